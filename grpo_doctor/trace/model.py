@@ -1,0 +1,203 @@
+"""The typed model of a recording: what `trace.json` and a run directory are read into.
+
+Times are nanoseconds since the trace's beginning, on one clock for all ranks. Spans are columns:
+numpy arrays of one length, so that a million of them cost 45 MB and need no Python objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMAT = 1
+
+
+class Kind(IntEnum):
+    """What a row of `Spans` is. The numbers are those of the span files."""
+
+    SPAN = 1
+    STEP = 2
+    INSTANT = 4
+    COLLECTIVE = 5
+    COLLECTIVE_WAIT = 6
+    CUDA_SPAN = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One recorded process. `index` is its place in `Trace.processes`; `pid` that of the file."""
+
+    index: int
+    pid: int
+    os_pid: int
+    host: str
+    rank: int
+    role: str = "trainer"  # trainer: a rank; worker: a process that a rank forked; job: a launcher
+    state: str = "finished"  # finished: ended in order; open: killed or still running; missing
+    local_rank: int | None = None
+    clock_offset_ns: int = 0
+    clock_error_ns: int | None = 0
+    clock_method: str = "same clock"
+    start_ns: int | None = None
+    end_ns: int | None = None  # orderly end, or the last thing seen
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU or MIG instance that was sampled."""
+
+    uuid: str
+    name: str
+    index: int
+    host: str
+    memory_total_bytes: int
+    mig: str | None = None
+    visible: bool = True
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Columns of one length n, ordered by process, then start, then longest first.
+
+    `name` indexes `Trace.names`, `args` indexes `Trace.args` (-1: none). `value` is the step
+    number of a STEP, the sequence number of a collective, milliseconds of a CUDA_SPAN. An `open`
+    span never ended: its `end_ns` is the last moment at which its process was seen.
+    """
+
+    kind: NDArray[np.uint8]
+    process: NDArray[np.int32]
+    thread: NDArray[np.int32]
+    depth: NDArray[np.int16]
+    name: NDArray[np.int32]
+    args: NDArray[np.int32]
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    value: NDArray[np.float64]
+    open: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def select(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Spans:
+        """The same columns at some rows: a mask of length n, or row numbers."""
+        return Spans(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A sampled number over time, such as one GPU's power. `values` is NaN where unknown.
+
+    `scope` is `gpu`, `host`, `rank` or `counter` (recorded inside a rank); `gpu` and `rank` say
+    which one. Between samples the last value holds.
+    """
+
+    name: str
+    unit: str
+    scope: str
+    host: str
+    t_ns: NDArray[np.int64]
+    values: NDArray[np.float64]
+    gpu: str | None = None
+    rank: int | None = None
+    pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Training metrics: `values[name][i]` belongs to `steps[i]`; NaN where a step lacks one."""
+
+    steps: NDArray[np.int64]
+    values: Mapping[str, NDArray[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What a recording lacks. Anything here is said in the report."""
+
+    dropped_events: int = 0
+    missing_ranks: tuple[int, ...] = ()
+    truncated: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def any(self) -> bool:
+        """Whether anything was lost."""
+        return bool(self.dropped_events or self.missing_ranks or self.truncated or self.notes)
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How the job ended: `finished failed interrupted killed running unknown`."""
+
+    state: str = "unknown"
+    code: int | None = None
+    signal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Facts of the run. `config` is what the job said, under its framework's own names;
+    `knobs` the same under canonical names."""
+
+    id: str
+    command: tuple[str, ...] = ()
+    framework: str = "unknown"
+    framework_version: str | None = None
+    world_size: int = 0
+    started_unix_ns: int = 0
+    duration_ns: int = 0
+    exit: Exit = field(default_factory=Exit)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    knobs: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A whole recording. `source` is the file or folder that it came from."""
+
+    source: str
+    run: Run
+    processes: tuple[Process, ...]
+    gpus: tuple[Gpu, ...]
+    names: tuple[str, ...]
+    args: tuple[Mapping[str, Any], ...]
+    spans: Spans
+    series: tuple[Series, ...]
+    metrics: Metrics
+    loss: Loss
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks that recorded anything, ascending."""
+        return tuple(sorted({p.rank for p in self.processes if p.role == "trainer"}))
+
+    def frame(self) -> pd.DataFrame:
+        """The spans as a pandas DataFrame with names spelled out; for notebooks."""
+        import pandas as pd  # noqa: PLC0415 - 0.4 s of import that `report` does not need
+
+        spans = self.spans
+        ranks = np.array([p.rank for p in self.processes], dtype=np.int64)
+        names = pd.Categorical.from_codes(spans.name.tolist(), categories=pd.Index(self.names))
+        return pd.DataFrame(
+            {
+                "rank": ranks[spans.process] if len(spans) else ranks[:0],
+                "kind": [Kind(k).name.lower() for k in spans.kind],
+                "name": names,
+                "start_ns": spans.start_ns,
+                "end_ns": spans.end_ns,
+                "depth": spans.depth,
+                "thread": spans.thread,
+                "value": spans.value,
+                "open": spans.open,
+            }
+        )

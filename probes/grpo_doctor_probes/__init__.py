@@ -1,0 +1,33 @@
+"""Records a training process from inside, and looks at it from beside.
+
+What runs inside a job is here at the top level and is standard library only::
+
+    from grpo_doctor_probes import phase, step
+
+    with step(7):
+        with phase("rollout"):
+            ...
+
+All of it does nothing unless the environment names a run directory (`grpo-doctor run` does), and
+none of it ever raises into the program that calls it. What runs beside a job (samplers) is in
+sub-packages that are imported only there.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor_probes.collectives import watch_collectives
+from grpo_doctor_probes.events import counter, describe, instant, metrics
+from grpo_doctor_probes.recorder import start, stop
+from grpo_doctor_probes.spans import phase, step
+
+__all__ = [
+    "counter",
+    "describe",
+    "instant",
+    "metrics",
+    "phase",
+    "start",
+    "step",
+    "stop",
+    "watch_collectives",
+]

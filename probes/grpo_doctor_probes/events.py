@@ -1,0 +1,88 @@
+"""Moments and numbers: `counter`, `instant`, training `metrics` and the job's own `describe`."""
+
+from __future__ import annotations
+
+import math
+import os
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any
+
+from grpo_doctor_probes import layout, recorder, sidecar
+from grpo_doctor_probes.rundir import JOB_JSON, METRICS_JSONL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def counter(name: str, value: float) -> None:
+    """Records a number of this rank at this moment, such as tokens generated."""
+    _moment(layout.COUNTER, name, value)
+
+
+def instant(name: str) -> None:
+    """Records that something happened on this rank at this moment."""
+    _moment(layout.INSTANT, name, 0.0)
+
+
+def _moment(kind: int, name: str, value: float) -> None:
+    active = recorder.ACTIVE or recorder.start_if_asked()
+    if active is None:
+        return
+    try:
+        now_ns = monotonic_ns()
+        active.write(kind, active.name_id(name), now_ns, now_ns, float(value))
+    except Exception:  # noqa: BLE001 - a guest never raises into its host
+        recorder.note_error()
+
+
+def metrics(step: int, values: Mapping[str, float]) -> None:
+    """Appends one step's training metrics to `metrics.jsonl`. Call on rank 0.
+
+    NaN and infinities are kept, as the strings "nan", "inf" and "-inf": a reward that is NaN is a
+    finding, and JSON has no number for it.
+    """
+    active = recorder.ACTIVE or recorder.start_if_asked()
+    if active is None:
+        return
+    try:
+        numbers = {str(name): _json_number(value) for name, value in values.items()}
+        row = {"step": int(step), "t_ns": monotonic_ns(), "metrics": numbers}
+        sidecar.append_line(f"{active.run_dir}/{METRICS_JSONL}", row)
+    except Exception:  # noqa: BLE001 - a guest never raises into its host
+        recorder.note_error()
+
+
+def describe(
+    framework: str,
+    version: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    versions: Mapping[str, str] | None = None,
+) -> None:
+    """Writes what the job says of itself to `job.json`. Call on rank 0.
+
+    Args:
+        framework: `bundled`, `ms-swift`, `trl`, `verl` or `openrlhf`.
+        version: the framework's version.
+        config: resolved options under the framework's own names.
+        versions: package name to version.
+    """
+    active = recorder.ACTIVE or recorder.start_if_asked()
+    if active is None:
+        return
+    try:
+        facts = {
+            "format": 1,
+            "framework": framework,
+            "framework_version": version,
+            "config": dict(config or {}),
+            "versions": dict(versions or {}),
+            "world_size": int(os.environ.get("WORLD_SIZE", "1")),
+        }
+        sidecar.write_json(f"{active.run_dir}/{JOB_JSON}", facts)
+    except Exception:  # noqa: BLE001 - a guest never raises into its host
+        recorder.note_error()
+
+
+def _json_number(value: Any) -> float | str:
+    number = float(value)
+    return number if math.isfinite(number) else str(number)

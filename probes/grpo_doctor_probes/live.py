@@ -1,0 +1,117 @@
+"""What a process is doing now, read from its span file by another process.
+
+Works on a running, hung or killed process alike: the open-span stacks are in the mapped header.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from grpo_doctor_probes import layout
+
+
+@dataclass(frozen=True)
+class OpenSpan:
+    """A span that was begun and not ended. `start_ns` is CLOCK_MONOTONIC of its host."""
+
+    name: str
+    start_ns: int
+    thread: int
+
+
+@dataclass(frozen=True)
+class Header:
+    """The header of a span file at the moment of reading."""
+
+    pid: int
+    rank: int
+    start_monotonic_ns: int
+    start_unix_ns: int
+    dropped: int
+    segments: int
+    name_overflow: int
+    closed_ns: int
+    errors: int
+    step: int | None
+    names: tuple[str, ...]
+    threads: tuple[str, ...]
+    open_spans: tuple[OpenSpan, ...]
+
+
+def read_header(path: Path) -> Header:
+    """Reads the header of `path`.
+
+    Raises:
+        OSError: the file can't be read.
+        ValueError: it is not a span file, is of a newer version, or ends within its header.
+    """
+    with path.open("rb") as file:
+        return parse_header(file.read(layout.HEADER_BYTES))
+
+
+def parse_header(data: bytes) -> Header:
+    """Parses the first HEADER_BYTES of a span file. Raises ValueError as `read_header`."""
+    if len(data) < layout.HEADER_BYTES:
+        raise ValueError(f"ends after {len(data)} bytes, within its header: half-written")
+    magic, version, header_bytes, *_, pid, rank, monotonic, unix = layout.FIXED.unpack_from(data)
+    if magic != layout.MAGIC:
+        raise ValueError("is not a span file")
+    if version > layout.VERSION or header_bytes != layout.HEADER_BYTES:
+        raise ValueError(f"is of span format {version}; this grpo-doctor reads {layout.VERSION}")
+    state = memoryview(data)[layout.STATE_OFFSET : layout.THREADS_OFFSET].cast("Q")
+    names = _names(data, state[layout.STATE_NAMES])
+    threads, open_spans = _threads(data, names)
+    return Header(
+        pid=pid,
+        rank=rank,
+        start_monotonic_ns=monotonic,
+        start_unix_ns=unix,
+        dropped=state[layout.STATE_DROPPED],
+        segments=state[layout.STATE_SEGMENTS],
+        name_overflow=state[layout.STATE_NAME_OVERFLOW],
+        closed_ns=state[layout.STATE_CLOSED_NS],
+        errors=state[layout.STATE_ERRORS],
+        step=state[layout.STATE_STEP] - 1 if state[layout.STATE_STEP] else None,
+        names=names,
+        threads=threads,
+        open_spans=open_spans,
+    )
+
+
+def _names(data: bytes, count: int) -> tuple[str, ...]:
+    names: list[str] = []
+    offset = layout.NAMES_OFFSET
+    for _ in range(count):
+        if offset + layout.NAME_LENGTH.size > len(data):
+            break
+        (length,) = layout.NAME_LENGTH.unpack_from(data, offset)
+        offset += layout.NAME_LENGTH.size
+        names.append(data[offset : offset + length].decode("utf-8", "replace"))
+        offset += length
+    return tuple(names)
+
+
+def name_of(names: tuple[str, ...], name_id: int) -> str:
+    """A name by its id; ids begin at 1, and 0 means that the table was full."""
+    return names[name_id - 1] if 0 < name_id <= len(names) else "(unnamed)"
+
+
+def _threads(
+    data: bytes, names: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[OpenSpan, ...]]:
+    threads: list[str] = []
+    open_spans: list[OpenSpan] = []
+    for slot in range(layout.THREAD_SLOTS):
+        offset = layout.THREADS_OFFSET + slot * layout.THREAD_BYTES
+        _, name = layout.THREAD_INFO.unpack_from(data, offset)
+        threads.append(name.rstrip(b"\0").decode("utf-8", "replace"))
+        if slot == layout.THREAD_SLOTS - 1:
+            continue  # shared by every thread past the table: its stack means nothing
+        stack = memoryview(data)[offset + layout.THREAD_INFO.size : offset + layout.THREAD_BYTES]
+        words = stack.cast("Q")
+        for level in range(layout.THREAD_DEPTH):
+            start_ns, mark = words[2 * level], words[2 * level + 1]
+            if mark:
+                open_spans.append(OpenSpan(name_of(names, mark - 1), start_ns, slot))
+    return tuple(threads), tuple(open_spans)

@@ -1,0 +1,22 @@
+"""Names inside a run directory: the only interface between a job and the tool."""
+
+from __future__ import annotations
+
+RUN_DIR_VARIABLE = "GRPO_DOCTOR_RUN_DIR"
+MAX_MB_VARIABLE = "GRPO_DOCTOR_MAX_MB"
+
+RUN_JSON = "run.json"
+JOB_JSON = "job.json"
+METRICS_JSONL = "metrics.jsonl"
+TRACE_JSON = "trace.json"
+FINDINGS_JSON = "findings.json"
+REPORT_HTML = "report.html"
+RANKS = "ranks"
+HOSTS = "hosts"
+SPANS_SUFFIX = ".spans"
+SAMPLES_SUFFIX = ".samples.jsonl"
+
+
+def rank_stem(rank: int) -> str:
+    """File name stem of a rank: five digits, so that a listing is in rank order."""
+    return f"{rank:05d}"

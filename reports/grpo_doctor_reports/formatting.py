@@ -1,0 +1,163 @@
+"""Numbers for people: `1.2 s`, `340 ms`, `12.3 GiB`, `61 %`. None is an en dash everywhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from datetime import datetime, timezone
+from typing import Final
+
+NOTHING: Final = "–"  # noqa: RUF001 (an en dash is what an empty cell shows)
+MINUS: Final = "\u2212"
+
+_MINUTE_S = 60
+_HOUR_S = 3_600
+_DAY_S = 86_400
+_SECONDS_BELOW_S = 120  # up to two minutes people compare seconds; above, "2 min 14 s"
+_BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Return `value` with `digits` significant digits, grouped thousands and no exponent."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    if value == 0:
+        return "0"
+    magnitude = math.floor(math.log10(abs(value)))
+    rounded = round(value, digits - 1 - magnitude)
+    if abs(rounded) >= 10 ** (digits - 1) or rounded == int(rounded):
+        return f"{rounded:,.0f}".replace("-", MINUS)
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
+    if decimals > 9:
+        return f"{rounded:.{digits - 1}e}".replace("-", MINUS)
+    return f"{rounded:,.{decimals}f}".replace("-", MINUS)
+
+
+def seconds(value_s: float | None) -> str:
+    """Return a duration in the unit a person would use."""
+    if value_s is None or not math.isfinite(value_s):
+        return NOTHING
+    if value_s < 0:
+        return MINUS + seconds(-value_s)
+    if value_s < _SECONDS_BELOW_S:
+        return _short_seconds(value_s)
+    total = round(value_s)
+    if total < 2 * _HOUR_S:
+        return f"{total // _MINUTE_S} min {total % _MINUTE_S:02d} s"
+    if total < 2 * _DAY_S:
+        return f"{total // _HOUR_S} h {total % _HOUR_S // _MINUTE_S:02d} min"
+    return f"{total // _DAY_S} d {total % _DAY_S // _HOUR_S} h"
+
+
+def _short_seconds(value_s: float) -> str:
+    if value_s == 0:
+        return "0 s"
+    if value_s < 0.9995e-3:
+        return f"{number(value_s * 1e6)} µs"
+    if value_s < 0.9995:
+        return f"{number(value_s * 1e3)} ms"
+    return f"{number(value_s)} s"
+
+
+def percent(value_pct: float | None) -> str:
+    """Return a percentage; below 10 with one decimal, tiny ones as `<0.1 %`."""
+    if value_pct is None or not math.isfinite(value_pct):
+        return NOTHING
+    if 0 < abs(value_pct) < 0.1:
+        return "<0.1 %"
+    decimals = 1 if abs(value_pct) < 9.95 and value_pct != int(value_pct) else 0
+    return f"{value_pct:.{decimals}f} %".replace("-", MINUS)
+
+
+def share(fraction: float | None) -> str:
+    """Return a fraction (0 to 1) as a percentage."""
+    return percent(None if fraction is None else fraction * 100)
+
+
+def signed_percent(value_pct: float | None) -> str:
+    """Return a change in percent with its sign, a true minus for a decrease."""
+    shown = percent(value_pct)
+    return f"+{shown}" if value_pct is not None and value_pct > 0 else shown
+
+
+def size(value_bytes: float | None) -> str:
+    """Return a number of bytes in binary units."""
+    if value_bytes is None or not math.isfinite(value_bytes):
+        return NOTHING
+    exponent = byte_exponent(value_bytes)
+    return f"{number(value_bytes / 1024**exponent)} {_BYTE_UNITS[exponent]}"
+
+
+def byte_exponent(value_bytes: float) -> int:
+    """Return n such that 1024**n is the unit in which `value_bytes` reads best (0 B to 5 PiB)."""
+    if abs(value_bytes) < 1:
+        return 0
+    return min(len(_BYTE_UNITS) - 1, int(math.log(abs(value_bytes), 1024) + 1e-9))
+
+
+def byte_unit(exponent: int) -> str:
+    """Return the name of 1024**exponent bytes."""
+    return _BYTE_UNITS[exponent]
+
+
+def compact(value: float | None) -> str:
+    """Return a large number as `5.23k` or `1.2M`."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    for divisor, suffix in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= divisor:
+            return number(value / (1e3 if suffix == "k" else divisor)) + suffix
+    return number(value)
+
+
+def count(value: int, noun: str, plural: str | None = None) -> str:
+    """Return `1 rank` or `8 ranks`."""
+    return f"{value:,} {noun if value == 1 else plural or noun + 's'}"
+
+
+def utc(unix_ns: int | None) -> str:
+    """Return a Unix time in nanoseconds as a UTC minute."""
+    if not unix_ns:
+        return NOTHING
+    try:
+        moment = datetime.fromtimestamp(unix_ns / 1e9, tz=timezone.utc)
+    except (OverflowError, ValueError, OSError):
+        return NOTHING
+    return moment.strftime("%Y-%m-%d %H:%M UTC")
+
+
+def int_ranges(values: Iterable[int]) -> str:
+    """Return a set of integers as `0-2, 5` (with an en dash)."""
+    runs: list[tuple[int, int]] = []
+    for value in sorted(set(values)):
+        if runs and value == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], value)
+        else:
+            runs.append((value, value))
+    return ", ".join(f"{a}" if a == b else f"{a}{NOTHING}{b}" for a, b in runs)
+
+
+def quantity(value: float, unit: str) -> str:
+    """Return `value` with its unit, both rewritten for people where the unit is a known one."""
+    known = _FORMATS.get(unit.strip().lower())
+    return known(value) if known else f"{number(value)} {unit}".rstrip()
+
+
+_FORMATS: Final[dict[str, Callable[[float], str]]] = {
+    "s": seconds,
+    "seconds": seconds,
+    "ms": lambda value: seconds(value / 1e3),
+    "us": lambda value: seconds(value / 1e6),
+    "ns": lambda value: seconds(value / 1e9),
+    "%": percent,
+    "pct": percent,
+    "percent": percent,
+    "fraction": share,
+    "share": share,
+    "step_time_pct": signed_percent,
+    "bytes": size,
+    "b": size,
+    "bytes/s": lambda value: f"{size(value)}/s",
+    "1": number,
+    "": number,
+}
