@@ -114,9 +114,7 @@ class TraceBuilder:
         for name, seconds in phases.items():
             self.span(rank, name, now, now + seconds)
             now += seconds
-        self.row(
-            Kind.STEP, rank, "step", start_s, end_s or now, depth=0, value=float(number)
-        )
+        self.row(Kind.STEP, rank, "step", start_s, end_s or now, depth=0, value=float(number))
         return self
 
     def collective(

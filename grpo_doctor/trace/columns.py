@@ -54,6 +54,7 @@ class Interned:
         self.ids: dict[str, int] = {}
 
     def __call__(self, text: str) -> int:
+        """The id of `text`, a new one if it was not seen before."""
         return self.ids.setdefault(text, len(self.ids))
 
     @property

@@ -70,11 +70,13 @@ def describe(
     if active is None:
         return
     try:
+        from grpo_doctor_probes.redact import redact_mapping  # noqa: PLC0415 - `re` costs 5 ms
+
         facts = {
             "format": 1,
             "framework": framework,
             "framework_version": version,
-            "config": dict(config or {}),
+            "config": redact_mapping(config or {}),
             "versions": dict(versions or {}),
             "world_size": int(os.environ.get("WORLD_SIZE", "1")),
         }

@@ -97,9 +97,7 @@ def name_of(names: tuple[str, ...], name_id: int) -> str:
     return names[name_id - 1] if 0 < name_id <= len(names) else "(unnamed)"
 
 
-def _threads(
-    data: bytes, names: tuple[str, ...]
-) -> tuple[tuple[str, ...], tuple[OpenSpan, ...]]:
+def _threads(data: bytes, names: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[OpenSpan, ...]]:
     threads: list[str] = []
     open_spans: list[OpenSpan] = []
     for slot in range(layout.THREAD_SLOTS):

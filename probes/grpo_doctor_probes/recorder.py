@@ -71,9 +71,7 @@ class Recorder:
             state = self.local.state = ThreadState(self, slot)
             name = threading.current_thread().name.encode("utf-8", "replace")[:56]
             offset = layout.THREADS_OFFSET + slot * layout.THREAD_BYTES
-            layout.THREAD_INFO.pack_into(
-                self.file.header, offset, threading.get_native_id(), name
-            )
+            layout.THREAD_INFO.pack_into(self.file.header, offset, threading.get_native_id(), name)
         return state
 
     def name_id(self, key: object) -> int:
@@ -148,7 +146,7 @@ def start_if_asked() -> Recorder | None:
 
 def stop() -> None:
     """Ends the recording of this process in order; spans still open stay open in the file."""
-    global ACTIVE  # noqa: PLW0603
+    global ACTIVE
     recorder, ACTIVE = ACTIVE, None
     _refused.append("stopped")
     if recorder is not None:

@@ -94,9 +94,7 @@ class phase:  # noqa: N801 - reads like the built-in context managers it sits be
             segment = active.file.segment
             offset = next(segment.claim)
             if offset >= _SEGMENT_BYTES:
-                active.write(
-                    self._kind, self._name_id, self._start_ns, end_ns, self._value, depth
-                )
+                active.write(self._kind, self._name_id, self._start_ns, end_ns, self._value, depth)
             else:
                 _pack(
                     segment.memory,
@@ -110,40 +108,26 @@ class phase:  # noqa: N801 - reads like the built-in context managers it sits be
                     self._kind,
                 )
             if self._cuda_start is not None and active.cuda is not None:
-                active.cuda.finish(
-                    self._cuda_start, self._name_id, self._start_ns, end_ns, depth
-                )
+                active.cuda.finish(self._cuda_start, self._name_id, self._start_ns, end_ns, depth)
         except Exception:  # noqa: BLE001 - a guest never raises into its host
             recorder.note_error()
 
     def __call__(self, function: _F) -> _F:
         """Decorates a function, a coroutine function or a generator function."""
-        again = self._again
         flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
         if flags & _CO_COROUTINE:
-
-            async def timed(*args: Any, **kwargs: Any) -> Any:
-                with again():
-                    return await function(*args, **kwargs)
-
+            timed = _timed_coroutine(self._again, function)
         elif flags & _CO_GENERATOR:
-
-            def timed(*args: Any, **kwargs: Any) -> Any:
-                with again():
-                    return (yield from function(*args, **kwargs))
-
+            timed = _timed_generator(self._again, function)
         else:
-
-            def timed(*args: Any, **kwargs: Any) -> Any:
-                with again():
-                    return function(*args, **kwargs)
-
+            timed = _timed(self._again, function)
         return cast("_F", functools.wraps(function)(timed))
 
     def _again(self) -> phase:
-        fresh = phase.__new__(type(self))
-        fresh._key = self._key
-        return fresh
+        if isinstance(self._key, tuple):
+            name, args = self._key
+            return phase(name, **dict(args))
+        return phase(str(self._key))
 
 
 class step(phase):  # noqa: N801
@@ -172,6 +156,32 @@ class step(phase):  # noqa: N801
                 recorder.note_error()
 
     def _again(self) -> step:
-        fresh = step.__new__(type(self))
-        fresh._key, fresh._value = self._key, self._value
-        return fresh
+        return step(int(self._value))
+
+
+def _timed(again: Callable[[], phase], function: Callable[..., Any]) -> Callable[..., Any]:
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        with again():
+            return function(*args, **kwargs)
+
+    return timed
+
+
+def _timed_coroutine(
+    again: Callable[[], phase], function: Callable[..., Any]
+) -> Callable[..., Any]:
+    async def timed(*args: Any, **kwargs: Any) -> Any:
+        with again():
+            return await function(*args, **kwargs)
+
+    return timed
+
+
+def _timed_generator(
+    again: Callable[[], phase], function: Callable[..., Any]
+) -> Callable[..., Any]:
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        with again():
+            return (yield from function(*args, **kwargs))
+
+    return timed

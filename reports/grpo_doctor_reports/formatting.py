@@ -14,23 +14,26 @@ _MINUTE_S = 60
 _HOUR_S = 3_600
 _DAY_S = 86_400
 _SECONDS_BELOW_S = 120  # up to two minutes people compare seconds; above, "2 min 14 s"
+_EXPONENT_FROM = 1e15
+_MOST_DECIMALS = 6
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Return `value` with `digits` significant digits, grouped thousands and no exponent."""
+    """Return whole numbers in full, others with `digits` significant digits, thousands grouped."""
     if value is None or not math.isfinite(value):
         return NOTHING
-    if value == 0:
-        return "0"
-    magnitude = math.floor(math.log10(abs(value)))
-    rounded = round(value, digits - 1 - magnitude)
-    if abs(rounded) >= 10 ** (digits - 1) or rounded == int(rounded):
-        return f"{rounded:,.0f}".replace("-", MINUS)
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
-    if decimals > 9:
-        return f"{rounded:.{digits - 1}e}".replace("-", MINUS)
-    return f"{rounded:,.{decimals}f}".replace("-", MINUS)
+    if abs(value) >= _EXPONENT_FROM:
+        return f"{value:.{digits - 1}e}".replace("-", MINUS)
+    if value == int(value) or abs(value) >= 10 ** (digits - 1):
+        return f"{value:,.0f}".replace("-", MINUS)
+    decimals = digits - 1 - math.floor(math.log10(abs(value)))
+    if decimals > _MOST_DECIMALS:
+        return f"{value:.{digits - 1}e}".replace("-", MINUS)
+    shown = f"{value:.{decimals}f}"
+    if float(shown) == int(float(shown)):
+        shown = f"{float(shown):.{max(0, decimals - 1)}f}"  # 9.999 is 10.0, not 10.00
+    return shown.replace("-", MINUS)
 
 
 def seconds(value_s: float | None) -> str:

@@ -1,0 +1,101 @@
+"""The facts of a run: what the supervisor wrote (`run.json`) and what the job said (`job.json`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+from grpo_doctor_probes.rundir import JOB_JSON, RUN_JSON
+
+from grpo_doctor import knobs
+from grpo_doctor.trace.jsonfile import read_object
+from grpo_doctor.trace.model import Exit, Run
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """`start_ns` and `end_ns` are CLOCK_MONOTONIC of the supervisor's host, which `clock`
+    describes as a rank file does. None where the supervisor wrote nothing."""
+
+    run: Run
+    host: str
+    job_pid: int
+    clock: Mapping[str, Any]
+    start_ns: int | None
+    end_ns: int | None
+    problems: tuple[str, ...]
+
+
+def read_facts(folder: Path) -> RunFacts:
+    """Reads both files; either may be missing or damaged."""
+    run, run_problem = read_object(folder / RUN_JSON)
+    job, job_problem = read_object(folder / JOB_JSON)
+    end = run.get("end") if isinstance(run.get("end"), dict) else {}
+    command = tuple(str(part) for part in run.get("command") or ())
+    framework = str(job.get("framework") or framework_of(command, bool(run.get("bundled"))))
+    version = job.get("framework_version")
+    config = job.get("config") if isinstance(job.get("config"), dict) else {}
+    return RunFacts(
+        run=Run(
+            id=str(run.get("id") or folder.resolve().name),
+            command=command,
+            framework=framework,
+            framework_version=str(version) if version is not None else None,
+            world_size=_whole(job.get("world_size")) or _whole(run.get("world_size")) or 0,
+            started_unix_ns=_whole(run.get("started_unix_ns")) or 0,
+            exit=_exit(run, end or {}),
+            config=config or {},
+            knobs=_knobs(framework, version, config or {}, command),
+            versions={str(k): str(v) for k, v in (job.get("versions") or {}).items()},
+        ),
+        host=str(run.get("host") or "unknown"),
+        job_pid=_whole(run.get("job_pid")) or 0,
+        clock={"clock_id": run.get("clock_id"), "clocks": [run.get("clock") or {}]},
+        start_ns=_whole(run.get("started_ns")),
+        end_ns=_whole((end or {}).get("ended_ns")),
+        problems=tuple(p for p in (run_problem, job_problem) if p),
+    )
+
+
+def framework_of(command: Sequence[str], bundled: bool) -> str:
+    """The framework that a command starts, judged by its words; `unknown` if none is telling."""
+    if bundled:
+        return "bundled"
+    words = [PurePath(word).name.lower() for word in command]
+    for word in words:
+        if word in ("swift", "megatron"):
+            return "ms-swift"
+        if word in ("trl", "grpo.py"):
+            return "trl"
+        if word.startswith("verl."):
+            return "verl"
+        if word.startswith("openrlhf."):
+            return "openrlhf"
+    return "unknown"
+
+
+def _knobs(
+    framework: str, version: object, config: Mapping[str, Any], command: Sequence[str]
+) -> dict[str, Any]:
+    text = str(version) if version is not None else None
+    if config:
+        return knobs.canonical(framework, text, config)
+    return knobs.from_command(framework, text, command)
+
+
+def _exit(run: Mapping[str, Any], end: Mapping[str, Any]) -> Exit:
+    if not end:
+        # The supervisor writes the end last. Without it, it still runs or was killed itself.
+        return Exit(state="running" if run else "unknown")
+    signal = end.get("signal")
+    return Exit(
+        state=str(end.get("state") or "unknown"),
+        code=_whole(end.get("code")),
+        signal=str(signal) if signal else None,
+    )
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,238 @@
+"""The part of `trace.json` before its events, typed, and the model made from both.
+
+Unknown keys are skipped: a newer version may add some. Numbers that a stranger wrote as something
+else are refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from grpo_doctor.trace.model import (
+    Exit,
+    Gpu,
+    Loss,
+    Metrics,
+    Process,
+    Run,
+    Series,
+    Trace,
+)
+
+if TYPE_CHECKING:
+    from grpo_doctor.trace.decode import EventBlocks
+
+
+class HeadExit(msgspec.Struct, frozen=True):
+    state: str = "unknown"
+    code: int | None = None
+    signal: str | None = None
+
+
+class HeadRun(msgspec.Struct, frozen=True):
+    id: str = ""
+    command: list[str] = []
+    framework: str = "unknown"
+    framework_version: str | None = None
+    world_size: int = 0
+    started_unix_ns: int = 0
+    duration_ns: int = 0
+    exit: HeadExit = HeadExit()
+
+
+class HeadClock(msgspec.Struct, frozen=True):
+    offset_ns: int = 0
+    error_ns: int | None = None
+    method: str = "unknown"
+
+
+class HeadProcess(msgspec.Struct, frozen=True):
+    pid: int
+    rank: int
+    os_pid: int = 0
+    host: str = "unknown"
+    role: str = "trainer"
+    state: str = "finished"
+    local_rank: int | None = None
+    start_ns: int | None = None
+    end_ns: int | None = None
+    clock: HeadClock = HeadClock()
+
+
+class HeadGpu(msgspec.Struct, frozen=True):
+    uuid: str
+    name: str = "GPU"
+    index: int = 0
+    host: str = "unknown"
+    memory_total_bytes: int = 0
+    mig: str | None = None
+    visible: bool = True
+    missing: list[str] = []
+
+
+class HeadMetrics(msgspec.Struct, frozen=True):
+    steps: list[int] = []
+    values: dict[str, list[float | str | None]] = {}
+
+
+class HeadLoss(msgspec.Struct, frozen=True):
+    dropped_events: int = 0
+    missing_ranks: list[int] = []
+    truncated: bool = False
+    notes: list[str] = []
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """The `grpoDoctor` object."""
+
+    format: int
+    version: str = ""
+    run: HeadRun = HeadRun()
+    config: dict[str, Any] = {}
+    knobs: dict[str, Any] = {}
+    versions: dict[str, str] = {}
+    processes: list[HeadProcess] = []
+    gpus: list[HeadGpu] = []
+    metrics: HeadMetrics = HeadMetrics()
+    loss: HeadLoss = HeadLoss()
+
+
+class Track(msgspec.Struct, frozen=True):
+    name: str
+    unit: str = ""
+    scope: str = "host"
+    host: str = "unknown"
+    gpu: str | None = None
+    rank: int | None = None
+    os_pid: int | None = None
+    t_us: list[int] = []
+    v: list[float | None] = []
+
+
+class Tracks(msgspec.Struct, frozen=True):
+    tracks: list[Track] = []
+
+
+class Head(msgspec.Struct, frozen=True):
+    """The top-level object. `traceEvents` is set only where the whole file was decoded at once."""
+
+    grpoDoctor: Facts | None = None  # noqa: N815 - the file's key
+    grpoDoctorSeries: Tracks = Tracks()  # noqa: N815
+    traceEvents: msgspec.Raw = msgspec.Raw(b"")  # noqa: N815
+    schemaVersion: int | None = None  # noqa: N815
+    deviceProperties: msgspec.Raw = msgspec.Raw(b"")  # noqa: N815
+
+    @property
+    def is_kineto(self) -> bool:
+        """Whether it looks like PyTorch's profiler wrote it."""
+        return len(self.deviceProperties) > 0 or self.schemaVersion is not None
+
+
+def trace_from(
+    path: Path, head: Head, events: EventBlocks, notes: Sequence[str], *, truncated: bool
+) -> Trace:
+    """The model of a decoded file; what reading it lost is added to what the recording lost."""
+    facts = head.grpoDoctor
+    assert facts is not None
+    run = facts.run
+    return Trace(
+        source=path.name,
+        run=Run(
+            id=run.id,
+            command=tuple(run.command),
+            framework=run.framework,
+            framework_version=run.framework_version,
+            world_size=run.world_size,
+            started_unix_ns=run.started_unix_ns,
+            duration_ns=run.duration_ns,
+            exit=Exit(run.exit.state, run.exit.code, run.exit.signal),
+            config=facts.config,
+            knobs=facts.knobs,
+            versions=facts.versions,
+        ),
+        processes=tuple(_process(i, p) for i, p in enumerate(facts.processes)),
+        gpus=tuple(_gpu(gpu) for gpu in facts.gpus),
+        names=events.names,
+        args=events.args,
+        spans=events.spans(),
+        series=tuple(_series(t) for t in head.grpoDoctorSeries.tracks),
+        metrics=_metrics(facts.metrics),
+        loss=Loss(
+            dropped_events=facts.loss.dropped_events,
+            missing_ranks=tuple(facts.loss.missing_ranks),
+            truncated=facts.loss.truncated or truncated,
+            notes=tuple(dict.fromkeys([*facts.loss.notes, *notes])),
+        ),
+    )
+
+
+def _process(index: int, process: HeadProcess) -> Process:
+    return Process(
+        index=index,
+        pid=process.pid,
+        os_pid=process.os_pid,
+        host=process.host,
+        rank=process.rank,
+        role=process.role,
+        state=process.state,
+        local_rank=process.local_rank,
+        clock_offset_ns=process.clock.offset_ns,
+        clock_error_ns=process.clock.error_ns,
+        clock_method=process.clock.method,
+        start_ns=process.start_ns,
+        end_ns=process.end_ns,
+    )
+
+
+def _gpu(gpu: HeadGpu) -> Gpu:
+    return Gpu(
+        uuid=gpu.uuid,
+        name=gpu.name,
+        index=gpu.index,
+        host=gpu.host,
+        memory_total_bytes=gpu.memory_total_bytes,
+        mig=gpu.mig,
+        visible=gpu.visible,
+        missing=tuple(gpu.missing),
+    )
+
+
+def _series(track: Track) -> Series:
+    count = min(len(track.t_us), len(track.v))
+    values = [float("nan") if v is None else v for v in track.v[:count]]
+    return Series(
+        name=track.name,
+        unit=track.unit,
+        scope=track.scope,
+        host=track.host,
+        t_ns=np.cumsum(np.array(track.t_us[:count], dtype=np.int64)) * 1000,
+        values=np.array(values, dtype=np.float64),
+        gpu=track.gpu,
+        rank=track.rank,
+        pid=track.os_pid,
+    )
+
+
+def _metrics(metrics: HeadMetrics) -> Metrics:
+    count = len(metrics.steps)
+    return Metrics(
+        steps=np.array(metrics.steps, dtype=np.int64),
+        values={name: _column(values, count) for name, values in metrics.values.items()},
+    )
+
+
+def _column(values: Sequence[float | str | None], count: int) -> np.ndarray[Any, Any]:
+    numbers = [_number(value) for value in values[:count]]
+    return np.array(numbers + [float("nan")] * (count - len(numbers)), dtype=np.float64)
+
+
+def _number(value: float | str | None) -> float:
+    try:
+        return float(value) if value is not None else float("nan")
+    except ValueError:
+        return float("nan")

@@ -1,0 +1,35 @@
+"""Opens whatever the user points at: a trace file or a run directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from grpo_doctor_probes.rundir import TRACE_JSON
+
+from grpo_doctor.errors import TraceError
+from grpo_doctor.trace.merge import merge
+from grpo_doctor.trace.model import Trace
+from grpo_doctor.trace.read import read_trace
+
+
+def load(path: Path) -> Trace:
+    """The trace at `path`. A run directory is merged afresh, so that a live run can be looked at;
+    one from which only the trace was kept is read from that.
+
+    Raises:
+        TraceError: nothing there, or nothing readable.
+    """
+    if not path.exists():
+        raise TraceError(
+            f"{path} does not exist. Give a run directory or a trace.json; "
+            "`grpo-doctor run` prints both when it ends."
+        )
+    if not path.is_dir():
+        return read_trace(path)
+    try:
+        return merge(path)
+    except TraceError:
+        for name in (TRACE_JSON, f"{TRACE_JSON}.gz"):
+            if (path / name).exists():
+                return read_trace(path / name)
+        raise

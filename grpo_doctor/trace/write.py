@@ -1,0 +1,202 @@
+"""Writes `trace.json`: Chrome Trace Event JSON that Perfetto and chrome://tracing open unmodified.
+
+One event per line, and everything of ours before the events, so that `read` streams it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from grpo_doctor import __version__
+from grpo_doctor.errors import OutputError
+from grpo_doctor.trace import events
+from grpo_doctor.trace.model import FORMAT, Metrics, Process, Series, Trace
+
+EVENTS_LINE = '"traceEvents":['
+_FLUSH_LINES = 20_000
+
+
+def write_trace(trace: Trace, path: Path) -> None:
+    """Writes `path` (gzipped if it ends in .gz) in one step: it is whole or not there.
+
+    Raises:
+        OutputError: the file can't be written.
+    """
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with _opened(temporary, compressed=path.suffix == ".gz") as file:
+            _write(trace, file)
+        temporary.replace(path)
+    except OSError as problem:
+        temporary.unlink(missing_ok=True)
+        raise OutputError(
+            f"can't write {path}: {problem.strerror or problem}. Choose another place with -o."
+        ) from problem
+
+
+@contextmanager
+def _opened(path: Path, *, compressed: bool) -> Iterator[IO[str]]:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as raw:
+        binary: Any = gzip.GzipFile("", "wb", 6, raw, mtime=0) if compressed else raw
+        with io.TextIOWrapper(binary, encoding="utf-8", errors="replace", newline="\n") as file:
+            yield file
+
+
+def _write(trace: Trace, file: IO[str]) -> None:
+    spans, lane = events.place(trace)
+    tracks: dict[int, set[int]] = {}
+    for process in trace.processes:
+        tracks[process.pid] = set(np.unique(lane[spans.process == process.index]).tolist())
+    head = {
+        "schemaVersion": 1,
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": trace.run.started_unix_ns,
+        "traceName": "trace.json",
+        "distributedInfo": {"world_size": trace.run.world_size},
+        "metadata": {
+            "grpo_doctor.format": str(FORMAT),
+            "run.id": trace.run.id,
+            "run.framework": trace.run.framework,
+            "loss.dropped_events": trace.loss.dropped_events,
+        },
+        "grpoDoctor": document_head(trace),
+        "grpoDoctorSeries": {"tracks": [_series(trace, s) for s in trace.series]},
+    }
+    file.write("{\n")
+    for key, value in head.items():
+        file.write(f"{events.text(key)}:{events.text(value)},\n")
+    file.write(EVENTS_LINE + "\n")
+    separator = ""
+    batch: list[str] = []
+    for line in _lines(trace, spans, lane, tracks):
+        batch.append(line)
+        if len(batch) >= _FLUSH_LINES:
+            file.write(separator + ",\n".join(batch))
+            separator = ",\n"
+            batch.clear()
+    if batch:
+        file.write(separator + ",\n".join(batch))
+    file.write("\n]}\n")
+
+
+def _lines(trace: Trace, spans: Any, lane: Any, tracks: dict[int, set[int]]) -> Iterator[str]:
+    yield from events.metadata_lines(trace, tracks)
+    yield from events.span_lines(trace, spans, lane)
+    yield from events.counter_lines(trace)
+
+
+def document_head(trace: Trace) -> dict[str, Any]:
+    """The `grpoDoctor` object: all facts that are no events."""
+    run = trace.run
+    return {
+        "format": FORMAT,
+        "version": __version__,
+        "run": {
+            "id": run.id,
+            "command": list(run.command),
+            "framework": run.framework,
+            "framework_version": run.framework_version,
+            "world_size": run.world_size,
+            "started_unix_ns": run.started_unix_ns,
+            "duration_ns": run.duration_ns,
+            "exit": {
+                "state": run.exit.state,
+                "code": run.exit.code,
+                "signal": run.exit.signal,
+            },
+        },
+        "config": finite(run.config),
+        "knobs": finite(run.knobs),
+        "versions": dict(run.versions),
+        "processes": [_process(p) for p in trace.processes],
+        "gpus": [
+            {
+                "uuid": g.uuid,
+                "name": g.name,
+                "index": g.index,
+                "host": g.host,
+                "memory_total_bytes": g.memory_total_bytes,
+                "mig": g.mig,
+                "visible": g.visible,
+                "missing": list(g.missing),
+            }
+            for g in trace.gpus
+        ],
+        "metrics": _metrics(trace.metrics),
+        "loss": {
+            "dropped_events": trace.loss.dropped_events,
+            "missing_ranks": list(trace.loss.missing_ranks),
+            "truncated": trace.loss.truncated,
+            "notes": list(trace.loss.notes),
+        },
+    }
+
+
+def _process(process: Process) -> dict[str, Any]:
+    return {
+        "pid": process.pid,
+        "os_pid": process.os_pid,
+        "host": process.host,
+        "rank": process.rank,
+        "role": process.role,
+        "state": process.state,
+        "local_rank": process.local_rank,
+        "start_ns": process.start_ns,
+        "end_ns": process.end_ns,
+        "clock": {
+            "offset_ns": process.clock_offset_ns,
+            "error_ns": process.clock_error_ns,
+            "method": process.clock_method,
+        },
+    }
+
+
+def _series(trace: Trace, series: Series) -> dict[str, Any]:
+    """Full rate: times as differences of microseconds, values as they are, null where unknown."""
+    t_us = series.t_ns // 1000
+    return {
+        "pid": events.series_pid(trace, series),
+        "name": series.name,
+        "unit": series.unit,
+        "scope": series.scope,
+        "host": series.host,
+        "gpu": series.gpu,
+        "rank": series.rank,
+        "os_pid": series.pid,
+        "t_us": np.diff(t_us, prepend=0).tolist(),
+        "v": [v if math.isfinite(v) else None for v in series.values.tolist()],
+    }
+
+
+def _metrics(metrics: Metrics) -> dict[str, Any]:
+    # NaN and infinities are findings, and JSON has no numbers for them: they travel as strings.
+    return {
+        "steps": metrics.steps.tolist(),
+        "values": {
+            name: [v if math.isfinite(v) else str(v) for v in values.tolist()]
+            for name, values in metrics.values.items()
+        },
+    }
+
+
+def finite(value: Any) -> Any:
+    """A configuration as JSON: NaN and infinities as strings, unknown objects as their text."""
+    if isinstance(value, dict):
+        return {str(k): finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    return str(value)

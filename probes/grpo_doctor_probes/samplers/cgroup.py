@@ -1,0 +1,102 @@
+"""How much memory the job's control group may still take: in a container, less than the host has.
+
+The kernel kills inside the group (`oom_kill` of cgroups) long before the host is short of memory,
+so `host.memory_available` is the smaller of the two. Formats: cgroup-v2.rst, cgroup-v1/memory.rst.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from grpo_doctor_probes.samplers.procfile import ProcFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# Version 1 says "no limit" as the largest multiple of the page size below 2^63.
+_NO_LIMIT_BYTES = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    limit: str
+    used: str
+    cache: bytes
+
+
+_V2 = _Version("memory.max", "memory.current", b"inactive_file ")
+_V1 = _Version("memory.limit_in_bytes", "memory.usage_in_bytes", b"total_inactive_file ")
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    limit_bytes: int
+    used: ProcFile
+    stat: ProcFile
+    cache: bytes
+
+
+class CgroupMemory:
+    """The limited levels above a process. Found once: moving a job between groups is not seen."""
+
+    def __init__(self, pid: int, proc: Path, sys: Path) -> None:
+        self._levels = list(_limited_levels(pid, proc, sys / "fs/cgroup"))
+
+    def available_bytes(self) -> int | None:
+        """What the tightest level leaves; None where no level has a limit.
+
+        File pages not used lately count as available, since the kernel drops them first: without
+        that, every job that reads a data set would seem to be out of memory.
+        """
+        left = [
+            level.limit_bytes - int(level.used.read_start()) + _cache_bytes(level)
+            for level in self._levels
+        ]
+        return max(0, min(left)) if left else None
+
+    def close(self) -> None:
+        """Close its files."""
+        for level in self._levels:
+            level.used.close()
+            level.stat.close()
+
+
+def _cache_bytes(level: _Level) -> int:
+    _, found, rest = (b"\n" + level.stat.read()).partition(b"\n" + level.cache)
+    return int(rest.split(None, 1)[0]) if found else 0
+
+
+def _limited_levels(pid: int, proc: Path, mount: Path) -> Iterator[_Level]:
+    for group, top, version in _groups(pid, proc, mount):
+        folder = group
+        while True:
+            with contextlib.suppress(OSError, ValueError):
+                limit_bytes = int((folder / version.limit).read_text())
+                if limit_bytes < _NO_LIMIT_BYTES:
+                    used, stat = folder / version.used, folder / "memory.stat"
+                    yield _Level(limit_bytes, ProcFile(used), ProcFile(stat), version.cache)
+            if folder == top:
+                break
+            folder = folder.parent
+
+
+def _groups(pid: int, proc: Path, mount: Path) -> Iterator[tuple[Path, Path, _Version]]:
+    """The group of the process in each hierarchy that can limit memory, and that one's top."""
+    try:
+        lines = (proc / str(pid) / "cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            top, version = mount, _V2
+        elif "memory" in controllers.split(","):
+            top, version = mount / "memory", _V1
+        else:
+            continue
+        group = top / path.lstrip("/")
+        # A container sees its own group at the mount point but may read the host's path here.
+        yield (group if ".." not in path and group.is_dir() else top), top, version

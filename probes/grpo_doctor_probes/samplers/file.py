@@ -1,0 +1,101 @@
+"""The sample file `<run>/hosts/<host>.samples.jsonl`: one JSON object per line, append only.
+
+Each tick is one `write`, so a reader may follow the file while the run goes on, and what is lost
+with a killed supervisor is at most the last line. Lines, told apart by their first key:
+
+    {"format":1,"host":"a","clock":"monotonic","t_ns":123,"unix_ns":456,"hz":10.0}
+        The first line. `t_ns` is CLOCK_MONOTONIC of this host and `unix_ns` the calendar clock at
+        the same moment. A later header starts a new recording in the same file: track numbers and
+        values begin again.
+    {"gpu":"GPU-…","index":0,"name":"NVIDIA H200","memory_total_bytes":150754820096,"mig":null,
+     "visible":true,"missing":["gpm: not supported"]}
+        A GPU, before its first track; a later row with the same `gpu` replaces it. `visible` is
+        false where CUDA_VISIBLE_DEVICES keeps the job away from it. A MIG instance has its own row
+        with its profile in `mig` and the UUID of its GPU in `parent`. `missing` names each field
+        that this device does not support, and why; no such track exists.
+    {"track":0,"name":"gpu.util","unit":"%","gpu":"GPU-…"}
+    {"track":9,"name":"gpu.process_memory","unit":"bytes","gpu":"GPU-…","pid":4242}
+    {"track":12,"name":"rank.cpu","unit":"%","pid":4242,"rank":3}
+        A track, before its first value. Tracks with neither `gpu` nor `pid` belong to the host.
+    {"t":123456789,"v":{"0":45.0,"3":null}}
+        One tick, `t` in CLOCK_MONOTONIC ns, taken before the values were read. Only values that
+        changed since the previous row: carry the others forward. null: not available from here
+        on, until a number comes. Without changes there is still a row each second, so a gap of
+        more than that means that nothing was sampled.
+    {"note":"no NVIDIA driver: …","t":123}
+        A remark to show to the user. `"hz"` in a note is the sampling rate from here on.
+    {"end":true,"t":123,"ticks":1234,"late_ticks":3}
+        The last line. `late_ticks` counts the ticks left out because the previous one took too
+        long.
+
+Units: % bytes bytes/s W MHz bitmask 1/s count load. `bitmask` is NVML's clocks event reasons.
+`rank.cpu` is in percent of one core, `host.cpu` in percent of all cores.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def sample_path(run_dir: Path, host: str) -> Path:
+    """Where the samples of `host` go; characters that a file name cannot hold become `_`."""
+    return run_dir / "hosts" / f"{re.sub(r'[^A-Za-z0-9._-]', '_', host)}.samples.jsonl"
+
+
+class SampleFile:
+    """Appends whole lines. An error ends the writing and is kept in `problem`, not raised."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.problem: str | None = None
+        self.size_bytes = 0
+        self._descriptor: int | None = None
+
+    def open(self) -> None:
+        """Create the file, readable by the user only, or continue one that exists."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(
+                self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
+            )
+            self.size_bytes = os.fstat(self._descriptor).st_size
+        except OSError as error:
+            self._fail(error)
+
+    def write(self, lines: bytes) -> None:
+        """Append `lines`, which end in a newline, with one system call where the disk allows."""
+        if self._descriptor is None or not lines:
+            return
+        rest = memoryview(lines)
+        try:
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        except OSError as error:
+            self._fail(error)
+        else:
+            self.size_bytes += len(lines)
+
+    def close(self) -> None:
+        """Close the file; further writes do nothing."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+    def _fail(self, error: OSError) -> None:
+        reason = error.strerror or str(error)
+        self.problem = (
+            f"samples stopped: cannot write {self.path}: {reason}; the run goes on without them. "
+            "Free space or choose another run directory for the next run"
+        )
+        if self._descriptor is not None:
+            # Half a line would cost the reader a warning, so the file ends with its last whole one.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, self.size_bytes)
+        self.close()

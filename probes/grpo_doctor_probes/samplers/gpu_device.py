@@ -1,0 +1,204 @@
+"""One GPU or MIG instance: which fields it has, their values, and whether it still answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from grpo_doctor_probes.samplers.gpm import Gpm
+from grpo_doctor_probes.samplers.nvml import Device, Nvml, NvmlError, Trouble
+from grpo_doctor_probes.samplers.tracks import GpuRow, Track
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Values = dict[Track, float | None]
+    Reader = Callable[[Nvml, Device], float]
+
+RETRY_NS = 1_000_000_000
+
+
+class Field(NamedTuple):
+    """A number that NVML gives for a device."""
+
+    name: str
+    unit: str
+    read: Reader
+
+
+FAST_FIELDS = (
+    Field("util", "%", Nvml.utilization_pct),
+    Field("memory_used", "bytes", lambda nvml, device: nvml.memory_bytes(device)[0]),
+    Field("power", "W", Nvml.power_w),
+    Field("sm_clock", "MHz", Nvml.sm_clock_mhz),
+    Field("throttle", "bitmask", Nvml.throttle_bits),
+)
+SLOW_FIELDS = (
+    Field("pcie_rx", "bytes/s", Nvml.pcie_rx_bytes_per_s),
+    Field("pcie_tx", "bytes/s", Nvml.pcie_tx_bytes_per_s),
+)
+PROCESSES = "process_memory"
+
+
+class Gpu:
+    """A device and what it supports. Fields that it refuses at the first try are left out."""
+
+    def __init__(self, nvml: Nvml, device: Device) -> None:
+        self.device = device
+        self.lost = False
+        self._nvml = nvml
+        self._retry_ns = 0
+        self._tracks: set[Track] = set()
+        self.fast: list[Field] = []
+        self.slow: list[str] = []
+        self._slow_fields: dict[str, Field] = {}
+        self._missing: list[str] = []
+        self._memory_total_bytes: int | None = None
+        self._gpm: Gpm | None = None
+
+    @property
+    def label(self) -> str:
+        """How notes call it."""
+        return f"GPU {self.device.index} ({self.device.uuid})"
+
+    def probe(self) -> None:
+        """Try every field once. A device that is lost already has none until it comes back."""
+        self._missing = []
+        try:
+            self._probe_memory_total()
+            self.fast = [one for one in FAST_FIELDS if self._has(one.name, one.read)]
+            slow = [one for one in SLOW_FIELDS if self._has(one.name, one.read)]
+            self._slow_fields = {one.name: one for one in slow}
+            self.slow = [one.name for one in slow]
+            if self._has(PROCESSES, lambda nvml, device: len(nvml.process_memory_bytes(device))):
+                self.slow.append(PROCESSES)
+            self._probe_gpm()
+        except NvmlError as error:
+            self.lost = True
+            self._missing = [f"all: {error}"]
+
+    def row(self, *, visible: bool) -> GpuRow:
+        """What the sample file says of this device."""
+        device = self.device
+        return GpuRow(
+            device.uuid,
+            device.index,
+            device.name,
+            self._memory_total_bytes,
+            device.mig,
+            device.parent,
+            visible,
+            tuple(self._missing),
+        )
+
+    def read_fast(self, now_ns: int) -> Values:
+        """The fields that cost little. Raises NvmlError when the device is lost."""
+        values: Values = {}
+        failure: NvmlError | None = None
+        for one in self.fast:
+            value, error = self._try(one)
+            failure = failure or error
+            values[self._track(one.name, one.unit)] = value
+        if failure is not None and all(value is None for value in values.values()):
+            raise NvmlError(Trouble.LOST, str(failure))
+        if self._gpm is not None:
+            values.update(self._read_gpm(self._gpm, now_ns))
+        self._tracks.update(values)
+        return values
+
+    def read_slow(self, name: str) -> Values:
+        """One of `slow`. Raises NvmlError when the device is lost."""
+        if name == PROCESSES:
+            values = self._read_processes()
+        else:
+            one = self._slow_fields[name]
+            values = {self._track(name, one.unit): self._try(one)[0]}
+        self._tracks.update(values)
+        return values
+
+    def lose(self, now_ns: int) -> Values:
+        """The device does not answer: all its values are gone, and it is tried again later."""
+        self.lost, self._retry_ns = True, now_ns + RETRY_NS
+        self.close()
+        return dict.fromkeys(self._tracks)
+
+    def revive(self, now_ns: int) -> bool:
+        """Once a second, see whether a lost device answers again, and what it supports now."""
+        if now_ns < self._retry_ns:
+            return False
+        self._retry_ns = now_ns + RETRY_NS
+        try:
+            self.device = self._nvml.again(self.device)
+        except NvmlError:
+            return False
+        self.lost = False
+        self.probe()
+        return not self.lost
+
+    def close(self) -> None:
+        """Release what NVML holds for this device."""
+        gpm, self._gpm = self._gpm, None
+        if gpm is not None:
+            gpm.close()
+
+    def _track(self, name: str, unit: str) -> Track:
+        return Track(f"gpu.{name}", unit, gpu=self.device.uuid)
+
+    def _has(self, name: str, read: Reader) -> bool:
+        try:
+            read(self._nvml, self.device)
+        except NvmlError as error:
+            if error.trouble is Trouble.LOST:
+                raise
+            if error.trouble is Trouble.UNSUPPORTED:
+                self._missing.append(f"{name}: {self._reason(error)}")
+                return False
+        return True
+
+    def _reason(self, error: NvmlError) -> str:
+        text = str(error).lower()
+        if self.device.parent is not None:
+            return f"{text} on a MIG instance, see its GPU"
+        return f"{text} while MIG is on" if self.device.mig_on else text
+
+    def _probe_memory_total(self) -> None:
+        try:
+            self._memory_total_bytes = self._nvml.memory_bytes(self.device)[1]
+        except NvmlError as error:
+            if error.trouble is Trouble.LOST:
+                raise
+
+    def _probe_gpm(self) -> None:
+        try:
+            self._gpm = Gpm(self._nvml, self.device)
+        except NvmlError as error:
+            if error.trouble is Trouble.LOST:
+                raise
+            self._missing.append(f"gpm: {str(error).lower()}")
+
+    def _try(self, one: Field) -> tuple[float | None, NvmlError | None]:
+        try:
+            return one.read(self._nvml, self.device), None
+        except NvmlError as error:
+            if error.trouble is Trouble.LOST:
+                raise
+            return None, error
+
+    def _read_gpm(self, gpm: Gpm, now_ns: int) -> Values:
+        try:
+            return gpm.read(now_ns)
+        except NvmlError as error:
+            if error.trouble is Trouble.LOST:
+                raise
+            return dict.fromkeys(gpm.tracks)
+
+    def _read_processes(self) -> Values:
+        values: Values = {track: None for track in self._tracks if track.name == f"gpu.{PROCESSES}"}
+        try:
+            found = self._nvml.process_memory_bytes(self.device)
+        except NvmlError as error:
+            if error.trouble is Trouble.LOST:
+                raise
+            return values
+        for pid, used_bytes in found.items():
+            values[Track(f"gpu.{PROCESSES}", "bytes", gpu=self.device.uuid, pid=pid)] = used_bytes
+        return values

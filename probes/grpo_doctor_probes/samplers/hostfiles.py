@@ -1,0 +1,100 @@
+"""Parsers for the system-wide files of /proc. Formats: proc(5) and the kernel's iostats.rst."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+    from pathlib import Path
+
+_SECTOR_BYTES = 512
+# Loop, RAM and compressed-RAM disks move no data to a device; dm and md repeat what their disks do.
+_NO_DISKS = ("loop", "ram", "zram", "dm-", "md", "sr", "fd")
+# Without physical interfaces (a container), what only repeats another one's traffic is left out.
+_NO_LINKS = ("lo", "veth", "docker", "br-", "virbr", "ifb", "dummy", "cali", "flannel", "cni")
+
+
+class CpuTime(NamedTuple):
+    """Processor time of all cores since boot, in clock ticks."""
+
+    busy: int
+    total: int
+
+
+class Transfer(NamedTuple):
+    """Bytes since boot."""
+
+    received: int
+    sent: int
+
+
+def cpu_time(stat: bytes) -> CpuTime:
+    """From /proc/stat. Guest time is part of user time; waiting for a disk is idle time."""
+    numbers = [int(word) for word in stat[: stat.index(b"\n")].split()[1:9]]
+    total = sum(numbers)
+    return CpuTime(total - numbers[3] - numbers[4], total)
+
+
+def meminfo_bytes(meminfo: bytes, *names: bytes) -> list[int | None]:
+    """The named fields of /proc/meminfo; None for those that this kernel lacks."""
+    found: dict[bytes, int] = {}
+    for line in meminfo.splitlines():
+        name, _, rest = line.partition(b":")
+        if name in names:
+            found[name] = int(rest.split()[0]) * 1024
+    return [found.get(name) for name in names]
+
+
+def disk_bytes(diskstats: bytes, disks: Container[bytes]) -> Transfer:
+    """Bytes read and written by whole disks, from /proc/diskstats."""
+    read = written = 0
+    for line in diskstats.splitlines():
+        words = line.split()
+        if words[2] in disks:
+            read += int(words[5])
+            written += int(words[9])
+    return Transfer(read * _SECTOR_BYTES, written * _SECTOR_BYTES)
+
+
+def net_bytes(net_dev: bytes, links: Container[bytes]) -> Transfer:
+    """Bytes received and sent, from /proc/net/dev. RDMA (InfiniBand, RoCE) does not pass there."""
+    received = sent = 0
+    for line in net_dev.splitlines()[2:]:
+        name, _, rest = line.partition(b":")
+        if name.strip() in links:
+            words = rest.split()
+            received += int(words[0])
+            sent += int(words[8])
+    return Transfer(received, sent)
+
+
+def major_faults(vmstat: bytes) -> int | None:
+    """Pages that had to come from a disk since boot, from /proc/vmstat."""
+    _, found, rest = vmstat.partition(b"\npgmajfault ")
+    return int(rest[: rest.index(b"\n")]) if found else None
+
+
+def pressure_pct(pressure: bytes) -> float:
+    """Share of the last 10 s in which some task waited, from /proc/pressure/*."""
+    return float(pressure.split(b"avg10=", 1)[1].split(None, 1)[0])
+
+
+def whole_disks(sys: Path) -> frozenset[bytes]:
+    """Disks whose traffic counts, each once: no partitions, no layers on top of other disks."""
+    try:
+        names = [entry.name for entry in (sys / "block").iterdir()]
+    except OSError:
+        return frozenset()
+    return frozenset(name.encode() for name in names if not name.startswith(_NO_DISKS))
+
+
+def counted_links(sys: Path) -> frozenset[bytes]:
+    """Network interfaces whose traffic counts: the physical ones, else all that look real."""
+    try:
+        links = list((sys / "class/net").iterdir())
+    except OSError:
+        return frozenset()
+    physical = [link for link in links if (link / "device").exists()]
+    real = [link for link in links if not link.name.startswith(_NO_LINKS)]
+    return frozenset(link.name.encode() for link in physical or real)

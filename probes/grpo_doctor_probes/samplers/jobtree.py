@@ -1,0 +1,180 @@
+"""Finds the processes of the job and tells which rank each one works for."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grpo_doctor_probes.samplers.process import Process
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_RANK_FILE_LIMIT_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What the assignment to ranks needs to know of a process."""
+
+    pid: int
+    parent: int
+    rank: int | None
+    has_local_rank: bool
+    started_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankGroup:
+    """The processes of one rank. `main` is the one that trains; others are its workers."""
+
+    rank: int
+    main: int
+    pids: tuple[int, ...]
+
+
+def rank_groups(members: Mapping[int, Member], declared: Mapping[int, int]) -> list[RankGroup]:
+    """Assign every process to the rank that it, or its nearest ancestor with a rank, has.
+
+    Args:
+        members: The job's processes by pid.
+        declared: Ranks by pid as the recorder wrote them; they count more than the environment.
+
+    A rank's main process is the declared one, else the topmost, the oldest of several. Where some
+    process has both RANK and LOCAL_RANK, RANK alone means nothing: clusters set it for whole nodes.
+    """
+    strict = any(one.rank is not None and one.has_local_rank for one in members.values())
+    own = {
+        pid: declared.get(pid, one.rank if one.has_local_rank or not strict else None)
+        for pid, one in members.items()
+    }
+    rank_of = {pid: _inherited(pid, members, own) for pid in members}
+    groups: dict[int, list[Member]] = {}
+    for pid, rank in rank_of.items():
+        if rank is not None:
+            groups.setdefault(rank, []).append(members[pid])
+    result = []
+    for rank, group in sorted(groups.items()):
+        said = [one for one in group if declared.get(one.pid) == rank]
+        tops = [one for one in group if rank_of.get(one.parent) != rank]
+        main = min(said or tops or group, key=lambda one: (one.started_ticks, one.pid))
+        result.append(RankGroup(rank, main.pid, tuple(sorted(one.pid for one in group))))
+    return result
+
+
+def _inherited(
+    pid: int, members: Mapping[int, Member], own: Mapping[int, int | None]
+) -> int | None:
+    visited = set()
+    while pid in members and pid not in visited:
+        if (rank := own[pid]) is not None:
+            return rank
+        visited.add(pid)
+        pid = members[pid].parent
+    return None
+
+
+class JobTree:
+    """The job: the descendants of one process, and what carries this run's directory in its
+    environment (a worker that detached itself, or that another daemon started).
+
+    Once found, a process stays in the job although its parent ends. Only processes that are new
+    since the previous scan are looked at, so a scan costs one directory listing.
+    """
+
+    def __init__(self, root_pid: int, run_dir: Path, host: str, proc: Path = Path("/proc")) -> None:
+        self.processes: dict[int, Process] = {}
+        self._root_pid, self._run_dir, self._proc = root_pid, str(run_dir), proc
+        self._known: set[int] = {os.getpid()}
+        self._rank_files = _RankFiles(run_dir / "ranks", host)
+
+    def scan(self, now_ns: int) -> list[RankGroup]:
+        """Look for new and ended processes; the ranks as they are now, in order."""
+        # /proc has one folder per process and no other with a numeric name.
+        pids = {int(name) for name in os.listdir(self._proc) if name.isdigit()}  # noqa: PTH208 - names only, ten times cheaper
+        for pid in self.processes.keys() - pids:
+            self.drop(pid)
+        self._known &= pids
+        newcomers: dict[int, Process] = {}
+        for pid in pids - self._known:
+            with contextlib.suppress(OSError, ValueError):
+                newcomers[pid] = Process(pid, self._proc, now_ns)
+        self._known |= newcomers.keys()
+        self._admit(newcomers)
+        for process in self.processes.values():
+            process.read_environment(now_ns)
+        members = {pid: _member(process) for pid, process in self.processes.items()}
+        return rank_groups(members, self._rank_files.ranks_by_pid())
+
+    def drop(self, pid: int) -> None:
+        """Forget a process that has ended."""
+        self.processes.pop(pid).close()
+
+    def close(self) -> None:
+        """Forget all."""
+        for pid in tuple(self.processes):
+            self.drop(pid)
+
+    def _admit(self, newcomers: dict[int, Process]) -> None:
+        for pid, process in newcomers.items():
+            ancestor: Process | None = process
+            visited: set[int] = set()
+            while ancestor is not None and ancestor.pid not in visited:
+                visited.add(ancestor.pid)
+                if self._is_ours(ancestor):
+                    self.processes[pid] = process
+                    break
+                ancestor = newcomers.get(ancestor.parent)
+            else:
+                process.close()
+
+    def _is_ours(self, process: Process) -> bool:
+        return (
+            self._root_pid in (process.pid, process.parent)
+            or process.parent in self.processes
+            or process.environment.run_dir == self._run_dir
+        )
+
+
+def _member(process: Process) -> Member:
+    environment = process.environment
+    return Member(
+        process.pid,
+        process.parent,
+        environment.rank,
+        environment.has_local_rank,
+        process.started_ticks,
+    )
+
+
+class _RankFiles:
+    """`<run>/ranks/<rank>.json`, where the recorder says which process each rank is."""
+
+    def __init__(self, folder: Path, host: str) -> None:
+        self._folder, self._host = folder, host
+        self._pids: dict[Path, tuple[float, int | None]] = {}
+
+    def ranks_by_pid(self) -> dict[int, int]:
+        """The ranks of this host. Files of other hosts are read once, ours when they change."""
+        with contextlib.suppress(OSError):
+            for path in self._folder.glob("*.json"):
+                known = self._pids.get(path)
+                if path.stem.isdigit() and (known is None or known[1] is not None):
+                    self._read(path)
+        return {pid: int(path.stem) for path, (_, pid) in self._pids.items() if pid is not None}
+
+    def _read(self, path: Path) -> None:
+        status = path.stat()
+        known = self._pids.get(path)
+        if (known and known[0] == status.st_mtime) or status.st_size > _RANK_FILE_LIMIT_BYTES:
+            return
+        try:
+            content = json.loads(path.read_bytes())
+            here = content.get("host", self._host) == self._host
+            self._pids[path] = (status.st_mtime, int(content["pid"]) if here else None)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return  # half written, or not ours: the next scan looks again

@@ -1,0 +1,238 @@
+"""The part of NVML that the samplers use, typed, behind one kind of error.
+
+`pynvml` (nvidia-ml-py) loads `libnvidia-ml.so.1` by its name; functions that an old driver or an
+old nvidia-ml-py lacks are "unsupported" here, like those that the device refuses. Reference: NVML
+API reference, and nvml.h for the error codes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Trouble(Enum):
+    """What an NVML error means for the caller."""
+
+    UNSUPPORTED = "this device will never answer that"
+    LOST = "the device or the driver has gone"
+    TRANSIENT = "not now"
+
+
+class NvmlError(Exception):
+    """An NVML call failed."""
+
+    def __init__(self, trouble: Trouble, text: str) -> None:
+        super().__init__(text)
+        self.trouble = trouble
+
+
+class NoNvml(Exception):  # noqa: N818 - it is a state of the host, not a fault
+    """There is no NVML on this host; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU, or a MIG instance of one (then `mig`, `parent` and the two ids are set)."""
+
+    handle: Any
+    uuid: str
+    index: int
+    name: str
+    mig_on: bool = False
+    mig: str | None = None
+    parent: str | None = None
+    parent_handle: Any = None
+    gpu_instance: int | None = None
+    compute_instance: int | None = None
+
+
+_UNSUPPORTED = (
+    "INVALID_ARGUMENT",
+    "NOT_SUPPORTED",
+    "NO_PERMISSION",
+    "FUNCTION_NOT_FOUND",
+    "ARGUMENT_VERSION_MISMATCH",
+    "DEPRECATED",
+)
+_LOST = (
+    "UNINITIALIZED",
+    "DRIVER_NOT_LOADED",
+    "GPU_IS_LOST",
+    "RESET_REQUIRED",
+    "GPU_NOT_FOUND",
+)
+
+
+class Nvml:
+    """An open NVML. Raises NoNvml at construction where there is none."""
+
+    def __init__(self) -> None:
+        try:
+            import pynvml  # noqa: PLC0415 - a host without it still has the other samples
+        except ImportError as error:
+            raise NoNvml(f"nvidia-ml-py cannot be imported: {error}") from error
+        self.lib: Any = pynvml
+        self._troubles = {
+            **{
+                getattr(pynvml, f"NVML_ERROR_{name}", None): Trouble.UNSUPPORTED
+                for name in _UNSUPPORTED
+            },
+            **{getattr(pynvml, f"NVML_ERROR_{name}", None): Trouble.LOST for name in _LOST},
+        }
+        self._memory_v2 = True
+        self._init()
+
+    def _init(self) -> None:
+        try:
+            self.lib.nvmlInit()
+        except self.lib.NVMLError as error:
+            if error.value == self.lib.NVML_ERROR_LIBRARY_NOT_FOUND:
+                raise NoNvml("libnvidia-ml.so.1 not found") from error
+            raise NoNvml(f"nvmlInit: {_text(error)}") from error
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        """Call a function of pynvml by name. Raises NvmlError."""
+        found = getattr(self.lib, function, None)
+        if found is None:
+            raise NvmlError(Trouble.UNSUPPORTED, "this nvidia-ml-py is too old for it")
+        try:
+            return found(*arguments)
+        except self.lib.NVMLLibraryMismatchError as error:
+            raise NvmlError(Trouble.UNSUPPORTED, "this driver is too old for it") from error
+        except self.lib.NVMLError as error:
+            raise NvmlError(self.trouble(error.value), _text(error)) from error
+
+    def trouble(self, code: int) -> Trouble:
+        """The meaning of an NVML return code other than success."""
+        return self._troubles.get(code, Trouble.TRANSIENT)
+
+    def reopen(self) -> None:
+        """Shut NVML down and start it again: after a driver reset. All handles become invalid."""
+        with contextlib.suppress(NvmlError):
+            self.call("nvmlShutdown")
+        self._init()
+
+    def close(self) -> None:
+        """Shut NVML down."""
+        self.call("nvmlShutdown")
+
+    def gpus(self) -> Iterator[Device | str]:
+        """Every GPU of the host in NVML's order; a sentence instead for one that does not open."""
+        for index in range(int(self.call("nvmlDeviceGetCount"))):
+            yield self._gpu_or_reason(index)
+
+    def _gpu_or_reason(self, index: int) -> Device | str:
+        try:
+            return self.gpu(index)
+        except NvmlError as error:
+            return f"GPU {index} cannot be opened ({str(error).lower()}): it is not sampled"
+
+    def gpu(self, index: int) -> Device:
+        """The GPU with this NVML index."""
+        handle = self.call("nvmlDeviceGetHandleByIndex", index)
+        try:
+            mig_on = self.call("nvmlDeviceGetMigMode", handle)[0] == 1
+        except NvmlError as error:
+            if error.trouble is not Trouble.UNSUPPORTED:
+                raise
+            mig_on = False
+        uuid = str(self.call("nvmlDeviceGetUUID", handle))
+        return Device(handle, uuid, index, str(self.call("nvmlDeviceGetName", handle)), mig_on)
+
+    def instances(self, gpu: Device) -> Iterator[Device]:
+        """The MIG instances of a GPU."""
+        if not gpu.mig_on:
+            return
+        for number in range(int(self.call("nvmlDeviceGetMaxMigDeviceCount", gpu.handle))):
+            # Places are numbered up to the most instances there can be, and some are empty.
+            with contextlib.suppress(NvmlError):
+                yield self._instance(gpu, number)
+
+    def _instance(self, gpu: Device, number: int) -> Device:
+        handle = self.call("nvmlDeviceGetMigDeviceHandleByIndex", gpu.handle, number)
+        name = str(self.call("nvmlDeviceGetName", handle))
+        return Device(
+            handle,
+            str(self.call("nvmlDeviceGetUUID", handle)),
+            gpu.index,
+            name,
+            mig=name.rpartition("MIG ")[2],
+            parent=gpu.uuid,
+            parent_handle=gpu.handle,
+            gpu_instance=int(self.call("nvmlDeviceGetGpuInstanceId", handle)),
+            compute_instance=int(self.call("nvmlDeviceGetComputeInstanceId", handle)),
+        )
+
+    def again(self, device: Device) -> Device:
+        """The same device with a new handle. Raises NvmlError where it is not there now."""
+        gpu = self.gpu(device.index)
+        for found in (gpu, *self.instances(gpu)):
+            if found.uuid == device.uuid:
+                return found
+        raise NvmlError(Trouble.LOST, "another device is in its place")
+
+    def utilization_pct(self, device: Device) -> float:
+        """Share of the last sample period (1/6 s to 1 s) in which a kernel was running."""
+        return int(self.call("nvmlDeviceGetUtilizationRates", device.handle).gpu)
+
+    def memory_bytes(self, device: Device) -> tuple[int, int]:
+        """Used and total. Version 2, where the driver has it, leaves out what it reserves."""
+        if self._memory_v2:
+            try:
+                memory = self.call("nvmlDeviceGetMemoryInfo", device.handle, self.lib.nvmlMemory_v2)
+                return int(memory.used), int(memory.total)
+            except NvmlError as error:
+                if error.trouble is not Trouble.UNSUPPORTED:
+                    raise
+        memory = self.call("nvmlDeviceGetMemoryInfo", device.handle)
+        self._memory_v2 = False
+        return int(memory.used), int(memory.total)
+
+    def power_w(self, device: Device) -> float:
+        """Power draw; NVML gives mW, on recent GPUs the mean of the last second."""
+        return int(self.call("nvmlDeviceGetPowerUsage", device.handle)) / 1000
+
+    def sm_clock_mhz(self, device: Device) -> float:
+        """SM clock."""
+        return int(self.call("nvmlDeviceGetClockInfo", device.handle, self.lib.NVML_CLOCK_SM))
+
+    def throttle_bits(self, device: Device) -> float:
+        """Clocks event reasons; drivers before 535 know them as throttle reasons."""
+        try:
+            return int(self.call("nvmlDeviceGetCurrentClocksEventReasons", device.handle))
+        except NvmlError as error:
+            if error.trouble is not Trouble.UNSUPPORTED:
+                raise
+        return int(self.call("nvmlDeviceGetCurrentClocksThrottleReasons", device.handle))
+
+    def pcie_rx_bytes_per_s(self, device: Device) -> float:
+        """To the GPU, measured over 20 ms in which this call blocks; NVML gives KB/s."""
+        counter = self.lib.NVML_PCIE_UTIL_RX_BYTES
+        return int(self.call("nvmlDeviceGetPcieThroughput", device.handle, counter)) * 1000
+
+    def pcie_tx_bytes_per_s(self, device: Device) -> float:
+        """From the GPU, like `pcie_rx_bytes_per_s`."""
+        counter = self.lib.NVML_PCIE_UTIL_TX_BYTES
+        return int(self.call("nvmlDeviceGetPcieThroughput", device.handle, counter)) * 1000
+
+    def process_memory_bytes(self, device: Device) -> dict[int, int | None]:
+        """Memory of each process with a CUDA context, by pid as the driver sees it."""
+        try:
+            found = self.call("nvmlDeviceGetComputeRunningProcesses", device.handle)
+        except NvmlError as error:
+            if error.trouble is not Trouble.UNSUPPORTED:
+                raise
+            found = self.call("nvmlDeviceGetComputeRunningProcesses_v2", device.handle)
+        return {int(one.pid): one.usedGpuMemory for one in found}
+
+
+def _text(error: Exception) -> str:
+    text = str(error)
+    # pynvml prints the codes that it does not know itself as bytes.
+    return text[2:-1] if text.startswith("b'") else text

@@ -1,0 +1,104 @@
+"""One process of the job, read from /proc/<pid>. Formats: proc_pid_stat(5), environ(5)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from grpo_doctor_probes.samplers.procfile import ProcFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_DEAD = (b"Z", b"X", b"x")
+# Between fork and exec a process shows its parent's environment, so it is read again while young.
+SETTLED_NS = 5_000_000_000
+
+
+class Usage(NamedTuple):
+    """What a process has used up to now. `cpu_ticks` are of 1/SC_CLK_TCK s."""
+
+    parent: int
+    cpu_ticks: int
+    major_faults: int
+    threads: int
+    rss_bytes: int
+    started_ticks: int
+
+
+def parse_stat(stat: bytes) -> Usage | None:
+    """From /proc/<pid>/stat; None for a process that has ended. Its name may hold anything."""
+    words = stat[stat.rindex(b")") + 2 :].split()
+    if words[0] in _DEAD:
+        return None
+    return Usage(
+        parent=int(words[1]),
+        cpu_ticks=int(words[11]) + int(words[12]),
+        major_faults=int(words[9]),
+        threads=int(words[17]),
+        rss_bytes=int(words[21]) * _PAGE_BYTES,
+        started_ticks=int(words[19]),
+    )
+
+
+class Environment(NamedTuple):
+    """What the samplers want to know of a process's environment as it was at its start."""
+
+    rank: int | None
+    has_local_rank: bool
+    run_dir: str | None
+
+
+def parse_environment(environ: bytes) -> Environment:
+    """From /proc/<pid>/environ; what is not a number is no rank."""
+    found = {}
+    for entry in environ.split(b"\0"):
+        name, _, value = entry.partition(b"=")
+        if name in (b"RANK", b"LOCAL_RANK", b"GRPO_DOCTOR_RUN_DIR"):
+            found[name] = value
+    rank = found.get(b"RANK", b"")
+    run_dir = found.get(b"GRPO_DOCTOR_RUN_DIR")
+    return Environment(
+        rank=int(rank) if rank.isdigit() else None,
+        has_local_rank=found.get(b"LOCAL_RANK", b"").isdigit(),
+        run_dir=None if run_dir is None else os.fsdecode(run_dir),
+    )
+
+
+class Process:
+    """A process whose `stat` stays open. Raises OSError at construction when it has gone."""
+
+    def __init__(self, pid: int, proc: Path, now_ns: int) -> None:
+        self.pid = pid
+        self._folder = proc / str(pid)
+        self._seen_ns = now_ns
+        self.environment = Environment(None, False, None)
+        self._stat = ProcFile(self._folder / "stat")
+        try:
+            first = self.usage()
+            if first is None:
+                raise ProcessLookupError(f"process {pid} has ended")
+        except (OSError, ValueError):
+            self._stat.close()
+            raise
+        self.parent, self.started_ticks = first.parent, first.started_ticks
+        self.read_environment(now_ns)
+
+    def usage(self) -> Usage | None:
+        """What it has used; None when it has ended."""
+        try:
+            return parse_stat(self._stat.read_start())
+        except ProcessLookupError:
+            return None
+
+    def read_environment(self, now_ns: int) -> None:
+        """Read the environment while it may still change; other users' stays unknown."""
+        if now_ns - self._seen_ns <= SETTLED_NS:
+            with contextlib.suppress(OSError):
+                self.environment = parse_environment((self._folder / "environ").read_bytes())
+
+    def close(self) -> None:
+        """Close what is open."""
+        self._stat.close()

@@ -1,0 +1,115 @@
+"""Samples the ranks of this host: processor time, memory, page faults and threads of each."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grpo_doctor_probes.samplers.clock import Pace
+from grpo_doctor_probes.samplers.jobtree import JobTree, RankGroup
+from grpo_doctor_probes.samplers.tracks import Reading, Track
+
+if TYPE_CHECKING:
+    from grpo_doctor_probes.samplers.process import Usage
+
+SCAN_PERIOD_NS = 1_000_000_000
+# The kernel counts processor time in 10 ms: shorter windows would show steps of 10 % and more.
+SAMPLE_PERIOD_NS = 200_000_000
+_CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(slots=True)
+class _Sum:
+    cpu_ticks: int = 0
+    major_faults: int = 0
+    rss_bytes: int = 0
+    threads: int | None = None
+    sampled: bool = False
+
+
+class RankSampler:
+    """`rank.cpu`, `rank.rss` and `rank.major_faults` add up a rank's main process and its workers
+    (data loaders, a rollout engine); `rank.threads` is the main process alone.
+
+    Memory that processes share, such as pages that a forked worker has not written to, is counted
+    in each of them. Processes are looked for once a second.
+    """
+
+    name = "rank"
+
+    def __init__(
+        self, job_root_pid: int, *, run_dir: Path, host: str, proc: Path = Path("/proc")
+    ) -> None:
+        self._tree = JobTree(job_root_pid, run_dir, host, proc)
+        self._groups: list[RankGroup] = []
+        self._usage: dict[int, Usage] = {}
+        self._sampled_ns: int | None = None
+        self._live: set[Track] = set()
+        self._scan_pace = Pace(SCAN_PERIOD_NS)
+        self._sample_pace = Pace(SAMPLE_PERIOD_NS)
+
+    def read(self, now_ns: int) -> Reading:
+        """Sample every rank; the tracks of a rank that has ended become null."""
+        reading = Reading()
+        if self._scan_pace.due(now_ns):
+            begun_ns = time.thread_time_ns()
+            self._groups = self._tree.scan(now_ns)
+            self._scan_pace.done(now_ns, time.thread_time_ns() - begun_ns)
+        if not self._sample_pace.due(now_ns):
+            return reading
+        begun_ns = time.thread_time_ns()
+        for group in self._groups:
+            reading.values.update(self._sample(group, now_ns))
+        self._sampled_ns = now_ns
+        for pid in self._usage.keys() - self._tree.processes.keys():
+            del self._usage[pid]
+        for track in self._live - reading.values.keys():
+            reading.values[track] = None
+        self._live = {track for track, value in reading.values.items() if value is not None}
+        self._sample_pace.done(now_ns, time.thread_time_ns() - begun_ns)
+        return reading
+
+    def close(self) -> None:
+        """Close the files of all processes."""
+        self._tree.close()
+
+    def _sample(self, group: RankGroup, now_ns: int) -> dict[Track, float | None]:
+        total = _Sum()
+        for pid in group.pids:
+            self._add(total, pid, is_main=pid == group.main)
+        if total.threads is None:
+            return {}
+        values: dict[Track, float | None] = {
+            _track("rank.rss", "bytes", group): total.rss_bytes,
+            _track("rank.threads", "count", group): total.threads,
+        }
+        if total.sampled and self._sampled_ns is not None and now_ns > self._sampled_ns:
+            elapsed_s = (now_ns - self._sampled_ns) / 1e9
+            cpu_s = total.cpu_ticks / _CLOCK_TICKS_PER_S
+            values[_track("rank.cpu", "%", group)] = 100.0 * cpu_s / elapsed_s
+            values[_track("rank.major_faults", "1/s", group)] = total.major_faults / elapsed_s
+        return values
+
+    def _add(self, total: _Sum, pid: int, *, is_main: bool) -> None:
+        process = self._tree.processes.get(pid)
+        usage = process.usage() if process is not None else None
+        if usage is None:
+            if process is not None:
+                self._tree.drop(pid)
+            return
+        total.rss_bytes += usage.rss_bytes
+        if is_main:
+            total.threads = usage.threads
+        previous = self._usage.get(pid)
+        self._usage[pid] = usage
+        if previous is not None:
+            total.sampled = True
+            total.cpu_ticks += usage.cpu_ticks - previous.cpu_ticks
+            total.major_faults += usage.major_faults - previous.major_faults
+
+
+def _track(name: str, unit: str, group: RankGroup) -> Track:
+    return Track(name, unit, pid=group.main, rank=group.rank)

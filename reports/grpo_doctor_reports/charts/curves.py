@@ -1,0 +1,47 @@
+"""Learning curves: one small chart per training metric, reward and loss first."""
+
+from __future__ import annotations
+
+from grpo_doctor_reports import formatting
+from grpo_doctor_reports.charts.chart import Chart
+from grpo_doctor_reports.model import Curve
+from grpo_doctor_reports.packing import NumberPool
+from grpo_doctor_reports.thinning import thin_line
+
+_CURVES_SHOWN = 24
+_POINTS = 500
+_FIRST = ("reward", "loss", "reward_std", "kl", "entropy", "completion_length", "grad_norm")
+
+
+def curves_chart(curves: list[Curve], pool: NumberPool) -> Chart | None:
+    """Return the small multiples, None without any metric."""
+    if not curves:
+        return None
+    ordered = sorted(curves, key=lambda curve: _rank(curve.name))
+    shown = ordered[:_CURVES_SHOWN]
+    left_out = len(ordered) - len(shown)
+    return Chart(
+        data={"curves": [_curve(curve, pool) for curve in shown]},
+        summary="; ".join(_summary(curve) for curve in shown[:3]) + ".",
+        note=f"{formatting.count(left_out, 'more metric')} not drawn." if left_out else "",
+    )
+
+
+def _rank(name: str) -> tuple[int, str]:
+    return (_FIRST.index(name) if name in _FIRST else len(_FIRST)), name
+
+
+def _curve(curve: Curve, pool: NumberPool) -> dict[str, object]:
+    steps, values = thin_line([float(step) for step in curve.steps], curve.values, _POINTS)
+    known = [value for value in curve.values if value is not None]
+    return {
+        "label": curve.name,
+        "last": formatting.number(known[-1]),
+        "x": pool.add_integers([int(step) for step in steps]),
+        "y": pool.add(values),
+    }
+
+
+def _summary(curve: Curve) -> str:
+    known = [value for value in curve.values if value is not None]
+    return f"{curve.name} goes from {formatting.number(known[0])} to {formatting.number(known[-1])}"

@@ -1,0 +1,55 @@
+"""The mean step: one bar per phase from its mean start, work then wait, with p10-p90 whiskers."""
+
+from __future__ import annotations
+
+from grpo_doctor_reports import formatting
+from grpo_doctor_reports.charts.chart import Chart
+from grpo_doctor_reports.model import WaterfallBar
+from grpo_doctor_reports.palette import color_of
+
+_BARS_SHOWN = 40
+
+
+def waterfall_chart(bars: list[WaterfallBar]) -> Chart | None:
+    """Return the chart of the mean step, None without one."""
+    if not bars:
+        return None
+    end_s = max(bar.start_s + bar.seconds for bar in bars)
+    longest = max(bars, key=lambda bar: bar.seconds)
+    return Chart(
+        data={"rows": [_row(bar) for bar in bars[:_BARS_SHOWN]]},
+        summary=(
+            f"The mean step ends after {formatting.seconds(end_s)}; its longest phase is "
+            f"{longest.phase} with {formatting.seconds(longest.seconds)}, starting at "
+            f"{formatting.seconds(longest.start_s)}."
+        ),
+    )
+
+
+def _row(bar: WaterfallBar) -> dict[str, object]:
+    return {
+        "phase": bar.phase,
+        "color": color_of(bar.phase),
+        "start": _rounded(bar.start_s),
+        "work": _rounded(bar.work_s),
+        "wait": _rounded(bar.wait_s),
+        "p10": None if bar.p10_s is None else _rounded(bar.p10_s),
+        "p90": None if bar.p90_s is None else _rounded(bar.p90_s),
+        "label": formatting.seconds(bar.seconds),
+        "hover": _hover(bar),
+    }
+
+
+def _hover(bar: WaterfallBar) -> list[str]:
+    lines = [
+        f"{bar.phase}: {formatting.seconds(bar.seconds)}",
+        f"work {formatting.seconds(bar.work_s)}, wait {formatting.seconds(bar.wait_s)}",
+        f"starts at {formatting.seconds(bar.start_s)}",
+    ]
+    if bar.p10_s is not None and bar.p90_s is not None:
+        lines.append(f"p10 {formatting.seconds(bar.p10_s)}, p90 {formatting.seconds(bar.p90_s)}")
+    return lines
+
+
+def _rounded(value_s: float) -> float:
+    return float(f"{value_s:.6g}")

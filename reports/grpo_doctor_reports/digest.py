@@ -1,0 +1,238 @@
+"""The report in few words: what page and terminal both say on their first screen.
+
+Only wording and grouping of what the document holds; nothing is judged here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from grpo_doctor_reports import formatting
+from grpo_doctor_reports.model import Finding, Fix, Predicted, Report, Run
+from grpo_doctor_reports.palette import UNATTRIBUTED
+
+TOP_FINDINGS = 3
+_STALLS_SHOWN = 4
+_STEP_TIME_UNIT = "step_time_pct"
+_SAFETY_WORDS = {
+    "same-math": "same math",
+    "changes-numerics": "changes numerics",
+    "changes-algorithm": "changes the algorithm",
+    "needs-code": "needs a code change",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyNumber:
+    """One of the headline numbers; `detail` is the small print under it."""
+
+    label: str
+    value: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class BarPart:
+    """One segment of the step bar; `fraction` is its part of the bar's length."""
+
+    phase: str
+    seconds: float
+    work_s: float
+    wait_s: float
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """A predicted effect: `-14 %`, `step time`, `-18 to -9 %`."""
+
+    value: str
+    of_what: str
+    interval: str
+
+
+def verdict(report: Report) -> str:
+    """Return the one sentence, or what can be said where the document has none."""
+    if report.summary.verdict:
+        return report.summary.verdict
+    if report.summary.steps == 0:
+        return "No complete step was recorded."
+    return f"{formatting.count(report.summary.steps, 'step')} recorded; no verdict was given."
+
+
+def key_numbers(report: Report) -> list[KeyNumber]:
+    """Return the headline numbers, in the order in which they are read."""
+    summary, run = report.summary, report.run
+    return [
+        KeyNumber("Step time", formatting.seconds(summary.step_time_s), _spread(report)),
+        KeyNumber("GPU busy", formatting.percent(summary.gpu_busy_pct), _gpus(run)),
+        KeyNumber("Tokens/s", formatting.compact(summary.tokens_per_s), ""),
+        KeyNumber("Steps", formatting.number(summary.steps), _steps_detail(report)),
+        KeyNumber("Ranks", formatting.number(run.world_size or len(run.ranks)), _hosts(run)),
+        KeyNumber("Exit", run.exit_state, _exit_detail(run)),
+    ]
+
+
+def _spread(report: Report) -> str:
+    low, high = report.summary.p10_s, report.summary.p90_s
+    if low is None or high is None:
+        return ""
+    return f"{formatting.seconds(low)} to {formatting.seconds(high)} (p10{formatting.NOTHING}p90)"
+
+
+def _gpus(run: Run) -> str:
+    names = {gpu.name for gpu in run.gpus}
+    if not names:
+        return "no GPU sampled"
+    kind = names.pop() if len(names) == 1 else "of several kinds"
+    return f"{len(run.gpus)} × {kind}"  # noqa: RUF001 (a multiplication sign)
+
+
+def _steps_detail(report: Report) -> str:
+    summary = report.summary
+    parts = []
+    if summary.steps_total > summary.steps:
+        parts.append(f"used of {summary.steps_total:,}")
+    if summary.warmup_steps:
+        parts.append(f"{summary.warmup_steps:,} warm-up left out")
+    return ", ".join(parts)
+
+
+def _hosts(run: Run) -> str:
+    return f"on {formatting.count(len(run.hosts), 'host')}" if run.hosts else ""
+
+
+def _exit_detail(run: Run) -> str:
+    parts = [run.exit_signal] if run.exit_signal else []
+    if run.exit_code is not None and (run.exit_code != 0 or run.exit_state != "finished"):
+        parts.append(f"code {run.exit_code}")
+    if run.duration_s is not None:
+        parts.append(f"after {formatting.seconds(run.duration_s)}")
+    return " ".join(parts)
+
+
+def step_bar(report: Report) -> list[BarPart]:
+    """Return the parts of a step in phase order; their fractions add up to at most 1."""
+    summary = report.summary
+    parts = [(p.phase, p.seconds, p.work_s, p.wait_s) for p in summary.phases if p.seconds > 0]
+    known = UNATTRIBUTED in {phase for phase, *_ in parts}
+    if summary.unattributed_s and summary.unattributed_s > 0 and not known:
+        parts.append((UNATTRIBUTED, summary.unattributed_s, summary.unattributed_s, 0.0))
+    whole = max(sum(seconds for _, seconds, _, _ in parts), summary.step_time_s or 0.0)
+    return [
+        BarPart(phase, seconds, work_s, wait_s, seconds / whole)
+        for phase, seconds, work_s, wait_s in parts
+    ]
+
+
+def bar_sentence(parts: list[BarPart]) -> str:
+    """Return the step bar in words, largest part first."""
+    if not parts:
+        return "No complete step was recorded, so there is no step to break down."
+    largest = sorted(parts, key=lambda part: -part.seconds)
+    return "; ".join(
+        f"{part.phase} {formatting.seconds(part.seconds)} ({formatting.share(part.fraction)})"
+        for part in largest
+    )
+
+
+def losses(report: Report) -> list[str]:
+    """Return one sentence per thing that the recording lost."""
+    loss = report.run.loss
+    said = []
+    if loss.missing_ranks:
+        noun = "Rank" if len(loss.missing_ranks) == 1 else "Ranks"
+        said.append(f"{noun} {formatting.int_ranges(loss.missing_ranks)} left no recording.")
+    if loss.dropped_events:
+        said.append(f"{formatting.count(loss.dropped_events, 'event')} dropped while recording.")
+    if loss.truncated:
+        said.append("The recording is cut off; what came after the cut is unknown.")
+    return said + [note for note in loss.notes if note]
+
+
+def stalls(report: Report) -> list[str]:
+    """Return who was still inside what when the recording ended, longest first."""
+    groups: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    for rank in report.run.ranks:
+        if rank.open:
+            innermost = min(rank.open, key=lambda span: span.open_s or 0.0)
+            groups[innermost.name].append((rank.rank, innermost.open_s or 0.0))
+    ordered = sorted(groups.items(), key=lambda item: -max(age for _, age in item[1]))
+    said = [_stall(name, members) for name, members in ordered[:_STALLS_SHOWN]]
+    if len(ordered) > _STALLS_SHOWN:
+        said.append(f"{len(ordered) - _STALLS_SHOWN} more open spans are listed under Run facts.")
+    return said
+
+
+def _stall(name: str, members: list[tuple[int, float]]) -> str:
+    ranks = formatting.int_ranges(rank for rank, _ in members)
+    shortest, longest = min(age for _, age in members), max(age for _, age in members)
+    span = formatting.seconds(longest)
+    if formatting.seconds(shortest) != span:
+        span = f"{formatting.seconds(shortest)} to {span}"
+    subject = f"Rank {ranks} was" if len(members) == 1 else f"Ranks {ranks} were"
+    return f"{subject} in {name or 'an unnamed span'} for {span} when the recording ended."
+
+
+def main_fix(finding: Finding) -> Fix | None:
+    """Return the fix to show first: the first with a prediction, else the first."""
+    with_gain = [fix for fix in finding.fixes if fix.predicted and fix.predicted.mid is not None]
+    return (with_gain or finding.fixes or [None])[0]
+
+
+def gain(predicted: Predicted | None) -> Gain | None:
+    """Return a prediction in words, None where nothing was predicted."""
+    if predicted is None or predicted.mid is None:
+        return None
+    is_step_time = predicted.unit in {_STEP_TIME_UNIT, ""}
+    interval = ""
+    if predicted.low is not None and predicted.high is not None:
+        interval = f"{_change(predicted.low, predicted)} to {_change(predicted.high, predicted)}"
+    return Gain(
+        value=_change(predicted.mid, predicted),
+        of_what="step time" if is_step_time else "",
+        interval=interval,
+    )
+
+
+def _change(value: float, predicted: Predicted) -> str:
+    return formatting.quantity(value, predicted.unit or _STEP_TIME_UNIT)
+
+
+def gain_sentence(predicted: Predicted | None) -> str:
+    """Return a prediction on one line: `step time -14 % (-18 % to -9 %)`."""
+    found = gain(predicted)
+    if found is None:
+        return "gain not predicted"
+    interval = f" ({found.interval})" if found.interval else ""
+    return f"{found.of_what} {found.value}{interval}".strip()
+
+
+def fix_line(fix: Fix) -> str:
+    """Return what to type; the knob's change where no spelling is known."""
+    return fix.spelling or knob_change(fix)
+
+
+def knob_change(fix: Fix) -> str:
+    """Return `knob: from → to`, as much of it as is known."""
+    change = " → ".join(part for part in (fix.before, fix.after) if part)
+    return ": ".join(part for part in (fix.knob, change) if part)
+
+
+def safety_words(safety: str) -> str:
+    """Return what a fix may change, in words."""
+    return _SAFETY_WORDS.get(safety, safety)
+
+
+def markdown(finding: Finding) -> str:
+    """Return a finding for pasting into a chat or an issue."""
+    lines = [f"**{finding.id} {finding.title}** ({finding.severity})"]
+    lines += [
+        f"- {item.text}: {item.shown}" + (f" [{item.source}]" if item.source else "")
+        for item in finding.evidence
+    ]
+    lines += [f"Cause: {finding.cause}"] if finding.cause else []
+    for fix in finding.fixes:
+        lines += ["```", fix_line(fix), "```", f"{gain_sentence(fix.predicted)}; {fix.safety}"]
+    return "\n".join(lines)

@@ -1,0 +1,34 @@
+"""What the words in a report mean."""
+
+from __future__ import annotations
+
+from typing import Final
+
+TERMS: Final = (
+    ("step", "One optimizer step: rollout, reward, log-probs, training, update, weight sync."),
+    ("step time", "From the start of a step to the start of the next, mean over the used steps."),
+    ("work", "Time that a rank spends by itself: computing, copying, reading. Drawn solid."),
+    ("wait", "Time that a rank spends for another rank to arrive. Drawn hatched."),
+    ("unattributed", "Step time that no recorded phase covers. Drawn grey."),
+    ("p10 to p90", "Eight of ten steps lie in this range."),
+    ("warm-up", "First steps, slower by compiling and caching; left out of every mean."),
+    ("predicted", "Change of step time if the fix is applied, replayed on this run's own recording;"
+     " negative is faster. The range is the interval the prediction is good for."),
+    ("same math", "The fix changes speed only: same numbers, same algorithm."),
+    ("changes numerics", "Results differ by rounding or reduction order."),
+    ("changes the algorithm", "Training sees other data, or another objective. Check the curves."),
+)  # fmt: skip
+
+PHASE_MEANINGS: Final = (
+    ("init", "Start-up: processes, model and engine loading."),
+    ("dataload", "Waiting for, or making, the next batch of prompts."),
+    ("rollout", "Generating completions."),
+    ("reward", "Scoring completions."),
+    ("logprob", "Log-probabilities under the reference and the old policy."),
+    ("train", "Forward and backward."),
+    ("optimizer", "The optimizer's update."),
+    ("sync", "New weights to the rollout engine."),
+    ("offload", "Moving weights or optimizer state between GPU and CPU memory."),
+    ("checkpoint", "Saving."),
+    ("eval", "Evaluation."),
+)

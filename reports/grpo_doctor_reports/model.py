@@ -1,0 +1,253 @@
+"""The report document as types. Every string in here is safe to show; every number is finite."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Numbers = list[float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSpan:
+    """A span that began and never ended."""
+
+    name: str
+    open_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One training process."""
+
+    rank: int
+    host: str
+    pid: int | None
+    state: str
+    open: list[OpenSpan]
+    clock_error_ns: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One device of the run."""
+
+    uuid: str
+    name: str
+    index: int | None
+    host: str
+    memory_total_bytes: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What the recording lost."""
+
+    dropped_events: int
+    missing_ranks: list[int]
+    truncated: bool
+    notes: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Facts of the run."""
+
+    id: str
+    source: str
+    command: list[str]
+    framework: str
+    framework_version: str
+    hosts: list[str]
+    world_size: int
+    started_unix_ns: int
+    duration_s: float | None
+    exit_state: str
+    exit_code: int | None
+    exit_signal: str
+    knobs: list[tuple[str, str]]
+    versions: list[tuple[str, str]]
+    gpus: list[Gpu]
+    ranks: list[Rank]
+    loss: Loss
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseTime:
+    """Seconds of one phase per step: mean over ranks and used steps; seconds = work + wait."""
+
+    phase: str
+    seconds: float
+    share: float | None
+    work_s: float
+    wait_s: float
+    p10_s: float | None
+    p90_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The headline numbers."""
+
+    verdict: str
+    step_time_s: float | None
+    p10_s: float | None
+    p90_s: float | None
+    steps: int
+    steps_total: int
+    warmup_steps: int
+    phases: list[PhaseTime]
+    unattributed_share: float | None
+    unattributed_s: float | None
+    gpu_busy_pct: float | None
+    tokens_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One measured fact; `shown` is its value with unit, for people."""
+
+    text: str
+    shown: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """Predicted change, negative = faster; low <= mid <= high."""
+
+    low: float | None
+    mid: float | None
+    high: float | None
+    unit: str
+    basis: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """One prescription."""
+
+    knob: str
+    before: str
+    after: str
+    spelling: str
+    predicted: Predicted | None
+    safety: str
+    risk: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One diagnosis. `anchor` is unique in the page and safe as an HTML id."""
+
+    anchor: str
+    id: str
+    slug: str
+    title: str
+    severity: str
+    confidence: float | None
+    phases: list[str]
+    ranks: list[int]
+    evidence: list[Evidence]
+    cause: str
+    fixes: list[Fix]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A rule that did not fire, and why."""
+
+    id: str
+    slug: str
+    title: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """The rules that did not fire, by outcome."""
+
+    passed: list[Check]
+    not_run: list[Check]
+    not_applicable: list[Check]
+
+
+@dataclass(frozen=True, slots=True)
+class WaterfallBar:
+    """One phase of the mean step."""
+
+    phase: str
+    start_s: float
+    seconds: float
+    p10_s: float | None
+    p90_s: float | None
+    work_s: float
+    wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Heatmap:
+    """Seconds by rank (rows) and step (columns); None where a rank has no such step."""
+
+    ranks: list[int]
+    steps: list[int]
+    step_s: list[Numbers]
+    wait_s: list[Numbers]
+    phases_s: dict[str, list[Numbers]]
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A rank is in one phase from start to end, in seconds since the start of the run."""
+
+    rank: int
+    phase: str
+    start_s: float
+    end_s: float
+    open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """Samples of one quantity over time."""
+
+    name: str
+    label: str
+    unit: str
+    group: str
+    times_s: Numbers
+    values: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Phases and samples over the whole run."""
+
+    end_s: float
+    bands: list[Band]
+    tracks: list[Track]
+    thinned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One training metric; `values` is as long as `steps`."""
+
+    name: str
+    steps: list[int]
+    values: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The whole document."""
+
+    tool: str
+    version: str
+    run: Run
+    summary: Summary
+    findings: list[Finding]
+    checks: Checks
+    waterfall: list[WaterfallBar]
+    heatmap: Heatmap
+    timeline: Timeline
+    curves: list[Curve]

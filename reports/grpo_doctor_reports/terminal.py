@@ -1,0 +1,169 @@
+"""The report as a terminal digest: the page's first screen, in the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from io import StringIO
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from grpo_doctor_reports import digest, formatting
+from grpo_doctor_reports.document import read_document
+from grpo_doctor_reports.model import Finding, Report
+from grpo_doctor_reports.palette import color_of
+from grpo_doctor_reports.severity import severity_class
+
+_NARROWEST = 40
+_WIDEST = 120
+_WORK, _WAIT = "█", "░"
+_SEVERITY_STYLES = {"high": "bold red", "medium": "bold yellow", "low": "bold", "info": "bold"}
+_INDENT = 4
+
+
+def render_text(document: Mapping[str, Any], *, width: int, color: bool) -> str:
+    """Return the digest as text that ends with a newline.
+
+    Args:
+        document: what `grpo-doctor report --json` prints.
+        width: columns to use; held between 40 and 120.
+        color: whether to use ANSI colours (24 bit); without it no escape sequence is written.
+
+    Raises:
+        DocumentError: the document has another schema, or a part of the wrong type.
+    """
+    report = read_document(document)
+    out = StringIO()
+    console = Console(
+        file=out,
+        width=max(_NARROWEST, min(_WIDEST, width)),
+        force_terminal=color,
+        color_system="truecolor" if color else None,
+        no_color=not color,
+        markup=False,
+        highlight=False,
+        emoji=False,
+        legacy_windows=False,
+        _environ={},
+    )
+    for part in _parts(report, console.width):
+        console.print(part)
+    lines = (line.rstrip() if not color else line for line in out.getvalue().splitlines())
+    return "\n".join(lines).strip("\n") + "\n"
+
+
+def _parts(report: Report, width: int) -> Iterator[RenderableType]:
+    yield Text(_head(report), style="dim")
+    yield from _losses(report)
+    yield Text("\n" + digest.verdict(report) + "\n", style="bold")
+    for sentence in digest.stalls(report):
+        yield Text(sentence, style="bold red")
+    yield Text(_key_numbers(report) + "\n")
+    yield from _step_bar(report, width)
+    yield from _findings(report)
+    yield Text("\n" + _checks(report), style="dim")
+
+
+def _head(report: Report) -> str:
+    run = report.run
+    framework = " ".join(filter(None, [run.framework, run.framework_version]))
+    return " · ".join(
+        filter(None, [f"{report.tool} {report.version}".strip(), run.id, framework, run.source])
+    )
+
+
+def _losses(report: Report) -> Iterator[Text]:
+    losses = digest.losses(report)
+    if losses:
+        yield Text("\n! Incomplete recording: " + " ".join(losses), style="bold yellow")
+
+
+def _key_numbers(report: Report) -> str:
+    return " · ".join(
+        f"{item.label} {item.value}" + (f" ({item.detail})" if item.detail else "")
+        for item in digest.key_numbers(report)
+        if item.value != formatting.NOTHING
+    )
+
+
+def _step_bar(report: Report, width: int) -> Iterator[RenderableType]:
+    parts = digest.step_bar(report)
+    if not parts:
+        yield Text(digest.bar_sentence(parts))
+        return
+    name_width = max(len(part.phase) for part in parts)
+    full = max(8, min(40, width - min(name_width, 20) - 36))
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(max_width=20, no_wrap=True, overflow="ellipsis")
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True, style="dim")
+    scale = full / max(part.fraction for part in parts)
+    for part in parts:
+        table.add_row(
+            Text(part.phase),
+            _bar(part, scale),
+            formatting.seconds(part.seconds),
+            formatting.share(part.fraction),
+            f"wait {formatting.seconds(part.wait_s)}" if part.wait_s > 0 else "",
+        )
+    yield table
+    yield Text(f"{_WORK} work  {_WAIT} wait for other ranks", style="dim")
+
+
+def _bar(part: digest.BarPart, scale: float) -> Text:
+    cells = max(1, round(part.fraction * scale))
+    waiting = min(cells, round(cells * part.wait_s / part.seconds))
+    return Text(_WORK * (cells - waiting) + _WAIT * waiting, style=color_of(part.phase))
+
+
+def _findings(report: Report) -> Iterator[RenderableType]:
+    shown = report.findings[: digest.TOP_FINDINGS]
+    if not shown:
+        yield Text("\nNo findings.")
+        return
+    for finding in shown:
+        yield from _finding(finding)
+    more = report.findings[digest.TOP_FINDINGS :]
+    if more:
+        yield Text("\nAlso found:")
+    for finding in more:
+        fix = digest.main_fix(finding)
+        sentence = digest.gain_sentence(fix.predicted if fix else None)
+        yield Padding(Text(f"{finding.id} {finding.title}: {sentence}"), (0, 0, 0, _INDENT))
+
+
+def _finding(finding: Finding) -> Iterator[RenderableType]:
+    line = Text("\n")
+    line.append(
+        f"{finding.id} {finding.severity}", style=_SEVERITY_STYLES[severity_class(finding.severity)]
+    )
+    line.append(f"  {finding.title}")
+    yield line
+    for item in finding.evidence[:2]:
+        yield _indented(Text(f"{item.text}: {item.shown}", style="dim"))
+    fix = digest.main_fix(finding)
+    if fix is None:
+        return
+    yield _indented(Text(f"fix   {digest.fix_line(fix)}"))
+    safety = digest.safety_words(fix.safety)
+    gain = ", ".join(filter(None, [digest.gain_sentence(fix.predicted), safety]))
+    yield _indented(Text(f"gain  {gain}"))
+
+
+def _indented(text: Text) -> Padding:
+    return Padding(text, (0, 0, 0, _INDENT))
+
+
+def _checks(report: Report) -> str:
+    checks = report.checks
+    counts = (
+        f"{formatting.count(len(report.findings), 'finding')}, {len(checks.passed):,} passed, "
+        f"{len(checks.not_run):,} not run, {len(checks.not_applicable):,} not applicable"
+    )
+    missing = sorted({check.note for check in checks.not_run if check.note})
+    return counts + (f" (not run, for want of: {'; '.join(missing[:3])})" if missing else "")

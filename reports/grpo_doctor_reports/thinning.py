@@ -1,0 +1,90 @@
+"""Draw less than was recorded without losing what matters: peaks, dips, dominant phases."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from grpo_doctor_reports.model import Band, Numbers
+
+
+def thin_line(times: Numbers, values: Numbers, limit: int) -> tuple[list[float], Numbers]:
+    """Return at most about `limit` points: the lowest and the highest of each bucket of points."""
+    points = [(t, v) for t, v in zip(times, values, strict=True) if t is not None]
+    if len(points) > limit:
+        width = len(points) / max(1, limit // 2)
+        edges = [round(at * width) for at in range(max(1, limit // 2) + 1)]
+        points = [
+            point
+            for start, end in zip(edges, edges[1:], strict=False)
+            for point in _extremes(points[start:end])
+        ]
+    return [t for t, _ in points], [v for _, v in points]
+
+
+def _extremes(bucket: Sequence[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
+    known = [(v, t) for t, v in bucket if v is not None]
+    if not known:
+        return list(bucket[:1])
+    (low, low_t), (high, high_t) = min(known), max(known)
+    if low == high:
+        return [(low_t, low)]
+    return sorted([(low_t, low), (high_t, high)])
+
+
+def bin_columns(rows: list[Numbers], columns: int) -> list[Numbers]:
+    """Return rows with at most `columns` values, each the mean of its bin's known values."""
+    width = max((len(row) for row in rows), default=0)
+    if width <= columns:
+        return rows
+    edges = bin_edges(width, columns)
+    return [[_mean(row[start:end]) for start, end in edges] for row in rows]
+
+
+def bin_edges(width: int, columns: int) -> list[tuple[int, int]]:
+    """Return [start, end) of each of `columns` nearly equal bins of `width` items."""
+    cuts = [round(at * width / columns) for at in range(columns + 1)]
+    return list(zip(cuts, cuts[1:], strict=False))
+
+
+def thin_bands(bands: list[Band], end_s: float, limit: int) -> list[Band]:
+    """Return at most about `limit` bands of one rank.
+
+    Time is cut into `limit` equal buckets and each goes to the phase that covers most of it; runs
+    of equal buckets become one band. Open bands stay as they are.
+    """
+    if len(bands) <= limit or end_s <= 0:
+        return bands
+    width = end_s / limit
+    covered: list[dict[str, float]] = [defaultdict(float) for _ in range(limit)]
+    for band in bands:
+        _cover(covered, band, width)
+    kept = [band for band in bands if band.open]
+    return _runs(covered, width, bands[0].rank) + kept
+
+
+def _cover(covered: list[dict[str, float]], band: Band, width: float) -> None:
+    first = min(len(covered) - 1, int(band.start_s / width))
+    last = min(len(covered) - 1, int(band.end_s / width))
+    for bucket in range(first, last + 1):
+        start, end = max(band.start_s, bucket * width), min(band.end_s, (bucket + 1) * width)
+        covered[bucket][band.phase] += max(0.0, end - start)
+
+
+def _runs(covered: list[dict[str, float]], width: float, rank: int) -> list[Band]:
+    runs: list[Band] = []
+    for bucket, phases in enumerate(covered):
+        if sum(phases.values()) < width / 2:
+            continue
+        phase = max(phases, key=lambda name: phases[name])
+        start, end = bucket * width, (bucket + 1) * width
+        if runs and runs[-1].phase == phase and abs(runs[-1].end_s - start) < width / 2:
+            runs[-1] = Band(rank, phase, runs[-1].start_s, end, open=False)
+        else:
+            runs.append(Band(rank, phase, start, end, open=False))
+    return runs
+
+
+def _mean(values: Numbers) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

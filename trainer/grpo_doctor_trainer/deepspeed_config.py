@@ -1,0 +1,103 @@
+"""DeepSpeed's configuration: the presets of `--deepspeed`, or the user's own file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grpo_doctor_trainer.errors import ConfigError
+from grpo_doctor_trainer.validation import DEEPSPEED_PRESETS
+
+if TYPE_CHECKING:
+    from grpo_doctor_trainer.config import TrainerConfig
+
+_OWN_SECTIONS = ("optimizer", "scheduler")
+
+
+def deepspeed_config(
+    config: TrainerConfig, *, world_size: int, dtype: str, on_gpu: bool
+) -> dict[str, Any]:
+    """Makes the whole configuration for `--deepspeed`, with nothing left on `auto` that we know.
+
+    Args:
+        config: the options; `config.deepspeed` is set.
+        world_size: the number of ranks.
+        dtype: `float32`, `bfloat16` or `float16`.
+        on_gpu: whether host memory should be pinned for copies to a device.
+
+    Raises:
+        ConfigError: the user's file cannot be used.
+    """
+    choice = config.deepspeed or "zero0"
+    if choice in DEEPSPEED_PRESETS:
+        settings: dict[str, Any] = {"zero_optimization": _zero(choice, on_gpu)}
+    else:
+        settings = _read(Path(choice))
+    micro, accumulation = config.per_device_train_batch_size, config.gradient_accumulation_steps
+    known = {
+        "train_micro_batch_size_per_gpu": micro,
+        "gradient_accumulation_steps": accumulation,
+        "train_batch_size": micro * accumulation * world_size,
+        "gradient_clipping": config.max_grad_norm,
+    }
+    for name, value in known.items():
+        _fill(settings, name, value, choice)
+    for section, name in (("bf16", "bfloat16"), ("fp16", "float16")):
+        _fill(settings.setdefault(section, {}), "enabled", dtype == name, f"{choice}, {section}")
+    # DeepSpeedCPUAdam is compiled at start-up; on a machine without a GPU torch's AdamW is on the
+    # CPU anyway, so no compiler is asked for.
+    settings.setdefault("zero_force_ds_cpu_optimizer", on_gpu)
+    return settings
+
+
+def _zero(preset: str, on_gpu: bool) -> dict[str, Any]:
+    stage = int(preset[4])
+    zero: dict[str, Any] = {"stage": stage}
+    if stage in {1, 2}:
+        zero |= {"overlap_comm": False, "contiguous_gradients": True}
+        zero |= {"reduce_bucket_size": 200_000_000, "allgather_bucket_size": 200_000_000}
+    if stage == 3:
+        zero |= {
+            "overlap_comm": False,
+            "contiguous_gradients": True,
+            "reduce_bucket_size": "auto",
+            "stage3_param_persistence_threshold": "auto",
+            # Rollout and training run through the modules in different orders, and prefetching
+            # from the other's order fails: huggingface/trl and ms-swift (#3237) switch it off too.
+            "stage3_prefetch_bucket_size": 0,
+            "stage3_gather_16bit_weights_on_model_save": True,
+        }
+    if preset.endswith("_offload"):
+        to_host = {"device": "cpu", "pin_memory": on_gpu}
+        zero["offload_optimizer"] = to_host
+        if stage == 3:
+            zero["offload_param"] = dict(to_host)
+    return zero
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError) as error:
+        raise ConfigError(f"--deepspeed {path} cannot be read as JSON: {error}") from None
+    if not isinstance(settings, dict) or not isinstance(settings.get("zero_optimization"), dict):
+        raise ConfigError(f"--deepspeed {path} has no section zero_optimization; add at least a stage")
+    for section in _OWN_SECTIONS:
+        if section in settings:
+            raise ConfigError(
+                f"--deepspeed {path}: take the section {section} out; this trainer makes AdamW and "
+                "its schedule itself (--learning_rate, --weight_decay, --lr_scheduler_type)"
+            )
+    return settings
+
+
+def _fill(settings: dict[str, Any], name: str, value: Any, source: str) -> None:
+    found = settings.get(name, "auto")
+    if found == "auto":
+        settings[name] = value
+    elif found != value:
+        raise ConfigError(
+            f"--deepspeed {source}: {name} is {found}, but the flags of this launch make it {value}; "
+            'write "auto" there, or change the flag'
+        )

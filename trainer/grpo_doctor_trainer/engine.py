@@ -1,0 +1,210 @@
+"""What turns a loss into new weights: accelerate, with DeepSpeed or with plain DDP.
+
+Both engines keep the backward pass and the optimizer step apart, because these are two phases.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from grpo_doctor_trainer.deepspeed_config import deepspeed_config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from grpo_doctor_trainer.config import TrainerConfig
+    from grpo_doctor_trainer.distributed import Ranks
+
+_ADAM_BETAS = (0.9, 0.95)  # ms-swift's defaults
+
+
+class Engine(Protocol):
+    """Owns the wrapped model and its optimizer.
+
+    Attributes:
+        model: what forward passes go through.
+        module: the model itself, without the wrapper.
+        optimizer: the optimizer that holds the state tensors.
+        zero_stage: DeepSpeed's ZeRO stage, or None without DeepSpeed.
+    """
+
+    model: Any
+    module: Any
+    optimizer: torch.optim.Optimizer
+    zero_stage: int | None
+
+    def describe(self) -> str:
+        """Names the engine for the log."""
+
+    @contextmanager
+    def micro_batch(self, *, last: bool) -> Iterator[None]:
+        """Surrounds one forward and backward pass; the last one of a step adds up over ranks."""
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Adds the gradient of `loss` / accumulation steps to what is accumulated."""
+
+    def step(self, learning_rate: float) -> float:
+        """Clips, changes the weights, forgets the gradients; gives the norm before clipping."""
+
+
+def default_dtype(config: TrainerConfig, device: torch.device) -> torch.dtype:
+    """Resolves `--torch_dtype`."""
+    if config.torch_dtype == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    dtype: torch.dtype = getattr(torch, config.torch_dtype)
+    return dtype
+
+
+def make_accelerator(config: TrainerConfig, ranks: Ranks, dtype: torch.dtype) -> Any:
+    """Makes the Accelerator. With DeepSpeed this comes before the model is loaded (ZeRO-3 init)."""
+    # Both variables have to be set before the first import of accelerate and of deepspeed.
+    if config.deepspeed is not None:
+        os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
+        if ranks.device.type == "cpu":
+            os.environ["DS_ACCELERATOR"] = "cpu"
+    from accelerate import Accelerator  # noqa: PLC0415
+
+    if config.deepspeed is None:
+        return Accelerator()
+    _quiet_deepspeed()
+    from accelerate import DeepSpeedPlugin  # noqa: PLC0415
+
+    settings = deepspeed_config(
+        config,
+        world_size=ranks.world_size,
+        dtype=str(dtype).removeprefix("torch."),
+        on_gpu=ranks.device.type == "cuda",
+    )
+    # Not Accelerator(cpu=True) on a CPU: that quietly turns DeepSpeed into plain DDP.
+    return Accelerator(
+        deepspeed_plugin=DeepSpeedPlugin(hf_ds_config=settings),
+        gradient_accumulation_steps=config.gradient_accumulation_steps,
+    )
+
+
+def make_engine(accelerator: Any, policy: Any, config: TrainerConfig) -> Engine:
+    """Wraps the policy for training and makes its optimizer."""
+    optimizer = torch.optim.AdamW(
+        _parameter_groups(policy, config.weight_decay),
+        lr=config.learning_rate,
+        betas=_ADAM_BETAS,
+    )
+    if config.deepspeed is None:
+        policy.to(accelerator.device)
+    model, optimizer = accelerator.prepare(policy, optimizer)
+    if config.deepspeed is None:
+        return DdpEngine(accelerator, model, optimizer, config)
+    return DeepSpeedEngine(model)
+
+
+def _parameter_groups(policy: Any, weight_decay: float) -> list[dict[str, Any]]:
+    trained = [weight for weight in policy.parameters() if weight.requires_grad]
+    # Norms and biases are not decayed. ZeRO-3 hides the shape of partitioned weights in ds_shape.
+    matrices = [weight for weight in trained if len(getattr(weight, "ds_shape", weight.shape)) > 1]
+    vectors = [weight for weight in trained if len(getattr(weight, "ds_shape", weight.shape)) <= 1]
+    groups = [
+        {"params": matrices, "weight_decay": weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+class DeepSpeedEngine:
+    """DeepSpeed's engine, which accumulates, clips and keeps the optimizer by itself."""
+
+    def __init__(self, engine: Any) -> None:
+        self.model = engine
+        self.module = engine.module
+        self.optimizer = engine.optimizer
+        self.zero_stage: int | None = engine.zero_optimization_stage()
+
+    def describe(self) -> str:
+        """Names the engine for the log."""
+        offload = self.model.config["zero_optimization"]
+        parts = [part for part in ("optimizer", "param") if offload.get(f"offload_{part}")]
+        moved = f", {' and '.join(parts)} offload" if parts else ""
+        return f"DeepSpeed ZeRO-{self.zero_stage}{moved}"
+
+    @contextmanager
+    def micro_batch(self, *, last: bool) -> Iterator[None]:
+        """Says where the accumulation ends."""
+        self.model.set_gradient_accumulation_boundary(is_boundary=last)
+        yield
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Runs the backward pass, scaled by DeepSpeed."""
+        self.model.backward(loss)
+
+    def step(self, learning_rate: float) -> float:
+        """Runs DeepSpeed's step."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self.model.step()
+        return float(self.model.get_global_grad_norm() or 0.0)
+
+
+class DdpEngine:
+    """torch's DistributedDataParallel, or the bare model on a single rank."""
+
+    zero_stage: int | None = None
+
+    def __init__(self, accelerator: Any, model: Any, optimizer: Any, config: TrainerConfig) -> None:
+        self.model = model
+        self.module = accelerator.unwrap_model(model)
+        self.optimizer = optimizer.optimizer
+        self._trained = [weight for weight in self.module.parameters() if weight.requires_grad]
+        self._accumulation = config.gradient_accumulation_steps
+        self._clip_at = config.max_grad_norm or float("inf")
+
+    def describe(self) -> str:
+        """Names the engine for the log."""
+        return "no DeepSpeed (plain DDP)"
+
+    @contextmanager
+    def micro_batch(self, *, last: bool) -> Iterator[None]:
+        """Keeps gradients on this rank until the last pass."""
+        alone = last or not hasattr(self.model, "no_sync")
+        with nullcontext() if alone else self.model.no_sync():
+            yield
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Runs the backward pass."""
+        (loss / self._accumulation).backward()
+
+    def step(self, learning_rate: float) -> float:
+        """Clips and steps."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        norm = torch.nn.utils.clip_grad_norm_(self._trained, self._clip_at)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return float(norm)
+
+
+def frozen_engine(reference: Any, engine: Engine, accelerator: Any) -> Any:
+    """Puts the reference model where the policy is: on the device, or partitioned like it."""
+    if engine.zero_stage != 3:
+        return reference.to(accelerator.device)
+    import deepspeed  # noqa: PLC0415
+
+    settings = accelerator.state.deepspeed_plugin.deepspeed_config
+    kept = ("train_micro_batch_size_per_gpu", "train_batch_size", "bf16", "fp16", "zero_optimization")
+    wrapped, *_ = deepspeed.initialize(
+        model=reference, config={name: settings[name] for name in kept if name in settings}
+    )
+    return wrapped.eval()
+
+
+def _quiet_deepspeed() -> None:
+    import deepspeed  # noqa: PLC0415
+    from deepspeed.utils import logger  # noqa: PLC0415
+
+    logger.setLevel(logging.WARNING)
+    # A C++ extension for tensor-parallel inference on CPUs: compiled for half a minute at start-up,
+    # and never used in training.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False

@@ -1,0 +1,87 @@
+"""Calls the reward functions on this rank's completions and checks what they return."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from grpo_doctor_probes import phase
+
+from grpo_doctor_trainer.errors import RewardError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from grpo_doctor_trainer.data.rows import Row
+    from grpo_doctor_trainer.rewards.registry import RewardFunction
+
+_NOT_APPLICABLE = math.nan
+
+
+def score(
+    functions: Sequence[RewardFunction], rows: Sequence[Row], prompts: list[str], completions: list[str]
+) -> torch.Tensor:
+    """Scores each completion with each function.
+
+    Args:
+        functions: the reward functions.
+        rows: per completion, the row it answers.
+        prompts: per completion, the prompt as text.
+        completions: the completions as text, without end and padding tokens.
+
+    Returns:
+        [completions, functions], float32; NaN where a function returned None (not applicable).
+
+    Raises:
+        RewardError: a function returned something else than one finite number or None each.
+    """
+    inputs: dict[str, list[Any]] = {
+        name: [row.columns.get(name) for row in rows] for name in rows[0].columns
+    }
+    inputs |= {"prompts": prompts, "completions": completions}
+    scores = torch.empty(len(completions), len(functions))
+    for place, function in enumerate(functions):
+        wanted = inputs if function.columns is None else function.columns
+        with phase(f"reward/{function.name}"):
+            returned = function.call(**{name: inputs[name] for name in wanted if name in inputs})
+        scores[:, place] = torch.tensor(_checked(returned, function, completions))
+    return scores
+
+
+def combine(scores: torch.Tensor, weights: Sequence[float]) -> torch.Tensor:
+    """Adds the weighted scores of each completion, leaving out what is not applicable.
+
+    Args:
+        scores: [completions, functions], NaN where not applicable.
+        weights: one per function.
+
+    Returns:
+        [completions]
+    """
+    return (scores * torch.tensor(weights)).nansum(dim=1)
+
+
+def _checked(returned: Any, function: RewardFunction, completions: list[str]) -> list[float]:
+    if not isinstance(returned, list | tuple) or len(returned) != len(completions):
+        size = f"{len(returned)} values" if isinstance(returned, list | tuple) else type(returned).__name__
+        raise RewardError(
+            f"the reward function {function.source} returned {size} for {len(completions)} "
+            "completions; it must return a list with one number, or None, per completion"
+        )
+    return [_number(value, function, text) for value, text in zip(returned, completions, strict=True)]
+
+
+def _number(value: Any, function: RewardFunction, completion: str) -> float:
+    if value is None:
+        return _NOT_APPLICABLE
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if math.isfinite(number):
+        return number
+    raise RewardError(
+        f"the reward function {function.source} returned {value!r} for the completion "
+        f"{completion[:80]!r}; return a finite number, or None where it does not apply"
+    )

@@ -1,0 +1,110 @@
+"""Rollout: completions for prompts, behind one narrow interface."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from grpo_doctor_probes import phase
+
+from grpo_doctor_trainer.experience import TokenBatch, mask_after_end
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from grpo_doctor_trainer.config import TrainerConfig
+    from grpo_doctor_trainer.data.prompts import PromptBatch
+    from grpo_doctor_trainer.engine import Engine
+    from grpo_doctor_trainer.model.load import LoadedModel
+
+
+class RolloutEngine(Protocol):
+    """Something that completes prompts with the policy's current weights.
+
+    Attributes:
+        shares_weights: whether it reads the trained weights themselves, so that they have to stay
+            on the device while it runs.
+    """
+
+    shares_weights: bool
+
+    def sync(self) -> None:
+        """Takes over the policy's weights, as phase `sync`; nothing to do where they are shared."""
+
+    def generate(self, prompts: PromptBatch) -> TokenBatch:
+        """Makes one completion per entry of `prompts`, on the training device."""
+
+
+class TransformersRollout:
+    """`model.generate` on the trained weights themselves."""
+
+    shares_weights = True
+
+    def __init__(self, engine: Engine, loaded: LoadedModel, config: TrainerConfig) -> None:
+        self._engine = engine
+        self._end_tokens = loaded.end_tokens
+        self._gather = engine.zero_stage == 3 and config.ds3_gather_for_generation
+        self._options = {
+            "do_sample": True,
+            "temperature": config.temperature,
+            "top_p": config.top_p,
+            "top_k": max(config.top_k, 0),
+            "max_new_tokens": config.max_completion_length,
+            "pad_token_id": loaded.tokenizer.pad_token_id,
+            "eos_token_id": list(loaded.end_tokens),
+            # Layer by layer, each token is a collective of all ranks: one that is done early has to
+            # go on with the others, or they wait for it for ever.
+            "synced_gpus": engine.zero_stage == 3 and not self._gather,
+        }
+
+    def sync(self) -> None:
+        """Does nothing: these are the trained weights."""
+
+    @torch.no_grad()
+    def generate(self, prompts: PromptBatch) -> TokenBatch:
+        """Samples the completions."""
+        module = self._engine.module
+        device = module.device
+        tokens, mask = prompts.tokens.to(device), prompts.mask.to(device)
+        module.eval()
+        with self._whole_weights(), phase("rollout/generate"):
+            sequences = module.generate(input_ids=tokens, attention_mask=mask, **self._options)
+        module.train()
+        completions = sequences[:, tokens.size(1) :]
+        return TokenBatch(tokens, mask, completions, mask_after_end(completions, self._end_tokens))
+
+    @contextmanager
+    def _whole_weights(self) -> Iterator[None]:
+        if not self._gather:
+            yield
+            return
+        with gathered_weights(self._engine), without_hooks(self._engine.model):
+            yield
+
+
+@contextmanager
+def gathered_weights(engine: Engine) -> Iterator[None]:
+    """Holds the whole weights of a ZeRO-3 model on every rank; changes nothing otherwise."""
+    if engine.zero_stage != 3:
+        yield
+        return
+    import deepspeed  # noqa: PLC0415 - has been imported by accelerate
+
+    with deepspeed.zero.GatheredParameters(list(engine.module.parameters())):
+        yield
+
+
+@contextmanager
+def without_hooks(model: Any) -> Iterator[None]:
+    """Takes DeepSpeed's hooks off a ZeRO-3 model: they would partition each layer after its use."""
+    offload = getattr(model.optimizer, "parameter_offload", model.optimizer)
+    for weight in model.module.parameters():
+        weight.ds_active_sub_modules.clear()
+    for hook in (*offload.forward_hooks, *offload.backward_hooks):
+        hook.remove()
+    offload.forward_hooks, offload.backward_hooks = [], []
+    try:
+        yield
+    finally:
+        offload._register_deepspeed_module(offload.module)  # noqa: SLF001 - as TRL does: no public way

@@ -1,0 +1,1 @@
+"""Generated tasks, for runs without a dataset."""

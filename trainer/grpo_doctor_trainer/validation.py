@@ -1,0 +1,128 @@
+"""Checks of the options against each other and the number of ranks, before anything is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grpo_doctor_trainer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from grpo_doctor_trainer.config import TrainerConfig
+
+DEEPSPEED_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
+_AT_LEAST_ONE = (
+    "lora_rank",
+    "lora_alpha",
+    "max_length",
+    "max_completion_length",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "num_iterations",
+    "logging_steps",
+    "dataloader_prefetch_factor",
+    "ddp_timeout",
+)
+_NOT_NEGATIVE = (
+    "dataloader_num_workers",
+    "beta",
+    "learning_rate",
+    "weight_decay",
+    "max_grad_norm",
+    "warmup_steps",
+    "save_steps",
+)
+
+
+def validate(config: TrainerConfig, world_size: int) -> None:
+    """Raises `ConfigError` for the first value that cannot work with the others."""
+    _check_ranges(config)
+    _check_batch(config, world_size)
+    _check_deepspeed(config)
+    if config.use_vllm:
+        raise ConfigError(
+            "--use_vllm true is not available yet: this version rolls out with transformers only. "
+            "Use --use_vllm false (the default)."
+        )
+    if config.reward_weights and len(config.reward_weights) != len(config.reward_funcs):
+        raise ConfigError(
+            f"--reward_weights has {len(config.reward_weights)} values for "
+            f"{len(config.reward_funcs)} reward functions ({', '.join(config.reward_funcs)}); "
+            "give one weight per function, or leave --reward_weights out"
+        )
+
+
+def _check_ranges(config: TrainerConfig) -> None:
+    for name in _AT_LEAST_ONE:
+        if getattr(config, name) < 1:
+            raise ConfigError(f"--{name} {getattr(config, name)} must be at least 1")
+    for name in _NOT_NEGATIVE:
+        if getattr(config, name) < 0:
+            raise ConfigError(f"--{name} {getattr(config, name)} must not be negative")
+    if config.num_generations < 2:
+        raise ConfigError(
+            f"--num_generations {config.num_generations} gives no group to compare with; use 2 or more"
+        )
+    if config.temperature <= 0:
+        raise ConfigError(
+            f"--temperature {config.temperature} makes all completions of a group equal; "
+            "use a value above 0, such as 1.0"
+        )
+    if not 0 < config.top_p <= 1:
+        raise ConfigError(f"--top_p {config.top_p} must be above 0 and at most 1")
+    if config.top_k == 0 or config.top_k < -1:
+        raise ConfigError(f"--top_k {config.top_k} must be at least 1, or -1 for all tokens")
+    if not 0 <= config.warmup_ratio <= 1:
+        raise ConfigError(f"--warmup_ratio {config.warmup_ratio} must be between 0 and 1")
+    if config.epsilon <= 0 or (config.epsilon_high is not None and config.epsilon_high <= 0):
+        raise ConfigError("--epsilon and --epsilon_high must be above 0")
+    if config.save_total_limit is not None and config.save_total_limit < 1:
+        raise ConfigError(
+            f"--save_total_limit {config.save_total_limit} must be at least 1; "
+            "to save nothing use --save_steps 0"
+        )
+    if config.max_steps == 0 or config.max_steps < -1:
+        raise ConfigError(
+            f"--max_steps {config.max_steps} must be at least 1, or -1 to use --num_train_epochs"
+        )
+    if config.num_train_epochs <= 0:
+        raise ConfigError(f"--num_train_epochs {config.num_train_epochs} must be above 0")
+
+
+def _check_batch(config: TrainerConfig, world_size: int) -> None:
+    accumulation, passes = config.gradient_accumulation_steps, config.passes_per_generation
+    if passes < 1 or passes % accumulation:
+        raise ConfigError(
+            f"--steps_per_generation {passes} must be a multiple of --gradient_accumulation_steps "
+            f"{accumulation}; valid values here: {accumulation}, {2 * accumulation}, {3 * accumulation}, ..."
+        )
+    batch = world_size * config.completions_per_rank
+    if batch % config.num_generations:
+        valid = [n for n in range(2, batch + 1) if batch % n == 0]
+        advice = (
+            f"valid values here: {', '.join(map(str, valid))}"
+            if valid
+            else "raise --per_device_train_batch_size or --gradient_accumulation_steps"
+        )
+        raise ConfigError(
+            f"--num_generations {config.num_generations} must divide the generation batch of {batch} "
+            f"(= {world_size} rank{'s' * (world_size > 1)} x --per_device_train_batch_size "
+            f"{config.per_device_train_batch_size} x --steps_per_generation {passes}); {advice}"
+        )
+
+
+def _check_deepspeed(config: TrainerConfig) -> None:
+    choice = config.deepspeed
+    if choice is None or choice in DEEPSPEED_PRESETS:
+        if choice is None and config.torch_dtype == "float16":
+            raise ConfigError(
+                "--torch_dtype float16 needs loss scaling, which only DeepSpeed does here: "
+                "add --deepspeed zero2, or use --torch_dtype bfloat16"
+            )
+        return
+    if not choice.endswith(".json"):
+        raise ConfigError(
+            f"--deepspeed {choice} is neither one of {', '.join(DEEPSPEED_PRESETS)} nor a .json file"
+        )
+    if not Path(choice).is_file():
+        raise ConfigError(f"--deepspeed {choice}: there is no such file")
