@@ -6,7 +6,7 @@
     ├── UsageError             exit code 2: the command line asks for something impossible
     ├── TraceError             exit code 3: a trace or run directory can't be read
     ├── OutputError            exit code 4: the result can't be written
-    └── LaunchError            exit code 5: the job can't be started
+    └── LaunchError            exit code 127: the job can't be started
 """
 
 from __future__ import annotations
@@ -39,4 +39,4 @@ class OutputError(GrpoDoctorError):
 class LaunchError(GrpoDoctorError):
     """The job can't be started; the message names what is missing."""
 
-    exit_code = 5
+    exit_code = 127  # as env, nohup and timeout say it

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
+from grpo_doctor_probes import clock
 from grpo_doctor_probes.rundir import JOB_JSON, RUN_JSON
 
 from grpo_doctor import knobs
 from grpo_doctor.trace.jsonfile import read_object
 from grpo_doctor.trace.model import Exit, Run
+
+
+_SAME_PROCESS_NS = 2_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +91,23 @@ def _knobs(
 
 def _exit(run: Mapping[str, Any], end: Mapping[str, Any]) -> Exit:
     if not end:
-        # The supervisor writes the end last. Without it, it still runs or was killed itself.
-        return Exit(state="running" if run else "unknown")
+        return Exit(state="running" if _still_runs(run) else "unknown")
     signal = end.get("signal")
     return Exit(
         state=str(end.get("state") or "unknown"),
         code=_whole(end.get("code")),
         signal=str(signal) if signal else None,
     )
+
+
+def _still_runs(run: Mapping[str, Any]) -> bool:
+    """Whether the job is alive on this machine; its end is written last, by the supervisor."""
+    pid, started_ns = _whole(run.get("job_pid")), _whole(run.get("started_ns"))
+    if not pid or started_ns is None or run.get("clock_id") != clock.identity():
+        return False
+    begun_ns = clock.process_start_ns(pid)
+    # A process id is used again; a start within two seconds of the noted one is the job's.
+    return begun_ns is not None and abs(begun_ns - started_ns) < _SAME_PROCESS_NS
 
 
 def _whole(value: Any) -> int | None:

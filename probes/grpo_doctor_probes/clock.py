@@ -35,14 +35,18 @@ def identity() -> str:
     return f"{boot}/{namespace}"
 
 
-def process_start_ns() -> int | None:
-    """When this process was started, on CLOCK_MONOTONIC, to a clock tick (10 ms); None if unknown.
+def process_start_ns(pid: int | None = None) -> int | None:
+    """When a process (default: this one) was started, on CLOCK_MONOTONIC, to a tick of 10 ms.
+
+    None if it has ended, is a zombie, or /proc does not say.
 
     /proc counts from boot including suspend, CLOCK_MONOTONIC without: the difference is taken out.
     """
     try:
-        with open("/proc/self/stat", "rb") as file:  # noqa: PTH123
+        with open(f"/proc/{pid or 'self'}/stat", "rb") as file:  # noqa: PTH123
             fields = file.read().rpartition(b")")[2].split()
+        if fields[0] == b"Z":
+            return None
         since_boot_ns = int(fields[19]) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
         suspended_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
     except (OSError, ValueError, IndexError, AttributeError):

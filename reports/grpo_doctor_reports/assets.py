@@ -11,7 +11,7 @@ from typing import Final
 
 from grpo_doctor_reports.errors import AssetError
 from grpo_doctor_reports.packing import pack_text
-from grpo_doctor_reports.palette import PHASE_COLORS
+from grpo_doctor_reports.palette import PHASE_COLORS, ink_on
 
 _SCRIPTS: Final = (
     "page.js",
@@ -34,9 +34,12 @@ class PlotlySource:
 
 @cache
 def style() -> str:
-    """Return the page's style sheet, with one custom property per phase colour."""
-    colors = "".join(f"--phase-{phase}:{color};" for phase, color in PHASE_COLORS.items())
-    return f":root{{{colors}}}\n{_read('report.css')}"
+    """Return the page's style sheet, with one class per phase that sets its colour and its ink."""
+    classes = "".join(
+        f".phase-{phase}{{--c:{color};--on-c:{ink_on(phase)}}}\n"
+        for phase, color in PHASE_COLORS.items()
+    )
+    return f"{classes}{_read('report.css')}"
 
 
 @cache

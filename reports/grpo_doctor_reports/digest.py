@@ -78,7 +78,7 @@ def _spread(report: Report) -> str:
     low, high = report.summary.p10_s, report.summary.p90_s
     if low is None or high is None:
         return ""
-    return f"{formatting.seconds(low)} to {formatting.seconds(high)} (p10{formatting.NOTHING}p90)"
+    return f"p10{formatting.NOTHING}p90 {formatting.seconds(low)} to {formatting.seconds(high)}"
 
 
 def _gpus(run: Run) -> str:
@@ -95,7 +95,7 @@ def _steps_detail(report: Report) -> str:
     if summary.steps_total > summary.steps:
         parts.append(f"used of {summary.steps_total:,}")
     if summary.warmup_steps:
-        parts.append(f"{summary.warmup_steps:,} warm-up left out")
+        parts.append(f"{summary.warmup_steps:,} warm-up")
     return ", ".join(parts)
 
 

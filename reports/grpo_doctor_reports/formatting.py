@@ -27,13 +27,11 @@ def number(value: float | None, digits: int = 3) -> str:
         return f"{value:.{digits - 1}e}".replace("-", MINUS)
     if value == int(value) or abs(value) >= 10 ** (digits - 1):
         return f"{value:,.0f}".replace("-", MINUS)
-    decimals = digits - 1 - math.floor(math.log10(abs(value)))
+    rounded = float(f"{value:.{digits - 1}e}")  # 9.996 becomes 10, which has one digit fewer
+    decimals = digits - 1 - math.floor(math.log10(abs(rounded)))
     if decimals > _MOST_DECIMALS:
         return f"{value:.{digits - 1}e}".replace("-", MINUS)
-    shown = f"{value:.{decimals}f}"
-    if float(shown) == int(float(shown)):
-        shown = f"{float(shown):.{max(0, decimals - 1)}f}"  # 9.999 is 10.0, not 10.00
-    return shown.replace("-", MINUS)
+    return f"{rounded:.{max(0, decimals)}f}".replace("-", MINUS)
 
 
 def seconds(value_s: float | None) -> str:

@@ -20,7 +20,7 @@ from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.glossary import PHASE_MEANINGS, TERMS
 from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.packing import NumberPool, script_json
-from grpo_doctor_reports.palette import PHASE_COLORS, UNATTRIBUTED, ink_on
+from grpo_doctor_reports.palette import PHASE_COLORS, UNATTRIBUTED
 from grpo_doctor_reports.severity import severity_class
 
 
@@ -108,7 +108,6 @@ def _environment() -> Environment:
         digest=digest,
         glossary_phases=PHASE_MEANINGS,
         glossary_terms=TERMS,
-        light_ink_phases={phase for phase in PHASE_COLORS if ink_on(phase) == "#ffffff"},
         phases_of=_phases_drawn,
     )
     return environment

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-from grpo_doctor_reports import formatting
 from grpo_doctor_reports.model import Gpu, Loss, OpenSpan, Rank, Run
 from grpo_doctor_reports.reader import Node
 from grpo_doctor_reports.text_safety import PROSE_LIMIT, clean
@@ -42,7 +41,7 @@ def any_value(value: object) -> str:
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, float):
-        return formatting.number(value, digits=6)
+        return f"{value:g}"
     return clean(json.dumps(value, ensure_ascii=False, default=str))
 
 

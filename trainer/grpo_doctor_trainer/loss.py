@@ -94,8 +94,9 @@ def grpo_loss(
     )
     loss = reduce_loss(terms.loss, mask, config.loss_type, config.max_completion_length)
     sums = [(values * mask).sum() for values in (token_entropies(logits), terms.kl, terms.clipped)]
-    return loss, torch.stack([loss.detach().float(), *sums, mask.sum()])
+    counts = [mask.sum(), mask.sum() + tokens.prompt_mask.sum()]
+    return loss, torch.stack([loss.detach().float(), *sums, *counts])
 
 
-LOSS_STATISTICS = ("loss", "entropy", "kl", "clip_ratio/region_mean", "tokens")
-"""The sums `grpo_loss` returns: of the losses of micro-batches, of values of tokens, of tokens."""
+LOSS_STATISTICS = ("loss", "entropy", "kl", "clip_ratio/region_mean", "completion_tokens", "tokens")
+"""What `grpo_loss` sums up: losses of micro-batches, values of completion tokens, token counts."""

@@ -50,14 +50,13 @@ def completion_metrics(lengths: torch.Tensor, ended: torch.Tensor) -> Metrics:
     }
 
 
-def loss_metrics(sums: torch.Tensor, micro_batches: int, with_kl: bool) -> Metrics:
+def loss_metrics(sums: torch.Tensor, micro_batches: int) -> Metrics:
     """Turns the sums of `loss.LOSS_STATISTICS` over micro-batches and ranks into means."""
     found = dict(zip(LOSS_STATISTICS, sums.tolist(), strict=True))
-    tokens = max(1.0, found.pop("tokens"))
-    means = {name: value / tokens for name, value in found.items() if name != "loss"}
-    if not with_kl:
-        del means["kl"]
-    return {"loss": found["loss"] / micro_batches, **means}
+    loss, step_tokens = found.pop("loss") / micro_batches, found.pop("tokens")
+    tokens = max(1.0, found.pop("completion_tokens"))
+    means = {name: value / tokens for name, value in found.items()}
+    return {"loss": loss, "step_tokens": step_tokens, **means}
 
 
 class StepLog:
@@ -66,12 +65,14 @@ class StepLog:
     def __init__(self, config: TrainerConfig, total: int, *, writes: bool) -> None:
         self._every = config.logging_steps
         self._total = total
+        self._with_kl = config.beta > 0
         self._writes = writes
         self._tokens = 0.0
         self._rewards: list[float] = []
 
     def write(self, number: int, found: Metrics, seconds: float) -> None:
-        """Logs one step; `found["step_tokens"]` is how many tokens all ranks went through in it."""
+        """Logs one step; `step_tokens` are the prompt and completion tokens trained on."""
+        found = dict(found)
         tokens = found.pop("step_tokens")
         self._tokens += tokens
         found |= {"num_tokens": self._tokens, "tokens_per_second": tokens / seconds, "step_time": seconds}
@@ -95,7 +96,7 @@ class StepLog:
             f"loss {found['loss']:+.4f}",
             f"length {found['completions/mean_length']:.1f}"
             f" ({found['completions/clipped_ratio']:.0%} clipped)",
-            f"kl {found['kl']:.4f}" if "kl" in found else "",
+            f"kl {found['kl']:.4f}" if self._with_kl else "",
             f"ratio clip {found['clip_ratio/region_mean']:.1%}",
             f"lr {found['learning_rate']:.1e}",
             f"{found['tokens_per_second']:,.0f} tok/s",

@@ -69,13 +69,15 @@ class Pace:
     """Lets a part be read every `period_ns`, or less often where it is dear.
 
     A read that takes longer than `share` of its period is spaced out, up to `_MAX_PERIOD_NS`: on a
-    host with many processes, disks or cores it then costs about `share` of one core.
+    host with many processes, disks or cores it then costs about `share` of one core. One slow read
+    alone, a cold cache or the first of all, changes nothing.
     """
 
     def __init__(self, period_ns: int, share: float = 0.01) -> None:
         self._period_ns = period_ns
         self._share = share
         self._due_ns: int | None = None
+        self._cpu_ns = 0
 
     def due(self, now_ns: int) -> bool:
         """Whether it is time. Ticks a few ms early count, or a slow part would miss every other."""
@@ -83,5 +85,6 @@ class Pace:
 
     def done(self, now_ns: int, cpu_ns: int) -> None:
         """Say that the read of `now_ns` has taken `cpu_ns` of processor time."""
-        spaced_ns = min(int(cpu_ns / self._share), _MAX_PERIOD_NS)
+        usual_ns, self._cpu_ns = min(cpu_ns, self._cpu_ns), cpu_ns
+        spaced_ns = min(int(usual_ns / self._share), _MAX_PERIOD_NS)
         self._due_ns = now_ns + max(self._period_ns, spaced_ns)

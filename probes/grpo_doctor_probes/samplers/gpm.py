@@ -27,7 +27,7 @@ class Gpm:
         # A MIG instance is asked for through its GPU.
         whole = device.handle if device.parent is None else device.parent_handle
         if not nvml.call("nvmlGpmQueryDeviceSupport", whole).isSupportedDevice:
-            raise NvmlError(Trouble.UNSUPPORTED, "not supported (compute capability 9.0 or later has it)")
+            raise NvmlError(Trouble.UNSUPPORTED, "not supported (compute capability below 9.0)")
         lib = nvml.lib
         self._metrics = (
             (Track("gpu.sm_active", "%", gpu=device.uuid), lib.NVML_GPM_METRIC_SM_UTIL),

@@ -104,8 +104,7 @@ class HostSampler:
         except OSError as error:
             reading.notes.append(f"{gauge.what} is not sampled: {error}")
             return None
-        # Each part may take 0.2 % of a core, so that all together stay near 1 %.
-        return _Open(gauge, read, Pace(gauge.period_ns, share=0.002))
+        return _Open(gauge, read, Pace(gauge.period_ns))
 
     def _gauges(self) -> list[_Gauge]:
         return [

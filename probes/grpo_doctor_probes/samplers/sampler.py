@@ -171,6 +171,7 @@ class Sampling:
         self._reading = source.name
         try:
             reading = source.read(now_ns)
+            _require_numbers(reading)
         except Exception as error:  # noqa: BLE001 - a broken source must not silence the others
             self._sources.remove(source)
             gone: dict[Track, float | None] = dict.fromkeys(self._tracks_of[source.name])
@@ -188,3 +189,10 @@ class Sampling:
         with self._changed:
             self._file.write(self._rows.note(self._clock.monotonic_ns(), text, hz=hz))
         self._limit_bytes = self._file.size_bytes + self._limit_step_bytes
+
+
+def _require_numbers(reading: Reading) -> None:
+    """What a driver hands out is not typed: it is checked before it can spoil a whole row."""
+    for track, value in reading.values.items():
+        if not isinstance(value, (int, float, type(None))):
+            raise TypeError(f"{track.name} is {value!r}, not a number")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from contextlib import nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,10 @@ from grpo_doctor_trainer.errors import ModelError
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator
 
     from grpo_doctor_trainer.config import TrainerConfig
+    from grpo_doctor_trainer.engine import Engine
 
 
 @dataclass(frozen=True)
@@ -63,16 +64,14 @@ def load_model(config: TrainerConfig, dtype: torch.dtype) -> LoadedModel:
     return LoadedModel(policy, tokenizer, reference, end_tokens)
 
 
-def reference_weights(policy: Any, reference: Any | None) -> AbstractContextManager[Any]:
+@contextmanager
+def reference_weights(engine: Engine, reference: Any | None) -> Iterator[Any]:
     """Gives the model to ask for reference log-probs: the copy, or the base below the adapters."""
     if reference is not None:
-        return nullcontext(reference)
-    return _without_adapters(policy)
-
-
-def _without_adapters(policy: Any) -> AbstractContextManager[Any]:
-    disabled: AbstractContextManager[Any] = policy.disable_adapter()
-    return disabled
+        yield reference
+        return
+    with engine.module.disable_adapter():
+        yield engine.model
 
 
 def _load_tokenizer(config: TrainerConfig) -> Any:

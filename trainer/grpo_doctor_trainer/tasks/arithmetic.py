@@ -37,6 +37,5 @@ def _closeness(completion: str, solution: str) -> float:
     digits = sum(character in "0123456789" for character in completion) / len(completion)
     length = 1 / (1 + abs(len(completion) - len(solution)))
     number = _NUMBER.search(completion)
-    distance = abs(int(number[0][:9]) - int(solution)) if number else 2 * LARGEST_TERM
-    near = max(0.0, 1 - distance / (2 * LARGEST_TERM))
+    near = 0.5 ** abs(int(number[0][:9]) - int(solution)) if number else 0.0
     return 0.3 * digits + 0.2 * length + 0.3 * near

@@ -1,0 +1,55 @@
+# The two commands of the README are `make demo` and `make test`; both set everything up first.
+#
+#   PYTHON=python3.12 make demo      with another interpreter (3.10 or newer)
+#   PIP_ARGS=... make test           more arguments for every `pip install`
+
+PYTHON ?= python3
+PIP_ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_ARGS) -c constraints.txt
+READY := $(VENV)/.ready
+
+.PHONY: demo test test-fast lint format bench docs clean help
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+demo: $(READY) ## record a tiny GRPO run on 2 ranks and report on it; no GPU needed
+	$(BIN)/grpo-doctor run
+
+test: $(READY) ## the whole test suite, heavy parts included (under 15 minutes on 2 cores)
+	$(BIN)/python -m pytest
+
+test-fast: $(READY) ## what takes seconds: no training runs, no large traces, no browser
+	$(BIN)/python -m pytest -m "not slow and not browser and not perfetto"
+
+lint: $(READY) ## ruff, its formatter and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY) ## let ruff fix and format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY) ## the benchmarks: ratios against peers in one run
+	$(BIN)/python -m benchmarks
+
+docs: $(READY) ## write docs/rules from the rules
+	$(BIN)/python -m grpo_doctor.findings.docs
+
+clean: ## remove the environment and caches; recordings stay
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "grpo-doctor needs Python 3.10 or newer; set PYTHON=python3.11, for example"; exit 1; }
+	@echo "== [1/3] environment $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "== [2/3] torch (200 MB without CUDA)"
+	@$(PIP) torch
+	@echo "== [3/3] the trainer's and the tests' packages (300 MB)"
+	@$(PIP) -e '.[trainer,dev]'
+	@touch $(READY)
+	@echo "== ready"

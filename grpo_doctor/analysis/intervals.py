@@ -1,0 +1,125 @@
+"""Arithmetic of time intervals, vectorised: half-open, integer nanoseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Times = NDArray[np.int64]
+Rows = NDArray[np.intp]
+
+_FIRST, _LAST = np.iinfo(np.int64).min // 2, np.iinfo(np.int64).max // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Intervals [start, end): ascending, disjoint, none empty. Neighbours may touch."""
+
+    start_ns: Times
+    end_ns: Times
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @property
+    def total_ns(self) -> int:
+        """The time that they cover."""
+        return int((self.end_ns - self.start_ns).sum())
+
+    def select(self, rows: Rows | NDArray[np.bool_]) -> Intervals:
+        """Some of them, in order."""
+        return Intervals(self.start_ns[rows], self.end_ns[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class Overlaps:
+    """Where intervals of two sets meet: rows of the left and the right set, and the stretch."""
+
+    left: Rows
+    right: Rows
+    start_ns: Times
+    end_ns: Times
+
+    @property
+    def length_ns(self) -> Times:
+        """How long each stretch is."""
+        return self.end_ns - self.start_ns
+
+    @property
+    def intervals(self) -> Intervals:
+        """The stretches themselves."""
+        return Intervals(self.start_ns, self.end_ns)
+
+
+def none() -> Intervals:
+    """No intervals."""
+    return Intervals(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+
+
+def union(start_ns: Times, end_ns: Times) -> Intervals:
+    """What any intervals, in any order, cover together; empty ones are left out."""
+    filled = end_ns > start_ns
+    order = np.argsort(start_ns[filled], kind="stable")
+    start, end = start_ns[filled][order], end_ns[filled][order]
+    if not len(start):
+        return none()
+    reached = np.maximum.accumulate(end)
+    begins = np.flatnonzero(np.r_[True, start[1:] > reached[:-1]])
+    return Intervals(start[begins], reached[np.r_[begins[1:], len(start)] - 1])
+
+
+def gaps(inside: Intervals) -> Intervals:
+    """Everything outside, from before all time to after it; never empty stretches."""
+    start, end = np.r_[_FIRST, inside.end_ns], np.r_[inside.start_ns, _LAST]
+    filled = end > start
+    return Intervals(start[filled], end[filled])
+
+
+def overlaps(left: Intervals, right: Intervals) -> Overlaps:
+    """Every stretch that a left and a right interval share, ascending."""
+    first = np.searchsorted(right.end_ns, left.start_ns, side="right")
+    beyond = np.searchsorted(right.start_ns, left.end_ns, side="left")
+    count = np.maximum(beyond - first, 0)
+    rows_left = np.repeat(np.arange(len(left)), count)
+    offset = np.arange(len(rows_left)) - np.repeat(np.cumsum(count) - count, count)
+    rows_right = np.repeat(first, count) + offset
+    return Overlaps(
+        rows_left,
+        rows_right,
+        np.maximum(left.start_ns[rows_left], right.start_ns[rows_right]),
+        np.minimum(left.end_ns[rows_left], right.end_ns[rows_right]),
+    )
+
+
+def intersect(left: Intervals, right: Intervals) -> Intervals:
+    """What both cover."""
+    return overlaps(left, right).intervals
+
+
+def subtract(left: Intervals, right: Intervals) -> Overlaps:
+    """What `left` covers and `right` does not; `Overlaps.left` says which interval it was."""
+    return overlaps(left, gaps(right))
+
+
+def cut(cuts_ns: Times) -> Intervals:
+    """All time in pieces, cut at ascending moments."""
+    moments = np.unique(cuts_ns)
+    return Intervals(np.r_[_FIRST, moments], np.r_[moments, _LAST])
+
+
+def covered_ns(inside: Intervals, start_ns: Times, end_ns: Times) -> Times:
+    """How much of each window [start, end) the intervals cover; windows may overlap."""
+    return _covered_before(inside, end_ns) - _covered_before(inside, start_ns)
+
+
+def _covered_before(inside: Intervals, moment_ns: Times) -> Times:
+    if not len(inside):
+        return np.zeros(len(moment_ns), dtype=np.int64)
+    before = np.r_[0, np.cumsum(inside.end_ns - inside.start_ns)]
+    row = np.searchsorted(inside.start_ns, moment_ns, side="right")
+    last = np.maximum(row - 1, 0)
+    missing = np.where(row > 0, np.maximum(inside.end_ns[last] - moment_ns, 0), 0)
+    result: Times = before[row] - missing
+    return result

@@ -1,0 +1,62 @@
+"""Which rows of the span table tell a rank's story: those of its main thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from grpo_doctor.analysis.intervals import Rows
+from grpo_doctor.phases import PHASES, phase_of
+from grpo_doctor.trace.model import Kind, Trace
+
+NO_PHASE = -1
+CODES = {phase: code for code, phase in enumerate(PHASES)}
+UNATTRIBUTED_CODE = len(PHASES)
+COLUMNS = len(PHASES) + 1  # one per phase, and the last for what no phase covers
+
+
+@dataclass(frozen=True, slots=True)
+class RankRows:
+    """The main thread's rows of one rank, in order of start, and the phase code of each."""
+
+    rank: int
+    rows: Rows
+    phase: Rows  # NO_PHASE where the row's name is not a phase's
+
+
+def rank_rows(trace: Trace) -> tuple[RankRows, ...]:
+    """One entry per rank of the trace, in its order. Shapes: (rows of that rank,)."""
+    codes = np.array([CODES.get(phase_of(n) or "", NO_PHASE) for n in trace.names], dtype=np.intp)
+    found = []
+    for rank in trace.ranks:
+        parts = [
+            _main_thread(trace, process.index, codes)
+            for process in trace.processes
+            if process.rank == rank and process.role == "trainer"
+        ]
+        rows = np.concatenate(parts)
+        if len(parts) > 1:  # a restarted rank: two processes, one story
+            spans = trace.spans
+            rows = rows[np.lexsort((-spans.end_ns[rows], spans.start_ns[rows]))]
+        phase = codes[trace.spans.name[rows]] if len(codes) else np.empty(0, dtype=np.intp)
+        found.append(RankRows(rank, rows, phase))
+    return tuple(found)
+
+
+def _main_thread(trace: Trace, process: int, codes: Rows) -> Rows:
+    """Rows of the thread that carries the steps; without steps, of the busiest thread."""
+    spans = trace.spans
+    first, beyond = np.searchsorted(spans.process, [process, process + 1])
+    block = slice(int(first), int(beyond))
+    kind, thread = spans.kind[block], spans.thread[block]
+    steps = thread[kind == Kind.STEP]
+    if len(steps):
+        main = int(np.bincount(steps).argmax())
+    else:
+        candidate = (kind == Kind.SPAN) & (codes[spans.name[block]] >= 0)
+        if not candidate.any():
+            return np.empty(0, dtype=np.intp)
+        lengths = (spans.end_ns[block] - spans.start_ns[block])[candidate]
+        main = int(np.bincount(thread[candidate], weights=lengths).argmax())
+    return int(first) + np.flatnonzero(thread == main)

@@ -1,0 +1,106 @@
+"""The steps of a run: when each rank began and ended them, and which ones the means are over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpo_doctor.analysis.intervals import Intervals, Rows, Times
+from grpo_doctor.analysis.rows import RankRows
+from grpo_doctor.trace.model import Kind, Spans
+
+NS_PER_S = 1e9
+# A first step compiles, fills caches and starts loader processes. It counts as warm-up if it is
+# clearly longer than its successors; 1.5 leaves the spread of generation lengths (10-30 %) alone.
+WARMUP_FACTOR = 1.5
+# Fewer steps than this tell nothing about what is usual.
+WARMUP_NEEDS_STEPS = 4
+_KEPT = 3
+_ABSENT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """S steps of R ranks.
+
+    `start_ns` and `end_ns` have shape (S, R); -1 where a rank has no such step. `closed` says that
+    the step ended. `stepping` (R,) says which ranks have steps at all. `used` are the rows that
+    means are over: closed on every stepping rank and after the warm-up.
+    """
+
+    numbers: NDArray[np.int64]
+    start_ns: Times
+    end_ns: Times
+    closed: NDArray[np.bool_]
+    stepping: NDArray[np.bool_]
+    warmup: int
+    used: Rows
+
+    @property
+    def seconds(self) -> NDArray[np.float64]:
+        """Shape (S, R): how long each closed step took on each rank; NaN elsewhere."""
+        return np.where(self.closed, (self.end_ns - self.start_ns) / NS_PER_S, np.nan)
+
+    @property
+    def used_seconds(self) -> NDArray[np.float64]:
+        """Shape (used,): each used step's length, the mean over ranks."""
+        if not len(self.used):
+            return np.empty(0)
+        mean: NDArray[np.float64] = self.seconds[self.used][:, self.stepping].mean(axis=1)
+        return mean
+
+    def windows(self, rank: int, *, used: bool = False) -> tuple[Intervals, Rows]:
+        """The closed steps of one rank (its column) in time order, and the step row of each."""
+        rows = np.flatnonzero(self.closed[:, rank])
+        if used:
+            rows = np.intersect1d(rows, self.used)
+        rows = rows[np.argsort(self.start_ns[rows, rank], kind="stable")]
+        start, end = self.start_ns[rows, rank], self.end_ns[rows, rank]
+        if len(rows):  # damaged input: a step that began within another takes over
+            end = np.minimum(end, np.r_[start[1:], end[-1]])
+        filled = end > start
+        return Intervals(start[filled], end[filled]), rows[filled]
+
+
+def find_steps(spans: Spans, ranks: Sequence[RankRows]) -> Steps:
+    """Reads the step spans of all ranks."""
+    found = [main.rows[_is_step(spans, main.rows)] for main in ranks]
+    every = np.concatenate(found) if found else np.empty(0, dtype=np.intp)
+    numbers = np.unique(spans.value[every].astype(np.int64))
+    shape = (len(numbers), len(ranks))
+    start, end = np.full(shape, _ABSENT, np.int64), np.full(shape, _ABSENT, np.int64)
+    closed = np.zeros(shape, np.bool_)
+    for column, rows in enumerate(found):
+        row = np.searchsorted(numbers, spans.value[rows].astype(np.int64))
+        start[row, column], end[row, column] = spans.start_ns[rows], spans.end_ns[rows]
+        closed[row, column] = ~spans.open[rows] & (spans.end_ns[rows] > spans.start_ns[rows])
+    stepping = (start != _ABSENT).any(axis=0)
+    complete = np.flatnonzero(closed[:, stepping].all(axis=1)) if stepping.any() else np.empty(0)
+    complete = complete.astype(np.intp)
+    seconds = (end - start)[np.ix_(complete, np.flatnonzero(stepping))].mean(axis=1) / NS_PER_S
+    warmup = warmup_steps(seconds) if len(complete) else 0
+    return Steps(numbers, start, end, closed, stepping, warmup, complete[warmup:])
+
+
+def warmup_steps(seconds: NDArray[np.float64]) -> int:
+    """How many leading steps are warm-up.
+
+    A step is, while it takes over 1.5 times the median of all later ones and is longer than nine
+    in ten of them: a run that generates every k-th step has steps of two lengths, and its first
+    is no exception. At least three steps are kept; fewer than four steps have no warm-up.
+    """
+    if len(seconds) < WARMUP_NEEDS_STEPS:
+        return 0
+    for count in range(len(seconds) - _KEPT):
+        later = seconds[count + 1 :]
+        usual = seconds[count] <= WARMUP_FACTOR * np.median(later)
+        if usual or seconds[count] <= np.percentile(later, 90):
+            return count
+    return len(seconds) - _KEPT
+
+
+def _is_step(spans: Spans, rows: Rows) -> NDArray[np.bool_]:
+    return (spans.kind[rows] == Kind.STEP) & np.isfinite(spans.value[rows])

@@ -1,0 +1,41 @@
+"""The command line: one module per command, dispatched here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from grpo_doctor.cli.parser import make_parser
+from grpo_doctor.errors import GrpoDoctorError
+
+_INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code. A user's mistake is a message, no traceback."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    ours, theirs = _split(arguments)
+    parser = make_parser()
+    options, unknown = parser.parse_known_args(ours)
+    if unknown:
+        options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    try:
+        return int(options.run(options, theirs))
+    except GrpoDoctorError as error:
+        sys.stderr.write(f"grpo-doctor: {error}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("grpo-doctor: interrupted; nothing that was recorded is lost.\n")
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output (head, less) has gone: not an error of ours or the user's.
+        sys.stderr.close()
+        return 0
+
+
+def _split(arguments: list[str]) -> tuple[list[str], list[str] | None]:
+    """Our own arguments, and the job's: everything after the first `--`; None without one."""
+    if "--" not in arguments:
+        return arguments, None
+    at = arguments.index("--")
+    return arguments[:at], arguments[at + 1 :]

@@ -1,0 +1,136 @@
+"""After a job: merge the trace, find what is wrong, write the report, print the digest."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from grpo_doctor_probes.rundir import FINDINGS_JSON, REPORT_HTML, TRACE_JSON
+
+from grpo_doctor.cli.output import color_wanted, terminal_width, write_bytes
+from grpo_doctor.errors import GrpoDoctorError, OutputError
+
+if TYPE_CHECKING:
+    from grpo_doctor_probes.supervisor import Ended
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a run left. Paths are None where they could not be written."""
+
+    folder: Path
+    exit_code: int
+    state: str
+    trace: Path | None
+    report: Path | None
+    document: dict[str, Any] | None
+
+    def as_json(self) -> dict[str, Any]:
+        """For `run --json`."""
+        document = self.document or {}
+        return {
+            "schema": 1,
+            "run_dir": str(self.folder),
+            "trace": str(self.trace) if self.trace else None,
+            "report": str(self.report) if self.report else None,
+            "exit": {"state": self.state, "code": self.exit_code},
+            "summary": document.get("summary"),
+            "findings": [f["id"] for f in document.get("findings", [])],
+        }
+
+
+def finish(folder: Path, ended: Ended, *, report: bool) -> Finished:
+    """Writes trace, findings and report. A failure here never hides the job's own exit code."""
+    trace_path = folder / TRACE_JSON
+    report_path = folder / REPORT_HTML
+    document: dict[str, Any] | None = None
+    wrote_trace = wrote_report = False
+    problem = ""
+    try:
+        from grpo_doctor.trace.merge import merge  # noqa: PLC0415 - numpy only after the job
+        from grpo_doctor.trace.write import write_trace  # noqa: PLC0415
+
+        _progress("merging the recording ...")
+        trace = merge(folder)
+        write_trace(trace, trace_path)
+        wrote_trace = True
+        if report:
+            _progress("writing the report ...")
+            document = _write_report(folder, trace_path, report_path)
+            wrote_report = True
+    except GrpoDoctorError as error:
+        problem = str(error)
+    except Exception as error:  # noqa: BLE001 - a bug of ours must not hide how the job ended
+        problem = f"internal error: {error!r}{_keep_traceback(folder)}. Please report it."
+    if problem:
+        sys.stderr.write(
+            f"grpo-doctor: {problem}\ngrpo-doctor: the recording is kept; when that is mended: "
+            f"grpo-doctor report {folder}\n"
+        )
+    _say_end(folder, ended, trace_path if wrote_trace else None, report_path, document)
+    exit_code = ended.code or (OutputError.exit_code if problem else 0)
+    return Finished(
+        folder=folder,
+        exit_code=exit_code,
+        state=ended.state,
+        trace=trace_path if wrote_trace else None,
+        report=report_path if wrote_report else None,
+        document=document,
+    )
+
+
+def _keep_traceback(folder: Path) -> str:
+    path = folder / "internal-error.txt"
+    try:
+        path.write_text(traceback.format_exc())
+    except OSError:
+        return ""
+    return f", see {path}"
+
+
+def _write_report(folder: Path, trace_path: Path, report_path: Path) -> dict[str, Any]:
+    from grpo_doctor_reports import render_html  # noqa: PLC0415
+
+    from grpo_doctor.document import build_document  # noqa: PLC0415
+    from grpo_doctor.trace.read import read_trace  # noqa: PLC0415
+
+    # From the file, not from memory: what `report trace.json` will show on another machine.
+    document = build_document(read_trace(trace_path))
+    keys = ("schema", "findings", "passed", "not_run", "not_applicable")
+    findings = {key: document[key] for key in keys}
+    write_bytes(msgspec.json.format(msgspec.json.encode(findings)), str(folder / FINDINGS_JSON))
+    write_bytes(render_html(document).encode(), str(report_path))
+    return document
+
+
+def _say_end(
+    folder: Path,
+    ended: Ended,
+    trace: Path | None,
+    report: Path,
+    document: dict[str, Any] | None,
+) -> None:
+    if document is not None:
+        from grpo_doctor_reports import render_text  # noqa: PLC0415
+
+        color = color_wanted(sys.stderr)
+        sys.stderr.write("\n" + render_text(document, width=terminal_width(), color=color) + "\n")
+    if ended.code:
+        how = f"{ended.state} ({ended.signal})" if ended.signal else ended.state
+        sys.stderr.write(f"grpo-doctor: the job {how}, exit code {ended.code}\n")
+    if trace is not None:
+        sys.stderr.write(f"grpo-doctor: trace   {trace}\n")
+    if document is not None:
+        sys.stderr.write(f"grpo-doctor: report  {report}\n")
+    elif trace is not None:
+        sys.stderr.write(f"grpo-doctor: report it with: grpo-doctor report {folder}\n")
+    sys.stderr.flush()
+
+
+def _progress(text: str) -> None:
+    sys.stderr.write(f"grpo-doctor: {text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,101 @@
+"""`grpo-doctor report`: a trace or a run directory as one page, a digest, or JSON."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grpo_doctor.cli.output import (
+    color_wanted,
+    document_json,
+    terminal_width,
+    write_bytes,
+)
+from grpo_doctor.errors import OutputError, UsageError
+
+if TYPE_CHECKING:
+    from grpo_doctor.trace.model import Trace
+
+NAME = "report"
+SUMMARY = "turn a recording into one offline HTML report, a terminal digest, or JSON"
+DESCRIPTION = """\
+Turns a recording into a report: where the step time went, what is wrong, and the flags that fix it.
+RECORDING is a run directory, also of a run that still goes on or was killed, or a trace.json[.gz].
+"""
+EPILOG = """\
+examples:
+  grpo-doctor report grpo-doctor-out/20261121-1000     writes report.html into it
+  grpo-doctor report trace.json -o /tmp/report.html
+  grpo-doctor report trace.json --format text          for the terminal
+  grpo-doctor report trace.json --json | jq .findings  for programs
+
+exit codes: 0 written; 2 wrong usage; 3 the recording can't be read; 4 the report can't be written.
+"""
+_FORMATS = ("html", "text", "json")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's arguments."""
+    parser.add_argument("recording", metavar="RECORDING", type=Path)
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="where to write; - for standard output"
+    )
+    parser.add_argument("--format", choices=_FORMATS, help="html (default), text or json")
+    parser.add_argument("--json", action="store_true", help="the same as --format json")
+
+
+def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
+    """Reads, analyses, renders, writes; returns the exit code."""
+    if theirs:
+        raise UsageError("report takes no arguments after `--`.")
+    if options.json and options.format not in (None, "json"):
+        raise UsageError("--json and --format say different things; give one of them.")
+    form = "json" if options.json else options.format or "html"
+
+    from grpo_doctor.document import build_document  # noqa: PLC0415 - after usage errors
+    from grpo_doctor.trace.load import load  # noqa: PLC0415
+
+    trace = load(options.recording)
+    _keep_trace(options.recording, trace)
+    document = build_document(trace)
+    output = options.output or (_beside(options.recording) if form == "html" else "-")
+    if form == "json":
+        rendered = document_json(document)
+    elif form == "text":
+        from grpo_doctor_reports import render_text  # noqa: PLC0415
+
+        to_terminal = output == "-" and color_wanted(sys.stdout)
+        rendered = render_text(document, width=terminal_width(), color=to_terminal).encode()
+    else:
+        from grpo_doctor_reports import render_html  # noqa: PLC0415
+
+        rendered = render_html(document).encode()
+    write_bytes(rendered, output)
+    if output != "-":
+        sys.stderr.write(f"grpo-doctor: wrote {output}\n")
+    return 0
+
+
+def _keep_trace(recording: Path, trace: Trace) -> None:
+    """A run whose supervisor was killed has no trace.json yet: it is written now."""
+    from grpo_doctor_probes.rundir import TRACE_JSON  # noqa: PLC0415
+
+    path = recording / TRACE_JSON
+    if not recording.is_dir() or path.exists() or trace.run.exit.state == "running":
+        return
+    from grpo_doctor.trace.write import write_trace  # noqa: PLC0415
+
+    try:
+        write_trace(trace, path)
+    except OutputError as problem:  # a read-only recording can still be reported on
+        sys.stderr.write(f"grpo-doctor: {problem}\n")
+
+
+def _beside(recording: Path) -> str:
+    if recording.is_dir():
+        return str(recording / "report.html")
+    stem = recording.name.removesuffix(".gz").removesuffix(".json")
+    return str(recording.with_name("report.html" if stem == "trace" else f"{stem}.report.html"))

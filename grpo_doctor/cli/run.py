@@ -1,0 +1,160 @@
+"""`grpo-doctor run`: starts a job, records it, and reports on it when it ends."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grpo_doctor import __version__
+from grpo_doctor.cli.finish import Finished, finish
+from grpo_doctor.cli.output import document_json
+from grpo_doctor.errors import LaunchError, OutputError, UsageError
+
+if TYPE_CHECKING:
+    from grpo_doctor_probes.supervisor import Ended, Launch, RunFile
+
+NAME = "run"
+SUMMARY = "run the bundled trainer or your own command, recorded, and report at the end"
+DESCRIPTION = """\
+Runs a training job and records it: phases of every rank, GPU and host samples, metrics. When it
+ends, also by a crash or Ctrl-C, the trace and the report are in the run directory.
+
+What stands after `--` decides: nothing, or flags (--model ... --max_steps ...) go to the bundled
+trainer, started through torchrun; anything else is a command of yours, started as it is.
+"""
+EPILOG = """\
+examples:
+  grpo-doctor run                                        a tiny model learns sums, 2 ranks, no GPU
+  grpo-doctor run -- --model Qwen/Qwen2.5-0.5B --dataset data.jsonl --deepspeed zero2
+  grpo-doctor run --nproc 8 -- --model ... --train_type lora
+  grpo-doctor run --run-dir /data/run1 -- swift rlhf --rlhf_type grpo ...
+  grpo-doctor run -- --help                              the bundled trainer's flags
+
+The exit code is the job's own. 127: the job could not be started. 4: the job ended well but the
+report could not be written; the recording is kept. 2: wrong usage.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's arguments."""
+    parser.add_argument(
+        "--run-dir", type=Path, metavar="DIR", help="default: grpo-doctor-out/<date>-<time>"
+    )
+    parser.add_argument(
+        "--nproc",
+        type=int,
+        metavar="N",
+        help="ranks of the bundled trainer on this host; default: visible GPUs, else 2",
+    )
+    parser.add_argument(
+        "--hz", type=float, default=10.0, help="samples of GPUs and host a second (default: 10)"
+    )
+    parser.add_argument(
+        "--max-mb",
+        type=int,
+        metavar="N",
+        help="largest recording of one rank in MiB; then the oldest spans make room (default: 256)",
+    )
+    parser.add_argument("--no-live", action="store_true", help="no live line while the job runs")
+    parser.add_argument("--no-report", action="store_true", help="only record; report later")
+    parser.add_argument(
+        "--json", action="store_true", help="when it has ended, print paths and summary as JSON"
+    )
+
+
+def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
+    """Runs the job to its end; returns the job's exit code."""
+    _check(options)
+    from grpo_doctor_probes.supervisor import CannotStartError, plan  # noqa: PLC0415 - after --help
+
+    arguments = list(theirs or [])
+    if arguments and arguments[0] in ("-h", "--help") and len(arguments) == 1:
+        return _trainer_help()
+    folder = _make_folder(options.run_dir)
+    try:
+        launch = plan(arguments, folder, ranks=options.nproc, max_mb=options.max_mb)
+        finished = _run(options, launch, arguments, folder)
+    except CannotStartError as problem:
+        raise LaunchError(str(problem)) from problem
+    if options.json:
+        sys.stdout.buffer.write(document_json(finished.as_json()))
+        sys.stdout.flush()
+    return finished.exit_code
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.nproc is not None and options.nproc < 1:
+        raise UsageError(f"--nproc {options.nproc}: at least 1 rank is needed.")
+    if not 0.01 <= options.hz <= 100:
+        raise UsageError(f"--hz {options.hz:g}: give a rate from 0.01 to 100 samples a second.")
+    if options.max_mb is not None and options.max_mb < 1:
+        raise UsageError(f"--max-mb {options.max_mb}: at least 1 MiB is needed.")
+
+
+def _make_folder(wanted: Path | None) -> Path:
+    from grpo_doctor_probes.supervisor import create_run_dir  # noqa: PLC0415
+
+    try:
+        return create_run_dir(wanted)
+    except FileExistsError as problem:
+        raise UsageError(
+            f"--run-dir: {problem}. Two runs never share a folder; choose a new one."
+        ) from problem
+    except OSError as problem:
+        raise OutputError(
+            f"can't make the run directory: {problem}. Choose another with --run-dir DIR."
+        ) from problem
+
+
+def _run(
+    options: argparse.Namespace, launch: Launch, arguments: Sequence[str], folder: Path
+) -> Finished:
+    from grpo_doctor_probes.samplers import Sampling  # noqa: PLC0415
+    from grpo_doctor_probes.supervisor import Job, LiveLine, RunFile  # noqa: PLC0415
+
+    say(f"recording into {folder}")
+    job = Job(launch)
+    run_file = RunFile(folder, launch, arguments, job, __version__)
+    _try_write(run_file)
+    sampling = Sampling(folder, os.uname().nodename, job.pid, options.hz)
+    sampling.start()
+    live = None if options.no_live else LiveLine(folder, sys.stderr)
+
+    def tick() -> None:
+        if live is not None:
+            live.tick(sampling.latest())
+
+    try:
+        ended = job.wait(tick, every_s=0.5)
+    finally:
+        if live is not None:
+            live.close()
+    sampling.stop()
+    if sampling.problem:
+        say(sampling.problem)
+    _try_write(run_file, ended)
+    return finish(folder, ended, report=not options.no_report)
+
+
+def _try_write(run_file: RunFile, ended: Ended | None = None) -> None:
+    try:
+        run_file.write(ended)
+    except OSError as problem:
+        say(f"can't write run.json: {problem}; the recording goes on without it")
+
+
+def _trainer_help() -> int:
+    from grpo_doctor_probes.supervisor.launch import TRAINER  # noqa: PLC0415
+
+    return subprocess.call([sys.executable, "-m", TRAINER, "--help"])
+
+
+def say(text: str) -> None:
+    """One line to the user; standard output belongs to the job."""
+    sys.stderr.write(f"grpo-doctor: {text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,65 @@
+"""What a knob is: one canonical name, and its spelling per framework and version range."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Kind = Literal["bool", "int", "float", "str"]
+Version = tuple[int, ...]
+
+_NUMBER = re.compile(r"\d+")
+
+
+def version_of(text: str | None) -> Version | None:
+    """`"3.12.0.dev1"` as `(3, 12, 0)`; None where there is no version in the text."""
+    if not text:
+        return None
+    parts: list[int] = []
+    for part in text.lstrip("v").split(".")[:3]:
+        found = _NUMBER.match(part)
+        if found is None:
+            break
+        parts.append(int(found.group()))
+    return tuple(parts + [0] * (3 - len(parts))) if parts else None
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """A setting under its canonical name, such as `vllm.gpu_memory_utilization`."""
+
+    name: str
+    kind: Kind
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """A knob's name in one framework, from version `since` on and before version `until`.
+
+    `defaults` are (from version, value) pairs, ascending. A value in `refused` is one that these
+    versions do not take although they know the option; `refusal` says why.
+    """
+
+    knob: str
+    key: str
+    since: str
+    until: str | None = None
+    defaults: tuple[tuple[str, Any], ...] = ()
+    refused: tuple[Any, ...] = ()
+    refusal: str = ""
+
+    def covers(self, version: Version) -> bool:
+        """Whether this version of the framework knows the name."""
+        begins, ends = version_of(self.since), version_of(self.until)
+        return (begins is None or version >= begins) and (ends is None or version < ends)
+
+    def default(self, version: Version | None) -> Any:
+        """The value without the option; the newest one where the version is unknown."""
+        value = None
+        for since, candidate in self.defaults:
+            begins = version_of(since)
+            if version is None or begins is None or version >= begins:
+                value = candidate
+        return value

@@ -1,0 +1,23 @@
+"""Starts a job, stays beside it and writes down how it ended. Never part of the job itself.
+
+If this process dies the job goes on: it holds nothing that the job needs, neither a pipe of its
+output nor its terminal.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor_probes.supervisor.job import Ended, Job
+from grpo_doctor_probes.supervisor.launch import CannotStartError, Launch, plan
+from grpo_doctor_probes.supervisor.liveline import LiveLine
+from grpo_doctor_probes.supervisor.runfile import RunFile, create_run_dir
+
+__all__ = [
+    "CannotStartError",
+    "Ended",
+    "Job",
+    "Launch",
+    "LiveLine",
+    "RunFile",
+    "create_run_dir",
+    "plan",
+]

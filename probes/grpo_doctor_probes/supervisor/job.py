@@ -1,0 +1,120 @@
+"""The running job: its standard streams are the supervisor's own, its signals are passed on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from grpo_doctor_probes.supervisor.launch import CannotStartError, Launch
+
+FORWARDED = frozenset(
+    {
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+        signal.SIGQUIT,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+        signal.SIGCONT,
+    }
+)
+_WATCHED = FORWARDED | {signal.SIGCHLD}
+_ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
+# si_code of a signal that the terminal sent to the whole foreground group: the job has it already.
+_SI_KERNEL = 0x80
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a job ended. `code` is what a shell would say: 128 + number for a signal.
+
+    `state`: `finished` (0), `failed` (its own exit code), `interrupted` (asked to stop by a
+    signal through the supervisor or the terminal), `killed` (by a signal from elsewhere).
+    """
+
+    state: str
+    code: int
+    signal: str | None
+    ended_ns: int
+
+
+class Job:
+    """Starts `launch` at once; `wait` blocks until it has ended. Main thread only.
+
+    Raises:
+        CannotStartError: the operating system can't start the command.
+    """
+
+    def __init__(self, launch: Launch) -> None:
+        self.started_ns = time.monotonic_ns()
+        self.started_unix_ns = time.time_ns()
+        self._asked: list[signal.Signals] = []
+        # Blocked before the job exists, so that no signal falls between; unblocked in the job.
+        inherited = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+        try:
+            self._process = subprocess.Popen(
+                launch.command,
+                env=dict(launch.environment),
+                preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, inherited),  # noqa: PLW1509 - no other thread exists yet
+            )
+        except OSError as problem:
+            signal.pthread_sigmask(signal.SIG_SETMASK, inherited)
+            raise CannotStartError(
+                f"can't start {launch.command[0]!r}: {problem.strerror or problem}."
+            ) from problem
+
+    @property
+    def pid(self) -> int:
+        """Process id of the launcher: torchrun, or the user's command."""
+        return self._process.pid
+
+    def wait(self, on_tick: Callable[[], None], every_s: float) -> Ended:
+        """Waits for the end, passing on signals; calls `on_tick` about every `every_s` seconds."""
+        next_tick = time.monotonic() + every_s
+        while self._process.poll() is None:
+            info = signal.sigtimedwait(_WATCHED, max(0.0, next_tick - time.monotonic()))
+            if info is not None:
+                self._pass_on(info)
+            if time.monotonic() >= next_tick:
+                on_tick()
+                next_tick = time.monotonic() + every_s
+        return self._ended(self._process.returncode)
+
+    def _pass_on(self, info: signal.struct_siginfo) -> None:
+        number = signal.Signals(info.si_signo)
+        if number not in FORWARDED:
+            return
+        if number in _ENDING:
+            self._asked.append(number)
+        if info.si_code != _SI_KERNEL:
+            self._send(number)
+        elif len(self._asked) == 2:
+            self._send(signal.SIGTERM)
+        elif len(self._asked) > 2:
+            self._send(signal.SIGKILL)
+
+    def _send(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):  # ended just now: poll() will say so
+            os.kill(self._process.pid, number)
+
+    @property
+    def asked_to_stop(self) -> bool:
+        """Whether an ending signal has arrived."""
+        return bool(self._asked)
+
+    def _ended(self, code: int) -> Ended:
+        now_ns = time.monotonic_ns()
+        name = signal.Signals(-code).name if code < 0 else None
+        shell_code = 128 - code if code < 0 else code
+        if code == 0:
+            return Ended("finished", 0, None, now_ns)
+        if self._asked:
+            return Ended("interrupted", shell_code, name or self._asked[0].name, now_ns)
+        if name:
+            return Ended("killed", shell_code, name, now_ns)
+        return Ended("failed", code, None, now_ns)

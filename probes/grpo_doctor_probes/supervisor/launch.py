@@ -1,0 +1,114 @@
+"""What to start: the bundled trainer through torchrun, or the user's own command as it is."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from grpo_doctor_probes.rundir import MAX_MB_VARIABLE, RUN_DIR_VARIABLE
+
+DEFAULT_RANKS_WITHOUT_GPU = 2
+TRAINER = "grpo_doctor_trainer"
+
+
+class CannotStartError(Exception):
+    """The job can't be started; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A command to start. `world_size` is None where only the job itself will know it."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    bundled: bool
+    world_size: int | None
+
+
+def plan(
+    arguments: Sequence[str], run_dir: Path, *, ranks: int | None = None, max_mb: int | None = None
+) -> Launch:
+    """The launch for what stands after `--`.
+
+    Args:
+        arguments: none, or beginning with `-`: flags of the bundled trainer; else a command.
+        run_dir: handed to every process of the job in the environment.
+        ranks: processes of the bundled trainer on this host; default one per visible GPU, else 2.
+        max_mb: largest size of one rank's span file, MiB.
+
+    Raises:
+        CannotStartError: the command or the trainer's packages are not there.
+    """
+    environment = dict(os.environ)
+    environment[RUN_DIR_VARIABLE] = str(run_dir.resolve())
+    if max_mb is not None:
+        environment[MAX_MB_VARIABLE] = str(max_mb)
+    if arguments and not arguments[0].startswith("-"):
+        if ranks is not None:
+            raise CannotStartError(
+                "--nproc is for the bundled trainer; tell your own launcher how many ranks to "
+                f"start, for example `torchrun --nproc_per_node {ranks}`."
+            )
+        return Launch(tuple(_found(arguments)), environment, bundled=False, world_size=None)
+    _require_trainer()
+    count = ranks or visible_gpus() or DEFAULT_RANKS_WITHOUT_GPU
+    _share_cores(environment, count)
+    # A `trainer.py` or `random.py` in the user's folder must not shadow what the trainer imports.
+    environment.setdefault("PYTHONSAFEPATH", "1")
+    torchrun = (
+        sys.executable, "-m", "torch.distributed.run",
+        "--standalone", f"--nproc_per_node={count}", "-m", TRAINER,
+    )  # fmt: skip
+    return Launch((*torchrun, *arguments), environment, bundled=True, world_size=count)
+
+
+def visible_gpus() -> int:
+    """GPUs that a job started here may use; 0 without an NVIDIA driver."""
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if listed is not None:
+        return len([entry for entry in listed.split(",") if entry.strip() not in ("", "-1")])
+    try:
+        import pynvml  # noqa: PLC0415 - only where GPUs are counted
+
+        pynvml.nvmlInit()
+    except Exception:  # noqa: BLE001 - no driver, no library, no permission: no GPU to use
+        return 0
+    try:
+        return int(pynvml.nvmlDeviceGetCount())
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _found(arguments: Sequence[str]) -> Sequence[str]:
+    program = arguments[0]
+    if shutil.which(program) is None:
+        hint = (
+            f"It is a Python file: start it with `python {program}`."
+            if program.endswith(".py") and Path(program).exists()
+            else "Check the name, or activate the environment it is installed in."
+        )
+        raise CannotStartError(f"can't start {program!r}: no such command on the PATH. {hint}")
+    return arguments
+
+
+def _require_trainer() -> None:
+    needed = ("torch", "transformers", "accelerate", "deepspeed", "peft", "datasets")
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        raise CannotStartError(
+            f"the bundled trainer needs {', '.join(missing)}, which this Python does not have. "
+            "Install it: pip install 'grpo-doctor[trainer]'. To run your own trainer, give its "
+            "command: grpo-doctor run -- swift rlhf ..."
+        )
+
+
+def _share_cores(environment: dict[str, str], ranks: int) -> None:
+    # Without this every CPU rank starts a thread per core and they fight; torchrun would set 1
+    # and warn about it.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    environment.setdefault("OMP_NUM_THREADS", str(max(1, (cores or 1) // ranks)))

@@ -1,0 +1,97 @@
+"""The live line: one line at the bottom of a terminal, or a plain line now and then in a log.
+
+On a terminal the last row is taken out of the scrolling region (as apt does for its progress bar),
+so that the job's own output keeps scrolling above it and is never overwritten.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TextIO
+
+from grpo_doctor_probes.supervisor.watch import Now, Watch
+
+LOG_EVERY_S = 30.0
+_SAVE, _RESTORE, _CLEAR_LINE = "\0337", "\0338", "\033[2K"
+
+
+def compose(now: Now, samples: Mapping[str, float], elapsed_s: float) -> str:
+    """The line's words."""
+    parts = [f"grpo-doctor {_clock(elapsed_s)}"]
+    if now.step is not None:
+        parts.append(f"step {now.step}")
+    if now.step_time_s is not None:
+        parts.append(f"{now.step_time_s:.3g} s/step")
+    if now.shares:
+        parts.append(" ".join(f"{name} {share:.0%}" for name, share in now.shares))
+    if "gpu.util" in samples:
+        parts.append(f"GPU {samples['gpu.util']:.0f}%")
+    elif "host.cpu" in samples:
+        parts.append(f"CPU {samples['host.cpu']:.0f}%")
+    if now.slowest is not None:
+        rank, name, seconds = now.slowest
+        parts.append(f"rank {rank} in {name} {seconds:.0f} s")
+    if now.ranks == 0:
+        parts.append("waiting for the first rank to report")
+    return " · ".join(parts)
+
+
+class LiveLine:
+    """Shows `compose` on `stream` at each `tick`; `close` gives the terminal back."""
+
+    def __init__(self, run_dir: Path, stream: TextIO) -> None:
+        self._watch = Watch(run_dir)
+        self._stream = stream
+        self._begun = time.monotonic()
+        self._next_log = self._begun + LOG_EVERY_S
+        self._size: os.terminal_size | None = None
+        self._terminal = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+    def tick(self, samples: Mapping[str, float]) -> None:
+        """Looks and shows. A terminal that went away is no problem: nothing is shown."""
+        now = self._watch.look()
+        try:
+            if self._terminal:
+                self._paint(compose(now, samples, time.monotonic() - self._begun))
+            elif time.monotonic() >= self._next_log:
+                self._next_log = time.monotonic() + LOG_EVERY_S
+                self._write(compose(now, samples, time.monotonic() - self._begun) + "\n")
+        except (OSError, ValueError):
+            self._terminal = False
+            self._next_log = float("inf")
+
+    def close(self) -> None:
+        """Gives the last row back to the terminal."""
+        if self._size is None:
+            return
+        rows, self._size = self._size.lines, None
+        with contextlib.suppress(OSError, ValueError):
+            self._write(f"{_SAVE}\033[r\033[{rows};1H{_CLEAR_LINE}{_RESTORE}")
+
+    def _paint(self, line: str) -> None:
+        size = os.get_terminal_size(self._stream.fileno())
+        if size.lines < 4:
+            return
+        text = ""
+        if size != self._size:
+            self._size = size
+            # Scroll one row up so that the cursor is above the row that is taken out.
+            text += f"\n{_SAVE}\033[1;{size.lines - 1}r{_RESTORE}\033[1A"
+        shown = line[: size.columns - 1]
+        self._write(
+            f"{text}{_SAVE}\033[{size.lines};1H{_CLEAR_LINE}\033[7m{shown}\033[0m{_RESTORE}"
+        )
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+
+def _clock(seconds: float) -> str:
+    minutes, second = divmod(int(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"

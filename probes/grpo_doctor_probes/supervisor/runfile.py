@@ -1,0 +1,79 @@
+"""The run directory and its `run.json`: written when the job starts and again when it ends."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grpo_doctor_probes import clock, sidecar
+from grpo_doctor_probes.redact import redact_command
+from grpo_doctor_probes.rundir import HOSTS, RANKS, RUN_JSON
+from grpo_doctor_probes.supervisor.job import Ended, Job
+from grpo_doctor_probes.supervisor.launch import Launch
+
+DEFAULT_PARENT = "grpo-doctor-out"
+
+
+def create_run_dir(wanted: Path | None) -> Path:
+    """Makes the run directory, readable by the user alone; default `grpo-doctor-out/<time>`.
+
+    Raises:
+        FileExistsError: `wanted` holds something already: two runs never share a folder.
+        OSError: it can't be made.
+    """
+    if wanted is None:
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        wanted = Path(DEFAULT_PARENT) / stamp
+        attempt = 1
+        while wanted.exists():
+            attempt += 1
+            wanted = Path(DEFAULT_PARENT) / f"{stamp}-{attempt}"
+    elif wanted.exists() and any(wanted.iterdir()):
+        raise FileExistsError(f"{wanted} is not empty")
+    wanted.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for name in (RANKS, HOSTS):
+        (wanted / name).mkdir(mode=0o700, exist_ok=True)
+    return wanted
+
+
+@dataclass(frozen=True, slots=True)
+class RunFile:
+    """What the supervisor knows of a run. `write` raises OSError."""
+
+    folder: Path
+    launch: Launch
+    arguments: Sequence[str]
+    job: Job
+    tool_version: str
+
+    def write(self, ended: Ended | None = None) -> None:
+        """Replaces `run.json`; without `ended` the run counts as going on."""
+        facts: dict[str, Any] = {
+            "format": 1,
+            "id": self.folder.resolve().name,
+            "command": redact_command(self.arguments or ["(no arguments)"]),
+            "bundled": self.launch.bundled,
+            "launched": redact_command(self.launch.command),
+            "world_size": self.launch.world_size,
+            "host": os.uname().nodename,
+            "supervisor_pid": os.getpid(),
+            "job_pid": self.job.pid,
+            "started_ns": self.job.started_ns,
+            "started_unix_ns": self.job.started_unix_ns,
+            "clock_id": clock.identity(),
+            "clock": clock.read(),
+            "versions": {"grpo-doctor": self.tool_version, "python": platform.python_version()},
+        }
+        if ended is not None:
+            facts["end"] = {
+                "state": ended.state,
+                "code": ended.code,
+                "signal": ended.signal,
+                "ended_ns": ended.ended_ns,
+            }
+        sidecar.write_json(str(self.folder / RUN_JSON), facts)

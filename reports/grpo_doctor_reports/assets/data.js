@@ -1,0 +1,76 @@
+// What the charts draw from, and what they are drawn with.
+const facts = JSON.parse(document.getElementById("facts").textContent);
+const painters = {}; // chart name -> (element, index) => Plotly.react(...)
+let numbers = null;
+
+async function inflate(id) {
+  const packed = atob(document.getElementById(id).textContent);
+  const bytes = Uint8Array.from(packed, (character) => character.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).text();
+}
+
+// Array `index` of the pool: [decimals, first, difference, ...], null where there is no value.
+function unpack(index) {
+  const [decimals, ...differences] = numbers[index];
+  const scale = 10 ** Math.abs(decimals);
+  let sum = 0;
+  return differences.map((difference) => {
+    if (difference === null) return null;
+    sum += difference;
+    return decimals >= 0 ? sum / scale : sum * scale;
+  });
+}
+
+// Plotly reads text as pseudo-HTML; what it shows must be what was written.
+function plain(text) {
+  return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+}
+
+function lines(texts) {
+  return texts.map(plain).join("<br>");
+}
+
+function token(name) {
+  return getComputedStyle(root).getPropertyValue(`--${name}`).trim();
+}
+
+function shown(value, unit) {
+  if (value === null) return "no value";
+  const digits = Math.abs(value) >= 100 ? 0 : 3;
+  const text = digits ? String(Number(value.toPrecision(digits))) : Math.round(value).toLocaleString("en-US");
+  return unit ? `${text} ${unit}` : text;
+}
+
+function duration(seconds) {
+  if (seconds === null) return "no value";
+  if (seconds === 0) return "0 s";
+  if (seconds < 0.9995) return shown(seconds * 1e3, "ms");
+  if (seconds < 120) return shown(seconds, "s");
+  const whole = Math.round(seconds);
+  const two = (value) => String(value).padStart(2, "0");
+  if (whole < 7200) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
+  return `${Math.floor(whole / 3600)} h ${two(Math.floor((whole % 3600) / 60))} min`;
+}
+
+function axis(more) {
+  return {
+    gridcolor: token("line"), linecolor: token("line"), zeroline: false, ticks: "",
+    tickfont: { color: token("muted"), size: 11 }, fixedrange: true, automargin: true, ...more,
+  };
+}
+
+function layout(more) {
+  return {
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false,
+    font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: token("ink") },
+    margin: { l: 8, r: 8, t: 8, b: 8 },
+    hoverlabel: {
+      bgcolor: token("surface"), bordercolor: token("muted"), align: "left",
+      font: { color: token("ink"), size: 12 },
+    },
+    ...more,
+  };
+}
+
+const CONFIG = { displayModeBar: false, displaylogo: false, responsive: true };

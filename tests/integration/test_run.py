@@ -1,0 +1,232 @@
+"""`grpo-doctor run` around real jobs: streams, signals, exit codes, what a crash leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_doctor.trace.load import load
+
+PATIENCE_S = 60
+
+RECORDED_JOB = """
+import os, sys, time
+from grpo_doctor_probes import phase, step
+ready = sys.argv[1]
+with phase("init"):
+    pass
+for number in range(3):
+    with step(number):
+        with phase("rollout"):
+            time.sleep(0.01)
+        with phase("train"):
+            time.sleep(0.01)
+with step(3), phase("rollout"), phase("rollout/generate"):
+    open(ready, "w").close()
+    time.sleep(600)
+"""
+
+
+def run_command(*options: str, job: Sequence[str]) -> list[str]:
+    """The command line of a recorded job."""
+    return [sys.executable, "-m", "grpo_doctor", "run", *options, "--", *job]
+
+
+def wait_for(condition: Callable[[], Any]) -> Any:
+    """Polls until `condition` is true; fails the test after PATIENCE_S."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.02)
+    raise AssertionError("waited in vain")
+
+
+def start_recorded(tmp_path: Path) -> tuple[subprocess.Popen[str], Path]:
+    """A recorded job that hangs in its fourth step's rollout."""
+    folder, ready = tmp_path / "run", tmp_path / "ready"
+    command = run_command(
+        "--run-dir", str(folder), job=[sys.executable, "-c", RECORDED_JOB, str(ready)]
+    )
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    wait_for(ready.exists)
+    return process, folder
+
+
+def job_pid(folder: Path) -> int:
+    return int(json.loads((folder / "run.json").read_text())["job_pid"])
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+
+
+def test_streams_pass_through_and_the_exit_code_is_the_jobs(tmp_path: Path) -> None:
+    job = "import sys; print(sys.stdin.read().upper()); sys.stderr.write('to stderr'); sys.exit(7)"
+    done = subprocess.run(
+        run_command("--run-dir", str(tmp_path / "run"), job=[sys.executable, "-c", job]),
+        input="words", capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 7
+    assert done.stdout == "WORDS\n"
+    assert "to stderr" in done.stderr
+    assert "exit code 7" in done.stderr
+    assert (tmp_path / "run" / "trace.json").exists()
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_a_command_without_phases_is_all_init(tmp_path: Path) -> None:
+    done = subprocess.run(
+        run_command("--run-dir", str(tmp_path / "run"), "--json", job=["sleep", "0.3"]),
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    result = json.loads(done.stdout)
+    assert result["exit"] == {"state": "finished", "code": 0}
+    trace = load(Path(result["trace"]))
+    assert [p.role for p in trace.processes] == ["job"]
+    assert trace.names == ("init",)
+    assert 0.3e9 <= trace.spans.end_ns[0] - trace.spans.start_ns[0] <= 30e9
+    assert any(series.name == "host.cpu" for series in trace.series)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_signals_reach_the_job(tmp_path: Path, number: signal.Signals) -> None:
+    caught, ready = tmp_path / "caught", tmp_path / "ready"
+    job = (
+        "import signal, sys, time\n"
+        "def caught(number, frame):\n"
+        f"    open({str(caught)!r}, 'w').write(str(int(number))); sys.exit(3)\n"
+        f"signal.signal({int(number)}, caught); open({str(ready)!r}, 'w').close(); time.sleep(600)"
+    )
+    process = subprocess.Popen(
+        run_command("--run-dir", str(tmp_path / "run"), job=[sys.executable, "-c", job]),
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    wait_for(ready.exists)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 3
+    assert caught.read_text() == str(int(number))
+    expected = "failed" if number == signal.SIGUSR1 else "interrupted"
+    assert load(tmp_path / "run").run.exit.state == expected
+    assert "Traceback" not in errors
+
+
+def test_a_killed_rank_leaves_its_open_spans(tmp_path: Path) -> None:
+    process, folder = start_recorded(tmp_path)
+    os.kill(job_pid(folder), signal.SIGKILL)
+    _, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 128 + signal.SIGKILL
+    trace = load(folder / "trace.json")
+    opened = trace.frame().query("open")
+    assert list(opened["name"]) == ["step", "rollout", "rollout/generate"]
+    assert trace.run.exit.state == "killed"
+    assert trace.run.exit.signal == "SIGKILL"
+    assert len(trace.frame().query("kind == 'step' and not open")) == 3
+    assert "rollout/generate" in errors  # the digest says where it was
+    assert (folder / "report.html").exists()
+
+
+def test_the_job_goes_on_when_the_supervisor_is_killed(tmp_path: Path) -> None:
+    process, folder = start_recorded(tmp_path)
+    pid = job_pid(folder)
+    process.kill()
+    process.wait(timeout=PATIENCE_S)
+    try:
+        assert alive(pid)
+        trace = load(folder)
+        assert trace.run.exit.state == "running"
+        assert "rollout/generate" in set(trace.frame().query("open")["name"])
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not alive(pid))
+    assert load(folder).run.exit.state == "unknown"
+    done = subprocess.run(
+        [sys.executable, "-m", "grpo_doctor", "report", str(folder)],
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (folder / "trace.json").exists()
+    assert (folder / "report.html").exists()
+
+
+def test_the_job_has_the_terminal_and_the_live_line_stays_off_its_output(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    job = (
+        "import os, sys, time\n"
+        "print('tty', os.isatty(0), os.isatty(1), flush=True)\n"
+        f"open({str(ready)!r}, 'w').close(); print('read', input(), flush=True); time.sleep(1.5)"
+    )
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ["TERM"] = "xterm"
+        command = run_command(
+            "--run-dir", str(tmp_path / "run"), "--no-report", job=[sys.executable, "-c", job]
+        )
+        os.execv(command[0], command)
+    output = bytearray()
+    typed = False
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        if select.select([terminal], [], [], 0.1)[0]:
+            try:
+                output += os.read(terminal, 65536)
+            except OSError:
+                break
+        if ready.exists() and not typed:
+            typed = True
+            os.write(terminal, b"typed\n")
+    _, status = os.waitpid(pid, 0)
+    text = output.decode()
+    assert os.waitstatus_to_exitcode(status) == 0, text
+    assert "tty True True" in text
+    assert "read typed" in text
+
+
+def test_two_runs_never_share_a_folder(tmp_path: Path) -> None:
+    command = run_command("--run-dir", str(tmp_path), job=["true"])
+    (tmp_path / "precious").write_text("x")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 2
+    assert "is not empty" in done.stderr
+    assert (tmp_path / "precious").read_text() == "x"
+
+
+def test_what_cannot_be_started_is_said(tmp_path: Path) -> None:
+    command = run_command("--run-dir", str(tmp_path / "run"), job=["no-such-program"])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 127
+    assert "no such command on the PATH" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_secrets_are_not_written(tmp_path: Path) -> None:
+    job = ["echo", "--api_key", "abc-very-secret", "https://me:pass-word@host/x", "hf_" + "a" * 30]
+    done = subprocess.run(
+        run_command("--run-dir", str(tmp_path / "run"), job=job),
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    for path in (tmp_path / "run").rglob("*"):
+        if path.is_file():
+            text = path.read_bytes()
+            for secret in (b"abc-very-secret", b"pass-word", b"hf_aaaaaaaa"):
+                assert secret not in text, path
+            assert path.stat().st_mode & 0o077 == 0, f"{path} can be read by others"

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from grpo_doctor_probes.samplers import HostSampler
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+S = 1_000_000_000
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Path:
+    """A /proc, /sys and /dev/shm of a host with one disk and one interface."""
+    proc = tmp_path / "proc"
+    (proc / "net").mkdir(parents=True)
+    (proc / "pressure").mkdir()
+    (proc / "7").mkdir()
+    (tmp_path / "sys/block/sda").mkdir(parents=True)
+    (tmp_path / "sys/class/net/eth0/device").mkdir(parents=True)
+    (proc / "7/cgroup").write_text("0::/job\n")
+    (proc / "stat").write_text("cpu  0 0 0 0 0 0 0 0 0 0\n")
+    (proc / "meminfo").write_text("MemAvailable: 1000 kB\nSwapTotal: 100 kB\nSwapFree: 40 kB\n")
+    (proc / "loadavg").write_text("1.25 0.5 0.1 1/100 4242\n")
+    (proc / "diskstats").write_text("8 0 sda 1 0 0 0 1 0 0 0 0 0 0\n")
+    (proc / "net/dev").write_text("a\nb\neth0: 0 0 0 0 0 0 0 0 0 0 0\n")
+    (proc / "vmstat").write_text("pgfault 1\npgmajfault 0\n")
+    for part, pct in (("cpu", 1), ("memory", 2), ("io", 3)):
+        (proc / "pressure" / part).write_text(f"some avg10={pct}.00 avg60=9.00\n")
+    return tmp_path
+
+
+def sampler(host: Path) -> HostSampler:
+    return HostSampler(7, proc=host / "proc", sys=host / "sys", shm=host)
+
+
+def values(source: HostSampler, now_ns: int) -> dict[str, float | None]:
+    return {track.name: value for track, value in source.read(now_ns).values.items()}
+
+
+def test_all_tracks_with_their_units(host: Path) -> None:
+    source = sampler(host)
+    first = source.read(0)
+    assert first.notes == []
+    proc = host / "proc"
+    (proc / "stat").write_text("cpu  30 0 0 70 0 0 0 0 0 0\n")
+    (proc / "diskstats").write_text("8 0 sda 1 0 20 0 1 0 40 0 0 0 0\n")
+    (proc / "net/dev").write_text("a\nb\neth0: 3000 0 0 0 0 0 0 0 5000 0 0\n")
+    (proc / "vmstat").write_text("pgfault 1\npgmajfault 8\n")
+    second = source.read(2 * S)
+    source.close()
+    found = {(track.name, track.unit): value for track, value in second.values.items()}
+    assert found.pop(("host.shm_used", "bytes")) == pytest.approx(_used_bytes(host), rel=0.2)
+    assert found == {
+        ("host.cpu", "%"): 30,
+        ("host.load1", "load"): 1.25,
+        ("host.psi_cpu", "%"): 1,
+        ("host.psi_memory", "%"): 2,
+        ("host.psi_io", "%"): 3,
+        ("host.memory_available", "bytes"): 1000 * 1024,
+        ("host.swap_used", "bytes"): 60 * 1024,
+        ("host.disk_read", "bytes/s"): 20 * 512 / 2,
+        ("host.disk_write", "bytes/s"): 40 * 512 / 2,
+        ("host.net_rx", "bytes/s"): 1500,
+        ("host.net_tx", "bytes/s"): 2500,
+        ("host.major_faults", "1/s"): 4,
+    }
+
+
+def _used_bytes(path: Path) -> int:
+    size = os.statvfs(path)
+    return (size.f_blocks - size.f_bfree) * size.f_frsize
+
+
+def test_slow_parts_are_read_once_a_second(host: Path) -> None:
+    source = sampler(host)
+    assert "host.load1" in values(source, 0)
+    assert "host.load1" not in values(source, S // 2)
+    assert "host.memory_available" in values(source, S // 2 + 1)
+    assert "host.load1" in values(source, S)
+    source.close()
+
+
+def test_a_kernel_without_psi_is_noted_once(host: Path) -> None:
+    for part in ("cpu", "memory", "io"):
+        (host / "proc/pressure" / part).unlink()
+    source = sampler(host)
+    reading = source.read(0)
+    assert len(reading.notes) == 1
+    assert reading.notes[0].startswith("pressure (PSI) is not sampled: ")
+    later = source.read(2 * S)
+    source.close()
+    assert later.notes == []
+    assert not any(track.name.startswith("host.psi") for track in later.values)
+
+
+def test_a_part_that_breaks_later_becomes_null_and_is_noted_once(host: Path) -> None:
+    source = sampler(host)
+    source.read(0)
+    (host / "proc/loadavg").write_text("nonsense\n")
+    reading = source.read(2 * S)
+    assert len(reading.notes) == 1
+    assert "load is not sampled" in reading.notes[0]
+    assert {t.name: v for t, v in reading.values.items()}["host.load1"] is None
+    assert source.read(4 * S).notes == []
+    source.close()
+
+
+def test_the_limit_of_the_container_counts_where_it_is_smaller(host: Path) -> None:
+    job = host / "sys/fs/cgroup/job"
+    job.mkdir(parents=True)
+    (job / "memory.max").write_text("500000\n")
+    (job / "memory.current").write_text("400000\n")
+    (job / "memory.stat").write_text("anon 1\n")
+    source = sampler(host)
+    assert values(source, 0)["host.memory_available"] == 100000
+    (job / "memory.current").write_text("100000\n")
+    assert values(source, S)["host.memory_available"] == 400000
+    source.close()
+
+
+def test_this_host_can_be_sampled() -> None:
+    source = HostSampler(os.getpid())
+    found = values(source, 0) | values(source, 2 * S)
+    for second in range(3, 10**6):  # the kernel counts in 10 ms
+        if "host.cpu" in found:
+            break
+        found |= values(source, second * S)
+    source.close()
+    assert 0 <= (found["host.cpu"] or 0) <= 100
+    assert (found["host.memory_available"] or 0) > 0
+    assert "host.net_rx" in found
+    assert "host.disk_read" in found

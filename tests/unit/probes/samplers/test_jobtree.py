@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from grpo_doctor_probes.samplers.jobtree import JobTree, Member, RankGroup, rank_groups
+from hypothesis import given
+from hypothesis import strategies as st
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+S = 1_000_000_000
+
+
+def members(*rows: tuple[int, int, int | None, bool]) -> dict[int, Member]:
+    return {
+        pid: Member(pid, parent, rank, has_local_rank, started_ticks=pid)
+        for pid, parent, rank, has_local_rank in rows
+    }
+
+
+def test_workers_belong_to_the_rank_of_their_ancestors() -> None:
+    tree = members(
+        (10, 1, None, False),  # torchrun
+        (20, 10, 0, True),
+        (21, 20, 0, True),  # data loader, with the environment of its rank
+        (22, 21, None, False),  # its child, with a cleaned environment
+        (30, 10, 1, True),
+    )
+    assert rank_groups(tree, {}) == [RankGroup(0, 20, (20, 21, 22)), RankGroup(1, 30, (30,))]
+
+
+def test_the_rank_that_a_cluster_gives_to_a_node_is_no_rank() -> None:
+    tree = members((10, 1, 0, False), (20, 10, 0, True), (30, 10, 1, True))
+    assert rank_groups(tree, {}) == [RankGroup(0, 20, (20,)), RankGroup(1, 30, (30,))]
+
+
+def test_without_local_ranks_rank_alone_counts() -> None:
+    tree = members((10, 1, None, False), (20, 10, 4, False), (21, 20, 4, False))
+    assert rank_groups(tree, {}) == [RankGroup(4, 20, (20, 21))]
+
+
+def test_the_recorder_knows_better_than_the_environment() -> None:
+    shell_then_python = members((20, 1, 0, True), (21, 20, 0, True), (22, 21, 0, True))
+    assert rank_groups(shell_then_python, {21: 0}) == [RankGroup(0, 21, (20, 21, 22))]
+    no_launcher = members((20, 1, None, False), (21, 20, None, False))
+    assert rank_groups(no_launcher, {20: 0}) == [RankGroup(0, 20, (20, 21))]
+
+
+def test_of_two_attempts_of_a_rank_the_older_is_its_main_process() -> None:
+    tree = members((10, 1, None, False), (30, 10, 0, True), (20, 10, 0, True))
+    assert rank_groups(tree, {}) == [RankGroup(0, 20, (20, 30))]
+
+
+def test_no_ranks_no_groups() -> None:
+    assert rank_groups(members((10, 1, None, False)), {}) == []
+    assert rank_groups({}, {99: 0}) == []
+
+
+@given(
+    st.dictionaries(
+        st.integers(1, 12),
+        st.tuples(st.integers(0, 12), st.none() | st.integers(0, 3), st.booleans()),
+    )
+)
+def test_any_parents_even_cyclic_give_each_process_at_most_one_rank(
+    rows: dict[int, tuple[int, int | None, bool]],
+) -> None:
+    tree = members(*((pid, *row) for pid, row in rows.items()))
+    groups = rank_groups(tree, {})
+    pids = [pid for group in groups for pid in group.pids]
+    assert len(pids) == len(set(pids))
+    assert all(group.main in group.pids for group in groups)
+
+
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True)
+print(child.pid, flush=True)
+sys.stdin.readline()
+child.communicate()
+print("child is gone", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def parent_and_child() -> Iterator[tuple[subprocess.Popen[str], int]]:
+    environ = {**os.environ, "RANK": "1", "LOCAL_RANK": "1"}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environ,
+    )
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    yield parent, child
+    parent.communicate()
+
+
+def test_real_descendants_are_found_and_forgotten(
+    tmp_path: Path, parent_and_child: tuple[subprocess.Popen[str], int]
+) -> None:
+    parent, child = parent_and_child
+    tree = JobTree(parent.pid, tmp_path, "a")
+    assert tree.scan(0) == [RankGroup(1, parent.pid, tuple(sorted((parent.pid, child))))]
+    assert set(tree.processes) == {parent.pid, child}
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    parent.stdin.write("\n")
+    parent.stdin.flush()
+    assert parent.stdout.readline() == "child is gone\n"
+    assert tree.scan(1 * S) == [RankGroup(1, parent.pid, (parent.pid,))]
+    parent.communicate()
+    assert tree.scan(2 * S) == []
+    assert tree.processes == {}
+    tree.close()
+
+
+def test_a_stranger_is_not_in_the_job(tmp_path: Path) -> None:
+    with (
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE) as root,
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE) as stranger,
+    ):
+        tree = JobTree(root.pid, tmp_path, "a")
+        tree.scan(0)
+        assert root.pid in tree.processes
+        assert stranger.pid not in tree.processes
+        tree.close()
+
+
+def test_a_detached_worker_is_known_by_the_run_directory(tmp_path: Path) -> None:
+    environ = {**os.environ, "GRPO_DOCTOR_RUN_DIR": str(tmp_path), "RANK": "2"}
+    with (
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE) as root,
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE, env=environ) as detached,
+    ):
+        tree = JobTree(root.pid, tmp_path, "a")
+        assert tree.scan(0) == [RankGroup(2, detached.pid, (detached.pid,))]
+        tree.close()
+
+
+def test_rank_files_name_the_main_process(tmp_path: Path) -> None:
+    ranks = tmp_path / "ranks"
+    ranks.mkdir()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as root:
+        tree = JobTree(root.pid, tmp_path, "a")
+        assert tree.scan(0) == []
+        (ranks / "00003.json").write_text("{half")
+        (ranks / "00004.json").write_text(json.dumps({"pid": root.pid, "host": "another"}))
+        (ranks / "notes.json").write_text("[]")
+        assert tree.scan(1 * S) == []
+        (ranks / "00003.json").write_text(json.dumps({"pid": root.pid, "host": "a"}))
+        assert tree.scan(2 * S) == [RankGroup(3, root.pid, (root.pid,))]
+        tree.close()

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from grpo_doctor_probes.samplers.process import (
+    SETTLED_NS,
+    Process,
+    parse_environment,
+    parse_stat,
+)
+
+PROC = Path("/proc")
+STAT = (
+    b"4242 (a) R (b)) S 17 1 1 0 -1 4194304 100 200 9 8 150 50 70 80 20 0 33 0 987 1000000 25"
+    b" 18446744073709551615 0 0 0\n"
+)
+
+
+def test_stat_with_a_name_made_to_mislead() -> None:
+    usage = parse_stat(STAT)
+    assert usage is not None
+    assert usage._asdict() == {
+        "parent": 17,
+        "cpu_ticks": 200,
+        "major_faults": 9,
+        "threads": 33,
+        "rss_bytes": 25 * os.sysconf("SC_PAGE_SIZE"),
+        "started_ticks": 987,
+    }
+
+
+def test_a_zombie_has_ended() -> None:
+    assert parse_stat(STAT.replace(b") S ", b") Z ")) is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "rank", "has_local_rank"),
+    [
+        (b"A=1\0RANK=3\0LOCAL_RANK=1\0", 3, True),
+        (b"RANK=0\0", 0, False),
+        (b"XRANK=3\0RANK=\0LOCAL_RANK=x\0", None, False),
+        (b"RANK=-1", None, False),
+        (b"", None, False),
+    ],
+)
+def test_environment(environ: bytes, rank: int | None, has_local_rank: bool) -> None:
+    found = parse_environment(environ)
+    assert (found.rank, found.has_local_rank) == (rank, has_local_rank)
+
+
+def test_a_real_process() -> None:
+    environ = {"RANK": "5", "LOCAL_RANK": "1", "GRPO_DOCTOR_RUN_DIR": "/tmp/run", "PATH": "/bin"}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(["cat"], stdin=pipe, stdout=pipe, env=environ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(b"the kernel has set it up\n")
+        child.stdin.flush()
+        child.stdout.readline()
+        process = Process(child.pid, PROC, now_ns=0)
+        usage = process.usage()
+        assert usage is not None
+        assert (usage.parent, usage.threads) == (os.getpid(), 1)
+        assert process.environment == (5, True, "/tmp/run")
+    assert process.usage() is None
+    process.close()
+
+
+def test_the_environment_is_read_again_until_it_has_settled(tmp_path: Path) -> None:
+    folder = tmp_path / "4242"
+    folder.mkdir()
+    (folder / "stat").write_bytes(STAT)
+    (folder / "environ").write_bytes(b"PATH=/bin\0")
+    process = Process(4242, tmp_path, now_ns=0)
+    assert _rank(process) is None
+    (folder / "environ").write_bytes(b"RANK=2\0")  # as after exec
+    process.read_environment(SETTLED_NS)
+    assert _rank(process) == 2
+    (folder / "environ").write_bytes(b"RANK=9\0")
+    process.read_environment(SETTLED_NS + 1)
+    process.close()
+    assert _rank(process) == 2
+
+
+def _rank(process: Process) -> int | None:
+    return process.environment.rank
+
+
+def test_the_memory_of_this_process() -> None:
+    process = Process(os.getpid(), PROC, now_ns=0)
+    usage = process.usage()
+    process.close()
+    assert usage is not None
+    assert usage.rss_bytes > 2**20
+
+
+def test_a_process_that_has_gone() -> None:
+    with subprocess.Popen(["true"]) as child:
+        pass
+    with pytest.raises(OSError, match=r"No such|ended"):
+        Process(child.pid, PROC, now_ns=0)

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from grpo_doctor_probes.samplers import RankSampler
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+S = 1_000_000_000
+# Burns half a second of processor time on each line that it reads, in a thread beside the main one.
+BURNER = """
+import sys, threading, time
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+print("ready", flush=True)
+for line in sys.stdin:
+    end = time.process_time() + 0.5
+    while time.process_time() < end:
+        pass
+    print("burnt", flush=True)
+"""
+
+
+def start(rank: int) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", BURNER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+def burn(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    process.stdout.readline()
+
+
+def test_ranks_are_measured_and_end_as_null(tmp_path: Path) -> None:
+    busy, idle = start(0), start(1)
+    with busy, idle:
+        sampler = RankSampler(os.getpid(), run_dir=tmp_path, host="a")
+        first = sampler.read(0)
+        assert {(t.name, t.rank, t.pid) for t in first.values} == {
+            (name, rank, process.pid)
+            for name in ("rank.rss", "rank.threads")
+            for rank, process in ((0, busy), (1, idle))
+        }
+        burn(busy)
+        second = {(t.name, t.rank): v for t, v in sampler.read(1 * S).values.items()}
+        # 0.5 s in what the sampler takes for 1 s; the kernel counts in steps of 10 ms.
+        assert 45 <= (second["rank.cpu", 0] or 0) <= 70
+        assert (second["rank.cpu", 1] or 0) <= 5
+        assert second["rank.threads", 0] == 2
+        assert (second["rank.rss", 0] or 0) > 2**20
+        assert second["rank.major_faults", 1] == 0
+        assert sampler.read(1 * S + S // 20).values == {}
+        busy.communicate("")
+        third = {(t.name, t.rank): v for t, v in sampler.read(2 * S).values.items()}
+        assert [third[name, 0] for name in ("rank.cpu", "rank.rss", "rank.threads")] == [None] * 3
+        assert third["rank.threads", 1] == 2
+        assert {t.rank for t in sampler.read(3 * S).values} == {1}
+        sampler.close()
+        idle.communicate("")
+
+
+def test_a_job_that_has_gone_gives_nothing(tmp_path: Path) -> None:
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    sampler = RankSampler(gone.pid, run_dir=tmp_path, host="a")
+    assert sampler.read(0).values == {}
+    sampler.close()

@@ -1,0 +1,110 @@
+"""The import arrows of ARCHITECTURE.md, checked on the source."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = {
+    "grpo_doctor": ROOT / "grpo_doctor",
+    "grpo_doctor_probes": ROOT / "probes" / "grpo_doctor_probes",
+    "grpo_doctor_reports": ROOT / "reports" / "grpo_doctor_reports",
+    "grpo_doctor_trainer": ROOT / "trainer" / "grpo_doctor_trainer",
+}
+ALLOWED = {
+    "grpo_doctor": {"grpo_doctor_probes", "grpo_doctor_reports"},
+    "grpo_doctor_probes": set(),
+    "grpo_doctor_reports": set(),
+    "grpo_doctor_trainer": {"grpo_doctor_probes"},
+}
+# Inside grpo_doctor, from the top down: a module imports its own layer and those below.
+LAYERS = (
+    {"cli", "__main__"},
+    {"document"},
+    {"findings", "hang", "memory"},
+    {"whatif"},
+    {"analysis"},
+    {"trace"},
+    {"knobs"},
+    {"phases", "errors", "__init__"},
+)
+# What runs inside the job. Packages below the top level run beside it and may use these as well.
+BESIDE_THE_JOB = {"psutil", "pynvml"}
+
+
+def modules(package: str) -> Iterator[Path]:
+    """Every module of a package."""
+    yield from sorted(PACKAGES[package].rglob("*.py"))
+
+
+def imports(path: Path, package: str) -> Iterator[str]:
+    """Full dotted names that a module imports, function bodies and TYPE_CHECKING included."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield node.module or ""
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_folders_import_only_along_the_arrows(package: str) -> None:
+    for path in modules(package):
+        for name in imports(path, package):
+            top = name.partition(".")[0]
+            if top in PACKAGES and top != package:
+                assert top in ALLOWED[package], f"{path.relative_to(ROOT)} imports {name}"
+
+
+def layer(name: str) -> int | None:
+    """The layer of a `grpo_doctor` module by its dotted name."""
+    parts = name.split(".")
+    inner = parts[1] if len(parts) > 1 else "__init__"
+    return next((i for i, names in enumerate(LAYERS) if inner in names), None)
+
+
+def test_layers_inside_grpo_doctor_go_one_way() -> None:
+    for path in modules("grpo_doctor"):
+        relative = path.relative_to(PACKAGES["grpo_doctor"])
+        own = layer("grpo_doctor." + relative.parts[0].removesuffix(".py"))
+        assert own is not None, f"{relative}: put it into a layer of this test"
+        for name in imports(path, "grpo_doctor"):
+            if name.partition(".")[0] != "grpo_doctor" or name == "grpo_doctor":
+                continue
+            other = layer(name)
+            if other is None:  # a name out of grpo_doctor/__init__.py
+                continue
+            assert other >= own, f"{relative} imports {name}, which is above it"
+
+
+def test_what_runs_inside_the_job_is_standard_library_only() -> None:
+    root = PACKAGES["grpo_doctor_probes"]
+    for path in modules("grpo_doctor_probes"):
+        inside = path.parent == root
+        for name in imports(path, "grpo_doctor_probes"):
+            top = name.partition(".")[0]
+            if top == "grpo_doctor_probes":
+                if inside:
+                    second = name.split(".")[1] if "." in name else ""
+                    assert not (root / second).is_dir() or not second, f"{path.name}: {name}"
+                continue
+            if inside:
+                assert top in sys.stdlib_module_names, f"{path.name} imports {name}"
+            else:
+                assert top in sys.stdlib_module_names | BESIDE_THE_JOB, f"{path}: {name}"
+
+
+def test_the_tool_never_imports_torch() -> None:
+    for package in ("grpo_doctor", "grpo_doctor_probes", "grpo_doctor_reports"):
+        for path in modules(package):
+            tops = {name.partition(".")[0] for name in imports(path, package)}
+            heavy = tops & {"torch", "transformers", "deepspeed", "vllm", "accelerate"}
+            assert not heavy, f"{path} imports {heavy}"

@@ -1,0 +1,92 @@
+"""`python -m grpo_doctor_trainer`: parses the flags, trains, and ends with a meaningful exit code.
+
+0: done. 2: a mistake of the user, told in one message. 130 and 143: stopped by Ctrl-C and SIGTERM.
+Anything else is a defect and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from grpo_doctor_probes import phase, watch_collectives
+
+from grpo_doctor_trainer.console import LOG, complain, set_up_console
+from grpo_doctor_trainer.errors import TrainerError
+from grpo_doctor_trainer.flags import parse
+from grpo_doctor_trainer.interrupts import Interrupted, catch_signals, interrupted_by
+
+if TYPE_CHECKING:
+    from grpo_doctor_trainer.config import TrainerConfig
+
+_USER_ERROR = 2
+_SIGNAL_CODE = 128
+
+
+def main() -> int:
+    """Runs the trainer with the command line of this process; returns the exit code."""
+    rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    set_up_console(rank)
+    try:
+        config = parse(sys.argv[1:], world_size)
+    except TrainerError as error:
+        return _user_error(error, rank, everywhere=True)
+    catch_signals()
+    try:
+        _run(config)
+    except TrainerError as error:
+        return _user_error(error, rank, everywhere=False)
+    except Interrupted as stop:
+        return _stopped(stop.signal_number, rank)
+    except Exception:
+        # A rank that was stopped closes its connections, and the others fail on that first.
+        if (signal_number := interrupted_by()) is None:
+            raise
+        return _stopped(signal_number, rank)
+    return 0
+
+
+def _run(config: TrainerConfig) -> None:
+    with phase("init"):
+        _quiet_libraries()
+        import torch  # noqa: F401, PLC0415 - init covers the imports
+
+        watch_collectives()
+        from grpo_doctor_trainer.distributed import join_ranks, leave_ranks  # noqa: PLC0415
+        from grpo_doctor_trainer.loop import train  # noqa: PLC0415
+        from grpo_doctor_trainer.setup import set_up  # noqa: PLC0415
+
+        ranks = join_ranks(config.ddp_timeout)
+    try:
+        with phase("init"):
+            run = set_up(config, ranks)
+        train(run)
+    finally:
+        leave_ranks()
+
+
+def _quiet_libraries() -> None:
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # it warns in every forked worker
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+
+def _user_error(error: TrainerError, rank: int, *, everywhere: bool) -> int:
+    if everywhere and rank != 0:
+        # torchrun stops the others at the first exit: rank 0 has to get its message out.
+        time.sleep(2)
+    else:
+        complain(str(error))
+    return _USER_ERROR
+
+
+def _stopped(signal_number: int, rank: int) -> int:
+    if rank == 0:
+        LOG.info("stopped by signal %d; checkpoints that were finished are intact", signal_number)
+    return _SIGNAL_CODE + signal_number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

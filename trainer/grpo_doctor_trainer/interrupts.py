@@ -1,0 +1,37 @@
+"""Ctrl-C and SIGTERM as one exception, which leaves through every `with` and `finally`."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+
+class Interrupted(BaseException):
+    """The process was asked to stop."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(signal_number)
+        self.signal_number = signal_number
+
+
+_received: list[int] = []
+
+
+def catch_signals() -> None:
+    """Turns the first SIGINT or SIGTERM into `Interrupted`; later ones change nothing."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+
+
+def interrupted_by() -> int | None:
+    """Gives the signal that asked this process to stop, if any."""
+    return _received[0] if _received else None
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    _received.append(number)
+    if len(_received) == 1:
+        raise Interrupted(number)
