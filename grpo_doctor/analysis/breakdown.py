@@ -35,7 +35,7 @@ def _table(steps: Steps, tracks: Sequence[PhaseTrack], only: Sequence[Intervals]
         if not len(windows):
             continue
         if only is None:
-            whole = windows.end_ns - windows.start_ns
+            whole = (windows.end_ns - windows.start_ns).astype(np.float64)
             pieces, phase = track.pieces, track.phase
         else:
             inside = overlaps(only[column], windows)
@@ -52,4 +52,4 @@ def _table(steps: Steps, tracks: Sequence[PhaseTrack], only: Sequence[Intervals]
 
 def _sums(cell: NDArray[np.intp], length: NDArray[np.int64], size: int) -> Table:
     # Sums of nanoseconds are exact in float64 up to 104 days.
-    return np.bincount(cell, weights=length, minlength=size)
+    return np.bincount(cell, weights=length, minlength=size).astype(np.float64)

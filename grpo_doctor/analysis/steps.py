@@ -20,6 +20,7 @@ WARMUP_FACTOR = 1.5
 WARMUP_NEEDS_STEPS = 4
 _KEPT = 3
 _ABSENT = -1
+_MOST_STEPS = 2.0**53  # beyond it a float64 has no units
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,4 +104,6 @@ def warmup_steps(seconds: NDArray[np.float64]) -> int:
 
 
 def _is_step(spans: Spans, rows: Rows) -> NDArray[np.bool_]:
-    return (spans.kind[rows] == Kind.STEP) & np.isfinite(spans.value[rows])
+    readable = np.abs(spans.value[rows]) < _MOST_STEPS  # also false for NaN
+    found: NDArray[np.bool_] = (spans.kind[rows] == Kind.STEP) & readable
+    return found

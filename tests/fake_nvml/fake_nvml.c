@@ -116,17 +116,18 @@ static int check(const char *function, device *d) {
 int nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     if (!configured) configure();
-    for (int i = 0; configured && i < gpu_count; i++)
+    for (int i = 0; !initialized && i < gpu_count; i++)
         if (gpus[i].lost_to == 0 && lost(&gpus[i])) gpus[i].lost_from = -1;
-    configured = initialized = 1;
+    configured = 1;
+    initialized++;
     int code = check(__func__, NULL);
-    if (code != SUCCESS) initialized = 0;
+    if (code != SUCCESS) initialized--;
     return code;
 }
 
 int nvmlShutdown(void) {
     CHECK(NULL);
-    initialized = 0;
+    initialized--;
     return SUCCESS;
 }
 

@@ -39,13 +39,15 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+from grpo_doctor_probes.rundir import HOSTS, SAMPLES_SUFFIX
+
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 def sample_path(run_dir: Path, host: str) -> Path:
     """Where the samples of `host` go; characters that a file name cannot hold become `_`."""
-    return run_dir / "hosts" / f"{re.sub(r'[^A-Za-z0-9._-]', '_', host)}.samples.jsonl"
+    return run_dir / HOSTS / f"{re.sub(r'[^A-Za-z0-9._-]', '_', host)}{SAMPLES_SUFFIX}"
 
 
 class SampleFile:

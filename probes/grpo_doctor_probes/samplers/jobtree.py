@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grpo_doctor_probes.rundir import RANKS
 from grpo_doctor_probes.samplers.process import Process
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class JobTree:
         self.processes: dict[int, Process] = {}
         self._root_pid, self._run_dir, self._proc = root_pid, str(run_dir), proc
         self._known: set[int] = {os.getpid()}
-        self._rank_files = _RankFiles(run_dir / "ranks", host)
+        self._rank_files = _RankFiles(run_dir / RANKS, host)
 
     def scan(self, now_ns: int) -> list[RankGroup]:
         """Look for new and ended processes; the ranks as they are now, in order."""
@@ -103,7 +104,6 @@ class JobTree:
         for pid in pids - self._known:
             with contextlib.suppress(OSError, ValueError):
                 newcomers[pid] = Process(pid, self._proc, now_ns)
-        self._known |= newcomers.keys()
         self._admit(newcomers)
         for process in self.processes.values():
             process.read_environment(now_ns)
@@ -127,10 +127,16 @@ class JobTree:
                 visited.add(ancestor.pid)
                 if self._is_ours(ancestor):
                     self.processes[pid] = process
+                    self._known.add(pid)
                     break
                 ancestor = newcomers.get(ancestor.parent)
             else:
-                process.close()
+                self._turn_away(process)
+
+    def _turn_away(self, process: Process) -> None:
+        if not process.is_young():
+            self._known.add(process.pid)
+        process.close()
 
     def _is_ours(self, process: Process) -> bool:
         return (
@@ -155,7 +161,8 @@ class _RankFiles:
     """`<run>/ranks/<rank>.json`, where the recorder says which process each rank is."""
 
     def __init__(self, folder: Path, host: str) -> None:
-        self._folder, self._host = folder, host
+        self._folder = folder
+        self._hosts = (host, os.uname().nodename)  # the recorder writes the second
         self._pids: dict[Path, tuple[float, int | None]] = {}
 
     def ranks_by_pid(self) -> dict[int, int]:
@@ -174,7 +181,7 @@ class _RankFiles:
             return
         try:
             content = json.loads(path.read_bytes())
-            here = content.get("host", self._host) == self._host
+            here = content["host"] in self._hosts
             self._pids[path] = (status.st_mtime, int(content["pid"]) if here else None)
         except (ValueError, KeyError, TypeError, AttributeError):
             return  # half written, or not ours: the next scan looks again

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
 from grpo_doctor_probes.samplers.procfile import ProcFile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_RUN_DIR = RUN_DIR_VARIABLE.encode()
 _DEAD = (b"Z", b"X", b"x")
 # Between fork and exec a process shows its parent's environment, so it is read again while young.
 SETTLED_NS = 5_000_000_000
+YOUNG_S = 2.0
+CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Usage(NamedTuple):
@@ -56,10 +61,10 @@ def parse_environment(environ: bytes) -> Environment:
     found = {}
     for entry in environ.split(b"\0"):
         name, _, value = entry.partition(b"=")
-        if name in (b"RANK", b"LOCAL_RANK", b"GRPO_DOCTOR_RUN_DIR"):
+        if name in (b"RANK", b"LOCAL_RANK", _RUN_DIR):
             found[name] = value
     rank = found.get(b"RANK", b"")
-    run_dir = found.get(b"GRPO_DOCTOR_RUN_DIR")
+    run_dir = found.get(_RUN_DIR)
     return Environment(
         rank=int(rank) if rank.isdigit() else None,
         has_local_rank=found.get(b"LOCAL_RANK", b"").isdigit(),
@@ -98,6 +103,11 @@ class Process:
         if now_ns - self._seen_ns <= SETTLED_NS:
             with contextlib.suppress(OSError):
                 self.environment = parse_environment((self._folder / "environ").read_bytes())
+
+    def is_young(self) -> bool:
+        """Whether it was started so lately that it may be between fork and exec."""
+        running_s = time.clock_gettime(time.CLOCK_BOOTTIME) - self.started_ticks / CLOCK_TICKS_PER_S
+        return running_s < YOUNG_S
 
     def close(self) -> None:
         """Close what is open."""

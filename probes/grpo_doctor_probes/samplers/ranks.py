@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from grpo_doctor_probes.samplers.clock import Pace
 from grpo_doctor_probes.samplers.jobtree import JobTree, RankGroup
+from grpo_doctor_probes.samplers.process import CLOCK_TICKS_PER_S
 from grpo_doctor_probes.samplers.tracks import Reading, Track
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 SCAN_PERIOD_NS = 1_000_000_000
 # The kernel counts processor time in 10 ms: shorter windows would show steps of 10 % and more.
 SAMPLE_PERIOD_NS = 200_000_000
-_CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(slots=True)
@@ -88,7 +87,7 @@ class RankSampler:
         }
         if total.sampled and self._sampled_ns is not None and now_ns > self._sampled_ns:
             elapsed_s = (now_ns - self._sampled_ns) / 1e9
-            cpu_s = total.cpu_ticks / _CLOCK_TICKS_PER_S
+            cpu_s = total.cpu_ticks / CLOCK_TICKS_PER_S
             values[_track("rank.cpu", "%", group)] = 100.0 * cpu_s / elapsed_s
             values[_track("rank.major_faults", "1/s", group)] = total.major_faults / elapsed_s
         return values

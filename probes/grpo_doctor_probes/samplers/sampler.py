@@ -148,8 +148,7 @@ class Sampling:
             self._late_ticks = grid.late
             stopped = self._clock.wait_until(deadline_ns, self._stop)
         for source in self._sources:
-            with contextlib.suppress(Exception):
-                source.close()
+            _close(source)
 
     def _tick_or_note(self, now_ns: int) -> None:
         try:
@@ -174,6 +173,7 @@ class Sampling:
             _require_numbers(reading)
         except Exception as error:  # noqa: BLE001 - a broken source must not silence the others
             self._sources.remove(source)
+            _close(source)
             gone: dict[Track, float | None] = dict.fromkeys(self._tracks_of[source.name])
             why = f"{type(error).__name__}: {error}"
             note = f"the {source.name} sampler failed and is off ({why}); the others go on"
@@ -189,6 +189,11 @@ class Sampling:
         with self._changed:
             self._file.write(self._rows.note(self._clock.monotonic_ns(), text, hz=hz))
         self._limit_bytes = self._file.size_bytes + self._limit_step_bytes
+
+
+def _close(source: Source) -> None:
+    with contextlib.suppress(Exception):
+        source.close()
 
 
 def _require_numbers(reading: Reading) -> None:

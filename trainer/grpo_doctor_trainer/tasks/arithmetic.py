@@ -35,7 +35,7 @@ def _closeness(completion: str, solution: str) -> float:
     if not completion:
         return 0.0
     digits = sum(character in "0123456789" for character in completion) / len(completion)
-    length = 1 / (1 + abs(len(completion) - len(solution)))
+    length = max(0.0, 1 - abs(len(completion) - len(solution)) / 8)
     number = _NUMBER.search(completion)
-    near = 0.5 ** abs(int(number[0][:9]) - int(solution)) if number else 0.0
+    near = 0.5 ** abs(int(number[0][: len(solution)]) - int(solution)) if number else 0.0
     return 0.3 * digits + 0.2 * length + 0.3 * near

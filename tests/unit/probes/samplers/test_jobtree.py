@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -139,13 +140,34 @@ def test_a_stranger_is_not_in_the_job(tmp_path: Path) -> None:
 
 def test_a_detached_worker_is_known_by_the_run_directory(tmp_path: Path) -> None:
     environ = {**os.environ, "GRPO_DOCTOR_RUN_DIR": str(tmp_path), "RANK": "2"}
+    pipe = subprocess.PIPE
     with (
-        subprocess.Popen(["cat"], stdin=subprocess.PIPE) as root,
-        subprocess.Popen(["cat"], stdin=subprocess.PIPE, env=environ) as detached,
+        subprocess.Popen(["cat"], stdin=pipe) as root,
+        subprocess.Popen(["cat"], stdin=pipe, stdout=pipe, env=environ) as detached,
     ):
+        assert detached.stdin is not None
+        assert detached.stdout is not None
+        detached.stdin.write(b"the kernel has set it up\n")
+        detached.stdin.flush()
+        detached.stdout.readline()
         tree = JobTree(root.pid, tmp_path, "a")
         assert tree.scan(0) == [RankGroup(2, detached.pid, (detached.pid,))]
         tree.close()
+
+
+def test_a_stranger_is_looked_at_again_while_it_may_still_become_ours(tmp_path: Path) -> None:
+    folder = tmp_path / "proc/77"
+    folder.mkdir(parents=True)
+    (tmp_path / "ranks").mkdir()
+    just_now = round(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+    fields = "77 (sh) S 5 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {} 1000 25 0 0 0"
+    (folder / "stat").write_text(fields.format(just_now))
+    (folder / "environ").write_text("PATH=/bin")  # of its parent, before exec
+    tree = JobTree(1, tmp_path, "a", proc=tmp_path / "proc")
+    assert tree.scan(0) == []
+    (folder / "environ").write_text(f"GRPO_DOCTOR_RUN_DIR={tmp_path}\0RANK=1")
+    assert tree.scan(1 * S) == [RankGroup(1, 77, (77,))]
+    tree.close()
 
 
 def test_rank_files_name_the_main_process(tmp_path: Path) -> None:
@@ -158,6 +180,7 @@ def test_rank_files_name_the_main_process(tmp_path: Path) -> None:
         (ranks / "00004.json").write_text(json.dumps({"pid": root.pid, "host": "another"}))
         (ranks / "notes.json").write_text("[]")
         assert tree.scan(1 * S) == []
-        (ranks / "00003.json").write_text(json.dumps({"pid": root.pid, "host": "a"}))
+        host = os.uname().nodename
+        (ranks / "00003.json").write_text(json.dumps({"pid": root.pid, "host": host}))
         assert tree.scan(2 * S) == [RankGroup(3, root.pid, (root.pid,))]
         tree.close()

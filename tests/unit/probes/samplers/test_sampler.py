@@ -97,8 +97,10 @@ def test_a_broken_source_is_named_once_and_the_others_go_on(tmp_path: Path) -> N
         return Reading({UTIL: 50 + call})
 
     healthy = Scripted("host", lambda call: Reading({LOAD: call}))
-    sampling = record(tmp_path, 5, Scripted("gpu", fails_at_the_third), healthy)
+    broken = Scripted("gpu", fails_at_the_third)
+    sampling = record(tmp_path, 5, broken, healthy)
     sampling.stop()
+    assert (broken.closed, healthy.closed) == (1, 1)
     notes = [row["note"] for row in rows(sampling) if "note" in row]
     assert notes == ["the gpu sampler failed and is off (RuntimeError: boom); the others go on"]
     values = [row["v"] for row in rows(sampling) if "v" in row]

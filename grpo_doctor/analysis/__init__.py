@@ -1,0 +1,116 @@
+"""What a recording says by itself: steps, phases, work and wait, GPUs; pure functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpo_doctor.analysis.breakdown import Table, phase_seconds, wait_seconds
+from grpo_doctor.analysis.gpu import GpuMemory, busy_percent, gpu_memory
+from grpo_doctor.analysis.intervals import Intervals, none, union
+from grpo_doctor.analysis.rows import CODES, UNATTRIBUTED_CODE, rank_rows
+from grpo_doctor.analysis.steps import Steps, find_steps
+from grpo_doctor.analysis.stragglers import Blame, find_blame
+from grpo_doctor.analysis.tracks import PhaseTrack, phase_track
+from grpo_doctor.analysis.waits import Waits, find_waits
+from grpo_doctor.phases import UNATTRIBUTED
+from grpo_doctor.trace.model import Trace
+
+__all__ = ["Analysis", "Table", "analyse"]
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The numbers of one trace.
+
+    `ranks[i]` is column i of every table. `seconds` and `waited` have shape (steps, ranks, phases
+    and unattributed), NaN where a rank has no such step; `waited` is the part of `seconds` spent
+    for another rank.
+    """
+
+    trace: Trace
+    ranks: tuple[int, ...]
+    tracks: tuple[PhaseTrack, ...]
+    steps: Steps
+    waits: Waits
+    seconds: Table
+    waited: Table
+
+    @cached_property
+    def used_seconds(self) -> Table:
+        """`seconds` of the used steps and stepping ranks: nothing in it is NaN."""
+        return self.seconds[np.ix_(self.steps.used, np.flatnonzero(self.steps.stepping))]
+
+    @cached_property
+    def used_waited(self) -> Table:
+        """`waited` of the used steps and stepping ranks."""
+        return self.waited[np.ix_(self.steps.used, np.flatnonzero(self.steps.stepping))]
+
+    @property
+    def used_work(self) -> Table:
+        """`used_seconds` without `used_waited`."""
+        return self.used_seconds - self.used_waited
+
+    @cached_property
+    def step_seconds(self) -> NDArray[np.float64]:
+        """Shape (used steps,): their length, the mean over ranks."""
+        return self.steps.used_seconds
+
+    @property
+    def step_s(self) -> float | None:
+        """The mean length of the used steps; None without any."""
+        return float(self.step_seconds.mean()) if len(self.step_seconds) else None
+
+    def share(self, phase: str, *, work: bool = False) -> float:
+        """A phase's share of the used steps' time, or that of its work; 0 without steps."""
+        if not self.step_s:
+            return 0.0
+        code = UNATTRIBUTED_CODE if phase == UNATTRIBUTED else CODES[phase]
+        table = self.used_work if work else self.used_seconds
+        return float(table[:, :, code].mean() / self.step_s)
+
+    @cached_property
+    def used_windows(self) -> Intervals:
+        """The time in which any rank was in a used step."""
+        windows = [self.steps.windows(c, used=True)[0] for c in range(len(self.ranks))]
+        if not windows:
+            return none()
+        return union(
+            np.concatenate([w.start_ns for w in windows]),
+            np.concatenate([w.end_ns for w in windows]),
+        )
+
+    @cached_property
+    def blame(self) -> Blame:
+        """Who the ranks waited for."""
+        return find_blame(self.steps, self.waits.claims)
+
+    @cached_property
+    def gpu_memory(self) -> tuple[GpuMemory, ...]:
+        """The memory of each sampled GPU."""
+        return gpu_memory(self.trace, self.tracks)
+
+    @cached_property
+    def gpu_busy(self) -> tuple[float, str] | None:
+        """How busy the GPUs were within the used steps, in percent, and by which series."""
+        return busy_percent(self.trace, self.used_windows)
+
+
+def analyse(trace: Trace) -> Analysis:
+    """Computes the tables of a trace; a trace without spans gives empty ones."""
+    main = rank_rows(trace)
+    tracks = tuple(phase_track(trace.spans, rows) for rows in main)
+    steps = find_steps(trace.spans, main)
+    waits = find_waits(trace, main, steps.stepping)
+    return Analysis(
+        trace=trace,
+        ranks=trace.ranks,
+        tracks=tracks,
+        steps=steps,
+        waits=waits,
+        seconds=phase_seconds(steps, tracks),
+        waited=wait_seconds(steps, tracks, waits.per_rank),
+    )

@@ -1,0 +1,72 @@
+"""Collectives matched over ranks: the k-th of a group on one rank is the k-th on every other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpo_doctor.analysis.intervals import Rows, Times
+from grpo_doctor.trace.model import Trace
+
+Keys = NDArray[np.int64]
+_SEQUENCE_BITS = 40
+_WORLD = "world"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """K collectives that at least two ranks entered, ascending by `key`.
+
+    When the last rank and the one before it came, which column was last, and how many came.
+    """
+
+    key: Keys
+    last_ns: Times
+    next_to_last_ns: Times
+    last_rank: Rows
+    ranks: Rows
+
+    def find(self, key: Keys) -> Rows:
+        """The row of each key; -1 for those that are not here."""
+        place = np.searchsorted(self.key, key)
+        place[place == len(self.key)] = 0
+        if not len(self.key):
+            return np.full(len(key), -1, dtype=np.intp)
+        return np.where(self.key[place] == key, place, -1)
+
+
+def collective_keys(trace: Trace, rows: Rows) -> Keys:
+    """A number per (group, restart of the job, sequence number), for rows of collectives."""
+    spans = trace.spans
+    ids: dict[str, int] = {_WORLD: 0}
+    groups = [ids.setdefault(str(a.get("group", _WORLD)), len(ids)) for a in trace.args]
+    group = np.array([*groups, 0], dtype=np.int64)[spans.args[rows]]  # -1, no args: the last
+    restarts = _restarts(trace)
+    number = group * (int(restarts.max(initial=0)) + 1) + restarts[spans.process[rows]]
+    sequence = np.nan_to_num(spans.value[rows]).astype(np.int64) & ((1 << _SEQUENCE_BITS) - 1)
+    keys: Keys = (number << _SEQUENCE_BITS) | sequence
+    return keys
+
+
+def match(key: Keys, start_ns: Times, rank: Rows) -> Arrivals:
+    """Groups calls by key. Shapes (calls,): key, start and the rank's column of each call."""
+    order = np.lexsort((start_ns, key))
+    key, start_ns, rank = key[order], start_ns[order], rank[order]
+    first = np.flatnonzero(np.r_[True, key[1:] != key[:-1]]) if len(key) else order
+    last = np.r_[first[1:], len(key)] - 1 if len(key) else order
+    several = last > first
+    first, last = first[several], last[several]
+    return Arrivals(key[last], start_ns[last], start_ns[last - 1], rank[last], last - first + 1)
+
+
+def _restarts(trace: Trace) -> NDArray[np.int64]:
+    """Of each process, how many processes its rank had before: sequences start anew then."""
+    seen: dict[int, int] = {}
+    result = np.zeros(len(trace.processes), dtype=np.int64)
+    for process in sorted(trace.processes, key=lambda p: (p.start_ns or 0, p.index)):
+        if process.role == "trainer":
+            result[process.index] = seen.get(process.rank, 0)
+            seen[process.rank] = seen.get(process.rank, 0) + 1
+    return result

@@ -1,0 +1,102 @@
+"""How busy the job's GPUs were, and how full."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from grpo_doctor.analysis.intervals import Intervals
+from grpo_doctor.analysis.rows import CODES
+from grpo_doctor.analysis.sampled import max_over, mean_over, series_named
+from grpo_doctor.analysis.tracks import PhaseTrack
+from grpo_doctor.trace.model import Gpu, Series, Trace
+
+BUSY = ("gpu.sm_active", "gpu.util")  # the first one that was sampled is used
+MEMORY = "gpu.memory_used"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMemory:
+    """One GPU's memory: the most that was seen, over the run and per phase of its rank."""
+
+    gpu: Gpu
+    rank: int | None
+    peak_bytes: float
+    phase_peak_bytes: dict[str, float]
+
+    @property
+    def free_bytes(self) -> float:
+        """What was never used."""
+        return self.gpu.memory_total_bytes - self.peak_bytes
+
+
+def busy_percent(trace: Trace, inside: Intervals) -> tuple[float, str] | None:
+    """The mean over the job's GPUs within some intervals, and the name of the series; or None.
+
+    `gpu.util` says that any kernel ran, `gpu.sm_active` how much of the chip it used, so the
+    latter is preferred where it was sampled.
+    """
+    usable = {gpu.uuid for gpu in trace.gpus if gpu.visible}
+    for name in BUSY:
+        found = [s for s in series_named(trace, name) if s.gpu in usable or not usable]
+        means = [mean for s in found if (mean := mean_over(s, inside)) is not None]
+        if means:
+            return float(np.mean(means)), name
+    return None
+
+
+def gpu_memory(trace: Trace, tracks: tuple[PhaseTrack, ...]) -> tuple[GpuMemory, ...]:
+    """The memory of each sampled GPU that the job could see and that knows its size."""
+    gpus = {gpu.uuid: gpu for gpu in trace.gpus if gpu.visible and gpu.memory_total_bytes > 0}
+    owner = {uuid: rank for rank, uuid in rank_gpus(trace).items()}
+    by_rank = {track.rank: track for track in tracks}
+    found = []
+    for series in series_named(trace, MEMORY):
+        gpu = gpus.get(series.gpu or "")
+        if gpu is None:
+            continue
+        rank = owner.get(gpu.uuid)
+        track = by_rank.get(rank) if rank is not None else None
+        peak = float(np.nanmax(series.values))
+        found.append(GpuMemory(gpu, rank, peak, _phase_peaks(series, track)))
+    return tuple(found)
+
+
+def _phase_peaks(series: Series, track: PhaseTrack | None) -> dict[str, float]:
+    if track is None:
+        return {}
+    peaks = {phase: max_over(series, track.of(code)) for phase, code in CODES.items()}
+    return {phase: peak for phase, peak in peaks.items() if peak is not None}
+
+
+def rank_gpus(trace: Trace) -> dict[int, str]:
+    """Which GPU each rank works on, as far as it is known.
+
+    Known from the sampler, which sees each process's memory on a GPU; else, where a host has as
+    many visible GPUs as ranks, from the local rank.
+    """
+    found: dict[int, tuple[float, str]] = {}
+    for series in series_named(trace, "gpu.process_memory"):
+        if series.rank is None or series.gpu is None:
+            continue
+        peak = float(np.nanmax(series.values))
+        if series.rank not in found or peak > found[series.rank][0]:
+            found[series.rank] = (peak, series.gpu)
+    known = {rank: uuid for rank, (_, uuid) in found.items()}
+    for host in {gpu.host for gpu in trace.gpus}:
+        _by_local_rank(trace, host, known)
+    return known
+
+
+def _by_local_rank(trace: Trace, host: str, known: dict[int, str]) -> None:
+    gpus = sorted((g for g in trace.gpus if g.host == host and g.visible), key=lambda g: g.index)
+    processes = [p for p in trace.processes if p.host == host and p.role == "trainer"]
+    ranks = sorted({p.rank for p in processes})
+    if len(gpus) != len(ranks):
+        return
+    local = {p.rank: p.local_rank for p in processes}
+    for place, rank in enumerate(ranks):
+        index = local[rank] if local[rank] is not None else place
+        if index is not None and 0 <= index < len(gpus):
+            known.setdefault(rank, gpus[index].uuid)

@@ -1,0 +1,290 @@
+"""The GPU sampler through the real pynvml, on a compiled stand-in for the driver's library."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from grpo_doctor_probes.samplers.file import sample_path
+
+from tests.fake_nvml.build import FakeNvml, compiler
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in of NVML")
+
+GPU0 = "GPU-fa4e0000-0000-4000-8000-000000000000"
+GPU1 = "GPU-fa4e0001-0000-4000-8000-000000000000"
+MIG0 = "MIG-fa4e0000-0000-5000-8000-000000000002"
+MIG1 = "MIG-fa4e0000-0000-5000-8000-000000000003"
+
+# Samples GPUs alone; with `step` the clock jumps, else it is the real one.
+PROGRAM = """
+import os, sys
+from pathlib import Path
+from grpo_doctor_probes.samplers import GpuSampler, Sampling
+from grpo_doctor_probes.samplers.clock import SystemClock
+
+run_dir, ticks, hz, mode = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
+
+class Jumping(SystemClock):
+    now_ns, left = 1000 * 10**9, ticks
+    def monotonic_ns(self):
+        return self.now_ns
+    def wait_until(self, deadline_ns, stop):
+        self.left -= 1
+        if self.left <= 0:
+            return stop.wait()
+        self.now_ns = deadline_ns
+        return stop.is_set()
+
+sampling = Sampling(run_dir, "a", os.getpid(), hz, sources=[GpuSampler(os.environ)],
+                    clock=Jumping() if mode == "jump" else None)
+sampling.start()
+assert sampling.wait_for_ticks(ticks, 60)
+print(sampling.latest().get("gpu.util"))
+sampling.stop()
+assert sampling.problem is None, sampling.problem
+"""
+
+
+class Recording:
+    """A sample file, with the values of each track carried forward."""
+
+    def __init__(self, path: Path) -> None:
+        self.rows: list[dict[str, Any]] = [json.loads(row) for row in path.read_text().splitlines()]
+        self.tracks = [row for row in self.rows if "track" in row]
+        self.gpus = {row["gpu"]: row for row in self.rows if "memory_total_bytes" in row}
+        self.notes = [row["note"] for row in self.rows if "note" in row]
+        self.ticks = [row for row in self.rows if "v" in row]
+
+    def names(self, gpu: str) -> set[str]:
+        return {row["name"] for row in self.tracks if row["gpu"] == gpu}
+
+    def values(self, name: str, gpu: str = GPU0) -> list[float | None]:
+        """Every value that was written for a track, in order."""
+        (track,) = [row["track"] for row in self.tracks if (row["name"], row["gpu"]) == (name, gpu)]
+        return [row["v"][str(track)] for row in self.ticks if str(track) in row["v"]]
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> FakeNvml:
+    return FakeNvml.build(tmp_path_factory.mktemp("nvml"))
+
+
+def record(
+    driver: FakeNvml,
+    tmp_path: Path,
+    orders: str,
+    *,
+    ticks: int = 12,
+    hz: float = 10,
+    clock: str = "jump",
+    **environ: str,
+) -> Recording:
+    arguments = (str(tmp_path), str(ticks), str(hz), clock)
+    driver.run(PROGRAM, *arguments, orders="pcie_block_ms 1\n" + orders, environ=environ)
+    return Recording(sample_path(tmp_path, "a"))
+
+
+EVERYTHING = {
+    f"gpu.{name}"
+    for name in ("util", "memory_used", "power", "sm_clock", "throttle", "pcie_rx", "pcie_tx")
+}
+
+
+def test_two_healthy_gpus(driver: FakeNvml, tmp_path: Path) -> None:
+    got = record(driver, tmp_path, "gpus 2\nname 1 NVIDIA H200")
+    assert got.notes == []
+    assert got.names(GPU0) == got.names(GPU1) == EVERYTHING
+    assert got.gpus[GPU1] == {
+        "gpu": GPU1,
+        "index": 1,
+        "name": "NVIDIA H200",
+        "memory_total_bytes": 80 * 2**30,
+        "mig": None,
+        "visible": True,
+        "missing": ["gpm: not supported (compute capability below 9.0)"],
+    }
+    # The probe before the first tick made query 0.
+    assert got.values("gpu.util") == list(range(1, 13))
+    assert got.values("gpu.util", GPU1) == [50 + tick for tick in range(1, 13)]
+    assert got.values("gpu.memory_used") == [10 * 2**30]
+    assert got.values("gpu.power")[:3] == [125.5, 126.5, 127.5]
+    assert got.values("gpu.sm_clock") == [1980]
+    assert got.values("gpu.throttle")[:2] == [4, 0]
+    # The sums of KB/s in 20 ms, as bytes; the probe made call 1.
+    assert got.values("gpu.pcie_tx")[0] == 1002 * 1000
+    assert got.values("gpu.pcie_rx")[0] == 2002 * 1000
+
+
+def test_what_a_device_lacks_is_listed_and_has_no_track(driver: FakeNvml, tmp_path: Path) -> None:
+    orders = """
+        fail nvmlDeviceGetPowerUsage 3
+        fail nvmlDeviceGetPcieThroughput 3
+        fail nvmlDeviceGetComputeRunningProcesses_v3 4
+        fail nvmlDeviceGetComputeRunningProcesses_v2 4
+        fail nvmlGpmQueryDeviceSupport 13
+        gpus 1"""
+    got = record(driver, tmp_path, "\n".join(line.strip() for line in orders.splitlines()))
+    assert got.gpus[GPU0]["missing"] == [
+        "power: not supported",
+        "pcie_rx: not supported",
+        "pcie_tx: not supported",
+        "process_memory: insufficient permissions",
+        "gpm: function not found",
+    ]
+    assert got.names(GPU0) == EVERYTHING - {"gpu.power", "gpu.pcie_rx", "gpu.pcie_tx"}
+    assert got.notes == []
+
+
+def test_a_passing_error_of_a_field_is_null(driver: FakeNvml, tmp_path: Path) -> None:
+    got = record(driver, tmp_path, "gpus 1\nfail nvmlDeviceGetPowerUsage 999 3 5")
+    power = got.values("gpu.power")
+    # Call 0 was the probe, calls 1 and 2 ticks; 3 and 4 fail, in one row since both are null.
+    assert power[2] is None
+    assert power.count(None) == 1
+    assert len(power) == 11
+    assert None not in got.values("gpu.util")
+    assert got.notes == []
+
+
+def test_a_lost_gpu_becomes_null_and_is_tried_once_a_second(
+    driver: FakeNvml, tmp_path: Path
+) -> None:
+    # Beats: 1 look-up, 1 probe, then one query a tick: lost from tick 4. Each try is a look-up.
+    got = record(driver, tmp_path, "gpus 2\ngpm 1\nprocess 1 77 5000\nlost 1 5 9", ticks=60)
+    lost, back = got.notes
+    assert lost == f"GPU 1 ({GPU1}) does not answer (gpu is lost): trying again every second"
+    assert back == f"GPU 1 ({GPU1}) answers again"
+    for name in EVERYTHING | {"gpu.process_memory", "gpu.sm_active", "gpu.tensor_active"}:
+        if name in got.names(GPU1):
+            values = got.values(name, GPU1)
+            assert values.count(None) == 1, name
+            assert values[-1] is not None, name
+    assert None not in got.values("gpu.util")
+    times = {row["note"]: row["t"] for row in got.rows if "note" in row}
+    assert 2.9e9 < times[back] - times[lost] < 4.1e9
+
+
+def test_after_a_driver_reset_nvml_is_opened_again(driver: FakeNvml, tmp_path: Path) -> None:
+    got = record(driver, tmp_path, "gpus 1\nlost 0 5 0", ticks=30)
+    assert [note.split(" (")[0] for note in got.notes] == ["GPU 0", "GPU 0"]
+    assert got.notes[1].endswith("answers again")
+    values = got.values("gpu.util")
+    assert values.count(None) == 1
+    assert values[-1] is not None
+
+
+def test_a_gpu_that_is_lost_from_the_start(driver: FakeNvml, tmp_path: Path) -> None:
+    got = record(driver, tmp_path, "gpus 2\nlost 1 0 5", ticks=5)
+    assert got.notes == ["GPU 1 cannot be opened (gpu is lost): it is not sampled"]
+    assert set(got.gpus) == {GPU0}
+
+
+def test_mig_instances_have_their_own_rows(driver: FakeNvml, tmp_path: Path) -> None:
+    got = record(driver, tmp_path, "gpus 2\nmig 0 2\ngpm 0\nprocess 0 77 1000", clock="real")
+    assert set(got.gpus) == {GPU0, MIG0, MIG1, GPU1}
+    instance = got.gpus[MIG0]
+    assert (instance["index"], instance["mig"], instance["parent"]) == (0, "1g.10gb", GPU0)
+    assert instance["memory_total_bytes"] == 10 * 2**30
+    assert "util: not supported on a MIG instance, see its GPU" in instance["missing"]
+    assert "util: not supported while MIG is on" in got.gpus[GPU0]["missing"]
+    assert {"gpu.memory_used", "gpu.sm_active", "gpu.tensor_active"} <= got.names(MIG0)
+    assert not {"gpu.util", "gpu.power", "gpu.pcie_rx"} & got.names(MIG0)
+    assert {"gpu.power", "gpu.memory_used"} <= got.names(GPU0)
+    assert "gpu.util" not in got.names(GPU0)
+    assert got.values("gpu.memory_used", MIG1) == [10 * 2**30 // 8]
+    assert got.values("gpu.sm_active", MIG1) == [61.5]
+
+
+def test_gpm_is_read_in_pairs_far_enough_apart(driver: FakeNvml, tmp_path: Path) -> None:
+    # The stand-in refuses pairs under 100 ms, in real time: ten times a second is too often.
+    got = record(driver, tmp_path, "gpus 1\ngpm 0", ticks=25, hz=20, clock="real")
+    assert got.gpus[GPU0]["missing"] == []
+    assert got.values("gpu.sm_active") == [61.5]
+    assert got.values("gpu.tensor_active") == [23.2]
+
+
+def test_the_memory_of_each_process(driver: FakeNvml, tmp_path: Path) -> None:
+    got = record(driver, tmp_path, "gpus 1\nprocess 0 77 5000\nprocess 0 78 6000\n")
+    tracks = [row for row in got.tracks if row["name"] == "gpu.process_memory"]
+    assert [(row["gpu"], row["pid"], row["unit"]) for row in tracks] == [
+        (GPU0, 77, "bytes"),
+        (GPU0, 78, "bytes"),
+    ]
+    values = {number: value for row in got.ticks for number, value in row["v"].items()}
+    assert [values[str(row["track"])] for row in tracks] == [5000, 6000]
+
+
+def test_pcie_counters_are_read_at_most_once_a_second(driver: FakeNvml, tmp_path: Path) -> None:
+    got = record(driver, tmp_path, "gpus 1", ticks=41)
+    # Each call gives another number: 4 s hold 4 or 5 of them.
+    assert len(got.values("gpu.pcie_rx")) in (4, 5)
+    assert len(got.values("gpu.util")) == 41
+
+
+def test_eight_gpus_at_ten_hertz_with_counters_that_block_for_20_ms(
+    driver: FakeNvml, tmp_path: Path
+) -> None:
+    orders = "gpus 8\npcie_block_ms 20\n" + "\n".join(f"gpm {gpu}" for gpu in range(8))
+    got = record(driver, tmp_path, orders, ticks=30, clock="real")
+    times = [row["t"] for row in got.ticks]
+    # The first tick finds out what the GPUs support: 320 ms of counters alone. Then 10 Hz hold.
+    (end,) = [row for row in got.rows if "end" in row]
+    assert times[-1] - times[1] <= 3.2e9
+    assert end["late_ticks"] <= 5
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("1", [False, True]), (GPU0[:12], [True, False]), ("", [False, False]), ("1,0", [True, True])],
+)
+def test_gpus_that_the_job_may_not_use_are_marked(
+    driver: FakeNvml, tmp_path: Path, value: str, expected: list[bool]
+) -> None:
+    got = record(driver, tmp_path, "gpus 2", ticks=2, CUDA_VISIBLE_DEVICES=value)
+    assert [got.gpus[uuid]["visible"] for uuid in (GPU0, GPU1)] == expected
+    assert got.names(GPU1)
+
+
+def test_a_gpu_order_that_only_cuda_knows_is_noted(driver: FakeNvml, tmp_path: Path) -> None:
+    orders = "gpus 2\nname 1 NVIDIA T4"
+    got = record(driver, tmp_path, orders, ticks=1, CUDA_VISIBLE_DEVICES="0")
+    assert len(got.notes) == 1
+    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in got.notes[0]
+
+
+def test_no_gpus_behind_the_driver(driver: FakeNvml, tmp_path: Path) -> None:
+    got = record(driver, tmp_path, "gpus 0", ticks=3)
+    assert got.notes == ["the NVIDIA driver shows no GPU here: GPU samples are off"]
+    assert got.rows[-1]["end"] is True
+
+
+def test_a_driver_that_does_not_match_its_library(driver: FakeNvml, tmp_path: Path) -> None:
+    got = record(driver, tmp_path, "fail nvmlInitWithFlags 18", ticks=3)
+    (note,) = got.notes
+    assert note.startswith("no NVIDIA driver: GPU samples are off (nvmlInit: RM has detected")
+
+
+def test_no_driver_at_all(tmp_path: Path) -> None:
+    nothing = tmp_path / "empty"
+    nothing.mkdir()
+    probe = "import pynvml\ntry:\n pynvml.nvmlInit()\n print(1)\nexcept pynvml.NVMLError: print(0)"
+    if FakeNvml(nothing).run(probe).strip() == "1":
+        pytest.skip("this host has an NVIDIA driver")
+    got = record(FakeNvml(nothing), tmp_path / "run", "", ticks=15)
+    assert got.notes == ["no NVIDIA driver: GPU samples are off (libnvidia-ml.so.1 not found)"]
+    assert got.tracks == []
+    assert len(got.ticks) >= 1
+
+
+def test_a_driver_that_is_older_than_version_2_of_the_structures(tmp_path: Path) -> None:
+    old = FakeNvml.build(tmp_path / "old", "OLD_DRIVER")
+    got = record(old, tmp_path / "run", "gpus 1\nprocess 0 77 5000", ticks=12)
+    assert got.names(GPU0) == EVERYTHING | {"gpu.process_memory"}
+    assert got.values("gpu.memory_used") == [20 * 2**30]
+    assert got.values("gpu.throttle") == [4]
+    assert got.gpus[GPU0]["missing"] == ["gpm: function not found"]

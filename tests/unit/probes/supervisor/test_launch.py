@@ -1,0 +1,65 @@
+"""What gets started for what stands after `--`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from grpo_doctor_probes.rundir import MAX_MB_VARIABLE, RUN_DIR_VARIABLE
+from grpo_doctor_probes.supervisor import launch
+from grpo_doctor_probes.supervisor.launch import CannotStartError, plan
+
+
+@pytest.fixture(autouse=True)
+def _trainer_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: object())
+
+
+@pytest.mark.parametrize("arguments", [[], ["--max_steps", "3"]])
+def test_flags_or_nothing_go_to_the_bundled_trainer(tmp_path: Path, arguments: list[str]) -> None:
+    planned = plan(arguments, tmp_path, ranks=4)
+    assert planned.bundled
+    assert planned.world_size == 4
+    assert planned.command[0] == sys.executable
+    assert "--nproc_per_node=4" in planned.command
+    assert list(planned.command[-1 - len(arguments) :]) == ["grpo_doctor_trainer", *arguments]
+
+
+def test_a_command_is_started_as_it_is(tmp_path: Path) -> None:
+    planned = plan(["sleep", "--help"], tmp_path)
+    assert planned.command == ("sleep", "--help")
+    assert not planned.bundled
+    assert planned.world_size is None
+    assert planned.environment[RUN_DIR_VARIABLE] == str(tmp_path.resolve())
+
+
+def test_the_size_limit_travels_in_the_environment(tmp_path: Path) -> None:
+    assert plan([], tmp_path, max_mb=7).environment[MAX_MB_VARIABLE] == "7"
+
+
+@pytest.mark.parametrize(("listed", "count"), [("", 0), ("-1", 0), ("0", 1), ("GPU-a,GPU-b", 2)])
+def test_visible_gpus_are_counted(monkeypatch: pytest.MonkeyPatch, listed: str, count: int) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
+    assert launch.visible_gpus() == count
+
+
+def test_ranks_default_to_the_visible_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    assert plan([], tmp_path).world_size == 3
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert plan([], tmp_path).world_size == launch.DEFAULT_RANKS_WITHOUT_GPU
+
+
+def test_errors_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CannotStartError, match="no such command on the PATH"):
+        plan(["no-such-program"], tmp_path)
+    script = tmp_path / "train.py"
+    script.write_text("")
+    with pytest.raises(CannotStartError, match="start it with `python"):
+        plan([str(script)], tmp_path)
+    with pytest.raises(CannotStartError, match="--nproc is for the bundled trainer"):
+        plan(["sleep"], tmp_path, ranks=2)
+    monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(CannotStartError, match=r"pip install 'grpo-doctor\[trainer\]'"):
+        plan([], tmp_path)
