@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.intervals import Intervals, overlaps
+from grpo_doctor.analysis.intervals import Intervals, Times, overlaps
 from grpo_doctor.trace.model import Series, Trace
 
 
@@ -40,3 +40,24 @@ def max_over(series: Series, inside: Intervals) -> float | None:
 def series_named(trace: Trace, name: str) -> tuple[Series, ...]:
     """The series of one name that hold any known value."""
     return tuple(s for s in trace.series if s.name == name and np.isfinite(s.values).any())
+
+
+def value_at(series: Series, moments_ns: Times) -> NDArray[np.float64]:
+    """The value that held at each moment; NaN before the first sample."""
+    place = np.searchsorted(series.t_ns, moments_ns, side="right") - 1
+    if not len(series.t_ns):
+        return np.full(len(moments_ns), np.nan)
+    return np.where(place >= 0, series.values[place], np.nan)
+
+
+def counter_sum(trace: Trace, name: str, inside: Intervals) -> float | None:
+    """The sum of a recorded counter's samples within some intervals, over all ranks; or None."""
+    found = [s for s in series_named(trace, name) if s.scope == "counter"]
+    if not found:
+        return None
+    total = 0.0
+    for series in found:
+        place = np.searchsorted(inside.start_ns, series.t_ns, side="right") - 1
+        within = (place >= 0) & (series.t_ns < np.r_[inside.end_ns, 0][place])
+        total += float(np.nansum(series.values[within]))
+    return total

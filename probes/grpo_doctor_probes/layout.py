@@ -6,10 +6,11 @@ One file per process, `ranks/00003.spans`, little-endian::
     segment  SEGMENT_BYTES  SEGMENT_HEADER_BYTES + SEGMENT_RECORDS records of RECORD_BYTES
     segment  ...
 
-The file grows by whole segments that are allocated before they are mapped, so that a full disk
-is an error code and never a SIGBUS. Once `max_bytes` is reached the oldest segment after the
-first is used again; a segment's `sequence` tells a reader the order. A record is complete when
-its last byte, `kind`, is not zero: a process killed within a write leaves a zero there.
+The file grows by several segments at a time, which are allocated before they are mapped, so that
+a full disk is an error code and never a SIGBUS; those not yet in use are zeros. Once `max_bytes`
+is reached the oldest segment after the first is used again; a segment's `sequence` tells a reader
+the order. A record is complete when its last byte, `kind`, is not zero: a process killed within a
+write leaves a zero there.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ STATE_STEP = 6  # 1 + number of the step begun last, 0 before the first
 THREADS_OFFSET = 4096
 THREAD_SLOTS = 64
 THREAD_DEPTH = 32
-# native id, then the thread's name in the rest; then THREAD_DEPTH pairs (start_ns, name id)
+# native id, then the thread's name in the rest; then THREAD_DEPTH pairs (start_ns, mark)
 THREAD_INFO = struct.Struct("<Q56s")
 THREAD_BYTES = THREAD_INFO.size + THREAD_DEPTH * 16
 
@@ -51,6 +52,13 @@ SEGMENT_HEADER = struct.Struct("<8sQ")  # SEGMENT_MAGIC, sequence
 SEGMENT_MAGIC = b"GRPOSEG\x01"
 SEGMENT_BYTES = 256 * 1024
 SEGMENT_RECORDS = (SEGMENT_BYTES - SEGMENT_HEADER_BYTES) // RECORD_BYTES
+
+# The last eight bytes of a record as one number, which is also the mark of an open span. The mark
+# of an open collective has the low bits of its sequence number in place of thread and depth.
+THREAD_SHIFT, DEPTH_SHIFT, KIND_SHIFT = 32, 48, 56
+NAME_MASK, SEQUENCE_MASK = (1 << 32) - 1, (1 << 24) - 1
+SPAN_RECORD = struct.Struct("<qq8xQ")  # a record of value 0, by its last word
+WORD_RECORD = struct.Struct("<qqdQ")  # any record, by its last word
 
 # Kinds of record. Zero means "not written".
 SPAN = 1

@@ -12,7 +12,6 @@ import sys
 import threading
 
 from grpo_doctor_probes import layout, sidecar
-from grpo_doctor_probes.cuda import CudaTimer
 from grpo_doctor_probes.rundir import (
     MAX_MB_VARIABLE,
     RANKS,
@@ -21,29 +20,26 @@ from grpo_doctor_probes.rundir import (
     rank_stem,
 )
 from grpo_doctor_probes.spanfile import DEFAULT_MAX_MB, SpanFile
+from grpo_doctor_probes.threads import Level, ThreadState
+
+TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
+if TYPE_CHECKING:
+    from grpo_doctor_probes.cuda import CudaTimer
 
 ACTIVE: Recorder | None = None
-_refused: list[str] = []  # why recording could not start here; asked once, said once
+STEP_KEY = object()  # stands for the name of steps where a span's name is looked up
 _LAST_SLOT = layout.THREAD_SLOTS - 1
+# Argument values that differ from step to step would fill the table that all names share.
+_MAX_VARIANTS = 64
+_PATIENCE_S = 1.0
 
 
-class ThreadState:
-    """A thread's place in the header: `stack` is its open-span stack as uint64 pairs."""
+class _Start:
+    """Whether and how recording starts in this process."""
 
-    __slots__ = ("_free_slots", "depth", "slot", "stack")
-
-    def __init__(self, owner: Recorder, slot: int) -> None:
-        self._free_slots = owner.free_slots
-        self.slot = slot
-        self.depth = 0
-        start = layout.THREADS_OFFSET + slot * layout.THREAD_BYTES + layout.THREAD_INFO.size
-        end = start + layout.THREAD_DEPTH * 16
-        self.stack = memoryview(owner.file.header)[start:end].cast("Q")
-
-    def __del__(self) -> None:
-        # A finished thread gives its slot back: pools that start threads per step stay bounded.
-        if self.slot != _LAST_SLOT:
-            self._free_slots.append(self.slot)
+    refused: str | None = None  # why it could not start; asked once, said once
+    inherited: tuple[str, int] | None = None  # run directory and rank of a recording parent
+    lock = threading.Lock()
 
 
 class Recorder:
@@ -52,46 +48,90 @@ class Recorder:
     def __init__(self, run_dir: str, rank: int, max_bytes: int) -> None:
         self.run_dir = run_dir
         self.rank = rank
-        self.max_bytes = max_bytes
         self.name_ids: dict[object, int] = {}
-        self._names_lock = threading.Lock()
-        self.file = SpanFile(_new_path(run_dir, rank), rank, max_bytes)
+        self._variants: dict[str, int] = {}
+        path, descriptor = _create(run_dir, rank)
+        try:
+            self.file = SpanFile(descriptor, rank, max_bytes)
+        except BaseException:
+            os.close(descriptor)
+            os.unlink(path)  # noqa: PTH108 - pathlib costs 8 ms of import in the job
+            raise
         self.local = threading.local()
         self.free_slots = list(range(_LAST_SLOT - 1, -1, -1))
         self.cuda: CudaTimer | None = None
-        self._sidecar = self.file.path.removesuffix(SPANS_SUFFIX) + ".json"
-        sidecar.write_rank(self._sidecar, rank)
+        self._rank_file = sidecar.RankFile(path.removesuffix(SPANS_SUFFIX) + ".json", rank)
+        self._rank_file.write()
 
     def thread(self) -> ThreadState:
         """This thread's state, made on its first span."""
         state: ThreadState | None = getattr(self.local, "state", None)
         if state is None:
-            # Past 63 live threads the rest share the last slot; their open spans are not shown.
-            slot = self.free_slots.pop() if self.free_slots else _LAST_SLOT
+            try:
+                slot = self.free_slots.pop()
+            except IndexError:  # past 63 threads the rest share a slot; their stacks are not shown
+                slot = _LAST_SLOT
             state = self.local.state = ThreadState(self, slot)
-            name = threading.current_thread().name.encode("utf-8", "replace")[:56]
             offset = layout.THREADS_OFFSET + slot * layout.THREAD_BYTES
-            layout.THREAD_INFO.pack_into(self.file.header, offset, threading.get_native_id(), name)
+            layout.THREAD_INFO.pack_into(
+                self.file.header, offset, threading.get_native_id(), _thread_name()
+            )
         return state
 
-    def name_id(self, key: object) -> int:
-        """The id of a name, or of a (name, arguments) pair; 0 when the table is full."""
-        with self._names_lock:
-            known = self.name_ids.get(key)
-            if known is not None:
-                return known
-            if self.file.add_name(_encode_name(key)):
-                identity = self.file.state[layout.STATE_NAMES]
-                self.name_ids[key] = identity
-                return identity
-            self.file.state[layout.STATE_NAME_OVERFLOW] += 1
-            return 0
+    def place(self, key: object) -> tuple[Level, int]:
+        """The level for a span that begins in this thread, and the last word of its record."""
+        level = self.thread().enter()
+        word = level.words.get(key)
+        if word is None:
+            kind, name = (layout.STEP, "step") if key is STEP_KEY else (layout.SPAN, key)
+            name_id = self.name_id(name)
+            word = (
+                name_id
+                | level.thread.slot << layout.THREAD_SHIFT
+                | level.depth << layout.DEPTH_SHIFT
+                | kind << layout.KIND_SHIFT
+            )
+            if name in self.name_ids:  # else the table is full, and keys have no end
+                level.words[key] = word
+        return level, word
 
-    def write(  # noqa: PLR0913 - one argument per field of a record
-        self, kind: int, name_id: int, start_ns: int, end_ns: int, value: float, depth: int = 0
-    ) -> None:
+    def name_id(self, key: object) -> int:
+        """The id of a name, or of a (name, arguments) pair.
+
+        A pair for which there is no room has the id of its name, a name without room the id 0.
+        """
+        known = self.name_ids.get(key)
+        if known is not None:
+            return known
+        identity = 0
+        if isinstance(key, tuple):
+            plain = self.name_id(key[0])
+            variants = self._variants[key[0]] = self._variants.get(key[0], 0) + 1
+            identity = self.file.add_name(_encode(key)) if variants <= _MAX_VARIANTS else 0
+            if not identity:
+                self.file.state[layout.STATE_NAME_OVERFLOW] += 1
+                return plain
+        else:
+            identity = self.file.add_name(_encode(key))
+            if not identity:
+                self.file.state[layout.STATE_NAME_OVERFLOW] += 1
+                return 0
+        # Two threads may add a name at once: the file then has it twice, which costs a few bytes.
+        return self.name_ids.setdefault(key, identity)
+
+    def write(self, kind: int, name_id: int, start_ns: int, end_ns: int, value: float) -> None:
+        """Appends one record of this thread that is no span; see `append`."""
+        thread = self.thread()
+        word = (
+            name_id
+            | thread.slot << layout.THREAD_SHIFT
+            | thread.level.depth << layout.DEPTH_SHIFT
+            | kind << layout.KIND_SHIFT
+        )
+        self.append(word, start_ns, end_ns, value)
+
+    def append(self, word: int, start_ns: int, end_ns: int, value: float = 0.0) -> None:
         """Appends one record; drops and counts it when there is no room."""
-        slot = self.thread().slot
         segment = self.file.segment
         offset = next(segment.claim)
         while offset >= layout.SEGMENT_BYTES:
@@ -99,16 +139,14 @@ class Recorder:
             if not segment.kept:
                 return
             offset = next(segment.claim)
-        layout.RECORD.pack_into(
-            segment.memory, offset, start_ns, end_ns, value, name_id, slot, depth, kind
-        )
+        layout.WORD_RECORD.pack_into(segment.memory, offset, start_ns, end_ns, value, word)
 
     def close(self) -> None:
-        """Marks an orderly end in the file and notes the clocks once more."""
+        """Marks an orderly end in the file and notes the clocks once more. Raises OSError."""
         if self.cuda is not None:
             self.cuda.drain()
         self.file.close()
-        sidecar.write_rank(self._sidecar, self.rank)
+        self._rank_file.write()
 
 
 def start(run_dir: str | None = None, rank: int | None = None) -> bool:
@@ -117,43 +155,56 @@ def start(run_dir: str | None = None, rank: int | None = None) -> bool:
     Returns whether recording is on. Never raises: a folder that can't be written to is said once
     on stderr and the program goes on without a recording.
     """
+    if ACTIVE is None and _Start.lock.acquire(timeout=_PATIENCE_S):
+        try:
+            _start(run_dir, rank)
+        finally:
+            _Start.lock.release()
+    return ACTIVE is not None
+
+
+def _start(run_dir: str | None, rank: int | None) -> None:
     global ACTIVE  # noqa: PLW0603 - the process has one recorder
-    if ACTIVE is not None:
-        return True
-    _refused.clear()
-    run_dir = run_dir or os.environ.get(RUN_DIR_VARIABLE)
+    if ACTIVE is not None:  # by another thread, while this one waited
+        return
+    inherited_dir, inherited_rank = _Start.inherited or (None, None)
+    run_dir = run_dir or os.environ.get(RUN_DIR_VARIABLE) or inherited_dir
     if not run_dir:
-        return False
+        return
+    _Start.refused = None
     try:
-        number = int(os.environ.get("RANK", "0")) if rank is None else rank
-        megabytes = float(os.environ.get(MAX_MB_VARIABLE, DEFAULT_MAX_MB))
-        ACTIVE = Recorder(run_dir, number, int(megabytes * 1024 * 1024))
-    except (OSError, ValueError) as problem:
-        sys.stderr.write(f"grpo-doctor: not recording this process: {problem}\n")
-        _refused.append(str(problem))
-        return False
+        if rank is None:
+            rank = int(os.environ.get("RANK") or inherited_rank or 0)
+        megabytes = float(os.environ.get(MAX_MB_VARIABLE) or DEFAULT_MAX_MB)
+        # Absolute, because some programs (Hydra's) change their working directory.
+        ACTIVE = Recorder(os.path.abspath(run_dir), rank, int(megabytes * 1024 * 1024))  # noqa: PTH100
+    except Exception as problem:  # noqa: BLE001 - a guest never raises into its host
+        _Start.refused = str(problem) or type(problem).__name__
+        _say(f"not recording this process: {_Start.refused}")
+        return
     atexit.register(stop)
-    return True
+    multiprocessing = sys.modules.get("multiprocessing.util")
+    if multiprocessing is not None:  # its children end without the functions of `atexit`
+        multiprocessing.Finalize(None, stop, exitpriority=-100)
 
 
 def start_if_asked() -> Recorder | None:
     """The recorder that GRPO_DOCTOR_RUN_DIR asks for; None, at the cost of one look, without it."""
-    if _refused or RUN_DIR_VARIABLE not in os.environ:
-        return None
-    start()
+    if _Start.refused is None and (_Start.inherited or os.environ.get(RUN_DIR_VARIABLE)):
+        start()
     return ACTIVE
 
 
 def stop() -> None:
     """Ends the recording of this process in order; spans still open stay open in the file."""
-    global ACTIVE
+    global ACTIVE  # noqa: PLW0603
     recorder, ACTIVE = ACTIVE, None
-    _refused.append("stopped")
+    _Start.refused = "stopped"
     if recorder is not None:
         try:
             recorder.close()
-        except (OSError, ValueError) as problem:
-            sys.stderr.write(f"grpo-doctor: could not close the recording: {problem}\n")
+        except Exception as problem:  # noqa: BLE001 - a guest never raises into its host
+            _say(f"could not close the recording: {problem}")
 
 
 def note_error() -> None:
@@ -166,8 +217,9 @@ def _after_fork_in_child() -> None:
     # The parent's file is the parent's. The child begins its own at its first span, so that a
     # dataloader worker that records nothing makes no file.
     global ACTIVE  # noqa: PLW0603
+    _Start.lock = threading.Lock()
     if ACTIVE is not None:
-        os.environ.setdefault(RUN_DIR_VARIABLE, ACTIVE.run_dir)
+        _Start.inherited = (ACTIVE.run_dir, ACTIVE.rank)
         ACTIVE = None
 
 
@@ -175,22 +227,42 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def _new_path(run_dir: str, rank: int) -> str:
+def _create(run_dir: str, rank: int) -> tuple[str, int]:
+    """A span file that was not there before. Raises OSError."""
     folder = f"{run_dir}/{RANKS}"
     os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103 - no pathlib in the job
-    stem = f"{folder}/{rank_stem(rank)}"
-    first = stem + SPANS_SUFFIX
-    # A forked child, a restarted rank, a second run: each its own file beside the first.
-    return f"{stem}.{os.getpid()}{SPANS_SUFFIX}" if os.access(first, os.F_OK) else first
+    path = stem = f"{folder}/{rank_stem(rank)}"
+    attempt = 0
+    while True:
+        try:
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            return path + SPANS_SUFFIX, os.open(path + SPANS_SUFFIX, flags, 0o600)
+        except FileExistsError:
+            # A forked child, a restarted rank, a second run, in a container with the same pid:
+            # each its own file beside the first.
+            path = f"{stem}.{os.getpid()}" + (f".{attempt}" if attempt else "")
+            attempt += 1
 
 
-def _encode_name(key: object) -> bytes:
+def _encode(key: object) -> bytes:
     if isinstance(key, tuple):
         name, args = key
-        import json  # noqa: PLC0415 - 9 ms that most programs never need
-
-        text = f"{name}{layout.ARGS_SEPARATOR}{json.dumps(dict(args), default=str)}"
+        text = f"{name}{layout.ARGS_SEPARATOR}{sidecar.to_json(dict(args))}"
     else:
         text = str(key)
     encoded = text.encode("utf-8", "replace")[: layout.MAX_NAME_BYTES]
     return encoded.decode("utf-8", "ignore").encode()
+
+
+def _thread_name() -> bytes:
+    # `threading.current_thread` would enter a thread that C++ started into the host's own list.
+    threads = getattr(threading, "_active", {})
+    name = getattr(threads.get(threading.get_ident()), "name", "")
+    return str(name).encode("utf-8", "replace")[:56]
+
+
+def _say(message: str) -> None:
+    try:
+        sys.stderr.write(f"grpo-doctor: {message}\n")
+    except Exception:  # noqa: BLE001, S110 - closed, or None in a daemon
+        pass

@@ -2,55 +2,61 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import mmap
 import os
 import threading
 import time
-from typing import NamedTuple
 
 from grpo_doctor_probes import layout
 
 DEFAULT_MAX_MB = 256
-_FIRST_RECORD = layout.SEGMENT_HEADER_BYTES
 _RETRY_AFTER_NS = 1_000_000_000
+# `mmap` keeps a duplicate of the descriptor for each mapping (until Python 3.13): mapping segments
+# one by one would take 1024 descriptors at the default size, which is all that a job may open.
+_MAX_SEGMENTS_PER_MAPPING = 32
+# Nobody holds the lock for long; a signal handler that interrupted its holder must not wait for it.
+_PATIENCE_S = 1.0
 
 
-class Segment(NamedTuple):
+class Segment:
     """Where records go now. `claim` hands out byte offsets; it and `memory` belong together, so
     a thread that claimed a place before the segment was exchanged still writes to the right one."""
 
-    claim: itertools.count[int]
-    memory: mmap.mmap | bytearray
-    kept: bool
+    __slots__ = ("claim", "kept", "memory")
+
+    def __init__(self, memory: memoryview | None) -> None:
+        self.kept = memory is not None
+        self.memory = memoryview(b"") if memory is None else memory
+        # Without memory every claim is past the end, so that each record asks again.
+        first = layout.SEGMENT_BYTES if memory is None else layout.SEGMENT_HEADER_BYTES
+        self.claim = itertools.count(first, layout.RECORD_BYTES)
 
 
 class SpanFile:
-    """Creates and grows `path`; raises OSError only from the constructor.
+    """Grows a file that was just created; raises OSError only from the constructor.
 
     Args:
-        path: must not exist: a second run into the same folder never overwrites the first.
+        descriptor: the empty file, open for reading and writing; it is closed by `close`.
         rank: written into the header.
         max_bytes: size at which the oldest records make room for new ones.
     """
 
-    def __init__(self, path: str, rank: int, max_bytes: int) -> None:
-        self.path = path
-        self.rank = rank
-        self.max_bytes = max_bytes
+    def __init__(self, descriptor: int, rank: int, max_bytes: int) -> None:
+        segments = (max_bytes - layout.HEADER_BYTES) // layout.SEGMENT_BYTES
+        self._max_segments = max(2, segments)
         self._lock = threading.Lock()
-        self._maps: list[mmap.mmap] = []
+        self._descriptor = descriptor
+        self._allocated = 0
+        self._unused: list[memoryview] = []
+        self._used: list[memoryview] = []  # oldest first, but for the first one
         self._sequence = 0
         self._retry_at_ns = 0
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            _allocate(self._file, 0, layout.HEADER_BYTES)
-            self.header = mmap.mmap(self._file, layout.HEADER_BYTES)
-        except OSError:
-            os.close(self._file)
-            os.unlink(path)  # noqa: PTH108 - pathlib costs 8 ms of import in the job
-            raise
+        _allocate(descriptor, 0, layout.HEADER_BYTES)
+        self.header = mmap.mmap(descriptor, layout.HEADER_BYTES)
         self.state = memoryview(self.header)[layout.STATE_OFFSET : layout.THREADS_OFFSET].cast("Q")
+        self._names_end = layout.NAMES_OFFSET
         layout.FIXED.pack_into(
             self.header,
             0,
@@ -64,78 +70,104 @@ class SpanFile:
             time.monotonic_ns(),
             time.time_ns(),
         )
-        self.segment = self._open_next_segment()
+        self.segment = self._next_segment()
 
     def exchange(self, full: Segment) -> Segment:
         """Replaces the segment that a caller found full; returns the one to write to now.
 
-        A segment without memory behind it (`kept` false) counts what is lost; a new one is asked
-        for at most once a second, because a full disk may get room again.
+        If that one is not `kept`, the caller's record is lost, and counted here. New memory is
+        then asked for at most once a second, because a full disk may get room again.
         """
-        with self._lock:
-            if self.segment is full:
-                if full.kept or time.monotonic_ns() >= self._retry_at_ns:
-                    self.segment = self._open_next_segment()
-                if not self.segment.kept:
-                    self.state[layout.STATE_DROPPED] += 1
+        if not self._lock.acquire(timeout=_PATIENCE_S):
+            self.state[layout.STATE_DROPPED] += 1
+            return Segment(None)
+        try:
+            if self.segment is full and (full.kept or time.monotonic_ns() >= self._retry_at_ns):
+                self.segment = self._next_segment()
+            if not self.segment.kept:
+                self.state[layout.STATE_DROPPED] += 1
             return self.segment
+        finally:
+            self._lock.release()
 
-    def add_name(self, name: bytes) -> bool:
-        """Appends a name; its id is its position from 1. False if the table is full."""
-        with self._lock:
-            end = self._names_end()
-            if end + layout.NAME_LENGTH.size + len(name) > layout.HEADER_BYTES:
-                return False
-            layout.NAME_LENGTH.pack_into(self.header, end, len(name))
-            start = end + layout.NAME_LENGTH.size
+    def add_name(self, name: bytes) -> int:
+        """Appends a name; returns its id, counted from 1, or 0 if the table is full."""
+        if not self._lock.acquire(timeout=_PATIENCE_S):
+            return 0
+        try:
+            start = self._names_end + layout.NAME_LENGTH.size
+            if start + len(name) > layout.HEADER_BYTES:
+                return 0
+            layout.NAME_LENGTH.pack_into(self.header, self._names_end, len(name))
             self.header[start : start + len(name)] = name
+            self._names_end = start + len(name)
             self.state[layout.STATE_NAMES] += 1
-            return True
+            return self.state[layout.STATE_NAMES]
+        finally:
+            self._lock.release()
 
-    def _names_end(self) -> int:
-        offset = layout.NAMES_OFFSET
-        for _ in range(self.state[layout.STATE_NAMES]):
-            (length,) = layout.NAME_LENGTH.unpack_from(self.header, offset)
-            offset += layout.NAME_LENGTH.size + length
-        return offset
+    def close(self) -> None:
+        """Marks an orderly end. The mappings stay: late threads may still write."""
+        self.state[layout.STATE_CLOSED_NS] = time.monotonic_ns()
+        with self._lock:
+            self._max_segments = 0  # the number of a closed descriptor soon means another file
+            descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
-    def _open_next_segment(self) -> Segment:
-        count = len(self._maps)
-        offset = layout.HEADER_BYTES + count * layout.SEGMENT_BYTES
-        room = offset + layout.SEGMENT_BYTES <= self.max_bytes or count < 2
-        if room:
-            try:
-                _allocate(self._file, offset, layout.SEGMENT_BYTES)
-                memory = mmap.mmap(self._file, layout.SEGMENT_BYTES, offset=offset)
-            except OSError:
-                self._retry_at_ns = time.monotonic_ns() + _RETRY_AFTER_NS
-                # No memory: every claim is past the end, so that each record asks again.
-                return Segment(itertools.count(layout.SEGMENT_BYTES), bytearray(), kept=False)
-            self._maps.append(memory)
+    def _next_segment(self) -> Segment:
+        if not self._unused and self._allocated < self._max_segments:
+            self._grow()
+        if self._unused:
+            memory = self._unused.pop()
+        elif self._allocated < self._max_segments or self._descriptor < 0:
+            self._retry_at_ns = time.monotonic_ns() + _RETRY_AFTER_NS
+            return Segment(None)
         else:
             memory = self._recycle()
+        self._used.append(memory)
         self._sequence += 1
         layout.SEGMENT_HEADER.pack_into(memory, 0, layout.SEGMENT_MAGIC, self._sequence)
-        self.state[layout.STATE_SEGMENTS] = len(self._maps)
-        claim = itertools.count(_FIRST_RECORD, layout.RECORD_BYTES)
-        return Segment(claim, memory, kept=True)
+        self.state[layout.STATE_SEGMENTS] = len(self._used)
+        return Segment(memory)
 
-    def _recycle(self) -> mmap.mmap:
+    def _grow(self) -> None:
+        """Allocates as many segments as there are already, or as many as there is room for."""
+        count = min(max(1, self._allocated), _MAX_SEGMENTS_PER_MAPPING)
+        count = min(count, self._max_segments - self._allocated)
+        offset = layout.HEADER_BYTES + self._allocated * layout.SEGMENT_BYTES
+        while count:
+            size = count * layout.SEGMENT_BYTES
+            try:
+                _allocate(self._descriptor, offset, size)
+                mapped = memoryview(mmap.mmap(self._descriptor, size, offset=offset))
+            except (OSError, ValueError):
+                count //= 2
+                continue
+            starts = range(0, size, layout.SEGMENT_BYTES)
+            self._unused = [mapped[at : at + layout.SEGMENT_BYTES] for at in reversed(starts)]
+            self._allocated += count
+            return
+
+    def _recycle(self) -> memoryview:
         """The oldest segment after the first: the start of a run is worth keeping."""
-        memory = self._maps.pop(1)
-        self._maps.append(memory)
+        memory = self._used.pop(1)
         memory[:] = bytes(layout.SEGMENT_BYTES)
         self.state[layout.STATE_DROPPED] += layout.SEGMENT_RECORDS
         return memory
 
-    def close(self) -> None:
-        """Marks an orderly end. The mapping stays: late threads may still write."""
-        self.state[layout.STATE_CLOSED_NS] = time.monotonic_ns()
-
 
 def _allocate(file: int, offset: int, size: int) -> None:
     """Gives the range real blocks now; a sparse page would be a SIGBUS when the disk is full."""
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(file, offset, size)
-    else:  # macOS
-        os.pwrite(file, bytes(size), offset)
+    if hasattr(os, "posix_fallocate"):  # not on macOS
+        try:
+            os.posix_fallocate(file, offset, size)
+        except OSError as problem:
+            if problem.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                raise
+        else:
+            return
+    zeros = memoryview(bytes(size))
+    while zeros:
+        written = os.pwrite(file, zeros, offset)
+        zeros, offset = zeros[written:], offset + written

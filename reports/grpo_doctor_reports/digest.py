@@ -177,8 +177,8 @@ def _stall(name: str, members: list[tuple[int, float]]) -> str:
 
 def main_fix(finding: Finding) -> Fix | None:
     """Return the fix to show first: the first with a prediction, else the first."""
-    with_gain = [fix for fix in finding.fixes if fix.predicted and fix.predicted.mid is not None]
-    return (with_gain or finding.fixes or [None])[0]
+    with_gain = [fix for fix in finding.fixes if gain(fix.predicted)]
+    return next(iter(with_gain or finding.fixes), None)
 
 
 def gain(predicted: Predicted | None) -> Gain | None:

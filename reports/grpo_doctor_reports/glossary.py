@@ -12,8 +12,7 @@ TERMS: Final = (
     ("unattributed", "Step time that no recorded phase covers. Drawn grey."),
     ("p10 to p90", "Eight of ten steps lie in this range."),
     ("warm-up", "First steps, slower by compiling and caching; left out of every mean."),
-    ("predicted", "Change of step time if the fix is applied, replayed on this run's own recording;"
-     " negative is faster. The range is the interval the prediction is good for."),
+    ("predicted", "Change of step time with the fix, replayed on this run; negative is faster."),
     ("same math", "The fix changes speed only: same numbers, same algorithm."),
     ("changes numerics", "Results differ by rounding or reduction order."),
     ("changes the algorithm", "Training sees other data, or another objective. Check the curves."),

@@ -44,14 +44,15 @@ def _visible_character(character: str, keep_newlines: bool) -> str:
         return character
     if character in _LINE_BREAKS:
         return "\n" if keep_newlines else " "
-    category = unicodedata.category(character)
-    if character == "\t" or category == "Zs":
+    if character == "\t" or unicodedata.category(character) == "Zs":
         return " "
-    if category == "Cs":
-        return "\ufffd"
+    return _picture(character)
+
+
+def _picture(character: str) -> str:
     code = ord(character)
+    if unicodedata.category(character) == "Cs":
+        return "\ufffd"
     if code < 0x20:
         return chr(_CONTROL_PICTURES_START + code)
-    if code == _DELETE:
-        return _DELETE_PICTURE
-    return f"⟨U+{code:04X}⟩"
+    return _DELETE_PICTURE if code == _DELETE else f"⟨U+{code:04X}⟩"

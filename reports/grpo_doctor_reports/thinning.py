@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
 
 from grpo_doctor_reports.model import Band, Numbers
 
 
-def thin_line(times: Numbers, values: Numbers, limit: int) -> tuple[list[float], Numbers]:
-    """Return at most about `limit` points: the lowest and the highest of each bucket of points."""
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line to draw; where points were merged, `lows` and `highs` bound what each stands for."""
+
+    times: Numbers
+    values: Numbers
+    lows: Numbers
+    highs: Numbers
+
+    @property
+    def is_merged(self) -> bool:
+        """Return whether a point stands for several samples."""
+        return bool(self.lows)
+
+
+def thin_line(times: Numbers, values: Numbers, limit: int) -> Line:
+    """Return at most `limit` points: the samples, or mean, low and high of equally many each."""
     points = [(t, v) for t, v in zip(times, values, strict=True) if t is not None]
-    if len(points) > limit:
-        width = len(points) / max(1, limit // 2)
-        edges = [round(at * width) for at in range(max(1, limit // 2) + 1)]
-        points = [
-            point
-            for start, end in zip(edges, edges[1:], strict=False)
-            for point in _extremes(points[start:end])
-        ]
-    return [t for t, _ in points], [v for _, v in points]
-
-
-def _extremes(bucket: Sequence[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
-    known = [(v, t) for t, v in bucket if v is not None]
-    if not known:
-        return list(bucket[:1])
-    (low, low_t), (high, high_t) = min(known), max(known)
-    if low == high:
-        return [(low_t, low)]
-    return sorted([(low_t, low), (high_t, high)])
+    if len(points) <= limit:
+        return Line([t for t, _ in points], [v for _, v in points], [], [])
+    buckets = [points[start:end] for start, end in bin_edges(len(points), limit)]
+    known = [[v for _, v in bucket if v is not None] for bucket in buckets]
+    return Line(
+        times=[bucket[len(bucket) // 2][0] for bucket in buckets],
+        values=[fmean(row) if row else None for row in known],
+        lows=[min(row, default=None) for row in known],
+        highs=[max(row, default=None) for row in known],
+    )
 
 
 def bin_columns(rows: list[Numbers], columns: int) -> list[Numbers]:
@@ -44,7 +52,7 @@ def bin_columns(rows: list[Numbers], columns: int) -> list[Numbers]:
 def bin_edges(width: int, columns: int) -> list[tuple[int, int]]:
     """Return [start, end) of each of `columns` nearly equal bins of `width` items."""
     cuts = [round(at * width / columns) for at in range(columns + 1)]
-    return list(zip(cuts, cuts[1:], strict=False))
+    return list(pairwise(cuts))
 
 
 def thin_bands(bands: list[Band], end_s: float, limit: int) -> list[Band]:
@@ -87,4 +95,4 @@ def _runs(covered: list[dict[str, float]], width: float, rank: int) -> list[Band
 
 def _mean(values: Numbers) -> float | None:
     known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    return fmean(known) if known else None

@@ -71,8 +71,7 @@ def read_curves(node: Node) -> list[Curve]:
     """Return one curve per metric that has at least one number."""
     steps, series = node.integers("steps"), node.node("series")
     curves = [
-        Curve(name, steps, _fitted(series.numbers(key), len(steps)))
-        for key, name in series.named()
+        Curve(name, steps, _fitted(series.numbers(key), len(steps))) for key, name in series.named()
     ]
     return [curve for curve in curves if any(value is not None for value in curve.values)]
 

@@ -30,7 +30,9 @@ _FLAGS: Final = (
     "--remote-debugging-pipe",
 )
 # Chromium reads commands from descriptor 3 and answers on descriptor 4.
-_WITH_PIPES: Final = 'commands=$1; answers=$2; shift 2; eval "exec \\"\\$@\\" 3<&$commands 4>&$answers"'
+_WITH_PIPES: Final = (
+    'commands=$1; answers=$2; shift 2; eval "exec \\"\\$@\\" 3<&$commands 4>&$answers"'
+)
 _DEADLINE_S: Final = 60.0
 
 

@@ -3,9 +3,10 @@
 Each tick is one `write`, so a reader may follow the file while the run goes on, and what is lost
 with a killed supervisor is at most the last line. Lines, told apart by their first key:
 
-    {"format":1,"host":"a","clock":"monotonic","t_ns":123,"unix_ns":456,"hz":10.0}
+    {"format":1,"host":"a","clock":"monotonic","clock_id":"boot/time","t_ns":123,"unix_ns":456,
+     "hz":10.0}
         The first line. `t_ns` is CLOCK_MONOTONIC of this host and `unix_ns` the calendar clock at
-        the same moment. A later header starts a new recording in the same file: track numbers and
+        the same moment; ranks with the same `clock_id` read the same monotonic clock. A later header starts a new recording in the same file: track numbers and
         values begin again.
     {"gpu":"GPU-…","index":0,"name":"NVIDIA H200","memory_total_bytes":150754820096,"mig":null,
      "visible":true,"missing":["gpm: not supported"]}

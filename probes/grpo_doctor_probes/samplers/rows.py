@@ -38,13 +38,15 @@ class RowWriter:
         self._numbers: dict[Track, str] = {}
         self._row_t_ns = -HEARTBEAT_NS
 
-    def header(self, host: str, hz: float, t_ns: int, unix_ns: int) -> bytes:
-        """The first row. Takes both clocks so that a reader can place the run in calendar time."""
+    def header(self, host: str, hz: float, t_ns: int, unix_ns: int, clock_id: str) -> bytes:
+        """The first row. Both clocks place the run in calendar time; `clock_id` says which ranks
+        read the same monotonic clock (`grpo_doctor_probes.clock.identity`)."""
         return encode(
             {
                 "format": FORMAT,
                 "host": host,
                 "clock": "monotonic",
+                "clock_id": clock_id,
                 "t_ns": t_ns,
                 "unix_ns": unix_ns,
                 "hz": hz,

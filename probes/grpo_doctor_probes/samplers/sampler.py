@@ -7,6 +7,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
+from grpo_doctor_probes.clock import identity
 from grpo_doctor_probes.samplers.clock import Clock, Grid, SystemClock
 from grpo_doctor_probes.samplers.file import SampleFile, sample_path
 from grpo_doctor_probes.samplers.gpu import GpuSampler
@@ -97,7 +98,9 @@ class Sampling:
             start_ns = self._clock.monotonic_ns()
             self._limit_bytes += self._file.size_bytes
             self._file.write(
-                self._rows.header(self._host, self._hz, start_ns, self._clock.unix_ns())
+                self._rows.header(
+                    self._host, self._hz, start_ns, self._clock.unix_ns(), identity()
+                )
             )
             self._thread = threading.Thread(
                 target=self._loop, args=(start_ns,), name="grpo-doctor-samplers", daemon=True

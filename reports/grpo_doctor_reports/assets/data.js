@@ -53,6 +53,20 @@ function duration(seconds) {
   return `${Math.floor(whole / 3600)} h ${two(Math.floor((whole % 3600) / 60))} min`;
 }
 
+// What lies between the lows and highs of merged samples, as one pale area.
+function spreadTraces(line, x, more, color, lineCount = 1) {
+  if (line.low === undefined) return [];
+  const [low, high] = [unpack(line.low), unpack(line.high)];
+  const known = x.map((_, at) => at).filter((at) => low[at] !== null);
+  const back = [...known].reverse();
+  return [{
+    type: "scatter", mode: "lines", hoverinfo: "skip", line: { width: 0 }, fill: "toself", fillcolor: color,
+    opacity: Math.max(0.02, 0.16 / lineCount), ...more,
+    x: [...known.map((at) => x[at]), ...back.map((at) => x[at])],
+    y: [...known.map((at) => low[at]), ...back.map((at) => high[at])],
+  }];
+}
+
 function axis(more) {
   return {
     gridcolor: token("line"), linecolor: token("line"), zeroline: false, ticks: "",

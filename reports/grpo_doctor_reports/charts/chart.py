@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from grpo_doctor_reports.packing import NumberPool
+from grpo_doctor_reports.thinning import Line
+
 
 @dataclass(frozen=True, slots=True)
 class Chart:
@@ -17,3 +20,9 @@ class Chart:
     data: dict[str, Any]
     summary: str
     note: str = ""
+
+
+def line_values(line: Line, pool: NumberPool) -> dict[str, int]:
+    """Return where in the pool a line's values are, with its bounds where points were merged."""
+    bounds = {"low": pool.add(line.lows), "high": pool.add(line.highs)} if line.is_merged else {}
+    return {"v": pool.add(line.values), **bounds}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.charts.chart import Chart
+from grpo_doctor_reports.charts.chart import Chart, line_values
 from grpo_doctor_reports.model import Curve
 from grpo_doctor_reports.packing import NumberPool
 from grpo_doctor_reports.thinning import thin_line
 
 _CURVES_SHOWN = 24
-_POINTS = 500
+_POINTS = 250
 _FIRST = ("reward", "loss", "reward_std", "kl", "entropy", "completion_length", "grad_norm")
 
 
@@ -32,13 +32,13 @@ def _rank(name: str) -> tuple[int, str]:
 
 
 def _curve(curve: Curve, pool: NumberPool) -> dict[str, object]:
-    steps, values = thin_line([float(step) for step in curve.steps], curve.values, _POINTS)
+    line = thin_line([float(step) for step in curve.steps], curve.values, _POINTS)
     known = [value for value in curve.values if value is not None]
     return {
         "label": curve.name,
         "last": formatting.number(known[-1]),
-        "x": pool.add_integers([int(step) for step in steps]),
-        "y": pool.add(values),
+        "x": pool.add_integers([int(step) for step in line.times if step is not None]),
+        **line_values(line, pool),
     }
 
 

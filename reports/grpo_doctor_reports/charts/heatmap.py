@@ -80,10 +80,9 @@ def _wait_summary(heatmap: Heatmap) -> list[str]:
     if len(waits) < 2:
         return []
     (least, waits_least), (most, waits_most) = min(waits), max(waits)
-    return [
-        f"Mean wait per step runs from {formatting.seconds(least)} (rank {waits_least}) "
-        f"to {formatting.seconds(most)} (rank {waits_most})."
-    ]
+    lowest = f"{formatting.seconds(least)} (rank {waits_least})"
+    highest = f"{formatting.seconds(most)} (rank {waits_most})"
+    return [f"Mean wait per step runs from {lowest} to {highest}."]
 
 
 def _note(heatmap: Heatmap, columns: int) -> str:

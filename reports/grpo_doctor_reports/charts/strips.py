@@ -8,13 +8,13 @@ from typing import Any
 
 from grpo_doctor_reports import formatting
 from grpo_doctor_reports.charts.bands import bands_data
-from grpo_doctor_reports.charts.chart import Chart
+from grpo_doctor_reports.charts.chart import Chart, line_values
 from grpo_doctor_reports.model import Numbers, Timeline, Track
 from grpo_doctor_reports.packing import NumberPool
 from grpo_doctor_reports.thinning import thin_line
 
-_POINTS = 32_000  # over all tracks
-_POINTS_PER_TRACK = (40, 1_000)
+_POINTS = 18_000  # over all tracks; merged points are three numbers each
+_POINTS_PER_TRACK = (40, 600)
 _TRACKS = 400
 _GROUPS = (("gpu", "GPUs"), ("host", "Hosts"), ("rank", "Processes"))
 _TITLES = {
@@ -99,16 +99,19 @@ def _strip(
     divisor, unit = _display_unit(tracks)
     lines = []
     for track in tracks:
-        times, values = thin_line(track.times_s, track.values, limit)
-        scaled = [None if value is None else value / divisor for value in values]
+        line = thin_line(track.times_s, _scaled(track.values, divisor), limit)
         lines.append(
             {
                 "label": track.label or track.name,
-                "t": pool.add_times(times, timeline.end_s),
-                "v": pool.add(scaled),
+                "t": pool.add_times(line.times, timeline.end_s),
+                **line_values(line, pool),
             }
         )
     return {"title": _TITLES.get(name, name), "unit": unit, "lines": lines}
+
+
+def _scaled(values: Numbers, divisor: float) -> Numbers:
+    return [None if value is None else value / divisor for value in values]
 
 
 def _display_unit(tracks: list[Track]) -> tuple[float, str]:
@@ -126,7 +129,8 @@ def _summary(timeline: Timeline, tracks: list[Track]) -> str:
         known = _known([track.values for track in tracks if track.name == name])
         if known and len(said) < 4:
             unit = next(track.unit for track in tracks if track.name == name)
-            said.append(f"mean {_TITLES[name]} {formatting.quantity(fmean(known), unit)}")
+            title = _TITLES[name].partition(",")[0]
+            said.append(f"mean {title} {formatting.quantity(fmean(known), unit)}")
     return "; ".join(said) + "."
 
 
@@ -139,5 +143,5 @@ def _note(timeline: Timeline, limit: int) -> str:
     thinner = timeline.thinned or any(len(track.values) > limit for track in timeline.tracks)
     notes = [f"The first {_TRACKS} of {len(timeline.tracks):,} tracks are drawn."] if cut else []
     if thinner:
-        notes.append("Lines are thinned to their lows and highs; the trace has every sample.")
+        notes.append("Lines are means between lows and highs; the trace has every sample.")
     return " ".join(notes)

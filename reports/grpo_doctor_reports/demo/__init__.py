@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_doctor_reports.demo.documents import DEMOS, demo_document, minimal_document
+from grpo_doctor_reports.demo.documents import DEMOS
+from grpo_doctor_reports.demo.hostile import ATTACKS
 
-__all__ = ["DEMOS", "demo_document", "minimal_document"]
+__all__ = ["ATTACKS", "DEMOS"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shlex
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from grpo_doctor_reports.demo.findings import (
     PASSED,
     SLOW_RUN_FINDINGS,
 )
+from grpo_doctor_reports.demo.hostile import hostile_copy
 from grpo_doctor_reports.demo.measurements import (
     Shape,
     simulate,
@@ -146,6 +148,14 @@ def long_document() -> dict[str, Any]:
     return demo_document(Shape(8, 1_000, phases, slow_rank=5, slow_factor=1.3), seed=1)
 
 
+def hostile_document() -> dict[str, Any]:
+    """Return the slow run with an attack in every string, and everything lost that can be."""
+    document = demo_document()
+    document["run"]["loss"].update(missing_ranks=[9], truncated=True, notes=["note"])
+    document["run"]["ranks"][0]["open"] = [{"name": "rollout", "open_s": 5.0}]
+    return hostile_copy(document)
+
+
 def minimal_document() -> dict[str, Any]:
     """Return the least that is a document."""
     return {"schema": 1, "tool": _TOOL}
@@ -156,6 +166,7 @@ DEMOS: Final[dict[str, Callable[[], dict[str, Any]]]] = {
     "healthy": healthy_document,
     "killed": killed_document,
     "long": long_document,
+    "hostile": hostile_document,
     "minimal": minimal_document,
 }
 
@@ -180,7 +191,7 @@ def _run(shape: Shape) -> dict[str, Any]:
             "data.num_workers": 0,
             "deepspeed": "zero2",
         },
-        "versions": {"torch": "2.9.1", "vllm": "0.12.0", "ms-swift": "4.6.0", "deepspeed": "0.19.8"},
+        "versions": {"torch": "2.9.1", "vllm": "0.12.0", "ms-swift": "4.6.0"},
         "gpus": [
             {
                 "uuid": f"GPU-{index:08x}-2f1e-4c58-9d0a-6b1f6a7c{index:04x}",
@@ -191,22 +202,21 @@ def _run(shape: Shape) -> dict[str, Any]:
             }
             for index in range(shape.ranks)
         ],
-        "ranks": [
-            {**_rank(rank), "state": "finished", "open": []} for rank in range(shape.ranks)
-        ],
+        "ranks": [{**_rank(rank), "state": "finished", "open": []} for rank in range(shape.ranks)],
         "loss": {"dropped_events": 0, "missing_ranks": [], "truncated": False, "notes": []},
-    }  # fmt: skip
+    }
 
 
-_COMMAND: Final = (
+_COMMAND: Final = shlex.split(
     "swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-7B-Instruct --dataset gsm8k --use_vllm true "
     "--vllm_mode colocate --vllm_gpu_memory_utilization 0.4 --num_generations 8 --deepspeed zero2 "
     "--offload_optimizer true --dataloader_num_workers 0"
-).split()
+)
 
 
 def _rank(rank: int) -> dict[str, Any]:
-    return {"rank": rank, "host": "node-a", "pid": 41_200 + rank, "clock_error_ns": 1_800 + 90 * rank}
+    clock_error_ns = 1_800 + 90 * rank
+    return {"rank": rank, "host": "node-a", "pid": 41_200 + rank, "clock_error_ns": clock_error_ns}
 
 
 def _open_rank(rank: int) -> dict[str, Any]:

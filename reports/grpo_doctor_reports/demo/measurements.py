@@ -157,13 +157,13 @@ def tracks_of(shape: Shape, end_s: float, bands: list[dict[str, Any]]) -> list[d
         for gpu in range(shape.ranks):
             for name, unit, low, high in _GPU_TRACKS:
                 values = [_level(low, high, level, rng) for level in busy]
-                made.append(_track(name, f"GPU {gpu}", unit, "gpu", times, values))
+                made.append(_track(name, f"GPU {gpu}", unit, times, values))
     for name, unit, low, high in _HOST_TRACKS:
         values = [_level(low, high, 1 - level, rng) for level in busy]
-        made.append(_track(name, "node-a", unit, "host", times, values))
+        made.append(_track(name, "node-a", unit, times, values))
     for rank in range(shape.ranks):
         values = [_level(9e9, 31e9, level, rng) for level in busy]
-        made.append(_track("rank.rss", f"rank {rank}", "bytes", "rank", times, values))
+        made.append(_track("rank.rss", f"rank {rank}", "bytes", times, values))
     return made
 
 
@@ -195,8 +195,9 @@ def _level(low: float, high: float, level: float, rng: random.Random) -> float:
 
 
 def _track(
-    name: str, label: str, unit: str, group: str, times: list[float], values: list[float]
+    name: str, label: str, unit: str, times: list[float], values: list[float]
 ) -> dict[str, Any]:
+    group = name.partition(".")[0]
     return {"name": name, "label": label, "unit": unit, "group": group, "t_s": times, "v": values}
 
 

@@ -44,20 +44,21 @@ function openBandShapes(rank, divisor, lane) {
 
 function stripTraces(strip, yaxis, divisor, unitOfTime) {
   const many = strip.lines.length > 1;
-  return strip.lines.map((line) => {
+  return strip.lines.flatMap((line) => {
     const x = unpack(line.t).map((time) => time / divisor);
     const y = unpack(line.v);
-    return {
+    const drawn = {
       type: "scatter", mode: "lines", x, y, yaxis, hoverinfo: "text", line: { width: many ? 0.9 : 1.3, color: token("ink") },
       opacity: many ? 0.5 : 1, connectgaps: false,
       text: y.map((value, at) => lines([`${line.label}: ${shown(value, strip.unit)}`, `at ${shown(x[at], unitOfTime)}`])),
     };
+    return [...spreadTraces(line, x, { yaxis }, token("ink"), strip.lines.length), drawn];
   });
 }
 
 function stripAxis(strip, domain) {
   const isPercent = strip.unit === "%";
-  const most = isPercent ? Math.max(...strip.lines.flatMap((line) => unpack(line.v)).filter(Number.isFinite)) : 0;
+  const most = isPercent ? Math.max(...strip.lines.flatMap((line) => unpack(line.high ?? line.v)).filter(Number.isFinite)) : 0;
   const range = isPercent && most <= 100 ? { range: [0, 102], tickvals: [0, 50, 100] } : { rangemode: "tozero", nticks: 3 };
   return axis({ domain, anchor: "x", automargin: false, ...range });
 }

@@ -30,7 +30,7 @@ painters.waterfall = (element) => {
   const longest = Math.max(...rows.map(reach));
   return Plotly.react(element, [work, wait, whiskers, labels], layout({
     barmode: "overlay", hovermode: "closest", height: element.clientHeight,
-    xaxis: axis({ range: [0, longest * 1.13 || 1], title: { text: "seconds since the step began", font: { size: 11, color: token("muted") } } }),
+    xaxis: axis({ range: [0, longest * (1 + 75 / Math.max(150, element.clientWidth - 175)) || 1], title: { text: "seconds since the step began", font: { size: 11, color: token("muted") } } }),
     yaxis: axis({
       range: [rows.length - 0.4, -0.6], showgrid: false, tickvals: y,
       ticktext: rows.map((row) => `${plain(row.phase)} `), tickfont: { color: token("ink"), size: 12 },

@@ -19,7 +19,7 @@ def test_a_recording_is_written_exactly_like_this() -> None:
     gpu = GpuRow("GPU-1", 0, "NVIDIA H200", 150, None, None, True, ("gpm: not supported",))
     mig = GpuRow("MIG-1", 1, "A100 MIG 1g.5gb", None, "1g.5gb", "GPU-2", False, ())
     written = [
-        rows.header("a", 10.0, 123, 456),
+        rows.header("a", 10.0, 123, 456, "boot/time"),
         rows.tick(
             1 * S,
             [
@@ -32,7 +32,7 @@ def test_a_recording_is_written_exactly_like_this() -> None:
         rows.end(3 * S, 2, 1),
     ]
     assert b"".join(written).decode().splitlines() == [
-        '{"format":1,"host":"a","clock":"monotonic","t_ns":123,"unix_ns":456,"hz":10.0}',
+        '{"format":1,"host":"a","clock":"monotonic","clock_id":"boot/time","t_ns":123,"unix_ns":456,"hz":10.0}',
         '{"note":"no PSI","t":1000000000}',
         '{"track":0,"name":"host.load1","unit":"load"}',
         (

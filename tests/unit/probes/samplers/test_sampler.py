@@ -5,6 +5,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from grpo_doctor_probes.clock import identity
 from grpo_doctor_probes.samplers import GpuRow, Reading, Sampling, Track
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def test_header_ticks_and_end(tmp_path: Path) -> None:
         "format": 1,
         "host": "a",
         "clock": "monotonic",
+        "clock_id": identity(),
         "t_ns": start_ns,
         "unix_ns": 5,
         "hz": 10.0,

@@ -1,0 +1,113 @@
+"""What a rule is and what it may answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from grpo_doctor.findings.signals import Signal
+from grpo_doctor.whatif import Edit, Prediction
+
+if TYPE_CHECKING:
+    from grpo_doctor.findings.view import RunView
+
+Severity = Literal["high", "medium", "low", "info"]
+Safety = Literal["same-math", "changes-numerics", "changes-algorithm", "needs-code"]
+SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
+
+# Shares of the step time. A fifth of a run is worth stopping it for; a twelfth is worth a flag at
+# the next launch; less is worth knowing.
+HIGH_SHARE = 0.20
+MEDIUM_SHARE = 0.08
+
+
+def severity_of(share: float) -> Severity:
+    """How grave a cost is, given as a share of the step time."""
+    if share >= HIGH_SHARE:
+        return "high"
+    return "medium" if share >= MEDIUM_SHARE else "low"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule's metadata; its documentation is the docstring of its file."""
+
+    id: str
+    slug: str
+    title: str
+    category: Literal["memory", "data", "rollout", "balance", "visibility"]
+    needs: tuple[Signal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One measured number: what it is, and which part of the recording it is from."""
+
+    text: str
+    value: float | int | str | None
+    unit: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A change: of a knob, or (knob None) what `spelling` says. `predicted` is from a replay."""
+
+    knob: str | None
+    before: Any
+    after: Any
+    spelling: str
+    predicted: Prediction | None
+    safety: Safety
+    risk: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that costs this run time. `cost` is a share of the step time, for ordering."""
+
+    severity: Severity
+    confidence: float
+    cost: float
+    phases: tuple[str, ...]
+    ranks: tuple[int, ...]
+    evidence: tuple[Evidence, ...]
+    cause: str
+    fixes: tuple[Fix, ...]
+
+    @property
+    def gain(self) -> float:
+        """The largest predicted gain in percent of the step time; 0 where none is predicted."""
+        return max((-f.predicted.mid for f in self.fixes if f.predicted), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """The run does not have it; `note` is the number that says so."""
+
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotApplicable:
+    """The question does not arise for this run."""
+
+    reason: str
+
+
+Answer = Finding | Passed | NotApplicable
+
+
+class RuleFile(Protocol):
+    """What a file in `rules/` defines."""
+
+    @property
+    def RULE(self) -> Rule:  # noqa: N802 - a module's constant
+        """Its metadata."""
+
+    def check(self, view: RunView) -> Answer:
+        """Judges a run that has all signals the rule needs."""
+
+    def counterfactual(self, view: RunView) -> Sequence[Edit]:
+        """The edits of the step model that undo what the rule found."""

@@ -1,0 +1,118 @@
+"""What a rule sees of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from grpo_doctor import knobs
+from grpo_doctor.analysis import Analysis, analyse
+from grpo_doctor.analysis.rows import CODES
+from grpo_doctor.findings.rule import Evidence, Fix, Safety
+from grpo_doctor.trace.model import Trace
+from grpo_doctor.whatif import Edit, Prediction, StepModel, Withheld, build_model, predict
+
+
+@dataclass(frozen=True)
+class RunView:
+    """The analysis of a run, its settings, and the what-if model."""
+
+    analysis: Analysis
+
+    @classmethod
+    def of(cls, trace: Trace) -> RunView:
+        """Analyses a trace."""
+        return cls(analyse(trace))
+
+    @cached_property
+    def model(self) -> StepModel:
+        """The run's steps as work between barriers."""
+        return build_model(self.analysis)
+
+    @property
+    def trace(self) -> Trace:
+        """The recording."""
+        return self.analysis.trace
+
+    @property
+    def framework(self) -> str:
+        """The framework with its version, in words."""
+        run = self.trace.run
+        name = "the bundled trainer" if run.framework == "bundled" else run.framework
+        return f"{name} {run.framework_version}" if run.framework_version else name
+
+    @property
+    def step_s(self) -> float:
+        """The mean step; rules run only where there is one."""
+        return self.analysis.step_s or 0.0
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether any GPU was sampled."""
+        return bool(self.trace.gpus)
+
+    def seconds(self, phase: str) -> float:
+        """A phase's own work per step, the mean over used steps and ranks."""
+        return float(self.analysis.used_work[:, :, CODES[phase]].mean())
+
+    def share(self, phase: str) -> float:
+        """The share of the step time that a phase's own work takes."""
+        return self.seconds(phase) / self.step_s if self.step_s else 0.0
+
+    def knob(self, name: str) -> Any:
+        """A setting, else its default in this framework; None where neither is known."""
+        run = self.trace.run
+        if name in run.knobs:
+            return run.knobs[name]
+        return knobs.default(run.framework, run.framework_version, name)
+
+    def spell(self, name: str, value: Any) -> str | None:
+        """The setting as this run's framework and version take it, if they do."""
+        return knobs.spell(self.trace.run.framework, self.trace.run.framework_version, name, value)
+
+    def predict(
+        self, edits: Sequence[Edit], what: str, at_least: Sequence[Edit] | None = None
+    ) -> Prediction | Withheld:
+        """Replays a change; see `whatif.predict`."""
+        return predict(self.model, edits, what, at_least=at_least)
+
+    def phase_evidence(self, phase: str) -> tuple[Evidence, Evidence]:
+        """A phase's own work: seconds per step, and percent of the step."""
+        steps, ranks = self.analysis.used_work.shape[:2]
+        source = f"{phase} spans, mean of {steps} steps on {ranks} rank{'s' * (ranks != 1)}"
+        return (
+            Evidence(f"{phase} per step", self.seconds(phase), "s", source),
+            Evidence(f"{phase} of the step", 100 * self.share(phase), "%", source),
+        )
+
+    def setting(
+        self,
+        name: str,
+        value: Any,
+        outcome: Prediction | Withheld,
+        *,
+        safety: Safety,
+        risk: str,
+    ) -> Fix:
+        """A fix that sets one knob; without a flag of this version it says so in words."""
+        spelling = self.spell(name, value)
+        if spelling is None:
+            text = str(value).lower() if isinstance(value, bool) else value
+            spelling = f"set {name} to {text} (no flag known for {self.framework})"
+        return Fix(name, self.knob(name), value, spelling, *_judged(outcome, safety, risk))
+
+    def advice(
+        self, text: str, outcome: Prediction | Withheld, *, safety: Safety, risk: str
+    ) -> Fix:
+        """A fix that is no single setting."""
+        return Fix(None, None, None, text, *_judged(outcome, safety, risk))
+
+
+def _judged(
+    outcome: Prediction | Withheld, safety: Safety, risk: str
+) -> tuple[Prediction | None, Safety, str]:
+    if isinstance(outcome, Prediction):
+        return outcome, safety, risk
+    return None, safety, f"{risk} Gain not predicted: {outcome.reason}.".strip()
