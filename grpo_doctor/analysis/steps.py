@@ -79,10 +79,9 @@ def find_steps(spans: Spans, ranks: Sequence[RankRows]) -> Steps:
         start[row, column], end[row, column] = spans.start_ns[rows], spans.end_ns[rows]
         closed[row, column] = ~spans.open[rows] & (spans.end_ns[rows] > spans.start_ns[rows])
     stepping = (start != _ABSENT).any(axis=0)
-    complete = np.flatnonzero(closed[:, stepping].all(axis=1)) if stepping.any() else np.empty(0)
-    complete = complete.astype(np.intp)
-    seconds = (end - start)[np.ix_(complete, np.flatnonzero(stepping))].mean(axis=1) / NS_PER_S
-    warmup = warmup_steps(seconds) if len(complete) else 0
+    complete = np.flatnonzero(closed[:, stepping].all(axis=1) & stepping.any())
+    used = np.ix_(complete, np.flatnonzero(stepping))
+    warmup = warmup_steps((end - start)[used].mean(axis=1) / NS_PER_S) if len(complete) else 0
     return Steps(numbers, start, end, closed, stepping, warmup, complete[warmup:])
 
 

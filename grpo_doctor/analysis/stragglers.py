@@ -43,7 +43,9 @@ def find_blame(steps: Steps, claims: Claims) -> Blame:
     cell = step[within] * ranks + claims.culprit[within]
     explained = claims.explained_ns[within] / NS_PER_S
     size = len(steps.numbers) * ranks
-    table = np.bincount(cell, weights=explained, minlength=size).reshape(len(steps.numbers), ranks)[steps.used]
+    table = np.bincount(cell, weights=explained, minlength=size).reshape(len(steps.numbers), ranks)[
+        steps.used
+    ]
     noticeable = table > _NOTICEABLE * steps.used_seconds[:, None]
     return Blame(
         waited_s=float((claims.end_ns - claims.start_ns)[within].sum()) / NS_PER_S,

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from grpo_doctor.errors import OutputError
+from grpo_doctor.files import replacing
 
 STDOUT = "-"
 _MAX_WIDTH = 110
@@ -27,19 +27,8 @@ def write_bytes(content: bytes, output: str) -> None:
         sys.stdout.buffer.write(content if content.endswith(b"\n") else content + b"\n")
         sys.stdout.flush()
         return
-    path = Path(output)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        temporary.replace(path)
-    except OSError as problem:
-        temporary.unlink(missing_ok=True)
-        raise OutputError(
-            f"can't write {path}: {problem.strerror or problem}. "
-            "Give another place with -o FILE, or -o - for standard output."
-        ) from problem
+    with replacing(Path(output)) as file:
+        file.write(content)
 
 
 def document_json(document: Mapping[str, Any]) -> bytes:

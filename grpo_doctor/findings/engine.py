@@ -42,6 +42,9 @@ def run_rules(view: RunView, rules: Sequence[RuleFile] = ALL) -> Results:
 
 
 def _ask(rule: RuleFile, view: RunView) -> Finding | Passed | NotApplicable | NotRun:
+    ranks = max(len(view.analysis.ranks), view.trace.run.world_size)
+    if 0 < ranks < rule.RULE.min_ranks:
+        return NotApplicable(f"the run has {ranks} rank{'s' * (ranks != 1)}")
     try:
         missing = [s.value for s in rule.RULE.needs if not has_signal(s, view.analysis)]
         if missing:

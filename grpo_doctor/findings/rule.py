@@ -38,6 +38,7 @@ class Rule:
     title: str
     category: Literal["memory", "data", "rollout", "balance", "visibility"]
     needs: tuple[Signal, ...]
+    min_ranks: int = 1
 
 
 @dataclass(frozen=True, slots=True)

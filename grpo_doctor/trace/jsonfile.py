@@ -7,6 +7,13 @@ from typing import Any
 
 import msgspec
 
+# What msgspec raises for text that is not JSON, not UTF-8, or nested a thousand levels deep.
+# Its ValidationError, for JSON of other types than asked for, is a DecodeError.
+BAD_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+# Numbers of files are kept where sums and differences of a few of them fit 64 bits: as
+# nanoseconds this is 36 years.
+MAX_WHOLE = 1 << 60
+
 
 def read_object(path: Path) -> tuple[dict[str, Any], str | None]:
     """The JSON object in `path`, or an empty one and what is wrong with the file.
@@ -17,15 +24,17 @@ def read_object(path: Path) -> tuple[dict[str, Any], str | None]:
         value = msgspec.json.decode(path.read_bytes())
     except FileNotFoundError:
         return {}, None
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as problem:
-        return {}, f"{path.name}: {problem}"
+    except OSError as problem:
+        return {}, f"{path.name} can't be read: {problem.strerror or problem}"
+    except BAD_JSON as problem:
+        return {}, f"{path.name} is damaged: {problem}"
     if not isinstance(value, dict):
-        return {}, f"{path.name}: holds no JSON object"
+        return {}, f"{path.name} is damaged: it holds no JSON object"
     return value, None
 
 
-def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """The JSON objects of an append-only file, and how many lines are damaged.
+def read_lines(path: Path) -> tuple[list[dict[str, Any]], str | None]:
+    """The JSON objects of an append-only file, and what is wrong with it if anything is.
 
     A last line without its newline is a write in progress or cut off: it counts as damaged only
     if it does not parse.
@@ -33,9 +42,9 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        return [], 0
-    except OSError:
-        return [], 1
+        return [], None
+    except OSError as problem:
+        return [], f"{path.name} can't be read: {problem.strerror or problem}"
     rows: list[dict[str, Any]] = []
     damaged = 0
     decoder = msgspec.json.Decoder(dict[str, Any])
@@ -44,6 +53,38 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
             continue
         try:
             rows.append(decoder.decode(line))
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except BAD_JSON:
             damaged += 1
-    return rows, damaged
+    return rows, f"{path.name}: {damaged} damaged lines left out" if damaged else None
+
+
+def whole(value: object) -> int | None:
+    """`value` if it is a whole number that can be counted with, else None."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_WHOLE:
+        return value
+    return None
+
+
+def number(value: object) -> float:
+    """`value` as a number, also if it is one of the strings "nan", "inf" and "-inf"; else NaN."""
+    if isinstance(value, (int, float, str)):
+        try:
+            return float(value)
+        except (ValueError, OverflowError):
+            pass
+    return float("nan")
+
+
+def mapping(value: object) -> dict[str, Any]:
+    """`value` if it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def texts(value: object) -> tuple[str, ...]:
+    """The items of a list as text; nothing if it is no list."""
+    return tuple(str(item) for item in value) if isinstance(value, list) else ()
+
+
+def text_or_none(value: object) -> str | None:
+    """`value` as text, None if there is none."""
+    return None if value is None else str(value)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import io
 import math
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 
 from grpo_doctor import __version__
-from grpo_doctor.errors import OutputError
+from grpo_doctor.files import replacing
 from grpo_doctor.trace import events
 from grpo_doctor.trace.model import FORMAT, Metrics, Process, Series, Trace
 
@@ -31,25 +30,15 @@ def write_trace(trace: Trace, path: Path) -> None:
     Raises:
         OutputError: the file can't be written.
     """
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with _opened(temporary, compressed=path.suffix == ".gz") as file:
-            _write(trace, file)
-        temporary.replace(path)
-    except OSError as problem:
-        temporary.unlink(missing_ok=True)
-        raise OutputError(
-            f"can't write {path}: {problem.strerror or problem}. Choose another place with -o."
-        ) from problem
+    with replacing(path) as raw, _text(raw, compressed=path.suffix == ".gz") as file:
+        _write(trace, file)
 
 
 @contextmanager
-def _opened(path: Path, *, compressed: bool) -> Iterator[IO[str]]:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as raw:
-        binary: Any = gzip.GzipFile("", "wb", 6, raw, mtime=0) if compressed else raw
-        with io.TextIOWrapper(binary, encoding="utf-8", errors="replace", newline="\n") as file:
-            yield file
+def _text(raw: IO[bytes], *, compressed: bool) -> Iterator[IO[str]]:
+    binary: Any = gzip.GzipFile("", "wb", 6, raw, mtime=0) if compressed else raw
+    with io.TextIOWrapper(binary, encoding="utf-8", errors="replace", newline="\n") as file:
+        yield file
 
 
 def _write(trace: Trace, file: IO[str]) -> None:

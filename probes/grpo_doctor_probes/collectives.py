@@ -2,20 +2,25 @@
 
 Each rank numbers the collectives of a group in the order it enters them; the k-th of one rank is
 the k-th of every other. Who came last is then known, and what the others spent before that moment
-was waiting for it. Needs no help of the backend: gloo and NCCL alike, any torch since 1.13.
+was waiting for it. Needs no help of the backend: gloo and NCCL alike, any torch since 2.1.
+
+Seen are calls through `torch.distributed`, which DeepSpeed, FSDP and accelerate make. Not seen are
+those from C++ (DDP's gradient buckets) and of functions that a library took out of the module
+before `watch_collectives` was called.
 """
 
 from __future__ import annotations
 
-import functools
 import sys
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any
 
 from grpo_doctor_probes import layout, recorder
 
+TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
+    from weakref import ref
 
 # Point-to-point calls are left out: not every rank of a group makes them, so counting fails.
 _COLLECTIVES = (
@@ -39,22 +44,49 @@ _COLLECTIVES = (
     "scatter_object_list",
 )
 _MARK = "__grpo_doctor__"
-# A Work is a C++ object without room for attributes; the sequence number is found by identity.
-_MAX_WORKS = 4096
+_WORLD = "world"
 
 
-class _Watch:
+class _Numbering:
     """Sequence numbers per group and the asynchronous operations not yet waited for."""
 
-    def __init__(self) -> None:
+    def __init__(self, distributed: Any) -> None:
+        from threading import local  # noqa: PLC0415 - torch has imported it
+
+        self.distributed = distributed
+        self.thread = local()  # `inside` is set while its thread is in a collective
         self.sequence: dict[str, int] = {}
-        self.works: dict[int, tuple[str, int]] = {}
-        self.depth = 0
+        # By identity, because a Work is a C++ object without room for attributes; the reference
+        # takes the entry out when the operation goes away, and its id is used again.
+        self.works: dict[int, tuple[ref[Any], str, int]] = {}
 
     def next(self, group: str) -> int:
         number = self.sequence.get(group, 0) + 1
         self.sequence[group] = number
         return number
+
+    def remember(self, result: object, group: str, sequence: int) -> None:
+        """Notes an asynchronous operation, if `result` is one."""
+        if not isinstance(result, self.distributed.Work):
+            return
+        from weakref import ref  # noqa: PLC0415
+
+        key = id(result)
+        self.works[key] = (ref(result, lambda _: self.works.pop(key, None)), group, sequence)
+
+    def group_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+        """The group that a call is for; None if this rank is no member of it."""
+        kind, not_ours = (
+            self.distributed.ProcessGroup,
+            self.distributed.GroupMember.NON_GROUP_MEMBER,
+        )
+        group = kwargs.get("group")
+        if group is None:
+            # Signatures differ in where the group stands; it is the argument that is one.
+            group = next((a for a in args if isinstance(a, kind) or a is not_ours), None)
+        if group is None or group is self.distributed.group.WORLD:
+            return _WORLD
+        return str(group.group_name)[:64] if isinstance(group, kind) else None
 
 
 def watch_collectives() -> bool:
@@ -74,80 +106,117 @@ def watch_collectives() -> bool:
 
 
 def _wrap_all(distributed: Any) -> bool:
-    watch = _Watch()
+    numbering = _Numbering(distributed)
     modules = [distributed, sys.modules.get("torch.distributed.distributed_c10d")]
     wrapped = False
     for name in _COLLECTIVES:
         original = getattr(distributed, name, None)
         if original is None or hasattr(original, _MARK):
             continue
-        replacement = _wrap(watch, name, original)
+        replacement = _wrap(numbering, name, original)
         for module in modules:
             if getattr(module, name, None) is original:
                 setattr(module, name, replacement)
                 wrapped = True
     work = getattr(distributed, "Work", None)
     if wrapped and work is not None and not hasattr(work.wait, _MARK):
-        work.wait = _wrap_wait(watch, work.wait)
+        work.wait = _wrap_wait(numbering, work.wait)
     return wrapped
 
 
-def _wrap(watch: _Watch, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
+def _wrap(numbering: _Numbering, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    from functools import wraps  # noqa: PLC0415 - 3 ms; torch has imported it
+
+    @wraps(original)
     def collective(*args: Any, **kwargs: Any) -> Any:
         # all_gather_object calls all_gather: one operation of the user's is one record.
-        if watch.depth or recorder.ACTIVE is None:
+        if hasattr(numbering.thread, "inside"):
             return original(*args, **kwargs)
-        group = _group_name(args, kwargs)
-        sequence = watch.next(group)
-        watch.depth += 1
-        start_ns = monotonic_ns()
+        span = _Span.begin(layout.COLLECTIVE, name, lambda: _place(numbering, args, kwargs))
+        if span is None:
+            return original(*args, **kwargs)
+        numbering.thread.inside = True
         try:
             result = original(*args, **kwargs)
         finally:
-            watch.depth -= 1
-            _record(layout.COLLECTIVE, name, group, sequence, start_ns)
-        if kwargs.get("async_op") and result is not None:
-            if len(watch.works) >= _MAX_WORKS:
-                watch.works.clear()
-            watch.works[id(result)] = (group, sequence)
+            del numbering.thread.inside
+            span.end()
+        try:
+            numbering.remember(result, span.group, span.sequence)
+        except Exception:  # noqa: BLE001 - a guest never raises into its host
+            recorder.note_error()
         return result
 
     setattr(collective, _MARK, True)
     return collective
 
 
-def _wrap_wait(watch: _Watch, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
+def _place(
+    numbering: _Numbering, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[str, int] | None:
+    group = numbering.group_name(args, kwargs)
+    return None if group is None else (group, numbering.next(group))
+
+
+def _wrap_wait(numbering: _Numbering, original: Callable[..., Any]) -> Callable[..., Any]:
+    from functools import wraps  # noqa: PLC0415
+
+    @wraps(original)
     def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
-        known = watch.works.pop(id(work), None)
+        known = numbering.works.pop(id(work), None)
         if known is None:
             return original(work, *args, **kwargs)
-        start_ns = monotonic_ns()
+        span = _Span.begin(layout.COLLECTIVE_WAIT, "wait", lambda: known[1:])
         try:
             return original(work, *args, **kwargs)
         finally:
-            _record(layout.COLLECTIVE_WAIT, "wait", known[0], known[1], start_ns)
+            if span is not None:
+                span.end()
 
     setattr(wait, _MARK, True)
     return wait
 
 
-def _record(kind: int, name: str, group: str, sequence: int, start_ns: int) -> None:
-    active = recorder.ACTIVE
-    if active is None:
-        return
-    try:
-        key = (name, (("group", group),))
-        name_id = active.name_ids.get(key) or active.name_id(key)
-        active.write(kind, name_id, start_ns, monotonic_ns(), float(sequence))
-    except Exception:  # noqa: BLE001 - a guest never raises into its host
-        recorder.note_error()
+class _Span:
+    """A collective or a wait while it goes on: on the open-span stack, so that one that hangs is
+    seen with its group and sequence number."""
 
+    def __init__(self, kind: int, name: str, group: str, sequence: int) -> None:
+        active = recorder.ACTIVE
+        assert active is not None
+        self.group = group
+        self.sequence = sequence
+        self._active = active
+        thread = active.thread()
+        word = active.name_id((name, (("group", group),))) | kind << layout.KIND_SHIFT
+        self._word = (
+            word | thread.slot << layout.THREAD_SHIFT | thread.level.depth << layout.DEPTH_SHIFT
+        )
+        mark = word | (sequence & layout.SEQUENCE_MASK) << layout.THREAD_SHIFT
+        self._start_ns = monotonic_ns()
+        self._level = thread.begin(self._start_ns, mark)
 
-def _group_name(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    group = kwargs.get("group")
-    if group is None:
-        # Signatures differ in where the group stands; it is the argument that has a group_name.
-        group = next((a for a in args if hasattr(a, "group_name")), None)
-    return str(getattr(group, "group_name", "world"))[:64] if group is not None else "world"
+    @classmethod
+    def begin(
+        cls, kind: int, name: str, place: Callable[[], tuple[str, int] | None]
+    ) -> _Span | None:
+        """Begins a span at the (group, sequence number) that `place` gives, if it gives one."""
+        if recorder.ACTIVE is None and recorder.start_if_asked() is None:
+            return None
+        try:
+            found = place()
+            return None if found is None else cls(kind, name, *found)
+        except Exception:  # noqa: BLE001 - a guest never raises into its host
+            recorder.note_error()
+            return None
+
+    def end(self) -> None:
+        """Takes the span off the stack and records it."""
+        if self._active is not recorder.ACTIVE:  # stopped, or forked in between
+            return
+        try:
+            end_ns = monotonic_ns()
+            self._level.thread.leave(self._level)
+            self._active.append(self._word, self._start_ns, end_ns, float(self.sequence))
+        except Exception:  # noqa: BLE001 - a guest never raises into its host
+            recorder.note_error()

@@ -6,78 +6,123 @@ no synchronization: `resolve` only asks `query()`.
 
 from __future__ import annotations
 
-import sys
+import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from grpo_doctor_probes import layout
+from grpo_doctor_probes import layout, recorder
 
 if TYPE_CHECKING:
     from grpo_doctor_probes.recorder import Recorder
+    from grpo_doctor_probes.threads import Level
 
 _MAX_PENDING = 4096
 _RESOLVE_PER_SPAN = 4
+# Only steps, phases and their direct sub-spans get events.
+_MAX_DEPTH = 3
+_KIND = layout.CUDA_SPAN << layout.KIND_SHIFT
+_NOT_KIND = (1 << layout.KIND_SHIFT) - 1
 
 
-class _Pending(NamedTuple):
-    start: Any
-    end: Any
-    name_id: int
+class _Mark(NamedTuple):
+    """A recorded event and the device that it belongs to."""
+
+    event: Any
+    device: int
+
+
+class _Pair(NamedTuple):
+    start: _Mark
+    end: _Mark
+    word: int
     start_ns: int
     end_ns: int
-    depth: int
-
-
-def cuda_in_use() -> bool:
-    """Whether the host program has imported torch and initialised CUDA. Never imports it."""
-    torch = sys.modules.get("torch")
-    cuda = getattr(torch, "cuda", None)
-    return bool(cuda is not None and cuda.is_available() and cuda.is_initialized())
 
 
 class CudaTimer:
-    """Pairs of events waiting to be read. One per recorder, made once CUDA is seen in use."""
+    """Pairs of events waiting to be read. One per recorder, made once CUDA is seen in use.
 
-    def __init__(self, owner: Recorder) -> None:
+    After an error of CUDA's it does nothing any more: the context is lost with the first one.
+    """
+
+    def __init__(self, owner: Recorder, cuda: Any) -> None:
         self._owner = owner
-        self._cuda: Any = sys.modules["torch"].cuda
-        self._pending: deque[_Pending] = deque()
-        self._free: list[Any] = []
+        self._cuda = cuda
+        self._pending: deque[_Pair] = deque()
+        self._free: dict[int, list[Any]] = {}
+        self._reading = threading.Lock()
+        self._broken = False
 
-    def mark(self) -> Any | None:
-        """Records an event on the current stream; None during CUDA graph capture."""
-        if self._cuda.is_current_stream_capturing():
-            return None
-        event = self._free.pop() if self._free else self._cuda.Event(enable_timing=True)
-        event.record()
-        return event
+    def begin(self, level: Level) -> None:
+        """Records an event for a span that begins, in `level.cuda_start`."""
+        level.cuda_start = self._mark() if level.depth < _MAX_DEPTH else None
 
-    def finish(self, start: Any, name_id: int, start_ns: int, end_ns: int, depth: int) -> None:
+    def finish(self, start: _Mark, word: int, start_ns: int, end_ns: int) -> None:
         """Records the closing event, then reads a few pairs that have completed."""
-        end = self.mark()
+        end = self._mark()
         if end is None:
-            self._free.append(start)
+            self._recycle(start)
             return
         if len(self._pending) >= _MAX_PENDING:
-            self._owner.file.state[layout.STATE_DROPPED] += 1
-            self._pending.popleft()
-        self._pending.append(_Pending(start, end, name_id, start_ns, end_ns, depth))
-        self.resolve(_RESOLVE_PER_SPAN)
-
-    def resolve(self, at_most: int) -> None:
-        """Writes up to `at_most` completed pairs, oldest first; stops at one still running."""
-        for _ in range(min(at_most, len(self._pending))):
-            if not self._pending[0].end.query():
-                return
-            pair = self._pending.popleft()
-            milliseconds = float(pair.start.elapsed_time(pair.end))
-            self._owner.write(
-                layout.CUDA_SPAN, pair.name_id, pair.start_ns, pair.end_ns, milliseconds, pair.depth
-            )
-            self._free += (pair.start, pair.end)
+            self._drop(self._pending.popleft())
+        self._pending.append(_Pair(start, end, word, start_ns, end_ns))
+        self._resolve(_RESOLVE_PER_SPAN)
 
     def drain(self) -> None:
         """Writes what has completed by now; what has not is counted as dropped."""
-        self.resolve(len(self._pending))
-        self._owner.file.state[layout.STATE_DROPPED] += len(self._pending)
-        self._pending.clear()
+        self._resolve(len(self._pending))
+        while self._pending:
+            self._drop(self._pending.popleft())
+
+    def _mark(self) -> _Mark | None:
+        """An event on the current stream; None during CUDA graph capture."""
+        if self._broken:
+            return None
+        try:
+            if self._cuda.is_current_stream_capturing():
+                return None
+            device = self._cuda.current_device()
+            free = self._free.setdefault(device, [])
+            event = free.pop() if free else self._cuda.Event(enable_timing=True)
+            event.record()
+        except Exception:  # noqa: BLE001 - a guest never raises into its host
+            self._broken = True
+            recorder.note_error()
+            return None
+        return _Mark(event, device)
+
+    def _resolve(self, at_most: int) -> None:
+        """Writes up to `at_most` completed pairs, oldest first; stops at one still running."""
+        if self._broken or not self._reading.acquire(blocking=False):
+            return
+        try:
+            for _ in range(min(at_most, len(self._pending))):
+                pair = self._pending[0]
+                if not (pair.start.event.query() and pair.end.event.query()):
+                    return
+                self._pending.popleft()
+                self._write(pair)
+        except IndexError:  # dropped by another thread meanwhile
+            pass
+        except Exception:  # noqa: BLE001 - a guest never raises into its host
+            self._broken = True
+            recorder.note_error()
+        finally:
+            self._reading.release()
+
+    def _write(self, pair: _Pair) -> None:
+        if pair.start.device == pair.end.device:
+            milliseconds = float(pair.start.event.elapsed_time(pair.end.event))
+            self._owner.append(
+                pair.word & _NOT_KIND | _KIND, pair.start_ns, pair.end_ns, milliseconds
+            )
+        self._recycle(pair.start)
+        self._recycle(pair.end)
+
+    def _recycle(self, mark: _Mark) -> None:
+        self._free.setdefault(mark.device, []).append(mark.event)
+
+    def _drop(self, pair: _Pair) -> None:
+        self._owner.file.state[layout.STATE_DROPPED] += 1
+        self._recycle(pair.start)
+        self._recycle(pair.end)

@@ -57,8 +57,6 @@ SEGMENT_RECORDS = (SEGMENT_BYTES - SEGMENT_HEADER_BYTES) // RECORD_BYTES
 # of an open collective has the low bits of its sequence number in place of thread and depth.
 THREAD_SHIFT, DEPTH_SHIFT, KIND_SHIFT = 32, 48, 56
 NAME_MASK, SEQUENCE_MASK = (1 << 32) - 1, (1 << 24) - 1
-SPAN_RECORD = struct.Struct("<qq8xQ")  # a record of value 0, by its last word
-WORD_RECORD = struct.Struct("<qqdQ")  # any record, by its last word
 
 # Kinds of record. Zero means "not written".
 SPAN = 1

@@ -10,14 +10,23 @@ from pathlib import Path
 
 from grpo_doctor_probes import layout
 
+_COLLECTIVES = (layout.COLLECTIVE, layout.COLLECTIVE_WAIT)
+
 
 @dataclass(frozen=True)
 class OpenSpan:
-    """A span that was begun and not ended. `start_ns` is CLOCK_MONOTONIC of its host."""
+    """A span that was begun and not ended. `start_ns` is CLOCK_MONOTONIC of its host.
+
+    `args` is the JSON text of its arguments, empty without any. `sequence` is that of a collective
+    within its group, modulo 2**24; 0 for everything else.
+    """
 
     name: str
     start_ns: int
     thread: int
+    args: str = ""
+    kind: int = layout.SPAN
+    sequence: int = 0
 
 
 @dataclass(frozen=True)
@@ -54,11 +63,13 @@ def parse_header(data: bytes) -> Header:
     """Parses the first HEADER_BYTES of a span file. Raises ValueError as `read_header`."""
     if len(data) < layout.HEADER_BYTES:
         raise ValueError(f"ends after {len(data)} bytes, within its header: half-written")
-    magic, version, header_bytes, *_, pid, rank, monotonic, unix = layout.FIXED.unpack_from(data)
+    magic, version, *sizes, pid, rank, monotonic, unix = layout.FIXED.unpack_from(data)
     if magic != layout.MAGIC:
         raise ValueError("is not a span file")
-    if version > layout.VERSION or header_bytes != layout.HEADER_BYTES:
+    if version != layout.VERSION:
         raise ValueError(f"is of span format {version}; this grpo-doctor reads {layout.VERSION}")
+    if sizes != [layout.HEADER_BYTES, layout.SEGMENT_BYTES, layout.SEGMENT_RECORDS]:
+        raise ValueError("is damaged: the sizes in its header are not those of its format")
     state = memoryview(data)[layout.STATE_OFFSET : layout.THREADS_OFFSET].cast("Q")
     names = _names(data, state[layout.STATE_NAMES])
     threads, open_spans = _threads(data, names)
@@ -104,12 +115,17 @@ def _threads(data: bytes, names: tuple[str, ...]) -> tuple[tuple[str, ...], tupl
         offset = layout.THREADS_OFFSET + slot * layout.THREAD_BYTES
         _, name = layout.THREAD_INFO.unpack_from(data, offset)
         threads.append(name.rstrip(b"\0").decode("utf-8", "replace"))
-        if slot == layout.THREAD_SLOTS - 1:
-            continue  # shared by every thread past the table: its stack means nothing
         stack = memoryview(data)[offset + layout.THREAD_INFO.size : offset + layout.THREAD_BYTES]
         words = stack.cast("Q")
         for level in range(layout.THREAD_DEPTH):
             start_ns, mark = words[2 * level], words[2 * level + 1]
             if mark:
-                open_spans.append(OpenSpan(name_of(names, mark - 1), start_ns, slot))
+                open_spans.append(_open_span(names, slot, start_ns, mark))
     return tuple(threads), tuple(open_spans)
+
+
+def _open_span(names: tuple[str, ...], slot: int, start_ns: int, mark: int) -> OpenSpan:
+    kind = mark >> layout.KIND_SHIFT
+    name, _, args = name_of(names, mark & layout.NAME_MASK).partition(layout.ARGS_SEPARATOR)
+    sequence = mark >> layout.THREAD_SHIFT & layout.SEQUENCE_MASK if kind in _COLLECTIVES else 0
+    return OpenSpan(name, start_ns, slot, args, kind, sequence)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import threading
+from _thread import allocate_lock, get_ident, get_native_id  # `threading` costs 7 ms
 
 from grpo_doctor_probes import layout, sidecar
 from grpo_doctor_probes.rundir import (
@@ -20,7 +20,7 @@ from grpo_doctor_probes.rundir import (
     rank_stem,
 )
 from grpo_doctor_probes.spanfile import DEFAULT_MAX_MB, SpanFile
-from grpo_doctor_probes.threads import Level, ThreadState
+from grpo_doctor_probes.threads import Level, Tenancy, ThreadState
 
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
 if TYPE_CHECKING:
@@ -39,13 +39,15 @@ class _Start:
 
     refused: str | None = None  # why it could not start; asked once, said once
     inherited: tuple[str, int] | None = None  # run directory and rank of a recording parent
-    lock = threading.Lock()
+    lock = allocate_lock()
 
 
 class Recorder:
     """Records this process into `run_dir`. Raises OSError if its file can't be made."""
 
     def __init__(self, run_dir: str, rank: int, max_bytes: int) -> None:
+        from threading import local  # noqa: PLC0415
+
         self.run_dir = run_dir
         self.rank = rank
         self.name_ids: dict[object, int] = {}
@@ -57,7 +59,8 @@ class Recorder:
             os.close(descriptor)
             os.unlink(path)  # noqa: PTH108 - pathlib costs 8 ms of import in the job
             raise
-        self.local = threading.local()
+        self.segment = self.file.segment
+        self.local = local()
         self.free_slots = list(range(_LAST_SLOT - 1, -1, -1))
         self.cuda: CudaTimer | None = None
         self._rank_file = sidecar.RankFile(path.removesuffix(SPANS_SUFFIX) + ".json", rank)
@@ -72,10 +75,9 @@ class Recorder:
             except IndexError:  # past 63 threads the rest share a slot; their stacks are not shown
                 slot = _LAST_SLOT
             state = self.local.state = ThreadState(self, slot)
+            self.local.tenancy = Tenancy(state, self.free_slots)
             offset = layout.THREADS_OFFSET + slot * layout.THREAD_BYTES
-            layout.THREAD_INFO.pack_into(
-                self.file.header, offset, threading.get_native_id(), _thread_name()
-            )
+            layout.THREAD_INFO.pack_into(self.file.header, offset, get_native_id(), _thread_name())
         return state
 
     def place(self, key: object) -> tuple[Level, int]:
@@ -132,14 +134,27 @@ class Recorder:
 
     def append(self, word: int, start_ns: int, end_ns: int, value: float = 0.0) -> None:
         """Appends one record; drops and counts it when there is no room."""
-        segment = self.file.segment
-        offset = next(segment.claim)
-        while offset >= layout.SEGMENT_BYTES:
-            segment = self.file.exchange(segment)
-            if not segment.kept:
+        rows, starts, ends, values, words = self.segment
+        while (row := next(rows, None)) is None:
+            rows, starts, ends, values, words = self.segment = self.file.exchange(rows)
+            if not words:
                 return
-            offset = next(segment.claim)
-        layout.WORD_RECORD.pack_into(segment.memory, offset, start_ns, end_ns, value, word)
+        starts[row] = start_ns
+        ends[row] = end_ns
+        values[row] = value
+        words[row] = word  # last: this makes it a record
+
+    def watch_cuda(self) -> None:
+        """Times spans on the GPU too once the host program has initialised CUDA. Never imports."""
+        if self.cuda is not None:
+            return
+        cuda = getattr(sys.modules.get("torch"), "cuda", None)
+        # `is_available` would ask the driver, which spoils CUDA for children forked later.
+        is_initialized = getattr(cuda, "is_initialized", None)
+        if is_initialized is not None and is_initialized():
+            from grpo_doctor_probes.cuda import CudaTimer  # noqa: PLC0415 - most programs: never
+
+            self.cuda = CudaTimer(self, cuda)
 
     def close(self) -> None:
         """Marks an orderly end in the file and notes the clocks once more. Raises OSError."""
@@ -197,7 +212,7 @@ def start_if_asked() -> Recorder | None:
 
 def stop() -> None:
     """Ends the recording of this process in order; spans still open stay open in the file."""
-    global ACTIVE  # noqa: PLW0603
+    global ACTIVE
     recorder, ACTIVE = ACTIVE, None
     _Start.refused = "stopped"
     if recorder is not None:
@@ -217,7 +232,7 @@ def _after_fork_in_child() -> None:
     # The parent's file is the parent's. The child begins its own at its first span, so that a
     # dataloader worker that records nothing makes no file.
     global ACTIVE  # noqa: PLW0603
-    _Start.lock = threading.Lock()
+    _Start.lock = allocate_lock()
     if ACTIVE is not None:
         _Start.inherited = (ACTIVE.run_dir, ACTIVE.rank)
         ACTIVE = None
@@ -256,13 +271,15 @@ def _encode(key: object) -> bytes:
 
 def _thread_name() -> bytes:
     # `threading.current_thread` would enter a thread that C++ started into the host's own list.
+    import threading  # noqa: PLC0415
+
     threads = getattr(threading, "_active", {})
-    name = getattr(threads.get(threading.get_ident()), "name", "")
+    name = getattr(threads.get(get_ident()), "name", "")
     return str(name).encode("utf-8", "replace")[:56]
 
 
 def _say(message: str) -> None:
     try:
         sys.stderr.write(f"grpo-doctor: {message}\n")
-    except Exception:  # noqa: BLE001, S110 - closed, or None in a daemon
-        pass
+    except Exception:  # noqa: BLE001 - stderr is closed, or None in a daemon
+        return

@@ -45,10 +45,9 @@ class ThreadState:
     the stack until those above them end too, and for so long `in_order` is None.
     """
 
-    __slots__ = ("_free_slots", "_holes", "_stack", "in_order", "level", "owner", "slot")
+    __slots__ = ("_holes", "_root", "_stack", "in_order", "level", "owner", "slot")
 
     def __init__(self, owner: Recorder, slot: int) -> None:
-        self._free_slots = owner.free_slots
         self.owner = owner
         self.slot = slot
         self.in_order: Recorder | None = owner
@@ -57,7 +56,7 @@ class ThreadState:
         self._stack = memoryview(owner.file.header)[start:end]
         self._stack[:] = bytes(end - start)  # what an earlier thread of this slot left open
         self._holes = 0
-        self.level: Level = Level(self, 0, None)
+        self.level = self._root = Level(self, 0, None)
 
     def cell(self, depth: int) -> memoryview:
         """The two words of a level; past the header's depth, and in a slot shared by threads,
@@ -98,7 +97,29 @@ class ThreadState:
         if not self._holes:
             self.in_order = self.owner
 
+    def retire(self) -> None:
+        """Lets go of the slot. A generator that outlives its thread may still end its spans."""
+        self.in_order = None
+        level: Level | None = self._root
+        while level is not None:
+            level.cell = memoryview(bytearray(2 * _WORD_BYTES)).cast("Q")
+            level.previous = None
+            level.next, level = None, level.next
+
+
+class Tenancy:
+    """A thread's hold on its slot, given back when the thread ends and its locals with it.
+
+    So pools that start threads per step stay bounded, also where garbage collection is off.
+    """
+
+    __slots__ = ("_free_slots", "_state")
+
+    def __init__(self, state: ThreadState, free_slots: list[int]) -> None:
+        self._state = state
+        self._free_slots = free_slots
+
     def __del__(self) -> None:
-        # A finished thread gives its slot back: pools that start threads per step stay bounded.
-        if self.slot != layout.THREAD_SLOTS - 1:
-            self._free_slots.append(self.slot)
+        self._state.retire()
+        if self._state.slot != layout.THREAD_SLOTS - 1:
+            self._free_slots.append(self._state.slot)

@@ -40,7 +40,7 @@ PHASE_COLORS: Final[dict[str, str]] = {
     UNATTRIBUTED: "#8b9097",
 }
 
-DARK_INK: Final = "#14161a"
+DARK_INK: Final = "#0c0d10"
 LIGHT_INK: Final = "#ffffff"
 
 

@@ -92,7 +92,9 @@ class Tab:
         self.call("Emulation.setScriptExecutionDisabled", value=not scripts)
         self.events.clear()
         self.call("Page.navigate", url=path.as_uri())
-        self.wait_for(lambda: any(e.get("method") == "Page.loadEventFired" for e in self.events))
+        deadline = time.monotonic() + _DEADLINE_S
+        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
+            self.events.append(self._read(deadline))
 
     def resize(self, width: int, height: int) -> None:
         """Set the size of the window in CSS pixels."""

@@ -31,7 +31,7 @@ LAYERS = (
     {"analysis"},
     {"trace"},
     {"knobs"},
-    {"phases", "errors", "__init__"},
+    {"phases", "errors", "files", "__init__"},
 )
 # What runs inside the job. Packages below the top level run beside it and may use these as well.
 BESIDE_THE_JOB = {"psutil", "pynvml"}

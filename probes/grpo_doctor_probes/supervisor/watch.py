@@ -54,6 +54,8 @@ class Watch:
             if oldest is None or age_s > oldest[2]:
                 oldest = (header.rank, spans[-1].name, age_s)
         if step is not None and (not self._begun or self._begun[-1][0] != step):
+            if not self._begun:
+                self._looks.clear()  # the shares are a step's; the start-up is over
             self._begun.append((step, now_ns / 1e9))
         return Now(step, self._step_time_s(), self._shares(), oldest, len(headers))
 

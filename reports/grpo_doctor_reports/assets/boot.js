@@ -44,5 +44,5 @@ setUpHeatmap();
 setUpStrips();
 setUpCharts();
 addEventListener("hashchange", openTarget);
-addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));
+setUpPrinting(() => repaint());
 openTarget();

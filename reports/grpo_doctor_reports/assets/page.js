@@ -60,6 +60,21 @@ function setUpCopyButtons() {
   }
 }
 
+// Paper is light and has nothing to click: open every fold, print in the light theme, then go back.
+function setUpPrinting(redraw) {
+  let chosen;
+  addEventListener("beforeprint", () => {
+    chosen = root.dataset.theme;
+    document.querySelectorAll("details").forEach((one) => { one.open = true; });
+    root.dataset.theme = "light";
+    redraw();
+  });
+  addEventListener("afterprint", () => {
+    if (chosen) root.dataset.theme = chosen; else delete root.dataset.theme;
+    redraw();
+  });
+}
+
 // An element inside a closed <details> is out of reach of its own link.
 function openTarget() {
   let element = document.getElementById(decodeURIComponent(location.hash.slice(1)));

@@ -16,6 +16,7 @@ from grpo_doctor_reports.thinning import thin_line
 _POINTS = 18_000  # over all tracks; merged points are three numbers each
 _POINTS_PER_TRACK = (40, 600)
 _TRACKS = 400
+_STRIPS = 30  # in one group; more named quantities than this are not ours
 _GROUPS = (("gpu", "GPUs"), ("host", "Hosts"), ("rank", "Processes"))
 _TITLES = {
     "gpu.util": "GPU utilisation",
@@ -90,7 +91,7 @@ def _strips(
         if any(value is not None for value in track.values):
             by_name[track.name].append(track)
     ordered = sorted(by_name, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
-    return [_strip(name, by_name[name], limit, timeline, pool) for name in ordered]
+    return [_strip(name, by_name[name], limit, timeline, pool) for name in ordered[:_STRIPS]]
 
 
 def _strip(

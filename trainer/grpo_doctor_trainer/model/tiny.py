@@ -48,6 +48,7 @@ def tiny_model(tokenizer: Any) -> Any:
         num_key_value_heads=2,
         max_position_embeddings=2048,
         tie_word_embeddings=False,
+        initializer_range=float(__import__("os").environ.get("IR","0.02")),
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,

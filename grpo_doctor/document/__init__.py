@@ -1,0 +1,39 @@
+"""Assembles the one JSON document of a run: facts, summary, findings, views."""
+
+from __future__ import annotations
+
+import grpo_doctor
+from grpo_doctor.document.facts import rank_entries, run_entry
+from grpo_doctor.document.results import (
+    finding_entries,
+    not_applicable_entries,
+    not_run_entries,
+    passed_entries,
+)
+from grpo_doctor.document.schema import SCHEMA, Document
+from grpo_doctor.document.summary import summary
+from grpo_doctor.document.views import views
+from grpo_doctor.findings import RunView, run_rules
+from grpo_doctor.trace.model import Trace
+
+__all__ = ["SCHEMA", "Document", "build_document"]
+
+
+def build_document(trace: Trace) -> Document:
+    """Analyses a recording, runs every rule, and says it all as JSON-serialisable values.
+
+    Any recording gives a document: without steps, without phases, cut off or with ranks missing.
+    """
+    view = RunView.of(trace)
+    results = run_rules(view)
+    return Document(
+        schema=SCHEMA,
+        tool={"name": "grpo-doctor", "version": grpo_doctor.__version__},
+        run=run_entry(trace),
+        summary=summary(view.analysis, results, rank_entries(trace)),
+        findings=finding_entries(results),
+        passed=passed_entries(results),
+        not_run=not_run_entries(results),
+        not_applicable=not_applicable_entries(results),
+        views=views(view.analysis),
+    )

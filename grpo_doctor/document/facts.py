@@ -1,0 +1,103 @@
+"""The document's `run`: facts, ranks, and what was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+import numpy as np
+
+from grpo_doctor.document.numbers import finite, seconds
+from grpo_doctor.document.schema import LossEntry, OpenSpan, RankEntry, RunEntry
+from grpo_doctor.trace.model import Kind, Process, Trace
+
+_OPEN_KINDS = (Kind.SPAN, Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT)
+
+
+def run_entry(trace: Trace) -> RunEntry:
+    """The facts of a run."""
+    run = trace.run
+    hosts = dict.fromkeys(p.host for p in trace.processes)
+    hosts |= dict.fromkeys(gpu.host for gpu in trace.gpus)
+    knobs = {str(name): finite(value) for name, value in run.knobs.items()}
+    return RunEntry(
+        id=run.id,
+        source=PurePath(trace.source).name or trace.source,
+        command=list(run.command),
+        framework=run.framework,
+        framework_version=run.framework_version,
+        hosts=list(hosts),
+        world_size=run.world_size,
+        started_unix_ns=run.started_unix_ns,
+        duration_s=seconds(run.duration_ns),
+        exit={"state": run.exit.state, "code": run.exit.code, "signal": run.exit.signal},
+        knobs=knobs,
+        versions=dict(run.versions),
+        gpus=[
+            {
+                "uuid": gpu.uuid,
+                "name": gpu.name,
+                "index": gpu.index,
+                "host": gpu.host,
+                "memory_total_bytes": gpu.memory_total_bytes,
+            }
+            for gpu in trace.gpus
+            if gpu.visible
+        ],
+        ranks=rank_entries(trace),
+        loss=_loss(trace),
+    )
+
+
+def rank_entries(trace: Trace) -> list[RankEntry]:
+    """Every rank that recorded anything or should have, ascending."""
+    # Of a restarted rank the last process tells its state.
+    latest = {
+        p.rank: p
+        for p in sorted(trace.processes, key=lambda p: (p.start_ns or 0, p.index))
+        if p.role == "trainer"
+    }
+    found = [_rank(trace, process) for process in latest.values()]
+    missing = [rank for rank in trace.loss.missing_ranks if rank not in latest]
+    found += [
+        RankEntry(rank=rank, host="", pid=0, state="missing", open=[], clock_error_ns=None)
+        for rank in missing
+    ]
+    return sorted(found, key=lambda entry: entry["rank"])
+
+
+def _rank(trace: Trace, process: Process) -> RankEntry:
+    return RankEntry(
+        rank=process.rank,
+        host=process.host,
+        pid=process.os_pid,
+        state=process.state,
+        open=_open_spans(trace, process),
+        clock_error_ns=process.clock_error_ns,
+    )
+
+
+def _open_spans(trace: Trace, process: Process) -> list[OpenSpan]:
+    """What was open at the end on all threads, outermost first; steps are not told."""
+    spans = trace.spans
+    first, beyond = np.searchsorted(spans.process, [process.index, process.index + 1])
+    rows = int(first) + np.flatnonzero(spans.open[int(first) : int(beyond)])
+    rows = rows[np.isin(spans.kind[rows], _OPEN_KINDS)]
+    order: Sequence[int] = np.lexsort((spans.depth[rows], spans.start_ns[rows])).tolist()
+    return [
+        OpenSpan(
+            name=trace.names[spans.name[row]],
+            open_s=seconds(spans.end_ns[row] - spans.start_ns[row]),
+        )
+        for row in rows[order]
+    ]
+
+
+def _loss(trace: Trace) -> LossEntry:
+    loss = trace.loss
+    return LossEntry(
+        dropped_events=loss.dropped_events,
+        missing_ranks=list(loss.missing_ranks),
+        truncated=loss.truncated,
+        notes=list(loss.notes),
+    )

@@ -1,0 +1,92 @@
+"""The document's findings, and the rules that passed or could not judge."""
+
+from __future__ import annotations
+
+from grpo_doctor.document.numbers import finite, significant
+from grpo_doctor.document.schema import (
+    EvidenceEntry,
+    FindingEntry,
+    FixEntry,
+    NotApplicableEntry,
+    NotRunEntry,
+    PassedEntry,
+    PredictedEntry,
+)
+from grpo_doctor.findings import Results
+from grpo_doctor.findings.rule import Evidence, Finding, Fix, Rule
+from grpo_doctor.whatif import Prediction
+
+
+def finding_entries(results: Results) -> list[FindingEntry]:
+    """The findings, gravest first."""
+    return [_finding(rule, finding) for rule, finding in results.findings]
+
+
+def passed_entries(results: Results) -> list[PassedEntry]:
+    """The rules that found nothing."""
+    return [
+        PassedEntry(id=r.id, slug=r.slug, title=r.title, note=p.note) for r, p in results.passed
+    ]
+
+
+def not_run_entries(results: Results) -> list[NotRunEntry]:
+    """The rules that could not judge."""
+    return [
+        NotRunEntry(id=r.id, slug=r.slug, title=r.title, missing=n.missing)
+        for r, n in results.not_run
+    ]
+
+
+def not_applicable_entries(results: Results) -> list[NotApplicableEntry]:
+    """The rules whose question does not arise."""
+    return [
+        NotApplicableEntry(id=r.id, slug=r.slug, title=r.title, reason=n.reason)
+        for r, n in results.not_applicable
+    ]
+
+
+def _finding(rule: Rule, finding: Finding) -> FindingEntry:
+    return FindingEntry(
+        id=rule.id,
+        slug=rule.slug,
+        title=rule.title,
+        severity=finding.severity,
+        confidence=round(finding.confidence, 2),
+        phases=list(finding.phases),
+        ranks=list(finding.ranks),
+        evidence=[_evidence(evidence) for evidence in finding.evidence],
+        cause=finding.cause,
+        fixes=[_fix(fix) for fix in finding.fixes],
+    )
+
+
+def _evidence(evidence: Evidence) -> EvidenceEntry:
+    value = evidence.value
+    return EvidenceEntry(
+        text=evidence.text,
+        value=significant(value) if isinstance(value, float) else value,
+        unit=evidence.unit,
+        source=evidence.source,
+    )
+
+
+def _fix(fix: Fix) -> FixEntry:
+    return {
+        "knob": fix.knob,
+        "from": finite(fix.before),
+        "to": finite(fix.after),
+        "spelling": fix.spelling,
+        "predicted": _predicted(fix.predicted) if fix.predicted else None,
+        "safety": fix.safety,
+        "risk": fix.risk,
+    }
+
+
+def _predicted(prediction: Prediction) -> PredictedEntry:
+    return PredictedEntry(
+        low=round(prediction.low, 1),
+        mid=round(prediction.mid, 1),
+        high=round(prediction.high, 1),
+        unit="step_time_pct",
+        basis=prediction.basis,
+    )

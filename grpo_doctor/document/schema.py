@@ -1,0 +1,270 @@
+"""The document: what `report --json` prints, and the only input of every renderer.
+
+`SCHEMA` changes when a field changes its meaning or goes; new fields do not change it. Numbers are
+finite or null, strings come from the recording and are not to be trusted.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+SCHEMA = 1
+Numbers = list[float | None]
+
+
+class Tool(TypedDict):
+    """Who made the document."""
+
+    name: str
+    version: str
+
+
+class ExitState(TypedDict):
+    """How the job ended: finished, failed, interrupted, killed, running or unknown."""
+
+    state: str
+    code: int | None
+    signal: str | None
+
+
+class GpuEntry(TypedDict):
+    """One GPU or MIG instance."""
+
+    uuid: str
+    name: str
+    index: int
+    host: str
+    memory_total_bytes: int
+
+
+class OpenSpan(TypedDict):
+    """A span that never ended, and for how long it was seen open."""
+
+    name: str
+    open_s: float
+
+
+class RankEntry(TypedDict):
+    """One rank: finished, open (killed or still running) or missing; outermost open span first."""
+
+    rank: int
+    host: str
+    pid: int
+    state: str
+    open: list[OpenSpan]
+    clock_error_ns: int | None
+
+
+class LossEntry(TypedDict):
+    """What the recording lacks."""
+
+    dropped_events: int
+    missing_ranks: list[int]
+    truncated: bool
+    notes: list[str]
+
+
+class RunEntry(TypedDict):
+    """The facts of the run."""
+
+    id: str
+    source: str
+    command: list[str]
+    framework: str
+    framework_version: str | None
+    hosts: list[str]
+    world_size: int
+    started_unix_ns: int
+    duration_s: float
+    exit: ExitState
+    knobs: dict[str, Any]
+    versions: dict[str, str]
+    gpus: list[GpuEntry]
+    ranks: list[RankEntry]
+    loss: LossEntry
+
+
+class PhaseEntry(TypedDict):
+    """One phase per step, the mean over ranks and used steps; p10 and p90 over steps."""
+
+    seconds: float
+    share: float
+    work_seconds: float
+    wait_seconds: float
+    p10_s: float
+    p90_s: float
+
+
+class Summary(TypedDict):
+    """The run in numbers; null where there are none."""
+
+    verdict: str
+    step_time_s: float | None
+    step_time_p10_s: float | None
+    step_time_p90_s: float | None
+    steps: int
+    steps_total: int
+    warmup_steps: int
+    phases: dict[str, PhaseEntry]
+    unattributed_share: float | None
+    unattributed_seconds: float | None
+    gpu_busy_pct: float | None
+    tokens_per_s: float | None
+
+
+class EvidenceEntry(TypedDict):
+    """A measured number and where it is from."""
+
+    text: str
+    value: float | int | str | None
+    unit: str
+    source: str
+
+
+class PredictedEntry(TypedDict):
+    """The change of the step time in percent, negative is faster; low <= mid <= high."""
+
+    low: float
+    mid: float
+    high: float
+    unit: str
+    basis: str
+
+
+# "from" is no name in Python.
+FixEntry = TypedDict(
+    "FixEntry",
+    {
+        "knob": str | None,
+        "from": Any,
+        "to": Any,
+        "spelling": str,
+        "predicted": PredictedEntry | None,
+        "safety": str,
+        "risk": str,
+    },
+)
+
+
+class FindingEntry(TypedDict):
+    """Something that costs time, gravest first."""
+
+    id: str
+    slug: str
+    title: str
+    severity: str
+    confidence: float
+    phases: list[str]
+    ranks: list[int]
+    evidence: list[EvidenceEntry]
+    cause: str
+    fixes: list[FixEntry]
+
+
+class PassedEntry(TypedDict):
+    """A rule that found nothing."""
+
+    id: str
+    slug: str
+    title: str
+    note: str
+
+
+class NotRunEntry(TypedDict):
+    """A rule that could not judge."""
+
+    id: str
+    slug: str
+    title: str
+    missing: str
+
+
+class NotApplicableEntry(TypedDict):
+    """A rule whose question does not arise."""
+
+    id: str
+    slug: str
+    title: str
+    reason: str
+
+
+class WaterfallEntry(TypedDict):
+    """One phase of the mean step; phases follow each other in the order in which they start."""
+
+    phase: str
+    start_s: float
+    seconds: float
+    p10_s: float
+    p90_s: float
+    work_seconds: float
+    wait_seconds: float
+
+
+class Heatmap(TypedDict):
+    """Seconds by rank (outer list) and step (inner); null where a rank has no such step."""
+
+    ranks: list[int]
+    steps: list[int]
+    step_seconds: list[Numbers]
+    phase_seconds: dict[str, list[Numbers]]
+    wait_seconds: list[Numbers]
+
+
+class Band(TypedDict):
+    """A stretch that one rank spent in one phase; seconds since the trace began."""
+
+    rank: int
+    phase: str
+    start_s: float
+    end_s: float
+    open: bool
+
+
+class TrackEntry(TypedDict):
+    """A sampled series, thinned so that no peak is lost; group is gpu, host or rank."""
+
+    name: str
+    label: str
+    unit: str
+    group: str
+    t_s: list[float]
+    v: Numbers
+
+
+class Timeline(TypedDict):
+    """The run over time; `thinned` says that not every rank or span is shown."""
+
+    end_s: float
+    bands: list[Band]
+    tracks: list[TrackEntry]
+    thinned: bool
+
+
+class MetricsView(TypedDict):
+    """Training metrics by step."""
+
+    steps: list[int]
+    series: dict[str, Numbers]
+
+
+class Views(TypedDict):
+    """What charts draw."""
+
+    waterfall: list[WaterfallEntry]
+    heatmap: Heatmap
+    timeline: Timeline
+    metrics: MetricsView
+
+
+class Document(TypedDict):
+    """The whole document."""
+
+    schema: int
+    tool: Tool
+    run: RunEntry
+    summary: Summary
+    findings: list[FindingEntry]
+    passed: list[PassedEntry]
+    not_run: list[NotRunEntry]
+    not_applicable: list[NotApplicableEntry]
+    views: Views

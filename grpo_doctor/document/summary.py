@@ -1,0 +1,72 @@
+"""The document's `summary`: the mean step in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from grpo_doctor.analysis import Analysis
+from grpo_doctor.analysis.rows import UNATTRIBUTED_CODE
+from grpo_doctor.analysis.sampled import counter_sum
+from grpo_doctor.document.numbers import PERCENT_DIGITS, SHARE_DIGITS, number
+from grpo_doctor.document.schema import PhaseEntry, RankEntry, Summary
+from grpo_doctor.document.verdict import verdict
+from grpo_doctor.findings import Results
+from grpo_doctor.phases import PHASES
+
+TOKENS = "rollout/tokens"
+
+
+def summary(analysis: Analysis, results: Results, ranks: Sequence[RankEntry]) -> Summary:
+    """The run in numbers; without any used step most of them are null."""
+    steps, step_s = analysis.steps, analysis.step_s
+    lengths = analysis.step_seconds
+    tail = np.percentile(lengths, [10, 90]) if len(lengths) else [None, None]
+    rest = phase_entry(analysis, UNATTRIBUTED_CODE) if step_s else None
+    return Summary(
+        verdict=verdict(analysis, results, ranks),
+        step_time_s=number(step_s),
+        step_time_p10_s=number(tail[0]),
+        step_time_p90_s=number(tail[1]),
+        steps=len(steps.used),
+        steps_total=len(steps.numbers),
+        warmup_steps=steps.warmup,
+        phases=phase_entries(analysis),
+        unattributed_share=rest["share"] if rest else None,
+        unattributed_seconds=rest["seconds"] if rest else None,
+        gpu_busy_pct=number(analysis.gpu_busy[0] if analysis.gpu_busy else None, PERCENT_DIGITS),
+        tokens_per_s=_tokens_per_s(analysis),
+    )
+
+
+def phase_entries(analysis: Analysis) -> dict[str, PhaseEntry]:
+    """Every phase that takes any time in the used steps, in canonical order."""
+    if not analysis.step_s:
+        return {}
+    present = analysis.used_seconds.sum(axis=(0, 1))
+    return {
+        phase: phase_entry(analysis, code) for code, phase in enumerate(PHASES) if present[code] > 0
+    }
+
+
+def phase_entry(analysis: Analysis, code: int) -> PhaseEntry:
+    """One column of the tables per step: means over ranks, then over used steps."""
+    per_step = analysis.used_seconds[:, :, code].mean(axis=1)
+    seconds, waited = float(per_step.mean()), float(analysis.used_waited[:, :, code].mean())
+    low, high = np.percentile(per_step, [10, 90])
+    return PhaseEntry(
+        seconds=round(seconds, 6),
+        share=round(seconds / (analysis.step_s or 1.0), SHARE_DIGITS),
+        work_seconds=round(seconds - waited, 6),
+        wait_seconds=round(waited, 6),
+        p10_s=round(float(low), 6),
+        p90_s=round(float(high), 6),
+    )
+
+
+def _tokens_per_s(analysis: Analysis) -> float | None:
+    """Completion tokens of all ranks per second of step time."""
+    elapsed = float(analysis.step_seconds.sum())
+    total = counter_sum(analysis.trace, TOKENS, analysis.used_windows)
+    return number(total / elapsed, PERCENT_DIGITS) if total is not None and elapsed else None

@@ -1,0 +1,20 @@
+"""What the charts of a report draw, kept small enough for one HTML file."""
+
+from __future__ import annotations
+
+from grpo_doctor.analysis import Analysis
+from grpo_doctor.document.schema import Views
+from grpo_doctor.document.views.heatmap import heatmap
+from grpo_doctor.document.views.metrics import metrics_view
+from grpo_doctor.document.views.timeline import timeline
+from grpo_doctor.document.views.waterfall import waterfall
+
+
+def views(analysis: Analysis) -> Views:
+    """All views of a run."""
+    return Views(
+        waterfall=waterfall(analysis),
+        heatmap=heatmap(analysis),
+        timeline=timeline(analysis),
+        metrics=metrics_view(analysis.trace),
+    )

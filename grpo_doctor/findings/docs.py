@@ -1,0 +1,57 @@
+"""Writes `docs/rules/` from the rule files: `python -m grpo_doctor.findings.docs [FOLDER]`."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from grpo_doctor.findings.rule import RuleFile
+from grpo_doctor.findings.rules import ALL
+
+SECTIONS = (
+    "What it means",
+    "Why it costs",
+    "Evidence shown",
+    "Fix",
+    "When it is wrong",
+    "References",
+)
+INDEX = "README.md"
+_NOTE = "<!-- Made by `python -m grpo_doctor.findings.docs`; edit the rule's file instead. -->"
+
+
+def rule_text(rule: RuleFile) -> str:
+    """A rule's documentation in Markdown: its metadata, then its file's docstring."""
+    meta = rule.RULE
+    _, _, body = inspect.cleandoc(rule.__doc__ or "").partition("\n")
+    needs = "\n".join(f"- {signal.value}" for signal in meta.needs)
+    return (
+        f"# {meta.id}: {meta.title}\n\n{_NOTE}\n\n"
+        f"`{meta.slug}`, category {meta.category}\n\n{body.strip()}\n\n"
+        f"## What the recording must hold\n\n{needs}\n"
+    )
+
+
+def pages(rules: Sequence[RuleFile] = ALL) -> dict[str, str]:
+    """File name to contents of all pages."""
+    found = {f"{rule.RULE.id}.md": rule_text(rule) for rule in rules}
+    rows = "\n".join(
+        f"| [{r.RULE.id}]({r.RULE.id}.md) | {r.RULE.title} | {r.RULE.category} |" for r in rules
+    )
+    found[INDEX] = f"# Rules\n\n{_NOTE}\n\n| rule | finding | category |\n|---|---|---|\n{rows}\n"
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Writes all pages into a folder."""
+    folder = Path(arguments[0] if arguments else "docs/rules")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

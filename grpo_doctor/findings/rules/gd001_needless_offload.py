@@ -1,0 +1,137 @@
+"""Offload costs more than it saves.
+
+## What it means
+
+Around each rollout the weights or the optimizer's state are copied to host memory and back, or
+ZeRO keeps them there for good, and the copying is a visible part of every step.
+
+## Why it costs
+
+A copy runs at the speed of the link to the host, a few gigabytes per second from pageable memory
+and some tens from pinned memory, while the GPU waits. It buys GPU memory for the rollout. Where
+that memory is not needed, the time is spent for nothing. ZeRO's offload also moves the optimizer's
+arithmetic to the CPU.
+
+## Evidence shown
+
+The time in `offload` spans per step and its share; the bytes that move, from the trainer's counter
+or from the drop in GPU memory; the peak of GPU memory while they are away, and the GPU's size.
+
+## Fix
+
+Switch off what is switched on: `offload.optimizer`, `offload.model`, or the `_offload` variant of
+the DeepSpeed preset. Where GPU memory was sampled this is advised only if the peak during rollouts
+plus the offloaded bytes stays below 90 % of the GPU; otherwise the fix names what to check first.
+
+## When it is wrong
+
+Memory peaks shorter than the sampling interval are not seen. A longer completion than any in this
+run needs a larger cache. In the first step the optimizer has no state yet, so a run of very few
+steps looks emptier than it will be.
+
+## References
+
+- https://swift.readthedocs.io/en/latest/Instruction/GRPO/GetStarted/GRPO.html
+- https://www.deepspeed.ai/tutorials/zero-offload/
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.findings.headroom import room_without_offload
+from grpo_doctor.findings.offload_off import SWITCHES, offload_off, switched_on
+from grpo_doctor.findings.rule import (
+    Answer,
+    Finding,
+    NotApplicable,
+    Passed,
+    Rule,
+    severity_of,
+)
+from grpo_doctor.findings.signals import Signal
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.whatif import Edit, Withheld, without
+
+RULE = Rule(
+    id="GD001",
+    slug="needless-offload",
+    title="Offload costs more than it saves",
+    category="memory",
+    needs=(Signal.STEPS, Signal.PHASES),
+)
+# Below a twentieth, switching it off is lost in the spread of generation lengths.
+MIN_SHARE = 0.05
+# An optimizer step on the GPU takes a few percent; with ZeRO-Offload a tenth says it is the CPU's.
+MIN_ZERO_OPTIMIZER_SHARE = 0.10
+_CONFIDENCE = {True: 0.9, None: 0.6}
+
+
+def check(view: RunView) -> Answer:
+    """Finds offload spans, or ZeRO-Offload with a slow optimizer."""
+    share = view.share("offload")
+    zero = bool(view.knob("deepspeed.offload_optimizer"))
+    if not share and not zero:
+        return NotApplicable("nothing is offloaded")
+    if zero and share < MIN_SHARE:
+        return _zero_offload(view)
+    if share < MIN_SHARE:
+        return Passed(f"offload takes {share:.1%} of the step")
+    room = room_without_offload(view)
+    if room.fits is False:
+        return Passed(f"offload takes {share:.1%} of the step and is needed: {room.text}")
+    seconds, step = view.seconds("offload"), view.step_s
+    return Finding(
+        severity=severity_of(share),
+        confidence=_CONFIDENCE[room.fits],
+        cost=share,
+        phases=("offload",),
+        ranks=(),
+        evidence=(*view.phase_evidence("offload"), *room.evidence),
+        cause=f"Each step spends {seconds:.3g} s of {step:.3g} s on moving {_what(view)} out of "
+        f"the rollout's way and back; {room.text}.",
+        fixes=(offload_off(view, room),),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Edit, ...]:
+    """No offload at all."""
+    return (without("offload"),) if view.share("offload") else ()
+
+
+def _what(view: RunView) -> str:
+    return " and ".join(SWITCHES[name] for name in switched_on(view)) or "state"
+
+
+def _zero_offload(view: RunView) -> Answer:
+    share = view.share("optimizer")
+    if share < MIN_ZERO_OPTIMIZER_SHARE:
+        return Passed(f"with ZeRO-Offload the optimizer takes {share:.1%} of the step")
+    preset = str(view.knob("deepspeed.preset") or "")
+    reason = Withheld("a replay can't know how long the optimizer would take on the GPU")
+    risk = "Check first that the optimizer's state fits into GPU memory."
+    fix = (
+        view.setting(
+            "deepspeed.preset",
+            preset.removesuffix("_offload"),
+            reason,
+            safety="same-math",
+            risk=risk,
+        )
+        if preset.endswith("_offload")
+        else view.advice(
+            'take "offload_optimizer" out of zero_optimization in the DeepSpeed configuration',
+            reason,
+            safety="same-math",
+            risk=risk,
+        )
+    )
+    return Finding(
+        severity="medium",  # the part of it that a GPU would take is unknown
+        confidence=0.5,
+        cost=share,
+        phases=("optimizer",),
+        ranks=(),
+        evidence=view.phase_evidence("optimizer"),
+        cause=f"ZeRO-Offload runs the optimizer on the CPU, and that takes {share:.0%} of the "
+        f"step ({view.seconds('optimizer'):.3g} s of {view.step_s:.3g} s).",
+        fixes=(fix,),
+    )

@@ -1,0 +1,169 @@
+"""One rank is the straggler.
+
+## What it means
+
+At the collectives all ranks wait for each other, and it is nearly always the same rank they wait
+for.
+
+## Why it costs
+
+The slowest rank sets the pace of a synchronous step; the time of all others up to its arrival is
+lost, on as many GPUs as the job has.
+
+## Evidence shown
+
+How long the other ranks wait per step; which share of all waiting would vanish had this rank come
+together with the next to last; in how many steps; and in which phase it works longer than the
+median of the others.
+
+## Fix
+
+Look at that rank: its GPU's clocks and throttling, its link, other programs on its cores, the share
+of the data it gets. The prediction replays the run with this rank's work at the median of the
+others, phase by phase.
+
+## When it is wrong
+
+With NCCL a collective returns to Python at once and its rank waits elsewhere, so waits are seen
+only where the host blocks; then this rule stays silent rather than guess. Where the late rank
+changes from step to step, the cause is the spread of completion lengths and this rule does not
+apply.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.html#debugging-torch-distributed-applications
+- https://docs.nvidia.com/deploy/nvidia-smi/index.html
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grpo_doctor.analysis.gpu import rank_gpus
+from grpo_doctor.analysis.rows import UNATTRIBUTED_CODE
+from grpo_doctor.analysis.stragglers import work_above_others
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, severity_of
+from grpo_doctor.findings.signals import Signal
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.phases import PHASES
+from grpo_doctor.trace.model import Process
+from grpo_doctor.whatif import Edit, Withheld
+
+RULE = Rule(
+    id="GD004",
+    slug="straggler-rank",
+    title="One rank is the straggler",
+    category="balance",
+    needs=(Signal.STEPS, Signal.PHASES, Signal.COLLECTIVES),
+    min_ranks=2,
+)
+# Ranks of one job differ by a few percent in any run; waiting below a twentieth is that.
+MIN_WAIT_SHARE = 0.05
+# "It is this rank" needs one rank to explain nearly all of it, and in most steps: one long step
+# (a checkpoint that rank 0 writes alone) is not a slow rank.
+MIN_EXPLAINED = 0.80
+MIN_STEPS_SHARE = 0.50
+# Phases that make up less of the rank's extra work are not named.
+MIN_PHASE_PART = 0.25
+
+
+def check(view: RunView) -> Answer:
+    """Looks for one rank that explains the others' waiting."""
+    blame = view.analysis.blame
+    waited = blame.waited_s / _rank_time_s(view)
+    if waited < MIN_WAIT_SHARE:
+        return Passed(f"others wait {waited:.1%} of the step, as far as waits block the host")
+    column = int(np.argmax(blame.explained_s))
+    rank = view.analysis.ranks[column]
+    explained, often = float(blame.shares[column]), float(blame.late_share[column])
+    if explained < MIN_EXPLAINED or often < MIN_STEPS_SHARE:
+        return Passed(
+            f"others wait {waited:.0%} of the step, but not for one rank: rank {rank} explains "
+            f"{explained:.0%} of it, in {often:.0%} of the steps"
+        )
+    phases = _slow_phases(view, rank)
+    share = float(blame.explained_s[column]) / _rank_time_s(view)
+    named = ", ".join(f"{phase} +{seconds:.3g} s" for phase, seconds in phases.items())
+    return Finding(
+        severity=severity_of(share),
+        confidence=0.9,
+        cost=share,
+        phases=tuple(phases),
+        ranks=(rank,),
+        evidence=_evidence(view, column, phases),
+        cause=f"{explained:.0%} of all waiting is for rank {rank} on {_process(view, rank).host}; "
+        + (f"per step it takes longer in {named}." if named else "its phases do not say why."),
+        fixes=(_fix(view, rank, bool(phases)),),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Edit, ...]:
+    """The late rank's slower phases at the median of the others."""
+    analysis = view.analysis
+    column = int(np.argmax(analysis.blame.explained_s))
+    rank = analysis.ranks[column]
+    own = analysis.used_work[:, view.model.ranks.index(rank)].mean(axis=0)
+    excess = work_above_others(analysis.used_work, view.model.ranks.index(rank))
+    return tuple(
+        Edit((phase,), float(max(0.0, 1 - excess[code] / own[code])), (rank,))
+        for code, phase in enumerate(PHASES)
+        if excess[code] > 0 and own[code] > 0
+    )
+
+
+def _evidence(view: RunView, column: int, phases: dict[str, float]) -> tuple[Evidence, ...]:
+    blame, steps = view.analysis.blame, len(view.analysis.step_seconds)
+    rank, ranks = view.analysis.ranks[column], len(view.model.ranks)
+    wait_s = float(blame.explained_s[column]) / steps / (ranks - 1)
+    source = f"collectives matched over {ranks} ranks, {steps} steps"
+    spans = f"phase spans, rank {rank} less the median of the others"
+    return (
+        Evidence(f"each other rank waits for rank {rank}, per step", wait_s, "s", source),
+        Evidence(
+            f"rank {rank}'s part of all waiting", 100 * float(blame.shares[column]), "%", source
+        ),
+        Evidence(
+            f"steps in which rank {rank} is late",
+            100 * float(blame.late_share[column]),
+            "%",
+            source,
+        ),
+        *(
+            Evidence(f"rank {rank} longer in {phase}, per step", seconds, "s", spans)
+            for phase, seconds in phases.items()
+        ),
+    )
+
+
+def _fix(view: RunView, rank: int, explained: bool) -> Fix:
+    outcome = (
+        view.predict(counterfactual(view), f"with rank {rank} as fast as the median of the others")
+        if explained
+        else Withheld("which phase of this rank is slower could not be told")
+    )
+    risk = "Find the cause first: a slow GPU, busy cores, or more work than the others have."
+    return view.advice(_where_to_look(view, rank), outcome, safety="same-math", risk=risk)
+
+
+def _rank_time_s(view: RunView) -> float:
+    """The time of the ranks that could be waiting for one other, over all used steps."""
+    return len(view.analysis.step_seconds) * view.step_s * max(1, len(view.model.ranks) - 1)
+
+
+def _slow_phases(view: RunView, rank: int) -> dict[str, float]:
+    excess = work_above_others(view.analysis.used_work, view.model.ranks.index(rank))
+    extra = np.maximum(excess[:UNATTRIBUTED_CODE], 0)
+    order = [code for code in np.argsort(-extra) if extra[code] > MIN_PHASE_PART * extra.sum()]
+    return {PHASES[code]: float(extra[code]) for code in order}
+
+
+def _where_to_look(view: RunView, rank: int) -> str:
+    process = _process(view, rank)
+    uuid = rank_gpus(view.trace).get(rank)
+    if uuid:
+        return f"on {process.host}: nvidia-smi -i {uuid} -q -d PERFORMANCE,CLOCK,TEMPERATURE"
+    return f"on {process.host}: top -H -p {process.os_pid}, and compare the rank's share of data"
+
+
+def _process(view: RunView, rank: int) -> Process:
+    return next(p for p in view.trace.processes if p.rank == rank and p.role == "trainer")

@@ -1,0 +1,93 @@
+"""Time nobody accounts for.
+
+## What it means
+
+Part of each step lies in no phase: no span was open on the main thread.
+
+## Why it costs
+
+It may be harmless or the largest cost of the run. As long as it has no name, no rule can judge it
+and no prediction can include it.
+
+## Evidence shown
+
+The unattributed time per step, its share, and between which phases most of it lies.
+
+## Fix
+
+Name it: put `grpo_doctor_probes.phase` around the code in question, or look at the main thread with
+a sampling profiler while the job runs. Nothing is predicted, because the time may well be needed.
+
+## When it is wrong
+
+A framework that does work between its phases by design, such as logging to a remote service once in
+a while, shows here too.
+
+## References
+
+- https://github.com/benfred/py-spy
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.analysis.gaps import gap_seconds
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule, severity_of
+from grpo_doctor.findings.signals import Signal
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.phases import UNATTRIBUTED
+from grpo_doctor.whatif import Edit, Withheld
+
+RULE = Rule(
+    id="GD005",
+    slug="unaccounted-time",
+    title="Time nobody accounts for",
+    category="visibility",
+    needs=(Signal.STEPS, Signal.PHASES),
+)
+# The bundled trainer leaves under 2 %; a framework's own bookkeeping between phases may take as
+# much again.
+MIN_SHARE = 0.05
+
+
+def check(view: RunView) -> Answer:
+    """Compares what no phase covers with the step."""
+    share = view.analysis.share(UNATTRIBUTED)
+    if share < MIN_SHARE:
+        return Passed(f"{share:.1%} of the step lies outside all phases")
+    steps = len(view.analysis.step_seconds)
+    seconds = share * view.step_s
+    (before, after), gap = next(iter(gap_seconds(view.analysis).items()))
+    where = f"between {before} and {after}"
+    process = min(
+        (p for p in view.trace.processes if p.role == "trainer"), key=lambda p: (p.rank, p.index)
+    )
+    source = f"main thread without an open phase, mean of {steps} steps"
+    return Finding(
+        severity=severity_of(share),
+        confidence=1.0,
+        cost=share,
+        phases=(UNATTRIBUTED,),
+        ranks=(),
+        evidence=(
+            Evidence("outside all phases, per step", seconds, "s", source),
+            Evidence("outside all phases", 100 * share, "%", source),
+            Evidence(f"of it {where}, per step", gap, "s", source),
+        ),
+        cause=f"{seconds:.3g} s of each {view.step_s:.3g} s step lie in no phase, "
+        f"{gap / seconds:.0%} of it {where}.",
+        fixes=(
+            view.advice(
+                f"py-spy record -p {process.os_pid} -d 30 -o profile.svg, then put "
+                '`with grpo_doctor_probes.phase("..."):` around what it shows',
+                Withheld("what the time is spent on is not known"),
+                safety="needs-code",
+                risk="",
+            ),
+        ),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Edit, ...]:
+    """None: unnamed time may be needed."""
+    del view
+    return ()

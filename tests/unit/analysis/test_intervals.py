@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_doctor.analysis import intervals
+from grpo_doctor.analysis.intervals import Intervals
+
+pairs = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=25)
+
+
+def columns(found: list[tuple[int, int]]) -> tuple[intervals.Times, intervals.Times]:
+    table = np.array(found, dtype=np.int64).reshape(-1, 2)
+    return table[:, 0], table[:, 1]
+
+
+def of(found: list[tuple[int, int]]) -> Intervals:
+    return intervals.union(*columns(found))
+
+
+def moments(found: list[tuple[int, int]]) -> set[int]:
+    """The naive oracle: every covered unit of time by itself."""
+    return {t for start, end in found for t in range(start, end)}
+
+
+def listed(found: Intervals) -> list[tuple[int, int]]:
+    return list(zip(found.start_ns.tolist(), found.end_ns.tolist(), strict=True))
+
+
+@given(pairs)
+def test_a_union_covers_the_same_moments_and_is_disjoint(found: list[tuple[int, int]]) -> None:
+    joined = of(found)
+    assert moments(listed(joined)) == moments(found)
+    assert (joined.end_ns > joined.start_ns).all()
+    assert (joined.start_ns[1:] > joined.end_ns[:-1]).all()
+    assert joined.total_ns == len(moments(found))
+
+
+@given(pairs, pairs)
+def test_intersections_and_differences_match_sets(
+    left: list[tuple[int, int]], right: list[tuple[int, int]]
+) -> None:
+    both = intervals.intersect(of(left), of(right))
+    assert moments(listed(both)) == moments(left) & moments(right)
+    only = intervals.subtract(of(left), of(right))
+    assert moments(listed(only.intervals)) == moments(left) - moments(right)
+
+
+@given(pairs, pairs)
+def test_overlaps_name_the_intervals_they_are_from(
+    left: list[tuple[int, int]], right: list[tuple[int, int]]
+) -> None:
+    first, second = of(left), of(right)
+    found = intervals.overlaps(first, second)
+    assert (found.start_ns >= first.start_ns[found.left]).all()
+    assert (found.end_ns <= second.end_ns[found.right]).all()
+    assert (found.length_ns > 0).all()
+
+
+@given(pairs, st.lists(st.tuples(st.integers(-5, 65), st.integers(0, 30)), max_size=8))
+def test_covered_time_of_windows(
+    found: list[tuple[int, int]], windows: list[tuple[int, int]]
+) -> None:
+    start, length = columns(windows)
+    covered = intervals.covered_ns(of(found), start, start + length)
+    expected = [len(moments(found) & set(range(begin, begin + size))) for begin, size in windows]
+    assert covered.tolist() == expected
+
+
+@given(st.lists(st.integers(0, 60), max_size=10), pairs)
+def test_cutting_loses_nothing(cuts: list[int], found: list[tuple[int, int]]) -> None:
+    pieces = intervals.overlaps(of(found), intervals.cut(np.array(cuts, dtype=np.int64)))
+    assert int(pieces.length_ns.sum()) == of(found).total_ns
+    assert not any(start < cut < end for start, end in listed(pieces.intervals) for cut in cuts)
+
+
+def test_intervals_that_touch_do_not_overlap() -> None:
+    left, right = of([(0, 5)]), of([(5, 9)])
+    assert not len(intervals.intersect(left, right))
+    assert listed(of([(0, 5), (5, 9)])) == [(0, 9)]

@@ -1,0 +1,62 @@
+"""The command line's manners: help, suggestions, exit codes."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpo_doctor import __version__, cli
+from grpo_doctor.cli import parser
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.strip() == f"grpo-doctor {__version__}"
+
+
+@pytest.mark.parametrize("command", [c.NAME for c in parser.COMMANDS])
+def test_every_command_has_help_with_examples(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([command, "--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert f"grpo-doctor {command}" in text.partition("examples:")[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["run", "--nprok", "3"], "Did you mean --nproc?"),
+        (["run", "--max_steps", "3"], "grpo-doctor run -- --max_steps 3"),
+        (["report", "x", "--jsn"], "Did you mean --json?"),
+        (["rapport"], "invalid choice: 'rapport'"),
+        ([], "required"),
+    ],
+)
+def test_wrong_usage_says_what_is_right(
+    arguments: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 2
+    assert hint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["run", "--nproc", "0"], "at least 1 rank"),
+        (["run", "--hz", "1000"], "from 0.01 to 100"),
+        (["run", "--max-mb", "0"], "at least 1 MiB"),
+        (["report", "x", "--json", "--format", "html"], "give one of them"),
+        (["report", "x", "--", "y"], "no arguments after"),
+    ],
+)
+def test_impossible_requests_are_refused(
+    arguments: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == 2
+    assert hint in capsys.readouterr().err

@@ -1,0 +1,41 @@
+"""Results are written whole or not at all, and for the user alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from grpo_doctor.cli.output import document_json, write_bytes
+from grpo_doctor.errors import OutputError
+
+
+def test_a_file_is_replaced_whole_and_private(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    write_bytes(b"new", str(path))
+    assert path.read_bytes() == b"new"
+    assert path.stat().st_mode & 0o077 == 0
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    blocker = tmp_path / "file"
+    blocker.write_text("in the way")
+    with pytest.raises(OutputError, match=r"can't write .*report\.html.*-o FILE"):
+        write_bytes(b"x", str(blocker / "report.html"))
+    with pytest.raises(OutputError):
+        write_bytes(b"x", str(tmp_path))
+    assert blocker.read_text() == "in the way"
+
+
+def test_standard_output(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    write_bytes(b"text", "-")
+    assert capsysbinary.readouterr().out == b"text\n"
+
+
+def test_json_is_readable_by_people_and_programs() -> None:
+    text = document_json({"a": [1, None], "b": "ü"})
+    assert b"\n" in text
+    assert msgspec.json.decode(text) == {"a": [1, None], "b": "ü"}

@@ -1,0 +1,116 @@
+"""Every rule: registered, documented, and right about two runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from grpo_doctor.findings import RunView, docs, rules, run_rules
+from grpo_doctor.findings.engine import Results
+from grpo_doctor.findings.rule import Finding, RuleFile
+from grpo_doctor.trace.columns import in_order
+from grpo_doctor.trace.model import Trace
+from tests.unit.findings.patients import PATIENTS, healthy
+
+FOLDER = Path(rules.__file__).parent
+BY_ID = {rule.RULE.id: rule for rule in rules.ALL}
+
+
+def judge(trace: Trace) -> Results:
+    return run_rules(RunView.of(trace))
+
+
+def finding(results: Results, rule: str) -> Finding | None:
+    return next((f for r, f in results.findings if r.id == rule), None)
+
+
+def test_every_file_is_registered_once_and_named_by_its_id() -> None:
+    files = sorted(p.stem for p in FOLDER.glob("gd*.py"))
+    registered = [Path(inspect.getfile(rule)).stem for rule in rules.ALL]  # type: ignore[arg-type]
+    assert sorted(registered) == files
+    assert sorted(BY_ID) == [name.partition("_")[0].upper() for name in files]
+    assert len({rule.RULE.slug for rule in rules.ALL}) == len(files)
+
+
+def test_every_rule_has_patients() -> None:
+    assert set(PATIENTS) == set(BY_ID)
+
+
+@pytest.mark.parametrize("rule", rules.ALL, ids=list(BY_ID))
+def test_every_rule_is_documented(rule: RuleFile) -> None:
+    text = inspect.cleandoc(rule.__doc__ or "")
+    headings = [line[3:] for line in text.splitlines() if line.startswith("## ")]
+    assert headings == list(docs.SECTIONS)
+    for heading, following in zip(headings, [*headings[1:], None], strict=True):
+        _, _, rest = text.partition(f"## {heading}\n")
+        section = rest.partition(f"## {following}\n")[0] if following else rest
+        assert len(section.split()) >= (1 if heading == "References" else 12), heading
+
+
+@pytest.mark.parametrize("rule", PATIENTS)
+def test_the_sick_run_has_it_and_the_other_has_not(rule: str) -> None:
+    sick, other = PATIENTS[rule]
+    found = finding(judge(sick().build()), rule)
+    assert found is not None
+    assert found.evidence
+    assert found.fixes
+    assert any(e.value for e in found.evidence)
+    assert finding(judge(other().build()), rule) is None
+
+
+def test_a_healthy_run_has_no_finding() -> None:
+    results = judge(healthy())
+    assert results.findings == ()
+    assert len(results.passed) + len(results.not_applicable) == len(rules.ALL)
+
+
+def shuffled(trace: Trace, seed: int) -> tuple[Trace, dict[int, int]]:
+    """The same run with its ranks renumbered: old rank to new one."""
+    order = [p.rank for p in trace.processes]
+    random.Random(seed).shuffle(order)
+    moved = dict(zip([p.rank for p in trace.processes], order, strict=True))
+    place = np.argsort([moved[p.rank] for p in trace.processes])
+    position = np.argsort(place).astype(np.int32)
+    spans = in_order(dataclasses.replace(trace.spans, process=position[trace.spans.process]))
+    processes = tuple(
+        dataclasses.replace(trace.processes[old], index=new, rank=moved[trace.processes[old].rank])
+        for new, old in enumerate(place)
+    )
+    series = tuple(
+        s if s.rank is None else dataclasses.replace(s, rank=moved[s.rank]) for s in trace.series
+    )
+    return dataclasses.replace(trace, spans=spans, processes=processes, series=series), moved
+
+
+@pytest.mark.parametrize("rule", PATIENTS)
+def test_the_order_of_ranks_changes_no_verdict(rule: str) -> None:
+    trace = PATIENTS[rule][0]().build()
+    before = judge(trace)
+    for seed in range(5):
+        again, moved = shuffled(trace, seed)
+        after = judge(again)
+        assert [r.id for r, _ in after.findings] == [r.id for r, _ in before.findings]
+        for (_, old), (_, new) in zip(before.findings, after.findings, strict=True):
+            assert [moved[rank] for rank in old.ranks] == list(new.ranks)
+            assert new.severity == old.severity
+            assert new.gain == pytest.approx(old.gain, abs=1e-6)
+
+
+@pytest.mark.parametrize("rule", PATIENTS)
+def test_predictions_come_from_the_rules_own_counterfactual(rule: str) -> None:
+    view = RunView.of(PATIENTS[rule][0]().build())
+    found = BY_ID[rule].check(view)
+    assert isinstance(found, Finding)
+    for fix in found.fixes:
+        if fix.predicted is None:
+            assert "Gain not predicted: " in fix.risk
+            continue
+        edits = BY_ID[rule].counterfactual(view)
+        assert edits
+        assert fix.predicted.low <= fix.predicted.mid <= fix.predicted.high <= 0
+        assert "replay of this run" in fix.predicted.basis

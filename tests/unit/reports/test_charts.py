@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from grpo_doctor_reports.charts.curves import curves_chart
+from grpo_doctor_reports.charts.heatmap import heatmap_chart
+from grpo_doctor_reports.charts.strips import strips_chart
+from grpo_doctor_reports.charts.waterfall import waterfall_chart
+from grpo_doctor_reports.demo import DEMOS
+from grpo_doctor_reports.document import read_document
+from grpo_doctor_reports.model import Report
+from grpo_doctor_reports.packing import NumberPool
+
+
+@pytest.fixture(scope="module")
+def slow() -> Report:
+    return read_document(DEMOS["slow"]())
+
+
+def report(**views: object) -> Report:
+    return read_document({"schema": 1, "views": views})
+
+
+def test_nothing_to_draw_is_no_chart() -> None:
+    empty, pool = report(), NumberPool()
+    assert waterfall_chart(empty.waterfall) is None
+    assert heatmap_chart(empty.heatmap, pool) is None
+    assert strips_chart(empty.timeline, pool) is None
+    assert curves_chart(empty.curves, pool) is None
+
+
+def test_the_waterfall_keeps_the_order_and_names_the_longest(slow: Report) -> None:
+    chart = waterfall_chart(slow.waterfall)
+    assert chart is not None
+    phases = [row["phase"] for row in chart.data["rows"]]
+    assert phases == [bar.phase for bar in slow.waterfall]
+    assert "its longest phase is train with 15.7 s" in chart.summary
+
+
+def test_the_heatmap_offers_step_wait_and_each_phase_in_order(slow: Report) -> None:
+    chart = heatmap_chart(slow.heatmap, NumberPool())
+    assert chart is not None
+    labels = [option["label"] for option in chart.data["options"]]
+    assert labels[:4] == ["step time", "wait", "dataload", "rollout"]
+    assert "(rank 5)" in chart.summary
+
+
+def test_a_wide_heatmap_is_binned_and_says_so() -> None:
+    ranks, steps = list(range(100)), list(range(1_000))
+    chart = heatmap_chart(
+        report(
+            heatmap={"ranks": ranks, "steps": steps, "step_seconds": [[1.0] * 1_000] * 100}
+        ).heatmap,
+        NumberPool(),
+    )
+    assert chart is not None
+    assert chart.data["stepsPerColumn"] > 1
+    assert chart.note == "1,000 steps are drawn as means in 160 columns."
+
+
+def test_strips_are_grouped_and_scaled_to_readable_units(slow: Report) -> None:
+    chart = strips_chart(slow.timeline, NumberPool())
+    assert chart is not None
+    groups = {group["key"]: group["strips"] for group in chart.data["groups"]}
+    assert list(groups) == ["gpu", "host", "rank"]
+    units = {strip["title"]: strip["unit"] for strip in groups["gpu"]}
+    assert units["GPU memory used"] == "GiB"
+    assert len(groups["gpu"][0]["lines"]) == 8
+    assert len(chart.data["bands"]["ranks"]) == 8
+
+
+def test_an_open_band_is_marked_and_sub_spans_are_left_to_their_phase() -> None:
+    bands = [
+        {"rank": 1, "phase": "rollout", "start_s": 3.0, "end_s": 9.0, "open": True},
+        {"rank": 1, "phase": "rollout/generate", "start_s": 3.0, "end_s": 9.0, "open": True},
+    ]
+    chart = strips_chart(report(timeline={"end_s": 9.0, "bands": bands}).timeline, NumberPool())
+    assert chart is not None
+    assert [phase["name"] for phase in chart.data["bands"]["phases"]] == ["rollout"]
+    assert chart.data["bands"]["ranks"][0]["open"] == [0]
+
+
+def test_reward_and_loss_come_first_and_the_rest_is_counted() -> None:
+    series = {f"m{at:02}": [1.0, 2.0] for at in range(30)}
+    metrics = {"steps": [1, 2], "series": {**series, "loss": [3.0, 1.0], "reward": [None, 0.5]}}
+    chart = curves_chart(report(metrics=metrics).curves, NumberPool())
+    assert chart is not None
+    assert [curve["label"] for curve in chart.data["curves"]][:3] == ["reward", "loss", "m00"]
+    assert chart.note == "8 more metrics not drawn."
+    assert chart.summary.startswith("reward goes from 0.500 to 0.500; loss goes from 3 to 1;")
+
+
+def test_chart_data_is_json(slow: Report) -> None:
+    chart = strips_chart(slow.timeline, NumberPool())
+    assert chart is not None
+    json.dumps(chart.data, allow_nan=False)

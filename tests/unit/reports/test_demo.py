@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from grpo_doctor_reports.demo import DEMOS
+from grpo_doctor_reports.demo.__main__ import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_the_demo_writes_every_page_and_digest(tmp_path: Path) -> None:
+    main(tmp_path / "out")
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert written == {f"{name}.{kind}" for name in DEMOS for kind in ("html", "txt")}

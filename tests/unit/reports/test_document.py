@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from grpo_doctor_reports.demo import DEMOS
+from grpo_doctor_reports.document import read_document
+from grpo_doctor_reports.errors import DocumentError, ReportError
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({"schema": 2}, "schema 2.*draws schema 1.*Upgrade grpo-doctor"),
+        ({"schema": 0}, "schema 0.*Write it again"),
+        ({}, "no schema number"),
+        ({"schema": "1"}, "no schema number"),
+        ({"schema": True}, "no schema number"),
+        ([], "not a JSON object"),
+    ],
+)
+def test_another_schema_is_refused_with_what_to_do(document: Any, said: str) -> None:
+    with pytest.raises(ReportError, match=said):
+        read_document(document)
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ({"findings": {}}, r"findings should be a list but is dict"),
+        ({"findings": [{"title": 3}]}, r"findings\[0\]\.title should be text but is int"),
+        ({"run": {"loss": {"truncated": 1}}}, r"run\.loss\.truncated should be true or false"),
+        ({"summary": {"steps": "3"}}, r"summary\.steps should be a number but is str"),
+        ({"views": {"timeline": []}}, r"views\.timeline should be an object but is list"),
+        (
+            {"views": {"heatmap": {"ranks": [0], "steps": [1], "step_seconds": [["x"]]}}},
+            r"views\.heatmap\.step_seconds\[0\]\.row\[0\] should be a number",
+        ),
+    ],
+)
+def test_a_damaged_part_is_named(part: dict[str, Any], said: str) -> None:
+    with pytest.raises(DocumentError, match=said):
+        read_document({"schema": 1, **part})
+
+
+def test_only_the_schema_is_needed() -> None:
+    report = read_document({"schema": 1})
+    assert report.summary.steps == 0
+    assert report.findings == []
+    assert report.run.exit_state == "unknown"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -(10**400)])
+def test_numbers_that_are_none_read_as_none(value: float) -> None:
+    assert (
+        read_document({"schema": 1, "summary": {"step_time_s": value}}).summary.step_time_s is None
+    )
+
+
+def test_every_member_may_be_null() -> None:
+    document = DEMOS["slow"]()
+
+    def without(value: Any) -> Any:
+        return dict.fromkeys(value) if isinstance(value, dict) else None
+
+    for part in ("tool", "run", "summary", "views"):
+        read_document({**document, part: without(document[part])})
+    finding = without(document["findings"][0])
+    assert read_document({**document, "findings": [finding]}).findings[0].fixes == []
+
+
+def test_phases_come_in_canonical_order_whatever_the_document_says() -> None:
+    phases = {name: {"seconds": 1.0} for name in ("train", "offload", "rollout", "dataload")}
+    report = read_document({"schema": 1, "summary": {"phases": phases}})
+    assert [row.phase for row in report.summary.phases] == [
+        "dataload", "rollout", "train", "offload",
+    ]  # fmt: skip
+
+
+def test_anchors_are_rule_ids_unique_and_harmless() -> None:
+    ids = ["GD001", "GD001", "facts", 'x" onclick="y', "GD002"]
+    report = read_document({"schema": 1, "findings": [{"id": rule} for rule in ids]})
+    anchors = [finding.anchor for finding in report.findings]
+    assert anchors == ["GD001", "GD001-2", "finding-3", "finding-4", "GD002"]
+
+
+def test_evidence_of_any_type_is_shown() -> None:
+    values = [20.6, "ZeRO-2", None, True, ["a", 1]]
+    evidence = [{"text": "t", "value": value, "unit": "s"} for value in values]
+    report = read_document({"schema": 1, "findings": [{"evidence": evidence}]})
+    shown = [item.shown for item in report.findings[0].evidence]
+    assert shown == ["20.6 s", "ZeRO-2 s", "s", "true s", '["a", 1] s']
+
+
+def test_short_rows_and_missing_rows_read_as_no_value() -> None:
+    heatmap = {"ranks": [0, 1, 2], "steps": [5, 6], "step_seconds": [[1.0], [2.0, 3.0, 4.0]]}
+    read = read_document({"schema": 1, "views": {"heatmap": heatmap}}).heatmap
+    assert read.step_s == [[1.0, None], [2.0, 3.0], [None, None]]

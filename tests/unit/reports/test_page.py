@@ -1,0 +1,183 @@
+# ruff: noqa: RUF001 (the en dash and the minus sign are what a report prints)
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from grpo_doctor_reports import ReportError, render_html
+from grpo_doctor_reports.demo import ATTACKS, DEMOS
+
+BUDGET_BYTES = 2_500_000
+_VOID = {"meta", "input", "br", "img", "hr", "link"}
+
+
+class Parsed(HTMLParser):
+    """Elements, visible text and the contents of script elements, as a browser would see them."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.text = ""
+        self.open: list[str] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in _VOID:
+            self.open.append(tag)
+        if tag == "script":
+            self.scripts.append((dict(attrs), ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] == ["script"]:
+            attributes, before = self.scripts[-1]
+            self.scripts[-1] = (attributes, before + data)
+        elif self.open[-1:] != ["style"]:
+            self.text += data
+
+    def attribute(self, name: str) -> list[str]:
+        return [value for _, attrs in self.tags if (value := attrs.get(name)) is not None]
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return {name: render_html(make()) for name, make in DEMOS.items()}
+
+
+@pytest.mark.parametrize("name", DEMOS)
+def test_pages_are_well_formed_with_unique_ids(pages: dict[str, str], name: str) -> None:
+    page = Parsed(pages[name])
+    assert page.open == []
+    ids = page.attribute("id")
+    assert len(ids) == len(set(ids))
+    links = [value[1:] for value in page.attribute("href")]
+    assert set(links) <= set(ids)
+    assert all(value.startswith("#") for value in page.attribute("href"))
+
+
+@pytest.mark.parametrize("name", DEMOS)
+def test_pages_refer_to_nothing_outside(pages: dict[str, str], name: str) -> None:
+    page = Parsed(pages[name])
+    assert not page.attribute("src")
+    assert {tag for tag, _ in page.tags} & {"link", "img", "iframe", "object", "base"} == set()
+    assert not re.search(r"url\(|@import", "".join(re.findall(r"<style>.*?</style>", pages[name])))
+
+
+def test_the_policy_allows_exactly_the_two_scripts(pages: dict[str, str]) -> None:
+    page = Parsed(pages["slow"])
+    policy = page.attribute("content")[0]
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe-eval" not in policy
+    allowed = re.findall(r"'sha256-([^']+)'", policy)
+    own = [text for attributes, text in page.scripts if "type" not in attributes]
+    packed = next(text for attrs, text in page.scripts if attrs.get("id") == "plotly")
+    plotly = gzip.decompress(base64.b64decode(packed)).decode()
+    assert [_sha256(own[0]), _sha256(plotly)] == allowed
+    assert len(own) == 1
+
+
+def _sha256(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def test_a_thousand_steps_on_eight_ranks_stay_in_the_size_budget(pages: dict[str, str]) -> None:
+    assert len(pages["long"].encode()) < BUDGET_BYTES
+
+
+def test_the_page_reads_without_its_scripts(pages: dict[str, str]) -> None:
+    text = " ".join(Parsed(pages["slow"]).text.split())
+    for said in (
+        "A third of each step is rollout",
+        "48.2 s p10–p90 44.8 s to 52.5 s",
+        "train 15.7 s 33 % wait 6.13 s",
+        "Rank 5 generates 45 % longer",
+        "−15 % step time −17 % to −9.8 %, predicted",
+        "--offload_optimizer false",
+        "Peak memory rises by 10.6 GiB per GPU.",
+        "needs gpu.sm_active (GPM counters)",
+        "rollout is colocated",
+        "The longest step is",
+        "mean GPU utilisation",
+        "reward goes from",
+        "Time that a rank spends for another rank to arrive.",
+    ):
+        assert said in text, said
+
+
+def test_a_killed_run_says_who_hung_where_and_what_is_missing(pages: dict[str, str]) -> None:
+    text = " ".join(Parsed(pages["killed"]).text.split())
+    first_screen = text[: text.index("Over time")]
+    assert "Incomplete recording. Rank 3 left no recording." in first_screen
+    assert "Ranks 0–2 were in init/process_group for 11 min 42 s" in first_screen
+    assert "SIGKILL after 12 min 14 s" in first_screen
+
+
+def test_an_almost_empty_document_is_a_page(pages: dict[str, str]) -> None:
+    assert "No complete step was recorded." in Parsed(pages["minimal"]).text
+
+
+def test_hostile_strings_add_no_element_and_no_attribute(pages: dict[str, str]) -> None:
+    hostile = Parsed(pages["hostile"])
+    honest = [tag for name in ("slow", "killed") for tag in Parsed(pages[name]).tags]
+    assert {tag for tag, _ in hostile.tags} <= {tag for tag, _ in honest}
+    attributes = {name for _, attrs in hostile.tags for name in attrs}
+    assert attributes <= {name for _, attrs in honest for name in attrs}
+    assert not any(name.startswith("on") for name in attributes)
+    known = {name for other in ("slow", "killed") for name in _classes(Parsed(pages[other]))}
+    assert _classes(hostile) <= known | {"info", "long", "phase-unattributed"}
+    assert len(hostile.scripts) == 4
+
+
+def _classes(page: Parsed) -> set[str]:
+    return {name for value in page.attribute("class") for name in value.split()}
+
+
+def test_no_hostile_string_survives_as_it_was(pages: dict[str, str]) -> None:
+    page = pages["hostile"]
+    for raw in ("<img src=x", "<svg onload", "</SCRIPT", "<b>bold", "\u2028", "\u2029", "\u202e"):
+        assert raw not in page, raw
+    for raw in ("\u2066", "\u200b", "\x1b", "\x9b", "\x07", "\x00", "49{%", "<!--"):
+        assert raw not in page, raw
+    page.encode("utf-8")
+
+
+def test_hostile_strings_are_still_shown_as_what_they_are(pages: dict[str, str]) -> None:
+    text = Parsed(pages["hostile"]).text
+    assert ATTACKS[0] in text
+    assert ATTACKS[4] in text
+    assert "⟨U+202E⟩gnp.exe" in text
+
+
+def test_plotly_never_sees_a_template(pages: dict[str, str]) -> None:
+    page = Parsed(pages["hostile"])
+    own = next(text for attributes, text in page.scripts if "type" not in attributes)
+    for forbidden in ("hovertemplate", "texttemplate", "innerHTML", "document.write", "eval("):
+        assert forbidden not in own
+
+
+def test_facts_are_json_of_the_charts(pages: dict[str, str]) -> None:
+    page = Parsed(pages["hostile"])
+    facts: dict[str, Any] = json.loads(
+        next(text for attributes, text in page.scripts if attributes.get("id") == "facts")
+    )
+    assert set(facts) == {"waterfall", "heatmap", "strips", "curves"}
+
+
+def test_the_same_document_gives_the_same_page(pages: dict[str, str]) -> None:
+    assert render_html(DEMOS["killed"]()) == pages["killed"]
+
+
+def test_a_newer_document_is_refused() -> None:
+    with pytest.raises(ReportError, match="Upgrade grpo-doctor"):
+        render_html({"schema": 99})

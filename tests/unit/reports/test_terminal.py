@@ -1,0 +1,76 @@
+# ruff: noqa: RUF001 (the en dash and the minus sign are what a report prints)
+from __future__ import annotations
+
+import pytest
+from grpo_doctor_reports import ReportError, render_text
+from grpo_doctor_reports.demo import DEMOS
+
+
+def digest(name: str, width: int = 100, *, color: bool = False) -> str:
+    return render_text(DEMOS[name](), width=width, color=color)
+
+
+def test_the_digest_has_what_the_first_screen_has() -> None:
+    text = digest("slow")
+    for said in (
+        "A third of each step is rollout",
+        "Step time 48.2 s (p10–p90 44.8 s to 52.5 s)",
+        "GPU busy 57 %",
+        "15.7 s   33 %  wait 6.13 s",
+        "GD003 high  Rank 5 generates 45 % longer",
+        "fix   --offload_optimizer false",
+        "gain  step time −12 % (−13 % to −8.1 %), same math",
+        "Also found:",
+        "4 findings, 6 passed, 2 not run, 2 not applicable",
+    ):
+        assert said in text, said
+
+
+def test_wait_is_drawn_apart_from_work() -> None:
+    train = next(line for line in digest("slow").splitlines() if line.startswith("train"))
+    assert train.count("█") > train.count("░") > 0
+
+
+@pytest.mark.parametrize("width", [1, 40, 60, 80, 120, 500])
+@pytest.mark.parametrize("name", DEMOS)
+def test_no_line_is_wider_than_the_terminal(name: str, width: int) -> None:
+    longest = max(len(line) for line in digest(name, width).splitlines())
+    assert longest <= max(40, min(120, width))
+
+
+def test_a_killed_run_names_ranks_phase_and_loss() -> None:
+    text = digest("killed")
+    assert "! Incomplete recording: Rank 3 left no recording." in text
+    assert "Ranks 0–2 were in init/process_group for 11 min 42 s" in text
+    assert "there is no step to break down" in text
+
+
+def test_a_document_with_only_its_schema_is_drawn() -> None:
+    assert "No complete step was recorded." in render_text({"schema": 1}, width=80, color=False)
+
+
+def test_colour_is_asked_for_or_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b" not in digest("slow")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[38;2;79;109;211m" in digest("slow", color=True)
+
+
+def test_no_hostile_string_reaches_the_terminal() -> None:
+    text = digest("hostile")
+    assert text.replace("\n", "").isprintable()
+    assert "[red]markup[/red]" in text.replace("\n", "")
+    assert "␛[31mred" in text
+    text.encode("utf-8")
+
+
+def test_hostile_strings_add_no_escape_sequence_of_their_own() -> None:
+    colored = digest("hostile", color=True)
+    assert "\x1b]" not in colored
+    assert "\x1b[31mred" not in colored
+    assert "\x07" not in colored
+
+
+def test_a_newer_document_is_refused() -> None:
+    with pytest.raises(ReportError, match="Upgrade grpo-doctor"):
+        render_text({"schema": 2}, width=80, color=False)

@@ -1,0 +1,256 @@
+"""The document of any recording: valid, finite, small, and saying what happened."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import time
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+import pytest
+
+from grpo_doctor.document import Document, build_document
+from grpo_doctor.document.schema import Views
+from grpo_doctor.trace.columns import in_order, spans_from
+from grpo_doctor.trace.model import Exit, Kind, Loss, Trace
+from tests.build import TraceBuilder
+from tests.unit.findings.patients import offloaded, run, straggling, without_vllm
+
+
+def build(trace: Trace) -> Document:
+    """The document, after checking that it is valid JSON of the schema."""
+    document = build_document(trace)
+    text = json.dumps(document, allow_nan=False)
+    msgspec.json.decode(text, type=Document)
+    assert set(document) == set(Document.__annotations__)
+    assert set(document["views"]) == set(Views.__annotations__)
+    rules = [
+        entry["id"]
+        for part in ("findings", "passed", "not_run", "not_applicable")
+        for entry in document[part]
+    ]
+    assert sorted(rules) == [f"GD00{n}" for n in range(1, 7)]
+    return document
+
+
+def died() -> TraceBuilder:
+    """Rank 2 hangs in a rollout of step 3; the others wait for it in training."""
+    trace = TraceBuilder(ranks=4, exit=Exit("killed", None, "SIGKILL"))
+    for number in range(3):
+        for rank in range(4):
+            trace.step(rank, number, 10.0 * number, {"rollout": 6.0, "train": 4.0})
+    for rank in range(4):
+        name = "rollout" if rank == 2 else "train"
+        trace.open(rank, name, 36.0, 70.0)
+        if rank == 2:
+            trace.open(rank, "rollout/generate", 36.5, 70.0)
+        trace.row(Kind.STEP, rank, "step", 30.0, 70.0, depth=0, value=3, open=True)
+    return trace
+
+
+def foreign() -> TraceBuilder:
+    """A command without phases: samples only."""
+    trace = TraceBuilder(ranks=0, hosts=["a"], framework="unknown", framework_version=None)
+    return trace.series("host.cpu", "%", [0, 1, 2], [10, float("nan"), 30])
+
+
+def unmarked() -> TraceBuilder:
+    """Steps, but no phase in them."""
+    trace = TraceBuilder()
+    for number in range(5):
+        trace.row(Kind.STEP, 0, "step", 10.0 * number, 10.0 * number + 9, depth=0, value=number)
+    return trace
+
+
+def lossy() -> TraceBuilder:
+    """Ranks 1 and 3 left nothing; a clock is unknown; metrics have holes."""
+    loss = Loss(dropped_events=7, missing_ranks=(1, 3), truncated=True, notes=("cut off",))
+    trace = TraceBuilder(ranks=1, loss=loss, exit=Exit("failed", 1))
+    trace.metrics(0, reward=float("nan"), loss=0.5).metrics(1, reward=0.25, bad=float("inf"))
+    return trace.step(0, 0, 0.0, {"init": 1.0})
+
+
+RECORDINGS: dict[str, Callable[[], TraceBuilder]] = {
+    "nothing": lambda: TraceBuilder(ranks=0),
+    "one step": lambda: TraceBuilder().step(0, 1, 0.0, {"train": 1.0}),
+    "died": died,
+    "foreign": foreign,
+    "unmarked": unmarked,
+    "lossy": lossy,
+    "healthy": run,
+    "offloaded": offloaded,
+}
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_any_recording_gives_a_valid_document(name: str) -> None:
+    build(RECORDINGS[name]().build())
+
+
+def test_the_verdict_names_the_dominant_phase_and_the_biggest_finding() -> None:
+    text = build(straggling().build())["summary"]["verdict"]
+    assert text == (
+        "A step takes 12 s, 46% of it rollout, and ranks wait 13% for each other. "
+        "Biggest problem: one rank is the straggler, worth about 17 % of the step time."
+    )
+
+
+def test_the_verdict_of_a_healthy_run() -> None:
+    text = build(run().build())["summary"]["verdict"]
+    assert text == "A step takes 9.95 s, 51% of it rollout. No rule found a problem."
+
+
+def test_the_verdict_of_a_run_that_died_says_which_rank_was_where() -> None:
+    document = build(died().build())
+    assert document["summary"]["verdict"].startswith(
+        "The run was killed (SIGKILL) in step 3: rank 2 in rollout/generate (33.5 s), "
+        "ranks 0, 1, 3 in train (34 s)."
+    )
+    states = {entry["rank"]: entry["state"] for entry in document["run"]["ranks"]}
+    assert states == {0: "open", 1: "open", 2: "open", 3: "open"}
+    (second,) = [entry for entry in document["run"]["ranks"] if entry["rank"] == 2]
+    assert second["open"] == [
+        {"name": "rollout", "open_s": 34.0},
+        {"name": "rollout/generate", "open_s": 33.5},
+    ]
+
+
+def test_a_finding_that_nobody_can_act_on_is_not_the_verdict() -> None:
+    trace = without_vllm(framework="bundled", framework_version="0.1.0").build()
+    document = build(trace)
+    assert [f["severity"] for f in document["findings"]] == ["info"]
+    assert "No rule found a problem" in document["summary"]["verdict"]
+
+
+def test_phases_add_up_to_the_step() -> None:
+    document = build(straggling().build())
+    summary = document["summary"]
+    phases = summary["phases"]
+    total = sum(entry["seconds"] for entry in phases.values())
+    assert total + (summary["unattributed_seconds"] or 0) == pytest.approx(
+        summary["step_time_s"], abs=1e-4
+    )
+    for entry in phases.values():
+        both = entry["work_seconds"] + entry["wait_seconds"]
+        assert both == pytest.approx(entry["seconds"], abs=2e-6)
+    assert phases["train"]["wait_seconds"] > 1
+    waterfall = document["views"]["waterfall"]
+    assert [entry["phase"] for entry in waterfall] == [
+        "dataload", "rollout", "reward", "logprob", "train", "optimizer", "sync", "unattributed",
+    ]  # fmt: skip
+    last = waterfall[-1]
+    assert last["start_s"] + last["seconds"] == pytest.approx(summary["step_time_s"], abs=1e-4)
+
+
+def test_what_was_lost_is_said() -> None:
+    document = build(lossy().build())
+    assert document["run"]["loss"] == {
+        "dropped_events": 7,
+        "missing_ranks": [1, 3],
+        "truncated": True,
+        "notes": ["cut off"],
+    }
+    assert [r["state"] for r in document["run"]["ranks"]] == ["finished", "missing", "missing"]
+    assert document["views"]["metrics"] == {
+        "steps": [0, 1],
+        "series": {"loss": [0.5, None], "reward": [None, 0.25]},
+    }
+
+
+def test_tokens_per_second_of_all_ranks() -> None:
+    trace = TraceBuilder(ranks=2)
+    for rank in (0, 1):
+        for number in range(4):
+            trace.step(rank, number, 10.0 * number, {"rollout": 8.0, "train": 2.0})
+        at = [10.0 * n + 8 for n in range(4)]
+        trace.series("rollout/tokens", "", at, [500.0] * 4, scope="counter", rank=rank)
+    assert build(trace.build())["summary"]["tokens_per_s"] == 100.0
+
+
+def test_an_open_phase_is_an_open_band() -> None:
+    bands = build(died().build())["views"]["timeline"]["bands"]
+    assert {(b["rank"], b["phase"]) for b in bands if b["open"]} == {
+        (0, "train"), (1, "train"), (2, "rollout"), (3, "train"),
+    }  # fmt: skip
+
+
+def large(spans: int, ranks: int) -> Trace:
+    """Many steps of 100 phases and collectives each, built as columns."""
+    steps = spans // (ranks * 101)
+    rng = np.random.default_rng(7)
+    names = ("step", "dataload", "rollout", "reward", "logprob", "train", "optimizer", "gather")
+    slot, length = 100_000_000, 10_000_000_000
+    begin = np.arange(steps, dtype=np.int64) * length
+    blocks = []
+    for rank in range(ranks):
+        start = (begin[:, None] + np.arange(100) * slot).ravel()
+        phase = np.tile(np.where(np.arange(100) % 2, 7, 1 + np.arange(100) // 2 % 6), steps)
+        call = phase == 7
+        start = start - np.where(call, slot - rng.integers(10, slot // 2, len(start)), 0)
+        end = start + np.where(call, slot // 3, slot * 2 - 1000)
+        rows = len(start) + steps
+        blocks.append(
+            {
+                "kind": np.r_[np.full(steps, Kind.STEP), np.where(call, 5, 1)],
+                "process": np.full(rows, rank),
+                "thread": np.zeros(rows),
+                "depth": np.r_[np.zeros(steps), np.where(call, 2, 1)],
+                "name": np.r_[np.zeros(steps), phase],
+                "args": np.r_[np.full(steps, -1), np.where(call, 0, -1)],
+                "start_ns": np.r_[begin, start],
+                "end_ns": np.r_[begin + length - 1000, end],
+                "value": np.r_[np.arange(steps), np.arange(len(start))].astype(np.float64),
+                "open": np.zeros(rows, dtype=np.bool_),
+            }
+        )
+    table = {key: np.concatenate([block[key] for block in blocks]) for key in blocks[0]}
+    small = TraceBuilder(ranks=ranks, framework="ms-swift", framework_version="4.6.0")
+    ticks = np.arange(0, steps * 10, 0.1).tolist()
+    for rank in range(ranks):
+        small.gpu(f"g{rank}", index=rank)
+        small.series("gpu.util", "%", ticks, [50.0] * len(ticks), scope="gpu", gpu=f"g{rank}")
+    return dataclasses.replace(
+        small.build(),
+        spans=in_order(spans_from(table)),
+        names=names,
+        args=({"group": "world"},),
+    )
+
+
+def test_views_of_a_long_run_stay_small() -> None:
+    document = build(large(260_000, ranks=2))
+    timeline = document["views"]["timeline"]
+    assert timeline["thinned"]
+    assert 1000 < len(timeline["bands"]) <= 4000
+    assert {band["rank"] for band in timeline["bands"]} == {0, 1}
+    assert all(len(track["t_s"]) <= 500 for track in timeline["tracks"])
+    heatmap = document["views"]["heatmap"]
+    assert len(heatmap["steps"]) == 1000
+    assert len(json.dumps(document)) < 2_000_000
+    for rank in (0, 1):
+        mine = [band for band in timeline["bands"] if band["rank"] == rank]
+        assert all(a["end_s"] <= b["start_s"] for a, b in itertools.pairwise(mine))
+
+
+def test_the_slowest_step_survives_thinning() -> None:
+    trace = TraceBuilder()
+    at = 0.0
+    for number in range(2500):
+        seconds = 60.0 if number == 1234 else 1.0
+        trace.step(0, number, at, {"train": seconds})
+        at += seconds
+    heatmap = build(trace.build())["views"]["heatmap"]
+    assert 1234 in heatmap["steps"]
+    assert max(v or 0 for v in heatmap["step_seconds"][0]) == 60.0
+
+
+@pytest.mark.slow
+def test_a_million_spans_take_seconds() -> None:
+    trace = large(1_000_000, ranks=8)
+    started = time.perf_counter()
+    build_document(trace)
+    # About 2 s on one core of 2024; the bound leaves room for a busy machine.
+    assert time.perf_counter() - started < 12

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from grpo_doctor.analysis import analyse
+from grpo_doctor.whatif import (
+    Edit,
+    Prediction,
+    StepModel,
+    Withheld,
+    build_model,
+    law_error,
+    predict,
+    replay,
+    without,
+)
+from tests.build import TraceBuilder
+
+
+def model_of(build: TraceBuilder) -> StepModel:
+    return build_model(analyse(build.build()))
+
+
+def synchronised(steps: int = 5, slow: float = 3.0) -> TraceBuilder:
+    """Two ranks meet after the rollout and after training; rank 1 takes `slow` s in rollouts."""
+    build = TraceBuilder(ranks=2)
+    for number in range(steps):
+        at = 10.0 * number
+        for rank, rollout in enumerate((1.0, slow)):
+            build.span(rank, "rollout", at, at + slow)
+            build.collective(rank, 2 * number, at + rollout, at + slow)
+            build.span(rank, "train", at + slow, at + slow + 2)
+            build.collective(rank, 2 * number + 1, at + slow + 1.9, at + slow + 2)
+            build.step(rank, number, at, {}, end_s=at + slow + 2)
+    return build
+
+
+def test_the_unedited_replay_is_what_was_measured() -> None:
+    model = model_of(synchronised())
+    assert replay(model) == pytest.approx(model.measured_s)
+    assert law_error(model) == pytest.approx(0, abs=1e-9)
+
+
+def test_the_slow_rank_at_the_others_pace_takes_the_wait_away() -> None:
+    model = model_of(synchronised())
+    after = replay(model, (Edit(("rollout",), 1 / 3, ranks=(1,)),))
+    assert after == pytest.approx(np.full(5, 3.0))
+
+
+def test_speeding_up_the_rank_that_waits_gains_nothing() -> None:
+    model = model_of(synchronised())
+    assert replay(model, (Edit(("rollout",), 0.1, ranks=(0,)),)) == pytest.approx(model.measured_s)
+
+
+def test_barriers_within_a_step_matter() -> None:
+    # Each rank is slow once: removing one phase on one rank leaves the other's lateness.
+    build = TraceBuilder(ranks=2)
+    for number in range(4):
+        at = 10.0 * number
+        for rank in (0, 1):
+            long_first = rank == 0
+            build.span(rank, "reward", at, at + 4)
+            build.collective(rank, 2 * number, at + (4 if long_first else 1), at + 4)
+            build.span(rank, "train", at + 4, at + 8)
+            build.collective(rank, 2 * number + 1, at + (5 if long_first else 8), at + 8)
+            build.step(rank, number, at, {}, end_s=at + 8)
+    model = model_of(build)
+    assert replay(model) == pytest.approx(np.full(4, 8.0))
+    assert replay(model, (Edit(("reward",), 0.0, ranks=(0,)),)) == pytest.approx(np.full(4, 5.0))
+
+
+def test_one_rank_without_collectives() -> None:
+    build = TraceBuilder()
+    for number in range(4):
+        build.step(0, number, 10.0 * number, {"offload": 1.0 + number % 2, "train": 5.0})
+    model = model_of(build)
+    found = predict(model, (without("offload"),), "without its offload")
+    assert isinstance(found, Prediction)
+    assert found.mid == pytest.approx(100 * (5 / 6.5 - 1))
+    assert found.low <= found.mid <= found.high <= 0
+    assert found.low == pytest.approx(100 * (5 / 7 - 1), abs=1)
+    assert "4 steps" in found.basis
+
+
+def test_a_cautious_edit_sets_the_high_end() -> None:
+    build = TraceBuilder()
+    for number in range(4):
+        build.step(0, number, 10.0 * number, {"dataload": 2.0, "train": 2.0})
+    cautious = (Edit(("dataload",), 0.5),)
+    found = predict(model_of(build), (without("dataload"),), "so", at_least=cautious)
+    assert isinstance(found, Prediction)
+    assert (found.low, found.mid, found.high) == pytest.approx((-50, -50, -25))
+
+
+def test_too_few_steps_give_no_prediction() -> None:
+    build = TraceBuilder()
+    for number in range(2):
+        build.step(0, number, 10.0 * number, {"train": 2.0})
+    found = predict(model_of(build), (without("train"),), "so")
+    assert isinstance(found, Withheld)
+    assert "3 steps" in found.reason
+
+
+def test_a_run_that_the_law_does_not_describe_gives_no_prediction() -> None:
+    # Waits in a group of two of four ranks: the law knows no barrier there and loses the time.
+    build = TraceBuilder(ranks=4)
+    for number in range(4):
+        at = 20.0 * number
+        for rank in range(4):
+            build.step(rank, number, at, {"train": 10.0})
+            early = rank % 2 == 0 if number % 2 else rank % 2 == 1
+            group = f"pair{rank // 2}"
+            build.collective(rank, 2 * number, at + (1 if early else 5), at + 5, group=group)
+            late = at + (10 if early else 6)
+            build.collective(rank, 2 * number + 1, late, at + 10, group=group)
+    found = predict(model_of(build), (without("train"),), "so")
+    assert isinstance(found, Withheld)
+    assert "off its measured step time" in found.reason
+
+
+def test_a_model_without_steps_replays_to_nothing() -> None:
+    model = model_of(TraceBuilder(ranks=2))
+    assert not len(replay(model))
+    assert law_error(model) == float("inf")
