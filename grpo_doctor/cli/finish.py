@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from grpo_doctor_probes.rundir import FINDINGS_JSON, REPORT_HTML, TRACE_JSON
 
-from grpo_doctor.cli.output import color_wanted, terminal_width, write_bytes
+from grpo_doctor.cli.output import write_bytes
 from grpo_doctor.errors import GrpoDoctorError, OutputError
 
 if TYPE_CHECKING:
     from grpo_doctor_probes.supervisor import Ended
+
+    from grpo_doctor.document import Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +29,18 @@ class Finished:
     state: str
     trace: Path | None
     report: Path | None
-    document: dict[str, Any] | None
+    document: Document | None
 
     def as_json(self) -> dict[str, Any]:
         """For `run --json`."""
-        document = self.document or {}
         return {
             "schema": 1,
             "run_dir": str(self.folder),
             "trace": str(self.trace) if self.trace else None,
             "report": str(self.report) if self.report else None,
             "exit": {"state": self.state, "code": self.exit_code},
-            "summary": document.get("summary"),
-            "findings": [f["id"] for f in document.get("findings", [])],
+            "summary": self.document["summary"] if self.document else None,
+            "findings": [f["id"] for f in self.document["findings"]] if self.document else [],
         }
 
 
@@ -47,7 +48,7 @@ def finish(folder: Path, ended: Ended, *, report: bool) -> Finished:
     """Writes trace, findings and report. A failure here never hides the job's own exit code."""
     trace_path = folder / TRACE_JSON
     report_path = folder / REPORT_HTML
-    document: dict[str, Any] | None = None
+    document: Document | None = None
     wrote_trace = wrote_report = False
     problem = ""
     try:
@@ -92,18 +93,22 @@ def _keep_traceback(folder: Path) -> str:
     return f", see {path}"
 
 
-def _write_report(folder: Path, trace_path: Path, report_path: Path) -> dict[str, Any]:
-    from grpo_doctor_reports import render_html  # noqa: PLC0415
-
+def _write_report(folder: Path, trace_path: Path, report_path: Path) -> Document:
+    from grpo_doctor.cli.rendering import page  # noqa: PLC0415
     from grpo_doctor.document import build_document  # noqa: PLC0415
     from grpo_doctor.trace.read import read_trace  # noqa: PLC0415
 
     # From the file, not from memory: what `report trace.json` will show on another machine.
     document = build_document(read_trace(trace_path))
-    keys = ("schema", "findings", "passed", "not_run", "not_applicable")
-    findings = {key: document[key] for key in keys}
+    findings = {
+        "schema": document["schema"],
+        "findings": document["findings"],
+        "passed": document["passed"],
+        "not_run": document["not_run"],
+        "not_applicable": document["not_applicable"],
+    }
     write_bytes(msgspec.json.format(msgspec.json.encode(findings)), str(folder / FINDINGS_JSON))
-    write_bytes(render_html(document).encode(), str(report_path))
+    write_bytes(page(document), str(report_path))
     return document
 
 
@@ -112,13 +117,12 @@ def _say_end(
     ended: Ended,
     trace: Path | None,
     report: Path,
-    document: dict[str, Any] | None,
+    document: Document | None,
 ) -> None:
     if document is not None:
-        from grpo_doctor_reports import render_text  # noqa: PLC0415
+        from grpo_doctor.cli.rendering import digest  # noqa: PLC0415
 
-        color = color_wanted(sys.stderr)
-        sys.stderr.write("\n" + render_text(document, width=terminal_width(), color=color) + "\n")
+        sys.stderr.write("\n" + digest(document, sys.stderr) + "\n")
     if ended.code:
         how = f"{ended.state} ({ended.signal})" if ended.signal else ended.state
         sys.stderr.write(f"grpo-doctor: the job {how}, exit code {ended.code}\n")

@@ -8,12 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_doctor.cli.output import (
-    color_wanted,
-    document_json,
-    terminal_width,
-    write_bytes,
-)
+from grpo_doctor.cli.output import STDOUT, document_json, write_bytes
 from grpo_doctor.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
@@ -55,26 +50,22 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
         raise UsageError("--json and --format say different things; give one of them.")
     form = "json" if options.json else options.format or "html"
 
-    from grpo_doctor.document import build_document  # noqa: PLC0415 - after usage errors
+    from grpo_doctor.cli.rendering import digest, page  # noqa: PLC0415 - after usage errors
+    from grpo_doctor.document import build_document  # noqa: PLC0415
     from grpo_doctor.trace.load import load  # noqa: PLC0415
 
     trace = load(options.recording)
     _keep_trace(options.recording, trace)
     document = build_document(trace)
-    output = options.output or (_beside(options.recording) if form == "html" else "-")
+    output = options.output or (_beside(options.recording) if form == "html" else STDOUT)
     if form == "json":
         rendered = document_json(document)
     elif form == "text":
-        from grpo_doctor_reports import render_text  # noqa: PLC0415
-
-        to_terminal = output == "-" and color_wanted(sys.stdout)
-        rendered = render_text(document, width=terminal_width(), color=to_terminal).encode()
+        rendered = digest(document, sys.stdout if output == STDOUT else None).encode()
     else:
-        from grpo_doctor_reports import render_html  # noqa: PLC0415
-
-        rendered = render_html(document).encode()
+        rendered = page(document)
     write_bytes(rendered, output)
-    if output != "-":
+    if output != STDOUT:
         sys.stderr.write(f"grpo-doctor: wrote {output}\n")
     return 0
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_doctor.trace.jsonfile import MAX_WHOLE, mapping, whole
+from grpo_doctor.trace.jsonfile import MAX_TIME_NS, mapping, moment, whole
 
 # What is left between two hosts' wall clocks under NTP or chrony: usually 0.1 to 10 ms.
 NTP_ERROR_NS = 10_000_000
@@ -32,7 +32,7 @@ def align(reference: Mapping[str, Any], other: Mapping[str, Any]) -> Alignment:
     if identity and identity == reference.get("clock_id"):
         return Alignment(0, 0, "same clock")
     offsets = [theirs - ours for ours, theirs in zip(_epochs(reference), _epochs(other))]
-    if not offsets or abs(offsets[0]) > MAX_WHOLE:
+    if not offsets or abs(offsets[0]) > MAX_TIME_NS:
         return Alignment(0, None, "unknown")
     drift = max(offsets) - min(offsets)
     return Alignment(offsets[0], NTP_ERROR_NS + drift, "wall clock")
@@ -43,13 +43,8 @@ def _epochs(facts: Mapping[str, Any]) -> list[int]:
     readings = facts.get("clocks")
     epochs = []
     for reading in readings if isinstance(readings, list) else ():
-        unix_ns = _nanoseconds(mapping(reading).get("unix_ns"))
-        monotonic_ns = whole(mapping(reading).get("monotonic_ns"))
+        unix_ns = whole(mapping(reading).get("unix_ns"))
+        monotonic_ns = moment(mapping(reading).get("monotonic_ns"))
         if unix_ns is not None and monotonic_ns is not None:
             epochs.append(unix_ns - monotonic_ns)
     return epochs
-
-
-def _nanoseconds(value: object) -> int | None:
-    # Unix time in nanoseconds is past what `whole` takes: 2**60 was in 2006.
-    return value if isinstance(value, int) and 0 < value < 1 << 62 else None

@@ -10,9 +10,9 @@ import msgspec
 # What msgspec raises for text that is not JSON, not UTF-8, or nested a thousand levels deep.
 # Its ValidationError, for JSON of other types than asked for, is a DecodeError.
 BAD_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-# Numbers of files are kept where sums and differences of a few of them fit 64 bits: as
-# nanoseconds this is 36 years.
-MAX_WHOLE = 1 << 60
+MAX_WHOLE = 1 << 62
+# Times since boot: sums and differences of a few of them fit 64 bits. As nanoseconds it is 36 years.
+MAX_TIME_NS = 1 << 60
 
 
 def read_object(path: Path) -> tuple[dict[str, Any], str | None]:
@@ -63,6 +63,12 @@ def whole(value: object) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_WHOLE:
         return value
     return None
+
+
+def moment(value: object) -> int | None:
+    """`value` if it can be a time on a monotonic clock in nanoseconds, else None."""
+    time_ns = whole(value)
+    return time_ns if time_ns is not None and 0 <= time_ns <= MAX_TIME_NS else None
 
 
 def number(value: object) -> float:

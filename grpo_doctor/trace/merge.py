@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from grpo_doctor_probes import layout
 from grpo_doctor_probes.rundir import (
     HOSTS,
     METRICS_JSONL,
@@ -20,14 +19,16 @@ from grpo_doctor_probes.rundir import (
 
 from grpo_doctor.errors import TraceError
 from grpo_doctor.trace import columns
-from grpo_doctor.trace.clocks import Alignment, align
 from grpo_doctor.trace.facts import RunFacts, read_facts
-from grpo_doctor.trace.jsonfile import read_lines
-from grpo_doctor.trace.model import Kind, Loss, Metrics, Process, Series, Spans, Trace
-from grpo_doctor.trace.processes import Recording, name_table, read_recordings, translation
+from grpo_doctor.trace.jsonfile import BAD_JSON, mapping, number, read_lines, whole
+from grpo_doctor.trace.model import Gpu, Kind, Loss, Metrics, Process, Spans, Trace
+from grpo_doctor.trace.processes import NameTable, Recording, read_recordings
+from grpo_doctor.trace.rows import rows_of
 from grpo_doctor.trace.samples import Samples, read_samples
+from grpo_doctor.trace.timeline import PROCESS_PID_STEP, Timeline
 
-PROCESS_PID_STEP = 1000
+# The largest jobs known have some 10**5 ranks; a damaged file must not make a list of 10**18.
+_MAX_WORLD_SIZE = 1 << 20
 
 
 def merge(folder: Path) -> Trace:
@@ -43,235 +44,91 @@ def merge(folder: Path) -> Trace:
         )
     facts = read_facts(folder)
     recordings, problems = read_recordings(folder / RANKS)
-    samples = [read_samples(p) for p in sorted((folder / HOSTS).glob(f"*{SAMPLES_SUFFIX}"))]
     if not recordings and facts.start_ns is None:
+        reasons = [*problems, *facts.problems] or ["It is empty."]
         raise TraceError(
-            f"{folder}: no rank left a readable recording. "
-            + " ".join(problems or ["It is empty."])
+            f"{folder}: no rank left a readable recording. {' '.join(reasons)} "
+            "Was the command started with `grpo-doctor run`?"
         )
-    clock = recordings[0].facts if recordings else facts.clock
-    timeline = _Timeline(clock, facts, recordings, samples)
-    processes = [timeline.process(i, r) for i, r in enumerate(recordings)]
-    names, args = name_table(recordings)
-    blocks = [timeline.spans(p, r, names, args) for p, r in zip(processes, recordings)]
-    if not recordings:
-        processes, names, blocks = timeline.launcher_only()
-    metrics, damaged = _metrics(folder / METRICS_JSONL)
-    if damaged:
-        problems.append(f"{METRICS_JSONL}: {damaged} damaged lines left out")
-    run = replace(facts.run, duration_ns=timeline.end_ns - timeline.zero_ns)
+    samples = [
+        section
+        for path in sorted((folder / HOSTS).glob(f"*{SAMPLES_SUFFIX}"))
+        for section in read_samples(path)
+    ]
+    timeline = Timeline(facts, recordings, samples)
+    processes, names, args, blocks = _rows(timeline, facts)
+    metrics, damaged = read_metrics(folder / METRICS_JSONL)
     return Trace(
         source=str(folder),
-        run=run,
+        run=replace(facts.run, duration_ns=timeline.duration_ns),
         processes=tuple(processes),
-        gpus=tuple(g for s in samples for g in s.gpus),
+        gpus=_gpus(samples),
         names=names,
-        args=tuple(_decode_args(a) for a in args),
+        args=args,
         spans=columns.join(blocks),
         series=timeline.series(),
         metrics=metrics,
-        loss=_loss(facts, recordings, [*problems, *facts.problems], samples),
+        loss=_loss(facts, recordings, [*problems, *facts.problems, *damaged], samples),
     )
 
 
-class _Timeline:
-    """The common axis: nanoseconds since the earliest thing known of the run."""
-
-    def __init__(
-        self,
-        clock: Mapping[str, Any],
-        facts: RunFacts,
-        recordings: Sequence[Recording],
-        samples: Sequence[Samples],
-    ) -> None:
-        self.facts = facts
-        self.recordings = recordings
-        self.samples = samples
-        self.launcher = align(clock, facts.clock)
-        self.clocks = [align(clock, r.facts) for r in recordings]
-        self.sample_clocks = [align(clock, s.clock) for s in samples]
-        begun = [r.first_ns + c.offset_ns for r, c in zip(recordings, self.clocks)]
-        ended = [r.last_ns + c.offset_ns for r, c in zip(recordings, self.clocks)]
-        if facts.start_ns is not None:
-            begun.append(facts.start_ns + self.launcher.offset_ns)
-            ended.append((facts.end_ns or facts.start_ns) + self.launcher.offset_ns)
-        ended += [
-            int(series.t_ns[-1]) + c.offset_ns
-            for s, c in zip(samples, self.sample_clocks)
-            for series in s.series
-        ]
-        self.zero_ns = min(begun)
-        self.end_ns = max(ended)
-
-    def process(self, index: int, recording: Recording) -> Process:
-        clock = self.clocks[index]
-        return Process(
-            index=index,
-            pid=PROCESS_PID_STEP * (index + 1),
-            os_pid=recording.content.header.pid,
-            host=str(recording.facts.get("host") or "unknown"),
-            rank=recording.rank,
-            role=recording.role,
-            state=recording.state,
-            local_rank=recording.facts.get("local_rank"),
-            clock_offset_ns=clock.offset_ns,
-            clock_error_ns=clock.error_ns,
-            clock_method=clock.method,
-            start_ns=recording.first_ns + clock.offset_ns - self.zero_ns,
-            end_ns=self._last_seen(index, recording) - self.zero_ns,
-        )
-
-    def _last_seen(self, index: int, recording: Recording) -> int:
-        """When the process ended: its own word, else its last sample, else the run's end."""
-        if recording.content.header.closed_ns:
-            return recording.last_ns + self.clocks[index].offset_ns
-        pid = recording.content.header.pid
-        seen = [
-            int(series.t_ns[-1]) + clock.offset_ns
-            for samples, clock in zip(self.samples, self.sample_clocks)
-            for series in samples.series
-            if series.pid == pid and series.scope == "rank"
-        ]
-        latest = recording.last_ns + self.clocks[index].offset_ns
-        return max([latest, *seen]) if seen else self.end_ns
-
-    def spans(
-        self, process: Process, recording: Recording, names: Sequence[str], args: Sequence[bytes]
-    ) -> Spans:
-        name_ids, args_ids = translation(
-            recording,
-            {name: i for i, name in enumerate(names)},
-            {details: i for i, details in enumerate(args)},
-        )
-        shift_ns = process.clock_offset_ns - self.zero_ns
-        records = recording.content.records
-        records = records[records["kind"] != layout.COUNTER]
-        main = recording.main_thread
-        closed = columns.spans_from(
-            {
-                "kind": records["kind"],
-                "process": np.full(len(records), process.index),
-                "thread": _main_first(records["thread"].astype(np.int32), main),
-                "depth": records["depth"],
-                "name": name_ids[records["name"]],
-                "args": args_ids[records["name"]],
-                "start_ns": records["start_ns"] + shift_ns,
-                "end_ns": records["end_ns"] + shift_ns,
-                "value": records["value"],
-                "open": np.zeros(len(records), dtype=np.bool_),
-            }
-        )
-        opened = self._open(process, recording, names, shift_ns)
-        joined = columns.join([closed, opened])
-        return _init_from_process_start(joined, process, names)
-
-    def _open(
-        self, process: Process, recording: Recording, names: Sequence[str], shift_ns: int
-    ) -> Spans:
-        rows: dict[str, list[Any]] = {name: [] for name in columns.DTYPES}
-        main = recording.main_thread
-        depths: dict[int, int] = {}
-        step = recording.content.header.step
-        for span in recording.open_spans:
-            name = span.name.partition(layout.ARGS_SEPARATOR)[0]
-            depth = depths.get(span.thread, 0)
-            depths[span.thread] = depth + 1
-            is_step = name == "step"
-            row = {
-                "kind": Kind.STEP if is_step else Kind.SPAN,
-                "process": process.index,
-                "thread": int(_main_first(np.array([span.thread]), main)[0]),
-                "depth": depth,
-                "name": names.index(name),
-                "args": -1,
-                "start_ns": span.start_ns + shift_ns,
-                "end_ns": max(process.end_ns or 0, span.start_ns + shift_ns),
-                "value": float(step) if is_step and step is not None else 0.0,
-                "open": True,
-            }
-            for column, value in row.items():
-                rows[column].append(value)
-        return columns.spans_from(rows)
-
-    def launcher_only(self) -> tuple[list[Process], tuple[str, ...], list[Spans]]:
-        """A command that no recorder was in: its whole life is `init`, and nothing is a step."""
-        end_ns = self.end_ns - self.zero_ns
-        running = self.facts.run.exit.state == "running"
-        process = Process(
-            index=0,
-            pid=PROCESS_PID_STEP,
-            os_pid=self.facts.job_pid,
-            host=self.facts.host,
-            rank=0,
-            role="job",
-            state="open" if running else "finished",
-            start_ns=0,
-            end_ns=end_ns,
-        )
-        row: dict[str, list[Any]] = {name: [0] for name in columns.DTYPES}
-        row.update(kind=[Kind.SPAN], args=[-1], end_ns=[end_ns], open=[running])
-        return [process], ("init",), [columns.spans_from(row)]
-
-    def series(self) -> tuple[Series, ...]:
-        """Samples and the ranks' own counters on the common axis."""
-        found = [
-            replace(s, t_ns=s.t_ns + clock.offset_ns - self.zero_ns)
-            for samples, clock in zip(self.samples, self.sample_clocks)
-            for s in samples.series
-        ]
-        for recording, clock in zip(self.recordings, self.clocks):
-            found += _counters(recording, clock, self.zero_ns)
-        return tuple(found)
-
-
-def _counters(recording: Recording, clock: Alignment, zero_ns: int) -> list[Series]:
-    records = recording.content.records
-    records = records[records["kind"] == layout.COUNTER]
-    return [
-        Series(
-            name=recording.name(int(name_id)).partition(layout.ARGS_SEPARATOR)[0],
-            unit="",
-            scope="counter",
-            host=str(recording.facts.get("host") or "unknown"),
-            t_ns=rows["start_ns"] + clock.offset_ns - zero_ns,
-            values=rows["value"].astype(np.float64),
-            rank=recording.rank,
-            pid=recording.content.header.pid,
-        )
-        for name_id in np.unique(records["name"])
-        for rows in [records[records["name"] == name_id]]
+def _rows(
+    timeline: Timeline, facts: RunFacts
+) -> tuple[list[Process], tuple[str, ...], tuple[Mapping[str, Any], ...], list[Spans]]:
+    """Processes, names, argument objects and blocks of spans."""
+    recordings = timeline.recordings
+    if not recordings:
+        process, span = _launcher_only(timeline, facts)
+        return [process], ("init",), (), [span]
+    table = NameTable()
+    processes = [timeline.process(index) for index in range(len(recordings))]
+    blocks = [
+        rows_of(recording, process, table, process.clock_offset_ns - timeline.zero_ns)
+        for recording, process in zip(recordings, processes)
     ]
+    return processes, table.names, tuple(_decode_args(text) for text in table.args), blocks
 
 
-def _main_first(threads: Any, main: int) -> Any:
-    """Thread slots renumbered so that the step's thread is 0."""
-    if main == 0:
-        return threads
-    return np.where(threads == main, 0, np.where(threads == 0, main, threads))
+def _launcher_only(timeline: Timeline, facts: RunFacts) -> tuple[Process, Spans]:
+    """A command that no recorder was in: its whole life is `init`, and nothing is a step."""
+    running = facts.run.exit.state == "running"
+    end_ns = timeline.duration_ns
+    process = Process(
+        index=0,
+        pid=PROCESS_PID_STEP,
+        os_pid=facts.job_pid,
+        host=facts.host,
+        rank=0,
+        role="job",
+        state="open" if running else "finished",
+        start_ns=0,
+        end_ns=end_ns,
+    )
+    row: dict[str, list[Any]] = {name: [0] for name in columns.DTYPES}
+    row.update(kind=[Kind.SPAN], args=[-1], end_ns=[end_ns], open=[running])
+    return process, columns.spans_from(row)
 
 
-def _init_from_process_start(spans: Spans, process: Process, names: Sequence[str]) -> Spans:
-    """The first `init` begins with the process: interpreter and recorder imports are part of it."""
-    if "init" not in names or process.start_ns is None:
-        return spans
-    rows = np.flatnonzero((spans.name == names.index("init")) & (spans.depth == 0))
-    if len(rows) == 0 or rows[0] != 0:
-        return spans
-    start_ns = spans.start_ns.copy()
-    start_ns[0] = process.start_ns
-    return replace(spans, start_ns=start_ns)
+def _gpus(samples: Sequence[Samples]) -> tuple[Gpu, ...]:
+    """Every GPU once; what was said of it last holds."""
+    return tuple({(g.host, g.uuid): g for s in samples for g in s.gpus}.values())
 
 
-def _metrics(path: Path) -> tuple[Metrics, int]:
-    rows, damaged = read_lines(path)
+def read_metrics(path: Path) -> tuple[Metrics, list[str]]:
+    """`metrics.jsonl` as columns, and what is wrong with it; a step said twice is updated."""
+    rows, problem = read_lines(path)
     by_step: dict[int, dict[str, float]] = {}
+    strange = 0
     for row in rows:
-        step, values = row.get("step"), row.get("metrics")
-        if not isinstance(step, int) or not isinstance(values, dict):
-            damaged += 1
+        step, values = whole(row.get("step")), row.get("metrics")
+        if step is None or not isinstance(values, dict):
+            strange += 1
             continue
-        by_step.setdefault(step, {}).update({str(k): as_number(v) for k, v in values.items()})
-    return metrics_from(by_step), damaged
+        by_step.setdefault(step, {}).update({str(k): number(v) for k, v in values.items()})
+    problems = [problem] if problem else []
+    if strange:
+        problems.append(f"{path.name}: {strange} lines without a step or metrics left out")
+    return metrics_from(by_step), problems
 
 
 def metrics_from(by_step: Mapping[int, Mapping[str, float]]) -> Metrics:
@@ -284,20 +141,11 @@ def metrics_from(by_step: Mapping[int, Mapping[str, float]]) -> Metrics:
     )
 
 
-def as_number(value: Any) -> float:
-    """A metric as written: a number, or one of the strings "nan", "inf" and "-inf"."""
+def _decode_args(text: str) -> Mapping[str, Any]:
     try:
-        return float(value)
-    except (TypeError, ValueError):
-        return float("nan")
-
-
-def _decode_args(text: bytes) -> Mapping[str, Any]:
-    try:
-        value = msgspec.json.decode(text)
-    except msgspec.DecodeError:  # cut at the name table's length limit
+        return mapping(msgspec.json.decode(text))
+    except BAD_JSON:  # cut at the name table's length limit
         return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _loss(
@@ -310,9 +158,15 @@ def _loss(
     seen = {r.rank for r in recordings}
     expected = facts.run.world_size if recordings else 0
     notes = list(problems)
+    if expected > _MAX_WORLD_SIZE:
+        notes.append(f"the run says that it had {expected} ranks, which is not believed")
+        expected = 0
     unnamed = sum(h.name_overflow for h in headers)
     if unnamed:
-        notes.append(f"{unnamed} spans have no name: the name table of their process was full")
+        notes.append(
+            f"{unnamed} spans have lost their name or arguments: the name table of their process "
+            "was full. Give `phase` few different names and arguments"
+        )
     errors = sum(h.errors for h in headers)
     if errors:
         notes.append(f"the recorder met {errors} internal errors; please report this run")

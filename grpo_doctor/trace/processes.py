@@ -1,9 +1,10 @@
-"""One process's recording: its span file and its rank file, put on the run's common clock."""
+"""One process's recording: its span file and its rank file, as they were found."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,15 @@ from grpo_doctor_probes.rundir import SPANS_SUFFIX
 from numpy.typing import NDArray
 
 from grpo_doctor.errors import TraceError
-from grpo_doctor.trace.clocks import Alignment, align
-from grpo_doctor.trace.jsonfile import read_object
+from grpo_doctor.trace.jsonfile import MAX_TIME_NS, moment, read_object, whole
 from grpo_doctor.trace.spanfile import SpanRecords, read_span_file
 
+# Imports of a training stack from a slow disk take minutes. A process that began to record later
+# than this was doing something else before, such as a notebook's kernel.
+_MAX_INIT_NS = 3600 * 1_000_000_000
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class Recording:
     """What one process left: records with local times, and `facts`, its rank file."""
 
@@ -34,48 +38,70 @@ class Recording:
         return self.content.header.rank
 
     @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.content.header.pid
+
+    @property
+    def host(self) -> str:
+        """Its host's name."""
+        return str(self.facts.get("host") or "unknown")
+
+    @property
+    def local_rank(self) -> int | None:
+        """Its rank within the host, if it was told."""
+        return whole(self.facts.get("local_rank"))
+
+    @property
+    def clock(self) -> Mapping[str, Any]:
+        """Its clock, for `clocks.align`; where the rank file is lost, the header's one reading."""
+        if self.facts.get("clock_id") or self.facts.get("clocks"):
+            return self.facts
+        header = self.content.header
+        reading = {"monotonic_ns": header.start_monotonic_ns, "unix_ns": header.start_unix_ns}
+        return {"clocks": [reading]}
+
+    @property
     def state(self) -> str:
         """`finished` if it ended in order; `open` if it was killed or still runs."""
         return "finished" if self.content.header.closed_ns else "open"
 
-    @property
+    @cached_property
     def main_thread(self) -> int:
         """The thread that carries the steps; without steps the one that recorded first."""
         records = self.content.records
-        steps = records[records["kind"] == layout.STEP]
+        steps = np.flatnonzero(records["kind"] == layout.STEP)
         if len(steps):
-            return int(steps["thread"][0])
-        step_open = [o.thread for o in self.open_spans if o.name == "step"]
-        return step_open[0] if step_open else 0
+            return int(records["thread"][steps[0]])
+        return next((o.thread for o in self.open_spans if o.kind == layout.STEP), 0)
 
-    @property
+    @cached_property
     def open_spans(self) -> tuple[OpenSpan, ...]:
         """Spans without an end. Of a process that ended in order nothing is open."""
         header = self.content.header
-        return () if header.closed_ns else header.open_spans
+        if header.closed_ns:
+            return ()
+        times = range(header.start_monotonic_ns, MAX_TIME_NS)
+        return tuple(o for o in header.open_spans if o.start_ns in times)
 
     @property
     def first_ns(self) -> int:
         """Local time at which the process was started, or began to record if that is unknown."""
-        started = self.facts.get("process_start_ns")
+        started = moment(self.facts.get("process_start_ns"))
         begun = self.content.header.start_monotonic_ns
-        return min(int(started), begun) if isinstance(started, int) else begun
+        return begun if started is None or begun - started > _MAX_INIT_NS else min(started, begun)
 
-    @property
+    @cached_property
     def last_ns(self) -> int:
         """Local time of the last thing that the process itself wrote."""
         header, records = self.content.header, self.content.records
         latest = int(records["end_ns"].max()) if len(records) else 0
-        opened = max((o.start_ns for o in header.open_spans), default=0)
+        opened = max((o.start_ns for o in self.open_spans), default=0)
         return max(header.closed_ns, latest, opened, header.start_monotonic_ns)
 
-    def alignment(self, reference: Recording) -> Alignment:
-        """How this process's clock relates to the reference's."""
-        return align(reference.facts, self.facts)
-
     def name(self, name_id: int) -> str:
-        """A name of this process by its id."""
-        return name_of(self.content.header.names, name_id)
+        """A name of this process by its id, without arguments."""
+        return _split(name_of(self.content.header.names, name_id))[0]
 
 
 def read_recordings(folder: Path) -> tuple[list[Recording], list[str]]:
@@ -97,7 +123,7 @@ def read_recordings(folder: Path) -> tuple[list[Recording], list[str]]:
             problems.append(f"{path.name}: {content.damaged} damaged records left out")
         recordings.append(Recording(path, content, facts))
     # A rank's forked children record under its rank; a restarted rank has another parent.
-    pids = {r.content.header.pid for r in recordings}
+    pids = {r.pid for r in recordings}
     recordings = [
         replace(r, role="worker" if r.facts.get("parent_pid") in pids else "trainer")
         for r in recordings
@@ -106,27 +132,34 @@ def read_recordings(folder: Path) -> tuple[list[Recording], list[str]]:
     return recordings, problems
 
 
-def name_table(recordings: list[Recording]) -> tuple[tuple[str, ...], tuple[bytes, ...]]:
-    """All names and all argument objects (JSON text) used by any process, without duplicates."""
-    names: dict[str, None] = {}
-    args: dict[bytes, None] = {}
-    for recording in recordings:
-        for entry in (*recording.content.header.names, "(unnamed)"):
-            name, _, details = entry.partition(layout.ARGS_SEPARATOR)
-            names.setdefault(name)
-            if details:
-                args.setdefault(details.encode())
-    return tuple(names), tuple(args)
+class NameTable:
+    """All names and all argument objects (JSON text) of a run, without duplicates."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, int] = {}
+        self._args: dict[str, int] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names by id."""
+        return tuple(self._names)
+
+    @property
+    def args(self) -> tuple[str, ...]:
+        """Argument objects by id, as the recorder wrote them."""
+        return tuple(self._args)
+
+    def ids(self, name: str, args: str) -> tuple[int, int]:
+        """The ids of a name and of its arguments, -1 without any."""
+        name_id = self._names.setdefault(name, len(self._names))
+        return name_id, self._args.setdefault(args, len(self._args)) if args else -1
+
+    def translation(self, recording: Recording) -> NDArray[np.int32]:
+        """Name and argument ids (n, 2) of the run by the name id of one file, 0 included."""
+        entries = (name_of((), 0), *recording.content.header.names)
+        return np.array([self.ids(*_split(entry)) for entry in entries], dtype=np.int32)
 
 
-def translation(
-    recording: Recording, names: Mapping[str, int], args: Mapping[bytes, int]
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Arrays from a file's name id to the run's name and argument ids (-1: no arguments)."""
-    entries = ("(unnamed)", *recording.content.header.names)
-    split = [entry.partition(layout.ARGS_SEPARATOR) for entry in entries]
-    name_ids = np.array([names[name] for name, _, _ in split], dtype=np.int32)
-    args_ids = np.array(
-        [args[details.encode()] if details else -1 for _, _, details in split], dtype=np.int32
-    )
-    return name_ids, args_ids
+def _split(entry: str) -> tuple[str, str]:
+    name, _, args = entry.partition(layout.ARGS_SEPARATOR)
+    return name, args

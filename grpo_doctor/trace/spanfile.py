@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from grpo_doctor_probes import layout
-from grpo_doctor_probes.live import Header, parse_header
+from grpo_doctor_probes.live import Header, parse_header, read_header
 from numpy.typing import NDArray
 
 from grpo_doctor.errors import TraceError
+from grpo_doctor.trace.jsonfile import MAX_TIME_NS
 
 _RECORD = np.dtype(
     [
@@ -26,6 +27,7 @@ _RECORD = np.dtype(
 )
 assert _RECORD.itemsize == layout.RECORD_BYTES
 _LAST_KIND = layout.CUDA_SPAN
+_MAX_BYTES = 16 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,40 +50,71 @@ def read_span_file(path: Path) -> SpanRecords:
         TraceError: it can't be read or its header is damaged; the message names file and reason.
     """
     try:
-        data = path.read_bytes()
+        data = _content(path)
         header = parse_header(data[: layout.HEADER_BYTES])
-    except (OSError, ValueError) as problem:
-        raise TraceError(f"{path}: {problem}. This process is left out of the trace.") from problem
+        if not header.closed_ns:
+            # A live process may have added names while the records were read.
+            header = replace(header, names=read_header(path).names)
+        _check(header)
+    except OSError as problem:
+        reason = problem.strerror or problem
+        raise TraceError(f"{path}: {reason}. This process is left out of the trace.") from problem
+    except ValueError as problem:
+        raise TraceError(f"{path} {problem}. This process is left out of the trace.") from problem
     segments = _segments(data)
-    expected = header.segments
     rows = [records for _, records in sorted(segments, key=lambda item: item[0])]
     records: NDArray[Any] = np.concatenate(rows) if rows else np.empty(0, dtype=_RECORD)
     written = records[records["kind"] != 0]
-    sound = (
-        (written["kind"] <= _LAST_KIND)
-        & (written["end_ns"] >= written["start_ns"])
-        & (written["start_ns"] > 0)
-        & (written["name"] <= len(header.names))
-    )
+    sound = _sound(written, header)
     return SpanRecords(
         header=header,
         records=written[sound],
         damaged=int(len(written) - np.count_nonzero(sound)),
-        truncated=len(segments) < expected,
+        truncated=len(segments) < header.segments,
     )
 
 
+def _content(path: Path) -> bytes:
+    if not path.is_file():  # opening a named pipe would wait for ever
+        raise ValueError("is not a file")
+    if path.stat().st_size > _MAX_BYTES:
+        raise ValueError(f"is larger than {_MAX_BYTES >> 30} GiB")
+    return path.read_bytes()
+
+
+def _check(header: Header) -> None:
+    if not 0 < header.start_monotonic_ns < MAX_TIME_NS or header.closed_ns > MAX_TIME_NS:
+        raise ValueError("is damaged: the times in its header make no sense")
+
+
+def _sound(records: NDArray[Any], header: Header) -> NDArray[np.bool_]:
+    """Which records can be true. What a disk error or a stray write left is told by its times."""
+    sound: NDArray[np.bool_] = (
+        (records["kind"] <= _LAST_KIND)
+        & (records["start_ns"] >= header.start_monotonic_ns)
+        & (records["end_ns"] >= records["start_ns"])
+        & (records["end_ns"] < MAX_TIME_NS)
+        & (records["thread"] < layout.THREAD_SLOTS)
+        & (records["name"] <= len(header.names))
+        & (np.isfinite(records["value"]) | (records["kind"] == layout.COUNTER))
+    )
+    return sound
+
+
 def _segments(data: bytes) -> list[tuple[int, NDArray[Any]]]:
-    """(sequence, records) of every segment that is there, a cut-off last one included."""
+    """(sequence, records) of every segment that is there, a cut-off last one included.
+
+    Segments that were allocated and not yet used are zeros and have no magic number.
+    """
     segments = []
     for offset in range(layout.HEADER_BYTES, len(data), layout.SEGMENT_BYTES):
-        body = data[offset : offset + layout.SEGMENT_BYTES]
-        if len(body) < layout.SEGMENT_HEADER_BYTES:
+        size = min(layout.SEGMENT_BYTES, len(data) - offset) - layout.SEGMENT_HEADER_BYTES
+        if size < 0:
             continue
-        magic, sequence = layout.SEGMENT_HEADER.unpack_from(body)
+        magic, sequence = layout.SEGMENT_HEADER.unpack_from(data, offset)
         if magic != layout.SEGMENT_MAGIC:
             continue
-        count = (len(body) - layout.SEGMENT_HEADER_BYTES) // layout.RECORD_BYTES
-        records = np.frombuffer(body, _RECORD, count, layout.SEGMENT_HEADER_BYTES)
+        begin = offset + layout.SEGMENT_HEADER_BYTES
+        records = np.frombuffer(data, _RECORD, size // layout.RECORD_BYTES, begin)
         segments.append((sequence, records))
     return segments

@@ -70,19 +70,17 @@ MIN_PHASE_PART = 0.25
 def check(view: RunView) -> Answer:
     """Looks for one rank that explains the others' waiting."""
     blame = view.analysis.blame
-    waited = blame.waited_s / _rank_time_s(view)
-    if waited < MIN_WAIT_SHARE:
-        return Passed(f"others wait {waited:.1%} of the step, as far as waits block the host")
     column = int(np.argmax(blame.explained_s))
     rank = view.analysis.ranks[column]
+    share = float(blame.explained_s[column]) / _others_time_s(view)
     explained, often = float(blame.shares[column]), float(blame.late_share[column])
-    if explained < MIN_EXPLAINED or often < MIN_STEPS_SHARE:
+    if share < MIN_WAIT_SHARE or explained < MIN_EXPLAINED or often < MIN_STEPS_SHARE:
+        waited = view.analysis.used_waited.sum(axis=2).mean() / view.step_s
         return Passed(
-            f"others wait {waited:.0%} of the step, but not for one rank: rank {rank} explains "
-            f"{explained:.0%} of it, in {often:.0%} of the steps"
+            f"ranks wait {waited:.1%} of the step for each other, as far as waits block the host; "
+            f"{explained:.0%} of it is for rank {rank}, in {often:.0%} of the steps"
         )
     phases = _slow_phases(view, rank)
-    share = float(blame.explained_s[column]) / _rank_time_s(view)
     named = ", ".join(f"{phase} +{seconds:.3g} s" for phase, seconds in phases.items())
     return Finding(
         severity=severity_of(share),
@@ -145,7 +143,7 @@ def _fix(view: RunView, rank: int, explained: bool) -> Fix:
     return view.advice(_where_to_look(view, rank), outcome, safety="same-math", risk=risk)
 
 
-def _rank_time_s(view: RunView) -> float:
+def _others_time_s(view: RunView) -> float:
     """The time of the ranks that could be waiting for one other, over all used steps."""
     return len(view.analysis.step_seconds) * view.step_s * max(1, len(view.model.ranks) - 1)
 

@@ -180,7 +180,7 @@ class TestStraggler:
         slow = {1: {"rollout": 2.0}, 2: {"rollout": 2.0}}
         answer = answers(run(slow=slow))["GD004"]
         assert isinstance(answer, str)
-        assert "not for one rank" in answer
+        assert "0% of it is for rank" in answer
 
     def test_a_slow_rank_and_its_own_checkpoints_differ(self) -> None:
         # Rank 0 writes one long checkpoint while the others wait: one step, not a slow rank.

@@ -1,0 +1,28 @@
+"""The document through the renderers, with their errors as ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from grpo_doctor_reports import ReportError, render_html, render_text
+
+from grpo_doctor.cli.output import color_wanted, terminal_width
+from grpo_doctor.errors import OutputError
+
+
+def page(document: Mapping[str, Any]) -> bytes:
+    """The HTML report. Raises OutputError if the page's parts are not installed."""
+    try:
+        return render_html(document).encode()
+    except ReportError as problem:
+        raise OutputError(str(problem)) from problem
+
+
+def digest(document: Mapping[str, Any], stream: TextIO | None) -> str:
+    """The terminal digest, coloured if `stream` is a terminal that shows colours."""
+    color = stream is not None and color_wanted(stream)
+    try:
+        return render_text(document, width=terminal_width(), color=color)
+    except ReportError as problem:
+        raise OutputError(str(problem)) from problem

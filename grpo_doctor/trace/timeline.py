@@ -1,0 +1,132 @@
+"""The common axis of a run: nanoseconds since the earliest thing known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from grpo_doctor_probes import layout
+
+from grpo_doctor.trace.clocks import Alignment, align
+from grpo_doctor.trace.facts import RunFacts
+from grpo_doctor.trace.model import Process, Series
+from grpo_doctor.trace.processes import Recording
+from grpo_doctor.trace.samples import Samples
+
+PROCESS_PID_STEP = 1000
+# Two hosts of one name (`localhost`) are told apart by wall clocks that differ by more than this.
+_SAME_HOST_NS = 1_000_000_000
+
+
+class Timeline:
+    """Aligns what was recorded: every recording, the launcher and the sample files.
+
+    `zero_ns` and `end_ns` are on the clock of the first recording, or the launcher's without any.
+    """
+
+    def __init__(
+        self, facts: RunFacts, recordings: Sequence[Recording], samples: Sequence[Samples]
+    ) -> None:
+        self.recordings = recordings
+        self.samples = samples
+        reference = recordings[0].clock if recordings else facts.clock
+        self.launcher = align(reference, facts.clock)
+        self.clocks = [align(reference, r.clock) for r in recordings]
+        hosts = {facts.host: self.launcher}
+        hosts.update({r.host: clock for r, clock in zip(recordings, self.clocks)})
+        self.sample_clocks = [_sample_clock(reference, s, hosts) for s in samples]
+        begun = [r.first_ns + c.offset_ns for r, c in zip(recordings, self.clocks)]
+        ended = [r.last_ns + c.offset_ns for r, c in zip(recordings, self.clocks)]
+        if facts.start_ns is not None:
+            begun.append(facts.start_ns + self.launcher.offset_ns)
+            ended.append((facts.end_ns or facts.start_ns) + self.launcher.offset_ns)
+        ended += [int(s.t_ns[-1]) + c.offset_ns for s, c in self._sampled()]
+        self.zero_ns = min(begun)
+        self.end_ns = max(ended)
+
+    @property
+    def duration_ns(self) -> int:
+        """From the first to the last thing known."""
+        return max(0, self.end_ns - self.zero_ns)
+
+    def process(self, index: int) -> Process:
+        """The process of one recording."""
+        recording, clock = self.recordings[index], self.clocks[index]
+        return Process(
+            index=index,
+            pid=PROCESS_PID_STEP * (index + 1),
+            os_pid=recording.pid,
+            host=recording.host,
+            rank=recording.rank,
+            role=recording.role,
+            state=recording.state,
+            local_rank=recording.local_rank,
+            clock_offset_ns=clock.offset_ns,
+            clock_error_ns=clock.error_ns,
+            clock_method=clock.method,
+            start_ns=recording.first_ns + clock.offset_ns - self.zero_ns,
+            end_ns=self._last_seen(recording, clock) - self.zero_ns,
+        )
+
+    def _last_seen(self, recording: Recording, clock: Alignment) -> int:
+        """When the process ended: its own word, else its last sample, else the run's end."""
+        latest = recording.last_ns + clock.offset_ns
+        if recording.content.header.closed_ns:
+            return latest
+        seen = [
+            int(series.t_ns[-1]) + sample_clock.offset_ns
+            for series, sample_clock in self._sampled()
+            if series.pid == recording.pid and series.host == recording.host
+        ]
+        return max([latest, *seen]) if seen else max(latest, self.end_ns)
+
+    def _sampled(self) -> list[tuple[Series, Alignment]]:
+        return [
+            (series, clock)
+            for samples, clock in zip(self.samples, self.sample_clocks)
+            for series in samples.series
+        ]
+
+    def series(self) -> tuple[Series, ...]:
+        """Samples and the ranks' own counters on the common axis."""
+        found = [
+            replace(s, t_ns=s.t_ns + (clock.offset_ns - self.zero_ns))
+            for s, clock in self._sampled()
+        ]
+        for recording, clock in zip(self.recordings, self.clocks):
+            found += _counters(recording, clock.offset_ns - self.zero_ns)
+        return tuple(found)
+
+
+def _sample_clock(
+    reference: Mapping[str, Any], samples: Samples, hosts: Mapping[str, Alignment]
+) -> Alignment:
+    """Sample files do not name their clock: it is that of whatever else recorded on their host."""
+    wall = align(reference, samples.clock)
+    known = hosts.get(samples.host)
+    if known is None:
+        return wall
+    if wall.error_ns is not None and abs(wall.offset_ns - known.offset_ns) > _SAME_HOST_NS:
+        return wall
+    return known
+
+
+def _counters(recording: Recording, shift_ns: int) -> list[Series]:
+    records = recording.content.records
+    records = records[records["kind"] == layout.COUNTER]
+    return [
+        Series(
+            name=recording.name(int(name_id)),
+            unit="",
+            scope="counter",
+            host=recording.host,
+            t_ns=rows["start_ns"] + shift_ns,
+            values=rows["value"].astype(np.float64),
+            rank=recording.rank,
+            pid=recording.pid,
+        )
+        for name_id in np.unique(records["name"])
+        for rows in [records[records["name"] == name_id]]
+    ]
