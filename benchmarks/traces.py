@@ -59,13 +59,13 @@ def large_trace(spans: int) -> Trace:
 
 
 def _one_step(names: Interned) -> dict[str, Any]:
-    rows: list[tuple[int, int, int, int, int]] = [(Kind.STEP, 0, names("step"), 0, STEP_NS)]
+    rows: list[tuple[int, int, int, int, int]] = [(Kind.STEP, 0, names["step"], 0, STEP_NS)]
     now = 0
     for phase, share, count in LAYOUT:
         end = now + round(share * STEP_NS)
-        rows.append((Kind.SPAN, 1, names(phase), now, end))
+        rows.append((Kind.SPAN, 1, names[phase], now, end))
         edges = np.linspace(now, end, count + 1).astype(np.int64).tolist()
-        part = names(f"{phase}/part")
+        part = names[f"{phase}/part"]
         rows += [(Kind.SPAN, 2, part, a, b) for a, b in pairwise(edges)]
         now = end
     kind, depth, name, start, end_ns = (np.array(column) for column in zip(*rows))

@@ -85,7 +85,7 @@ class TraceBuilder:
             "process": rank,
             "thread": thread,
             "depth": depth,
-            "name": self._names(name),
+            "name": self._names[name],
             "args": len(self._args) - 1 if args else -1,
             "start_ns": round(start_s * SECOND),
             "end_ns": round(end_s * SECOND),

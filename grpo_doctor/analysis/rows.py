@@ -38,7 +38,8 @@ def rank_rows(trace: Trace) -> tuple[RankRows, ...]:
         rows = np.concatenate(parts)
         if len(parts) > 1:  # a restarted rank: two processes, one story
             spans = trace.spans
-            rows = rows[np.lexsort((-spans.end_ns[rows], spans.start_ns[rows]))]
+            keys = (spans.depth[rows], -spans.end_ns[rows], spans.start_ns[rows])
+            rows = rows[np.lexsort(keys)]
         phase = codes[trace.spans.name[rows]] if len(codes) else np.empty(0, dtype=np.intp)
         found.append(RankRows(rank, rows, phase))
     return tuple(found)

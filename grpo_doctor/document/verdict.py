@@ -9,6 +9,7 @@ from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.rows import UNATTRIBUTED_CODE
 from grpo_doctor.document.schema import RankEntry
 from grpo_doctor.findings import Results
+from grpo_doctor.findings.wording import percent
 from grpo_doctor.phases import PHASES, UNATTRIBUTED, phase_of
 from grpo_doctor.trace.model import Exit
 
@@ -89,8 +90,8 @@ def _time(analysis: Analysis) -> str:
     top = int(means.argmax())
     name = "outside all phases" if top == UNATTRIBUTED_CODE else names[top]
     waited = float(analysis.used_waited.sum(axis=2).mean()) / step_s
-    text = f"A step takes {step_s:.3g} s, {means[top] / step_s:.0%} of it {name}"
-    return text + (f", and ranks wait {waited:.0%} for each other" if waited >= 0.05 else "")
+    text = f"A step takes {step_s:.3g} s, {percent(means[top] / step_s)} of it {name}"
+    return text + (f", and ranks wait {percent(waited)} for each other" if waited >= 0.05 else "")
 
 
 def _lowered(title: str) -> str:

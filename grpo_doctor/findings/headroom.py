@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from grpo_doctor.analysis.offloaded import offloaded_bytes
 from grpo_doctor.findings.rule import Evidence
 from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
 
 GIB = 2**30
 # Ten samples a second miss short peaks, and vLLM and NCCL allocate outside PyTorch's pool.
@@ -44,7 +45,7 @@ def room_without_offload(view: RunView) -> Headroom:
     verb = "fits into" if fits else "does not fit into"
     text = (
         f"a rollout's peak of {peak / GIB:.1f} GiB plus {moved.bytes / GIB:.2f} GiB offloaded "
-        f"{verb} {USABLE:.0%} of {total / GIB:.1f} GiB"
+        f"{verb} {percent(USABLE)} of {total / GIB:.1f} GiB"
     )
     where = f"gpu.memory_used of GPU {fullest.gpu.index} during rollout"
     return Headroom(

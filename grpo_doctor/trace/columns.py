@@ -40,24 +40,23 @@ def join(blocks: list[Spans]) -> Spans:
 
 
 def in_order(spans: Spans) -> Spans:
-    """Rows by process, then start, then longest first, so that a parent precedes its children."""
-    order: NDArray[np.intp] = np.lexsort((-spans.end_ns, spans.start_ns, spans.process))
+    """Rows by process, then start, then longest first, so that a parent precedes its children;
+    where both are of one length, by depth."""
+    keys = (spans.depth, -spans.end_ns, spans.start_ns, spans.process)
+    order: NDArray[np.intp] = np.lexsort(keys)
     if np.array_equal(order, np.arange(len(order))):
         return spans
     return spans.select(order)
 
 
-class Interned:
-    """Strings to dense ids, in the order of first use."""
+class Interned(dict[Any, int]):
+    """Values to dense ids, in the order of first use: `ids[value]` is a new one if it has to be."""
 
-    def __init__(self) -> None:
-        self.ids: dict[str, int] = {}
-
-    def __call__(self, text: str) -> int:
-        """The id of `text`, a new one if it was not seen before."""
-        return self.ids.setdefault(text, len(self.ids))
+    def __missing__(self, value: Any) -> int:
+        self[value] = identity = len(self)
+        return identity
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The strings by id."""
-        return tuple(self.ids)
+    def names(self) -> tuple[Any, ...]:
+        """The values by id."""
+        return tuple(self)

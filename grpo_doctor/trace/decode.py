@@ -3,53 +3,65 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress
+from operator import attrgetter
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from grpo_doctor.trace import columns, lanes
-from grpo_doctor.trace.head import Head
+from grpo_doctor.trace.events import MAX_NAME
+from grpo_doctor.trace.head import Facts
+from grpo_doctor.trace.jsonfile import BAD_JSON, mapping
 from grpo_doctor.trace.model import Kind, Spans
 
 _BARE_NAN = re.compile(rb"(?<=[:\[,])\s*-?(?:NaN|Infinity)(?=\s*[,}\]])")
-_MAX_NAME = 200
+_NO_TIME = re.compile(rb'"(?:ts|dur)"\s*:\s*-?(?:NaN|Infinity)')
+# 31 years of microseconds: what is past it would not fit 64 bits of nanoseconds.
+_Microseconds = Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
+_Whole = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 class Event(msgspec.Struct, gc=False):
     """The keys of an event that a span needs; other keys and kinds of event are skipped."""
 
     ph: str
-    pid: int | None = None
-    tid: int = 0
+    pid: int | str | None = None
+    tid: _Whole = 0
     cat: str = ""
     name: str = ""
-    ts: float = 0.0
-    dur: float = 0.0
-    depth: int = 0
+    ts: _Microseconds = 0.0
+    dur: _Microseconds = 0.0
+    depth: _Whole = 0
     value: float = 0.0
     args: msgspec.Raw = msgspec.Raw(b"")
 
 
+_PH, _PID, _TID, _CAT, _NAME, _TS, _DUR, _DEPTH, _VALUE, _ARGS = map(
+    attrgetter, ("ph", "pid", "tid", "cat", "name", "ts", "dur", "depth", "value", "args")
+)
+# Ids 0 and 1 of argument texts are those of events without any.
+_NO_ARGS = 2
+_OPEN = {"X": False, "B": True, "i": False}
 _decoder = msgspec.json.Decoder(list[Event])
+_array_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 _line_decoder = msgspec.json.Decoder(Event)
 
 
 class EventBlocks:
-    """Collects blocks of events; `spans()` joins them. Damaged lines are counted, not fatal."""
+    """Collects blocks of events; `spans()` joins them. Damaged events are counted, not fatal."""
 
-    def __init__(self, head: Head) -> None:
-        assert head.grpoDoctor is not None
-        processes = head.grpoDoctor.processes
-        self._process = {p.pid: index for index, p in enumerate(processes)}
-        self._last_ns = {p.pid: p.end_ns or head.grpoDoctor.run.duration_ns for p in processes}
-        self._names = columns.Interned()
-        self._args = columns.Interned()
+    def __init__(self, facts: Facts) -> None:
+        self._process = {p.pid: index for index, p in enumerate(facts.processes)}
+        ends = [p.end_ns or facts.run.duration_ns for p in facts.processes]
+        self._last_ns = np.array(ends, dtype=np.int64)
+        self._names = _Names()
+        self._args = columns.Interned({b"": 0, b"{}": 1})
         self._blocks: list[Spans] = []
-        self._damaged = 0
-        self._not_numbers = 0
-        self._strangers = 0
+        self._lost = {"damaged": 0, "not_numbers": 0, "strangers": 0, "negative": 0}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -59,19 +71,18 @@ class EventBlocks:
     @property
     def args(self) -> tuple[Mapping[str, Any], ...]:
         """Argument objects by id."""
-        return tuple(msgspec.json.decode(text) for text in self._args.names)
+        return tuple(_object(text) for text in self._args.names[_NO_ARGS:])
 
     @property
     def notes(self) -> list[str]:
         """What could not be used."""
-        found = []
-        if self._not_numbers:
-            found.append(f"{self._not_numbers} events held NaN or infinite numbers, against JSON")
-        if self._damaged:
-            found.append(f"{self._damaged} damaged events left out")
-        if self._strangers:
-            found.append(f"{self._strangers} events of unknown processes left out")
-        return found
+        said = {
+            "not_numbers": "events held NaN or infinite numbers, against JSON: taken as 0",
+            "damaged": "damaged events left out",
+            "strangers": "events of unknown processes left out",
+            "negative": "events had negative durations, taken as 0",
+        }
+        return [f"{self._lost[key]} {text}" for key, text in said.items() if self._lost[key]]
 
     def spans(self) -> Spans:
         """All rows so far, in the model's order."""
@@ -84,13 +95,22 @@ class EventBlocks:
             return
         try:
             events = _decoder.decode(b"[" + body + b"]")
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            events = [event for line in body.split(b"\n") if (event := self._one(line))]
+        except BAD_JSON:
+            events = self._one_by_one(body.split(b"\n"))
         self._add(events)
 
     def add_array(self, text: bytes) -> None:
-        """Adds a whole JSON array of events. Raises msgspec.DecodeError if it is damaged."""
-        self._add(_decoder.decode(_BARE_NAN.sub(b"null", text)))
+        """Adds a whole JSON array of events. Raises one of BAD_JSON if it is no array."""
+        try:
+            events = _decoder.decode(text)
+        except BAD_JSON:
+            repaired, count = _BARE_NAN.subn(b"0", text)
+            self._lost["not_numbers"] += count
+            events = self._one_by_one(map(bytes, _array_decoder.decode(repaired)))
+        self._add(events)
+
+    def _one_by_one(self, lines: Iterable[bytes]) -> list[Event]:
+        return [event for line in lines if (event := self._one(line)) is not None]
 
     def _one(self, line: bytes) -> Event | None:
         line = line.strip().rstrip(b",")
@@ -98,50 +118,83 @@ class EventBlocks:
             return None
         try:
             return _line_decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except BAD_JSON:
             pass
         repaired, count = _BARE_NAN.subn(b"0", line)
-        if count:
-            self._not_numbers += 1
+        if count and not _NO_TIME.search(line):
+            self._lost["not_numbers"] += 1
             try:
                 return _line_decoder.decode(repaired)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except BAD_JSON:
                 pass
-        self._damaged += 1
+        self._lost["damaged"] += 1
         return None
 
-    def _add(self, events: list[Event]) -> None:
-        rows = [e for e in events if e.cat in lanes.KINDS and e.ph in "XBi"]
-        known = [e for e in rows if e.pid in self._process]
-        self._strangers += len(rows) - len(known)
-        if not known:
-            return
-        opened = np.array([e.ph == "B" for e in known], dtype=np.bool_)
-        start_ns = np.rint(np.array([e.ts for e in known]) * 1000).astype(np.int64)
-        dur_ns = np.rint(np.array([e.dur for e in known]) * 1000).astype(np.int64)
-        last_ns = np.array([self._last_ns[e.pid or 0] for e in known], dtype=np.int64)
-        self._blocks.append(
-            columns.spans_from(
-                {
-                    "kind": [lanes.KINDS[e.cat] for e in known],
-                    "process": [self._process[e.pid or 0] for e in known],
-                    "thread": lanes.threads_of(np.array([e.tid for e in known], dtype=np.int64)),
-                    "depth": [min(max(e.depth, 0), 255) for e in known],
-                    "name": [self._names(e.name[:_MAX_NAME]) for e in known],
-                    "args": [self._details(e) for e in known],
-                    "start_ns": start_ns,
-                    "end_ns": np.where(
-                        opened, np.maximum(last_ns, start_ns), start_ns + np.maximum(dur_ns, 0)
-                    ),
-                    "value": [e.value for e in known],
-                    "open": opened,
-                }
-            )
+    def _add(self, events: Sequence[Event]) -> None:
+        try:
+            self._blocks.append(self._block(events))
+        except KeyError:  # other events than spans of our processes: the first and last blocks
+            self._blocks.append(self._block(self._ours(events)))
+
+    def _block(self, events: Sequence[Event]) -> Spans:
+        # `map` and `attrgetter` make no Python frames: half the time of comprehensions.
+        count = len(events)
+        opened = _column(map(_OPEN.__getitem__, map(_PH, events)), "open", count)
+        kind = _column(map(lanes.KINDS.__getitem__, map(_CAT, events)), "kind", count)
+        process = _column(map(self._process.__getitem__, map(_PID, events)), "process", count)
+        start_ns = _nanoseconds(map(_TS, events), count)
+        dur_ns = _nanoseconds(map(_DUR, events), count)
+        still_ns = np.maximum(self._last_ns[process], start_ns)
+        self._lost["negative"] += int(np.count_nonzero(dur_ns < 0))
+        return columns.spans_from(
+            {
+                "kind": kind,
+                "process": process,
+                "thread": lanes.threads_of(_column(map(_TID, events), "thread", count)),
+                "depth": np.clip(_column(map(_DEPTH, events), "name", count), 0, 255),
+                "name": _column(map(self._names.__getitem__, map(_NAME, events)), "name", count),
+                "args": self._details(events, kind != Kind.STEP),
+                "start_ns": start_ns,
+                "end_ns": np.where(opened, still_ns, start_ns + np.maximum(dur_ns, 0)),
+                "value": _column(map(_VALUE, events), "value", count),
+                "open": opened,
+            }
         )
 
-    def _details(self, event: Event) -> int:
-        # A step's arguments are its number again; every step would be a name of its own.
-        if event.cat == lanes.CATEGORIES[Kind.STEP] or len(event.args) <= len(b"{}"):
-            return -1
-        text = bytes(event.args)
-        return self._args(text.decode()) if text.startswith(b"{") else -1
+    def _ours(self, events: Sequence[Event]) -> Sequence[Event]:
+        """Those that are spans of a process of this trace."""
+        spans = [e for e in events if e.cat in lanes.KINDS and e.ph in _OPEN]
+        ours = [e for e in spans if e.pid in self._process]
+        self._lost["strangers"] += len(spans) - len(ours)
+        return ours
+
+    def _details(self, events: Sequence[Event], wanted: NDArray[np.bool_]) -> NDArray[np.int32]:
+        # A step's arguments are its number again; every step would be an entry of its own.
+        ids = np.full(len(events), -1, dtype=np.int32)
+        texts = map(bytes, map(_ARGS, compress(events, wanted)))
+        found = np.fromiter(map(self._args.__getitem__, texts), dtype=np.int32)
+        ids[wanted] = np.maximum(found - _NO_ARGS, -1)
+        return ids
+
+
+class _Names(columns.Interned):
+    """Names by id, cut at the length that `write` writes."""
+
+    def __missing__(self, name: str) -> int:
+        return super().__missing__(name) if len(name) <= MAX_NAME else self[name[:MAX_NAME]]
+
+
+def _column(values: Iterable[Any], name: str, count: int) -> NDArray[Any]:
+    return np.fromiter(values, dtype=columns.DTYPES[name], count=count)
+
+
+def _nanoseconds(microseconds: Iterable[float], count: int) -> NDArray[np.int64]:
+    values = np.fromiter(microseconds, dtype=np.float64, count=count)
+    return np.rint(values * 1000).astype(np.int64)
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    try:
+        return mapping(msgspec.json.decode(text))
+    except BAD_JSON:
+        return {}

@@ -6,7 +6,8 @@ exact to the nanosecond, UTF-8 instead of escapes, no NaN, `B` without `E` for w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -19,13 +20,45 @@ from grpo_doctor.trace.nesting import nest
 GPU_PID, HOST_PID = 10_000_000, 20_000_000
 # `C` events are for the eye; the full rate is in grpoDoctorSeries. 84 bytes each.
 MAX_COUNTER_EVENTS = 500
+MAX_NAME = 200
 _CHUNK = 50_000
+_MAX_INTEGER = 1 << 62  # what every reader of JSON takes for a 64-bit integer
 _encode = msgspec.json.Encoder().encode
 
 
 def text(value: Any) -> str:
-    """JSON in UTF-8, without escapes that Perfetto would show as they are."""
-    return _encode(value).decode()
+    """JSON in UTF-8, without escapes that Perfetto would show as they are; lone surrogates, as
+    in file names that are not UTF-8, become question marks."""
+    try:
+        return _encode(value).decode()
+    except UnicodeEncodeError:
+        return _encode(_without_surrogates(value)).decode()
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {_without_surrogates(k): _without_surrogates(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_surrogates(item) for item in value]
+    return value
+
+
+def finite(value: Any, levels: int = 64) -> Any:
+    """A configuration as JSON: NaN, infinities and integers past 64 bits as strings, unknown
+    objects and what is nested deeper than `levels` as their text."""
+    if isinstance(value, (Mapping, list, tuple)) and levels:
+        if isinstance(value, Mapping):
+            return {str(k): finite(v, levels - 1) for k, v in value.items()}
+        return [finite(v, levels - 1) for v in value]
+    if value is None or isinstance(value, (str, bool)):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, int) and abs(value) <= _MAX_INTEGER:
+        return value
+    return str(value)
 
 
 def metadata_lines(trace: Trace, tracks: dict[int, set[int]]) -> Iterator[str]:
@@ -68,9 +101,10 @@ def place(trace: Trace) -> tuple[Spans, np.ndarray[Any, np.dtype[np.int32]]]:
 
 def span_lines(trace: Trace, spans: Spans, lane: Any) -> Iterator[str]:
     """One line per span, by start."""
-    names = [text(name[:200]) for name in trace.names]
+    names = [text(name[:MAX_NAME]) for name in trace.names]
     pids = np.array([p.pid for p in trace.processes], dtype=np.int64)
-    args = [text(a)[1:-1] for a in trace.args]
+    args = [text(finite(a))[1:-1] for a in trace.args]
+    values = np.where(np.isfinite(spans.value), spans.value, 0.0)  # JSON has no others
     order = np.argsort(spans.start_ns, kind="stable")
     for begin in range(0, len(order), _CHUNK):
         rows = order[begin : begin + _CHUNK]
@@ -83,7 +117,7 @@ def span_lines(trace: Trace, spans: Spans, lane: Any) -> Iterator[str]:
             spans.depth[rows].tolist(),
             spans.start_ns[rows].tolist(),
             spans.end_ns[rows].tolist(),
-            spans.value[rows].tolist(),
+            values[rows].tolist(),
             spans.open[rows].tolist(),
         )
         for kind, pid, tid, name, details, depth, start, end, value, is_open in columns:
@@ -125,7 +159,7 @@ def counter_lines(trace: Trace) -> Iterator[str]:
     for series in trace.series:
         pid = series_pid(trace, series)
         name = series.name if series.scope != "rank" else f"{series.name} rank {series.rank}"
-        label, unit = text(name[:200]), text(series.unit or "value")
+        label, unit = text(name[:MAX_NAME]), text(series.unit or "value")
         for t_ns, value in thin(series, MAX_COUNTER_EVENTS):
             yield (
                 f'{{"ph":"C","pid":{pid},"tid":1,"name":{label},"ts":{microseconds(t_ns)},'

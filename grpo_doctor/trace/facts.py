@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
+from grpo_doctor import knobs
+from grpo_doctor.trace.jsonfile import mapping, moment, read_object, text_or_none, texts, whole
+from grpo_doctor.trace.model import Exit, Run
 from grpo_doctor_probes import clock
 from grpo_doctor_probes.rundir import JOB_JSON, RUN_JSON
 
-from grpo_doctor import knobs
-from grpo_doctor.trace.jsonfile import read_object
-from grpo_doctor.trace.model import Exit, Run
-
-
+_EXIT_STATES = ("finished", "failed", "interrupted", "killed", "running")
 _SAME_PROCESS_NS = 2_000_000_000
 
 
@@ -36,29 +35,29 @@ def read_facts(folder: Path) -> RunFacts:
     """Reads both files; either may be missing or damaged."""
     run, run_problem = read_object(folder / RUN_JSON)
     job, job_problem = read_object(folder / JOB_JSON)
-    end = run.get("end") if isinstance(run.get("end"), dict) else {}
-    command = tuple(str(part) for part in run.get("command") or ())
+    end = mapping(run.get("end"))
+    command = texts(run.get("command"))
     framework = str(job.get("framework") or framework_of(command, bool(run.get("bundled"))))
-    version = job.get("framework_version")
-    config = job.get("config") if isinstance(job.get("config"), dict) else {}
+    version = text_or_none(job.get("framework_version"))
+    config = mapping(job.get("config"))
     return RunFacts(
         run=Run(
             id=str(run.get("id") or folder.resolve().name),
             command=command,
             framework=framework,
-            framework_version=str(version) if version is not None else None,
-            world_size=_whole(job.get("world_size")) or _whole(run.get("world_size")) or 0,
-            started_unix_ns=_whole(run.get("started_unix_ns")) or 0,
-            exit=_exit(run, end or {}),
-            config=config or {},
-            knobs=_knobs(framework, version, config or {}, command),
-            versions={str(k): str(v) for k, v in (job.get("versions") or {}).items()},
+            framework_version=version,
+            world_size=max(0, whole(job.get("world_size")) or whole(run.get("world_size")) or 0),
+            started_unix_ns=whole(run.get("started_unix_ns")) or 0,
+            exit=_exit(run, end),
+            config=config,
+            knobs=_knobs(framework, version, config, command),
+            versions={k: str(v) for k, v in mapping(job.get("versions")).items()},
         ),
         host=str(run.get("host") or "unknown"),
-        job_pid=_whole(run.get("job_pid")) or 0,
-        clock={"clock_id": run.get("clock_id"), "clocks": [run.get("clock") or {}]},
-        start_ns=_whole(run.get("started_ns")),
-        end_ns=_whole((end or {}).get("ended_ns")),
+        job_pid=whole(run.get("job_pid")) or 0,
+        clock={"clock_id": run.get("clock_id"), "clocks": [run.get("clock")]},
+        start_ns=moment(run.get("started_ns")),
+        end_ns=moment(end.get("ended_ns")),
         problems=tuple(p for p in (run_problem, job_problem) if p),
     )
 
@@ -81,34 +80,29 @@ def framework_of(command: Sequence[str], bundled: bool) -> str:
 
 
 def _knobs(
-    framework: str, version: object, config: Mapping[str, Any], command: Sequence[str]
+    framework: str, version: str | None, config: Mapping[str, Any], command: Sequence[str]
 ) -> dict[str, Any]:
-    text = str(version) if version is not None else None
     if config:
-        return knobs.canonical(framework, text, config)
-    return knobs.from_command(framework, text, command)
+        return knobs.canonical(framework, version, config)
+    return knobs.from_command(framework, version, command)
 
 
 def _exit(run: Mapping[str, Any], end: Mapping[str, Any]) -> Exit:
     if not end:
         return Exit(state="running" if _still_runs(run) else "unknown")
-    signal = end.get("signal")
+    state = end.get("state")
     return Exit(
-        state=str(end.get("state") or "unknown"),
-        code=_whole(end.get("code")),
-        signal=str(signal) if signal else None,
+        state=state if state in _EXIT_STATES else "unknown",
+        code=whole(end.get("code")),
+        signal=text_or_none(end.get("signal") or None),
     )
 
 
 def _still_runs(run: Mapping[str, Any]) -> bool:
     """Whether the job is alive on this machine; its end is written last, by the supervisor."""
-    pid, started_ns = _whole(run.get("job_pid")), _whole(run.get("started_ns"))
+    pid, started_ns = whole(run.get("job_pid")), moment(run.get("started_ns"))
     if not pid or started_ns is None or run.get("clock_id") != clock.identity():
         return False
     begun_ns = clock.process_start_ns(pid)
     # A process id is used again; a start within two seconds of the noted one is the job's.
     return begun_ns is not None and abs(begun_ns - started_ns) < _SAME_PROCESS_NS
-
-
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
 
+from grpo_doctor.trace.jsonfile import MAX_TIME_NS, MAX_WHOLE, number
 from grpo_doctor.trace.model import (
     Exit,
     Gpu,
@@ -27,10 +28,14 @@ from grpo_doctor.trace.model import (
 if TYPE_CHECKING:
     from grpo_doctor.trace.decode import EventBlocks
 
+# Whole numbers are refused where arithmetic with them would leave 64 bits.
+Whole = Annotated[int, msgspec.Meta(ge=-MAX_WHOLE, le=MAX_WHOLE)]
+Time = Annotated[int, msgspec.Meta(ge=-MAX_TIME_NS, le=MAX_TIME_NS)]
+
 
 class HeadExit(msgspec.Struct, frozen=True):
     state: str = "unknown"
-    code: int | None = None
+    code: Whole | None = None
     signal: str | None = None
 
 
@@ -39,50 +44,50 @@ class HeadRun(msgspec.Struct, frozen=True):
     command: list[str] = []
     framework: str = "unknown"
     framework_version: str | None = None
-    world_size: int = 0
-    started_unix_ns: int = 0
-    duration_ns: int = 0
+    world_size: Whole = 0
+    started_unix_ns: Whole = 0
+    duration_ns: Time = 0
     exit: HeadExit = HeadExit()
 
 
 class HeadClock(msgspec.Struct, frozen=True):
-    offset_ns: int = 0
-    error_ns: int | None = None
+    offset_ns: Whole = 0
+    error_ns: Whole | None = None
     method: str = "unknown"
 
 
 class HeadProcess(msgspec.Struct, frozen=True):
-    pid: int
-    rank: int
-    os_pid: int = 0
+    pid: Whole
+    rank: Whole
+    os_pid: Whole = 0
     host: str = "unknown"
     role: str = "trainer"
     state: str = "finished"
-    local_rank: int | None = None
-    start_ns: int | None = None
-    end_ns: int | None = None
+    local_rank: Whole | None = None
+    start_ns: Time | None = None
+    end_ns: Time | None = None
     clock: HeadClock = HeadClock()
 
 
 class HeadGpu(msgspec.Struct, frozen=True):
     uuid: str
     name: str = "GPU"
-    index: int = 0
+    index: Whole = 0
     host: str = "unknown"
-    memory_total_bytes: int = 0
+    memory_total_bytes: Whole = 0
     mig: str | None = None
     visible: bool = True
     missing: list[str] = []
 
 
 class HeadMetrics(msgspec.Struct, frozen=True):
-    steps: list[int] = []
+    steps: list[Whole] = []
     values: dict[str, list[float | str | None]] = {}
 
 
 class HeadLoss(msgspec.Struct, frozen=True):
-    dropped_events: int = 0
-    missing_ranks: list[int] = []
+    dropped_events: Whole = 0
+    missing_ranks: list[Whole] = []
     truncated: bool = False
     notes: list[str] = []
 
@@ -90,7 +95,7 @@ class HeadLoss(msgspec.Struct, frozen=True):
 class Facts(msgspec.Struct, frozen=True):
     """The `grpoDoctor` object."""
 
-    format: int
+    format: Whole
     version: str = ""
     run: HeadRun = HeadRun()
     config: dict[str, Any] = {}
@@ -108,14 +113,24 @@ class Track(msgspec.Struct, frozen=True):
     scope: str = "host"
     host: str = "unknown"
     gpu: str | None = None
-    rank: int | None = None
-    os_pid: int | None = None
-    t_us: list[int] = []
+    rank: Whole | None = None
+    os_pid: Whole | None = None
+    t_us: list[Time] = []
     v: list[float | None] = []
 
 
 class Tracks(msgspec.Struct, frozen=True):
     tracks: list[Track] = []
+
+
+class FormatOnly(msgspec.Struct, frozen=True):
+    format: Whole = 0
+
+
+class FormatHead(msgspec.Struct, frozen=True):
+    """As much of the top-level object as every version will have."""
+
+    grpoDoctor: FormatOnly | None = None  # noqa: N815 - the file's key
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -124,13 +139,6 @@ class Head(msgspec.Struct, frozen=True):
     grpoDoctor: Facts | None = None  # noqa: N815 - the file's key
     grpoDoctorSeries: Tracks = Tracks()  # noqa: N815
     traceEvents: msgspec.Raw = msgspec.Raw(b"")  # noqa: N815
-    schemaVersion: int | None = None  # noqa: N815
-    deviceProperties: msgspec.Raw = msgspec.Raw(b"")  # noqa: N815
-
-    @property
-    def is_kineto(self) -> bool:
-        """Whether it looks like PyTorch's profiler wrote it."""
-        return len(self.deviceProperties) > 0 or self.schemaVersion is not None
 
 
 def trace_from(
@@ -227,12 +235,5 @@ def _metrics(metrics: HeadMetrics) -> Metrics:
 
 
 def _column(values: Sequence[float | str | None], count: int) -> np.ndarray[Any, Any]:
-    numbers = [_number(value) for value in values[:count]]
+    numbers = [number(value) for value in values[:count]]
     return np.array(numbers + [float("nan")] * (count - len(numbers)), dtype=np.float64)
-
-
-def _number(value: float | str | None) -> float:
-    try:
-        return float(value) if value is not None else float("nan")
-    except ValueError:
-        return float("nan")

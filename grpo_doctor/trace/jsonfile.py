@@ -11,7 +11,7 @@ import msgspec
 # Its ValidationError, for JSON of other types than asked for, is a DecodeError.
 BAD_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 MAX_WHOLE = 1 << 62
-# Times since boot: sums and differences of a few of them fit 64 bits. As nanoseconds it is 36 years.
+# Times since boot, 36 years: sums and differences of a few of them fit 64 bits.
 MAX_TIME_NS = 1 << 60
 
 

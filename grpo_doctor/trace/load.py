@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from grpo_doctor_probes.rundir import TRACE_JSON
-
 from grpo_doctor.errors import TraceError
 from grpo_doctor.trace.merge import merge
 from grpo_doctor.trace.model import Trace
 from grpo_doctor.trace.read import read_trace
+from grpo_doctor_probes.rundir import TRACE_JSON
 
 
 def load(path: Path) -> Trace:
@@ -19,12 +18,16 @@ def load(path: Path) -> Trace:
     Raises:
         TraceError: nothing there, or nothing readable.
     """
-    if not path.exists():
+    try:
+        present, folder = path.exists(), path.is_dir()
+    except OSError as problem:
+        raise TraceError(f"can't look at {path}: {problem.strerror or problem}.") from problem
+    if not present:
         raise TraceError(
             f"{path} does not exist. Give a run directory or a trace.json; "
             "`grpo-doctor run` prints both when it ends."
         )
-    if not path.is_dir():
+    if not folder:
         return read_trace(path)
     try:
         return merge(path)

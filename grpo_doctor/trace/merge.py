@@ -9,13 +9,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from grpo_doctor_probes.rundir import (
-    HOSTS,
-    METRICS_JSONL,
-    RANKS,
-    RUN_JSON,
-    SAMPLES_SUFFIX,
-)
 
 from grpo_doctor.errors import TraceError
 from grpo_doctor.trace import columns
@@ -26,6 +19,13 @@ from grpo_doctor.trace.processes import NameTable, Recording, read_recordings
 from grpo_doctor.trace.rows import rows_of
 from grpo_doctor.trace.samples import Samples, read_samples
 from grpo_doctor.trace.timeline import PROCESS_PID_STEP, Timeline
+from grpo_doctor_probes.rundir import (
+    HOSTS,
+    METRICS_JSONL,
+    RANKS,
+    RUN_JSON,
+    SAMPLES_SUFFIX,
+)
 
 # The largest jobs known have some 10**5 ranks; a damaged file must not make a list of 10**18.
 _MAX_WORLD_SIZE = 1 << 20

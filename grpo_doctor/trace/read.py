@@ -17,15 +17,21 @@ import msgspec
 
 from grpo_doctor.errors import TraceError
 from grpo_doctor.trace.decode import EventBlocks
-from grpo_doctor.trace.head import Head, trace_from
+from grpo_doctor.trace.head import Facts, FormatHead, Head, trace_from
+from grpo_doctor.trace.jsonfile import BAD_JSON
 from grpo_doctor.trace.model import FORMAT, Trace
 from grpo_doctor.trace.write import EVENTS_LINE
 
-_BLOCK_BYTES = 8 << 20
+_BLOCK_BYTES = 4 << 20
+# All that is read before the events begin; 64 GPUs sampled for a day are 100 MB of series.
 _MAX_HEAD_BYTES = 1 << 30
 # A gzip bomb expands without end; the largest honest trace seen in tests is 200 MB.
 _MAX_BYTES = 16 << 30
 _BARE_NAN = re.compile(rb"(?<=[:\[,])\s*-?(?:NaN|Infinity)(?=\s*[,}\]])")
+_END = re.compile(rb"(?:^|\n)\s*\]\s*\}\s*$")
+_UTF8_MARK = b"\xef\xbb\xbf"
+_OURS = b'"grpoDoctor"'
+_KINETO = (b'"deviceProperties"', b'"schemaVersion"', b'"distributedInfo"')
 
 
 def read_trace(path: Path) -> Trace:
@@ -36,38 +42,21 @@ def read_trace(path: Path) -> Trace:
             names the file, the reason and what to do.
     """
     try:
+        if not path.is_file():  # a named pipe would make us wait for ever
+            raise TraceError(f"{path} is not a file. Give a trace.json or a run directory.")
         with _opened(path) as file:
-            return _read(path, file)
-    except (OSError, EOFError, zlib.error) as problem:
-        reason = getattr(problem, "strerror", None) or problem
-        raise TraceError(f"can't read {path}: {reason}.") from problem
+            return _read(path, _Blocks(file))
+    except (OSError, MemoryError) as problem:
+        reason = getattr(problem, "strerror", None) or problem or "not enough memory"
+        raise TraceError(
+            f"can't read {path}: {reason}. Check the file, or give its run directory."
+        ) from problem
 
 
 def _opened(path: Path) -> gzip.GzipFile | IO[bytes]:
     with path.open("rb") as file:
         compressed = file.read(2) == b"\x1f\x8b"
     return gzip.open(path, "rb") if compressed else path.open("rb")
-
-
-def _read(path: Path, file: gzip.GzipFile | IO[bytes]) -> Trace:
-    notes: list[str] = []
-    blocks = _Blocks(file)
-    head_text, rest = _split_head(blocks)
-    if not head_text.strip():
-        raise TraceError(f"{path} is empty: the run that should have written it never got there.")
-    if rest is None:
-        return _read_reformatted(path, head_text, notes)
-    head = _decode_head(path, head_text.rstrip().rstrip(b",") + b"}", notes)
-    events = EventBlocks(head)
-    complete = False
-    for lines in _whole_lines(rest, blocks):
-        if lines.strip():
-            body, complete = _without_end(lines)
-            events.add_lines(body)
-    truncated = blocks.cut_off or not complete
-    if truncated:
-        notes.append(f"{path.name} is cut off: everything up to the cut is used")
-    return trace_from(path, head, events, [*notes, *events.notes], truncated=truncated)
 
 
 class _Blocks:
@@ -93,19 +82,66 @@ class _Blocks:
             yield block
 
 
-def _split_head(blocks: _Blocks) -> tuple[bytes, bytes | None]:
+def _read(path: Path, blocks: _Blocks) -> Trace:
+    head_text, rest = _split_head(path, blocks)
+    notes: list[str] = []
+    if rest is None:
+        return _read_at_once(path, head_text, notes)
+    head, facts = _decode_head(path, head_text.rstrip().rstrip(b",") + b"}", notes)
+    events = EventBlocks(facts)
+    complete = False
+    for lines in _whole_lines(rest, blocks):
+        if lines.strip():
+            body, complete = _without_end(lines)
+            events.add_lines(body)
+    truncated = blocks.cut_off or not complete
+    if truncated:
+        notes.append(f"{path.name} is cut off: everything up to the cut is used")
+    return trace_from(path, head, events, [*notes, *events.notes], truncated=truncated)
+
+
+def _split_head(path: Path, blocks: _Blocks) -> tuple[bytes, bytes | None]:
     """Text before our `traceEvents` line, and what of the events was read with it; None: no such
     line, the text is the whole file."""
-    marker = b"\n" + EVENTS_LINE.encode() + b"\n"
-    text = b""
+    marker = b"\n" + EVENTS_LINE.encode()
+    text = bytearray()
     for block in blocks:
+        searched = max(0, len(text) - len(marker))
         text += block
-        found = text.find(marker)
-        if found >= 0:
-            return text[:found], text[found + len(marker) :]
+        found = text.find(marker, searched)
+        if found >= 0 and _OURS in text:
+            return _body(text[:found]), bytes(text[found + len(marker) :])
         if len(text) > _MAX_HEAD_BYTES:
-            break
-    return text, None
+            raise TraceError(
+                f"{path}: the first {_MAX_HEAD_BYTES >> 30} GiB hold no events of grpo-doctor's. "
+                "Give a trace.json that `grpo-doctor run` wrote."
+            )
+    if not text.strip():
+        raise TraceError(
+            f"{path} is damaged: the compressed data can't be unpacked. {_INSTEAD}"
+            if blocks.cut_off
+            else f"{path} is empty: the run that should have written it never got there. {_INSTEAD}"
+        )
+    if _OURS not in text:
+        raise TraceError(_foreign(path, text))
+    return _body(text), None
+
+
+def _body(text: bytearray) -> bytes:
+    return bytes(text).removeprefix(_UTF8_MARK)
+
+
+def _foreign(path: Path, text: bytearray) -> str:
+    head = bytes(text[:1_000_000])
+    if b'"traceEvents"' in head or head.lstrip().startswith(b"[{"):
+        kineto = any(key in head for key in _KINETO)
+        other = "a PyTorch profiler trace" if kineto else "a trace of another program"
+    else:
+        other = "no trace at all"
+    return (
+        f"{path} is not a grpo-doctor trace: it has no `grpoDoctor` object and looks like {other}. "
+        "Record one with `grpo-doctor run -- <your training command>`."
+    )
 
 
 def _whole_lines(first: bytes, blocks: _Blocks) -> Iterator[bytes]:
@@ -121,56 +157,55 @@ def _whole_lines(first: bytes, blocks: _Blocks) -> Iterator[bytes]:
 
 
 def _without_end(lines: bytes) -> tuple[bytes, bool]:
-    stripped = lines.rstrip()
-    if stripped.endswith(b"]}"):
-        return stripped[:-2], True
-    return stripped, False
+    """Lines without the brackets that close the file, and whether those were there."""
+    end = _END.search(lines, max(0, len(lines) - 100))
+    return (lines[: end.start()], True) if end else (lines, False)
 
 
-def _decode_head(path: Path, text: bytes, notes: list[str]) -> Head:
+def _decode_head(path: Path, text: bytes, notes: list[str]) -> tuple[Head, Facts]:
     try:
-        head = msgspec.json.decode(text, type=Head)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        repaired, count = _BARE_NAN.subn(b"null", text)
-        if not count:
-            raise TraceError(_damaged(path, problem)) from problem
+        head = _typed(path, text)
+    except BAD_JSON as problem:
+        repaired, bare = _BARE_NAN.subn(b"null", text)
+        if not bare:
+            raise TraceError(f"{path} is damaged: {problem}. {_INSTEAD}") from problem
         try:
-            head = msgspec.json.decode(repaired, type=Head)
-        except (msgspec.DecodeError, UnicodeDecodeError) as still:
-            raise TraceError(_damaged(path, still)) from still
-        notes.append(f"{path.name}: {count} numbers were NaN or infinite, against JSON; left out")
-    return _checked(path, head)
-
-
-def _checked(path: Path, head: Head) -> Head:
+            head = _typed(path, repaired)
+        except BAD_JSON as still:
+            raise TraceError(f"{path} is damaged: {still}. {_INSTEAD}") from still
+        notes.append(f"{path.name}: {bare} numbers were NaN or infinite, against JSON; left out")
     if head.grpoDoctor is None:
-        other = "a PyTorch profiler trace" if head.is_kineto else "a trace of another program"
-        raise TraceError(
-            f"{path} is not a grpo-doctor trace: it has no `grpoDoctor` object and looks like "
-            f"{other}. Record one with `grpo-doctor run -- <your training command>`."
-        )
-    if head.grpoDoctor.format > FORMAT:
-        raise TraceError(
-            f"{path} is of trace format {head.grpoDoctor.format}; this grpo-doctor reads up to "
-            f"{FORMAT}. Upgrade: pip install -U grpo-doctor"
-        )
-    return head
+        raise TraceError(_foreign(path, bytearray(text)))
+    return head, head.grpoDoctor
 
 
-def _read_reformatted(path: Path, text: bytes, notes: list[str]) -> Trace:
+def _typed(path: Path, text: bytes) -> Head:
+    # The version first: another one may have other types.
+    _check_format(path, msgspec.json.decode(text, type=FormatHead))
+    return msgspec.json.decode(text, type=Head)
+
+
+def _check_format(path: Path, head: FormatHead) -> None:
+    version = head.grpoDoctor.format if head.grpoDoctor else FORMAT
+    if version > FORMAT:
+        raise TraceError(
+            f"{path} is of trace format {version}; this grpo-doctor reads up to {FORMAT}. "
+            "Upgrade: pip install -U grpo-doctor"
+        )
+
+
+def _read_at_once(path: Path, text: bytes, notes: list[str]) -> Trace:
     """Another program wrote the same JSON with other line breaks: decoded at once."""
-    head = _decode_head(path, text, notes)
-    events = EventBlocks(head)
-    body = bytes(head.traceEvents).strip() or b"[]"
+    head, facts = _decode_head(path, text, notes)
+    events = EventBlocks(facts)
     try:
-        events.add_array(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        raise TraceError(_damaged(path, problem)) from problem
+        events.add_array(bytes(head.traceEvents).strip() or b"[]")
+    except BAD_JSON as problem:
+        raise TraceError(f"{path} is damaged: {problem}. {_INSTEAD}") from problem
     return trace_from(path, head, events, [*notes, *events.notes], truncated=False)
 
 
-def _damaged(path: Path, problem: Exception) -> str:
-    return (
-        f"{path} is damaged: {problem}. If it came from a run directory, point `report` at that "
-        "directory instead; it holds the original recordings."
-    )
+_INSTEAD = (
+    "If it came from a run directory, point `report` at that directory instead; it holds the "
+    "original recordings."
+)

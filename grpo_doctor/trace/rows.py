@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from grpo_doctor_probes import layout
 from numpy.typing import NDArray
 
 from grpo_doctor.trace import columns
 from grpo_doctor.trace.model import Kind, Process, Spans
 from grpo_doctor.trace.processes import NameTable, Recording
+from grpo_doctor_probes import layout
 
 _COLLECTIVES = (Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT)
 
@@ -24,9 +24,7 @@ def rows_of(recording: Recording, process: Process, table: NameTable, shift_ns: 
     return _from_process_start(columns.join([closed, opened]), process, table.names)
 
 
-def _closed(
-    recording: Recording, process: Process, ids: NDArray[np.int32], shift_ns: int
-) -> Spans:
+def _closed(recording: Recording, process: Process, ids: NDArray[np.int32], shift_ns: int) -> Spans:
     records = recording.content.records
     records = records[records["kind"] != layout.COUNTER]
     return columns.spans_from(

@@ -5,20 +5,30 @@ The format is described where it is written, in `grpo_doctor_probes.samplers.fil
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from grpo_doctor.trace.jsonfile import read_lines
+from grpo_doctor.trace.jsonfile import (
+    mapping,
+    moment,
+    number,
+    read_lines,
+    text_or_none,
+    texts,
+    whole,
+)
 from grpo_doctor.trace.model import Gpu, Series
+
+FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """One host's samples. `clock` describes the sampling process's clock as rank files do."""
+    """One recording of one host. `clock` describes the sampler's clock as rank files do."""
 
     host: str
     clock: Mapping[str, Any]
@@ -27,50 +37,67 @@ class Samples:
     notes: tuple[str, ...]
 
 
-def read_samples(path: Path) -> Samples:
-    """Reads one file; damaged lines are left out and said in `notes`. Never raises."""
-    rows, damaged = read_lines(path)
-    head: dict[str, Any] = next((row for row in rows if "format" in row), {})
-    host = str(head.get("host") or path.name.partition(".samples")[0])
+def read_samples(path: Path) -> list[Samples]:
+    """Reads one file, which holds a recording for each header in it. Never raises: what is
+    damaged is left out and said in the `notes` of the last one."""
+    rows, problem = read_lines(path)
+    sections: list[list[dict[str, Any]]] = [[]]
+    for row in rows:
+        if "format" in row and sections[-1]:
+            sections.append([])
+        sections[-1].append(row)
+    name = path.name.partition(".samples")[0]
+    found = [_section(name, section) for section in sections]
+    if problem:
+        found[-1] = replace(found[-1], notes=(*found[-1].notes, problem))
+    return found
+
+
+def _section(name: str, rows: Sequence[Mapping[str, Any]]) -> Samples:
+    head = rows[0] if rows and "format" in rows[0] else {}
+    host = str(head.get("host") or name)
+    clock = {"clocks": [{"unix_ns": head.get("unix_ns"), "monotonic_ns": head.get("t_ns")}]}
+    notes = [str(row["note"]) for row in rows if "note" in row]
+    version = whole(head.get("format")) or FORMAT
+    if version > FORMAT:
+        notes.append(
+            f"samples of {host} are of format {version}; this grpo-doctor reads up to {FORMAT}. "
+            "Upgrade: pip install -U grpo-doctor"
+        )
+        return Samples(host, clock, (), (), tuple(notes))
+    gpus = {g.uuid: g for row in rows if "memory_total_bytes" in row for g in [_gpu(host, row)]}
+    return Samples(
+        host=host,
+        clock=clock,
+        series=tuple(_series(host, rows)),
+        gpus=tuple(gpus.values()),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _series(host: str, rows: Sequence[Mapping[str, Any]]) -> list[Series]:
     declared = {str(r["track"]): r for r in rows if "track" in r and "name" in r}
     times: dict[str, list[int]] = {track: [] for track in declared}
     values: dict[str, list[float]] = {track: [] for track in declared}
     last_ns = 0
     for row in rows:
-        changed = row.get("v")
-        if not isinstance(changed, dict) or not isinstance(row.get("t"), int):
-            last_ns = max(last_ns, row["t"] if isinstance(row.get("t"), int) else 0)
+        t_ns = moment(row.get("t"))
+        if t_ns is None or t_ns < last_ns:  # a clock does not go back: damaged
             continue
-        last_ns = row["t"]
-        for track, value in changed.items():
+        last_ns = t_ns
+        for track, value in mapping(row.get("v")).items():
             if track in times:
-                times[track].append(last_ns)
-                values[track].append(_number(value))
-    notes = [str(row["note"]) for row in rows if "note" in row]
-    if damaged:
-        notes.append(f"{path.name}: {damaged} damaged lines left out")
-    series = [
-        _series(host, declared[track], times[track], values[track], last_ns) for track in declared
-    ]
-    return Samples(
-        host=host,
-        clock={
-            "clock_id": head.get("clock_id"),
-            "clocks": [{"unix_ns": head.get("unix_ns"), "monotonic_ns": head.get("t_ns")}],
-        },
-        series=tuple(s for s in series if len(s.t_ns)),
-        gpus=tuple(_gpu(host, row) for row in rows if "memory_total_bytes" in row),
-        notes=tuple(dict.fromkeys(notes)),
-    )
+                times[track].append(t_ns)
+                values[track].append(number(value))
+    for track, t in times.items():
+        # Only changes are written; the last value held until the file's last row.
+        if t and t[-1] < last_ns and not np.isnan(values[track][-1]):
+            t.append(last_ns)
+            values[track].append(values[track][-1])
+    return [_track(host, declared[track], t, values[track]) for track, t in times.items() if len(t)]
 
 
-def _series(
-    host: str, row: Mapping[str, Any], t_ns: list[int], values: list[float], last_ns: int
-) -> Series:
-    # Only changes are written; the last value held until the file's last row.
-    if t_ns and t_ns[-1] < last_ns and not np.isnan(values[-1]):
-        t_ns.append(last_ns)
-        values.append(values[-1])
+def _track(host: str, row: Mapping[str, Any], t_ns: list[int], values: list[float]) -> Series:
     name = str(row["name"])
     return Series(
         name=name,
@@ -79,9 +106,9 @@ def _series(
         host=host,
         t_ns=np.array(t_ns, dtype=np.int64),
         values=np.array(values, dtype=np.float64),
-        gpu=row.get("gpu"),
-        rank=row.get("rank"),
-        pid=row.get("pid"),
+        gpu=text_or_none(row.get("gpu")),
+        rank=whole(row.get("rank")),
+        pid=whole(row.get("pid")),
     )
 
 
@@ -89,14 +116,10 @@ def _gpu(host: str, row: Mapping[str, Any]) -> Gpu:
     return Gpu(
         uuid=str(row.get("gpu", "")),
         name=str(row.get("name", "GPU")),
-        index=int(row.get("index") or 0),
+        index=whole(row.get("index")) or 0,
         host=host,
-        memory_total_bytes=int(row.get("memory_total_bytes") or 0),
-        mig=row.get("mig"),
+        memory_total_bytes=whole(row.get("memory_total_bytes")) or 0,
+        mig=text_or_none(row.get("mig")),
         visible=bool(row.get("visible", True)),
-        missing=tuple(str(m) for m in row.get("missing") or ()),
+        missing=texts(row.get("missing")),
     )
-
-
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, (int, float)) else float("nan")

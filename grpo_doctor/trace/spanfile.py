@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from grpo_doctor_probes import layout
-from grpo_doctor_probes.live import Header, parse_header, read_header
 from numpy.typing import NDArray
 
 from grpo_doctor.errors import TraceError
 from grpo_doctor.trace.jsonfile import MAX_TIME_NS
+from grpo_doctor_probes import layout
+from grpo_doctor_probes.live import Header, parse_header, read_header
 
 _RECORD = np.dtype(
     [

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from grpo_doctor_probes import layout
 
 from grpo_doctor.trace.clocks import Alignment, align
 from grpo_doctor.trace.facts import RunFacts
 from grpo_doctor.trace.model import Process, Series
 from grpo_doctor.trace.processes import Recording
 from grpo_doctor.trace.samples import Samples
+from grpo_doctor_probes import layout
 
 PROCESS_PID_STEP = 1000
 # Two hosts of one name (`localhost`) are told apart by wall clocks that differ by more than this.

@@ -104,8 +104,8 @@ def document_head(trace: Trace) -> dict[str, Any]:
                 "signal": run.exit.signal,
             },
         },
-        "config": finite(run.config),
-        "knobs": finite(run.knobs),
+        "config": events.finite(run.config),
+        "knobs": events.finite(run.knobs),
         "versions": dict(run.versions),
         "processes": [_process(p) for p in trace.processes],
         "gpus": [
@@ -176,16 +176,3 @@ def _metrics(metrics: Metrics) -> dict[str, Any]:
             for name, values in metrics.values.items()
         },
     }
-
-
-def finite(value: Any) -> Any:
-    """A configuration as JSON: NaN and infinities as strings, unknown objects as their text."""
-    if isinstance(value, dict):
-        return {str(k): finite(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if value is None or isinstance(value, (str, int, float, bool)):
-        return value
-    return str(value)

@@ -80,7 +80,7 @@ def predict(
     error = law_error(model)
     if error > TOLERANCE:
         return Withheld(
-            f"replaying this run unchanged is {error:.0%} off its measured step time, "
+            f"replaying this run unchanged is {100 * error:.0f} % off its measured step time, "
             "so a replayed change would be no better"
         )
     before = replay(model)

@@ -69,6 +69,7 @@ class Run:
     gpus: list[Gpu]
     ranks: list[Rank]
     loss: Loss
+    notes: list[str]  # worth knowing, nothing lost: no NVIDIA driver, for example
 
 
 @dataclass(frozen=True, slots=True)

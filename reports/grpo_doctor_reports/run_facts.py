@@ -31,6 +31,7 @@ def read_run(node: Node) -> Run:
         gpus=[_read_gpu(item) for item in node.nodes("gpus")],
         ranks=sorted((_read_rank(item) for item in node.nodes("ranks")), key=lambda r: r.rank),
         loss=_read_loss(node.node("loss")),
+        notes=node.texts("notes", PROSE_LIMIT),
     )
 
 

@@ -18,6 +18,7 @@ from grpo_doctor_reports.palette import color_of
 from grpo_doctor_reports.severity import severity_class
 
 _NARROWEST = 40
+_NOTES = 5
 _WIDEST = 120
 _WORK, _WAIT = "█", "░"
 _SEVERITY_STYLES = {"high": "bold red", "medium": "bold yellow", "low": "bold", "info": "bold"}
@@ -65,6 +66,8 @@ def _parts(report: Report, width: int) -> Iterator[RenderableType]:
     yield from _step_bar(report, width)
     yield from _findings(report)
     yield Text("\n" + _checks(report), style="dim")
+    for note in report.run.notes[:_NOTES]:
+        yield Text(f"Note: {note}", style="dim")
 
 
 def _head(report: Report) -> str:
@@ -165,5 +168,7 @@ def _checks(report: Report) -> str:
         f"{formatting.count(len(report.findings), 'finding')}, {len(checks.passed):,} passed, "
         f"{len(checks.not_run):,} not run, {len(checks.not_applicable):,} not applicable"
     )
-    missing = sorted({check.note for check in checks.not_run if check.note})
-    return counts + (f" (not run, for want of: {'; '.join(missing[:3])})" if missing else "")
+    # Rules that lack several signals list them with semicolons; each is worth saying once.
+    parts = [part for check in checks.not_run for part in check.note.split("; ") if part]
+    missing = list(dict.fromkeys(parts))
+    return counts + (f"; not run for want of {'; '.join(missing[:3])}" if missing else "")

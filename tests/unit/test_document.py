@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import random
 import time
 from collections.abc import Callable
 
@@ -90,17 +91,39 @@ def test_any_recording_gives_a_valid_document(name: str) -> None:
     build(RECORDINGS[name]().build())
 
 
+@pytest.mark.parametrize("seed", range(25))
+def test_rows_without_sense_give_a_valid_document_too(seed: int) -> None:
+    rng = random.Random(seed)
+    ranks = rng.randint(1, 4)
+    trace = TraceBuilder(ranks=ranks, knobs={"offload.model": True, "vllm.use": False})
+    for _ in range(60):
+        start = rng.random() * 20
+        trace.row(
+            rng.choice(list(Kind)),
+            rng.randrange(ranks),
+            rng.choice(["rollout", "train", "offload", "dataload", "mine", "reward/mine"]),
+            start,
+            start + rng.choice([0, rng.random() * 10]),
+            value=rng.choice([0, 1, 2, 3, 4, -1, float("nan")]),
+            thread=rng.randint(0, 1),
+            open=rng.random() < 0.1,
+        )
+    trace.gpu("g").series("gpu.memory_used", "bytes", [0, 5], [1e9, 3e9], scope="gpu", gpu="g")
+    document = build(trace.build())
+    assert not [n for n in document["not_run"] if "itself failed" in n["missing"]]
+
+
 def test_the_verdict_names_the_dominant_phase_and_the_biggest_finding() -> None:
     text = build(straggling().build())["summary"]["verdict"]
     assert text == (
-        "A step takes 12 s, 46% of it rollout, and ranks wait 13% for each other. "
+        "A step takes 12 s, 46 % of it rollout, and ranks wait 13 % for each other. "
         "Biggest problem: one rank is the straggler, worth about 17 % of the step time."
     )
 
 
 def test_the_verdict_of_a_healthy_run() -> None:
     text = build(run().build())["summary"]["verdict"]
-    assert text == "A step takes 9.95 s, 51% of it rollout. No rule found a problem."
+    assert text == "A step takes 9.95 s, 51 % of it rollout. No rule found a problem."
 
 
 def test_the_verdict_of_a_run_that_died_says_which_rank_was_where() -> None:

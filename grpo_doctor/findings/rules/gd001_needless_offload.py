@@ -49,6 +49,7 @@ from grpo_doctor.findings.rule import (
 )
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Edit, Withheld, without
 
 RULE = Rule(
@@ -74,10 +75,10 @@ def check(view: RunView) -> Answer:
     if zero and share < MIN_SHARE:
         return _zero_offload(view)
     if share < MIN_SHARE:
-        return Passed(f"offload takes {share:.1%} of the step")
+        return Passed(f"offload takes {percent(share, 1)} of the step")
     room = room_without_offload(view)
     if room.fits is False:
-        return Passed(f"offload takes {share:.1%} of the step and is needed: {room.text}")
+        return Passed(f"offload takes {percent(share, 1)} of the step and is needed: {room.text}")
     seconds, step = view.seconds("offload"), view.step_s
     return Finding(
         severity=severity_of(share),
@@ -104,7 +105,7 @@ def _what(view: RunView) -> str:
 def _zero_offload(view: RunView) -> Answer:
     share = view.share("optimizer")
     if share < MIN_ZERO_OPTIMIZER_SHARE:
-        return Passed(f"with ZeRO-Offload the optimizer takes {share:.1%} of the step")
+        return Passed(f"with ZeRO-Offload the optimizer takes {percent(share, 1)} of the step")
     preset = str(view.knob("deepspeed.preset") or "")
     reason = Withheld("a replay can't know how long the optimizer would take on the GPU")
     risk = "Check first that the optimizer's state fits into GPU memory."
@@ -131,7 +132,7 @@ def _zero_offload(view: RunView) -> Answer:
         phases=("optimizer",),
         ranks=(),
         evidence=view.phase_evidence("optimizer"),
-        cause=f"ZeRO-Offload runs the optimizer on the CPU, and that takes {share:.0%} of the "
+        cause=f"ZeRO-Offload runs the optimizer on the CPU, and that takes {percent(share)} of the "
         f"step ({view.seconds('optimizer'):.3g} s of {view.step_s:.3g} s).",
         fixes=(fix,),
     )

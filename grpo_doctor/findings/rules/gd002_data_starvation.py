@@ -41,6 +41,7 @@ from grpo_doctor.analysis.sampled import mean_over, series_named
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Edit, Prediction, Withheld
 
 RULE = Rule(
@@ -63,7 +64,7 @@ def check(view: RunView) -> Answer:
     """Compares the ranks' own time in `dataload` with the step."""
     share = view.share("dataload")
     if share < MIN_SHARE:
-        return Passed(f"data loading takes {share:.1%} of the step")
+        return Passed(f"data loading takes {percent(share, 1)} of the step")
     workers = view.knob(_KNOB)
     said = f"{workers} loader process{'es' * (workers != 1)}" if workers is not None else None
     evidence = list(view.phase_evidence("dataload"))

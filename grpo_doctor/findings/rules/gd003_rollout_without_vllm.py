@@ -50,6 +50,7 @@ from grpo_doctor.findings.rule import (
 )
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Edit, Prediction, Withheld, without
 
 RULE = Rule(
@@ -75,7 +76,7 @@ def check(view: RunView) -> Answer:
     if use:
         return NotApplicable("vLLM is in use")
     if share < MIN_SHARE:
-        return Passed(f"the rollout takes {share:.0%} of the step")
+        return Passed(f"the rollout takes {percent(share)} of the step")
     fix = _fix(view)
     bound = view.predict(counterfactual(view), "without any rollout")
     return Finding(
@@ -86,8 +87,8 @@ def check(view: RunView) -> Answer:
         phases=("rollout",),
         ranks=(),
         evidence=(*view.phase_evidence("rollout"), *_tokens(view), *_bound(bound)),
-        cause=f"The training model generates the completions itself: {share:.0%} of each step, "
-        f"{view.seconds('rollout'):.3g} s of {view.step_s:.3g} s."
+        cause="The training model generates the completions itself: "
+        f"{percent(share)} of each step, {view.seconds('rollout'):.3g} s of {view.step_s:.3g} s."
         + ("" if view.has_gpu else " No GPU was sampled; on a CPU this is the usual way."),
         fixes=(fix,),
     )

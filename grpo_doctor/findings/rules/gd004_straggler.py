@@ -45,6 +45,7 @@ from grpo_doctor.analysis.stragglers import work_above_others
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
 from grpo_doctor.phases import PHASES
 from grpo_doctor.trace.model import Process
 from grpo_doctor.whatif import Edit, Withheld
@@ -77,8 +78,9 @@ def check(view: RunView) -> Answer:
     if share < MIN_WAIT_SHARE or explained < MIN_EXPLAINED or often < MIN_STEPS_SHARE:
         waited = view.analysis.used_waited.sum(axis=2).mean() / view.step_s
         return Passed(
-            f"ranks wait {waited:.1%} of the step for each other, as far as waits block the host; "
-            f"{explained:.0%} of it is for rank {rank}, in {often:.0%} of the steps"
+            f"ranks wait {percent(waited, 1)} of the step for each other, as far as waits block "
+            f"the host; {percent(explained)} of it is for rank {rank}, "
+            f"in {percent(often)} of the steps"
         )
     phases = _slow_phases(view, rank)
     named = ", ".join(f"{phase} +{seconds:.3g} s" for phase, seconds in phases.items())
@@ -89,7 +91,8 @@ def check(view: RunView) -> Answer:
         phases=tuple(phases),
         ranks=(rank,),
         evidence=_evidence(view, column, phases),
-        cause=f"{explained:.0%} of all waiting is for rank {rank} on {_process(view, rank).host}; "
+        cause=f"{percent(explained)} of all waiting is for rank {rank} "
+        f"on {_process(view, rank).host}; "
         + (f"per step it takes longer in {named}." if named else "its phases do not say why."),
         fixes=(_fix(view, rank, bool(phases)),),
     )

@@ -34,6 +34,7 @@ from grpo_doctor.analysis.gaps import gap_seconds
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule, severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
 from grpo_doctor.phases import UNATTRIBUTED
 from grpo_doctor.whatif import Edit, Withheld
 
@@ -53,7 +54,7 @@ def check(view: RunView) -> Answer:
     """Compares what no phase covers with the step."""
     share = view.analysis.share(UNATTRIBUTED)
     if share < MIN_SHARE:
-        return Passed(f"{share:.1%} of the step lies outside all phases")
+        return Passed(f"{percent(share, 1)} of the step lies outside all phases")
     steps = len(view.analysis.step_seconds)
     seconds = share * view.step_s
     (before, after), gap = next(iter(gap_seconds(view.analysis).items()))
@@ -74,7 +75,7 @@ def check(view: RunView) -> Answer:
             Evidence(f"of it {where}, per step", gap, "s", source),
         ),
         cause=f"{seconds:.3g} s of each {view.step_s:.3g} s step lie in no phase, "
-        f"{gap / seconds:.0%} of it {where}.",
+        f"{percent(gap / seconds)} of it {where}.",
         fixes=(
             view.advice(
                 f"py-spy record -p {process.os_pid} -d 30 -o profile.svg, then put "

@@ -40,6 +40,7 @@ from grpo_doctor.findings.offload_off import offload_off, switched_on
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, Severity
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Edit, Withheld, without
 
 RULE = Rule(
@@ -65,7 +66,7 @@ def check(view: RunView) -> Answer:
     total = fullest.gpu.memory_total_bytes
     free = fullest.free_bytes / total
     if free < MIN_FREE_SHARE:
-        return Passed(f"the fullest GPU reaches {1 - free:.0%} of its memory")
+        return Passed(f"the fullest GPU reaches {percent(1 - free)} of its memory")
     source = f"gpu.memory_used of GPU {fullest.gpu.index} on {fullest.gpu.host}"
     return Finding(
         severity=_severity(free),

@@ -52,7 +52,7 @@ class TestOffload:
         assert mid(fix) == pytest.approx(-100 * 2 / 11.85, abs=0.2)
         assert found.severity == "medium"
         assert found.confidence == 0.9
-        assert "40.0 GiB plus 20.00 GiB offloaded fits into 90% of 80.0 GiB" in found.cause
+        assert "40.0 GiB plus 20.00 GiB offloaded fits into 90 % of 80.0 GiB" in found.cause
 
     def test_without_room_it_is_needed(self) -> None:
         note = answers(offloaded(memory_gib=(60.0, 72.0)))["GD001"]
@@ -180,7 +180,7 @@ class TestStraggler:
         slow = {1: {"rollout": 2.0}, 2: {"rollout": 2.0}}
         answer = answers(run(slow=slow))["GD004"]
         assert isinstance(answer, str)
-        assert "0% of it is for rank" in answer
+        assert "0 % of it is for rank" in answer
 
     def test_a_slow_rank_and_its_own_checkpoints_differ(self) -> None:
         # Rank 0 writes one long checkpoint while the others wait: one step, not a slow rank.
@@ -195,7 +195,7 @@ class TestStraggler:
                 build.step(rank, number, at, {}, end_s=at + 2 + saves)
         answer = answers(build)["GD004"]
         assert isinstance(answer, str)
-        assert "17% of the steps" in answer
+        assert "17 % of the steps" in answer
 
     def test_without_collectives_the_signal_is_missing(self) -> None:
         build = TraceBuilder(ranks=2)

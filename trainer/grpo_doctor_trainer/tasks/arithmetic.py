@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-LARGEST_TERM = 4
+LARGEST_TERM = int(__import__("os").environ.get("LT","4"))
 _NUMBER = re.compile(r"\d+")
 
 
