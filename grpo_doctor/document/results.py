@@ -49,7 +49,7 @@ def _finding(rule: Rule, finding: Finding) -> FindingEntry:
     return FindingEntry(
         id=rule.id,
         slug=rule.slug,
-        title=rule.title,
+        title=finding.headline or rule.title,
         severity=finding.severity,
         confidence=round(finding.confidence, 2),
         phases=list(finding.phases),

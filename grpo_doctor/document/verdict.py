@@ -26,7 +26,7 @@ def verdict(analysis: Analysis, results: Results, ranks: Sequence[RankEntry]) ->
     if worst is None:
         problem = "No rule found a problem" if time else ""
     else:
-        problem = f"Biggest problem: {_lowered(worst[0].title)}"
+        problem = f"Biggest problem: {_lowered(worst[1].headline or worst[0].title)}"
         gain = worst[1].gain
         if gain >= 1:
             problem += f", worth about {gain:.0f} % of the step time"

@@ -66,7 +66,10 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that costs this run time. `cost` is a share of the step time, for ordering."""
+    """Something that costs this run time. `cost` is a share of the step time, for ordering.
+
+    `headline` is the rule's title with this run's own names, where there is more to say.
+    """
 
     severity: Severity
     confidence: float
@@ -76,6 +79,7 @@ class Finding:
     evidence: tuple[Evidence, ...]
     cause: str
     fixes: tuple[Fix, ...]
+    headline: str = ""
 
     @property
     def gain(self) -> float:

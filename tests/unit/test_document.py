@@ -117,7 +117,7 @@ def test_the_verdict_names_the_dominant_phase_and_the_biggest_finding() -> None:
     text = build(straggling().build())["summary"]["verdict"]
     assert text == (
         "A step takes 12 s, 46 % of it rollout, and ranks wait 13 % for each other. "
-        "Biggest problem: one rank is the straggler, worth about 17 % of the step time."
+        "Biggest problem: rank 2 is the straggler, in rollout, worth about 17 % of the step time."
     )
 
 

@@ -66,6 +66,9 @@ MIN_EXPLAINED = 0.80
 MIN_STEPS_SHARE = 0.50
 # Phases that make up less of the rank's extra work are not named.
 MIN_PHASE_PART = 0.25
+# What is slow here is the user's own Python: its stack says more than the GPU's state.
+PYTHON_PHASES = ("dataload", "reward", "checkpoint")
+_STACK = "py-spy dump --pid"
 
 
 def check(view: RunView) -> Answer:
@@ -94,7 +97,8 @@ def check(view: RunView) -> Answer:
         cause=f"{percent(explained)} of all waiting is for rank {rank} "
         f"on {_process(view, rank).host}; "
         + (f"per step it takes longer in {named}." if named else "its phases do not say why."),
-        fixes=(_fix(view, rank, bool(phases)),),
+        fixes=(_fix(view, rank, phases),),
+        headline=f"Rank {rank} is the straggler" + (f", in {', '.join(phases)}" if phases else ""),
     )
 
 
@@ -136,14 +140,14 @@ def _evidence(view: RunView, column: int, phases: dict[str, float]) -> tuple[Evi
     )
 
 
-def _fix(view: RunView, rank: int, explained: bool) -> Fix:
+def _fix(view: RunView, rank: int, phases: dict[str, float]) -> Fix:
     outcome = (
         view.predict(counterfactual(view), f"with rank {rank} as fast as the median of the others")
-        if explained
+        if phases
         else Withheld("which phase of this rank is slower could not be told")
     )
     risk = "Find the cause first: a slow GPU, busy cores, or more work than the others have."
-    return view.advice(_where_to_look(view, rank), outcome, safety="same-math", risk=risk)
+    return view.advice(_where_to_look(view, rank, phases), outcome, safety="same-math", risk=risk)
 
 
 def _others_time_s(view: RunView) -> float:
@@ -158,8 +162,11 @@ def _slow_phases(view: RunView, rank: int) -> dict[str, float]:
     return {PHASES[code]: float(extra[code]) for code in order}
 
 
-def _where_to_look(view: RunView, rank: int) -> str:
+def _where_to_look(view: RunView, rank: int, phases: dict[str, float]) -> str:
     process = _process(view, rank)
+    slowest = next(iter(phases), None)
+    if slowest in PYTHON_PHASES:
+        return f"on {process.host}, while rank {rank} is in {slowest}: {_STACK} {process.os_pid}"
     uuid = rank_gpus(view.trace).get(rank)
     if uuid:
         return f"on {process.host}: nvidia-smi -i {uuid} -q -d PERFORMANCE,CLOCK,TEMPERATURE"

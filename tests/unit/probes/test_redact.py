@@ -65,3 +65,35 @@ def test_nested_configurations() -> None:
         "list": [HIDDEN],
         "token": None,
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        ("Authorization: Bearer abcdef.123456", f"Authorization: Bearer {HIDDEN}"),
+        ("https://host/data?token=abc&split=train", f"https://host/data?token={HIDDEN}&split=train"),
+        ('{"api_key": "abc", "max_tokens": "5"}', f'{{"api_key": "{HIDDEN}", "max_tokens": "5"}}'),
+        ("nvapi-" + "a1" * 20, HIDDEN),
+        ("eos_token=<|end|> lr=1e-6", "eos_token=<|end|> lr=1e-6"),
+    ],
+)
+def test_values_that_are_named_as_secrets(text: str, safe: str) -> None:
+    assert redact_text(text) == safe
+
+
+def test_switches_and_counts_are_no_secrets() -> None:
+    config = {"use_auth": True, "total_tokens": 4096, "password": 12345, "token": "abc"}
+    assert redact_mapping(config) == {
+        "use_auth": True,
+        "total_tokens": 4096,
+        "password": HIDDEN,
+        "token": HIDDEN,
+    }
+
+
+def test_secrets_inside_lists_and_json_arguments() -> None:
+    assert redact_mapping({"args": ["--x", "hf_abcdefghijklmnopqrstu"]}) == {"args": ["--x", HIDDEN]}
+    assert redact_command(["--kwargs", '{"hub_token":"abc"}']) == [
+        "--kwargs",
+        f'{{"hub_token":"{HIDDEN}"}}',
+    ]

@@ -44,8 +44,8 @@ def tiny_model(tokenizer: Any) -> Any:
         hidden_size=int(__import__("os").environ.get("H","128")),
         intermediate_size=256,
         num_hidden_layers=int(__import__("os").environ.get("L","2")),
-        num_attention_heads=4,
-        num_key_value_heads=2,
+        num_attention_heads=int(__import__("os").environ.get("NH","4")),
+        num_key_value_heads=int(__import__("os").environ.get("NH","4"))//2,
         max_position_embeddings=2048,
         tie_word_embeddings=False,
         initializer_range=float(__import__("os").environ.get("IR","0.02")),
@@ -55,4 +55,11 @@ def tiny_model(tokenizer: Any) -> Any:
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_MODEL_SEED)
-        return Qwen2ForCausalLM(config)
+        m = Qwen2ForCausalLM(config)
+        import os
+        for l in m.model.layers:
+            l.self_attn.q_proj.weight.data *= float(os.environ.get("QS", "1"))
+            l.self_attn.v_proj.weight.data *= float(os.environ.get("VS", "1"))
+        m.model.embed_tokens.weight.data *= float(os.environ.get("ES", "1"))
+        m.lm_head.weight.data *= float(os.environ.get("HS", "1"))
+        return m

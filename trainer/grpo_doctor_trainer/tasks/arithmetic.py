@@ -15,8 +15,10 @@ _NUMBER = re.compile(r"\d+")
 
 def sums() -> list[dict[str, str]]:
     """Makes every prompt with its solution; columns `prompt` and `solution`."""
+    import os
+    eq = os.environ.get("EQ", "=")
     terms = range(LARGEST_TERM + 1)
-    return [{"prompt": f"{a}+{b}=", "solution": str(a + b)} for a in terms for b in terms]
+    return [{"prompt": f"{a}+{b}{eq}", "solution": str(a + b)} for a in terms for b in terms]
 
 
 def arithmetic_reward(

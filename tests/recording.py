@@ -1,0 +1,123 @@
+"""Recorded programs in tests: started as processes of their own, read back from their files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from grpo_doctor_probes import layout
+
+from grpo_doctor.trace.processes import NameTable, Recording
+from grpo_doctor.trace.spanfile import SpanRecords, read_span_file
+
+PROBES = Path(__file__).parents[1] / "probes"
+VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+PATIENCE_S = 60
+KINDS = {
+    layout.SPAN: "span",
+    layout.STEP: "step",
+    layout.COUNTER: "counter",
+    layout.INSTANT: "instant",
+    layout.COLLECTIVE: "collective",
+    layout.COLLECTIVE_WAIT: "wait",
+    layout.CUDA_SPAN: "cuda",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One record, its name and arguments spelled out."""
+
+    kind: str
+    name: str
+    args: str
+    start_ns: int
+    end_ns: int
+    value: float
+    depth: int
+    thread: int
+
+
+def rows_of(content: SpanRecords) -> list[Row]:
+    """Records in the order in which they were written."""
+    table = NameTable()
+    ids = table.translation(Recording(Path(), content, {}))
+    rows = []
+    for start, end, value, name, thread, depth, kind in content.records.tolist():
+        name_id, args_id = ids[name]
+        args = table.args[args_id] if args_id >= 0 else ""
+        rows.append(
+            Row(KINDS[kind], table.names[name_id], args, start, end, value, depth, thread)
+        )
+    return rows
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The records of a span file."""
+    return rows_of(read_span_file(path))
+
+
+def spans_file(run_dir: Path, rank: int = 0) -> Path:
+    """The span file of a rank's first process."""
+    return run_dir / "ranks" / f"{rank:05d}.spans"
+
+
+def environment(run_dir: Path | None, more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment, recording into `run_dir`, with the recorder importable."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("GRPO_DOCTOR", "RANK"))}
+    env["PYTHONPATH"] = str(PROBES)
+    if run_dir is not None:
+        env["GRPO_DOCTOR_RUN_DIR"] = str(run_dir)
+    return {**env, **(more or {})}
+
+
+def start_job(
+    code: str,
+    run_dir: Path | None,
+    *,
+    python: str = sys.executable,
+    options: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
+) -> subprocess.Popen[str]:
+    """Starts `code` as a program; talk to it through its pipes."""
+    return subprocess.Popen(
+        [python, *options, "-c", textwrap.dedent(code), *arguments],
+        env=environment(run_dir, env),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run_job(
+    code: str,
+    run_dir: Path | None,
+    *,
+    python: str = sys.executable,
+    options: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
+) -> subprocess.CompletedProcess[str]:
+    """Runs `code` to its end."""
+    job = start_job(code, run_dir, python=python, options=options, env=env, arguments=arguments)
+    out, err = job.communicate(timeout=PATIENCE_S)
+    return subprocess.CompletedProcess(job.args, job.returncode, out, err)
+
+
+def interpreter(version: str) -> str | None:
+    """A Python of this version on this machine, if there is one that starts."""
+    pyenv = sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python"))
+    candidates = [*map(str, pyenv), shutil.which(f"python{version}") or ""]
+    check = f"import sys; assert sys.version.startswith({version!r} + '.')"
+    for candidate in filter(None, candidates):
+        if subprocess.run([candidate, "-c", check], capture_output=True).returncode == 0:
+            return candidate
+    return None

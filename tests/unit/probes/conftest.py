@@ -1,0 +1,49 @@
+"""A recording of this very process, begun and ended around a test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from grpo_doctor_probes import live, recorder
+
+from tests.recording import Row, read_rows, spans_file
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What this process recorded into `run_dir`."""
+
+    run_dir: Path
+
+    @property
+    def path(self) -> Path:
+        return spans_file(self.run_dir)
+
+    @property
+    def rows(self) -> list[Row]:
+        return read_rows(self.path)
+
+    @property
+    def header(self) -> live.Header:
+        return live.read_header(self.path)
+
+
+@pytest.fixture(autouse=True)
+def not_recording(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every test begins and ends without a recording, and with no wish for one."""
+    for name in ("GRPO_DOCTOR_RUN_DIR", "GRPO_DOCTOR_MAX_MB", "RANK", "LOCAL_RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(recorder._Start, "refused", None)
+    monkeypatch.setattr(recorder._Start, "inherited", None)
+    yield
+    recorder.stop()
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Recorded:
+    """Records this process as rank 0."""
+    assert recorder.start(str(tmp_path))
+    return Recorded(tmp_path)
