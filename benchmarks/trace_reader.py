@@ -132,7 +132,9 @@ def main() -> int:
         print(f"{len(trace.spans):,} spans, {size_bytes / 1e6:.0f} MB")
         for reader, (seconds, peak) in results.items():
             print(f"  {reader:<30} {seconds:6.2f} s  {peak / 2**20:7.0f} MiB peak")
-        print(f"  ratio                          {ratios['time']:6.2f}    {ratios['peak_rss']:7.2f}")
+        print(
+            f"  ratio                          {ratios['time']:6.2f}    {ratios['peak_rss']:7.2f}"
+        )
     return 0 if min(ratios.values()) >= REQUIRED_RATIO else 1
 
 

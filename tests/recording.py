@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_doctor_probes import layout
-
 from grpo_doctor.trace.processes import NameTable, Recording
 from grpo_doctor.trace.spanfile import SpanRecords, read_span_file
+from grpo_doctor_probes import layout
 
 PROBES = Path(__file__).parents[1] / "probes"
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
@@ -52,9 +51,7 @@ def rows_of(content: SpanRecords) -> list[Row]:
     for start, end, value, name, thread, depth, kind in content.records.tolist():
         name_id, args_id = ids[name]
         args = table.args[args_id] if args_id >= 0 else ""
-        rows.append(
-            Row(KINDS[kind], table.names[name_id], args, start, end, value, depth, thread)
-        )
+        rows.append(Row(KINDS[kind], table.names[name_id], args, start, end, value, depth, thread))
     return rows
 
 
@@ -118,6 +115,7 @@ def interpreter(version: str) -> str | None:
     candidates = [*map(str, pyenv), shutil.which(f"python{version}") or ""]
     check = f"import sys; assert sys.version.startswith({version!r} + '.')"
     for candidate in filter(None, candidates):
-        if subprocess.run([candidate, "-c", check], capture_output=True).returncode == 0:
+        tried = subprocess.run([candidate, "-c", check], capture_output=True, check=False)
+        if tried.returncode == 0:
             return candidate
     return None

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from grpo_doctor_probes.rundir import FINDINGS_JSON, REPORT_HTML, TRACE_JSON
 
 from grpo_doctor.cli.output import write_bytes
 from grpo_doctor.errors import GrpoDoctorError, OutputError
+from grpo_doctor_probes.rundir import FINDINGS_JSON, REPORT_HTML, TRACE_JSON
 
 if TYPE_CHECKING:
-    from grpo_doctor_probes.supervisor import Ended
-
     from grpo_doctor.document import Document
+    from grpo_doctor_probes.supervisor import Ended
 
 
 @dataclass(frozen=True, slots=True)

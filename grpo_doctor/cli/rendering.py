@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-from grpo_doctor_reports import ReportError, render_html, render_text
-
 from grpo_doctor.cli.output import color_wanted, terminal_width
 from grpo_doctor.errors import OutputError
+from grpo_doctor_reports import ReportError, render_html, render_text
 
 
 def page(document: Mapping[str, Any]) -> bytes:

@@ -46,6 +46,7 @@ def run_entry(trace: Trace) -> RunEntry:
         ],
         ranks=rank_entries(trace),
         loss=_loss(trace),
+        notes=list(trace.run.notes),
     )
 
 

@@ -82,6 +82,7 @@ class RunEntry(TypedDict):
     gpus: list[GpuEntry]
     ranks: list[RankEntry]
     loss: LossEntry
+    notes: list[str]
 
 
 class PhaseEntry(TypedDict):

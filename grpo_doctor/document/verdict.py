@@ -24,7 +24,7 @@ def verdict(analysis: Analysis, results: Results, ranks: Sequence[RankEntry]) ->
     time = _time(analysis)
     worst = next((f for f in results.findings if f[1].severity != "info"), None)
     if worst is None:
-        problem = "No rule found a problem" if time else ""
+        problem = "No rule found a problem" if results.passed else ""
     else:
         problem = f"Biggest problem: {_lowered(worst[1].headline or worst[0].title)}"
         gain = worst[1].gain
@@ -84,7 +84,11 @@ def _place(name: str) -> str:
 def _time(analysis: Analysis) -> str:
     step_s = analysis.step_s
     if not step_s:
-        return "" if len(analysis.steps.numbers) else "No step was recorded"
+        if len(analysis.steps.numbers):
+            return ""
+        if any(process.role == "trainer" for process in analysis.trace.processes):
+            return "No step was recorded"
+        return "The command recorded no phases of its own: it was sampled from outside only"
     means = analysis.used_seconds.mean(axis=(0, 1))
     names = (*PHASES, UNATTRIBUTED)
     top = int(means.argmax())

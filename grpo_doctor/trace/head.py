@@ -47,6 +47,7 @@ class HeadRun(msgspec.Struct, frozen=True):
     world_size: Whole = 0
     started_unix_ns: Whole = 0
     duration_ns: Time = 0
+    notes: list[str] = []
     exit: HeadExit = HeadExit()
 
 
@@ -158,6 +159,7 @@ def trace_from(
             world_size=run.world_size,
             started_unix_ns=run.started_unix_ns,
             duration_ns=run.duration_ns,
+            notes=tuple(run.notes),
             exit=Exit(run.exit.state, run.exit.code, run.exit.signal),
             config=facts.config,
             knobs=facts.knobs,

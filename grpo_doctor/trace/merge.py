@@ -60,7 +60,7 @@ def merge(folder: Path) -> Trace:
     metrics, damaged = read_metrics(folder / METRICS_JSONL)
     return Trace(
         source=str(folder),
-        run=replace(facts.run, duration_ns=timeline.duration_ns),
+        run=replace(facts.run, duration_ns=timeline.duration_ns, notes=_notes(samples)),
         processes=tuple(processes),
         gpus=_gpus(samples),
         names=names,
@@ -112,6 +112,10 @@ def _launcher_only(timeline: Timeline, facts: RunFacts) -> tuple[Process, Spans]
 def _gpus(samples: Sequence[Samples]) -> tuple[Gpu, ...]:
     """Every GPU once; what was said of it last holds."""
     return tuple({(g.host, g.uuid): g for s in samples for g in s.gpus}.values())
+
+
+def _notes(samples: Sequence[Samples]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(note for s in samples for note in s.notes))
 
 
 def read_metrics(path: Path) -> tuple[Metrics, list[str]]:
@@ -170,7 +174,7 @@ def _loss(
     errors = sum(h.errors for h in headers)
     if errors:
         notes.append(f"the recorder met {errors} internal errors; please report this run")
-    notes += [note for s in samples for note in s.notes]
+    notes += [problem for s in samples for problem in s.problems]
     return Loss(
         dropped_events=sum(h.dropped for h in headers),
         missing_ranks=tuple(rank for rank in range(expected) if rank not in seen),

@@ -146,7 +146,7 @@ class Exit:
 @dataclass(frozen=True, slots=True)
 class Run:
     """Facts of the run. `config` is what the job said, under its framework's own names;
-    `knobs` the same under canonical names."""
+    `knobs` the same under canonical names. `notes` are worth knowing and no loss."""
 
     id: str
     command: tuple[str, ...] = ()
@@ -159,6 +159,7 @@ class Run:
     config: Mapping[str, Any] = field(default_factory=dict)
     knobs: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

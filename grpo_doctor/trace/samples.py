@@ -34,12 +34,13 @@ class Samples:
     clock: Mapping[str, Any]
     series: tuple[Series, ...]
     gpus: tuple[Gpu, ...]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # what the samplers said: no NVIDIA driver, for example
+    problems: tuple[str, ...] = ()  # what of the file could not be used
 
 
 def read_samples(path: Path) -> list[Samples]:
     """Reads one file, which holds a recording for each header in it. Never raises: what is
-    damaged is left out and said in the `notes` of the last one."""
+    damaged is left out and said in the `problems` of the last one."""
     rows, problem = read_lines(path)
     sections: list[list[dict[str, Any]]] = [[]]
     for row in rows:
@@ -49,22 +50,23 @@ def read_samples(path: Path) -> list[Samples]:
     name = path.name.partition(".samples")[0]
     found = [_section(name, section) for section in sections]
     if problem:
-        found[-1] = replace(found[-1], notes=(*found[-1].notes, problem))
+        found[-1] = replace(found[-1], problems=(*found[-1].problems, problem))
     return found
 
 
 def _section(name: str, rows: Sequence[Mapping[str, Any]]) -> Samples:
     head = rows[0] if rows and "format" in rows[0] else {}
     host = str(head.get("host") or name)
-    clock = {"clocks": [{"unix_ns": head.get("unix_ns"), "monotonic_ns": head.get("t_ns")}]}
+    reading = {"unix_ns": head.get("unix_ns"), "monotonic_ns": head.get("t_ns")}
+    clock = {"clock_id": head.get("clock_id"), "clocks": [reading]}
     notes = [str(row["note"]) for row in rows if "note" in row]
     version = whole(head.get("format")) or FORMAT
     if version > FORMAT:
-        notes.append(
+        newer = (
             f"samples of {host} are of format {version}; this grpo-doctor reads up to {FORMAT}. "
             "Upgrade: pip install -U grpo-doctor"
         )
-        return Samples(host, clock, (), (), tuple(notes))
+        return Samples(host, clock, (), (), (), (newer,))
     gpus = {g.uuid: g for row in rows if "memory_total_bytes" in row for g in [_gpu(host, row)]}
     return Samples(
         host=host,

@@ -98,6 +98,7 @@ def document_head(trace: Trace) -> dict[str, Any]:
             "world_size": run.world_size,
             "started_unix_ns": run.started_unix_ns,
             "duration_ns": run.duration_ns,
+            "notes": list(run.notes),
             "exit": {
                 "state": run.exit.state,
                 "code": run.exit.code,

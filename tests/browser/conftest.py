@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from grpo_doctor_reports.demo.__main__ import main as write_demos
 
+from grpo_doctor_reports.demo.__main__ import main as write_demos
 from tests.browser.devtools import Tab, browser, find_chromium
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
 from grpo_doctor_reports.demo import DEMOS
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from grpo_doctor_probes.samplers import GpuSampler, Sampling
 from grpo_doctor_probes.samplers.nvml import Device, NoNvml, Nvml
 

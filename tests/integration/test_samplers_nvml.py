@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from grpo_doctor_probes.samplers.file import sample_path
 
+from grpo_doctor_probes.samplers.file import sample_path
 from tests.fake_nvml.build import FakeNvml, compiler
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ import time
 from typing import TYPE_CHECKING
 
 from grpo_doctor_probes import phase, watch_collectives
-
 from grpo_doctor_trainer.console import LOG, complain, set_up_console
 from grpo_doctor_trainer.errors import TrainerError
 from grpo_doctor_trainer.flags import parse

@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 import torch
-from grpo_doctor_probes import counter, phase, step
 
+from grpo_doctor_probes import counter, phase, step
 from grpo_doctor_trainer.advantages import group_advantages
 from grpo_doctor_trainer.completions import decode, write_completions
 from grpo_doctor_trainer.distributed import gather_rows, sum_over_ranks

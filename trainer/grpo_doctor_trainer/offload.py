@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+
 from grpo_doctor_probes import counter, phase
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from grpo_doctor_probes import phase
 
+from grpo_doctor_probes import phase
 from grpo_doctor_trainer.experience import TokenBatch, mask_after_end
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import torch
-from grpo_doctor_probes import describe
 
+from grpo_doctor_probes import describe
 from grpo_doctor_trainer import __version__
 from grpo_doctor_trainer.checkpoint import Checkpointer
 from grpo_doctor_trainer.console import LOG

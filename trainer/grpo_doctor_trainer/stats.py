@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from grpo_doctor_probes import metrics
 
+from grpo_doctor_probes import metrics
 from grpo_doctor_trainer.advantages import groups_without_signal
 from grpo_doctor_trainer.console import LOG, sparkline
 from grpo_doctor_trainer.loss import LOSS_STATISTICS

@@ -5,12 +5,12 @@ import shlex
 from typing import Any
 
 import pytest
-from grpo_doctor_trainer.config import TrainerConfig
 
 from grpo_doctor import knobs
 from grpo_doctor.knobs.model import version_of
 from grpo_doctor.knobs.names import BY_NAME
 from grpo_doctor.knobs.values import options_of
+from grpo_doctor_trainer.config import TrainerConfig
 
 SWIFT = "ms-swift"
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from grpo_doctor_probes import live, recorder
 
+from grpo_doctor_probes import live, recorder
 from tests.recording import Row, read_rows, spans_file
 
 

@@ -9,8 +9,8 @@ from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
 import pytest
-from grpo_doctor_probes import phase
 
+from grpo_doctor_probes import phase
 from tests.unit.probes.conftest import Recorded
 
 

@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from grpo_doctor_probes import counter, describe, instant, metrics, phase
 
+from grpo_doctor_probes import counter, describe, instant, metrics, phase
 from tests.unit.probes.conftest import Recorded
 
 
@@ -98,9 +98,8 @@ def test_a_configuration_of_anything_is_written_as_json(
     recording: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "two")
-    describe(
-        "trl", config={"clip": math.inf, "dtype": int, "path": "\udcff", 1: {2: {math.nan, 3}}}
-    )
+    config: Any = {"clip": math.inf, "dtype": int, "path": "\udcff", 1: {2: {math.nan, 3}}}
+    describe("trl", config=config)
     facts = job(recording)
     assert facts["world_size"] == 1
     assert facts["config"]["clip"] == "inf"

@@ -9,9 +9,9 @@ import threading
 from pathlib import Path
 
 import pytest
+
 from grpo_doctor_probes import counter, instant, live, phase, recorder, step
 from grpo_doctor_probes.rundir import MAX_MB_VARIABLE, RUN_DIR_VARIABLE
-
 from tests.recording import read_rows, spans_file
 from tests.unit.probes.conftest import Recorded
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from grpo_doctor_probes.redact import (
     HIDDEN,
     is_secret_name,
@@ -71,7 +72,10 @@ def test_nested_configurations() -> None:
     ("text", "safe"),
     [
         ("Authorization: Bearer abcdef.123456", f"Authorization: Bearer {HIDDEN}"),
-        ("https://host/data?token=abc&split=train", f"https://host/data?token={HIDDEN}&split=train"),
+        (
+            "https://host/data?token=abc&split=train",
+            f"https://host/data?token={HIDDEN}&split=train",
+        ),
         ('{"api_key": "abc", "max_tokens": "5"}', f'{{"api_key": "{HIDDEN}", "max_tokens": "5"}}'),
         ("nvapi-" + "a1" * 20, HIDDEN),
         ("eos_token=<|end|> lr=1e-6", "eos_token=<|end|> lr=1e-6"),
@@ -92,8 +96,16 @@ def test_switches_and_counts_are_no_secrets() -> None:
 
 
 def test_secrets_inside_lists_and_json_arguments() -> None:
-    assert redact_mapping({"args": ["--x", "hf_abcdefghijklmnopqrstu"]}) == {"args": ["--x", HIDDEN]}
+    assert redact_mapping({"args": ["--x", "hf_abcdefghijklmnopqrstu"]}) == {
+        "args": ["--x", HIDDEN]
+    }
     assert redact_command(["--kwargs", '{"hub_token":"abc"}']) == [
         "--kwargs",
         f'{{"hub_token":"{HIDDEN}"}}',
     ]
+
+
+@pytest.mark.timeout(10)
+def test_a_long_text_takes_no_long_time() -> None:
+    for text in ("a" * 300_000, "a=" * 100_000, "eyJ" * 100_000, "://" * 100_000):
+        assert redact_text(text)

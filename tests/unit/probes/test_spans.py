@@ -8,9 +8,9 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+
 from grpo_doctor_probes import phase, recorder, step
 from grpo_doctor_probes.layout import MAX_NAME_BYTES, THREAD_DEPTH, THREAD_SLOTS
-
 from tests.recording import spans_file
 from tests.unit.probes.conftest import Recorded
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from grpo_doctor_probes import live, recorder
-from grpo_doctor_probes.layout import KIND_SHIFT, SPAN
-from grpo_doctor_probes.threads import Level
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grpo_doctor_probes import live, recorder
+from grpo_doctor_probes.layout import KIND_SHIFT, SPAN
+from grpo_doctor_probes.threads import Level
 from tests.recording import spans_file
 from tests.unit.probes.conftest import Recorded
 
@@ -55,4 +55,4 @@ def test_a_slot_taken_over_shows_nothing_of_the_thread_before(recording: Recorde
     first.begin(1, SPAN << KIND_SHIFT)
     assert len(recording.header.open_spans) == 1
     type(first)(active, first.slot)
-    assert recording.header.open_spans == ()
+    assert not recording.header.open_spans

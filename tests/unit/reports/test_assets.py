@@ -3,6 +3,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+
 from grpo_doctor_reports import AssetError, assets
 from grpo_doctor_reports.palette import PHASE_COLORS
 

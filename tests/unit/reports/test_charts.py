@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from grpo_doctor_reports.charts.curves import curves_chart
 from grpo_doctor_reports.charts.heatmap import heatmap_chart
 from grpo_doctor_reports.charts.strips import strips_chart

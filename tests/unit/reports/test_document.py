@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from grpo_doctor_reports.demo import DEMOS
 from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.errors import DocumentError, ReportError

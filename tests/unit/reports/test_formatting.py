@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import pytest
+
 from grpo_doctor_reports import formatting
 
 

@@ -5,9 +5,10 @@ import gzip
 import json
 
 import pytest
-from grpo_doctor_reports.packing import NumberPool, script_json
 from hypothesis import given
 from hypothesis import strategies as st
+
+from grpo_doctor_reports.packing import NumberPool, script_json
 
 
 def unpack(pool: NumberPool, index: int) -> list[float | None]:

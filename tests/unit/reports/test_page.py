@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+
 from grpo_doctor_reports import ReportError, render_html
 from grpo_doctor_reports.demo import ATTACKS, DEMOS
 

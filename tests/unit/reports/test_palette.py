@@ -3,6 +3,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import pytest
+
 from grpo_doctor_reports.palette import (
     PHASE_COLORS,
     PHASE_ORDER,

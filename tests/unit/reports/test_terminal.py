@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import pytest
+
 from grpo_doctor_reports import ReportError, render_text
 from grpo_doctor_reports.demo import DEMOS
 

@@ -3,9 +3,10 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-from grpo_doctor_reports.text_safety import NAME_LIMIT, clean, clean_block
 from hypothesis import given
 from hypothesis import strategies as st
+
+from grpo_doctor_reports.text_safety import NAME_LIMIT, clean, clean_block
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-from grpo_doctor_reports.model import Band
-from grpo_doctor_reports.thinning import bin_columns, thin_bands, thin_line
 from hypothesis import given
 from hypothesis import strategies as st
+
+from grpo_doctor_reports.model import Band
+from grpo_doctor_reports.thinning import bin_columns, thin_bands, thin_line
 
 
 def test_a_short_line_is_left_alone() -> None:

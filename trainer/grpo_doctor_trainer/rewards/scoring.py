@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import torch
-from grpo_doctor_probes import phase
 
+from grpo_doctor_probes import phase
 from grpo_doctor_trainer.errors import RewardError
 
 if TYPE_CHECKING:

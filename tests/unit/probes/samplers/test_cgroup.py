@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
 from grpo_doctor_probes.samplers.cgroup import CgroupMemory
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ import resource
 from typing import TYPE_CHECKING
 
 import pytest
+
 from grpo_doctor_probes.samplers.file import SampleFile, sample_path
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+
 from grpo_doctor_probes.samplers import HostSampler
 
 if TYPE_CHECKING:

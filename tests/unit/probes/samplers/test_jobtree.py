@@ -8,9 +8,10 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from grpo_doctor_probes.samplers.jobtree import JobTree, Member, RankGroup, rank_groups
 from hypothesis import given
 from hypothesis import strategies as st
+
+from grpo_doctor_probes.samplers.jobtree import JobTree, Member, RankGroup, rank_groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

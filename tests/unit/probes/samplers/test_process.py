@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from grpo_doctor_probes.samplers.process import (
     SETTLED_NS,
     Process,

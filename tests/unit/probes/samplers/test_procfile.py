@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from grpo_doctor_probes.samplers.procfile import ProcFile, Rate
 
 S = 1_000_000_000

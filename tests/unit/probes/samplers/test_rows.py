@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+
 from grpo_doctor_probes.samplers.rows import RowWriter, encode
 from grpo_doctor_probes.samplers.tracks import GpuRow, Reading, Track
 

@@ -5,6 +5,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from grpo_doctor_probes.clock import identity
 from grpo_doctor_probes.samplers import GpuRow, Reading, Sampling, Track
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from grpo_doctor_probes.samplers.nvml import Device
 from grpo_doctor_probes.samplers.visible import order_is_uncertain, visible_uuids
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from grpo_doctor_probes.rundir import MAX_MB_VARIABLE, RUN_DIR_VARIABLE
 from grpo_doctor_probes.supervisor import launch
 from grpo_doctor_probes.supervisor.launch import CannotStartError, plan

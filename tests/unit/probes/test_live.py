@@ -1,0 +1,88 @@
+"""Headers read while a process runs, and headers that are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor_probes import layout, live, phase, recorder, step
+from tests.unit.probes.conftest import Recorded
+
+
+def test_a_running_process_is_readable(recording: Recorded) -> None:
+    with step(4), phase("train"):
+        header = recording.header
+        assert header.step == 4
+        assert [(o.name, o.thread, o.kind) for o in header.open_spans] == [
+            ("step", 0, layout.STEP),
+            ("train", 0, layout.SPAN),
+        ]
+        assert header.threads[0] == "MainThread"
+        assert header.start_monotonic_ns < header.open_spans[0].start_ns
+        assert header.closed_ns == 0
+
+
+def test_there_is_no_step_before_the_first(recording: Recorded) -> None:
+    assert recording.header.step is None
+    with step(0):
+        assert recording.header.step == 0
+
+
+def test_an_open_collective_has_its_group_and_sequence(recording: Recorded) -> None:
+    active = recorder.ACTIVE
+    assert active is not None
+    name_id = active.name_id(("all_reduce", (("group", "world"),)))
+    sequence = (1 << 24) + 7
+    mark = name_id | layout.COLLECTIVE << layout.KIND_SHIFT
+    mark |= (sequence & layout.SEQUENCE_MASK) << layout.THREAD_SHIFT
+    active.thread().begin(5, mark)
+    (span,) = recording.header.open_spans
+    assert span == live.OpenSpan(
+        "all_reduce", 5, 0, args='{"group": "world"}', kind=layout.COLLECTIVE, sequence=7
+    )
+
+
+def header_of(recording: Recorded) -> bytearray:
+    recorder.stop()
+    return bytearray(recording.path.read_bytes()[: layout.HEADER_BYTES])
+
+
+@pytest.mark.parametrize("size", [0, 7, 100, layout.HEADER_BYTES - 1])
+def test_a_half_written_header_is_refused(recording: Recorded, size: int) -> None:
+    with pytest.raises(ValueError, match=f"ends after {size} bytes"):
+        live.parse_header(bytes(header_of(recording)[:size]))
+
+
+def test_another_file_is_refused(recording: Recorded) -> None:
+    with pytest.raises(ValueError, match="not a span file"):
+        live.parse_header(bytes(layout.HEADER_BYTES))
+
+
+def test_a_newer_format_is_refused_by_its_number(recording: Recorded) -> None:
+    data = header_of(recording)
+    data[8] = layout.VERSION + 1
+    with pytest.raises(ValueError, match=f"format {layout.VERSION + 1}; .* reads {layout.VERSION}"):
+        live.parse_header(bytes(data))
+
+
+def test_other_sizes_are_refused(recording: Recorded) -> None:
+    data = header_of(recording)
+    data[16] ^= 1
+    with pytest.raises(ValueError, match="damaged"):
+        live.parse_header(bytes(data))
+
+
+def test_counts_and_names_that_make_no_sense_do_not_harm(recording: Recorded) -> None:
+    data = header_of(recording)
+    data[layout.STATE_OFFSET : layout.THREADS_OFFSET] = b"\xff" * (
+        layout.THREADS_OFFSET - layout.STATE_OFFSET
+    )
+    data[layout.NAMES_OFFSET :] = b"\xff" * layout.NAMES_BYTES
+    header = live.parse_header(bytes(data))
+    assert len(header.names) <= layout.NAMES_BYTES // 2
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        live.read_header(tmp_path / "none.spans")

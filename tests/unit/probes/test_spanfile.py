@@ -1,0 +1,198 @@
+"""A span file that grows, is full, is bounded, and is closed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor.trace.spanfile import read_span_file
+from grpo_doctor_probes import layout, live, phase, recorder, spanfile, step
+from tests.recording import read_rows, spans_file
+
+SEGMENT = layout.SEGMENT_RECORDS
+
+
+def record(count: int, first: int = 0) -> None:
+    """Records steps, numbered so that it can be seen which were kept."""
+    for number in range(first, first + count):
+        with step(number):
+            pass
+
+
+def numbers(path: Path) -> list[int]:
+    return [int(r.value) for r in read_rows(path) if r.kind == "step"]
+
+
+def test_records_run_over_into_the_next_segments(tmp_path: Path) -> None:
+    recorder.start(str(tmp_path))
+    record(3 * SEGMENT + 5)
+    path = spans_file(tmp_path)
+    assert numbers(path) == list(range(3 * SEGMENT + 5))
+    assert live.read_header(path).segments == 4
+
+
+def test_mappings_take_few_descriptors(tmp_path: Path) -> None:
+    recorder.start(str(tmp_path))
+    active = recorder.ACTIVE
+    assert active is not None
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    for _ in range(200):
+        active.file._next_segment()
+    assert len(os.listdir("/proc/self/fd")) - before <= 14  # noqa: PTH208
+    assert live.read_header(spans_file(tmp_path)).segments == 201
+
+
+def test_a_file_is_bounded_and_keeps_its_first_and_its_newest_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRPO_DOCTOR_MAX_MB", "1")
+    recorder.start(str(tmp_path))
+    total = 7 * SEGMENT + 100
+    record(total)
+    path = spans_file(tmp_path)
+    assert path.stat().st_size <= 1 << 20
+    kept = numbers(path)
+    assert kept[:SEGMENT] == list(range(SEGMENT)), "the start of the run"
+    newest = kept[SEGMENT:]
+    assert newest == list(range(newest[0], total)), "and what came last, without a gap"
+    assert len(kept) + live.read_header(path).dropped == total
+
+
+@pytest.mark.parametrize("megabytes", ["0", "0.001", "-5"])
+def test_no_room_at_all_still_keeps_two_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, megabytes: str
+) -> None:
+    monkeypatch.setenv("GRPO_DOCTOR_MAX_MB", megabytes)
+    recorder.start(str(tmp_path))
+    record(3 * SEGMENT)
+    kept = numbers(spans_file(tmp_path))
+    assert kept[:SEGMENT] == list(range(SEGMENT))
+    assert kept[-1] == 3 * SEGMENT - 1
+
+
+class Disk:
+    """Allocation that fails while `full`; the rest is the real one."""
+
+    def __init__(self, real: Callable[[int, int, int], None]) -> None:
+        self.real = real
+        self.room_bytes = 1 << 40
+
+    def __call__(self, file: int, offset: int, size: int) -> None:
+        if offset + size > self.room_bytes:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.real(file, offset, size)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    disk = Disk(spanfile._allocate)
+    monkeypatch.setattr(spanfile, "_allocate", disk)
+    return disk
+
+
+def test_a_full_disk_costs_records_and_they_are_counted(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk.room_bytes = layout.HEADER_BYTES + 2 * layout.SEGMENT_BYTES
+    recorder.start(str(tmp_path))
+    record(2 * SEGMENT + 50)
+    path = spans_file(tmp_path)
+    assert live.read_header(path).dropped == 50
+    assert [o.name for o in live.read_header(path).open_spans] == []
+
+    disk.room_bytes = 1 << 40
+    record(10, first=100_000)  # too soon: room is asked for once a second
+    assert live.read_header(path).dropped == 60
+    monkeypatch.setattr(spanfile, "_RETRY_AFTER_NS", 0)
+    active = recorder.ACTIVE
+    assert active is not None
+    active.file._retry_at_ns = 0
+    record(10, first=200_000)
+    assert numbers(path)[-10:] == list(range(200_000, 200_010))
+    assert live.read_header(path).dropped == 60
+    assert live.read_header(path).errors == 0
+
+
+def test_a_disk_with_room_for_less_than_is_asked_for_gives_that(tmp_path: Path, disk: Disk) -> None:
+    disk.room_bytes = layout.HEADER_BYTES + 7 * layout.SEGMENT_BYTES
+    recorder.start(str(tmp_path))
+    record(7 * SEGMENT)
+    assert live.read_header(spans_file(tmp_path)).dropped == 0
+    record(1)
+    assert live.read_header(spans_file(tmp_path)).dropped == 1
+
+
+def test_a_disk_without_room_for_the_header_refuses(
+    tmp_path: Path, disk: Disk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk.room_bytes = 0
+    assert not recorder.start(str(tmp_path))
+    assert "No space left" in capsys.readouterr().err
+    assert list((tmp_path / "ranks").iterdir()) == []
+
+
+def test_no_room_for_any_segment_still_shows_what_is_open(tmp_path: Path, disk: Disk) -> None:
+    disk.room_bytes = layout.HEADER_BYTES
+    recorder.start(str(tmp_path))
+    with phase("rollout"):
+        header = live.read_header(spans_file(tmp_path))
+        assert [o.name for o in header.open_spans] == ["rollout"]
+    assert live.read_header(spans_file(tmp_path)).dropped == 1
+
+
+@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EINVAL])
+def test_a_file_system_without_allocation_is_filled_with_zeros(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    recorder.start(str(tmp_path))
+    record(3)
+    assert numbers(spans_file(tmp_path)) == [0, 1, 2]
+    blocks = spans_file(tmp_path).stat().st_blocks * 512
+    assert blocks >= layout.HEADER_BYTES + layout.SEGMENT_BYTES
+
+
+def test_late_threads_may_write_after_the_end(tmp_path: Path) -> None:
+    recorder.start(str(tmp_path))
+    active = recorder.ACTIVE
+    assert active is not None
+    recorder.stop()
+    with Path(tmp_path / "other").open("wb") as other:  # takes the descriptor's number
+        for _ in range(2 * SEGMENT):
+            active.write(layout.INSTANT, 0, 1, 1, 0.0)
+    assert (tmp_path / "other").stat().st_size == 0
+    assert other.closed
+    assert live.read_header(spans_file(tmp_path)).dropped > 0
+
+
+def test_damage_is_left_out_and_counted(tmp_path: Path) -> None:
+    recorder.start(str(tmp_path))
+    record(100)
+    recorder.stop()
+    path = spans_file(tmp_path)
+    data = bytearray(path.read_bytes())
+    first = layout.HEADER_BYTES + layout.SEGMENT_HEADER_BYTES
+    for row, (offset, value) in enumerate([(31, 99), (28, 255), (24, 250), (7, 0x7F), (15, 0)]):
+        data[first + row * layout.RECORD_BYTES + offset] = value  # kind, thread, name, times
+    data[first + 10 * layout.RECORD_BYTES + 31] = 0  # a write that a kill interrupted
+    path.write_bytes(data)
+    content = read_span_file(path)
+    assert content.damaged == 4
+    assert [int(v) for v in content.records["value"]] == [4, *range(5, 10), *range(11, 100)]
+
+
+def test_recording_does_not_grow_the_process_past_its_files(tmp_path: Path) -> None:
+    recorder.start(str(tmp_path))
+    record(1000)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    record(20_000)
+    grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown_kib <= 3 * layout.SEGMENT_BYTES // 1024 + 1024
