@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -119,3 +120,63 @@ def interpreter(version: str) -> str | None:
         if tried.returncode == 0:
             return candidate
     return None
+
+
+def write_recording(
+    run_dir: Path,
+    rank: int,
+    spans: Sequence[tuple[str, int, int]] = (),
+    *,
+    opened: Sequence[tuple[str, int]] = (),
+    start_ns: int = 1_000_000_000,
+    closed_ns: int = 0,
+    facts: Mapping[str, object] | None = None,
+    pid: int = 4000,
+    stem: str | None = None,
+) -> Path:
+    """A span file and a rank file made of bytes, with times as wanted.
+
+    Args:
+        spans: (name, start, end), on the process's own clock.
+        opened: (name, start) of spans that never ended; "step" is step 0.
+        facts: the rank file's content; None writes none.
+    """
+    folder = run_dir / "ranks"
+    folder.mkdir(parents=True, exist_ok=True)
+    names = list(dict.fromkeys(name for name, *_ in [*spans, *opened]))
+    header = bytearray(layout.HEADER_BYTES)
+    sizes = (layout.HEADER_BYTES, layout.SEGMENT_BYTES, layout.SEGMENT_RECORDS)
+    layout.FIXED.pack_into(
+        header, 0, layout.MAGIC, layout.VERSION, *sizes, pid, rank, start_ns, 10**18 + start_ns
+    )
+    state = memoryview(header)[layout.STATE_OFFSET : layout.THREADS_OFFSET].cast("Q")
+    state[layout.STATE_SEGMENTS] = 1
+    state[layout.STATE_NAMES] = len(names)
+    state[layout.STATE_CLOSED_NS] = closed_ns
+    state[layout.STATE_STEP] = int(any(name == "step" for name, *_ in [*spans, *opened]))
+    end = layout.NAMES_OFFSET
+    for name in names:
+        encoded = name.encode()
+        layout.NAME_LENGTH.pack_into(header, end, len(encoded))
+        end += layout.NAME_LENGTH.size
+        header[end : end + len(encoded)] = encoded
+        end += len(encoded)
+    first = layout.THREADS_OFFSET + layout.THREAD_INFO.size
+    stack = memoryview(header)[first : first + 16 * layout.THREAD_DEPTH].cast("Q")
+    for level, (name, began_ns) in enumerate(opened):
+        kind = layout.STEP if name == "step" else layout.SPAN
+        stack[2 * level] = began_ns
+        stack[2 * level + 1] = names.index(name) + 1 | kind << layout.KIND_SHIFT
+    segment = bytearray(layout.SEGMENT_BYTES)
+    layout.SEGMENT_HEADER.pack_into(segment, 0, layout.SEGMENT_MAGIC, 1)
+    for row, (name, began_ns, ended_ns) in enumerate(spans):
+        offset = layout.SEGMENT_HEADER_BYTES + row * layout.RECORD_BYTES
+        kind = layout.STEP if name == "step" else layout.SPAN
+        layout.RECORD.pack_into(
+            segment, offset, began_ns, ended_ns, 0.0, names.index(name) + 1, 0, 0, kind
+        )
+    path = folder / f"{stem or f'{rank:05d}'}.spans"
+    path.write_bytes(header + segment)
+    if facts is not None:
+        path.with_suffix(".json").write_text(json.dumps(facts))
+    return path

@@ -1,0 +1,130 @@
+"""The main job, end to end: the bundled trainer under `grpo-doctor run`, whole and killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_doctor.trace.load import load
+from grpo_doctor.trace.model import Kind
+from grpo_doctor_probes.live import read_header
+
+pytest.importorskip("deepspeed", reason="needs the trainer extra")
+pytestmark = pytest.mark.slow
+PATIENCE_S = 180
+
+
+def command(folder: Path, *flags: str) -> list[str]:
+    return [
+        sys.executable, "-m", "grpo_doctor", "run", "--run-dir", str(folder), "--nproc", "2",
+        "--json", "--", "--output_dir", str(folder.parent / "out"), *flags,
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What `make demo` runs, with fewer steps; the result of `--json`."""
+    folder = tmp_path_factory.mktemp("demo") / "run"
+    done = subprocess.run(
+        command(folder, "--max_steps", "12", "--save_steps", "6"),
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    result: dict[str, Any] = json.loads(done.stdout[done.stdout.rindex('\n{\n "schema"') :])
+    return result
+
+
+def test_every_phase_of_both_ranks_is_there_and_nothing_is_lost(demo: dict[str, Any]) -> None:
+    trace = load(Path(demo["trace"]))
+    assert trace.ranks == (0, 1)
+    assert not trace.loss.any, trace.loss
+    frame = trace.frame()
+    wanted = {
+        "init",
+        "dataload",
+        "rollout",
+        "reward",
+        "logprob",
+        "train",
+        "optimizer",
+        "checkpoint",
+    }
+    for rank in trace.ranks:
+        assert wanted <= set(frame[frame["rank"] == rank]["name"])
+    assert set(trace.metrics.steps) == set(range(1, 13))
+    assert trace.run.framework == "bundled"
+    assert trace.run.knobs["deepspeed.stage"] == 2
+
+
+def test_almost_all_of_a_step_is_attributed(demo: dict[str, Any]) -> None:
+    assert demo["summary"]["steps"] >= 8
+    assert demo["summary"]["unattributed_share"] < 0.02
+    assert set(demo["summary"]["phases"]) >= {"rollout", "train"}
+
+
+def test_collectives_of_both_ranks_match(demo: dict[str, Any]) -> None:
+    trace = load(Path(demo["trace"]))
+    rows = trace.spans.kind == Kind.COLLECTIVE
+    sequences = [
+        sorted((trace.args[a]["group"], int(v)) for a, v in zip(spans.args, spans.value))
+        for rank in (0, 1)
+        for spans in [trace.spans.select(rows & (trace.spans.process == rank))]
+    ]
+    assert sequences[0] == sequences[1]
+    assert len(sequences[0]) > 12
+
+
+def stop_inside(folder: Path, rank: int, phase: str) -> int:
+    """Stops a rank (SIGSTOP) at a moment at which `phase` is open; returns its process id."""
+    path = folder / "ranks" / f"{rank:05d}.spans"
+    deadline = time.monotonic() + PATIENCE_S
+    for _ in looks(deadline):
+        if not path.exists():
+            continue
+        header = read_header(path)
+        if header.step is None or header.step < 3 or phase not in names(path):
+            continue
+        os.kill(header.pid, signal.SIGSTOP)
+        if phase in names(path):
+            return header.pid
+        os.kill(header.pid, signal.SIGCONT)
+    raise AssertionError(f"rank {rank} was never seen in {phase}")
+
+
+def names(path: Path) -> set[str]:
+    return {span.name for span in read_header(path).open_spans}
+
+
+def looks(deadline: float) -> Iterator[None]:
+    while time.monotonic() < deadline:
+        yield
+        time.sleep(0.002)
+
+
+def test_a_rank_killed_in_its_rollout_leaves_that_span_open(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = subprocess.Popen(
+        command(folder, "--max_steps", "2000"),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        os.kill(stop_inside(folder, 1, "rollout"), signal.SIGKILL)
+        _, errors = process.communicate(timeout=PATIENCE_S)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode not in (0, None)
+    trace = load(folder / "trace.json")
+    killed = trace.frame().query("rank == 1 and open")
+    assert {"step", "rollout"} <= set(killed["name"])
+    assert len(trace.frame().query("rank == 1 and kind == 'step' and not open")) >= 2
+    assert "rank 1 in rollout" in errors

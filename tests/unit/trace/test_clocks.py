@@ -1,0 +1,70 @@
+"""Clocks of several processes and hosts on one axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_doctor.trace.clocks import NTP_ERROR_NS, Alignment, align
+
+NANOSECONDS = st.integers(0, 10**18)
+
+
+def facts(clock_id: str, *readings: tuple[int, int]) -> dict[str, Any]:
+    """A rank file's clock: (monotonic, unix) readings."""
+    return {
+        "clock_id": clock_id,
+        "clocks": [{"monotonic_ns": m, "unix_ns": u} for m, u in readings],
+    }
+
+
+@given(NANOSECONDS, NANOSECONDS)
+def test_one_clock_needs_no_correction(a: int, b: int) -> None:
+    assert align(facts("boot", (a, b)), facts("boot", (b, a))) == Alignment(0, 0, "same clock")
+
+
+@given(boot=NANOSECONDS, other_boot=NANOSECONDS, now=st.integers(0, 10**17))
+def test_the_same_moment_is_the_same_time(boot: int, other_boot: int, now: int) -> None:
+    reference = facts("a", (now, boot + now))
+    other = facts("b", (now, other_boot + now))
+    alignment = align(reference, other)
+    unix = max(boot, other_boot) + now
+    assert unix - other_boot + alignment.offset_ns == unix - boot
+    assert alignment.error_ns == NTP_ERROR_NS
+
+
+@given(drift=st.integers(-(10**9), 10**9))
+def test_drift_between_start_and_end_is_part_of_the_error(drift: int) -> None:
+    reference = facts("a", (0, 10**18), (10**9, 10**18 + 10**9))
+    other = facts("b", (0, 10**18), (10**9, 10**18 + 10**9 + drift))
+    assert align(reference, other).error_ns == NTP_ERROR_NS + abs(drift)
+
+
+@given(NANOSECONDS, NANOSECONDS)
+def test_swapping_the_two_turns_the_sign(a: int, b: int) -> None:
+    first, second = facts("a", (5, a)), facts("b", (7, b))
+    assert align(first, second).offset_ns == -align(second, first).offset_ns
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {},
+        {"clocks": None},
+        {"clocks": 5},
+        {"clocks": "text"},
+        {"clocks": [5, None, "x", []]},
+        {"clocks": [{"unix_ns": "1", "monotonic_ns": 2}]},
+        {"clocks": [{"unix_ns": 10**30, "monotonic_ns": 2}]},
+        {"clocks": [{"unix_ns": 1.5, "monotonic_ns": True}]},
+        {"clock_id": "", "clocks": []},
+        {"clock_id": {"a": 1}},
+    ],
+)
+def test_what_says_nothing_of_its_clock_is_unknown(damaged: dict[str, Any]) -> None:
+    whole = facts("a", (0, 10**18))
+    assert align(whole, damaged) == Alignment(0, None, "unknown")
+    assert align(damaged, whole) == Alignment(0, None, "unknown")

@@ -1,0 +1,130 @@
+"""Chrome Trace Event lines, each of them JSON whatever was recorded."""
+
+from __future__ import annotations
+
+import json
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_doctor.trace import events
+from grpo_doctor.trace.model import Kind, Series
+from tests.build import TraceBuilder
+
+
+@given(st.integers(0, 2**53))
+def test_microseconds_are_exact(ns: int) -> None:
+    written = events.microseconds(ns)
+    assert Fraction(written) * 1000 == ns
+    assert round(float(written) * 1000) == ns, "also for readers that use floats"
+
+
+def lines(build: TraceBuilder) -> list[dict[str, Any]]:
+    trace = build.build()
+    spans, lane = events.place(trace)
+    return [
+        json.loads(line, parse_constant=pytest.fail)
+        for line in events.span_lines(trace, spans, lane)
+    ]
+
+
+def test_the_kinds_of_events() -> None:
+    build = TraceBuilder()
+    build.step(0, 7, 0.0, {"rollout": 1.0})
+    build.row(Kind.INSTANT, 0, "oom", 0.5, 0.5)
+    build.collective(0, 3, 0.2, 0.3)
+    build.open(0, "train", 1.0, 2.0)
+    found = {e["name"]: e for e in lines(build)}
+    assert (found["step"]["ph"], found["step"]["args"]) == ("X", {"step": 7})
+    assert (found["rollout"]["ts"], found["rollout"]["dur"]) == (0.0, 1e6)
+    assert (found["oom"]["ph"], found["oom"]["s"], "dur" in found["oom"]) == ("i", "t", False)
+    assert (found["all_reduce"]["tid"], found["all_reduce"]["value"]) == (2, 3.0)
+    assert (found["train"]["ph"], "dur" in found["train"]) == ("B", False)
+    assert all(e["pid"] > 0 and e["tid"] > 0 for e in found.values())
+
+
+HOSTILE = [
+    "</script><script>",
+    'quote" and \\',
+    "\x00\x1f\n",
+    "\ud800 alone",
+    "é·😀",
+    "x" * 10**6,
+    "",
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
+def test_any_name_is_one_line_of_json(name: str) -> None:
+    build = TraceBuilder()
+    build.span(0, name, 0, 1, args={name: name})
+    (event,) = lines(build)
+    expected = name.encode("utf-8", "replace").decode()
+    assert event["name"] == expected[: events.MAX_NAME]
+    assert event["args"] == {expected: expected}
+    trace = build.build()
+    spans, lane = events.place(trace)
+    assert all("\n" not in line for line in events.span_lines(trace, spans, lane))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_values_that_json_lacks_are_left_out(value: float) -> None:
+    build = TraceBuilder()
+    build.row(Kind.STEP, 0, "step", 0, 1, value=value)
+    build.span(0, "train", 0, 1, value=value)
+    assert [e.get("value") for e in lines(build)] == [None, None]
+
+
+def test_unicode_is_written_as_it_is() -> None:
+    assert events.text("rank 0 · höst") == '"rank 0 · höst"'
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner),
+        max_leaves=15,
+    )
+)
+def test_any_configuration_becomes_json(value: Any) -> None:
+    json.loads(events.text(events.finite(value)), parse_constant=pytest.fail)
+
+
+def test_a_configuration_without_end_becomes_json() -> None:
+    value: list[Any] = []
+    value.append(value)
+    json.loads(events.text(events.finite(value)))
+
+
+def series(values: list[float]) -> Series:
+    return Series(
+        name="gpu.power",
+        unit="W",
+        scope="gpu",
+        host="a",
+        t_ns=np.arange(len(values), dtype=np.int64) * 1000,
+        values=np.array(values),
+    )
+
+
+@given(st.lists(st.floats(), max_size=300), st.integers(2, 50))
+def test_thinning_keeps_the_extremes(values: list[float], at_most: int) -> None:
+    kept = events.thin(series(values), at_most)
+    finite = [v for v in values if math.isfinite(v)]
+    assert len(kept) <= max(at_most, 2)
+    assert [t for t, _ in kept] == sorted(t for t, _ in kept)
+    if finite:
+        assert min(v for _, v in kept) == min(finite)
+        assert max(v for _, v in kept) == max(finite)
+
+
+def test_what_overlaps_goes_to_lanes_of_its_own() -> None:
+    build = TraceBuilder()
+    for number in range(5):
+        build.span(0, "rollout/request", number * 0.1, number * 0.1 + 1)
+    assert sorted(e["tid"] for e in lines(build)) == [1, 1001, 2001, 3001, 4001]

@@ -1,0 +1,31 @@
+"""Tracks and threads, both ways."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_doctor.trace import lanes
+from grpo_doctor.trace.model import Kind
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(list(Kind)), st.integers(0, 63), st.integers(0, 255)), min_size=1
+    )
+)
+def test_a_thread_is_read_back_from_its_lane(rows: list[tuple[Kind, int, int]]) -> None:
+    kinds, threads, overflow = (np.array(column) for column in zip(*rows))
+    lane = lanes.lanes_of(kinds.astype(np.uint8), threads.astype(np.int32))
+    assert np.all(lane > 0)
+    lane = lane + (overflow * lanes.OVERFLOW).astype(np.int32)
+    assert lanes.threads_of(lane).tolist() == threads.tolist()
+    assert all(lanes.title(int(number)) for number in lane)
+
+
+def test_titles() -> None:
+    assert lanes.title(lanes.PHASES) == "steps and phases"
+    assert lanes.title(2 * lanes.OVERFLOW + lanes.COLLECTIVES) == "collectives (overlapping 2)"
+    assert lanes.title(lanes.THREADS + 4) == "thread 4"
+    assert lanes.title(lanes.THREAD_GPU_TIME + 4) == "thread 4 GPU time"
