@@ -143,7 +143,7 @@ def write_recording(
     """
     folder = run_dir / "ranks"
     folder.mkdir(parents=True, exist_ok=True)
-    names = list(dict.fromkeys(name for name, *_ in [*spans, *opened]))
+    names = list(dict.fromkeys([row[0] for row in spans] + [row[0] for row in opened]))
     header = bytearray(layout.HEADER_BYTES)
     sizes = (layout.HEADER_BYTES, layout.SEGMENT_BYTES, layout.SEGMENT_RECORDS)
     layout.FIXED.pack_into(
@@ -153,7 +153,7 @@ def write_recording(
     state[layout.STATE_SEGMENTS] = 1
     state[layout.STATE_NAMES] = len(names)
     state[layout.STATE_CLOSED_NS] = closed_ns
-    state[layout.STATE_STEP] = int(any(name == "step" for name, *_ in [*spans, *opened]))
+    state[layout.STATE_STEP] = int("step" in names)
     end = layout.NAMES_OFFSET
     for name in names:
         encoded = name.encode()

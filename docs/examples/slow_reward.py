@@ -1,6 +1,6 @@
 """A reward that is slow on one rank: what a report of a straggler looks like.
 
-    grpo-doctor run -- --reward_funcs arithmetic docs/examples/slow_reward.py:slow --max_steps 25
+grpo-doctor run -- --reward_funcs arithmetic docs/examples/slow_reward.py:slow --max_steps 25
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 SECONDS = 0.3
 
 
-def slow(completions: list[str], **columns: Any) -> list[float]:
+def slow(completions: list[str], **_columns: Any) -> list[float]:
     """Scores nothing, and takes its time on rank 1."""
     if os.environ.get("RANK") == "1":
         time.sleep(SECONDS)

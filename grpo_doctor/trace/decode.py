@@ -19,9 +19,11 @@ from grpo_doctor.trace.jsonfile import BAD_JSON, mapping
 from grpo_doctor.trace.model import Kind, Spans
 
 _BARE_NAN = re.compile(rb"(?<=[:\[,])\s*-?(?:NaN|Infinity)(?=\s*[,}\]])")
+# What the repair of a whole file's head makes of a NaN, see `read`.
+_NULL_VALUE = re.compile(rb'(?<="value")\s*:\s*null')
 _NO_TIME = re.compile(rb'"(?:ts|dur)"\s*:\s*-?(?:NaN|Infinity)')
-# 31 years of microseconds: what is past it would not fit 64 bits of nanoseconds.
-_Microseconds = Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
+# As nanoseconds, a start and a duration of this size together still fit 64 bits.
+_Microseconds = Annotated[float, msgspec.Meta(ge=-4e15, le=4e15)]
 _Whole = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
@@ -121,12 +123,14 @@ class EventBlocks:
         except BAD_JSON:
             pass
         repaired, count = _BARE_NAN.subn(b"0", line)
-        if count and not _NO_TIME.search(line):
-            self._lost["not_numbers"] += 1
+        if not _NO_TIME.search(line):
             try:
-                return _line_decoder.decode(repaired)
+                event = _line_decoder.decode(_NULL_VALUE.sub(b":0", repaired))
             except BAD_JSON:
                 pass
+            else:
+                self._lost["not_numbers"] += bool(count)
+                return event
         self._lost["damaged"] += 1
         return None
 
@@ -195,6 +199,6 @@ def _nanoseconds(microseconds: Iterable[float], count: int) -> NDArray[np.int64]
 
 def _object(text: bytes) -> dict[str, Any]:
     try:
-        return mapping(msgspec.json.decode(text))
+        return mapping(msgspec.json.decode(text.decode("utf-8", "replace")))
     except BAD_JSON:
         return {}

@@ -43,6 +43,11 @@ class Recording:
         return self.content.header.pid
 
     @property
+    def parent_pid(self) -> int | None:
+        """The process that started it."""
+        return whole(self.facts.get("parent_pid"))
+
+    @property
     def host(self) -> str:
         """Its host's name."""
         return str(self.facts.get("host") or "unknown")
@@ -85,10 +90,15 @@ class Recording:
         return tuple(o for o in header.open_spans if o.start_ns in times)
 
     @property
+    def begun_ns(self) -> int:
+        """Local time at which it began to record."""
+        return self.content.header.start_monotonic_ns
+
+    @property
     def first_ns(self) -> int:
         """Local time at which the process was started, or began to record if that is unknown."""
         started = moment(self.facts.get("process_start_ns"))
-        begun = self.content.header.start_monotonic_ns
+        begun = self.begun_ns
         return begun if started is None or begun - started > _MAX_INIT_NS else min(started, begun)
 
     @cached_property
@@ -123,12 +133,12 @@ def read_recordings(folder: Path) -> tuple[list[Recording], list[str]]:
             problems.append(f"{path.name}: {content.damaged} damaged records left out")
         recordings.append(Recording(path, content, facts))
     # A rank's forked children record under its rank; a restarted rank has another parent.
-    pids = {r.pid for r in recordings}
+    ranks = {(r.host, r.pid) for r in recordings}
     recordings = [
-        replace(r, role="worker" if r.facts.get("parent_pid") in pids else "trainer")
+        replace(r, role="worker" if (r.host, r.parent_pid) in ranks else "trainer")
         for r in recordings
     ]
-    recordings.sort(key=lambda r: (r.rank, r.role != "trainer", r.path.name))
+    recordings.sort(key=lambda r: (r.rank, r.role != "trainer", r.begun_ns, r.path.stem))
     return recordings, problems
 
 

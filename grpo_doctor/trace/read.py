@@ -6,7 +6,6 @@ only the lines that it touches.
 
 from __future__ import annotations
 
-import gzip
 import re
 import zlib
 from collections.abc import Iterator
@@ -28,6 +27,8 @@ _MAX_HEAD_BYTES = 1 << 30
 # A gzip bomb expands without end; the largest honest trace seen in tests is 200 MB.
 _MAX_BYTES = 16 << 30
 _BARE_NAN = re.compile(rb"(?<=[:\[,])\s*-?(?:NaN|Infinity)(?=\s*[,}\]])")
+_PACKED_BYTES = 64 << 10
+_GZIP = b"\x1f\x8b"
 _END = re.compile(rb"(?:^|\n)\s*\]\s*\}\s*$")
 _UTF8_MARK = b"\xef\xbb\xbf"
 _OURS = b'"grpoDoctor"'
@@ -44,7 +45,7 @@ def read_trace(path: Path) -> Trace:
     try:
         if not path.is_file():  # a named pipe would make us wait for ever
             raise TraceError(f"{path} is not a file. Give a trace.json or a run directory.")
-        with _opened(path) as file:
+        with path.open("rb") as file:
             return _read(path, _Blocks(file))
     except (OSError, MemoryError) as problem:
         reason = getattr(problem, "strerror", None) or problem or "not enough memory"
@@ -53,33 +54,50 @@ def read_trace(path: Path) -> Trace:
         ) from problem
 
 
-def _opened(path: Path) -> gzip.GzipFile | IO[bytes]:
-    with path.open("rb") as file:
-        compressed = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path, "rb") if compressed else path.open("rb")
-
-
 class _Blocks:
-    """The file's blocks; a compressed file that ends early sets `cut_off` instead of raising."""
+    """The file's text in blocks; compressed data that ends early sets `cut_off`, and what was
+    unpacked before the damage is there."""
 
-    def __init__(self, file: gzip.GzipFile | IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self._file = file
+        self._compressed = file.read(2) == _GZIP
+        file.seek(0)
         self.cut_off = False
-        self._total = 0
+        self._blocks = self._limited()
 
     def __iter__(self) -> Iterator[bytes]:
-        while True:
-            try:
-                block = self._file.read(_BLOCK_BYTES)
-            except (EOFError, zlib.error, gzip.BadGzipFile):
-                self.cut_off = True
-                return
-            if not block:
-                return
-            self._total += len(block)
-            if self._total > _MAX_BYTES:
+        """The blocks not yet taken: one reader may go on where another stopped."""
+        return self._blocks
+
+    def _limited(self) -> Iterator[bytes]:
+        total = 0
+        for block in self._unpacked() if self._compressed else self._plain():
+            total += len(block)
+            if total > _MAX_BYTES:
                 raise OSError(f"larger than {_MAX_BYTES >> 30} GiB when unpacked")
             yield block
+
+    def _plain(self) -> Iterator[bytes]:
+        while block := self._file.read(_BLOCK_BYTES):
+            yield block
+
+    def _unpacked(self) -> Iterator[bytes]:
+        # `gzip` gives nothing of a read that meets the end too early; zlib what there is.
+        unpack = zlib.decompressobj(wbits=31)
+        while packed := self._file.read(_PACKED_BYTES):
+            while packed:
+                try:
+                    yield unpack.decompress(packed, _BLOCK_BYTES)
+                except zlib.error:
+                    self.cut_off = True
+                    return
+                packed = unpack.unconsumed_tail
+                if unpack.eof:
+                    packed = unpack.unused_data
+                    if not packed.startswith(_GZIP):
+                        return
+                    unpack = zlib.decompressobj(wbits=31)
+        self.cut_off = not unpack.eof
 
 
 def _read(path: Path, blocks: _Blocks) -> Trace:
@@ -116,19 +134,21 @@ def _split_head(path: Path, blocks: _Blocks) -> tuple[bytes, bytes | None]:
                 f"{path}: the first {_MAX_HEAD_BYTES >> 30} GiB hold no events of grpo-doctor's. "
                 "Give a trace.json that `grpo-doctor run` wrote."
             )
-    if not text.strip():
-        raise TraceError(
-            f"{path} is damaged: the compressed data can't be unpacked. {_INSTEAD}"
-            if blocks.cut_off
-            else f"{path} is empty: the run that should have written it never got there. {_INSTEAD}"
-        )
     if _OURS not in text:
-        raise TraceError(_foreign(path, text))
+        raise TraceError(_unusable(path, text, cut_off=blocks.cut_off))
     return _body(text), None
 
 
 def _body(text: bytearray) -> bytes:
     return bytes(text).removeprefix(_UTF8_MARK)
+
+
+def _unusable(path: Path, text: bytearray, *, cut_off: bool) -> str:
+    if cut_off:
+        return f"{path} is damaged: the compressed data can't be unpacked. {_INSTEAD}"
+    if not text.strip():
+        return f"{path} is empty: the run that should have written it never got there. {_INSTEAD}"
+    return _foreign(path, text)
 
 
 def _foreign(path: Path, text: bytearray) -> str:

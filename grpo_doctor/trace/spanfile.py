@@ -28,6 +28,7 @@ _RECORD = np.dtype(
 assert _RECORD.itemsize == layout.RECORD_BYTES
 _LAST_KIND = layout.CUDA_SPAN
 _MAX_BYTES = 16 << 30
+_MAX_COUNT = 1 << 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,8 @@ def read_span_file(path: Path) -> SpanRecords:
     except ValueError as problem:
         raise TraceError(f"{path} {problem}. This process is left out of the trace.") from problem
     segments = _segments(data)
-    rows = [records for _, records in sorted(segments, key=lambda item: item[0])]
+    whole = [s for s in segments if len(s.records) == layout.SEGMENT_RECORDS]
+    rows = [s.records for s in sorted(segments, key=lambda s: s.sequence)]
     records: NDArray[Any] = np.concatenate(rows) if rows else np.empty(0, dtype=_RECORD)
     written = records[records["kind"] != 0]
     sound = _sound(written, header)
@@ -70,7 +72,7 @@ def read_span_file(path: Path) -> SpanRecords:
         header=header,
         records=written[sound],
         damaged=int(len(written) - np.count_nonzero(sound)),
-        truncated=len(segments) < header.segments,
+        truncated=len(whole) < header.segments,
     )
 
 
@@ -85,6 +87,9 @@ def _content(path: Path) -> bytes:
 def _check(header: Header) -> None:
     if not 0 < header.start_monotonic_ns < MAX_TIME_NS or header.closed_ns > MAX_TIME_NS:
         raise ValueError("is damaged: the times in its header make no sense")
+    counts = (header.dropped, header.segments, header.name_overflow, header.errors, header.step)
+    if any(count is not None and count > _MAX_COUNT for count in counts):
+        raise ValueError("is damaged: the numbers in its header make no sense")
 
 
 def _sound(records: NDArray[Any], header: Header) -> NDArray[np.bool_]:
@@ -101,8 +106,14 @@ def _sound(records: NDArray[Any], header: Header) -> NDArray[np.bool_]:
     return sound
 
 
-def _segments(data: bytes) -> list[tuple[int, NDArray[Any]]]:
-    """(sequence, records) of every segment that is there, a cut-off last one included.
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    sequence: int
+    records: NDArray[Any]
+
+
+def _segments(data: bytes) -> list[_Segment]:
+    """Every segment that is there, a cut-off last one included.
 
     Segments that were allocated and not yet used are zeros and have no magic number.
     """
@@ -116,5 +127,5 @@ def _segments(data: bytes) -> list[tuple[int, NDArray[Any]]]:
             continue
         begin = offset + layout.SEGMENT_HEADER_BYTES
         records = np.frombuffer(data, _RECORD, size // layout.RECORD_BYTES, begin)
-        segments.append((sequence, records))
+        segments.append(_Segment(sequence, records))
     return segments

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+import warnings
 from typing import TYPE_CHECKING
 
 from grpo_doctor_probes import phase, watch_collectives
@@ -54,12 +55,14 @@ def _run(config: TrainerConfig) -> None:
 
         watch_collectives()
         from grpo_doctor_trainer.distributed import join_ranks, leave_ranks  # noqa: PLC0415
-        from grpo_doctor_trainer.loop import train  # noqa: PLC0415
-        from grpo_doctor_trainer.setup import set_up  # noqa: PLC0415
 
         ranks = join_ranks(config.ddp_timeout)
     try:
         with phase("init"):
+            # After join_ranks, which tells DeepSpeed about the device.
+            from grpo_doctor_trainer.loop import train  # noqa: PLC0415
+            from grpo_doctor_trainer.setup import set_up  # noqa: PLC0415
+
             run = set_up(config, ranks)
         train(run)
     finally:
@@ -70,6 +73,8 @@ def _quiet_libraries() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # it warns in every forked worker
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    # DeepSpeed 0.19 calls names that torch 2.13 is about to rename.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
 
 
 def _user_error(error: TrainerError, rank: int, *, everywhere: bool) -> int:

@@ -98,7 +98,9 @@ class Checkpointer:
         if not self._config.save_only_model:
             states = folder / "optimizer"
             states.mkdir(exist_ok=True)
-            torch.save(self._engine.optimizer.state_dict(), states / f"rank_{self._ranks.rank:05d}.pt")
+            torch.save(
+                self._engine.optimizer.state_dict(), states / f"rank_{self._ranks.rank:05d}.pt"
+            )
         if self._ranks.is_main:
             self._engine.module.save_pretrained(folder, state_dict=weights)
             self._tokenizer.save_pretrained(folder)

@@ -30,7 +30,7 @@ def decode(tokenizer: Any, tokens: TokenBatch) -> list[str]:
     return texts
 
 
-def write_completions(
+def write_completions(  # noqa: PLR0913 - one argument per column of the table
     config: TrainerConfig,
     number: int,
     prompts: list[str],

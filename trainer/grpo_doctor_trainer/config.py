@@ -1,7 +1,7 @@
 """Every option of the trainer, once: name, type, default, help and group.
 
-The names and, for a real model, the defaults are ms-swift's (`swift rlhf --rlhf_type grpo`), so that
-a launch line can be carried over. The command line is made from this class (`flags.py`).
+The names and, for a real model, the defaults are ms-swift's (`swift rlhf --rlhf_type grpo`), so
+that a launch line can be carried over. The command line is made from this class (`flags.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def option(
     if isinstance(default, list):
         values = list(default)
         return cast("_T", field(default_factory=lambda: list(values), metadata=metadata))
-    return cast("_T", field(default=default, metadata=metadata))
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,11 @@ class TrainerConfig:
         None, "model", "Hugging Face name or local folder; none: an embedded tiny random Qwen2"
     )
     train_type: str = option(
-        "lora", "model", "train LoRA adapters or all weights", choices=("lora", "full"), embedded="full"
+        "lora",
+        "model",
+        "train LoRA adapters or all weights",
+        choices=("lora", "full"),
+        embedded="full",
     )
     lora_rank: int = option(8, "model", "rank of the LoRA adapters")
     lora_alpha: int = option(32, "model", "scale of the LoRA adapters")
@@ -78,17 +82,22 @@ class TrainerConfig:
         "accuracy, format, arithmetic, or path/to/file.py:function; "
         "none: accuracy, with arithmetic for generated arithmetic",
     )
-    reward_weights: list[float] = option([], "rewards", "one weight per reward function; none: 1 each")
+    reward_weights: list[float] = option(
+        [], "rewards", "one weight per reward function; none: 1 each"
+    )
     scale_rewards: str = option(
         "group",
         "rewards",
         "what divides the advantages: the reward's standard deviation in its group, in the whole "
         "batch, or nothing",
         choices=("group", "batch", "none"),
+        embedded="none",
     )
 
     # -- rollout
-    num_generations: int = option(8, "rollout", "completions per prompt, the group of GRPO", embedded=16)
+    num_generations: int = option(
+        8, "rollout", "completions per prompt, the group of GRPO", embedded=16
+    )
     max_completion_length: int = option(512, "rollout", "longest completion in tokens", embedded=8)
     temperature: float = option(0.9, "rollout", "sampling temperature", embedded=1.0)
     top_p: float = option(1.0, "rollout", "nucleus sampling; 1: off")
@@ -112,18 +121,16 @@ class TrainerConfig:
 
     # -- batch
     per_device_train_batch_size: int = option(
-        1, "batch", "completions per rank in one forward and backward pass", embedded=128
+        1, "batch", "completions per rank in one forward and backward pass", embedded=512
     )
     gradient_accumulation_steps: int = option(1, "batch", "passes per optimizer step")
     steps_per_generation: int | None = option(
         None, "batch", "passes fed by one rollout; none: --gradient_accumulation_steps"
     )
-    num_iterations: int = option(1, "batch", "times each rollout is trained on", embedded=1)
+    num_iterations: int = option(1, "batch", "times each rollout is trained on")
 
     # -- loss
-    beta: float = option(
-        0.04, "loss", "weight of the KL term; 0: no reference model", embedded=0.001
-    )
+    beta: float = option(0.04, "loss", "weight of the KL term; 0: no reference model", embedded=0.1)
     epsilon: float = option(0.2, "loss", "clipping of the probability ratio, downwards")
     epsilon_high: float | None = option(None, "loss", "clipping upwards; none: --epsilon")
     loss_type: str = option(
@@ -135,7 +142,7 @@ class TrainerConfig:
     )
 
     # -- optimizer
-    learning_rate: float = option(1e-6, "optimizer", "peak learning rate of AdamW", embedded=2e-3)
+    learning_rate: float = option(1e-6, "optimizer", "peak learning rate of AdamW", embedded=3e-3)
     lr_scheduler_type: str = option(
         "cosine",
         "optimizer",
@@ -150,7 +157,7 @@ class TrainerConfig:
 
     # -- length of the run
     max_steps: int = option(
-        -1, "length", "optimizer steps; -1: from --num_train_epochs", embedded=40
+        -1, "length", "optimizer steps; -1: from --num_train_epochs", embedded=80
     )
     num_train_epochs: float = option(1.0, "length", "passes over the dataset, without --max_steps")
     seed: int = option(42, "length", "seed of data order and sampling")
@@ -166,9 +173,15 @@ class TrainerConfig:
     ddp_timeout: int = option(1800, "distribution", "seconds until a stuck collective is an error")
 
     # -- output
-    output_dir: str = option("grpo-doctor-out/train", "output", "folder of checkpoints and completions")
-    save_steps: int = option(500, "output", "optimizer steps between checkpoints; 0: none", embedded=20)
-    save_total_limit: int | None = option(None, "output", "checkpoints to keep; none: all", embedded=2)
+    output_dir: str = option(
+        "grpo-doctor-out/train", "output", "folder of checkpoints and completions"
+    )
+    save_steps: int = option(
+        500, "output", "optimizer steps between checkpoints; 0: none", embedded=40
+    )
+    save_total_limit: int | None = option(
+        None, "output", "checkpoints to keep; none: all", embedded=2
+    )
     save_only_model: bool = option(False, "output", "leave the optimizer state out of checkpoints")
     logging_steps: int = option(5, "output", "optimizer steps between log lines", embedded=1)
     log_completions: bool = option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 
@@ -12,7 +13,9 @@ _BARS = "▁▂▃▄▅▆▇█"
 def set_up_console(rank: int) -> None:
     """Sends this trainer's log to stdout; ranks other than 0 speak only of problems."""
     handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(logging.Formatter("%(message)s" if rank == 0 else f"[rank {rank}] %(message)s"))
+    handler.setFormatter(
+        logging.Formatter("%(message)s" if rank == 0 else f"[rank {rank}] %(message)s")
+    )
     LOG.handlers = [handler]
     LOG.setLevel(logging.INFO if rank == 0 else logging.WARNING)
     LOG.propagate = False
@@ -30,7 +33,7 @@ def sparkline(values: list[float], width: int = 60) -> str:
         return ""
     count = min(width, len(values))
     edges = [round(i * len(values) / count) for i in range(count + 1)]
-    means = [sum(values[a:b]) / (b - a) for a, b in zip(edges, edges[1:], strict=False)]
+    means = [sum(values[a:b]) / (b - a) for a, b in itertools.pairwise(edges)]
     low, span = min(means), max(means) - min(means)
     if span == 0:
         return _BARS[0] * count

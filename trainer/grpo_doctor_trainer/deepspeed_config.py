@@ -82,7 +82,9 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, json.JSONDecodeError) as error:
         raise ConfigError(f"--deepspeed {path} cannot be read as JSON: {error}") from None
     if not isinstance(settings, dict) or not isinstance(settings.get("zero_optimization"), dict):
-        raise ConfigError(f"--deepspeed {path} has no section zero_optimization; add at least a stage")
+        raise ConfigError(
+            f"--deepspeed {path} has no section zero_optimization; add at least a stage"
+        )
     for section in _OWN_SECTIONS:
         if section in settings:
             raise ConfigError(
@@ -98,6 +100,6 @@ def _fill(settings: dict[str, Any], name: str, value: Any, source: str) -> None:
         settings[name] = value
     elif found != value:
         raise ConfigError(
-            f"--deepspeed {source}: {name} is {found}, but the flags of this launch make it {value}; "
-            'write "auto" there, or change the flag'
+            f"--deepspeed {source}: {name} is {found}, but the flags of this launch make it "
+            f'{value}; write "auto" there, or change the flag'
         )

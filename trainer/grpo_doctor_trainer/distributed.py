@@ -46,6 +46,8 @@ def join_ranks(timeout_s: int) -> Ranks:
         torch.cuda.set_device(device)
     else:
         device = torch.device("cpu")
+        # Read at the first import of deepspeed, which accelerate and peft cause too.
+        os.environ["DS_ACCELERATOR"] = "cpu"
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
         timeout=timedelta(seconds=timeout_s),
@@ -65,6 +67,7 @@ def gather_rows(rows: torch.Tensor, ranks: Ranks) -> torch.Tensor:
 
     Args:
         rows: [rows, columns] on the CPU.
+        ranks: the ranks of this job.
 
     Returns:
         [ranks x rows, columns] on the CPU.

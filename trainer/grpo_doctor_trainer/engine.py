@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+from accelerate import Accelerator, DeepSpeedPlugin
 
 from grpo_doctor_trainer.deepspeed_config import deepspeed_config
 
@@ -62,18 +63,10 @@ def default_dtype(config: TrainerConfig, device: torch.device) -> torch.dtype:
 
 def make_accelerator(config: TrainerConfig, ranks: Ranks, dtype: torch.dtype) -> Any:
     """Makes the Accelerator. With DeepSpeed this comes before the model is loaded (ZeRO-3 init)."""
-    # Both variables have to be set before the first import of accelerate and of deepspeed.
-    if config.deepspeed is not None:
-        os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
-        if ranks.device.type == "cpu":
-            os.environ["DS_ACCELERATOR"] = "cpu"
-    from accelerate import Accelerator  # noqa: PLC0415
-
     if config.deepspeed is None:
         return Accelerator()
+    os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
     _quiet_deepspeed()
-    from accelerate import DeepSpeedPlugin  # noqa: PLC0415
-
     settings = deepspeed_config(
         config,
         world_size=ranks.world_size,
@@ -174,7 +167,7 @@ class DdpEngine:
 
     def backward(self, loss: torch.Tensor) -> None:
         """Runs the backward pass."""
-        (loss / self._accumulation).backward()
+        torch.autograd.backward(loss / self._accumulation)
 
     def step(self, learning_rate: float) -> float:
         """Clips and steps."""
@@ -193,7 +186,13 @@ def frozen_engine(reference: Any, engine: Engine, accelerator: Any) -> Any:
     import deepspeed  # noqa: PLC0415
 
     settings = accelerator.state.deepspeed_plugin.deepspeed_config
-    kept = ("train_micro_batch_size_per_gpu", "train_batch_size", "bf16", "fp16", "zero_optimization")
+    kept = (
+        "train_micro_batch_size_per_gpu",
+        "train_batch_size",
+        "bf16",
+        "fp16",
+        "zero_optimization",
+    )
     wrapped, *_ = deepspeed.initialize(
         model=reference, config={name: settings[name] for name in kept if name in settings}
     )

@@ -42,8 +42,9 @@ class TokenBatch:
 
     def parts(self, size: int) -> Iterator[TokenBatch]:
         """Cuts the batch into parts of at most `size` completions."""
-        for rows in torch.arange(len(self)).split(size):
-            yield self.select(rows)
+        every = torch.arange(len(self))
+        for start in range(0, len(self), size):
+            yield self.select(every[start : start + size])
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 _NONE = "none"
 _LAUNCH = "python -m torch.distributed.run --nproc_per_node 2 -m grpo_doctor_trainer"
 _DESCRIPTION = """\
-GRPO, as one explicit loop (see loop.py). Without flags it trains an embedded tiny model on generated
-arithmetic, on any machine, in about a minute. Flags are spelled as in ms-swift."""
+GRPO, as one explicit loop (see loop.py). Without flags it trains an embedded tiny model on
+generated arithmetic, on any machine, in about a minute. Flags are spelled as in ms-swift."""
 _EXAMPLES = f"""\
 examples:
   the demo, on two CPU ranks
@@ -33,7 +33,7 @@ examples:
       --reward_funcs accuracy format --deepspeed zero2 --per_device_train_batch_size 4 \\
       --num_generations 8 --max_completion_length 1024
 
-  your own reward function: def brevity(completions, **columns): return [-len(c) for c in completions]
+  your own reward: def brevity(completions, **columns): return [-len(c) for c in completions]
     {_LAUNCH} --reward_funcs accuracy rewards.py:brevity --reward_weights 1 0.01
 """
 

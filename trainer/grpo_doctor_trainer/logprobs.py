@@ -14,7 +14,7 @@ def completion_logits(model: Any, batch: TokenBatch, temperature: float) -> torc
     """Runs the model and gives the logits that predict each completion token.
 
     Returns:
-        [completions, tokens, vocabulary], divided by the sampling temperature, in the model's dtype.
+        [completions, tokens, vocabulary], divided by the temperature, in the model's dtype.
     """
     kept = batch.completion_tokens.size(1)
     mask = torch.cat([batch.prompt_mask, batch.completion_mask], dim=1)

@@ -132,5 +132,6 @@ def micro_batches(experience: Experience, run: Run) -> Iterator[Experience]:
     """Cuts a rollout into shuffled micro-batches, `--num_iterations` times."""
     for _ in range(run.config.num_iterations):
         order = torch.randperm(len(experience.tokens))
-        for rows in order.split(run.config.per_device_train_batch_size):
-            yield experience.select(rows.to(run.ranks.device))
+        size = run.config.per_device_train_batch_size
+        for start in range(0, len(order), size):
+            yield experience.select(order[start : start + size].to(run.ranks.device))

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def learning_rate(config: TrainerConfig, number: int, total: int) -> float:
-    """Gives the learning rate of step `number`, from 1 to `total`: a linear warm-up, then the rest."""
+    """Gives the learning rate of step `number` (1 to `total`): a linear warm-up, then the rest."""
     warmup = config.warmup_steps or math.ceil(config.warmup_ratio * total)
     if number <= warmup:
         return config.learning_rate * number / warmup

@@ -73,9 +73,7 @@ def set_up(config: TrainerConfig, ranks: Ranks) -> Run:
     )
     accelerator = make_accelerator(config, ranks, dtype)
     loaded = load_model(config, dtype)
-    prompts = prompt_loader(
-        rows, loaded.tokenizer, config, rank=ranks.rank, ranks=ranks.world_size
-    )
+    prompts = prompt_loader(rows, loaded.tokenizer, config, rank=ranks.rank, ranks=ranks.world_size)
     engine = make_engine(accelerator, loaded.policy, config)
     reference = loaded.reference
     if reference is not None:
@@ -99,7 +97,10 @@ def set_up(config: TrainerConfig, ranks: Ranks) -> Run:
     )
     if ranks.is_main:
         describe(
-            "bundled", __version__, {**dataclasses.asdict(config), "world_size": ranks.world_size}, _versions()
+            "bundled",
+            __version__,
+            {**dataclasses.asdict(config), "world_size": ranks.world_size},
+            _versions(),
         )
         _introduce(run, len(rows))
     return run
@@ -119,9 +120,7 @@ def _introduce(run: Run, rows: int) -> None:
     config, ranks = run.config, run.ranks
     weights = [getattr(w, "ds_numel", w.numel()) for w in run.engine.module.parameters()]
     trained = [
-        getattr(w, "ds_numel", w.numel())
-        for w in run.engine.module.parameters()
-        if w.requires_grad
+        getattr(w, "ds_numel", w.numel()) for w in run.engine.module.parameters() if w.requires_grad
     ]
     where = f"{ranks.device.type.upper()} rank{'s' * (ranks.world_size > 1)}"
     prompts = ranks.world_size * config.completions_per_rank // config.num_generations

@@ -41,7 +41,7 @@ def reward_metrics(
 
 
 def completion_metrics(lengths: torch.Tensor, ended: torch.Tensor) -> Metrics:
-    """Sums up the lengths of completions in tokens; `ended` is 1 where an end token came in time."""
+    """Sums up the lengths of completions in tokens; `ended` is 1 where an end token came."""
     return {
         "completions/mean_length": float(lengths.mean()),
         "completions/min_length": float(lengths.min()),
@@ -75,7 +75,11 @@ class StepLog:
         found = dict(found)
         tokens = found.pop("step_tokens")
         self._tokens += tokens
-        found |= {"num_tokens": self._tokens, "tokens_per_second": tokens / seconds, "step_time": seconds}
+        found |= {
+            "num_tokens": self._tokens,
+            "tokens_per_second": tokens / seconds,
+            "step_time": seconds,
+        }
         self._rewards.append(found["reward"])
         if self._writes and (number % self._every == 0 or number in {1, self._total}):
             metrics(number, found)
@@ -94,8 +98,10 @@ class StepLog:
             f"step {number:{width}d}/{self._total}",
             f"reward {found['reward']:.3f} +-{found['reward_std']:.3f}",
             f"loss {found['loss']:+.4f}",
-            f"length {found['completions/mean_length']:.1f}"
-            f" ({found['completions/clipped_ratio']:.0%} clipped)",
+            (
+                f"length {found['completions/mean_length']:.1f}"
+                f" ({found['completions/clipped_ratio']:.0%} clipped)"
+            ),
             f"kl {found['kl']:.4f}" if self._with_kl else "",
             f"ratio clip {found['clip_ratio/region_mean']:.1%}",
             f"lr {found['learning_rate']:.1e}",

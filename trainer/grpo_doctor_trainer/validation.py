@@ -61,21 +61,18 @@ def _check_ranges(config: TrainerConfig) -> None:
             raise ConfigError(f"--{name} {getattr(config, name)} must not be negative")
     if config.num_generations < 2:
         raise ConfigError(
-            f"--num_generations {config.num_generations} gives no group to compare with; use 2 or more"
+            f"--num_generations {config.num_generations} gives no group to compare with; "
+            "use 2 or more"
         )
-    if config.temperature <= 0:
-        raise ConfigError(
-            f"--temperature {config.temperature} makes all completions of a group equal; "
-            "use a value above 0, such as 1.0"
-        )
-    if not 0 < config.top_p <= 1:
-        raise ConfigError(f"--top_p {config.top_p} must be above 0 and at most 1")
-    if config.top_k == 0 or config.top_k < -1:
-        raise ConfigError(f"--top_k {config.top_k} must be at least 1, or -1 for all tokens")
+    _check_sampling(config)
     if not 0 <= config.warmup_ratio <= 1:
         raise ConfigError(f"--warmup_ratio {config.warmup_ratio} must be between 0 and 1")
     if config.epsilon <= 0 or (config.epsilon_high is not None and config.epsilon_high <= 0):
         raise ConfigError("--epsilon and --epsilon_high must be above 0")
+    _check_length(config)
+
+
+def _check_length(config: TrainerConfig) -> None:
     if config.save_total_limit is not None and config.save_total_limit < 1:
         raise ConfigError(
             f"--save_total_limit {config.save_total_limit} must be at least 1; "
@@ -89,12 +86,25 @@ def _check_ranges(config: TrainerConfig) -> None:
         raise ConfigError(f"--num_train_epochs {config.num_train_epochs} must be above 0")
 
 
+def _check_sampling(config: TrainerConfig) -> None:
+    if config.temperature <= 0:
+        raise ConfigError(
+            f"--temperature {config.temperature} makes all completions of a group equal; "
+            "use a value above 0, such as 1.0"
+        )
+    if not 0 < config.top_p <= 1:
+        raise ConfigError(f"--top_p {config.top_p} must be above 0 and at most 1")
+    if config.top_k == 0 or config.top_k < -1:
+        raise ConfigError(f"--top_k {config.top_k} must be at least 1, or -1 for all tokens")
+
+
 def _check_batch(config: TrainerConfig, world_size: int) -> None:
     accumulation, passes = config.gradient_accumulation_steps, config.passes_per_generation
     if passes < 1 or passes % accumulation:
         raise ConfigError(
             f"--steps_per_generation {passes} must be a multiple of --gradient_accumulation_steps "
-            f"{accumulation}; valid values here: {accumulation}, {2 * accumulation}, {3 * accumulation}, ..."
+            f"{accumulation}; valid values here: {accumulation}, {2 * accumulation}, "
+            f"{3 * accumulation}, ..."
         )
     batch = world_size * config.completions_per_rank
     if batch % config.num_generations:
@@ -105,8 +115,8 @@ def _check_batch(config: TrainerConfig, world_size: int) -> None:
             else "raise --per_device_train_batch_size or --gradient_accumulation_steps"
         )
         raise ConfigError(
-            f"--num_generations {config.num_generations} must divide the generation batch of {batch} "
-            f"(= {world_size} rank{'s' * (world_size > 1)} x --per_device_train_batch_size "
+            f"--num_generations {config.num_generations} must divide the generation batch of "
+            f"{batch} (= {world_size} rank{'s' * (world_size > 1)} x --per_device_train_batch_size "
             f"{config.per_device_train_batch_size} x --steps_per_generation {passes}); {advice}"
         )
 
@@ -122,7 +132,8 @@ def _check_deepspeed(config: TrainerConfig) -> None:
         return
     if not choice.endswith(".json"):
         raise ConfigError(
-            f"--deepspeed {choice} is neither one of {', '.join(DEEPSPEED_PRESETS)} nor a .json file"
+            f"--deepspeed {choice} is neither one of {', '.join(DEEPSPEED_PRESETS)} "
+            "nor a .json file"
         )
     if not Path(choice).is_file():
         raise ConfigError(f"--deepspeed {choice}: there is no such file")

@@ -6,8 +6,8 @@ with a killed supervisor is at most the last line. Lines, told apart by their fi
     {"format":1,"host":"a","clock":"monotonic","clock_id":"boot/time","t_ns":123,"unix_ns":456,
      "hz":10.0}
         The first line. `t_ns` is CLOCK_MONOTONIC of this host and `unix_ns` the calendar clock at
-        the same moment; ranks with the same `clock_id` read the same monotonic clock. A later header starts a new recording in the same file: track numbers and
-        values begin again.
+        the same moment; ranks with the same `clock_id` read the same monotonic clock. A later
+        header starts a new recording in the same file: track numbers and values begin again.
     {"gpu":"GPU-…","index":0,"name":"NVIDIA H200","memory_total_bytes":150754820096,"mig":null,
      "visible":true,"missing":["gpm: not supported"]}
         A GPU, before its first track; a later row with the same `gpu` replaces it. `visible` is

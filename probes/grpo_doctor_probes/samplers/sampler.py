@@ -98,9 +98,7 @@ class Sampling:
             start_ns = self._clock.monotonic_ns()
             self._limit_bytes += self._file.size_bytes
             self._file.write(
-                self._rows.header(
-                    self._host, self._hz, start_ns, self._clock.unix_ns(), identity()
-                )
+                self._rows.header(self._host, self._hz, start_ns, self._clock.unix_ns(), identity())
             )
             self._thread = threading.Thread(
                 target=self._loop, args=(start_ns,), name="grpo-doctor-samplers", daemon=True

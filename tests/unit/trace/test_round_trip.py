@@ -147,7 +147,7 @@ def test_an_empty_trace_comes_back() -> None:
 
 
 def test_a_step_number_survives_without_its_argument() -> None:
-    trace = there_and_back(TraceBuilder().step(0, 12, 0, {"train": 1}) and everything().build())
+    trace = there_and_back(everything().build())
     steps = trace.spans.select(trace.spans.kind == Kind.STEP)
     assert sorted(steps.value.tolist()) == [0, 0, 1, 1, 2, 2]
     assert set(steps.args.tolist()) == {-1}
@@ -169,7 +169,7 @@ def test_the_file_is_private_whole_or_absent(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", ["missing/trace.json", ".", "file/trace.json"])
 def test_a_place_that_can_not_be_written_is_said(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match=r"can't write .*Choose another place with -o\."):
+    with pytest.raises(OutputError, match=r"can't write .* -o"):
         write_trace(everything().build(), tmp_path / place)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file"]
     assert list(tmp_path.parent.glob("*.tmp")) == []

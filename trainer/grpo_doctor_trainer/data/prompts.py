@@ -82,7 +82,9 @@ class GroupSampler:
     begin on one rank and end on the next.
     """
 
-    def __init__(self, *, rows: int, per_rank: int, group: int, rank: int, ranks: int, seed: int) -> None:
+    def __init__(  # noqa: PLR0913 - the six numbers that shape a rollout, by name
+        self, *, rows: int, per_rank: int, group: int, rank: int, ranks: int, seed: int
+    ) -> None:
         self._rows = rows
         self._group = group
         self._slice = range(rank * per_rank, (rank + 1) * per_rank)
@@ -123,7 +125,7 @@ def prompt_loader(
     workers = config.dataloader_num_workers
     loader = DataLoader(
         PromptDataset(rows, tokenizer, config.max_length),
-        batch_sampler=sampler,  # type: ignore[arg-type]  # torch asks for a Sampler of whole numbers
+        batch_sampler=sampler,  # torch asks for a Sampler of whole numbers
         collate_fn=_Collator(tokenizer.pad_token_id),
         num_workers=workers,
         prefetch_factor=config.dataloader_prefetch_factor if workers else None,

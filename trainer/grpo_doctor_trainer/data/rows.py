@@ -53,7 +53,9 @@ def _sampled(name: str, seed: int) -> list[Row]:
     if not mark:
         return list(_read(name))
     if not count.isdigit() or int(count) < 1:
-        raise DatasetError(f"--dataset {name}: what follows # must be a number of rows, as in {source}#500")
+        raise DatasetError(
+            f"--dataset {name}: what follows # must be a number of rows, as in {source}#500"
+        )
     rows = list(_read(source))
     if int(count) >= len(rows):
         return rows
@@ -64,7 +66,9 @@ def _read(source: str) -> Iterator[Row]:
     path = Path(source)
     if path.suffix not in _LOCAL_KINDS:
         if path.exists():
-            raise DatasetError(f"--dataset {source}: only {', '.join(_LOCAL_KINDS)} files can be read")
+            raise DatasetError(
+                f"--dataset {source}: only {', '.join(_LOCAL_KINDS)} files can be read"
+            )
         raws = _read_hub(source)
     elif not path.is_file():
         raise DatasetError(f"--dataset {source}: there is no such file")
@@ -93,7 +97,9 @@ def _read_jsonl(path: Path) -> Iterator[tuple[str, Any]]:
 def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
     rows = _parse_json(path.read_text(encoding="utf-8"), str(path))
     if not isinstance(rows, list):
-        raise DatasetError(f"{path} must hold a list of rows, not {_kind(rows)}; one row per line is .jsonl")
+        raise DatasetError(
+            f"{path} must hold a list of rows, not {_kind(rows)}; one row per line is .jsonl"
+        )
     for number, row in enumerate(rows, start=1):
         yield f"{path}, row {number}", row
 
@@ -132,11 +138,14 @@ def _read_hub(name: str) -> Iterator[tuple[str, Any]]:
 
 def _row(raw: Any, place: str) -> Row:
     if not isinstance(raw, dict):
-        raise DatasetError(f"{place}: a row must be an object with a prompt column, not {_kind(raw)}")
+        raise DatasetError(
+            f"{place}: a row must be an object with a prompt column, not {_kind(raw)}"
+        )
     column = next((name for name in _PROMPT_COLUMNS if raw.get(name) is not None), None)
     if column is None:
         raise DatasetError(
-            f"{place}: there is no column prompt or messages; columns here: {', '.join(raw) or 'none'}"
+            f"{place}: there is no column prompt or messages; "
+            f"columns here: {', '.join(raw) or 'none'}"
         )
     others = {name: value for name, value in raw.items() if name not in _PROMPT_COLUMNS}
     return Row(_messages(raw[column], f"{place}, column {column}"), others)

@@ -100,8 +100,8 @@ def _cannot_load(what: str, name: str, error: Exception) -> str:
     if Path(name).exists():
         return f"--model {name}: the folder has no {what} that transformers can read ({reason})"
     return (
-        f"--model {name}: no such folder, and no such {what} on Hugging Face that can be reached from "
-        f"here ({reason}). Check the name, log in for gated models, or give a local folder."
+        f"--model {name}: no such folder, and no such {what} on Hugging Face that can be reached "
+        f"from here ({reason}). Check the name, log in for gated models, or give a local folder."
     )
 
 

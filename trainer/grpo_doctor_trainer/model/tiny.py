@@ -12,11 +12,14 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 _MODEL_SEED = 20_240_917
+# Larger than Qwen2's 0.02: at this width the prompt would hardly change the first logits, and the
+# policy would settle on one answer for all prompts before it has learned to read them.
+_WEIGHT_DEVIATION = 0.05
 _PAD, _END = "<|pad|>", "<|end|>"
 _SPECIAL_TOKENS = (_PAD, _END, "<|system|>", "<|user|>", "<|assistant|>")
 _CHAT_TEMPLATE = (
     "{% for message in messages %}"
-    + ("{{ message['content'] }}" if __import__("os").environ.get("T") else "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}") +
+    "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
@@ -41,25 +44,18 @@ def tiny_model(tokenizer: Any) -> Any:
     """Makes the random model, in float32; the global random state is left as it was."""
     config = Qwen2Config(
         vocab_size=len(tokenizer),
-        hidden_size=int(__import__("os").environ.get("H","128")),
+        hidden_size=128,
         intermediate_size=256,
-        num_hidden_layers=int(__import__("os").environ.get("L","2")),
-        num_attention_heads=int(__import__("os").environ.get("NH","4")),
-        num_key_value_heads=int(__import__("os").environ.get("NH","4"))//2,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
         max_position_embeddings=2048,
         tie_word_embeddings=False,
-        initializer_range=float(__import__("os").environ.get("IR","0.02")),
+        initializer_range=_WEIGHT_DEVIATION,
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_MODEL_SEED)
-        m = Qwen2ForCausalLM(config)
-        import os
-        for l in m.model.layers:
-            l.self_attn.q_proj.weight.data *= float(os.environ.get("QS", "1"))
-            l.self_attn.v_proj.weight.data *= float(os.environ.get("VS", "1"))
-        m.model.embed_tokens.weight.data *= float(os.environ.get("ES", "1"))
-        m.lm_head.weight.data *= float(os.environ.get("HS", "1"))
-        return m
+        return Qwen2ForCausalLM(config)

@@ -15,7 +15,9 @@ _NUMBER = re.compile(r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?%?")
 _LONGEST_NUMBER = 60
 
 
-def accuracy(completions: list[str], solution: list[object], **_columns: object) -> list[float | None]:
+def accuracy(
+    completions: list[str], solution: list[object], **_columns: object
+) -> list[float | None]:
     """Scores completions against their solutions; None where a row has no solution."""
     return [
         None if answer is None else float(is_correct(completion, str(answer)))

@@ -70,8 +70,8 @@ def _columns(call: Callable[..., Any], source: str, available: set[str]) -> tupl
     missing = [name for name in needed if name not in available]
     if missing:
         raise RewardError(
-            f"--reward_funcs {source} needs the column {' and '.join(missing)}, which the dataset does "
-            f"not have; columns there: {', '.join(sorted(available)) or 'only the prompt'}"
+            f"--reward_funcs {source} needs the column {' and '.join(missing)}, which the dataset "
+            f"does not have; columns there: {', '.join(sorted(available)) or 'only the prompt'}"
         )
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None
@@ -94,7 +94,7 @@ def _from_file(source: str) -> Callable[..., Any]:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses and pickling look their module up there
     spec.loader.exec_module(module)
-    function = getattr(module, name, None)
+    function: Callable[..., Any] | None = getattr(module, name, None)
     if not callable(function):
         raise RewardError(f"--reward_funcs {source}: {file} has no function {name}")
     return function

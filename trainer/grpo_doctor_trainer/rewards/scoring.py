@@ -20,7 +20,10 @@ _NOT_APPLICABLE = math.nan
 
 
 def score(
-    functions: Sequence[RewardFunction], rows: Sequence[Row], prompts: list[str], completions: list[str]
+    functions: Sequence[RewardFunction],
+    rows: Sequence[Row],
+    prompts: list[str],
+    completions: list[str],
 ) -> torch.Tensor:
     """Scores each completion with each function.
 
@@ -64,12 +67,18 @@ def combine(scores: torch.Tensor, weights: Sequence[float]) -> torch.Tensor:
 
 def _checked(returned: Any, function: RewardFunction, completions: list[str]) -> list[float]:
     if not isinstance(returned, list | tuple) or len(returned) != len(completions):
-        size = f"{len(returned)} values" if isinstance(returned, list | tuple) else type(returned).__name__
+        size = (
+            f"{len(returned)} values"
+            if isinstance(returned, list | tuple)
+            else type(returned).__name__
+        )
         raise RewardError(
             f"the reward function {function.source} returned {size} for {len(completions)} "
             "completions; it must return a list with one number, or None, per completion"
         )
-    return [_number(value, function, text) for value, text in zip(returned, completions, strict=True)]
+    return [
+        _number(value, function, text) for value, text in zip(returned, completions, strict=True)
+    ]
 
 
 def _number(value: Any, function: RewardFunction, completion: str) -> float:

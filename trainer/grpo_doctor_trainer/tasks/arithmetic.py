@@ -1,24 +1,24 @@
 """Sums of two small numbers: the task of the demo, and a reward that says how close an answer is.
 
-A model with random weights almost never answers right, so the correct answer alone teaches it
-nothing at first. `arithmetic_reward` also pays for answers that look like a number, that stop, and
-that are near the sum.
+A model with random weights almost never answers right, so being right alone would teach it nothing
+at first. `arithmetic_reward` also pays for answers that are digits, that stop, and that are near.
 """
 
 from __future__ import annotations
 
 import re
 
-LARGEST_TERM = int(__import__("os").environ.get("LT","4"))
-_NUMBER = re.compile(r"\d+")
+_LARGEST_TERM = 4
+_NUMBER = re.compile(r"[0-9]+")
+_FOR_DIGITS, _FOR_LENGTH, _FOR_NEARNESS = 0.2, 0.2, 0.5
+_NEARNESS_PER_UNIT = 0.3
+_LENGTH_TOLERANCE = 8
 
 
 def sums() -> list[dict[str, str]]:
     """Makes every prompt with its solution; columns `prompt` and `solution`."""
-    import os
-    eq = os.environ.get("EQ", "=")
-    terms = range(LARGEST_TERM + 1)
-    return [{"prompt": f"{a}+{b}{eq}", "solution": str(a + b)} for a in terms for b in terms]
+    terms = range(_LARGEST_TERM + 1)
+    return [{"prompt": f"{a}+{b}", "solution": str(a + b)} for a in terms for b in terms]
 
 
 def arithmetic_reward(
@@ -37,7 +37,10 @@ def _closeness(completion: str, solution: str) -> float:
     if not completion:
         return 0.0
     digits = sum(character in "0123456789" for character in completion) / len(completion)
-    length = max(0.0, 1 - abs(len(completion) - len(solution)) / 8)
+    excess = abs(len(completion) - len(solution))
+    length = max(0.0, 1 - excess / _LENGTH_TOLERANCE)
+    # Only as many digits as the solution has: "71" for "7" is near, and too long.
     number = _NUMBER.search(completion)
-    near = 0.5 ** abs(int(number[0][: len(solution)]) - int(solution)) if number else 0.0
-    return 0.3 * digits + 0.2 * length + 0.3 * near
+    leading = int(number[0][: len(solution)]) if number else None
+    near = 0.0 if leading is None else _NEARNESS_PER_UNIT ** abs(leading - int(solution))
+    return _FOR_DIGITS * digits + _FOR_LENGTH * length + _FOR_NEARNESS * near

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from grpo_doctor_probes.supervisor.launch import CannotStartError, plan
 
 @pytest.fixture(autouse=True)
 def _trainer_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
 
 
 @pytest.mark.parametrize("arguments", [[], ["--max_steps", "3"]])
@@ -61,6 +62,6 @@ def test_errors_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         plan([str(script)], tmp_path)
     with pytest.raises(CannotStartError, match="--nproc is for the bundled trainer"):
         plan(["sleep"], tmp_path, ranks=2)
-    monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(CannotStartError, match=r"pip install 'grpo-doctor\[trainer\]'"):
         plan([], tmp_path)

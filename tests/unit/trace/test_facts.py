@@ -1,0 +1,80 @@
+"""What the supervisor and the job said of a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_doctor.trace.facts import framework_of, read_facts
+from grpo_doctor.trace.model import Exit
+from grpo_doctor_probes import clock
+
+
+def write(folder: Path, name: str, **content: Any) -> None:
+    (folder / name).write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("command", "framework"),
+    [
+        (["swift", "rlhf", "--rlhf_type", "grpo"], "ms-swift"),
+        (["/opt/venv/bin/swift", "rlhf"], "ms-swift"),
+        (["accelerate", "launch", "grpo.py"], "trl"),
+        (["python", "-m", "verl.trainer.main_ppo"], "verl"),
+        (["ray", "job", "openrlhf.cli.train_ppo_ray"], "openrlhf"),
+        (["python", "train.py"], "unknown"),
+        ([], "unknown"),
+    ],
+)
+def test_the_framework_of_a_command(command: list[str], framework: str) -> None:
+    assert framework_of(command, bundled=False) == framework
+    assert framework_of(command, bundled=True) == "bundled"
+
+
+def test_the_jobs_word_is_better_than_the_commands(tmp_path: Path) -> None:
+    write(tmp_path, "run.json", command=["swift"], world_size=8, id="r")
+    write(tmp_path, "job.json", framework="trl", framework_version="1.16.0", world_size=4,
+          config={"learning_rate": 1e-6}, versions={"torch": "2.13"})  # fmt: skip
+    run = read_facts(tmp_path).run
+    assert (run.framework, run.framework_version, run.world_size) == ("trl", "1.16.0", 4)
+    assert run.config == {"learning_rate": 1e-6}
+    assert run.versions == {"torch": "2.13"}
+
+
+def test_no_files_at_all(tmp_path: Path) -> None:
+    facts = read_facts(tmp_path)
+    assert facts.run.id == tmp_path.name
+    assert facts.run.exit == Exit("unknown")
+    assert (facts.start_ns, facts.end_ns, facts.problems) == (None, None, ())
+
+
+def test_a_job_is_running_only_while_it_lives(tmp_path: Path) -> None:
+    started = clock.process_start_ns()
+    here = {"job_pid": os.getpid(), "started_ns": started, "clock_id": clock.identity()}
+    write(tmp_path, "run.json", **here)
+    assert read_facts(tmp_path).run.exit.state == "running"
+    for other in (
+        {"started_ns": time.monotonic_ns() + 10**12},  # the id belongs to another process now
+        {"clock_id": "elsewhere"},
+        {"job_pid": 2**22 + 1},
+    ):
+        write(tmp_path, "run.json", **{**here, **other})
+        assert read_facts(tmp_path).run.exit.state == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("end", "exit_"),
+    [
+        ({"state": "finished", "code": 0}, Exit("finished", 0)),
+        ({"state": "killed", "signal": "SIGKILL"}, Exit("killed", None, "SIGKILL")),
+        ({"state": "exploded", "code": "1", "signal": ""}, Exit("unknown")),
+    ],
+)
+def test_the_end_of_a_job(tmp_path: Path, end: dict[str, Any], exit_: Exit) -> None:
+    write(tmp_path, "run.json", end=end)
+    assert read_facts(tmp_path).run.exit == exit_
