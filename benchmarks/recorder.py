@@ -3,7 +3,7 @@
 Every kind of span is entered and left in short turns, one kind after another, a hundred times;
 medians and ratios are of the same minutes on the same machine. Peers that are not installed are
 said and left out: torch, trl (with transformers), viztracer, opentelemetry-sdk.
-Run: `python benchmarks/recorder.py [--rounds 100] [--json]`.
+Run: `python -m benchmarks.recorder [--rounds 100] [--json]`.
 """
 
 # ruff: noqa: PLC0415 - peers are imported where they are measured, and only if they are there

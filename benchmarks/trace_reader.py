@@ -1,7 +1,7 @@
 """How fast and in how much memory a million spans are read back, beside `json.load` and pandas.
 
 Each reader runs in a process of its own on the same file; the medians of some runs are compared.
-Run: `python benchmarks/trace_reader.py [--spans 1000000] [--runs 3] [--json]`.
+Run: `python -m benchmarks.trace_reader [--spans 1000000] [--runs 3] [--json]`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
-
-from grpo_doctor.trace.columns import spans_from
-from grpo_doctor.trace.model import Exit, Kind, Loss, Metrics, Process, Run, Spans, Trace
-from grpo_doctor.trace.write import write_trace
+from benchmarks.traces import write_large_trace
 
 REQUIRED_RATIO = 3.0
-RANKS = 8
-NAMES = ("step", "rollout", "rollout/generate", "reward", "logprob", "train", "all_reduce")
 _MEASURED = """
 import resource, sys, time
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -49,56 +43,6 @@ count = len(frame)
 }
 
 
-def build(spans: int) -> Trace:
-    """A trace of about `spans` rows: steps of `NAMES`, on `RANKS` ranks, with collectives."""
-    per_step = len(NAMES)
-    steps = -(-spans // (RANKS * per_step))
-    step_ns, part_ns = 7_000_000, 1_000_000
-    place = np.tile(np.arange(per_step), steps)
-    number = np.repeat(np.arange(steps), per_step)
-    kinds = np.full(per_step, Kind.SPAN)
-    kinds[0], kinds[-1] = Kind.STEP, Kind.COLLECTIVE
-    begin = number * step_ns + np.maximum(0, place - 1) * part_ns + 137 * place
-    end = np.where(place == 0, begin + step_ns - 1, begin + part_ns - 2000)
-    rows = len(place)
-    columns = {
-        "kind": np.tile(kinds[place], RANKS),
-        "process": np.repeat(np.arange(RANKS), rows),
-        "thread": np.zeros(rows * RANKS),
-        "depth": np.tile(np.minimum(place, 1), RANKS),
-        "name": np.tile(place, RANKS),
-        "args": np.tile(np.where(place == per_step - 1, 0, -1), RANKS),
-        "start_ns": np.tile(begin, RANKS),
-        "end_ns": np.tile(end, RANKS),
-        "value": np.tile(np.where((place == 0) | (place == per_step - 1), number, 0), RANKS),
-        "open": np.zeros(rows * RANKS),
-    }
-    return _trace(spans_from(columns), steps * step_ns)
-
-
-def _trace(spans: Spans, duration_ns: int) -> Trace:
-    return Trace(
-        source="benchmark",
-        run=Run(
-            id="benchmark",
-            world_size=RANKS,
-            duration_ns=duration_ns,
-            exit=Exit(state="finished", code=0),
-        ),
-        processes=tuple(
-            Process(index=r, pid=1000 * (r + 1), os_pid=r + 1, host="host", rank=r)
-            for r in range(RANKS)
-        ),
-        gpus=(),
-        names=NAMES,
-        args=({"group": "world"},),
-        spans=spans,
-        series=(),
-        metrics=Metrics(steps=np.array([], dtype=np.int64), values={}),
-        loss=Loss(),
-    )
-
-
 def measure(reader: str, path: Path, spans: int, runs: int) -> tuple[float, float]:
     """Median seconds and peak resident bytes of a reader, imports included."""
     code = _MEASURED.format(body=_READERS[reader], spans=spans)
@@ -120,16 +64,15 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
-        trace = build(options.spans)
-        write_trace(trace, path)
+        spans = write_large_trace(path, options.spans)
         size_bytes = path.stat().st_size
-        results = {r: measure(r, path, len(trace.spans), options.runs) for r in _READERS}
+        results = {r: measure(r, path, spans, options.runs) for r in _READERS}
     (ours_s, ours_bytes), (theirs_s, theirs_bytes) = results.values()
     ratios = {"time": theirs_s / ours_s, "peak_rss": theirs_bytes / ours_bytes}
     if options.json:
-        print(json.dumps({"spans": len(trace.spans), "file_bytes": size_bytes, "ratios": ratios}))
+        print(json.dumps({"spans": spans, "file_bytes": size_bytes, "ratios": ratios}))
     else:
-        print(f"{len(trace.spans):,} spans, {size_bytes / 1e6:.0f} MB")
+        print(f"{spans:,} spans, {size_bytes / 1e6:.0f} MB")
         for reader, (seconds, peak) in results.items():
             print(f"  {reader:<30} {seconds:6.2f} s  {peak / 2**20:7.0f} MiB peak")
         print(

@@ -1,0 +1,21 @@
+"""Runs every benchmark in turn: `python -m benchmarks`, or `make bench`. About ten minutes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+BENCHMARKS = ("recorder", "trace_reader", "report", "overhead")
+
+
+def main() -> int:
+    """Each in its own process; a peer that is not installed is said and left out."""
+    worst = 0
+    for name in BENCHMARKS:
+        print(f"== {name}", flush=True)
+        worst = max(worst, subprocess.call([sys.executable, "-m", f"benchmarks.{name}"]))
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main())
