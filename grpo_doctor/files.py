@@ -16,22 +16,40 @@ from grpo_doctor.errors import OutputError
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes `path`'s place when the block ends well; otherwise nothing has changed.
 
+    A symbolic link keeps pointing: what it points to is replaced. A device or a pipe, such as
+    /dev/stdout, is written to as it is.
+
     Raises:
         OutputError: the file can't be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                yield file
-            temporary.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
+        with _in_place(path) if _is_special(path) else _beside(path.resolve()) as file:
+            yield file
     except OSError as problem:
         raise OutputError(
-            f"can't write {path}: {problem.strerror or problem}. "
-            "Give another place with -o FILE, or -o - for standard output."
+            f"can't write {path}: {problem.strerror or problem}. Make room or choose another place."
         ) from problem
+
+
+def _is_special(path: Path) -> bool:
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+@contextmanager
+def _in_place(path: Path) -> Iterator[IO[bytes]]:
+    with path.open("wb") as file:
+        yield file
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[IO[bytes]]:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise

@@ -45,7 +45,9 @@ def collective_keys(trace: Trace, rows: Rows) -> Keys:
     group = np.array([*groups, 0], dtype=np.int64)[spans.args[rows]]  # -1, no args: the last
     restarts = _restarts(trace)
     number = group * (int(restarts.max(initial=0)) + 1) + restarts[spans.process[rows]]
-    sequence = np.nan_to_num(spans.value[rows]).astype(np.int64) & ((1 << _SEQUENCE_BITS) - 1)
+    # A stranger's file may hold 1e308 here, which no integer can.
+    value = np.clip(np.nan_to_num(spans.value[rows]), 0, 2.0**62)
+    sequence = value.astype(np.int64) & ((1 << _SEQUENCE_BITS) - 1)
     keys: Keys = (number << _SEQUENCE_BITS) | sequence
     return keys
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from grpo_doctor.cli.console import say
 from grpo_doctor.cli.parser import make_parser
 from grpo_doctor.errors import GrpoDoctorError
 
@@ -22,15 +23,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(options.run(options, theirs))
     except GrpoDoctorError as error:
-        sys.stderr.write(f"grpo-doctor: {error}\n")
+        say(str(error))
         return error.exit_code
     except KeyboardInterrupt:
-        sys.stderr.write("grpo-doctor: interrupted; nothing that was recorded is lost.\n")
+        say("interrupted; nothing that was recorded is lost.")
         return _INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output (head, less) has gone: not an error of ours or the user's.
-        sys.stderr.close()
-        return 0
+    except MemoryError:
+        say("not enough memory for this recording; use a machine with more, or a shorter one.")
+        return GrpoDoctorError.exit_code
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str] | None]:

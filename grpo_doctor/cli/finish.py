@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from grpo_doctor.cli.console import put, say
 from grpo_doctor.cli.output import write_bytes
 from grpo_doctor.errors import GrpoDoctorError, OutputError
 from grpo_doctor_probes.rundir import FINDINGS_JSON, REPORT_HTML, TRACE_JSON
@@ -54,12 +55,12 @@ def finish(folder: Path, ended: Ended, *, report: bool) -> Finished:
         from grpo_doctor.trace.merge import merge  # noqa: PLC0415 - numpy only after the job
         from grpo_doctor.trace.write import write_trace  # noqa: PLC0415
 
-        _progress("merging the recording ...")
+        say("merging the recording ...")
         trace = merge(folder)
         write_trace(trace, trace_path)
         wrote_trace = True
         if report:
-            _progress("writing the report ...")
+            say("writing the report ...")
             document = _write_report(folder, trace_path, report_path)
             wrote_report = True
     except GrpoDoctorError as error:
@@ -67,10 +68,9 @@ def finish(folder: Path, ended: Ended, *, report: bool) -> Finished:
     except Exception as error:  # noqa: BLE001 - a bug of ours must not hide how the job ended
         problem = f"internal error: {error!r}{_keep_traceback(folder)}. Please report it."
     if problem:
-        sys.stderr.write(
-            f"grpo-doctor: {problem}\ngrpo-doctor: the recording is kept; when that is mended: "
-            f"grpo-doctor report {folder}\n"
-        )
+        say(problem)
+        if folder.exists():
+            say(f"what was recorded is kept; when that is mended: grpo-doctor report {folder}")
     _say_end(folder, ended, trace_path if wrote_trace else None, report_path, document)
     exit_code = ended.code or (OutputError.exit_code if problem else 0)
     return Finished(
@@ -121,19 +121,13 @@ def _say_end(
     if document is not None:
         from grpo_doctor.cli.rendering import digest  # noqa: PLC0415
 
-        sys.stderr.write("\n" + digest(document, sys.stderr) + "\n")
+        put(f"\n{digest(document, sys.stderr)}\n")
     if ended.code:
         how = f"{ended.state} ({ended.signal})" if ended.signal else ended.state
-        sys.stderr.write(f"grpo-doctor: the job {how}, exit code {ended.code}\n")
+        say(f"the job {how}, exit code {ended.code}")
     if trace is not None:
-        sys.stderr.write(f"grpo-doctor: trace   {trace}\n")
+        say(f"trace   {trace}")
     if document is not None:
-        sys.stderr.write(f"grpo-doctor: report  {report}\n")
+        say(f"report  {report}")
     elif trace is not None:
-        sys.stderr.write(f"grpo-doctor: report it with: grpo-doctor report {folder}\n")
-    sys.stderr.flush()
-
-
-def _progress(text: str) -> None:
-    sys.stderr.write(f"grpo-doctor: {text}\n")
-    sys.stderr.flush()
+        say(f"report it with: grpo-doctor report {folder}")

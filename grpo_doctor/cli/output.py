@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from grpo_doctor.errors import OutputError
 from grpo_doctor.files import replacing
 
 STDOUT = "-"
@@ -24,11 +25,22 @@ def write_bytes(content: bytes, output: str) -> None:
         OutputError: the file can't be written; what was there before is untouched.
     """
     if output == STDOUT:
-        sys.stdout.buffer.write(content if content.endswith(b"\n") else content + b"\n")
-        sys.stdout.flush()
+        _write_stdout(content if content.endswith(b"\n") else content + b"\n")
         return
     with replacing(Path(output)) as file:
         file.write(content)
+
+
+def _write_stdout(content: bytes) -> None:
+    try:
+        sys.stdout.buffer.write(content)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader (head, less) has what it wanted. Python would complain again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError, AttributeError) as problem:
+        reason = getattr(problem, "strerror", None) or "it is closed"
+        raise OutputError(f"can't write to standard output: {reason}.") from problem
 
 
 def document_json(document: Mapping[str, Any]) -> bytes:
@@ -38,7 +50,8 @@ def document_json(document: Mapping[str, Any]) -> bytes:
 
 def color_wanted(stream: TextIO) -> bool:
     """Whether to colour: a terminal, and not asked otherwise (https://no-color.org)."""
-    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+    return not plain and not stream.closed and stream.isatty()
 
 
 def terminal_width() -> int:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grpo_doctor.cli.console import say
 from grpo_doctor.cli.output import STDOUT, document_json, write_bytes
 from grpo_doctor.errors import OutputError, UsageError
 
@@ -66,7 +67,7 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
         rendered = page(document)
     write_bytes(rendered, output)
     if output != STDOUT:
-        sys.stderr.write(f"grpo-doctor: wrote {output}\n")
+        say(f"wrote {output}")
     return 0
 
 
@@ -82,7 +83,7 @@ def _keep_trace(recording: Path, trace: Trace) -> None:
     try:
         write_trace(trace, path)
     except OutputError as problem:  # a read-only recording can still be reported on
-        sys.stderr.write(f"grpo-doctor: {problem}\n")
+        say(str(problem))
 
 
 def _beside(recording: Path) -> str:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_doctor import __version__
+from grpo_doctor.cli.console import say
 from grpo_doctor.cli.finish import Finished, finish
-from grpo_doctor.cli.output import document_json
+from grpo_doctor.cli.output import STDOUT, document_json, write_bytes
 from grpo_doctor.errors import LaunchError, OutputError, UsageError
 
 if TYPE_CHECKING:
@@ -69,8 +70,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     """Runs the job to its end; returns the job's exit code."""
-    _check(options)
-    from grpo_doctor_probes.supervisor import CannotStartError, plan  # noqa: PLC0415 - after --help
+    _check(options, theirs)
+    from grpo_doctor_probes.supervisor import (  # noqa: PLC0415 - after --help
+        CannotStartError,
+        plan,
+        remove_if_unused,
+    )
 
     arguments = list(theirs or [])
     if arguments and arguments[0] in ("-h", "--help") and len(arguments) == 1:
@@ -80,18 +85,23 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
         launch = plan(arguments, folder, ranks=options.nproc, max_mb=options.max_mb)
         finished = _run(options, launch, arguments, folder)
     except CannotStartError as problem:
+        remove_if_unused(folder)
         raise LaunchError(str(problem)) from problem
     if options.json:
-        sys.stdout.buffer.write(document_json(finished.as_json()))
-        sys.stdout.flush()
+        _print_json(finished)
     return finished.exit_code
 
 
-def _check(options: argparse.Namespace) -> None:
+def _check(options: argparse.Namespace, theirs: Sequence[str] | None) -> None:
     if options.nproc is not None and options.nproc < 1:
         raise UsageError(f"--nproc {options.nproc}: at least 1 rank is needed.")
     if not 0.01 <= options.hz <= 100:
         raise UsageError(f"--hz {options.hz:g}: give a rate from 0.01 to 100 samples a second.")
+    if options.nproc is not None and theirs and not theirs[0].startswith("-"):
+        raise UsageError(
+            "--nproc is for the bundled trainer; tell your own launcher how many ranks to start, "
+            f"for example `torchrun --nproc_per_node {options.nproc}`."
+        )
     if options.max_mb is not None and options.max_mb < 1:
         raise UsageError(f"--max-mb {options.max_mb}: at least 1 MiB is needed.")
 
@@ -123,7 +133,7 @@ def _run(
     _try_write(run_file)
     sampling = Sampling(folder, os.uname().nodename, job.pid, options.hz)
     sampling.start()
-    live = None if options.no_live else LiveLine(folder, sys.stderr)
+    live = LiveLine(folder, sys.stderr) if sys.stderr and not options.no_live else None
 
     def tick() -> None:
         if live is not None:
@@ -148,13 +158,14 @@ def _try_write(run_file: RunFile, ended: Ended | None = None) -> None:
         say(f"can't write run.json: {problem}; the recording goes on without it")
 
 
+def _print_json(finished: Finished) -> None:
+    try:
+        write_bytes(document_json(finished.as_json()), STDOUT)
+    except OutputError as problem:  # said, and the exit code stays the job's
+        say(str(problem))
+
+
 def _trainer_help() -> int:
     from grpo_doctor_probes.supervisor.launch import TRAINER  # noqa: PLC0415
 
     return subprocess.call([sys.executable, "-m", TRAINER, "--help"])
-
-
-def say(text: str) -> None:
-    """One line to the user; standard output belongs to the job."""
-    sys.stderr.write(f"grpo-doctor: {text}\n")
-    sys.stderr.flush()

@@ -14,6 +14,8 @@ from grpo_doctor.phases import PHASES, UNATTRIBUTED, phase_of
 from grpo_doctor.trace.model import Exit
 
 DIED = ("failed", "killed", "interrupted")
+# A tenth of a step spent waiting is worth saying even where no single rank is to blame.
+MUCH_WAITING = 0.10
 # Ranks are named up to here; of more, their number is given.
 _NAMED = 4
 
@@ -24,7 +26,7 @@ def verdict(analysis: Analysis, results: Results, ranks: Sequence[RankEntry]) ->
     time = _time(analysis)
     worst = next((f for f in results.findings if f[1].severity != "info"), None)
     if worst is None:
-        problem = "No rule found a problem" if results.passed else ""
+        problem = _no_problem(analysis) if results.passed else ""
     else:
         problem = f"Biggest problem: {_lowered(worst[1].headline or worst[0].title)}"
         gain = worst[1].gain
@@ -88,6 +90,8 @@ def _time(analysis: Analysis) -> str:
             return ""
         if any(process.role == "trainer" for process in analysis.trace.processes):
             return "No step was recorded"
+        if analysis.trace.run.framework == "bundled":
+            return "The trainer ended before it recorded anything: see its output"
         return "The command recorded no phases of its own: it was sampled from outside only"
     means = analysis.used_seconds.mean(axis=(0, 1))
     names = (*PHASES, UNATTRIBUTED)
@@ -96,6 +100,14 @@ def _time(analysis: Analysis) -> str:
     waited = float(analysis.used_waited.sum(axis=2).mean()) / step_s
     text = f"A step takes {step_s:.3g} s, {percent(means[top] / step_s)} of it {name}"
     return text + (f", and ranks wait {percent(waited)} for each other" if waited >= 0.05 else "")
+
+
+def _no_problem(analysis: Analysis) -> str:
+    if analysis.step_s:
+        waited = float(analysis.used_waited.sum(axis=2).mean()) / analysis.step_s
+        if waited >= MUCH_WAITING:
+            return "No rule explains that waiting with one cause"
+    return "No rule found a problem"
 
 
 def _lowered(title: str) -> str:

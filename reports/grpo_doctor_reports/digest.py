@@ -67,7 +67,7 @@ def key_numbers(report: Report) -> list[KeyNumber]:
     return [
         KeyNumber("Step time", formatting.seconds(summary.step_time_s), _spread(report)),
         KeyNumber("GPU busy", formatting.percent(summary.gpu_busy_pct), _gpus(run)),
-        KeyNumber("Tokens/s", formatting.compact(summary.tokens_per_s), ""),
+        KeyNumber("Tokens/s", formatting.compact(summary.tokens_per_s), "of completions"),
         KeyNumber("Steps", formatting.number(summary.steps), _steps_detail(report)),
         KeyNumber("Ranks", formatting.number(run.world_size or len(run.ranks)), _hosts(run)),
         KeyNumber("Exit", run.exit_state, _exit_detail(run)),

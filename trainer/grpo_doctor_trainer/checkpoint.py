@@ -27,6 +27,15 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.engine import Engine
 
 _PREFIX = "checkpoint-"
+# What safetensors and torch.save say: torch closes its file in a destructor, and what that finds
+# (a position it did not expect, a stream in error) replaces the system's own words.
+_SIGNS_OF_FULL_DISK = (
+    "no space left",
+    "os error 28",
+    "file write failed",
+    "unexpected pos",
+    "iostream error",
+)
 STATE_JSON = "trainer_state.json"
 
 
@@ -150,4 +159,4 @@ def _step_of(path: Path) -> int | None:
 
 def _is_disk_full(error: Exception) -> bool:
     text = str(error).lower()
-    return "no space left" in text or "file write failed" in text or "os error 28" in text
+    return any(sign in text for sign in _SIGNS_OF_FULL_DISK)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from accelerate import Accelerator, DeepSpeedPlugin
+from torch.nn.parallel import DistributedDataParallel
 
 from grpo_doctor_trainer.deepspeed_config import deepspeed_config
 
@@ -31,12 +32,14 @@ class Engine(Protocol):
         model: what forward passes go through.
         module: the model itself, without the wrapper.
         optimizer: the optimizer that holds the state tensors.
+        device: where it computes; with ZeRO-3 offload the weights may be elsewhere.
         zero_stage: DeepSpeed's ZeRO stage, or None without DeepSpeed.
     """
 
     model: Any
     module: Any
     optimizer: torch.optim.Optimizer
+    device: torch.device
     zero_stage: int | None
 
     def describe(self) -> str:
@@ -63,24 +66,26 @@ def default_dtype(config: TrainerConfig, device: torch.device) -> torch.dtype:
 
 def make_accelerator(config: TrainerConfig, ranks: Ranks, dtype: torch.dtype) -> Any:
     """Makes the Accelerator. With DeepSpeed this comes before the model is loaded (ZeRO-3 init)."""
+    on_cpu = ranks.device.type == "cpu"
     if config.deepspeed is None:
-        return Accelerator()
+        # Without cpu=True accelerate takes gloo ranks for a single process and wraps nothing.
+        return Accelerator(cpu=on_cpu)
     os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
     _quiet_deepspeed()
     settings = deepspeed_config(
         config,
         world_size=ranks.world_size,
         dtype=str(dtype).removeprefix("torch."),
-        on_gpu=ranks.device.type == "cuda",
+        on_gpu=not on_cpu,
     )
-    # Not Accelerator(cpu=True) on a CPU: that quietly turns DeepSpeed into plain DDP.
+    # Here not cpu=True: that quietly turns DeepSpeed into plain DDP.
     return Accelerator(
         deepspeed_plugin=DeepSpeedPlugin(hf_ds_config=settings),
         gradient_accumulation_steps=config.gradient_accumulation_steps,
     )
 
 
-def make_engine(accelerator: Any, policy: Any, config: TrainerConfig) -> Engine:
+def make_engine(accelerator: Any, policy: Any, config: TrainerConfig, ranks: Ranks) -> Engine:
     """Wraps the policy for training and makes its optimizer."""
     optimizer = torch.optim.AdamW(
         _parameter_groups(policy, config.weight_decay),
@@ -91,8 +96,20 @@ def make_engine(accelerator: Any, policy: Any, config: TrainerConfig) -> Engine:
         policy.to(accelerator.device)
     model, optimizer = accelerator.prepare(policy, optimizer)
     if config.deepspeed is None:
+        _require(type(model), DistributedDataParallel if ranks.world_size > 1 else type(policy))
         return DdpEngine(accelerator, model, optimizer, config)
-    return DeepSpeedEngine(model)
+    import deepspeed  # noqa: PLC0415
+
+    _require(type(model), deepspeed.DeepSpeedEngine)
+    return DeepSpeedEngine(model, ranks.device)
+
+
+def _require(found: type, expected: type) -> None:
+    # accelerate decides from environment variables, and ranks that train apart look healthy.
+    if not issubclass(found, expected):
+        raise RuntimeError(
+            f"accelerate made a {found.__name__} where {expected.__name__} was asked for"
+        )
 
 
 def _parameter_groups(policy: Any, weight_decay: float) -> list[dict[str, Any]]:
@@ -110,8 +127,9 @@ def _parameter_groups(policy: Any, weight_decay: float) -> list[dict[str, Any]]:
 class DeepSpeedEngine:
     """DeepSpeed's engine, which accumulates, clips and keeps the optimizer by itself."""
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: Any, device: torch.device) -> None:
         self.model = engine
+        self.device = device
         self.module = engine.module
         self.optimizer = engine.optimizer
         self.zero_stage: int | None = engine.zero_optimization_stage()
@@ -137,8 +155,15 @@ class DeepSpeedEngine:
         """Runs DeepSpeed's step."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
+        own_norm = _gradient_norm(self.module) if self.zero_stage == 0 else 0.0
         self.model.step()
-        return float(self.model.get_global_grad_norm() or 0.0)
+        norm = self.model.get_global_grad_norm()  # none with ZeRO-0 in float32
+        return own_norm if norm is None else float(norm)
+
+
+def _gradient_norm(module: Any) -> float:
+    gradients = [weight.grad for weight in module.parameters() if weight.grad is not None]
+    return float(torch.linalg.vector_norm(torch.stack([g.float().norm() for g in gradients])))
 
 
 class DdpEngine:
@@ -148,6 +173,7 @@ class DdpEngine:
 
     def __init__(self, accelerator: Any, model: Any, optimizer: Any, config: TrainerConfig) -> None:
         self.model = model
+        self.device: torch.device = accelerator.device
         self.module = accelerator.unwrap_model(model)
         self.optimizer = optimizer.optimizer
         self._trained = [weight for weight in self.module.parameters() if weight.requires_grad]
@@ -196,7 +222,8 @@ def frozen_engine(reference: Any, engine: Engine, accelerator: Any) -> Any:
     wrapped, *_ = deepspeed.initialize(
         model=reference, config={name: settings[name] for name in kept if name in settings}
     )
-    return wrapped.eval()
+    wrapped.eval()
+    return wrapped
 
 
 def _quiet_deepspeed() -> None:

@@ -67,6 +67,10 @@ def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
+def _help_layout(prog: str) -> argparse.HelpFormatter:
+    return argparse.RawDescriptionHelpFormatter(prog, max_help_position=36, width=100)
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message.removeprefix("argument "))
@@ -76,9 +80,10 @@ def build_parser() -> argparse.ArgumentParser:
     """Builds the argument parser; absent flags leave no attribute."""
     parser = _Parser(
         prog="grpo_doctor_trainer",
+        usage="python -m grpo_doctor_trainer [--flag value ...]",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_help_layout,
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )

@@ -69,7 +69,7 @@ def make_offload(
     """Decides what `during_rollout` moves."""
     models: list[Any] = []
     if config.offload_model:
-        stand_in = engine.module.device.type == "cpu"
+        stand_in = engine.device.type == "cpu"
         models += [engine.module] if stand_in or not rollout.shares_weights else []
         models += [] if reference is None else [getattr(reference, "module", reference)]
 

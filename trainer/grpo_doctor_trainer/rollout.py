@@ -65,7 +65,7 @@ class TransformersRollout:
     def generate(self, prompts: PromptBatch) -> TokenBatch:
         """Samples the completions."""
         module = self._engine.module
-        device = module.device
+        device = self._engine.device
         tokens, mask = prompts.tokens.to(device), prompts.mask.to(device)
         module.eval()
         with self._whole_weights(), phase("rollout/generate"):

@@ -74,7 +74,7 @@ def set_up(config: TrainerConfig, ranks: Ranks) -> Run:
     accelerator = make_accelerator(config, ranks, dtype)
     loaded = load_model(config, dtype)
     prompts = prompt_loader(rows, loaded.tokenizer, config, rank=ranks.rank, ranks=ranks.world_size)
-    engine = make_engine(accelerator, loaded.policy, config)
+    engine = make_engine(accelerator, loaded.policy, config, ranks)
     reference = loaded.reference
     if reference is not None:
         reference = frozen_engine(reference, engine, accelerator)

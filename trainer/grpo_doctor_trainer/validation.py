@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import gcd
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -109,10 +110,11 @@ def _check_batch(config: TrainerConfig, world_size: int) -> None:
     batch = world_size * config.completions_per_rank
     if batch % config.num_generations:
         valid = [n for n in range(2, batch + 1) if batch % n == 0]
+        fitting = config.num_generations // gcd(config.num_generations, world_size * passes)
         advice = (
             f"valid values here: {', '.join(map(str, valid))}"
             if valid
-            else "raise --per_device_train_batch_size or --gradient_accumulation_steps"
+            else f"raise --per_device_train_batch_size to {fitting} or a multiple of it"
         )
         raise ConfigError(
             f"--num_generations {config.num_generations} must divide the generation batch of "

@@ -48,7 +48,7 @@ from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.phases import PHASES
 from grpo_doctor.trace.model import Process
-from grpo_doctor.whatif import Edit, Withheld
+from grpo_doctor.whatif import Edit, Prediction, Withheld
 
 RULE = Rule(
     id="GD004",
@@ -67,8 +67,11 @@ MIN_STEPS_SHARE = 0.50
 # Phases that make up less of the rank's extra work are not named.
 MIN_PHASE_PART = 0.25
 # What is slow here is the user's own Python: its stack says more than the GPU's state.
-PYTHON_PHASES = ("dataload", "reward", "checkpoint")
+PYTHON_PHASES = ("dataload", "reward")
+# One rank does these for all: there is no other rank whose time could be its own.
+ONE_RANK_PHASES = ("checkpoint", "eval")
 _STACK = "py-spy dump --pid"
+_LESS_OFTEN = "save and evaluate less often: a larger --save_steps, --eval_steps"
 
 
 def check(view: RunView) -> Answer:
@@ -112,7 +115,7 @@ def counterfactual(view: RunView) -> tuple[Edit, ...]:
     return tuple(
         Edit((phase,), float(max(0.0, 1 - excess[code] / own[code])), (rank,))
         for code, phase in enumerate(PHASES)
-        if excess[code] > 0 and own[code] > 0
+        if excess[code] > 0 and own[code] > 0 and phase not in ONE_RANK_PHASES
     )
 
 
@@ -141,9 +144,16 @@ def _evidence(view: RunView, column: int, phases: dict[str, float]) -> tuple[Evi
 
 
 def _fix(view: RunView, rank: int, phases: dict[str, float]) -> Fix:
+    edits = counterfactual(view)
+    if next(iter(phases), None) in ONE_RANK_PHASES:
+        outcome: Prediction | Withheld = Withheld(
+            "one rank does this for all; how much less often it may is yours to say"
+        )
+        risk = "Fewer checkpoints or evaluations: more work is lost when the run dies."
+        return view.advice(_LESS_OFTEN, outcome, safety="same-math", risk=risk)
     outcome = (
-        view.predict(counterfactual(view), f"with rank {rank} as fast as the median of the others")
-        if phases
+        view.predict(edits, f"with rank {rank} as fast as the median of the others")
+        if phases and edits
         else Withheld("which phase of this rank is slower could not be told")
     )
     risk = "Find the cause first: a slow GPU, busy cores, or more work than the others have."

@@ -126,7 +126,10 @@ def _larger_batch(view: RunView, free: float) -> list[Fix]:
     micro, passes = view.knob("train.micro_batch"), view.knob("train.grad_accumulation")
     if free < DOUBLING_NEEDS or not micro or not passes or passes % 2:
         return []
-    risk = "The same completions per optimizer step; longer ones than in this run need more memory."
+    risk = (
+        "Instead of a larger rollout engine, not beside it: each is sized for all of the free "
+        "memory. The same completions per optimizer step; longer ones than in this run need more."
+    )
     fix = view.setting(
         "train.micro_batch", 2 * micro, _UNKNOWN, safety="changes-numerics", risk=risk
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from grpo_doctor_probes.supervisor.job import Ended, Job
 from grpo_doctor_probes.supervisor.launch import CannotStartError, Launch, plan
 from grpo_doctor_probes.supervisor.liveline import LiveLine
-from grpo_doctor_probes.supervisor.runfile import RunFile, create_run_dir
+from grpo_doctor_probes.supervisor.runfile import RunFile, create_run_dir, remove_if_unused
 
 __all__ = [
     "CannotStartError",
@@ -20,4 +20,5 @@ __all__ = [
     "RunFile",
     "create_run_dir",
     "plan",
+    "remove_if_unused",
 ]

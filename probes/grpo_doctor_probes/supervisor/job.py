@@ -23,8 +23,10 @@ FORWARDED = frozenset(
         signal.SIGCONT,
     }
 )
-_WATCHED = FORWARDED | {signal.SIGCHLD}
 _ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
+# A signal is the reason of an end that follows it within this time; one that the job survived for
+# longer is not, and a second Ctrl-C after it is a first one again.
+ASKED_FOR_S = 30.0
 # si_code of a signal that the terminal sent to the whole foreground group: the job has it already.
 _SI_KERNEL = 0x80
 
@@ -53,9 +55,14 @@ class Job:
     def __init__(self, launch: Launch) -> None:
         self.started_ns = time.monotonic_ns()
         self.started_unix_ns = time.time_ns()
-        self._asked: list[signal.Signals] = []
+        self._asked: list[tuple[float, signal.Signals]] = []
+        # Under nohup SIGHUP is ignored: the job inherits that, and nothing is passed on.
+        ignored = {n for n in FORWARDED if signal.getsignal(n) == signal.SIG_IGN}
+        self._forwarded = FORWARDED - ignored
+        self._watched = self._forwarded | {signal.SIGCHLD}
         # Blocked before the job exists, so that no signal falls between; unblocked in the job.
-        inherited = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+        inherited = signal.pthread_sigmask(signal.SIG_BLOCK, self._watched)
+        self._inherited = inherited
         try:
             self._process = subprocess.Popen(
                 launch.command,
@@ -77,20 +84,30 @@ class Job:
         """Waits for the end, passing on signals; calls `on_tick` about every `every_s` seconds."""
         next_tick = time.monotonic() + every_s
         while self._process.poll() is None:
-            info = signal.sigtimedwait(_WATCHED, max(0.0, next_tick - time.monotonic()))
+            info = signal.sigtimedwait(self._watched, max(0.0, next_tick - time.monotonic()))
             if info is not None:
                 self._pass_on(info)
             if time.monotonic() >= next_tick:
                 on_tick()
                 next_tick = time.monotonic() + every_s
-        return self._ended(self._process.returncode)
+        ended = self._ended(self._process.returncode)
+        self._stop_watching()
+        return ended
+
+    def _stop_watching(self) -> None:
+        # Signals that came with the job's end were meant for it; later ones end the reporting.
+        while signal.sigtimedwait(self._watched, 0) is not None:
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._inherited)
 
     def _pass_on(self, info: signal.struct_siginfo) -> None:
         number = signal.Signals(info.si_signo)
-        if number not in FORWARDED:
+        if number not in self._forwarded:
             return
         if number in _ENDING:
-            self._asked.append(number)
+            now = time.monotonic()
+            self._asked = [a for a in self._asked if now - a[0] <= ASKED_FOR_S]
+            self._asked.append((now, number))
         if info.si_code != _SI_KERNEL:
             self._send(number)
         elif len(self._asked) == 2:
@@ -102,19 +119,15 @@ class Job:
         with contextlib.suppress(ProcessLookupError):  # ended just now: poll() will say so
             os.kill(self._process.pid, number)
 
-    @property
-    def asked_to_stop(self) -> bool:
-        """Whether an ending signal has arrived."""
-        return bool(self._asked)
-
     def _ended(self, code: int) -> Ended:
         now_ns = time.monotonic_ns()
         name = signal.Signals(-code).name if code < 0 else None
         shell_code = 128 - code if code < 0 else code
         if code == 0:
             return Ended("finished", 0, None, now_ns)
-        if self._asked:
-            return Ended("interrupted", shell_code, name or self._asked[0].name, now_ns)
+        asked = [n for at, n in self._asked if time.monotonic() - at <= ASKED_FOR_S]
+        if asked:
+            return Ended("interrupted", shell_code, name or asked[0].name, now_ns)
         if name:
             return Ended("killed", shell_code, name, now_ns)
         return Ended("failed", code, None, now_ns)

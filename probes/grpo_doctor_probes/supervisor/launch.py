@@ -49,11 +49,6 @@ def plan(
     if max_mb is not None:
         environment[MAX_MB_VARIABLE] = str(max_mb)
     if arguments and not arguments[0].startswith("-"):
-        if ranks is not None:
-            raise CannotStartError(
-                "--nproc is for the bundled trainer; tell your own launcher how many ranks to "
-                f"start, for example `torchrun --nproc_per_node {ranks}`."
-            )
         return Launch(tuple(_found(arguments)), environment, bundled=False, world_size=None)
     _require_trainer()
     count = ranks or visible_gpus() or DEFAULT_RANKS_WITHOUT_GPU

@@ -16,7 +16,7 @@ from typing import TextIO
 from grpo_doctor_probes.supervisor.watch import Now, Watch
 
 LOG_EVERY_S = 30.0
-_SAVE, _RESTORE, _CLEAR_LINE = "\0337", "\0338", "\033[2K"
+_SAVE, _RESTORE, _CLEAR_LINE, _INDEX = "\0337", "\0338", "\033[2K", "\033D"
 
 
 def compose(now: Now, samples: Mapping[str, float], elapsed_s: float) -> str:
@@ -49,12 +49,15 @@ class LiveLine:
         self._begun = time.monotonic()
         self._next_log = self._begun + LOG_EVERY_S
         self._size: os.terminal_size | None = None
-        self._terminal = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        shows = not stream.closed and stream.isatty()
+        self._terminal = shows and os.environ.get("TERM", "dumb") != "dumb"
 
     def tick(self, samples: Mapping[str, float]) -> None:
         """Looks and shows. A terminal that went away is no problem: nothing is shown."""
         now = self._watch.look()
         try:
+            if self._terminal and self._in_background():
+                return  # the terminal is another program's now
             if self._terminal:
                 self._paint(compose(now, samples, time.monotonic() - self._begun))
             elif time.monotonic() >= self._next_log:
@@ -72,15 +75,21 @@ class LiveLine:
         with contextlib.suppress(OSError, ValueError):
             self._write(f"{_SAVE}\033[r\033[{rows};1H{_CLEAR_LINE}{_RESTORE}")
 
+    def _in_background(self) -> bool:
+        return os.tcgetpgrp(self._stream.fileno()) != os.getpgrp()
+
     def _paint(self, line: str) -> None:
         size = os.get_terminal_size(self._stream.fileno())
         if size.lines < 4:
             return
         text = ""
         if size != self._size:
+            if self._size is not None:
+                text += f"{_SAVE}\033[r\033[{self._size.lines};1H{_CLEAR_LINE}{_RESTORE}"
             self._size = size
-            # Scroll one row up so that the cursor is above the row that is taken out.
-            text += f"\n{_SAVE}\033[1;{size.lines - 1}r{_RESTORE}\033[1A"
+            # One row down and up again, scrolling at the bottom: the cursor is then above the row
+            # that is taken out, in the column where the job's unfinished line ends.
+            text += f"{_INDEX}{_SAVE}\033[1;{size.lines - 1}r{_RESTORE}\033[1A"
         shown = line[: size.columns - 1]
         self._write(
             f"{text}{_SAVE}\033[{size.lines};1H{_CLEAR_LINE}\033[7m{shown}\033[0m{_RESTORE}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import time
@@ -39,6 +40,13 @@ def create_run_dir(wanted: Path | None) -> Path:
     for name in (RANKS, HOSTS):
         (wanted / name).mkdir(mode=0o700, exist_ok=True)
     return wanted
+
+
+def remove_if_unused(folder: Path) -> None:
+    """Takes a run directory away again in which nothing was written."""
+    with contextlib.suppress(OSError):
+        for unused in (folder / RANKS, folder / HOSTS, folder):
+            unused.rmdir()
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ def test_wrong_usage_says_what_is_right(
     ("arguments", "hint"),
     [
         (["run", "--nproc", "0"], "at least 1 rank"),
+        (["run", "--nproc", "2", "--", "python", "x.py"], "tell your own launcher"),
         (["run", "--hz", "1000"], "from 0.01 to 100"),
         (["run", "--max-mb", "0"], "at least 1 MiB"),
         (["report", "x", "--json", "--format", "html"], "give one of them"),

@@ -251,3 +251,17 @@ def test_runs_of_two_steps_are_not_judged() -> None:
     for number in range(2):
         build.step(0, number, 10.0 * number, {"dataload": 5.0, "train": 5.0})
     assert all(not isinstance(answer, Finding) for answer in answers(build).values())
+
+
+def test_a_checkpoint_that_one_rank_writes_for_all_is_not_promised_away() -> None:
+    trace = TraceBuilder(ranks=2)
+    for n in range(6):
+        start = 3.0 * n
+        trace.step(0, n, start, {"train": 1.0, "checkpoint": 2.0})
+        trace.step(1, n, start, {"train": 1.0, "checkpoint": 2.0})
+        trace.collective(0, n, start + 2.9, start + 3.0)
+        trace.collective(1, n, start + 1.0, start + 3.0)
+    found = finding(trace, "GD004")
+    assert found.phases == ("checkpoint",)
+    assert found.fixes[0].predicted is None
+    assert "less often" in found.fixes[0].spelling

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -128,10 +129,17 @@ def prompt_loader(
         batch_sampler=sampler,  # torch asks for a Sampler of whole numbers
         collate_fn=_Collator(tokenizer.pad_token_id),
         num_workers=workers,
+        worker_init_fn=_leave_signals_to_rank,
         prefetch_factor=config.dataloader_prefetch_factor if workers else None,
         generator=torch.Generator().manual_seed(config.seed),  # else it takes from the global one
     )
     return iter(loader)
+
+
+def _leave_signals_to_rank(_worker: int) -> None:
+    # torchrun signals the whole process group; the rank ends its workers itself.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def steps_in(config: TrainerConfig, rows: int, ranks: int) -> int:

@@ -87,7 +87,7 @@ def _read(source: str) -> Iterator[Row]:
 
 
 def _read_jsonl(path: Path) -> Iterator[tuple[str, Any]]:
-    with path.open(encoding="utf-8") as lines:
+    with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             if line.strip():
                 place = f"{path}, line {number}"
@@ -95,7 +95,7 @@ def _read_jsonl(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
-    rows = _parse_json(path.read_text(encoding="utf-8"), str(path))
+    rows = _parse_json(path.read_bytes(), str(path))
     if not isinstance(rows, list):
         raise DatasetError(
             f"{path} must hold a list of rows, not {_kind(rows)}; one row per line is .jsonl"
@@ -104,9 +104,11 @@ def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
         yield f"{path}, row {number}", row
 
 
-def _parse_json(text: str, place: str) -> Any:
+def _parse_json(content: bytes, place: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(content.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"{place}: not UTF-8 text (byte {error.start + 1})") from None
     except json.JSONDecodeError as error:
         raise DatasetError(f"{place}: not JSON ({error.msg} at column {error.colno})") from None
 

@@ -28,9 +28,13 @@ def accuracy(
 def is_correct(completion: str, solution: str) -> bool:
     """Compares the final answer of a completion with that of a solution."""
     found = final_answer(completion)
-    expected = final_answer(solution) or solution
     if found is None:
         return False
+    if _plain(found) == _plain(solution):
+        return True
+    # A solution of one word is the answer itself: that of "\\frac{1}{2}" is not 2.
+    alone = len(solution.split()) == 1 and not _is_marked(solution)
+    expected = solution if alone else final_answer(solution) or solution
     return _plain(found) == _plain(expected) or _same_number(found, expected)
 
 
@@ -50,6 +54,10 @@ def final_answer_of_marked(content: str) -> str:
     """Takes the `\\boxed{}` inside an `<answer>` element if there is one, else all of it."""
     boxed = _last_boxed(content)
     return (content if boxed is None else boxed).strip()
+
+
+def _is_marked(text: str) -> bool:
+    return _ANSWER.search(text) is not None or _last_boxed(text) is not None
 
 
 def _last_boxed(text: str) -> str | None:

@@ -93,7 +93,12 @@ def _from_file(source: str) -> Callable[..., Any]:
         raise RewardError(f"--reward_funcs {source}: {file} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses and pickling look their module up there
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise RewardError(
+            f"--reward_funcs {source}: {file} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
     function: Callable[..., Any] | None = getattr(module, name, None)
     if not callable(function):
         raise RewardError(f"--reward_funcs {source}: {file} has no function {name}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,7 +38,8 @@ def score(
         [completions, functions], float32; NaN where a function returned None (not applicable).
 
     Raises:
-        RewardError: a function returned something else than one finite number or None each.
+        RewardError: a function raised, or returned something else than one finite number or
+            None each.
     """
     inputs: dict[str, list[Any]] = {
         name: [row.columns.get(name) for row in rows] for name in rows[0].columns
@@ -47,7 +49,7 @@ def score(
     for place, function in enumerate(functions):
         wanted = inputs if function.columns is None else function.columns
         with phase(f"reward/{function.name}"):
-            returned = function.call(**{name: inputs[name] for name in wanted if name in inputs})
+            returned = _call(function, {name: inputs[name] for name in wanted if name in inputs})
         scores[:, place] = torch.tensor(_checked(returned, function, completions))
     return scores
 
@@ -63,6 +65,18 @@ def combine(scores: torch.Tensor, weights: Sequence[float]) -> torch.Tensor:
         [completions]
     """
     return (scores * torch.tensor(weights)).nansum(dim=1)
+
+
+def _call(function: RewardFunction, columns: dict[str, Any]) -> Any:
+    try:
+        return function.call(**columns)
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        raise RewardError(
+            f"the reward function {function.source} raised {type(error).__name__}: {error} "
+            f"({place.filename}, line {place.lineno}); it was given {', '.join(columns)}. "
+            "Correct it, or return None where it does not apply"
+        ) from error
 
 
 def _checked(returned: Any, function: RewardFunction, completions: list[str]) -> list[float]:

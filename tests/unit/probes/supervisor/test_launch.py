@@ -60,8 +60,6 @@ def test_errors_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     script.write_text("")
     with pytest.raises(CannotStartError, match="start it with `python"):
         plan([str(script)], tmp_path)
-    with pytest.raises(CannotStartError, match="--nproc is for the bundled trainer"):
-        plan(["sleep"], tmp_path, ranks=2)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(CannotStartError, match=r"pip install 'grpo-doctor\[trainer\]'"):
         plan([], tmp_path)

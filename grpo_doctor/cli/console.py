@@ -1,0 +1,22 @@
+"""Words to the user on standard error; standard output belongs to the job and to results.
+
+A terminal that has gone, a closed or a full stream must not cost the recording, the report or the
+job's exit code: what can't be said is left unsaid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+
+def say(text: str) -> None:
+    """One line in our name."""
+    put(f"grpo-doctor: {text}\n")
+
+
+def put(text: str) -> None:
+    """Text as it is."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(text)
+        sys.stderr.flush()

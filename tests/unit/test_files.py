@@ -1,0 +1,55 @@
+"""A written file is whole or not there, and what it replaces keeps its nature."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor.errors import OutputError
+from grpo_doctor.files import replacing
+
+
+def test_a_failed_block_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def fail_half_way() -> None:
+        with replacing(path) as file:
+            file.write(b"half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_half_way()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_symbolic_link_keeps_pointing(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("old")
+    link.symlink_to(target)
+    with replacing(link) as file:
+        file.write(b"new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+
+
+def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    with replacing(pipe) as file:
+        file.write(b"through")
+    reader.join()
+    assert read == [b"through"]
+    assert pipe.is_fifo()
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="can't write"), replacing(tmp_path) as file:
+        file.write(b"x")
