@@ -23,7 +23,7 @@ from pathlib import Path
 from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
 
 WARM_UP_STEPS = 5
-_STEP = re.compile(r"^step (\d+)/\d+ ")
+_STEP = re.compile(r"^step +(\d+)/\d+ ")
 
 
 def step_seconds(steps: int, folder: Path, *, recorded: bool) -> float:

@@ -73,16 +73,20 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     _check(options, theirs)
     from grpo_doctor_probes.supervisor import (  # noqa: PLC0415 - after --help
         CannotStartError,
+        check_trainer_flags,
         plan,
         remove_if_unused,
     )
 
     arguments = list(theirs or [])
-    if arguments and arguments[0] in ("-h", "--help") and len(arguments) == 1:
+    if arguments and arguments[0].startswith("-") and {"-h", "--help"} & set(arguments):
         return _trainer_help()
     folder = _make_folder(options.run_dir)
     try:
         launch = plan(arguments, folder, ranks=options.nproc, max_mb=options.max_mb)
+        if launch.bundled and (code := check_trainer_flags(launch, arguments)):
+            remove_if_unused(folder)
+            return code
         finished = _run(options, launch, arguments, folder)
     except CannotStartError as problem:
         remove_if_unused(folder)

@@ -128,3 +128,21 @@ def test_a_rank_killed_in_its_rollout_leaves_that_span_open(tmp_path: Path) -> N
     assert {"step", "rollout"} <= set(killed["name"])
     assert len(trace.frame().query("rank == 1 and kind == 'step' and not open")) >= 2
     assert "rank 1 in rollout" in errors
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [(["--max_stepz", "3"], "--max_steps"), (["--num_generations", "7"], "valid values here")],
+)
+def test_a_wrong_flag_is_one_message_before_anything_starts(
+    tmp_path: Path, flags: list[str], message: str
+) -> None:
+    folder = tmp_path / "run"
+    done = subprocess.run(
+        command(folder, *flags), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
+    assert not folder.exists()

@@ -7,7 +7,12 @@ output nor its terminal.
 from __future__ import annotations
 
 from grpo_doctor_probes.supervisor.job import Ended, Job
-from grpo_doctor_probes.supervisor.launch import CannotStartError, Launch, plan
+from grpo_doctor_probes.supervisor.launch import (
+    CannotStartError,
+    Launch,
+    check_trainer_flags,
+    plan,
+)
 from grpo_doctor_probes.supervisor.liveline import LiveLine
 from grpo_doctor_probes.supervisor.runfile import RunFile, create_run_dir, remove_if_unused
 
@@ -18,6 +23,7 @@ __all__ = [
     "Launch",
     "LiveLine",
     "RunFile",
+    "check_trainer_flags",
     "create_run_dir",
     "plan",
     "remove_if_unused",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -60,6 +61,13 @@ def plan(
         "--standalone", f"--nproc_per_node={count}", "-m", TRAINER,
     )  # fmt: skip
     return Launch((*torchrun, *arguments), environment, bundled=True, world_size=count)
+
+
+def check_trainer_flags(launch: Launch, arguments: Sequence[str]) -> int:
+    """Asks the bundled trainer whether it takes these flags; 0, or 2 after its message."""
+    environment = {**launch.environment, "WORLD_SIZE": str(launch.world_size)}
+    environment.pop(RUN_DIR_VARIABLE, None)
+    return subprocess.call([sys.executable, "-m", f"{TRAINER}.check", *arguments], env=environment)
 
 
 def visible_gpus() -> int:
