@@ -19,7 +19,7 @@ examples:
   grpo-doctor run                                 the bundled trainer's demo, recorded
   grpo-doctor run -- --max_steps 20 --deepspeed zero3
   grpo-doctor run -- swift rlhf --rlhf_type grpo ...
-  grpo-doctor report grpo-doctor-out/20261121-1000
+  grpo-doctor report grpo-doctor-out/20261121-100000
   grpo-doctor report trace.json --json
 
 `grpo-doctor COMMAND --help` says more.

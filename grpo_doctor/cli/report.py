@@ -23,7 +23,7 @@ RECORDING is a run directory, also of a run that still goes on or was killed, or
 """
 EPILOG = """\
 examples:
-  grpo-doctor report grpo-doctor-out/20261121-1000     writes report.html into it
+  grpo-doctor report grpo-doctor-out/20261121-100000     writes report.html into it
   grpo-doctor report trace.json -o /tmp/report.html
   grpo-doctor report trace.json --format text          for the terminal
   grpo-doctor report trace.json --json | jq .findings  for programs
