@@ -1,6 +1,6 @@
 """A reward that is slow on one rank: what a report of a straggler looks like.
 
-grpo-doctor run -- --max_steps 25 --reward_funcs accuracy arithmetic docs/examples/slow_reward.py:slow
+grpo-doctor run -- --reward_funcs accuracy docs/examples/slow_reward.py:slow --max_steps 25
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import resource
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -56,19 +57,22 @@ def test_a_folder_that_cannot_be_made_is_a_problem(tmp_path: Path) -> None:
     file.close()
 
 
-@pytest.fixture
-def limit_of_ten_bytes() -> Iterator[None]:
+@contextmanager
+def file_size_limit(limit_bytes: int) -> Iterator[None]:
+    # Only around the writes: pytest's own output may go to a file, and has the same limit.
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.usefixtures("limit_of_ten_bytes")
 def test_half_a_line_is_taken_back(path: Path) -> None:
     file = SampleFile(path)
     file.open()
-    file.write(b"1234567\n")
-    file.write(b"does not fit\n")
+    with file_size_limit(10):
+        file.write(b"1234567\n")
+        file.write(b"does not fit\n")
     assert file.problem is not None
     assert path.read_bytes() == b"1234567\n"
