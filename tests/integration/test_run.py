@@ -230,3 +230,33 @@ def test_secrets_are_not_written(tmp_path: Path) -> None:
             for secret in (b"abc-very-secret", b"pass-word", b"hf_aaaaaaaa"):
                 assert secret not in text, path
             assert path.stat().st_mode & 0o077 == 0, f"{path} can be read by others"
+
+
+@pytest.mark.parametrize("stream", ["/dev/full", "closed"])
+def test_a_lost_terminal_costs_neither_the_report_nor_the_exit_code(
+    tmp_path: Path, stream: str
+) -> None:
+    job = run_command("--run-dir", str(tmp_path / "run"), job=["sh", "-c", "exit 7"])
+    redirect = "2>&-" if stream == "closed" else f"2>{stream}"
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirect}', "sh", *job], timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 7
+    assert (tmp_path / "run" / "trace.json").exists()
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_ctrl_c_ends_the_reporting_too(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        run_command("--run-dir", str(tmp_path / "run"), job=["true"]),
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stderr
+    for line in process.stderr:
+        if "merging" in line:
+            process.send_signal(signal.SIGINT)
+            break
+    rest = process.stderr.read()
+    assert process.wait(timeout=PATIENCE_S) == 130
+    assert "nothing that was recorded is lost" in rest
+    assert "Traceback" not in rest
