@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from grpo_doctor.trace import columns, lanes
 from grpo_doctor.trace.events import MAX_NAME
 from grpo_doctor.trace.head import Facts
-from grpo_doctor.trace.jsonfile import BAD_JSON, mapping
+from grpo_doctor.trace.jsonfile import BAD_JSON, BARE_NAN, mapping
 from grpo_doctor.trace.model import Kind, Spans
 
-_BARE_NAN = re.compile(rb"(?<=[:\[,])\s*-?(?:NaN|Infinity)(?=\s*[,}\]])")
 # What the repair of a whole file's head makes of a NaN, see `read`.
 _NULL_VALUE = re.compile(rb'(?<="value")\s*:\s*null')
 _NO_TIME = re.compile(rb'"(?:ts|dur)"\s*:\s*-?(?:NaN|Infinity)')
@@ -106,7 +105,7 @@ class EventBlocks:
         try:
             events = _decoder.decode(text)
         except BAD_JSON:
-            repaired, count = _BARE_NAN.subn(b"0", text)
+            repaired, count = BARE_NAN.subn(b"0", text)
             self._lost["not_numbers"] += count
             events = self._one_by_one(map(bytes, _array_decoder.decode(repaired)))
         self._add(events)
@@ -122,7 +121,7 @@ class EventBlocks:
             return _line_decoder.decode(line)
         except BAD_JSON:
             pass
-        repaired, count = _BARE_NAN.subn(b"0", line)
+        repaired, count = BARE_NAN.subn(b"0", line)
         if not _NO_TIME.search(line):
             try:
                 event = _line_decoder.decode(_NULL_VALUE.sub(b":0", repaired))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import msgspec
 # What msgspec raises for text that is not JSON, not UTF-8, or nested a thousand levels deep.
 # Its ValidationError, for JSON of other types than asked for, is a DecodeError.
 BAD_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+# What Python's json module writes for numbers that JSON does not have.
+BARE_NAN = re.compile(rb"(?<=[:\[,])\s*-?(?:NaN|Infinity)(?=\s*[,}\]])")
 MAX_WHOLE = 1 << 62
 # Times since boot, 36 years: sums and differences of a few of them fit 64 bits.
 MAX_TIME_NS = 1 << 60

@@ -17,7 +17,7 @@ import msgspec
 from grpo_doctor.errors import TraceError
 from grpo_doctor.trace.decode import EventBlocks
 from grpo_doctor.trace.head import Facts, FormatHead, Head, trace_from
-from grpo_doctor.trace.jsonfile import BAD_JSON
+from grpo_doctor.trace.jsonfile import BAD_JSON, BARE_NAN
 from grpo_doctor.trace.model import FORMAT, Trace
 from grpo_doctor.trace.write import EVENTS_LINE
 
@@ -26,7 +26,6 @@ _BLOCK_BYTES = 4 << 20
 _MAX_HEAD_BYTES = 1 << 30
 # A gzip bomb expands without end; the largest honest trace seen in tests is 200 MB.
 _MAX_BYTES = 16 << 30
-_BARE_NAN = re.compile(rb"(?<=[:\[,])\s*-?(?:NaN|Infinity)(?=\s*[,}\]])")
 _PACKED_BYTES = 64 << 10
 _GZIP = b"\x1f\x8b"
 _END = re.compile(rb"(?:^|\n)\s*\]\s*\}\s*$")
@@ -186,7 +185,7 @@ def _decode_head(path: Path, text: bytes, notes: list[str]) -> tuple[Head, Facts
     try:
         head = _typed(path, text)
     except BAD_JSON as problem:
-        repaired, bare = _BARE_NAN.subn(b"null", text)
+        repaired, bare = BARE_NAN.subn(b"null", text)
         if not bare:
             raise TraceError(f"{path} is damaged: {problem}. {_INSTEAD}") from problem
         try:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from grpo_doctor import phases
+from grpo_doctor_reports import palette
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
     "grpo_doctor": ROOT / "grpo_doctor",
@@ -108,3 +111,9 @@ def test_the_tool_never_imports_torch() -> None:
             tops = {name.partition(".")[0] for name in imports(path, package)}
             heavy = tops & {"torch", "transformers", "deepspeed", "vllm", "accelerate"}
             assert not heavy, f"{path} imports {heavy}"
+
+
+def test_the_reports_know_the_same_phases() -> None:
+    # Reports import nothing of ours, so the vocabulary stands twice; this keeps it one.
+    assert palette.PHASE_ORDER == phases.PHASES
+    assert palette.UNATTRIBUTED == phases.UNATTRIBUTED
