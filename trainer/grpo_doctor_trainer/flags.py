@@ -9,7 +9,7 @@ import types
 import typing
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.config import EMBEDDED_VL, TrainerConfig
 from grpo_doctor_trainer.errors import ConfigError
 from grpo_doctor_trainer.validation import validate
 
@@ -57,7 +57,7 @@ def parse(arguments: Sequence[str], world_size: int) -> TrainerConfig:
 def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     """Adds what was not given and is not the same for every run to what was given."""
     values = dict(given)
-    if values.get("model") is None:
+    if values.get("model") in {None, EMBEDDED_VL}:
         for option in dataclasses.fields(TrainerConfig):
             if option.metadata["embedded"] is not None:
                 values.setdefault(option.name, option.metadata["embedded"])

@@ -12,16 +12,15 @@ from grpo_doctor_trainer.advantages import group_advantages
 from grpo_doctor_trainer.completions import decode, write_completions
 from grpo_doctor_trainer.distributed import gather_rows, sum_over_ranks
 from grpo_doctor_trainer.experience import Experience
+from grpo_doctor_trainer.feed import Feed
 from grpo_doctor_trainer.logprobs import logprobs_in_parts
-from grpo_doctor_trainer.loss import grpo_loss
+from grpo_doctor_trainer.loss import grpo_loss, tokens_in_loss
 from grpo_doctor_trainer.model.load import reference_weights
-from grpo_doctor_trainer.rewards.scoring import combine, score
+from grpo_doctor_trainer.rewards.scoring import combine
 from grpo_doctor_trainer.schedule import learning_rate
 from grpo_doctor_trainer.stats import completion_metrics, loss_metrics, reward_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from grpo_doctor_trainer.data.prompts import PromptBatch
     from grpo_doctor_trainer.experience import TokenBatch
     from grpo_doctor_trainer.setup import Run
@@ -32,21 +31,22 @@ def train(run: Run) -> None:
     """Runs every step of the run."""
     config, engine = run.config, run.engine
     accumulation = config.gradient_accumulation_steps
-    batches: Iterator[Experience] = iter(())
+    feed: Feed | None = None
     found: Metrics = {}
 
     for number in range(1, run.steps + 1):
         with step(number):
             started = time.perf_counter()
-            if (number - 1) % config.steps_per_rollout == 0:
-                experience, found = collect(run, number)
-                batches = micro_batches(experience, run)
+            if feed is None or feed.empty:
+                feed, found = collect(run, number)
 
             with phase("train"):
+                micro_batches = feed.take(accumulation)
+                tokens = tokens_in_loss(micro_batches, run.ranks)
                 sums = torch.zeros(())
-                for index in range(accumulation):
+                for index, micro_batch in enumerate(micro_batches):
                     with engine.micro_batch(last=index == accumulation - 1):
-                        loss, statistics = grpo_loss(engine.model, next(batches), config)
+                        loss, statistics = grpo_loss(engine.model, micro_batch, config, tokens)
                         engine.backward(loss)
                     sums = sums.to(statistics.device) + statistics
                 sums = sum_over_ranks(sums, run.ranks)
@@ -64,35 +64,40 @@ def train(run: Run) -> None:
     run.log.finish()
 
 
-def collect(run: Run, number: int) -> tuple[Experience, Metrics]:
+def collect(run: Run, number: int) -> tuple[Feed, Metrics]:
     """Gathers experience for the next steps: prompts, completions, rewards, earlier log-probs."""
+    config = run.config
     with phase("dataload"):
         prompts = next(run.prompts)
 
-    with run.offload.during_rollout():
-        run.rollout.sync()
-        with phase("rollout"):
-            tokens = run.rollout.generate(prompts)
-            counter("rollout/tokens", float(tokens.completion_mask.sum()))
+    run.rollout.sync()
+    with run.offload.during_rollout(), run.rollout.awake(), phase("rollout"):
+        made = run.rollout.generate(prompts)
+        counter("rollout/tokens", float(made.tokens.completion_mask.sum()))
 
     with phase("reward"):
-        advantages, found = reward(run, number, prompts, tokens)
+        advantages, kept, found = reward(run, number, prompts, made.tokens)
 
-    if not run.config.off_policy and run.config.beta == 0:
-        return Experience(tokens, advantages, None, None), found
-
-    with phase("logprob"):
-        old, reference = earlier_logprobs(run, tokens)
-    return Experience(tokens, advantages, old, reference), found
+    old = reference = None
+    if config.off_policy or config.beta > 0:
+        with phase("logprob"):
+            old, reference = earlier_logprobs(run, made.tokens)
+    experience = Experience(made.tokens, advantages, old, reference, made.logprobs, kept)
+    size, iterations = config.per_device_train_batch_size, config.num_iterations
+    return Feed.shuffled(experience, size=size, iterations=iterations), found
 
 
 def reward(
     run: Run, number: int, prompts: PromptBatch, tokens: TokenBatch
-) -> tuple[torch.Tensor, Metrics]:
-    """Scores this rank's completions and compares them with their groups, which may span ranks."""
+) -> tuple[torch.Tensor, torch.Tensor | None, Metrics]:
+    """Scores this rank's completions and compares them with their groups, which may span ranks.
+
+    Returns:
+        the advantages, which completions are in the loss (none: all), and metrics.
+    """
     config, group = run.config, run.config.num_generations
     completions = decode(run.tokenizer, tokens)
-    scores = score(run.rewards, prompts.rows, prompts.texts, completions)
+    scores = run.rewards.score(prompts, tokens, completions)
     lengths = tokens.completion_mask.sum(dim=1).cpu()
     ends = torch.isin(tokens.completion_tokens.cpu(), torch.tensor(run.end_tokens)).any(dim=1)
 
@@ -102,12 +107,14 @@ def reward(
     rewards = combine(scores, config.weights)
     advantages = group_advantages(rewards, group, config.scale_rewards)
 
-    names = [function.name for function in run.rewards]
-    found = reward_metrics(rewards, scores, names, group) | completion_metrics(lengths, ends)
+    found = reward_metrics(rewards, scores, run.rewards.names, group) | completion_metrics(
+        lengths, ends
+    )
     own = slice(run.ranks.rank * len(mine), (run.ranks.rank + 1) * len(mine))
     if config.log_completions and run.ranks.is_main:
         write_completions(config, number, prompts.texts, completions, scores[own], advantages[own])
-    return advantages[own].to(run.ranks.device), found
+    kept = ends[own].to(run.ranks.device) if config.mask_truncated_completions else None
+    return advantages[own].to(run.ranks.device), kept, found
 
 
 def earlier_logprobs(
@@ -126,12 +133,3 @@ def earlier_logprobs(
         ):
             reference = logprobs_in_parts(model, tokens, temperature, size)
     return old, reference
-
-
-def micro_batches(experience: Experience, run: Run) -> Iterator[Experience]:
-    """Cuts a rollout into shuffled micro-batches, `--num_iterations` times."""
-    for _ in range(run.config.num_iterations):
-        order = torch.randperm(len(experience.tokens))
-        size = run.config.per_device_train_batch_size
-        for start in range(0, len(order), size):
-            yield experience.select(order[start : start + size].to(run.ranks.device))

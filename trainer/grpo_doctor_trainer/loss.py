@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from grpo_doctor_trainer.distributed import sum_over_ranks
 from grpo_doctor_trainer.logprobs import completion_logits, token_entropies, token_logprobs
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
+    from grpo_doctor_trainer.distributed import Ranks
     from grpo_doctor_trainer.experience import Experience
 
 
@@ -57,6 +59,15 @@ def token_loss(
     return LossTerms(-gain + beta * kl, kl.detach(), clipped)
 
 
+def tokens_in_loss(micro_batches: list[Experience], ranks: Ranks) -> float:
+    """Counts the tokens of one optimizer step that are in the loss, per micro-batch and rank.
+
+    `dapo` divides by it; every rank gets the same number.
+    """
+    mine = torch.stack([batch.loss_mask.sum() for batch in micro_batches]).sum().float()
+    return float(sum_over_ranks(mine, ranks)) / (len(micro_batches) * ranks.world_size)
+
+
 def reduce_loss(loss: torch.Tensor, mask: torch.Tensor, kind: str, longest: int) -> torch.Tensor:
     """Makes one number of the losses of the tokens that `mask` marks.
 
@@ -75,15 +86,15 @@ def reduce_loss(loss: torch.Tensor, mask: torch.Tensor, kind: str, longest: int)
 
 
 def grpo_loss(
-    model: Any, experience: Experience, config: TrainerConfig
+    model: Any, experience: Experience, config: TrainerConfig, mean_tokens: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Runs the model on one micro-batch.
+    """Runs the model on one micro-batch; `mean_tokens` is that of `tokens_in_loss`.
 
     Returns:
         the loss, with gradient, and what `LOSS_STATISTICS` names, summed: [statistics], float32.
     """
     tokens = experience.tokens
-    mask = tokens.completion_mask
+    mask = experience.loss_mask
     logits = completion_logits(model, tokens, config.temperature)
     terms = token_loss(
         token_logprobs(logits, tokens.completion_tokens),
@@ -92,7 +103,10 @@ def grpo_loss(
         high=config.epsilon if config.epsilon_high is None else config.epsilon_high,
         beta=config.beta,
     )
-    loss = reduce_loss(terms.loss, mask, config.loss_type, config.max_completion_length)
+    if config.loss_type == "dapo":
+        loss = (terms.loss * mask).sum() / max(1.0, mean_tokens)
+    else:
+        loss = reduce_loss(terms.loss, mask, config.loss_type, config.max_completion_length)
     sums = [(values * mask).sum() for values in (token_entropies(logits), terms.kl, terms.clipped)]
     counts = [mask.sum(), mask.sum() + tokens.prompt_mask.sum()]
     return loss, torch.stack([loss.detach().float(), *sums, *counts])

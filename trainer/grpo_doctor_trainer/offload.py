@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.engine import Engine
-    from grpo_doctor_trainer.rollout import RolloutEngine
+    from grpo_doctor_trainer.rollout.interface import RolloutEngine
 
 
 @dataclass(frozen=True)

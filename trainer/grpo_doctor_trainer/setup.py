@@ -19,8 +19,9 @@ from grpo_doctor_trainer.engine import default_dtype, frozen_engine, make_accele
 from grpo_doctor_trainer.model.load import load_model
 from grpo_doctor_trainer.offload import make_offload
 from grpo_doctor_trainer.rewards.registry import find_rewards
-from grpo_doctor_trainer.rollout import TransformersRollout
-from grpo_doctor_trainer.stats import StepLog
+from grpo_doctor_trainer.rewards.scoring import Rewards
+from grpo_doctor_trainer.rollout import make_rollout
+from grpo_doctor_trainer.steplog import StepLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.distributed import Ranks
     from grpo_doctor_trainer.engine import Engine
     from grpo_doctor_trainer.offload import Offload
-    from grpo_doctor_trainer.rewards.registry import RewardFunction
-    from grpo_doctor_trainer.rollout import RolloutEngine
+    from grpo_doctor_trainer.rollout.interface import RolloutEngine
 
 _PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "datasets", "vllm")
 
@@ -50,9 +50,14 @@ class Run:
     reference: Any | None
     rollout: RolloutEngine
     offload: Offload
-    rewards: list[RewardFunction]
+    rewards: Rewards
     checkpoints: Checkpointer
     log: StepLog
+
+    def close(self) -> None:
+        """Ends what runs beside the loop; also after an error."""
+        self.rewards.close()
+        self.rollout.close()
 
 
 def set_up(config: TrainerConfig, ranks: Ranks) -> Run:
@@ -63,7 +68,8 @@ def set_up(config: TrainerConfig, ranks: Ranks) -> Run:
     """
     torch.manual_seed(config.seed)  # the same on every rank: LoRA adapters start equal
     rows = load_rows(config.dataset, config.seed)
-    rewards = find_rewards(config.reward_funcs, {name for row in rows for name in row.columns})
+    found = find_rewards(config.reward_funcs, {name for row in rows for name in row.columns})
+    rewards = Rewards(found, config)  # its processes fork before there are threads
     dtype = default_dtype(config, ranks.device)
     config = dataclasses.replace(
         config,
@@ -78,7 +84,7 @@ def set_up(config: TrainerConfig, ranks: Ranks) -> Run:
     reference = loaded.reference
     if reference is not None:
         reference = frozen_engine(reference, engine, accelerator)
-    rollout = TransformersRollout(engine, loaded, config)
+    rollout = make_rollout(config, engine, loaded, ranks)
     torch.manual_seed(config.seed + ranks.rank)  # from here on each rank samples for itself
     run = Run(
         config=config,
@@ -138,8 +144,8 @@ def _introduce(run: Run, rows: int) -> None:
         ", ".join(config.dataset) or "generated arithmetic",
         rows,
         " + ".join(
-            f"{weight:g} {reward.name}"
-            for weight, reward in zip(config.weights, run.rewards, strict=True)
+            f"{weight:g} {name}"
+            for weight, name in zip(config.weights, run.rewards.names, strict=True)
         ),
     )
     LOG.info(

@@ -14,7 +14,7 @@ from grpo_doctor_trainer.data.prompts import PromptBatch  # noqa: E402
 from grpo_doctor_trainer.flags import parse  # noqa: E402
 from grpo_doctor_trainer.logprobs import completion_logits, token_logprobs  # noqa: E402
 from grpo_doctor_trainer.model.load import load_model  # noqa: E402
-from grpo_doctor_trainer.rollout import TransformersRollout  # noqa: E402
+from grpo_doctor_trainer.rollout.transformers import TransformersRollout  # noqa: E402
 
 TEMPERATURE = 0.7
 

@@ -12,7 +12,8 @@ from grpo_doctor_trainer import stats
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.console import set_up_console, sparkline
 from grpo_doctor_trainer.loss import LOSS_STATISTICS
-from grpo_doctor_trainer.stats import StepLog, completion_metrics, loss_metrics, reward_metrics
+from grpo_doctor_trainer.stats import completion_metrics, loss_metrics, reward_metrics
+from grpo_doctor_trainer.steplog import StepLog
 
 FOUND = {
     "reward": 0.5, "reward_std": 0.1, "loss": 0.25, "completions/mean_length": 4.0,

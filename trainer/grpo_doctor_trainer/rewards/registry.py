@@ -22,7 +22,7 @@ BUILT_IN: dict[str, Callable[..., Any]] = {
     "format": think_then_answer,
     "arithmetic": arithmetic_reward,
 }
-_ALWAYS_THERE = ("completions", "prompts")
+_ALWAYS_THERE = ("completions", "prompts", "completion_ids")
 
 
 @dataclass(frozen=True)

@@ -14,44 +14,58 @@ from grpo_doctor_trainer.errors import RewardError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from grpo_doctor_trainer.data.rows import Row
+    from grpo_doctor_trainer.config import TrainerConfig
+    from grpo_doctor_trainer.data.prompts import PromptBatch
+    from grpo_doctor_trainer.experience import TokenBatch
     from grpo_doctor_trainer.rewards.registry import RewardFunction
 
 _NOT_APPLICABLE = math.nan
 
 
-def score(
-    functions: Sequence[RewardFunction],
-    rows: Sequence[Row],
-    prompts: list[str],
-    completions: list[str],
-) -> torch.Tensor:
-    """Scores each completion with each function.
+class Rewards:
+    """The reward functions of a run."""
 
-    Args:
-        functions: the reward functions.
-        rows: per completion, the row it answers.
-        prompts: per completion, the prompt as text.
-        completions: the completions as text, without end and padding tokens.
+    def __init__(self, functions: Sequence[RewardFunction], config: TrainerConfig) -> None:
+        self._functions = functions
+        self._config = config
+        self.names = [function.name for function in functions]
 
-    Returns:
-        [completions, functions], float32; NaN where a function returned None (not applicable).
+    def score(
+        self, prompts: PromptBatch, tokens: TokenBatch, completions: list[str]
+    ) -> torch.Tensor:
+        """Scores each completion with each function.
 
-    Raises:
-        RewardError: a function raised, or returned something else than one finite number or
-            None each.
-    """
-    inputs: dict[str, list[Any]] = {
-        name: [row.columns.get(name) for row in rows] for name in rows[0].columns
-    }
-    inputs |= {"prompts": prompts, "completions": completions}
-    scores = torch.empty(len(completions), len(functions))
-    for place, function in enumerate(functions):
-        wanted = inputs if function.columns is None else function.columns
-        with phase(f"reward/{function.name}"):
-            returned = _call(function, {name: inputs[name] for name in wanted if name in inputs})
-        scores[:, place] = torch.tensor(_checked(returned, function, completions))
-    return scores
+        Args:
+            prompts: what was to be completed.
+            tokens: the completions as tokens.
+            completions: the same as text, without end and padding tokens.
+
+        Returns:
+            [completions, functions], float32; NaN where a function returned None (not applicable).
+
+        Raises:
+            RewardError: a function raised, or returned something else than one finite number or
+                None each.
+        """
+        rows = prompts.rows
+        inputs: dict[str, list[Any]] = {
+            name: [row.columns.get(name) for row in rows] for name in rows[0].columns
+        }
+        lengths = tokens.completion_mask.sum(dim=1).tolist()
+        ids = [row[:n] for row, n in zip(tokens.completion_tokens.tolist(), lengths, strict=True)]
+        inputs |= {"prompts": prompts.texts, "completions": completions, "completion_ids": ids}
+        scores = torch.empty(len(completions), len(self._functions))
+        for place, function in enumerate(self._functions):
+            wanted = inputs if function.columns is None else function.columns
+            with phase(f"reward/{function.name}"):
+                returned = _call(
+                    function, {name: inputs[name] for name in wanted if name in inputs}
+                )
+            scores[:, place] = torch.tensor(_checked(returned, function, completions))
+        return scores
+
+    def close(self) -> None:
+        """Ends the processes; can be called twice."""
 
 
 def combine(scores: torch.Tensor, weights: Sequence[float]) -> torch.Tensor:

@@ -1,14 +1,15 @@
-"""Rollout: completions for prompts, behind one narrow interface."""
+"""Rollout with transformers, on the trained weights themselves."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from grpo_doctor_probes import phase
 from grpo_doctor_trainer.experience import TokenBatch, mask_after_end
+from grpo_doctor_trainer.rollout.interface import Completions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,23 +18,6 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.data.prompts import PromptBatch
     from grpo_doctor_trainer.engine import Engine
     from grpo_doctor_trainer.model.load import LoadedModel
-
-
-class RolloutEngine(Protocol):
-    """Something that completes prompts with the policy's current weights.
-
-    Attributes:
-        shares_weights: whether it reads the trained weights themselves, so that they have to stay
-            on the device while it runs.
-    """
-
-    shares_weights: bool
-
-    def sync(self) -> None:
-        """Takes over the policy's weights, as phase `sync`; nothing to do where they are shared."""
-
-    def generate(self, prompts: PromptBatch) -> TokenBatch:
-        """Makes one completion per entry of `prompts`, on the training device."""
 
 
 class TransformersRollout:
@@ -50,6 +34,7 @@ class TransformersRollout:
             "temperature": config.temperature,
             "top_p": config.top_p,
             "top_k": max(config.top_k, 0),
+            "repetition_penalty": config.repetition_penalty,
             "max_new_tokens": config.max_completion_length,
             "pad_token_id": loaded.tokenizer.pad_token_id,
             "eos_token_id": list(loaded.end_tokens),
@@ -61,8 +46,12 @@ class TransformersRollout:
     def sync(self) -> None:
         """Does nothing: these are the trained weights."""
 
+    def awake(self) -> AbstractContextManager[None]:
+        """Does nothing: the trained weights are always there."""
+        return nullcontext()
+
     @torch.no_grad()
-    def generate(self, prompts: PromptBatch) -> TokenBatch:
+    def generate(self, prompts: PromptBatch) -> Completions:
         """Samples the completions."""
         module = self._engine.module
         device = self._engine.device
@@ -72,7 +61,11 @@ class TransformersRollout:
             sequences = module.generate(input_ids=tokens, attention_mask=mask, **self._options)
         module.train()
         completions = sequences[:, tokens.size(1) :]
-        return TokenBatch(tokens, mask, completions, mask_after_end(completions, self._end_tokens))
+        ended = mask_after_end(completions, self._end_tokens)
+        return Completions(TokenBatch(tokens, mask, completions, ended), None)
+
+    def close(self) -> None:
+        """Does nothing: there is nothing to end."""
 
     @contextmanager
     def _whole_weights(self) -> Iterator[None]:

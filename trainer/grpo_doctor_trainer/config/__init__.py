@@ -1,0 +1,65 @@
+"""Every option of the trainer, once: name, type, default, help and group.
+
+The names and, for a real model, the defaults are ms-swift's (`swift rlhf --rlhf_type grpo`), so
+that a launch line can be carried over; what ms-swift does not have is called as in TRL. The command
+line is made from these classes (`flags.py`), in the order of the bases below.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from grpo_doctor_trainer.config.data import DataOptions
+from grpo_doctor_trainer.config.model import ModelOptions
+from grpo_doctor_trainer.config.optimization import OptimizationOptions
+from grpo_doctor_trainer.config.output import OutputOptions
+from grpo_doctor_trainer.config.rewards import RewardOptions
+from grpo_doctor_trainer.config.rollout import RolloutOptions
+from grpo_doctor_trainer.config.vllm import VllmOptions
+
+EMBEDDED_VL = "embedded-vl"
+"""The value of `--model` that asks for the embedded tiny vision-language model."""
+
+
+# dataclass takes fields from the last base first, and `--help` shows them in that order.
+@dataclass(frozen=True)
+class TrainerConfig(
+    OutputOptions,
+    OptimizationOptions,
+    VllmOptions,
+    RolloutOptions,
+    RewardOptions,
+    DataOptions,
+    ModelOptions,
+):
+    """The resolved options of one run."""
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the model is made on the spot, so that nothing is loaded."""
+        return self.model in {None, EMBEDDED_VL}
+
+    @property
+    def passes_per_generation(self) -> int:
+        """Forward and backward passes fed by one rollout, for one iteration over it."""
+        return self.steps_per_generation or self.gradient_accumulation_steps
+
+    @property
+    def steps_per_rollout(self) -> int:
+        """Optimizer steps from one rollout to the next."""
+        return self.passes_per_generation // self.gradient_accumulation_steps * self.num_iterations
+
+    @property
+    def completions_per_rank(self) -> int:
+        """Completions of one rollout on each rank."""
+        return self.per_device_train_batch_size * self.passes_per_generation
+
+    @property
+    def off_policy(self) -> bool:
+        """Whether the weights change between a rollout and the last step trained on it."""
+        return self.steps_per_rollout > 1
+
+    @property
+    def weights(self) -> list[float]:
+        """The weight of each reward function."""
+        return self.reward_weights or [1.0] * len(self.reward_funcs)
