@@ -23,7 +23,6 @@ __all__ = [
     "canonical",
     "default",
     "from_command",
-    "refusal",
     "spell",
 ]
 
@@ -70,19 +69,11 @@ def default(framework: str, version: str | None, knob: str) -> Any:
 def spell(framework: str, version: str | None, knob: str, value: Any) -> str | None:
     """`--offload_optimizer false`: the setting as this version's command line takes it.
 
-    Returns None where this version has no such option or refuses the value. With an unknown
-    version only names that never changed are given, so that no printed flag is refused.
+    Returns None where this version has no such option. With an unknown version only names that
+    never changed are given, so that no printed flag is refused.
     """
     spelling = _valid(framework, version, knob)
-    if spelling is None or value in spelling.refused:
-        return None
-    return f"--{spelling.key} {spelled(value)}"
-
-
-def refusal(framework: str, version: str | None, knob: str, value: Any) -> str | None:
-    """Why this version refuses a value of an option that it knows; None where it does not."""
-    spelling = _valid(framework, version, knob)
-    return spelling.refusal if spelling and value in spelling.refused else None
+    return None if spelling is None else f"--{spelling.key} {spelled(value)}"
 
 
 def _valid(framework: str, version: str | None, knob: str) -> Spelling | None:

@@ -7,10 +7,6 @@ from typing import Any
 from grpo_doctor.knobs.model import Spelling
 
 _FIRST = "0.1.0"
-_NO_VLLM_YET = (
-    "this version of the bundled trainer rolls out with transformers only; "
-    "vLLM rollouts come with the next release"
-)
 
 
 def _option(knob: str, key: str, default: Any) -> Spelling:
@@ -22,14 +18,19 @@ SPELLINGS: tuple[Spelling, ...] = (
     _option("offload.optimizer", "offload_optimizer", False),
     _option("offload.gc_collect", "gc_collect_after_offload", False),
     _option("deepspeed.preset", "deepspeed", None),
-    Spelling(
-        "vllm.use",
-        "use_vllm",
-        _FIRST,
-        defaults=((_FIRST, False),),
-        refused=(True,),
-        refusal=_NO_VLLM_YET,
-    ),
+    _option("vllm.use", "use_vllm", False),
+    _option("vllm.mode", "vllm_mode", "colocate"),
+    _option("vllm.gpu_memory_utilization", "vllm_gpu_memory_utilization", 0.9),
+    _option("vllm.tensor_parallel_size", "vllm_tensor_parallel_size", 1),
+    _option("vllm.max_model_len", "vllm_max_model_len", None),
+    _option("vllm.max_num_seqs", "vllm_max_num_seqs", None),
+    _option("vllm.enforce_eager", "vllm_enforce_eager", False),
+    _option("vllm.enable_prefix_caching", "vllm_enable_prefix_caching", True),
+    _option("vllm.enable_lora", "vllm_enable_lora", False),
+    _option("vllm.sleep_level", "sleep_level", 0),
+    _option("sync.move_model_batches", "move_model_batches", None),
+    _option("data.max_pixels", "max_pixels", None),
+    _option("train.freeze_vit", "freeze_vit", True),
     _option("dataload.num_workers", "dataloader_num_workers", 1),
     _option("dataload.prefetch_factor", "dataloader_prefetch_factor", 2),
     _option("rollout.num_generations", "num_generations", 8),

@@ -38,8 +38,7 @@ class Knob:
 class Spelling:
     """A knob's name in one framework, from version `since` on and before version `until`.
 
-    `defaults` are (from version, value) pairs, ascending. A value in `refused` is one that these
-    versions do not take although they know the option; `refusal` says why.
+    `defaults` are (from version, value) pairs, ascending.
     """
 
     knob: str
@@ -47,8 +46,6 @@ class Spelling:
     since: str
     until: str | None = None
     defaults: tuple[tuple[str, Any], ...] = ()
-    refused: tuple[Any, ...] = ()
-    refusal: str = ""
 
     def covers(self, version: Version) -> bool:
         """Whether this version of the framework knows the name."""

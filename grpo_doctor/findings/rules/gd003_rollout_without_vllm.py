@@ -36,7 +36,6 @@ machine without a GPU vLLM is rarely an option.
 
 from __future__ import annotations
 
-from grpo_doctor import knobs
 from grpo_doctor.analysis.sampled import counter_sum
 from grpo_doctor.findings.rule import (
     Answer,
@@ -80,8 +79,8 @@ def check(view: RunView) -> Answer:
     fix = _fix(view)
     bound = view.predict(counterfactual(view), "without any rollout")
     return Finding(
-        # What no flag of this version can change is a fact to know, not a problem to fix.
-        severity=severity_of(share) if fix.knob else "info",
+        # Without a GPU it is a fact to know, not a problem to fix.
+        severity=severity_of(share) if view.has_gpu else "info",
         confidence=0.8 if view.has_gpu else 0.5,
         cost=share,
         phases=("rollout",),
@@ -100,15 +99,7 @@ def counterfactual(view: RunView) -> tuple[Edit, ...]:
 
 
 def _fix(view: RunView) -> Fix:
-    run = view.trace.run
     reason = Withheld("this run says nothing about vLLM's speed on this model")
-    refusal = knobs.refusal(run.framework, run.framework_version, "vllm.use", True)
-    if refusal:
-        text = (
-            f"no flag yet: {refusal}. "
-            "The same recipe in ms-swift takes --use_vllm true --vllm_mode colocate"
-        )
-        return view.advice(text, reason, safety="changes-numerics", risk=_RISK)
     fix = view.setting("vllm.use", True, reason, safety="changes-numerics", risk=_RISK)
     mode = view.spell("vllm.mode", "colocate")
     if mode is None or view.knob("vllm.mode") is not None:

@@ -148,15 +148,13 @@ class TestVllm:
         build = run(knobs={"vllm.use": False}, framework_version="4.6.0")
         assert finding(build, "GD003").fixes[0].spelling == "--use_vllm true --vllm_mode colocate"
 
-    def test_the_bundled_trainer_has_no_flag_yet_and_says_so(self) -> None:
+    def test_the_bundled_trainer_takes_the_same_flag(self) -> None:
         found = finding(without_vllm(framework="bundled", framework_version="0.1.0"), "GD003")
-        (fix,) = found.fixes
-        assert fix.knob is None
-        assert fix.spelling.startswith("no flag yet")
-        assert found.severity == "info"
+        assert found.fixes[0].spelling.startswith("--use_vllm true")
 
-    def test_on_a_cpu_it_is_less_sure(self) -> None:
+    def test_on_a_cpu_it_is_a_fact_and_less_sure(self) -> None:
         found = finding(without_vllm(memory_gib=None), "GD003")
+        assert found.severity == "info"
         assert found.confidence == 0.5
         assert "No GPU was sampled" in found.cause
 

@@ -77,13 +77,6 @@ def test_ms_swift_flags_by_version(
     assert knobs.spell(SWIFT, version, knob, value) == expected
 
 
-def test_the_bundled_trainer_refuses_vllm_and_says_why() -> None:
-    assert knobs.spell("bundled", "0.1.0", "vllm.use", True) is None
-    assert knobs.spell("bundled", "0.1.0", "vllm.use", False) == "--use_vllm false"
-    assert "next release" in str(knobs.refusal("bundled", "0.1.0", "vllm.use", True))
-    assert knobs.refusal(SWIFT, "4.6.0", "vllm.use", True) is None
-
-
 def test_an_unknown_framework_has_no_spellings() -> None:
     assert knobs.spell("mine", "1.0", "vllm.use", True) is None
     assert knobs.default("mine", "1.0", "vllm.use") is None
