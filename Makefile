@@ -40,8 +40,9 @@ format: $(READY) ## let ruff fix and format
 bench: $(READY) ## the benchmarks: ratios against peers in one run
 	$(BIN)/python -m benchmarks
 
-docs: $(READY) ## write docs/rules from the rules
+docs: $(READY) ## write docs/rules from the rules and docs/trainer_matrix.md from the tests
 	$(BIN)/python -m grpo_doctor.findings.docs
+	$(BIN)/python -m tests.matrix.table
 
 clean: ## remove the environment and caches; recordings stay
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,11 +1,11 @@
-"""Runs every benchmark in turn: `python -m benchmarks`, or `make bench`. About ten minutes."""
+"""Runs every benchmark in turn: `python -m benchmarks`, or `make bench`. About twenty minutes."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-BENCHMARKS = ("recorder", "trace_reader", "report", "overhead")
+BENCHMARKS = ("recorder", "trace_reader", "report", "overhead", "trainer_speed", "learning")
 
 
 def main() -> int:

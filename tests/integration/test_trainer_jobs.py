@@ -113,9 +113,8 @@ def test_zero3_with_offload_trains_partitioned_weights_and_saves_whole_ones(
     whole = sum(weight.numel() for weight in model.parameters())
     for rank in (0, 1):
         path = checkpoint / "optimizer" / f"rank_{rank:05d}.pt"
-        state = torch.load(path, weights_only=False, map_location="cpu")
-        assert int(state["zero_stage"]) == 3
-        own = sum(part.numel() for part in state["fp32_flat_groups"])
+        state = torch.load(path, weights_only=True, map_location="cpu")
+        own = sum(part.numel() for part in state["masters"])
         assert whole / 2 <= own < 0.55 * whole  # half of the weights, and some padding
     assert len(sample(model, AutoTokenizer.from_pretrained(checkpoint))) > 0
 
@@ -134,13 +133,11 @@ def test_lora_without_deepspeed_saves_an_adapter(tmp_path: Path) -> None:
     adapters = [w for name, w in model.named_parameters() if "lora_B" in name]
     assert adapters
     assert any(weight.abs().max() > 0 for weight in adapters)  # they start at zero
-    # Each rank saw other completions: equal moments mean that gradients were averaged.
-    left, right = (
-        torch.load(checkpoint / "optimizer" / f"rank_{rank:05d}.pt")["state"] for rank in (0, 1)
-    )
-    assert left.keys() == right.keys()
-    assert all(left[key]["exp_avg"].equal(right[key]["exp_avg"]) for key in left)
-    assert any(state["exp_avg"].abs().max() > 0 for state in left.values())
+    # Every rank holds the same state, so it is there once.
+    assert [path.name for path in (checkpoint / "optimizer").iterdir()] == ["rank_00000.pt"]
+    saved = torch.load(checkpoint / "optimizer" / "rank_00000.pt", weights_only=True)
+    assert len(saved["state"]) == len(adapters) * 2
+    assert any(state["exp_avg"].abs().max() > 0 for state in saved["state"])
     assert len(sample(model, AutoTokenizer.from_pretrained(checkpoint))) > 0
 
 

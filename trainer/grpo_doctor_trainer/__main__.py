@@ -20,6 +20,8 @@ from grpo_doctor_trainer.interrupts import Interrupted, catch_signals, interrupt
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
+    from grpo_doctor_trainer.distributed import Ranks
+    from grpo_doctor_trainer.setup import Run
 
 _USER_ERROR = 2
 _SIGNAL_CODE = 128
@@ -40,11 +42,13 @@ def main() -> int:
         return _user_error(error, rank, everywhere=False)
     except Interrupted as stop:
         return _stopped(stop.signal_number, rank)
-    except Exception:
+    except Exception as error:
         # A rank that was stopped closes its connections, and the others fail on that first.
-        if (signal_number := interrupted_by()) is None:
+        if (signal_number := interrupted_by()) is not None:
+            return _stopped(signal_number, rank)
+        if not _is_lost_connection(error):
             raise
-        return _stopped(signal_number, rank)
+        return _left_alone(rank)
     return 0
 
 
@@ -58,18 +62,33 @@ def _run(config: TrainerConfig) -> None:
 
         ranks = join_ranks(config.ddp_timeout)
     try:
-        with phase("init"):
-            # After join_ranks, which tells DeepSpeed about the device.
-            from grpo_doctor_trainer.loop import train  # noqa: PLC0415
-            from grpo_doctor_trainer.setup import set_up  # noqa: PLC0415
-
-            run = set_up(config, ranks)
-        try:
-            train(run)
-        finally:
-            run.close()
+        _set_up_and_train(config, ranks)
     finally:
         leave_ranks()
+
+
+def _set_up_and_train(config: TrainerConfig, ranks: Ranks) -> None:
+    with phase("init"):
+        # After join_ranks, which tells DeepSpeed about the device.
+        from grpo_doctor_trainer.loop import train  # noqa: PLC0415
+        from grpo_doctor_trainer.memory import (  # noqa: PLC0415
+            explain_out_of_memory,
+            is_out_of_memory,
+        )
+        from grpo_doctor_trainer.setup import set_up  # noqa: PLC0415
+
+    run: Run | None = None
+    try:
+        with phase("init"):
+            run = set_up(config, ranks)
+        train(run)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise explain_out_of_memory(error, config, ranks, run) from error
+    finally:
+        if run is not None:
+            run.close()
 
 
 def _quiet_libraries() -> None:
@@ -87,6 +106,21 @@ def _user_error(error: TrainerError, rank: int, *, everywhere: bool) -> int:
     else:
         complain(str(error))
     return _USER_ERROR
+
+
+def _is_lost_connection(error: Exception) -> bool:
+    # What gloo and NCCL say in the ranks that go on when one is gone.
+    signs = ("connection closed by peer", "connection reset by peer", "remote process exited")
+    text = str(error).lower()
+    return any(sign in text for sign in signs)
+
+
+def _left_alone(rank: int) -> int:
+    complain(
+        f"rank {rank} lost its connection to a rank that ended first: what that one says is the "
+        "cause. If it says nothing, the system killed it (dmesg names what ran out of memory)"
+    )
+    return 1
 
 
 def _stopped(signal_number: int, rank: int) -> int:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import torch
+import torch
 
 _EPSILON = 1e-4  # TRL's, so that equal rewards give zero and not a division by zero
 
 
 def group_advantages(rewards: torch.Tensor, group_size: int, scale: str) -> torch.Tensor:
     """Subtracts the mean of each group and divides by a standard deviation.
+
+    A completion without a reward (NaN: no function applied to it) is left out of its group's mean
+    and deviation, and gets the advantage 0, as in TRL 1.16.
 
     Args:
         rewards: [groups x group_size], the completions of a group in a row.
@@ -27,15 +27,26 @@ def group_advantages(rewards: torch.Tensor, group_size: int, scale: str) -> torc
         (arXiv 2503.20783).
     """
     groups = rewards.view(-1, group_size)
-    centered = groups - groups.mean(dim=1, keepdim=True)
+    centered = groups - groups.nanmean(dim=1, keepdim=True)
     if scale == "group":
-        centered = centered / (groups.std(dim=1, keepdim=True) + _EPSILON)
+        centered = centered / (deviation(groups, dim=1).unsqueeze(1) + _EPSILON)
     elif scale == "batch":
-        centered = centered / (rewards.std() + _EPSILON)
-    return centered.view(-1)
+        centered = centered / (deviation(rewards) + _EPSILON)
+    return centered.view(-1).nan_to_num(nan=0.0)
+
+
+def deviation(values: torch.Tensor, dim: int = 0) -> torch.Tensor:
+    """Gives the sample standard deviation of what is not NaN; NaN for fewer than two values."""
+    counts = (~values.isnan()).sum(dim=dim)
+    squares = (values - values.nanmean(dim=dim, keepdim=True)).square().nansum(dim=dim)
+    variance: torch.Tensor = squares / (counts - 1)
+    return torch.where(counts > 1, variance, torch.nan).sqrt()
 
 
 def groups_without_signal(rewards: torch.Tensor, group_size: int) -> float:
-    """Gives the share of groups in which all rewards are equal: they teach nothing."""
-    spread = rewards.view(-1, group_size).std(dim=1)
-    return float((spread < 1e-8).float().mean())
+    """Gives the share of groups that teach nothing: all rewards are equal, or but one is missing.
+
+    With `--scale_rewards batch` TRL gives 0 or 1 here, for the deviation of the whole batch.
+    """
+    spread = deviation(rewards.view(-1, group_size), dim=1)
+    return float((~(spread > 1e-8)).float().mean())

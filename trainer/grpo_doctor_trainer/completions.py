@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_doctor_trainer.console import LOG
+from grpo_doctor_trainer.rewards.registry import reward_names
 
 if TYPE_CHECKING:
     import torch
@@ -38,22 +39,56 @@ def write_completions(  # noqa: PLR0913 - one argument per column of the table
     scores: torch.Tensor,
     advantages: torch.Tensor,
 ) -> None:
-    """Appends the rows of rank 0 to `completions.jsonl` and shows the best and the worst."""
-    names = [source.rpartition(":")[2] for source in config.reward_funcs]
+    """Appends the rows of rank 0 to `completions.jsonl` and shows the best and the worst.
+
+    Args:
+        config: of the run.
+        number: the step that the completions are for.
+        prompts: per completion, as the model saw it.
+        completions: as text.
+        scores: [completions, functions], NaN where a function does not apply.
+        advantages: [completions].
+    """
+    names = reward_names(config.reward_funcs)
+    values = zip(prompts, completions, scores.tolist(), advantages.tolist(), strict=True)
+    rows: list[dict[str, Any]] = [
+        {
+            "step": number,
+            "prompt": prompt,
+            "completion": completion,
+            "rewards": dict(zip(names, map(_or_none, row), strict=True)),
+            "advantage": _or_none(advantage),
+        }
+        for prompt, completion, row, advantage in values
+    ]
     folder = Path(config.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / COMPLETIONS_JSONL).open("a", encoding="utf-8") as file:
-        rows = zip(prompts, completions, scores.tolist(), advantages.tolist(), strict=True)
-        for prompt, completion, values, advantage in rows:
-            row = {
-                "step": number,
-                "prompt": prompt,
-                "completion": completion,
-                "rewards": dict(
-                    zip(names, (v if v == v else None for v in values), strict=True)  # noqa: PLR0124
-                ),
-                "advantage": advantage,
-            }
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    for title, place in (("best", int(advantages.argmax())), ("worst", int(advantages.argmin()))):
-        LOG.info("  %-5s %r -> %r", title, prompts[place][-_SHOWN:], completions[place][:_SHOWN])
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    ranked = sorted(rows, key=lambda row: row["advantage"] or 0.0)
+    LOG.info("  completions of step %d: the best and the worst of %d", number, len(rows))
+    for title, row in (("best", ranked[-1]), ("worst", ranked[0])):
+        LOG.info("    %-5s  %s", title, _numbers(row))
+        LOG.info("      prompt      %s", _one_line(row["prompt"], from_end=True))
+        LOG.info("      completion  %s", _one_line(row["completion"], from_end=False))
+
+
+def _or_none(value: float) -> float | None:
+    return value if value == value else None  # noqa: PLR0124 - NaN, which JSON does not have
+
+
+def _numbers(row: dict[str, Any]) -> str:
+    scores = (f"{name} {_shown(value)}" for name, value in row["rewards"].items())
+    return "  ".join([f"advantage {_shown(row['advantage'], '+')}", *scores])
+
+
+def _shown(value: float | None, sign: str = "") -> str:
+    return "-" if value is None else f"{value:{sign}.3g}"
+
+
+def _one_line(text: str, *, from_end: bool) -> str:
+    r"""Shows line breaks as \n; of a long text only the end that says more."""
+    quoted = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    if len(quoted) <= _SHOWN:
+        return quoted or "(empty)"
+    return f"...{quoted[-_SHOWN:]}" if from_end else f"{quoted[:_SHOWN]}..."

@@ -51,6 +51,33 @@ def deepspeed_config(
     return settings
 
 
+def zero_stage(config: TrainerConfig) -> int | None:
+    """Gives the stage that `--deepspeed` asks for, and none without DeepSpeed.
+
+    Raises:
+        ConfigError: the user's file cannot be used.
+    """
+    if config.deepspeed is None:
+        return None
+    if config.deepspeed in DEEPSPEED_PRESETS:
+        return int(config.deepspeed[4])
+    return int(_read(Path(config.deepspeed))["zero_optimization"].get("stage", 0))
+
+
+def fill_sizes(zero: dict[str, Any], hidden_size: int) -> None:
+    """Fills the sizes that are still `auto`, as accelerate does where it finds the hidden size.
+
+    It looks for that at the top of the model's configuration; a vision-language model has it below.
+    """
+    square = hidden_size * hidden_size
+    sizes = {
+        "reduce_bucket_size": square,
+        "stage3_prefetch_bucket_size": int(0.9 * square),
+        "stage3_param_persistence_threshold": 10 * hidden_size,
+    }
+    zero.update({name: size for name, size in sizes.items() if zero.get(name) == "auto"})
+
+
 def _zero(preset: str, on_gpu: bool) -> dict[str, Any]:
     stage = int(preset[4])
     zero: dict[str, Any] = {"stage": stage}

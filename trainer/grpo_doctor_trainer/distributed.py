@@ -38,9 +38,12 @@ class Ranks:
 def join_ranks(timeout_s: int) -> Ranks:
     """Starts the process group: NCCL on GPUs, gloo without. Works without torchrun as one rank."""
     _stand_in_for_torchrun()
+    # DeepSpeed's launcher calls it LOCAL_SIZE.
+    ranks_here = os.environ.get("LOCAL_SIZE", os.environ["WORLD_SIZE"])
+    os.environ.setdefault("LOCAL_WORLD_SIZE", ranks_here)
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     local_rank = int(os.environ["LOCAL_RANK"])
-    threads = _limit_threads(int(os.environ.get("LOCAL_WORLD_SIZE", world_size)))
+    threads = _limit_threads(int(os.environ["LOCAL_WORLD_SIZE"]))
     if torch.cuda.is_available():
         device = torch.device("cuda", local_rank)
         torch.cuda.set_device(device)
@@ -85,6 +88,14 @@ def sum_over_ranks(values: torch.Tensor, ranks: Ranks) -> torch.Tensor:
     if ranks.world_size > 1:
         dist.all_reduce(values)
     return values.cpu()
+
+
+def from_main(text: str | None, ranks: Ranks) -> str | None:
+    """Gives every rank what rank 0 found; files may show up later on other machines."""
+    found = [text]
+    if ranks.world_size > 1:
+        dist.broadcast_object_list(found, src=0, device=ranks.device)
+    return found[0]
 
 
 def worst_on_any_rank(failed: bool, ranks: Ranks) -> bool:

@@ -14,7 +14,7 @@ import torch
 from accelerate import Accelerator, DeepSpeedPlugin
 from torch.nn.parallel import DistributedDataParallel
 
-from grpo_doctor_trainer.deepspeed_config import deepspeed_config
+from grpo_doctor_trainer.deepspeed_config import deepspeed_config, fill_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,6 +67,7 @@ def default_dtype(config: TrainerConfig, device: torch.device) -> torch.dtype:
 def make_accelerator(config: TrainerConfig, ranks: Ranks, dtype: torch.dtype) -> Any:
     """Makes the Accelerator. With DeepSpeed this comes before the model is loaded (ZeRO-3 init)."""
     on_cpu = ranks.device.type == "cpu"
+    _forget_launchers_choices()
     if config.deepspeed is None:
         # Without cpu=True accelerate takes gloo ranks for a single process and wraps nothing.
         return Accelerator(cpu=on_cpu)
@@ -85,8 +86,19 @@ def make_accelerator(config: TrainerConfig, ranks: Ranks, dtype: torch.dtype) ->
     )
 
 
+def _forget_launchers_choices() -> None:
+    """Leaves the decisions to this trainer's flags, whoever launched it.
+
+    `accelerate launch` puts its own options and its configuration file into the environment, and
+    Accelerator takes mixed precision, DeepSpeed, FSDP and more from there before its arguments.
+    """
+    for name in [name for name in os.environ if name.startswith(("ACCELERATE_", "FSDP_"))]:
+        del os.environ[name]
+
+
 def make_engine(accelerator: Any, policy: Any, config: TrainerConfig, ranks: Ranks) -> Engine:
     """Wraps the policy for training and makes its optimizer."""
+    policy.train()  # from_pretrained leaves it in eval mode, without gradient checkpointing
     optimizer = torch.optim.AdamW(
         _parameter_groups(policy, config.weight_decay),
         lr=config.learning_rate,
@@ -94,9 +106,13 @@ def make_engine(accelerator: Any, policy: Any, config: TrainerConfig, ranks: Ran
     )
     if config.deepspeed is None:
         policy.to(accelerator.device)
+    if config.deepspeed is not None:
+        zero = accelerator.state.deepspeed_plugin.deepspeed_config["zero_optimization"]
+        fill_sizes(zero, policy.config.get_text_config().hidden_size)
     model, optimizer = accelerator.prepare(policy, optimizer)
     if config.deepspeed is None:
-        _require(type(model), DistributedDataParallel if ranks.world_size > 1 else type(policy))
+        if ranks.world_size > 1:  # alone, it may be either
+            _require(type(model), DistributedDataParallel)
         return DdpEngine(accelerator, model, optimizer, config)
     import deepspeed  # noqa: PLC0415
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,37 +12,53 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from grpo_doctor_trainer.model.vision import VisionLayout
+
 
 @dataclass(frozen=True)
 class ImageFeatures:
     """The images of several completions' prompts, as the vision tower takes them.
 
+    Every image is here once, however many completions its prompt has. A batch of a vision-language
+    model has this also where no prompt has an image: its tokens need positions all the same.
+
     Attributes:
-        pixel_values: [patches of all images, values of a patch].
-        grid_thw: [images, 3], each image's patches in time, height and width.
-        counts: the images of each completion's prompt.
+        pixel_values: [patches of all images, values of a patch], float32, in host memory.
+        grid_thw: [images, 3], each image's patches in time, height and width, in host memory.
+        indices: per completion, the images of its prompt.
+        positions: [completions, 3, prompt length], each prompt token's place in time, height and
+            width (`rope_positions`), in host memory; 0 at padding.
+        layout: of the model's inputs.
     """
 
     pixel_values: torch.Tensor
     grid_thw: torch.Tensor
-    counts: tuple[int, ...]
+    indices: tuple[tuple[int, ...], ...]
+    positions: torch.Tensor
+    layout: VisionLayout
 
-    def select(self, rows: torch.Tensor) -> ImageFeatures | None:
-        """Takes the images of some completions; none if these have no image."""
-        first_image = [0, *itertools.accumulate(self.counts)]
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The number of images of each completion's prompt."""
+        return tuple(len(images) for images in self.indices)
+
+    def select(self, rows: torch.Tensor) -> ImageFeatures:
+        """Takes some completions; the images stay where they are."""
+        chosen = rows.cpu()
+        indices = tuple(self.indices[row] for row in chosen.tolist())
+        return dataclasses.replace(self, indices=indices, positions=self.positions[chosen])
+
+    def gathered(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Lines up the images of each completion, one after the other.
+
+        Returns:
+            [patches, values of a patch] and [images, 3]; both empty where there is no image.
+        """
         patches = self.grid_thw.prod(dim=1).tolist()
-        first_patch = [0, *itertools.accumulate(patches)]
-        chosen = rows.tolist()
-        images = [i for row in chosen for i in range(first_image[row], first_image[row + 1])]
-        if not images:
-            return None
-        pixels = [self.pixel_values[first_patch[i] : first_patch[i + 1]] for i in images]
-        counts = tuple(self.counts[row] for row in chosen)
-        return ImageFeatures(torch.cat(pixels), self.grid_thw[images], counts)
-
-    def to(self, device: torch.device) -> ImageFeatures:
-        """Moves the images to a device."""
-        return ImageFeatures(self.pixel_values.to(device), self.grid_thw.to(device), self.counts)
+        ends = [*itertools.accumulate(patches, initial=0)]
+        images = [image for row in self.indices for image in row]
+        pixels = [self.pixel_values[ends[image] : ends[image + 1]] for image in images]
+        return torch.cat(pixels or [self.pixel_values[:0]]), self.grid_thw[images]
 
 
 @dataclass(frozen=True)
@@ -53,7 +70,7 @@ class TokenBatch:
         prompt_mask: the same shape, 1 where not padding.
         completion_tokens: [completions, completion length], padded on the right.
         completion_mask: the same shape, 1 up to and including the first end token.
-        images: of the prompts; none where no prompt has one.
+        images: of the prompts; none with a model that takes none.
     """
 
     prompt_tokens: torch.Tensor

@@ -49,14 +49,17 @@ def parse(arguments: Sequence[str], world_size: int) -> TrainerConfig:
     given, unknown = parser.parse_known_args(list(arguments))
     if unknown:
         raise ConfigError(_unknown_message(unknown[0]))
-    config = TrainerConfig(**with_defaults(vars(given)))
+    options = vars(given)
+    options.pop("local_rank", None)
+    config = TrainerConfig(**with_defaults(options))
     validate(config, world_size)
     return config
 
 
 def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     """Adds what was not given and is not the same for every run to what was given."""
-    values = dict(given)
+    # `--report_to none`, as for options of one value.
+    values = {name: [] if value == [_NONE] else value for name, value in given.items()}
     if values.get("model") in {None, EMBEDDED_VL}:
         for option in dataclasses.fields(TrainerConfig):
             if option.metadata["embedded"] is not None:
@@ -87,6 +90,8 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
+    # DeepSpeed's launcher adds it to every command; the environment says the same.
+    parser.add_argument("--local_rank", "--local-rank", type=int, help=argparse.SUPPRESS)
     hints = typing.get_type_hints(TrainerConfig)
     groups: dict[str, argparse._ArgumentGroup] = {}
     for option in dataclasses.fields(TrainerConfig):

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from grpo_doctor_probes import counter, phase, step
+from grpo_doctor_probes import counter, step
 from grpo_doctor_trainer.advantages import group_advantages
+from grpo_doctor_trainer.checkpoint import Progress
 from grpo_doctor_trainer.completions import decode, write_completions
-from grpo_doctor_trainer.distributed import gather_rows, sum_over_ranks
+from grpo_doctor_trainer.distributed import gather_rows
 from grpo_doctor_trainer.experience import Experience
 from grpo_doctor_trainer.feed import Feed
 from grpo_doctor_trainer.logprobs import logprobs_in_parts
 from grpo_doctor_trainer.loss import grpo_loss, tokens_in_loss
 from grpo_doctor_trainer.model.load import reference_weights
+from grpo_doctor_trainer.phases import phase
 from grpo_doctor_trainer.rewards.scoring import combine
 from grpo_doctor_trainer.schedule import learning_rate
 from grpo_doctor_trainer.stats import completion_metrics, loss_metrics, reward_metrics
@@ -31,10 +33,9 @@ def train(run: Run) -> None:
     """Runs every step of the run."""
     config, engine = run.config, run.engine
     accumulation = config.gradient_accumulation_steps
-    feed: Feed | None = None
-    found: Metrics = {}
+    feed, found = run.start.feed, dict(run.start.found)
 
-    for number in range(1, run.steps + 1):
+    for number in range(run.start.number + 1, run.steps + 1):
         with step(number):
             started = time.perf_counter()
             if feed is None or feed.empty:
@@ -43,14 +44,13 @@ def train(run: Run) -> None:
             with phase("train"):
                 micro_batches = feed.take(accumulation)
                 tokens = tokens_in_loss(micro_batches, run.ranks)
-                sums = torch.zeros(())
+                statistics = []
                 for index, micro_batch in enumerate(micro_batches):
                     with engine.micro_batch(last=index == accumulation - 1):
-                        loss, statistics = grpo_loss(engine.model, micro_batch, config, tokens)
+                        loss, seen = grpo_loss(engine.model, micro_batch, config, tokens)
                         engine.backward(loss)
-                    sums = sums.to(statistics.device) + statistics
-                sums = sum_over_ranks(sums, run.ranks)
-                found |= loss_metrics(sums, accumulation * run.ranks.world_size)
+                    statistics.append(seen)
+                found |= loss_metrics(statistics, run.ranks)
 
             with phase("optimizer"):
                 found["learning_rate"] = learning_rate(config, number, run.steps)
@@ -59,7 +59,7 @@ def train(run: Run) -> None:
 
             if run.checkpoints.due(number, run.steps):
                 with phase("checkpoint"):
-                    run.checkpoints.save(number)
+                    run.checkpoints.save(Progress(number, feed, found, run.log.state()))
 
     run.log.finish()
 

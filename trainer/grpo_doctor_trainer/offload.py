@@ -1,9 +1,13 @@
 """`--offload_model` and `--offload_optimizer`: makes room on the device while the rollout runs.
 
-What moves: the optimizer's state tensors, the reference model, and the policy where the rollout
-engine has weights of its own. On a machine without a device nothing can move, so the tensors,
-the policy's too, are copied to other host memory and back: a stand-in that costs what it copies and
-changes no value.
+What moves: the optimizer's state tensors and its own copy of the weights, the reference model, and
+the policy where the rollout engine has weights of its own. On a machine without a device nothing
+can move, so the tensors, the policy's too, are copied to other host memory and back: a stand-in
+that costs what it copies and changes no value.
+
+With an engine of its own the order is: its weights are brought up to date while the policy is still
+there, the policy goes, the engine takes the room for its KV cache, and after the rollout the same
+backwards.
 """
 
 from __future__ import annotations
@@ -15,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from grpo_doctor_probes import counter, phase
+from grpo_doctor_probes import counter
+from grpo_doctor_trainer.phases import phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,11 +37,13 @@ class Offload:
     Attributes:
         find: gives the tensors to move; the optimizer has some only after its first step.
         collect_garbage: whether to hand freed memory back at once.
+        frees: whether moved memory is given back; without a device it is only copied.
     """
 
     find: Callable[[], list[torch.Tensor]]
     enabled: bool
     collect_garbage: bool
+    frees: bool = False
 
     @contextmanager
     def during_rollout(self) -> Iterator[None]:
@@ -45,15 +52,16 @@ class Offload:
             yield
             return
         with phase("offload", direction="to_cpu"):
-            tensors = self.find()
-            homes = [tensor.device for tensor in tensors]
-            parked = [_to_host(tensor) for tensor in tensors]
-            counter("offload/bytes", float(sum(tensor.nbytes for tensor in parked)))
+            moved = [_Moved(storage) for storage in _storages(self.find(), self.frees)]
+            counter("offload/bytes", float(sum(one.copy.nbytes() for one in moved)))
+            if self.frees:
+                for one in moved:
+                    one.free()
             self._collect()
         yield
         with phase("offload", direction="to_device"):
-            for tensor, home, copy in zip(tensors, homes, parked, strict=True):
-                _to_home(tensor, home, copy)
+            for one in moved:
+                one.restore()
             self._collect()
 
     def _collect(self) -> None:
@@ -61,6 +69,38 @@ class Offload:
             gc.collect()
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
+
+
+class _Moved:
+    """One storage and its copy in host memory.
+
+    The storage moves and not the tensors: under ZeRO-1 and -2 all weights are views of one buffer,
+    which the optimizer writes. A weight that came back as a tensor of its own would never change
+    again, and moving it would have freed nothing.
+    """
+
+    def __init__(self, storage: torch.UntypedStorage) -> None:
+        self._storage = storage
+        host = torch.empty(storage.nbytes(), dtype=torch.uint8)
+        self.copy = host.untyped_storage().copy_(storage)
+
+    def free(self) -> None:
+        self._storage.resize_(0)
+
+    def restore(self) -> None:
+        if self._storage.nbytes() != self.copy.nbytes():
+            self._storage.resize_(self.copy.nbytes())
+        self._storage.copy_(self.copy)
+
+
+def _storages(tensors: list[torch.Tensor], frees: bool) -> list[torch.UntypedStorage]:
+    """Gives each storage once; of those that can be freed, only what is not on the host already."""
+    found = {}
+    for tensor in tensors:
+        storage = tensor.untyped_storage()
+        if storage.nbytes() and not (frees and tensor.is_cpu):
+            found[storage.data_ptr()] = storage
+    return list(found.values())
 
 
 def make_offload(
@@ -75,10 +115,11 @@ def make_offload(
 
     def find() -> list[torch.Tensor]:
         tensors = [tensor for model in models for tensor in _weights(model)]
-        return tensors + (_states(engine.optimizer) if config.offload_optimizer else [])
+        return tensors + (_states(engine) if config.offload_optimizer else [])
 
     enabled = config.offload_model or config.offload_optimizer
-    return Offload(find, enabled, config.gc_collect_after_offload)
+    frees = engine.device.type != "cpu"
+    return Offload(find, enabled, config.gc_collect_after_offload, frees)
 
 
 def _weights(model: Any) -> list[torch.Tensor]:
@@ -86,21 +127,12 @@ def _weights(model: Any) -> list[torch.Tensor]:
     return [getattr(weight, "ds_tensor", weight) for weight in model.parameters()]
 
 
-def _states(optimizer: Any) -> list[torch.Tensor]:
+def _states(engine: Engine) -> list[torch.Tensor]:
+    optimizer: Any = engine.optimizer
     inner = getattr(optimizer, "optimizer", optimizer)
     values = (value for state in inner.state.values() for value in state.values())
-    return [value for value in values if torch.is_tensor(value) and value.dim() > 0]
-
-
-def _to_host(tensor: torch.Tensor) -> torch.Tensor:
-    copy = tensor.data.to("cpu", copy=True)
-    if tensor.device.type != "cpu":
-        tensor.data = copy
-    return copy
-
-
-def _to_home(tensor: torch.Tensor, home: torch.device, copy: torch.Tensor) -> None:
-    if home.type == "cpu":
-        tensor.data.copy_(copy)
-    else:
-        tensor.data = copy.to(home)
+    states = [value for value in values if torch.is_tensor(value) and value.dim() > 0]
+    # DeepSpeed's optimizers step float32 copies of the weights; without it these are the weights.
+    policy = {weight.untyped_storage().data_ptr() for weight in _weights(engine.module)}
+    stepped = [weight for group in inner.param_groups for weight in group["params"]]
+    return states + [w for w in stepped if w.untyped_storage().data_ptr() not in policy]

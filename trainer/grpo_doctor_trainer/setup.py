@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,10 @@ import torch
 
 from grpo_doctor_probes import describe
 from grpo_doctor_trainer import __version__
-from grpo_doctor_trainer.checkpoint import Checkpointer
+from grpo_doctor_trainer.checkpoint import Checkpointer, Progress, find_checkpoint
+from grpo_doctor_trainer.config import EMBEDDED_VL
 from grpo_doctor_trainer.console import LOG
+from grpo_doctor_trainer.data.checking import usable_rows
 from grpo_doctor_trainer.data.prompts import prompt_loader, steps_in
 from grpo_doctor_trainer.data.rows import load_rows
 from grpo_doctor_trainer.engine import default_dtype, frozen_engine, make_accelerator, make_engine
@@ -22,10 +25,12 @@ from grpo_doctor_trainer.rewards.registry import find_rewards
 from grpo_doctor_trainer.rewards.scoring import Rewards
 from grpo_doctor_trainer.rollout import make_rollout
 from grpo_doctor_trainer.steplog import StepLog
+from grpo_doctor_trainer.trackers import make_trackers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
+    from grpo_doctor_trainer.checkpoint import Resume
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.data.prompts import PromptBatch
     from grpo_doctor_trainer.distributed import Ranks
@@ -43,7 +48,7 @@ class Run:
     config: TrainerConfig
     ranks: Ranks
     steps: int
-    prompts: Iterator[PromptBatch]
+    prompts: Generator[PromptBatch, None, None]
     tokenizer: Any
     end_tokens: tuple[int, ...]
     engine: Engine
@@ -53,11 +58,14 @@ class Run:
     rewards: Rewards
     checkpoints: Checkpointer
     log: StepLog
+    start: Progress
 
     def close(self) -> None:
         """Ends what runs beside the loop; also after an error."""
+        self.prompts.close()  # or its workers live until the last frame that saw them is gone
         self.rewards.close()
         self.rollout.close()
+        self.log.close()
 
 
 def set_up(config: TrainerConfig, ranks: Ranks) -> Run:
@@ -66,10 +74,20 @@ def set_up(config: TrainerConfig, ranks: Ranks) -> Run:
     Raises:
         TrainerError: something the user gave cannot be used.
     """
+    with ExitStack() as undo:  # what is started here ends with an error that comes after it
+        run = _build(config, ranks, undo)
+        undo.pop_all()
+    return run
+
+
+def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
+    resume = find_checkpoint(config, ranks)
     torch.manual_seed(config.seed)  # the same on every rank: LoRA adapters start equal
-    rows = load_rows(config.dataset, config.seed)
+    rows = load_rows(config.dataset, config.seed, with_images=config.model == EMBEDDED_VL)
+    rows = usable_rows(rows, config, ranks)
     found = find_rewards(config.reward_funcs, {name for row in rows for name in row.columns})
     rewards = Rewards(found, config)  # its processes fork before there are threads
+    undo.callback(rewards.close)
     dtype = default_dtype(config, ranks.device)
     config = dataclasses.replace(
         config,
@@ -77,15 +95,24 @@ def set_up(config: TrainerConfig, ranks: Ranks) -> Run:
         max_steps=steps_in(config, len(rows), ranks.world_size),
         steps_per_generation=config.passes_per_generation,
     )
+    if resume is not None:
+        resume.check(config, ranks)
     accelerator = make_accelerator(config, ranks, dtype)
-    loaded = load_model(config, dtype)
-    prompts = prompt_loader(rows, loaded.tokenizer, config, rank=ranks.rank, ranks=ranks.world_size)
+    loaded = load_model(config, dtype, trained=resume.folder if resume else None)
+    done = resume.rollouts(config) if resume else 0
+    prompts = prompt_loader(
+        rows, loaded, config, rank=ranks.rank, ranks=ranks.world_size, skip=done
+    )
+    undo.callback(prompts.close)
     engine = make_engine(accelerator, loaded.policy, config, ranks)
     reference = loaded.reference
     if reference is not None:
         reference = frozen_engine(reference, engine, accelerator)
     rollout = make_rollout(config, engine, loaded, ranks)
+    undo.callback(rollout.close)
     torch.manual_seed(config.seed + ranks.rank)  # from here on each rank samples for itself
+    start = resume.load(engine, loaded.vision, ranks) if resume else Progress()
+    trackers = make_trackers(config) if ranks.is_main else None
     run = Run(
         config=config,
         ranks=ranks,
@@ -98,17 +125,14 @@ def set_up(config: TrainerConfig, ranks: Ranks) -> Run:
         rollout=rollout,
         offload=make_offload(config, engine, reference, rollout),
         rewards=rewards,
-        checkpoints=Checkpointer(config, engine, loaded.tokenizer, ranks),
-        log=StepLog(config, config.max_steps, writes=ranks.is_main),
+        checkpoints=Checkpointer(config, engine, loaded.saved_with_weights, ranks),
+        log=StepLog(
+            config, config.max_steps, writes=ranks.is_main, trackers=trackers, saved=start.log
+        ),
+        start=start,
     )
     if ranks.is_main:
-        describe(
-            "bundled",
-            __version__,
-            {**dataclasses.asdict(config), "world_size": ranks.world_size},
-            _versions(),
-        )
-        _introduce(run, len(rows))
+        _introduce(run, len(rows), resume)
     return run
 
 
@@ -122,8 +146,10 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _introduce(run: Run, rows: int) -> None:
+def _introduce(run: Run, rows: int, resume: Resume | None) -> None:
     config, ranks = run.config, run.ranks
+    options = {**dataclasses.asdict(config), "world_size": ranks.world_size}
+    describe("bundled", __version__, options, _versions())
     weights = [getattr(w, "ds_numel", w.numel()) for w in run.engine.module.parameters()]
     trained = [
         getattr(w, "ds_numel", w.numel()) for w in run.engine.module.parameters() if w.requires_grad
@@ -164,6 +190,8 @@ def _introduce(run: Run, rows: int) -> None:
         "s" * (ranks.threads > 1),
         run.engine.describe(),
     )
+    if resume is not None:
+        LOG.info("  resumed  %s: %d of %d steps done", resume.folder, resume.step, run.steps)
 
 
 def _short(count: int) -> str:

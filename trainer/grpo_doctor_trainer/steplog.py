@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grpo_doctor_probes import metrics
 from grpo_doctor_trainer.console import LOG, sparkline
@@ -10,18 +10,42 @@ from grpo_doctor_trainer.console import LOG, sparkline
 if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.stats import Metrics
+    from grpo_doctor_trainer.trackers import Trackers
 
 
 class StepLog:
-    """Writes the metrics of steps: a line now and then, all of them to the recorder."""
+    """Writes the metrics of steps, every `--logging_steps`, to all places.
 
-    def __init__(self, config: TrainerConfig, total: int, *, writes: bool) -> None:
+    Args:
+        config: the options.
+        total: steps of the run.
+        writes: whether this is the rank that writes; the others only keep the sums.
+        trackers: where else the metrics go.
+        saved: the sums that `state` gave, to go on from a checkpoint.
+    """
+
+    def __init__(
+        self,
+        config: TrainerConfig,
+        total: int,
+        *,
+        writes: bool,
+        trackers: Trackers | None = None,
+        saved: dict[str, Any] | None = None,
+    ) -> None:
         self._every = config.logging_steps
         self._total = total
         self._with_kl = config.beta > 0
         self._writes = writes
-        self._tokens = 0.0
-        self._rewards: list[float] = []
+        self._trackers = trackers
+        saved = saved or {}
+        self._tokens: float = saved.get("tokens", 0.0)
+        self._rewards: list[float] = list(saved.get("rewards", []))
+        self._first = len(self._rewards) + 1
+
+    def state(self) -> dict[str, Any]:
+        """Gives the sums, for a checkpoint."""
+        return {"tokens": self._tokens, "rewards": list(self._rewards)}
 
     def write(self, number: int, found: Metrics, seconds: float) -> None:
         """Logs one step; `step_tokens` are the prompt and completion tokens trained on."""
@@ -34,9 +58,11 @@ class StepLog:
             "step_time": seconds,
         }
         self._rewards.append(found["reward"])
-        if self._writes and (number % self._every == 0 or number in {1, self._total}):
+        if self._writes and (number % self._every == 0 or number in {self._first, self._total}):
             metrics(number, found)
             LOG.info(self._line(number, found))
+            if self._trackers is not None:
+                self._trackers.log(number, found)
 
     def finish(self) -> None:
         """Writes the learning curve."""
@@ -44,6 +70,11 @@ class StepLog:
             ends = max(1, len(self._rewards) // 10)
             first, last = sum(self._rewards[:ends]) / ends, sum(self._rewards[-ends:]) / ends
             LOG.info("reward %.3f -> %.3f  %s", first, last, sparkline(self._rewards))
+
+    def close(self) -> None:
+        """Ends the trackers; also after an error."""
+        if self._trackers is not None:
+            self._trackers.close()
 
     def _line(self, number: int, found: Metrics) -> str:
         width = len(str(self._total))

@@ -7,6 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_doctor_trainer.errors import ConfigError
+from grpo_doctor_trainer.rewards.options import check_rewards
+from grpo_doctor_trainer.rollout.vllm.options import check_colocated_options
+from grpo_doctor_trainer.rollout.vllm.server_options import check_server_options
+from grpo_doctor_trainer.tracker_options import check_trackers
+from grpo_doctor_trainer.vision_options import check_vision_options
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
@@ -23,6 +28,15 @@ _AT_LEAST_ONE = (
     "logging_steps",
     "dataloader_prefetch_factor",
     "ddp_timeout",
+    "vllm_tensor_parallel_size",
+    "vllm_max_lora_rank",
+)
+_AT_LEAST_ONE_IF_GIVEN = ("max_pixels", "vllm_max_model_len", "vllm_max_num_seqs", "move_model_batches")
+_ABOVE_ZERO = (
+    "repetition_penalty",
+    "vllm_server_timeout",
+    "vllm_timeout",
+    "rollout_importance_sampling_threshold",
 )
 _NOT_NEGATIVE = (
     "dataloader_num_workers",
@@ -32,6 +46,8 @@ _NOT_NEGATIVE = (
     "max_grad_norm",
     "warmup_steps",
     "save_steps",
+    "reward_timeout",
+    "reward_num_workers",
 )
 
 
@@ -40,11 +56,11 @@ def validate(config: TrainerConfig, world_size: int) -> None:
     _check_ranges(config)
     _check_batch(config, world_size)
     _check_deepspeed(config)
-    if config.use_vllm:
-        raise ConfigError(
-            "--use_vllm true is not available yet: this version rolls out with transformers only. "
-            "Use --use_vllm false (the default)."
-        )
+    check_rewards(config)
+    check_vision_options(config)
+    check_colocated_options(config, world_size)
+    check_server_options(config)
+    check_trackers(config)
     if config.reward_weights and len(config.reward_weights) != len(config.reward_funcs):
         raise ConfigError(
             f"--reward_weights has {len(config.reward_weights)} values for "
@@ -57,6 +73,12 @@ def _check_ranges(config: TrainerConfig) -> None:
     for name in _AT_LEAST_ONE:
         if getattr(config, name) < 1:
             raise ConfigError(f"--{name} {getattr(config, name)} must be at least 1")
+    for name in _AT_LEAST_ONE_IF_GIVEN:
+        if (value := getattr(config, name)) is not None and value < 1:
+            raise ConfigError(f"--{name} {value} must be at least 1")
+    for name in _ABOVE_ZERO:
+        if getattr(config, name) <= 0:
+            raise ConfigError(f"--{name} {getattr(config, name)} must be above 0")
     for name in _NOT_NEGATIVE:
         if getattr(config, name) < 0:
             raise ConfigError(f"--{name} {getattr(config, name)} must not be negative")

@@ -70,7 +70,8 @@ MIN_PHASE_PART = 0.25
 PYTHON_PHASES = ("dataload", "reward")
 # One rank does these for all: there is no other rank whose time could be its own.
 ONE_RANK_PHASES = ("checkpoint", "eval")
-_STACK = "py-spy dump --pid"
+# Rewards and data loading run in child processes of the rank.
+_STACK = "py-spy dump --subprocesses --pid"
 _LESS_OFTEN = "save and evaluate less often: a larger --save_steps, --eval_steps"
 
 

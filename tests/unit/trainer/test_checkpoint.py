@@ -5,19 +5,26 @@ from __future__ import annotations
 import errno
 import json
 import os
+import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from grpo_doctor_trainer.checkpoint import Checkpointer
+from grpo_doctor_trainer.checkpoint import Checkpointer, Progress
+from grpo_doctor_trainer.checkpoint.progress import from_plain, to_plain
+from grpo_doctor_trainer.checkpoint.sizes import sizes_in
 from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.console import set_up_console
 from grpo_doctor_trainer.distributed import Ranks
 from grpo_doctor_trainer.engine import Engine
 from grpo_doctor_trainer.errors import CheckpointError
+from grpo_doctor_trainer.experience import Experience, TokenBatch
+from grpo_doctor_trainer.feed import Feed
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
 
 TOKENIZER = tiny_tokenizer()
@@ -50,7 +57,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_checkpoint_loads_with_transformers(tmp_path: Path, engine: Engine) -> None:
-    saved = checkpointer(tmp_path, engine).save(7)
+    saved = checkpointer(tmp_path, engine).save(Progress(7))
     assert saved == tmp_path / "checkpoint-7"
     assert names(tmp_path) == ["checkpoint-7"]
     loaded = AutoModelForCausalLM.from_pretrained(saved).state_dict()
@@ -59,12 +66,68 @@ def test_a_checkpoint_loads_with_transformers(tmp_path: Path, engine: Engine) ->
     state = json.loads((saved / "trainer_state.json").read_text(encoding="utf-8"))
     assert (state["step"], state["world_size"], state["zero_stage"]) == (7, 1, None)
     assert state["config"]["output_dir"] == str(tmp_path)
-    optimizer = torch.load(saved / "optimizer" / "rank_00000.pt")
+    optimizer = torch.load(saved / "optimizer" / "rank_00000.pt", weights_only=True)
     assert optimizer["state"][0]["step"] == 1
+    assert optimizer["masters"] == []  # AdamW steps the weights themselves
+    assert state["files"].keys() == {
+        str(path.relative_to(saved))
+        for path in saved.rglob("*")
+        if path.is_file() and path.name != "trainer_state.json"
+    }
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_weights_keep_their_dtype_and_every_byte_is_accounted_for(
+    tmp_path: Path, dtype: torch.dtype, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_up_console(0)
+    module = tiny_model(TOKENIZER).to(dtype)
+    optimizer = torch.optim.AdamW(module.parameters())
+    parts = SimpleNamespace(model=module, module=module, optimizer=optimizer, zero_stage=None)
+    saved = checkpointer(tmp_path, cast("Engine", parts)).save(Progress(3))
+    sizes = sizes_in(saved)
+    weights = sum(weight.numel() for weight in module.parameters())
+    assert sizes["weights"] == pytest.approx(weights * dtype.itemsize, rel=0.01)
+    assert sum(sizes.values()) == sum(len(data) for data in content(saved).values())
+    name = str(dtype).removeprefix("torch.")
+    assert f"= weights {sizes['weights'] / 1e6:.1f} ({name}) + optimizer" in capsys.readouterr().out
+
+
+def test_a_view_is_saved_without_the_rest_of_its_storage(tmp_path: Path) -> None:
+    whole = torch.zeros(1_000_000)
+    feed = Feed(experience_of(whole[:8].view(2, 4).long()), torch.arange(2), 1)
+    path = tmp_path / "part.pt"
+    torch.save(to_plain(Progress(1, feed)), path)
+    assert path.stat().st_size < 100_000
+
+
+def experience_of(tokens: torch.Tensor) -> Experience:
+    batch = TokenBatch(tokens, tokens, tokens, tokens)
+    return Experience(batch, torch.zeros(len(tokens)), None, tokens.float())
+
+
+def test_a_rollout_and_the_random_states_survive(tmp_path: Path) -> None:
+    tokens = torch.arange(12).view(3, 4)
+    feed = Feed(experience_of(tokens), torch.tensor([2, 0]), 1)
+    log = {"tokens": 9.0, "rewards": [0.5]}
+    torch.save(to_plain(Progress(5, feed, {"reward": 0.5}, log)), tmp_path / "a.pt")
+    drawn = [torch.rand(2).tolist(), random.random(), float(np.random.rand())]
+    plain = torch.load(tmp_path / "a.pt", weights_only=True)
+    found = from_plain(plain, torch.device("cpu"), None)
+    assert [torch.rand(2).tolist(), random.random(), float(np.random.rand())] == drawn
+    assert (found.number, found.found, found.log) == (5, {"reward": 0.5}, log)
+    assert found.feed is not None
+    assert found.feed.take(1)[0].tokens.completion_tokens.equal(tokens[2:])
+    assert found.feed.experience.old_logprobs is None
+
+
+def test_a_finished_rollout_is_left_out() -> None:
+    done = Feed(experience_of(torch.arange(4).view(1, 4)), torch.arange(0), 1)
+    assert to_plain(Progress(1, done))["feed"] is None
 
 
 def test_save_only_model_leaves_the_optimizer_out(tmp_path: Path, engine: Engine) -> None:
-    saved = checkpointer(tmp_path, engine, save_only_model=True).save(1)
+    saved = checkpointer(tmp_path, engine, save_only_model=True).save(Progress(1))
     assert not (saved / "optimizer").exists()
     assert (saved / "model.safetensors").is_file()
 
@@ -74,22 +137,22 @@ def test_only_the_newest_are_kept(tmp_path: Path, engine: Engine) -> None:
     stranger.mkdir()
     writer = checkpointer(tmp_path, engine, save_total_limit=2, save_only_model=True)
     for number in (8, 9, 10):
-        os.utime(writer.save(number), ns=(number, number))
+        os.utime(writer.save(Progress(number)), ns=(number, number))
     assert names(tmp_path) == ["checkpoint-10", "checkpoint-9", "checkpoint-best"]
 
 
 def test_a_limit_of_one_keeps_the_last_even_in_a_folder_of_an_earlier_run(
     tmp_path: Path, engine: Engine
 ) -> None:
-    checkpointer(tmp_path, engine, save_only_model=True).save(500)
-    checkpointer(tmp_path, engine, save_total_limit=1, save_only_model=True).save(10)
+    checkpointer(tmp_path, engine, save_only_model=True).save(Progress(500))
+    checkpointer(tmp_path, engine, save_total_limit=1, save_only_model=True).save(Progress(10))
     assert names(tmp_path) == ["checkpoint-10"]
 
 
 def test_the_same_step_again_replaces_the_earlier_one(tmp_path: Path, engine: Engine) -> None:
-    saved = checkpointer(tmp_path, engine).save(1)
+    saved = checkpointer(tmp_path, engine).save(Progress(1))
     assert (saved / "optimizer").is_dir()
-    checkpointer(tmp_path, engine, save_only_model=True).save(1)
+    checkpointer(tmp_path, engine, save_only_model=True).save(Progress(1))
     assert not (saved / "optimizer").exists()
     assert names(tmp_path) == ["checkpoint-1"]
 
@@ -109,7 +172,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoint_as_it_was(
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
     writer = checkpointer(tmp_path, engine, save_total_limit=1)
-    before = content(writer.save(1))
+    before = content(writer.save(Progress(1)))
 
     def fail(_state: object, path: Path) -> None:
         path.write_bytes(b"half")
@@ -117,7 +180,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoint_as_it_was(
 
     monkeypatch.setattr(torch, "save", fail)
     with pytest.raises(CheckpointError) as error:
-        writer.save(2)
+        writer.save(Progress(2))
     assert "checkpoint-2 was not written: the disk is full" in str(error.value)
     assert "--save_only_model true" in str(error.value)
     assert names(tmp_path) == ["checkpoint-1"]
@@ -128,7 +191,7 @@ def test_a_file_in_the_way_is_explained(tmp_path: Path, engine: Engine) -> None:
     folder = tmp_path / "out"
     folder.write_text("not a folder", encoding="utf-8")
     with pytest.raises(CheckpointError, match="Choose an --output_dir that can be written"):
-        checkpointer(folder, engine).save(1)
+        checkpointer(folder, engine).save(Progress(1))
 
 
 def test_a_defect_keeps_its_own_error(
@@ -139,7 +202,7 @@ def test_a_defect_keeps_its_own_error(
 
     monkeypatch.setattr(torch, "save", fail)
     with pytest.raises(RuntimeError, match="not about the disk"):
-        checkpointer(tmp_path, engine).save(1)
+        checkpointer(tmp_path, engine).save(Progress(1))
 
 
 @pytest.mark.parametrize(

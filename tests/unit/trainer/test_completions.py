@@ -6,10 +6,12 @@ import json
 import math
 from pathlib import Path
 
+import pytest
 import torch
 
 from grpo_doctor_trainer.completions import decode, write_completions
 from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.console import LOG
 from grpo_doctor_trainer.experience import TokenBatch, mask_after_end
 from grpo_doctor_trainer.model.tiny import tiny_tokenizer
 
@@ -50,3 +52,23 @@ def test_rows_are_appended_as_json_without_nan(tmp_path: Path) -> None:
         "rewards": {"accuracy": 1.0, "mine": None},
         "advantage": 0.5,
     }
+
+
+def test_the_best_and_the_worst_are_shown_readably(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LOG, "propagate", True)
+    config = TrainerConfig(output_dir=str(tmp_path), reward_funcs=["accuracy", "a/b.py:mine"])
+    texts = ["first\nsecond", "", "x" * 300]
+    scores = torch.tensor([[1.0, math.nan], [0.0, 0.5], [0.5, 0.5]])
+    with caplog.at_level("INFO", LOG.name):
+        write_completions(config, 3, ["p"] * 3, texts, scores, torch.tensor([1.5, -0.25, 0.0]))
+    assert [record.getMessage().strip() for record in caplog.records] == [
+        "completions of step 3: the best and the worst of 3",
+        "best   advantage +1.5  accuracy 1  mine -",
+        "prompt      p",
+        "completion  first\\nsecond",
+        "worst  advantage -0.25  accuracy 0  mine 0.5",
+        "prompt      p",
+        "completion  (empty)",
+    ]

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from grpo_doctor_trainer import logprobs
 from grpo_doctor_trainer.experience import TokenBatch, mask_after_end
 from grpo_doctor_trainer.logprobs import (
     completion_logits,
     logprobs_in_parts,
-    token_entropies,
     token_logprobs,
 )
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
@@ -67,7 +67,7 @@ def test_gradients_are_those_of_log_softmax(model: Any, batch: TokenBatch) -> No
         leaf = logits.clone().requires_grad_()
         tokens = batch.completion_tokens
         chosen = (
-            token_logprobs(leaf, tokens)
+            token_logprobs(leaf, tokens).chosen
             if ours
             else leaf.log_softmax(dim=2).gather(2, tokens[:, :, None])[:, :, 0]
         )
@@ -80,15 +80,38 @@ def test_gradients_are_those_of_log_softmax(model: Any, batch: TokenBatch) -> No
 def test_logprobs_of_low_precision_logits_are_float32() -> None:
     logits = torch.randn(2, 3, 7, generator=torch.Generator().manual_seed(1)).bfloat16()
     tokens = torch.tensor([[0, 1, 2], [3, 4, 5]])
-    found = token_logprobs(logits, tokens)
+    found = token_logprobs(logits, tokens).chosen
     assert found.dtype == torch.float32
     expected = logits.float().log_softmax(dim=2).gather(2, tokens[:, :, None])[:, :, 0]
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
 
 
+@pytest.mark.parametrize("block_bytes", [1, 4 * 7 * 2, 4 * 7 * 9, 10**6])
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_blocks_of_any_size_give_values_gradients_and_entropies_of_a_softmax(
+    monkeypatch: pytest.MonkeyPatch, block_bytes: int, temperature: float
+) -> None:
+    monkeypatch.setitem(logprobs._BLOCK_BYTES, "cpu", block_bytes)
+    generator = torch.Generator().manual_seed(3)
+    leaf = torch.randn(4, 5, 7, dtype=torch.float64, generator=generator).requires_grad_()
+    tokens = torch.randint(0, 7, (4, 5), generator=generator)
+    weights = torch.randn(4, 5, dtype=torch.float64, generator=generator)
+
+    found = token_logprobs(leaf, tokens, temperature, entropy=True)
+    every = (leaf / temperature).log_softmax(dim=2)
+    expected = every.gather(2, tokens[:, :, None])[:, :, 0]
+    torch.testing.assert_close(found.chosen, expected, atol=1e-12, rtol=0)
+    entropies = -(every.exp() * every).sum(dim=2).detach()
+    torch.testing.assert_close(found.entropies, entropies, atol=1e-12, rtol=0)
+    (mine,) = torch.autograd.grad((found.chosen * weights).sum(), leaf)
+    (theirs,) = torch.autograd.grad((expected * weights).sum(), leaf)
+    torch.testing.assert_close(mine, theirs, atol=1e-12, rtol=0)
+
+
 def test_entropy_of_equal_logits_is_the_logarithm_of_their_number() -> None:
-    entropies = token_entropies(torch.zeros(1, 2, 8))
-    assert entropies.tolist() == [pytest.approx([2.0794415] * 2)]
+    tokens = torch.zeros(1, 2, dtype=torch.long)
+    found = token_logprobs(torch.zeros(1, 2, 8), tokens, entropy=True)
+    assert found.entropies.tolist() == [pytest.approx([2.0794415] * 2)]
 
 
 def test_completions_count_up_to_their_first_end() -> None:

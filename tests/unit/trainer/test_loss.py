@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,13 +12,19 @@ import torch
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.experience import Experience, TokenBatch
 from grpo_doctor_trainer.logprobs import logprobs_in_parts
-from grpo_doctor_trainer.loss import LOSS_STATISTICS, grpo_loss, reduce_loss, token_loss
+from grpo_doctor_trainer.loss import grpo_loss, reduce_loss, token_loss
+from grpo_doctor_trainer.loss_statistics import SUMS
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
 
 LOW, HIGH = 0.2, 0.3
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]])
 NO_TOKENS = TokenBatch(MASK, MASK, MASK, MASK)
-KINDS = ["grpo", "bnpo", "dr_grpo"]
+KINDS = ["grpo", "bnpo", "dr_grpo", "dapo"]
+MEAN_TOKENS = 5.0
+
+
+def settings(**options: Any) -> TrainerConfig:
+    return TrainerConfig(epsilon=LOW, epsilon_high=HIGH, **options)
 
 
 def numbers(seed: int) -> torch.Tensor:
@@ -33,8 +40,8 @@ def experience(*, old: bool = True, reference: bool = False) -> Experience:
 
 
 def ours(logprobs: torch.Tensor, data: Experience, beta: float, kind: str) -> torch.Tensor:
-    terms = token_loss(logprobs, data, low=LOW, high=HIGH, beta=beta)
-    return reduce_loss(terms.loss, MASK, kind, longest=6)
+    terms = token_loss(logprobs, data, settings(beta=beta))
+    return reduce_loss(terms.loss, MASK, kind, longest=6, mean_tokens=MEAN_TOKENS)
 
 
 def naive(logprobs: torch.Tensor, data: Experience, beta: float, kind: str) -> torch.Tensor:
@@ -60,7 +67,7 @@ def naive(logprobs: torch.Tensor, data: Experience, beta: float, kind: str) -> t
     if kind == "grpo":
         each = [total / length for total, length in zip(sums, lengths, strict=True)]
         return torch.stack(each).sum() / 3
-    divisor = sum(lengths) if kind == "bnpo" else 3 * 6
+    divisor = {"bnpo": sum(lengths), "dr_grpo": 3 * 6, "dapo": MEAN_TOKENS}[kind]
     return torch.stack(sums).sum() / divisor
 
 
@@ -82,8 +89,8 @@ def test_value_and_gradients_equal_the_naive_loop(kind: str, beta: float, old: b
     assert found[0][1][MASK == 0].abs().max() == 0
 
 
-def one_token(ratio: float, advantage: float) -> tuple[float, float, bool]:
-    """The loss of one token, its gradient, and whether it counts as clipped."""
+def one_token(ratio: float, advantage: float) -> tuple[float, float, str]:
+    """The loss of one token, its gradient, and where it counts as clipped."""
     logprob = torch.tensor([[math.log(ratio)]], dtype=torch.float64).requires_grad_()
     data = Experience(
         NO_TOKENS,
@@ -91,57 +98,95 @@ def one_token(ratio: float, advantage: float) -> tuple[float, float, bool]:
         torch.zeros(1, 1, dtype=torch.float64),
         None,
     )
-    terms = token_loss(logprob, data, low=LOW, high=HIGH, beta=0.0)
+    terms = token_loss(logprob, data, settings(beta=0.0))
     torch.autograd.backward(terms.loss.sum())
     assert logprob.grad is not None
-    return terms.loss.item(), logprob.grad.item(), bool(terms.clipped.item())
+    low, high = bool(terms.clipped_low.item()), bool(terms.clipped_high.item())
+    clipped = "low" * low + "high" * high
+    return terms.loss.item(), logprob.grad.item(), clipped
 
 
 @pytest.mark.parametrize(
     ("ratio", "advantage", "loss", "gradient", "clipped"),
     [
-        (1.0, 2.0, -2.0, -2.0, False),
-        (1.2, 2.0, -2.4, -2.4, False),
-        (1.5, 2.0, -2.6, 0.0, True),  # better than before, and far enough
-        (1.5, -2.0, 3.0, 3.0, False),  # worse, and still to be undone
-        (0.5, -2.0, 1.6, 0.0, True),  # given up far enough
-        (0.5, 2.0, -1.0, -1.0, False),
+        (1.0, 2.0, -2.0, -2.0, ""),
+        (1.2, 2.0, -2.4, -2.4, ""),
+        (1.5, 2.0, -2.6, 0.0, "high"),  # better than before, and far enough
+        (1.5, -2.0, 3.0, 3.0, ""),  # worse, and still to be undone
+        (0.5, -2.0, 1.6, 0.0, "low"),  # given up far enough
+        (0.5, 2.0, -1.0, -1.0, ""),
     ],
 )
 def test_clipping_on_both_sides(
-    ratio: float, advantage: float, loss: float, gradient: float, clipped: bool
+    ratio: float, advantage: float, loss: float, gradient: float, clipped: str
 ) -> None:
     found = one_token(ratio, advantage)
     assert found[:2] == pytest.approx((loss, gradient), abs=1e-10)
-    assert found[2] is clipped
+    assert found[2] == clipped
 
 
 def test_kl_is_never_negative_and_zero_for_equal_models() -> None:
-    terms = token_loss(numbers(1), experience(reference=True), low=LOW, high=HIGH, beta=0.1)
+    terms = token_loss(numbers(1), experience(reference=True), settings(beta=0.1))
+    assert terms.kl is not None
     assert (terms.kl > 0).all()
     data = Experience(NO_TOKENS, torch.zeros(3), None, numbers(1))
-    assert token_loss(numbers(1), data, low=LOW, high=HIGH, beta=0.1).kl.abs().max() == 0
+    terms = token_loss(numbers(1), data, settings(beta=0.1))
+    assert terms.kl is not None
+    assert terms.kl.abs().max() == 0
+
+
+def test_weights_of_the_rollout_multiply_what_was_sampled_and_not_the_kl_term() -> None:
+    data = replace(experience(reference=True), sampling_logprobs=numbers(2) - 0.4)
+    plain = token_loss(numbers(1), data, settings(beta=0.1))
+    weighted = token_loss(
+        numbers(1), data, settings(beta=0.1, rollout_importance_sampling_mode="token_truncate")
+    )
+    assert plain.kl is not None
+    kl = 0.1 * plain.kl
+    expected = (plain.loss - kl) * math.exp(0.4) + kl
+    torch.testing.assert_close(weighted.loss[MASK == 1], expected[MASK == 1], atol=1e-12, rtol=0)
+    for terms in (plain, weighted):  # the gap is known, corrected or not
+        assert terms.gap is not None
+        assert terms.gap.distance[MASK == 1].tolist() == pytest.approx([0.4] * 7)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_empty_completion_adds_nothing(kind: str) -> None:
     mask = torch.zeros(2, 3)
-    assert reduce_loss(torch.ones(2, 3), mask, kind, longest=3).item() == 0
+    assert reduce_loss(torch.ones(2, 3), mask, kind, longest=3, mean_tokens=0.0).item() == 0
 
 
-def test_statistics_of_a_micro_batch_are_named_sums() -> None:
+@pytest.fixture(scope="module")
+def measured() -> tuple[torch.Tensor, dict[str, float]]:
+    """The loss of a model that is its own reference, and the sums of one micro-batch."""
     model: Any = tiny_model(tiny_tokenizer())
     tokens = torch.randint(0, 256, (3, 4), generator=torch.Generator().manual_seed(1))
     batch = TokenBatch(tokens, torch.ones_like(tokens), tokens, MASK)
     reference = logprobs_in_parts(model, batch, 1.0, 8)
-    data = Experience(batch, torch.tensor([1.0, 2.0, 3.0]), None, reference)
+    kept = torch.tensor([1, 0, 1])
+    data = Experience(batch, torch.tensor([1.0, 2.0, 3.0]), None, reference, reference - 0.1, kept)
     config = TrainerConfig(beta=0.5, temperature=1.0, max_completion_length=4)
-    loss, sums = grpo_loss(model, data, config)
-    named = dict(zip(LOSS_STATISTICS, sums.tolist(), strict=True))
+    loss, statistics = grpo_loss(model, data, config, 5.0)
+    return loss, dict(zip(SUMS, statistics.sums.tolist(), strict=True))
+
+
+def test_the_loss_of_equal_models_is_the_mean_advantage_of_what_is_kept(
+    measured: tuple[torch.Tensor, dict[str, float]],
+) -> None:
+    loss, sums = measured
     assert loss.requires_grad
-    assert loss.item() == pytest.approx(-2.0, abs=1e-6)  # ratio 1 and no distance: -mean advantage
-    assert named["loss"] == pytest.approx(-2.0, abs=1e-6)
-    assert named["kl"] == pytest.approx(0.0, abs=1e-6)
-    assert named["clip_ratio/region_mean"] == 0
-    assert 0 < named["entropy"] / 7 < math.log(262)
-    assert (named["completion_tokens"], named["tokens"]) == (7, 7 + 12)
+    assert loss.item() == pytest.approx(-(1.0 + 3.0) / 3, abs=1e-6)  # ratio 1 and no distance
+    assert sums["loss"] == pytest.approx(loss.item(), abs=1e-6)
+    assert sums["kl"] == pytest.approx(0.0, abs=1e-6)
+    assert sums["clipped_low"] == sums["clipped_high"] == 0
+    assert 0 < sums["entropy"] / 5 < math.log(262)
+
+
+def test_tokens_are_counted_whether_they_are_in_the_loss_or_not(
+    measured: tuple[torch.Tensor, dict[str, float]],
+) -> None:
+    _, sums = measured
+    assert (sums["loss_tokens"], sums["kl_tokens"], sums["gap_tokens"]) == (5, 5, 5)
+    assert (sums["tokens"], sums["micro_batches"]) == (7 + 12, 1)
+    assert sums["gap"] == pytest.approx(0.5, abs=1e-5)
+    assert sums["weight"] == pytest.approx(5 * math.exp(0.1), abs=1e-5)

@@ -11,7 +11,12 @@ torch = pytest.importorskip("torch", reason="needs the trainer extra")
 pytest.importorskip("transformers", reason="needs the trainer extra")
 
 from grpo_doctor_trainer.flags import parse  # noqa: E402
-from grpo_doctor_trainer.offload import make_offload  # noqa: E402
+from grpo_doctor_trainer.offload import (  # noqa: E402
+    Offload,
+    _Moved,
+    _storages,
+    make_offload,
+)
 
 
 def engine_after_one_step() -> Any:
@@ -67,3 +72,49 @@ def test_no_state_before_the_first_step_is_no_error() -> None:
     )
     with offload(engine, "--offload_optimizer", "true").during_rollout():
         pass
+
+
+def test_views_of_one_buffer_move_once_and_stay_views_of_it() -> None:
+    # As under ZeRO-1 and -2, where the optimizer writes the buffer and the model reads the views.
+    module = torch.nn.Linear(3, 2)
+    buffer = torch.cat([weight.detach().flatten() for weight in module.parameters()])
+    module.weight.data, module.bias.data = buffer[:6].view(2, 3), buffer[6:]
+    before = buffer.clone()
+    weights = list(module.parameters())
+    plan = Offload(lambda: weights, enabled=True, collect_garbage=True, frees=False)
+    with plan.during_rollout():
+        buffer.zero_()
+    assert buffer.equal(before)
+    buffer.fill_(7.0)
+    assert all(bool((weight == 7.0).all()) for weight in weights)
+
+
+def test_memory_of_a_device_is_given_back_and_filled_again() -> None:
+    # The CPU's memory stands in for a device's: what matters is the storage behind the tensors.
+    one, two = torch.arange(6.0), torch.arange(3.0)
+    view = one[2:]
+    moved = [_Moved(tensor.untyped_storage()) for tensor in (one, two)]
+    for storage in moved:
+        storage.free()
+    assert one.untyped_storage().nbytes() == two.untyped_storage().nbytes() == 0
+    for storage in moved:
+        storage.restore()
+    assert view.tolist() == [2, 3, 4, 5]
+    assert two.tolist() == [0, 1, 2]
+
+
+def test_what_is_on_the_host_already_stays_there() -> None:
+    weight = torch.ones(4)
+    assert _storages([weight, weight[1:]], frees=False) != []
+    assert len(_storages([weight, weight[1:]], frees=False)) == 1
+    assert _storages([weight], frees=True) == []
+
+
+def test_the_float32_copies_that_the_optimizer_steps_move_with_its_state() -> None:
+    module = torch.nn.Linear(3, 2, bias=False)
+    copy = module.weight.detach().clone().requires_grad_()
+    inner = torch.optim.AdamW([copy])
+    engine = SimpleNamespace(
+        module=module, optimizer=SimpleNamespace(optimizer=inner), device=torch.device("cpu")
+    )
+    assert [id(t) for t in offload(engine, "--offload_optimizer", "true").find()] == [id(copy)]

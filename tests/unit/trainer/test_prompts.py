@@ -8,14 +8,19 @@ import itertools
 import pytest
 
 from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.console import set_up_console
+from grpo_doctor_trainer.data.making import PromptMaker, prompt_limit
 from grpo_doctor_trainer.data.prompts import (
     GroupSampler,
+    Made,
     PromptBatch,
     PromptDataset,
     prompt_loader,
     steps_in,
 )
 from grpo_doctor_trainer.data.rows import Row
+from grpo_doctor_trainer.errors import ConfigError
+from grpo_doctor_trainer.model.load import LoadedModel
 from grpo_doctor_trainer.model.tiny import tiny_tokenizer
 
 ROWS = [Row([{"role": "user", "content": "+" * n}], {"number": n}) for n in range(1, 8)]
@@ -63,14 +68,16 @@ def test_order_follows_the_seed() -> None:
     assert order(1) != order(2)
 
 
-def batches(workers: int, count: int) -> list[PromptBatch]:
+def batches(workers: int, count: int, **options: int) -> list[PromptBatch]:
     config = dataclasses.replace(
-        TrainerConfig(),
+        TrainerConfig(**options),  # type: ignore[arg-type]
         per_device_train_batch_size=6,
         num_generations=3,
         dataloader_num_workers=workers,
     )
-    loader = prompt_loader(ROWS, tiny_tokenizer(), config, rank=0, ranks=1)
+    loader = prompt_loader(
+        ROWS, LoadedModel(None, tiny_tokenizer(), None, ()), config, rank=0, ranks=1
+    )
     return list(itertools.islice(loader, count))
 
 
@@ -97,15 +104,41 @@ def test_workers_change_nothing() -> None:
 
 
 def test_a_long_prompt_loses_its_start() -> None:
-    prompt = PromptDataset(ROWS, tiny_tokenizer(), max_length=3)[6, 2]
+    prompt = PromptMaker(tiny_tokenizer(), limit=3).make(ROWS[6], copies=2)
     assert prompt.copies == 2
     assert tiny_tokenizer().decode(prompt.tokens) == "+<|end|><|assistant|>"
+    assert prompt.cut == 7
+
+
+def test_prompts_that_lose_their_start_are_counted_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    set_up_console(0)
+    batches(workers=0, count=8, max_length=5)
+    printed = capsys.readouterr().out
+    assert printed.count("lost their start") == 1
+    assert "of this rollout's prompts are longer than --max_length" in printed
+
+
+def test_the_completion_has_its_share_of_the_context() -> None:
+    config = TrainerConfig(max_length=100, max_completion_length=30)
+    assert prompt_limit(config, None) == 100
+    assert prompt_limit(config, 200) == 100
+    assert prompt_limit(config, 120) == 90
+    with pytest.raises(ConfigError, match=r"--max_completion_length 30 .* context of 30 tokens"):
+        prompt_limit(config, 30)
 
 
 def test_without_a_chat_template_the_text_is_taken_as_it_is() -> None:
     tokenizer = tiny_tokenizer()
     tokenizer.chat_template = None
-    assert PromptDataset(ROWS, tokenizer, max_length=9)[1, 1].text == "++"
+    assert PromptMaker(tokenizer, limit=9).make(ROWS[1], 1).text == "++"
+
+
+def test_the_dataset_makes_the_row_that_is_asked_for() -> None:
+    made = PromptDataset(ROWS, PromptMaker(tiny_tokenizer(), 9), skips_bad_images=False)[2, 3]
+    assert isinstance(made, Made)
+    assert (made.prompt.row, made.prompt.copies, made.skipped) == (ROWS[2], 3, ())
 
 
 @pytest.mark.parametrize(

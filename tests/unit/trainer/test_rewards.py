@@ -1,13 +1,19 @@
-"""Built-in rewards: accuracy, format and arithmetic."""
+"""Built-in rewards: accuracy, format, length and arithmetic."""
 
 from __future__ import annotations
 
+import logging
+import threading
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_doctor_trainer.rewards.accuracy import accuracy, final_answer, is_correct
+from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.rewards.accuracy import is_correct, make_accuracy
+from grpo_doctor_trainer.rewards.answers import final_answer
 from grpo_doctor_trainer.rewards.layout import think_then_answer
+from grpo_doctor_trainer.rewards.length import make_length, overlong_punishment
 from grpo_doctor_trainer.tasks.arithmetic import arithmetic_reward, sums
 
 
@@ -29,6 +35,39 @@ from grpo_doctor_trainer.tasks.arithmetic import arithmetic_reward, sums
         ("<answer>$5$</answer>", "5"),
         ("<answer>$x+1$</answer>", "\\boxed{x + 1}"),
         ("18", "9 + 9 = 18 #### 18"),
+        # fractions, powers, roots
+        ("\\boxed{\\frac{1}{2}}", "0.5"),
+        ("\\boxed{\\dfrac12}", "1/2"),
+        ("\\boxed{1\\frac{1}{2}}", "1.5"),
+        ("\\boxed{0.333333}", "1/3"),
+        ("\\boxed{2\\sqrt{2}}", "\\sqrt{8}"),
+        ("\\boxed{2^{10}}", "1024"),
+        ("<answer>2**10</answer>", "1024"),
+        ("1.5e3", "1500"),
+        # formulas, sets, intervals, equations
+        ("\\boxed{(x+1)^2}", "x^2+2x+1"),
+        ("So we get $1 + x$.", "x+1"),
+        ("The answer is $\\frac{3}{4}$.", "3/4"),
+        ("\\boxed{\\{1,2,3\\}}", "\\{3,2,1\\}"),
+        ("\\boxed{(1,2]}", "(1,2]"),
+        ("\\boxed{x=5}", "5"),
+        # thousands, percent, currency, units
+        ("\\boxed{1{,}234}", "1234"),
+        ("\\boxed{1,234,567}", "$1234567$"),
+        ("\\boxed{50\\%}", "0.5"),
+        ("\\boxed{50}", "50\\%"),
+        ("\\boxed{\\$5}", "5"),
+        ("\\boxed{5}", "5\\text{ cm}"),
+        ("\\boxed{5 \\text{ meters}}", "5 m"),
+        ("<answer>5 apples</answer>", "5"),
+        ("\\boxed{90^\\circ}", "90"),
+        # words and letters
+        ("Paris", "Paris"),
+        ("\\boxed{\\text{Paris}}", "paris"),
+        ("<answer>yes</answer>", "Yes."),
+        ("\\boxed{\\text{(B)}}", "B"),
+        # too large to compute, but the same
+        ("\\boxed{10^{999999999}}", "10^{999999999}"),
     ],
 )
 def test_right_answers(completion: str, solution: str) -> None:
@@ -49,16 +88,86 @@ def test_right_answers(completion: str, solution: str) -> None:
         ("-3", "3"),
         ("2", "\\frac{1}{2}"),
         ("\\boxed{1}", "x+1"),
+        ("\\boxed{1}", "x + 1"),
+        ("$\\frac{3}{4}$", "4"),
+        ("\\boxed{3.14}", "\\pi"),
+        ("\\boxed{1000001}", "1000000"),
+        ("\\boxed{1,5}", "15"),
+        ("\\boxed{(2,1)}", "(1,2)"),
+        ("\\boxed{[1,2)}", "[1,2]"),
+        ("\\boxed{2x}", "2"),
+        ("\\boxed{2}", "2x"),
+        ("\\boxed{5\\text{ m}}", "5\\text{ cm}"),
+        ("\\boxed{5 m}", "5 cm"),
+        ("\\boxed{\\frac{1}{0}}", "1"),
+        # words are no products of letters
+        ("\\boxed{Sapri}", "Paris"),
+        ("\\boxed{no}", "on"),
+        ("66", "Route 66"),
+        ("", " "),
+        ("\\boxed{}", ""),
     ],
 )
 def test_wrong_answers(completion: str, solution: str) -> None:
     assert not is_correct(completion, solution)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "10^{999999999}",
+        "10**999999999",
+        "9^{9^{9^{9}}}",
+        "(9999999999)!",
+        "2^{10^{10}}",
+        "x^{999999999}+1",
+        "(x+1)^{4000}",
+        "\\sum_{n=1}^{10^{9}} n",
+        "(" * 150 + "1" + ")" * 150,
+        "9" * 5000,
+    ],
+)
+def test_what_cannot_be_computed_is_wrong_and_no_hang(answer: str) -> None:
+    assert not is_correct(f"\\boxed{{{answer}}}", "3", limit_s=1.0)
+
+
+def test_a_comparison_without_end_is_cut_off_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("grpo_doctor_trainer")
+    logger.propagate, before = True, logger.propagate
+    endless = "+".join(f"\\sin({n})" for n in range(40))
+    try:
+        assert not is_correct(f"\\boxed{{{endless}}}", "1", limit_s=0.05)
+    finally:
+        logger.propagate = before
+    assert "took over 0.05 s; counted as wrong" in caplog.text
+
+
+def test_accuracy_works_in_any_thread() -> None:
+    found: list[bool] = []
+    arguments = ("\\boxed{\\frac{2}{4}}", "1/2")
+    thread = threading.Thread(target=lambda: found.append(is_correct(*arguments)))
+    thread.start()
+    thread.join()
+    assert found == [True]
+
+
 def test_a_row_without_solution_is_not_applicable() -> None:
+    accuracy = make_accuracy(TrainerConfig())
     assert accuracy(["7", "7", "8"], ["7", None, 8.0]) == [1.0, None, 1.0]
 
 
+def test_length_is_equation_13_of_dapo() -> None:
+    # The paper's own numbers: 16384 tokens are free, at 20480 the punishment is full.
+    lengths = (1, 16384, 18432, 20480, 30000)
+    assert [overlong_punishment(n, 20480, 4096) for n in lengths] == [0, 0, -0.5, -1, -1]
+
+
+def test_length_knows_the_limit_of_the_run() -> None:
+    length = make_length(TrainerConfig(max_completion_length=100))
+    assert length(completion_ids=[[0] * n for n in (1, 80, 90, 100)]) == [0, 0, -0.5, -1]
+
+
+@settings(deadline=None, max_examples=60)
 @given(st.text(max_size=40))
 def test_any_text_has_an_answer_or_none(text: str) -> None:
     assert final_answer(text) is None or isinstance(final_answer(text), str)

@@ -39,7 +39,7 @@ def prompts(tokenizer: Any, *texts: str) -> PromptBatch:
 def test_completions_end_with_the_end_token_or_the_limit(loaded: Any) -> None:
     torch.manual_seed(0)
     rollout = make_rollout(loaded, "--max_completion_length", "60")
-    batch = rollout.generate(prompts(loaded.tokenizer, *["1+2"] * 64))
+    batch = rollout.generate(prompts(loaded.tokenizer, *["1+2"] * 64)).tokens
     end = loaded.tokenizer.eos_token_id
     for tokens, mask in zip(batch.completion_tokens, batch.completion_mask, strict=True):
         kept = tokens[mask.bool()].tolist()
@@ -54,10 +54,12 @@ def test_log_probs_agree_with_those_of_generation_also_behind_padding(loaded: An
     rollout = make_rollout(
         loaded, "--max_completion_length", "5", "--temperature", str(TEMPERATURE)
     )
-    batch = rollout.generate(prompts(loaded.tokenizer, "1", "a much longer prompt: 3+4"))
+    made = rollout.generate(prompts(loaded.tokenizer, "1", "a much longer prompt: 3+4"))
+    assert made.logprobs is None  # the trainer's own forward pass gives the same
+    batch = made.tokens
     with torch.no_grad():
-        logits = completion_logits(loaded.policy, batch, TEMPERATURE)
-        found = token_logprobs(logits, batch.completion_tokens)
+        logits = completion_logits(loaded.policy, batch)
+        found = token_logprobs(logits, batch.completion_tokens, TEMPERATURE).chosen
         for row in range(2):  # one at a time, without padding, one token after the other
             sequence = batch.prompt_tokens[row][batch.prompt_mask[row].bool()]
             for place, token in enumerate(batch.completion_tokens[row]):

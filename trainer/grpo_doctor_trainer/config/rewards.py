@@ -31,11 +31,12 @@ class RewardOptions:
     reward_timeout: float = option(
         60.0,
         "rewards",
-        "seconds a reward function may take for one completion; 0: no limit",
+        "seconds one call of a reward function may take for the rank's whole batch, and a built-in "
+        "one for each completion; then the run ends and says where it hung; 0: no limit",
     )
     reward_num_workers: int = option(
         1,
         "rewards",
-        "processes per rank that run the reward functions; 0: in the trainer's own process, where "
-        "nothing can end a function that hangs",
+        "processes per rank that run the reward functions, different ones at once; 0: in the "
+        "trainer's own process, where nothing ends a function that hangs in C code",
     )

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grpo_doctor_trainer.data.images import image_sources
+from grpo_doctor_trainer.data.messages import Conversation, conversation
 from grpo_doctor_trainer.errors import DatasetError
 from grpo_doctor_trainer.tasks.arithmetic import sums
+from grpo_doctor_trainer.tasks.squares import squares
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from grpo_doctor_trainer.data.images import ImageSource
+
 _LOCAL_KINDS = (".jsonl", ".json", ".parquet")
 _PROMPT_COLUMNS = ("prompt", "messages")
+_IMAGE_COLUMNS = ("images", "image")
 
 
 @dataclass(frozen=True)
@@ -23,29 +30,38 @@ class Row:
     """One prompt.
 
     Attributes:
-        messages: the conversation so far, as `{"role", "content"}`.
+        messages: the conversation so far, as `{"role", "content"}`; with images the content is a
+            list of `{"type": "text", "text"}` and `{"type": "image"}`.
         columns: every other column of the dataset, for the rewards.
+        images: one per part of that kind, in order.
+        place: file and line, for messages.
     """
 
-    messages: list[dict[str, str]]
+    messages: list[dict[str, Any]]
     columns: dict[str, Any] = field(default_factory=dict)
+    images: tuple[ImageSource, ...] = ()
+    place: str = field(default="", compare=False)
 
 
-def load_rows(names: list[str], seed: int) -> list[Row]:
+def load_rows(names: list[str], seed: int, *, with_images: bool = False) -> list[Row]:
     """Reads and joins datasets; without any, makes the arithmetic task.
 
     Args:
         names: file paths or Hugging Face names, each with an optional `#N`: sample N rows.
         seed: of that sampling.
+        with_images: without a dataset, whether to make the task with images.
 
     Raises:
         DatasetError: names the file, and the line and column where there is one.
     """
     if not names:
-        return [_row(raw, "arithmetic") for raw in sums()]
+        made = squares() if with_images else sums()
+        return [_row(raw, f"generated row {n}", Path()) for n, raw in enumerate(made, start=1)]
     rows = [row for name in names for row in _sampled(name, seed)]
     every_column = dict.fromkeys(column for row in rows for column in row.columns)
-    return [Row(row.messages, dict.fromkeys(every_column) | row.columns) for row in rows]
+    return [
+        dataclasses.replace(row, columns=dict.fromkeys(every_column) | row.columns) for row in rows
+    ]
 
 
 def _sampled(name: str, seed: int) -> list[Row]:
@@ -81,7 +97,7 @@ def _read(source: str) -> Iterator[Row]:
     empty = True
     for place, raw in raws:
         empty = False
-        yield _row(raw, place)
+        yield _row(raw, place, path.parent)
     if empty:
         raise DatasetError(f"--dataset {source} has no rows")
 
@@ -120,7 +136,7 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
         table = load_dataset("parquet", data_files=str(path), split="train")
     except Exception as error:
         raise DatasetError(f"{path} cannot be read as parquet: {_first_line(error)}") from error
-    for number, row in enumerate(table, start=1):
+    for number, row in enumerate(_undecoded(table), start=1):
         yield f"{path}, row {number}", row
 
 
@@ -134,11 +150,23 @@ def _read_hub(name: str) -> Iterator[tuple[str, Any]]:
             f"--dataset {name}: no such file, and Hugging Face gave no train split "
             f"({_first_line(error)}). Check the name, or give a local .jsonl file."
         ) from error
-    for number, row in enumerate(table, start=1):
+    for number, row in enumerate(_undecoded(table), start=1):
         yield f"{name}, row {number}", row
 
 
-def _row(raw: Any, place: str) -> Row:
+def _undecoded(table: Any) -> Any:
+    """Leaves images as bytes or paths: decoded, the whole dataset would be in memory."""
+    from datasets import Image, Sequence  # noqa: PLC0415 - imported already
+
+    for name, feature in table.features.items():
+        if isinstance(feature, Image):
+            table = table.cast_column(name, Image(decode=False))
+        elif isinstance(getattr(feature, "feature", None), Image):
+            table = table.cast_column(name, Sequence(Image(decode=False)))
+    return table
+
+
+def _row(raw: Any, place: str, folder: Path) -> Row:
     if not isinstance(raw, dict):
         raise DatasetError(
             f"{place}: a row must be an object with a prompt column, not {_kind(raw)}"
@@ -149,29 +177,16 @@ def _row(raw: Any, place: str) -> Row:
             f"{place}: there is no column prompt or messages; "
             f"columns here: {', '.join(raw) or 'none'}"
         )
-    others = {name: value for name, value in raw.items() if name not in _PROMPT_COLUMNS}
-    return Row(_messages(raw[column], f"{place}, column {column}"), others)
-
-
-def _messages(value: Any, place: str) -> list[dict[str, str]]:
-    if isinstance(value, str):
-        value = [{"role": "user", "content": value}]
-    if not isinstance(value, list) or not all(_is_message(message) for message in value):
-        raise DatasetError(f'{place}: must be text, or a list of {{"role": ..., "content": ...}}')
-    # A last answer is the reference of supervised training: here the model has to give it.
-    while value and value[-1]["role"] == "assistant":
-        value = value[:-1]
-    if not value:
-        raise DatasetError(f"{place}: there is no message to answer")
-    return [{"role": message["role"], "content": message["content"]} for message in value]
-
-
-def _is_message(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and isinstance(value.get("role"), str)
-        and isinstance(value.get("content"), str)
+    images = next((name for name in _IMAGE_COLUMNS if raw.get(name) is not None), "")
+    spoken: Conversation = conversation(
+        raw[column],
+        image_sources(raw.get(images), folder, f"{place}, column {images}"),
+        folder,
+        f"{place}, column {column}",
     )
+    used = (*_PROMPT_COLUMNS, *_IMAGE_COLUMNS)
+    others = {name: value for name, value in raw.items() if name not in used}
+    return Row(spoken.messages, others, tuple(spoken.images), place)
 
 
 def _kind(value: Any) -> str:

@@ -1,93 +1,169 @@
-"""`accuracy`: 1 if the final answer of a completion equals the solution, 0 if not.
+r"""`accuracy`: 1 if the final answer of a completion equals the solution, 0 if not.
 
-The final answer is, in this order, the content of the last `<answer>` element, of the last
-`\\boxed{}`, or the last number. It is compared as a number where both sides are one, else as text.
+The final answer is the content of the last `<answer>` element, or of the last `\boxed{}`; without
+either, what math-verify (https://github.com/huggingface/Math-Verify) finds at the end of the text.
+Of a solution it is the same, what follows `####` (GSM8K), or else all of it. Both are compared as
+text, as numbers, and as mathematics by math-verify; words are compared as text only. A unit may be
+left out but not be another one.
 """
 
 from __future__ import annotations
 
+import functools
+import logging
 import re
-from fractions import Fraction
+from typing import TYPE_CHECKING, Any
 
-_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
-_NUMBER = re.compile(r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?%?")
-# Fraction would gladly compute 10 ** 999999999 for a completion that says so.
-_LONGEST_NUMBER = 60
+from grpo_doctor_trainer.console import LOG
+from grpo_doctor_trainer.errors import RewardError
+from grpo_doctor_trainer.rewards.answers import (
+    final_answer,
+    is_marked,
+    is_maths,
+    plain,
+    same_number,
+    solution_answer,
+    without_unit,
+)
+from grpo_doctor_trainer.rewards.limits import TookTooLong, time_limit
+from grpo_doctor_trainer.rewards.magnitude import too_large
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from grpo_doctor_trainer.config import TrainerConfig
+
+# A comparison takes milliseconds; what takes longer is a simplification that may never end.
+_SECONDS_PER_ANSWER = 2.0
+_LONGEST_ANSWER = 400
+_TAIL = 1000
+_LATEX = re.compile(r"\\[A-Za-z(\[]|\$[^$]+\$")
 
 
-def accuracy(
-    completions: list[str], solution: list[object], **_columns: object
-) -> list[float | None]:
-    """Scores completions against their solutions; None where a row has no solution."""
-    return [
-        None if answer is None else float(is_correct(completion, str(answer)))
-        for completion, answer in zip(completions, solution, strict=True)
-    ]
+def make_accuracy(config: TrainerConfig) -> Callable[..., list[float | None]]:
+    """Makes the function: its limit for one answer is far below `--reward_timeout`."""
+    half = config.reward_timeout / 2 or _SECONDS_PER_ANSWER
+    limit_s = min(_SECONDS_PER_ANSWER, half)
+
+    def accuracy(
+        completions: list[str], solution: list[object], **_columns: object
+    ) -> list[float | None]:
+        return [
+            None if right is None else float(is_correct(completion, str(right), limit_s))
+            for completion, right in zip(completions, solution, strict=True)
+        ]
+
+    return accuracy
 
 
-def is_correct(completion: str, solution: str) -> bool:
-    """Compares the final answer of a completion with that of a solution."""
+def warm_up() -> None:
+    """Imports math-verify and sees that it works: a second that no time limit should count.
+
+    Raises:
+        RewardError: it is not installed, or does not work.
+    """
+    _math_verify()
+
+
+def is_correct(completion: str, solution: str, limit_s: float = _SECONDS_PER_ANSWER) -> bool:
+    """Compares the final answer of a completion with a solution.
+
+    Args:
+        completion: any text.
+        solution: the answer, or a text that marks it.
+        limit_s: seconds after which the answer counts as wrong, with a line in the log.
+
+    Raises:
+        RewardError: math-verify is not installed, or does not work.
+    """
+    expected = solution_answer(solution)
+    if plain(completion) == plain(solution) or plain(completion) == plain(expected):
+        return bool(plain(completion))
     found = final_answer(completion)
-    if found is None:
+    if not is_marked(completion) and _LATEX.search(completion[-_TAIL:]):
+        found = None  # the last number may be a part of a formula
+    if found is not None and (known := _same_without_algebra(found, expected)) is not None:
+        return known
+    if not is_maths(expected) or _cannot_be(completion, expected):
         return False
-    if _plain(found) == _plain(solution):
-        return True
-    # A solution of one word is the answer itself: that of "\\frac{1}{2}" is not 2.
-    alone = len(solution.split()) == 1 and not _is_marked(solution)
-    expected = solution if alone else final_answer(solution) or solution
-    return _plain(found) == _plain(expected) or _same_number(found, expected)
-
-
-def final_answer(text: str) -> str | None:
-    """Finds what a text gives as its answer, or None."""
-    marked = _ANSWER.findall(text)
-    if marked:
-        return final_answer_of_marked(marked[-1])
-    boxed = _last_boxed(text)
-    if boxed is not None:
-        return boxed.strip()
-    numbers = _NUMBER.findall(text)
-    return numbers[-1] if numbers else None
-
-
-def final_answer_of_marked(content: str) -> str:
-    """Takes the `\\boxed{}` inside an `<answer>` element if there is one, else all of it."""
-    boxed = _last_boxed(content)
-    return (content if boxed is None else boxed).strip()
-
-
-def _is_marked(text: str) -> bool:
-    return _ANSWER.search(text) is not None or _last_boxed(text) is not None
-
-
-def _last_boxed(text: str) -> str | None:
-    start = text.rfind("\\boxed{")
-    if start < 0:
-        return None
-    begin = start + len("\\boxed{")
-    depth = 1
-    for position in range(begin, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[position], 0)
-        if depth == 0:
-            return text[begin:position]
-    return None
-
-
-def _plain(text: str) -> str:
-    return "".join(text.split()).strip("$.").casefold()
-
-
-def _same_number(left: str, right: str) -> bool:
-    a, b = _number(left), _number(right)
-    return a is not None and a == b
-
-
-def _number(text: str) -> Fraction | None:
-    cleaned = _plain(text).replace(",", "").replace("\\%", "%")
-    if len(cleaned) > _LONGEST_NUMBER or not _NUMBER.fullmatch(cleaned):
-        return None
+    if is_marked(completion) and (found is None or not is_maths(found)):
+        return False
+    _math_verify()  # importing it is no part of the comparison
     try:
-        value = Fraction(cleaned.rstrip("%"))
-    except (ValueError, ZeroDivisionError):
-        return None
-    return value / 100 if cleaned.endswith("%") else value
+        with time_limit(limit_s):
+            return _same_mathematics(completion, found, expected)
+    except TookTooLong:
+        LOG.warning(
+            "accuracy: comparing %.60r with %.60r took over %g s; counted as wrong",
+            found or completion[-60:],
+            expected,
+            limit_s,
+        )
+        return False
+
+
+def _same_without_algebra(found: str, expected: str) -> bool | None:
+    """Decides by text, unit and number; None where that needs mathematics."""
+    if plain(found) == plain(expected):
+        return bool(plain(found))
+    (value, unit), (right, right_unit) = without_unit(found), without_unit(expected)
+    if unit and right_unit and unit != right_unit:
+        return False
+    return same_number(value, right)
+
+
+def _cannot_be(completion: str, expected: str) -> bool:
+    # What a model without training says: not worth the milliseconds of a parser.
+    digits = any(character.isdigit() for character in completion)
+    return same_number(expected, expected) is not None and not digits and "\\" not in completion
+
+
+def _same_mathematics(completion: str, found: str | None, expected: str) -> bool:
+    if found is not None and is_marked(completion):
+        answer = _parsed(without_unit(found)[0])
+    elif is_maths(completion):
+        answer = _parsed(without_unit(completion)[0])
+    else:  # prose: only what it sets as a formula, because its numbers were compared already
+        answer = _parse(completion[-_TAIL:]) if _LATEX.search(completion[-_TAIL:]) else []
+    right = _parsed(without_unit(expected)[0])
+    if not answer or not right or any(too_large(one) for one in (*answer, *right)):
+        return False
+    verify = _math_verify().verify
+    # It warns of an endless comparison without its own limit; ours is around this.
+    return bool(verify(right, answer, timeout_seconds=None))
+
+
+@functools.lru_cache(maxsize=4096)  # a solution comes once for each completion of its group
+def _parsed(text: str) -> list[Any]:
+    if len(text) > _LONGEST_ANSWER:
+        return []
+    return _parse(text if "**" in text else f"${text}$")
+
+
+def _parse(text: str) -> list[Any]:
+    parse = _math_verify().parse
+    # Its fallback is the text it could not read, which was compared here already.
+    return list(parse(text, fallback_mode="no_fallback", parsing_timeout=None))
+
+
+@functools.cache
+def _math_verify() -> Any:
+    try:
+        import math_verify  # noqa: PLC0415 - half a second of imports, in the worker alone
+    except ImportError as error:
+        raise RewardError(
+            "--reward_funcs accuracy compares answers with math-verify, which cannot be imported "
+            f"({error}): pip install math-verify"
+        ) from error
+    # Also where it says that a time limit is missing: there is one around each answer.
+    logging.getLogger("math_verify").setLevel(logging.ERROR)
+    # With another version of antlr than its own it reads nothing, and every answer is wrong.
+    half = math_verify.parse("$\\frac{1}{2}$", fallback_mode="no_fallback", parsing_timeout=None)
+    if not math_verify.verify(
+        half, math_verify.parse("0.5", parsing_timeout=None), timeout_seconds=None
+    ):
+        raise RewardError(
+            "--reward_funcs accuracy: math-verify is installed but cannot read LaTeX; "
+            "pip install --force-reinstall math-verify"
+        )
+    return math_verify

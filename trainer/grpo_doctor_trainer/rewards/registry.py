@@ -1,4 +1,4 @@
-"""Finds reward functions by name or in the user's files."""
+"""Finds reward functions by name or in the user's files, and loads them where they will run."""
 
 from __future__ import annotations
 
@@ -10,96 +10,190 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_doctor_trainer.errors import RewardError
-from grpo_doctor_trainer.rewards.accuracy import accuracy
+from grpo_doctor_trainer.rewards.accuracy import make_accuracy, warm_up
 from grpo_doctor_trainer.rewards.layout import think_then_answer
+from grpo_doctor_trainer.rewards.length import make_length
 from grpo_doctor_trainer.tasks.arithmetic import arithmetic_reward
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from types import ModuleType
 
-BUILT_IN: dict[str, Callable[..., Any]] = {
-    "accuracy": accuracy,
-    "format": think_then_answer,
-    "arithmetic": arithmetic_reward,
+    from grpo_doctor_trainer.config import TrainerConfig
+
+# Each is made for a run, because some need its limits, and scores one completion at a time.
+BUILT_IN: dict[str, Callable[[TrainerConfig], Callable[..., Any]]] = {
+    "accuracy": make_accuracy,
+    "format": lambda _config: think_then_answer,
+    "length": make_length,
+    "arithmetic": lambda _config: arithmetic_reward,
 }
 _ALWAYS_THERE = ("completions", "prompts", "completion_ids")
 
 
 @dataclass(frozen=True)
 class RewardFunction:
-    """A function that scores completions.
+    """A function that scores completions, not loaded yet.
 
     Attributes:
         name: what logs and spans call it.
         source: how the user asked for it.
-        columns: the columns it takes; none: every column there is.
-        call: `call(completions=[...], **columns)` gives one number or None per completion.
+        dataset_columns: the columns it may ask for.
     """
 
     name: str
     source: str
-    columns: tuple[str, ...] | None
+    dataset_columns: tuple[str, ...]
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether it is ours: then each completion is scored for itself."""
+        return self.source in BUILT_IN
+
+
+@dataclass(frozen=True)
+class LoadedReward:
+    """A function that can be called.
+
+    Attributes:
+        function: what was asked for.
+        call: `call(completions=[...], **columns)` gives one number or None per completion, or a
+            coroutine that does.
+        columns: the columns it takes; none: every column there is.
+        is_async: whether it is to be awaited.
+    """
+
+    function: RewardFunction
     call: Callable[..., Any]
+    columns: tuple[str, ...] | None
+    is_async: bool
+
+
+def reward_names(sources: list[str]) -> list[str]:
+    """Gives each function a name of its own: the built-in's, or the function's in its file."""
+    names: list[str] = []
+    for source in sources:
+        name = source if source in BUILT_IN else source.rpartition(":")[2]
+        names.append(f"{name}_{len(names)}" if name in names else name)
+    return names
 
 
 def find_rewards(sources: list[str], dataset_columns: set[str]) -> list[RewardFunction]:
-    """Finds every function and checks that the dataset has the columns it needs.
+    """Checks that every function is a built-in one, or names a file that exists.
+
+    The files themselves are loaded by the processes that run them.
 
     Raises:
-        RewardError: names the function and what is missing.
+        RewardError: names what cannot be found.
     """
-    found: list[RewardFunction] = []
     for source in sources:
-        call = BUILT_IN.get(source) or _from_file(source)
-        name = source if source in BUILT_IN else source.rpartition(":")[2]
-        if any(other.name == name for other in found):
-            name = f"{name}_{len(found)}"
-        found.append(RewardFunction(name, source, _columns(call, source, dataset_columns), call))
-    return found
+        if source not in BUILT_IN:
+            _file_of(source)
+        if source == "accuracy" and importlib.util.find_spec("math_verify") is None:
+            raise RewardError(
+                "--reward_funcs accuracy compares answers with math-verify, which is not "
+                "installed: pip install math-verify"
+            )
+    columns = tuple(sorted(dataset_columns))
+    names = reward_names(sources)
+    return [RewardFunction(n, s, columns) for n, s in zip(names, sources, strict=True)]
 
 
-def _columns(call: Callable[..., Any], source: str, available: set[str]) -> tuple[str, ...] | None:
-    parameters = inspect.signature(call).parameters.values()
-    needed = [
-        parameter.name
-        for parameter in parameters
-        if parameter.default is parameter.empty
-        and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-        and parameter.name not in _ALWAYS_THERE
+def load(function: RewardFunction, config: TrainerConfig) -> LoadedReward:
+    """Imports a function and looks at what it takes.
+
+    Raises:
+        RewardError: the file cannot be imported, has no such function, or the function needs a
+            column that the dataset does not have.
+    """
+    make = BUILT_IN.get(function.source)
+    call = make(config) if make else _from_file(function.source)
+    is_async = inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(
+        getattr(call, "__call__", None)  # noqa: B004 - an object may have an async __call__
+    )
+    return LoadedReward(function, call, _columns(call, function), is_async)
+
+
+def prepare(functions: Iterable[RewardFunction]) -> None:
+    """Does beforehand what would make a first call slow.
+
+    Raises:
+        RewardError: what a built-in function needs is missing.
+    """
+    if any(function.source == "accuracy" for function in functions):
+        warm_up()
+
+
+def file_of(function: RewardFunction) -> str | None:
+    """The path of the user's file as stack traces show it; none for built-in functions."""
+    return None if function.is_built_in else str(_file_of(function.source).resolve())
+
+
+def _columns(call: Callable[..., Any], function: RewardFunction) -> tuple[str, ...] | None:
+    try:
+        parameters = list(inspect.signature(call).parameters.values())
+    except (TypeError, ValueError):  # written in C, some of them: given all, they will say
+        return None
+    available, source = function.dataset_columns, function.source
+    needed = [one for one in parameters if one.default is one.empty]
+    by_place = [one.name for one in needed if one.kind is one.POSITIONAL_ONLY]
+    if by_place:
+        raise RewardError(
+            f"--reward_funcs {source} takes {', '.join(by_place)} by position only; reward "
+            "functions are called with names: take out the / of its signature"
+        )
+    missing = [
+        one.name
+        for one in needed
+        if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
+        and one.name not in (*_ALWAYS_THERE, *available)
     ]
-    missing = [name for name in needed if name not in available]
     if missing:
         raise RewardError(
             f"--reward_funcs {source} needs the column {' and '.join(missing)}, which the dataset "
-            f"does not have; columns there: {', '.join(sorted(available)) or 'only the prompt'}"
+            f"does not have; columns there: {', '.join(available) or 'only the prompt'}"
         )
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
         return None
-    return tuple(parameter.name for parameter in parameters)
+    return tuple(one.name for one in parameters)
 
 
-def _from_file(source: str) -> Callable[..., Any]:
-    file, mark, name = source.rpartition(":")
+def _file_of(source: str) -> Path:
+    file, mark, _ = source.rpartition(":")
     if not mark:
         raise RewardError(
             f"--reward_funcs {source} is neither one of {', '.join(BUILT_IN)} nor "
             "path/to/file.py:function"
         )
-    path = Path(file)
-    if not path.is_file():
+    if not Path(file).is_file():
         raise RewardError(f"--reward_funcs {source}: there is no file {file}")
-    spec = importlib.util.spec_from_file_location(f"reward_file_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise RewardError(f"--reward_funcs {source}: {file} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses and pickling look their module up there
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise RewardError(
-            f"--reward_funcs {source}: {file} cannot be imported: {type(error).__name__}: {error}"
-        ) from error
+    return Path(file)
+
+
+def _from_file(source: str) -> Callable[..., Any]:
+    path, name = _file_of(source), source.rpartition(":")[2]
+    module = _module(path.resolve(), source)
     function: Callable[..., Any] | None = getattr(module, name, None)
     if not callable(function):
-        raise RewardError(f"--reward_funcs {source}: {file} has no function {name}")
+        raise RewardError(f"--reward_funcs {source}: {path} has no function {name}")
     return function
+
+
+def _module(path: Path, source: str) -> ModuleType:
+    # The whole path: two functions of a file share its module, two files of one name do not.
+    name = "reward_file_" + "".join(c if c.isalnum() else "_" for c in str(path))
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise RewardError(f"--reward_funcs {source}: {path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickling look their module up there
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise RewardError(
+            f"--reward_funcs {source}: {path} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    return module

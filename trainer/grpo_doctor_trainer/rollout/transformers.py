@@ -9,6 +9,7 @@ import torch
 
 from grpo_doctor_probes import phase
 from grpo_doctor_trainer.experience import TokenBatch, mask_after_end
+from grpo_doctor_trainer.inputs import generation_inputs
 from grpo_doctor_trainer.rollout.interface import Completions
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ class TransformersRollout:
         self._engine = engine
         self._end_tokens = loaded.end_tokens
         self._gather = engine.zero_stage == 3 and config.ds3_gather_for_generation
-        self._options = {
+        self._in_step = engine.zero_stage == 3 and not self._gather
+        self._options: dict[str, Any] = {
             "do_sample": True,
             "temperature": config.temperature,
             "top_p": config.top_p,
@@ -40,8 +42,11 @@ class TransformersRollout:
             "eos_token_id": list(loaded.end_tokens),
             # Layer by layer, each token is a collective of all ranks: one that is done early has to
             # go on with the others, or they wait for it for ever.
-            "synced_gpus": engine.zero_stage == 3 and not self._gather,
+            "synced_gpus": self._in_step,
         }
+        if loaded.vision is not None:
+            # Outside a prompt they stand for nothing, and a random model would sample them.
+            self._options["suppress_tokens"] = list(loaded.vision.placeholders)
 
     def sync(self) -> None:
         """Does nothing: these are the trained weights."""
@@ -56,13 +61,15 @@ class TransformersRollout:
         module = self._engine.module
         device = self._engine.device
         tokens, mask = prompts.tokens.to(device), prompts.mask.to(device)
+        inputs = generation_inputs(tokens, mask, prompts.images, in_step=self._in_step)
         module.eval()
         with self._whole_weights(), phase("rollout/generate"):
-            sequences = module.generate(input_ids=tokens, attention_mask=mask, **self._options)
+            sequences = module.generate(**inputs, **self._options)
         module.train()
-        completions = sequences[:, tokens.size(1) :]
+        # Behind the prompts; the last row may be a companion, which is none of ours.
+        completions = sequences[: len(tokens), tokens.size(1) :]
         ended = mask_after_end(completions, self._end_tokens)
-        return Completions(TokenBatch(tokens, mask, completions, ended), None)
+        return Completions(TokenBatch(tokens, mask, completions, ended, prompts.images), None)
 
     def close(self) -> None:
         """Does nothing: there is nothing to end."""

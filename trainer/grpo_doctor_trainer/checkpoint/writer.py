@@ -1,9 +1,4 @@
-"""Checkpoints that are there whole or not at all.
-
-`checkpoint-N/` holds the weights (safetensors, in the training dtype, for `from_pretrained`), the
-tokenizer, `trainer_state.json`, and unless `--save_only_model` one `optimizer/rank_NNNNN.pt` per
-rank. All of it is written under a temporary name and renamed when every rank is done.
-"""
+"""Writes checkpoints under a temporary name and renames them when every rank is done."""
 
 from __future__ import annotations
 
@@ -17,16 +12,28 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from grpo_doctor_trainer.console import LOG
+from grpo_doctor_probes import phase
+from grpo_doctor_trainer.checkpoint.layout import (
+    FORMAT,
+    OPTIMIZER,
+    PREFIX,
+    PROGRESS,
+    STATE_JSON,
+    checkpoints_in,
+    rank_file,
+)
+from grpo_doctor_trainer.checkpoint.optimizer_state import capture, is_replicated
+from grpo_doctor_trainer.checkpoint.progress import to_plain
+from grpo_doctor_trainer.checkpoint.sizes import report_sizes
 from grpo_doctor_trainer.distributed import worst_on_any_rank
 from grpo_doctor_trainer.errors import CheckpointError
 
 if TYPE_CHECKING:
+    from grpo_doctor_trainer.checkpoint.progress import Progress
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.distributed import Ranks
     from grpo_doctor_trainer.engine import Engine
 
-_PREFIX = "checkpoint-"
 # What safetensors and torch.save say: torch closes its file in a destructor, and what that finds
 # (a position it did not expect, a stream in error) replaces the system's own words.
 _SIGNS_OF_FULL_DISK = (
@@ -36,16 +43,22 @@ _SIGNS_OF_FULL_DISK = (
     "unexpected pos",
     "iostream error",
 )
-STATE_JSON = "trainer_state.json"
 
 
 class Checkpointer:
-    """Writes checkpoints and removes old ones; every rank calls it, at the same step."""
+    """Writes checkpoints and removes old ones; every rank calls it, at the same step.
 
-    def __init__(self, config: TrainerConfig, engine: Engine, tokenizer: Any, ranks: Ranks) -> None:
+    Args:
+        config: the resolved options.
+        engine: what is trained.
+        beside: the tokenizer, or the processor of a vision-language model.
+        ranks: the ranks of this job.
+    """
+
+    def __init__(self, config: TrainerConfig, engine: Engine, beside: Any, ranks: Ranks) -> None:
         self._config = config
         self._engine = engine
-        self._tokenizer = tokenizer
+        self._beside = beside
         self._ranks = ranks
         self._folder = Path(config.output_dir)
 
@@ -54,19 +67,20 @@ class Checkpointer:
         every = self._config.save_steps
         return every > 0 and (number % every == 0 or number == total)
 
-    def save(self, number: int) -> Path:
-        """Writes the checkpoint of step `number`.
+    def save(self, progress: Progress) -> Path:
+        """Writes the checkpoint of the step that `progress` has come to.
 
         Raises:
             CheckpointError: on every rank, if any rank could not write; nothing half-written stays.
         """
         started = time.perf_counter()
-        final = self._folder / f"{_PREFIX}{number}"
-        unfinished = self._folder / f".{_PREFIX}{number}.unfinished"
-        weights = self._whole_state()
+        final = self._folder / f"{PREFIX}{progress.number}"
+        unfinished = self._folder / f".{final.name}.unfinished"
+        with phase("checkpoint/gather"):
+            weights = self._whole_state()
         problem: OSError | None = None
         try:
-            self._write(unfinished, number, weights)
+            self._write(unfinished, progress, weights)
         except OSError as error:
             problem = error
         except Exception as error:  # safetensors and torch wrap the operating system's errors
@@ -76,8 +90,7 @@ class Checkpointer:
         failed = worst_on_any_rank(problem is not None, self._ranks)
         if self._ranks.is_main and not failed:
             try:
-                _replace(unfinished, final)
-                self._remove_old(keep=final)
+                self._finish(unfinished, final, progress.number)
             except OSError as error:
                 problem = error
         if worst_on_any_rank(problem is not None, self._ranks):
@@ -85,9 +98,7 @@ class Checkpointer:
                 shutil.rmtree(unfinished, ignore_errors=True)
             raise CheckpointError(self._explain(final, problem))
         if self._ranks.is_main:
-            size = sum(file.stat().st_size for file in final.rglob("*") if file.is_file())
-            seconds = time.perf_counter() - started
-            LOG.info("saved %s (%.1f MB, %.1f s)", final, size / 1e6, seconds)
+            report_sizes(final, weights or {}, time.perf_counter() - started)
         return final
 
     def _whole_state(self) -> dict[str, torch.Tensor] | None:
@@ -102,34 +113,55 @@ class Checkpointer:
         )
         return gathered
 
-    def _write(self, folder: Path, number: int, weights: dict[str, torch.Tensor] | None) -> None:
+    def _write(
+        self, folder: Path, progress: Progress, weights: dict[str, torch.Tensor] | None
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if not self._config.save_only_model:
-            states = folder / "optimizer"
-            states.mkdir(exist_ok=True)
-            torch.save(
-                self._engine.optimizer.state_dict(), states / f"rank_{self._ranks.rank:05d}.pt"
-            )
+            with phase("checkpoint/optimizer"):
+                self._write_own_part(folder, progress)
         if self._ranks.is_main:
-            self._engine.module.save_pretrained(folder, state_dict=weights)
-            self._tokenizer.save_pretrained(folder)
-            state = {
-                "step": number,
-                "world_size": self._ranks.world_size,
-                "zero_stage": self._engine.zero_stage,
-                "config": dataclasses.asdict(self._config),
-            }
-            (folder / STATE_JSON).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+            with phase("checkpoint/weights"):
+                self._engine.module.save_pretrained(folder, state_dict=weights)
+                self._beside.save_pretrained(folder)
+
+    def _write_own_part(self, folder: Path, progress: Progress) -> None:
+        own = rank_file(self._ranks.rank)
+        for name in (OPTIMIZER, PROGRESS):
+            (folder / name).mkdir(exist_ok=True)
+        if self._ranks.is_main or not is_replicated(self._engine):
+            torch.save(capture(self._engine), folder / OPTIMIZER / own)
+        torch.save(to_plain(progress), folder / PROGRESS / own)
+
+    def _finish(self, unfinished: Path, final: Path, number: int) -> None:
+        if not self._config.save_only_model:
+            for rank in range(self._ranks.world_size):
+                if not (unfinished / PROGRESS / rank_file(rank)).is_file():
+                    raise OSError(
+                        f"rank {rank} wrote to another disk than rank 0: --output_dir has to be a "
+                        "folder that all machines share, or leave its part out with "
+                        "--save_only_model true"
+                    )
+        files = (path for path in unfinished.rglob("*") if path.is_file())
+        state = {
+            "format": FORMAT,
+            "step": number,
+            "world_size": self._ranks.world_size,
+            "zero_stage": self._engine.zero_stage,
+            "save_only_model": self._config.save_only_model,
+            "config": dataclasses.asdict(self._config),
+            "files": {str(path.relative_to(unfinished)): path.stat().st_size for path in files},
+        }
+        text = json.dumps(state, indent=2) + "\n"
+        (unfinished / STATE_JSON).write_text(text, encoding="utf-8")
+        _replace(unfinished, final)
+        self._remove_old(keep=final)
 
     def _remove_old(self, keep: Path) -> None:
         limit = self._config.save_total_limit
         if limit is None:
             return
-        found = sorted(
-            (path for path in self._folder.glob(f"{_PREFIX}*") if _step_of(path) is not None),
-            key=lambda path: (path.stat().st_mtime_ns, _step_of(path) or 0),
-        )
-        others = [path for path in found if path != keep]
+        others = [path for path in checkpoints_in(self._folder) if path != keep]
         for path in others[: max(0, len(others) - (limit - 1))]:
             shutil.rmtree(path)
 
@@ -141,6 +173,8 @@ class Checkpointer:
                 "the disk is full. Free space, save less (--save_only_model true, "
                 "--save_total_limit 1), or choose another --output_dir"
             )
+        elif problem.errno is None:
+            advice = str(problem)
         else:
             advice = f"{problem.strerror or problem}. Choose an --output_dir that can be written"
         return f"{final} was not written: {advice}. Earlier checkpoints are intact."
@@ -150,11 +184,6 @@ def _replace(unfinished: Path, final: Path) -> None:
     if final.exists():  # of an earlier run in the same folder
         shutil.rmtree(final)
     unfinished.rename(final)
-
-
-def _step_of(path: Path) -> int | None:
-    digits = path.name.removeprefix(_PREFIX)
-    return int(digits) if digits.isdigit() else None
 
 
 def _is_disk_full(error: Exception) -> bool:

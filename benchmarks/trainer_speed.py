@@ -1,0 +1,236 @@
+"""Tokens per second of the bundled trainer's steps beside TRL's GRPOTrainer, on the CPU.
+
+Both train the same random model from the same folder on two gloo ranks without DeepSpeed, with the
+same prompts, batch, completion length, reward, KL term and optimizer, one thread per rank, and
+roll out with transformers' generate. Runs are in pairs and take turns in going first. The first
+two steps are left out; a step is all that happens between the ends of two steps. Beside the wall
+clock it counts processor time of all processes, which a busy machine disturbs less.
+
+    python -m benchmarks.trainer_speed [--size tiny|small] [--pairs 3] [--steps 12] [--json]
+    python -m benchmarks.trainer_speed --vllm    ours with vLLM beside ours with transformers
+
+TRL's side of --vllm is missing on purpose: on vLLM's CPU build its weight sync calls the engine's
+plain load_weights, which fails because that build has repacked the weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
+
+WARM_UP_STEPS = 2
+AS_FAST = 0.95  # both do the same arithmetic; pairs differ by more than this from one to the next
+REWARD_FILE = "digits.py"
+_REWARD = """def digits(completions, **columns):
+    return [sum(c.isdigit() for c in text) / max(1, len(text)) for text in completions]
+"""
+_STEP = re.compile(r"^step +(\d+)[ /]")
+
+
+@dataclass(frozen=True)
+class Size:
+    """What is trained; `batch` completions per rank, of at most `tokens` tokens."""
+
+    hidden: int
+    layers: int
+    batch: int
+    tokens: int
+
+
+SIZES = {"tiny": Size(128, 1, 32, 16), "small": Size(256, 4, 16, 64)}
+_GROUP, _RATE, _BETA = 8, 1e-4, 0.04
+_ROOM = ("--vllm_gpu_memory_utilization", "0.02")
+
+
+def write_folder(folder: Path, size: Size) -> None:
+    """Writes model, tokenizer, prompts and the reward function."""
+    from transformers import Qwen2ForCausalLM  # noqa: PLC0415 - seconds, not for --help
+
+    from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer  # noqa: PLC0415
+
+    tokenizer = tiny_tokenizer()
+    config = tiny_model(tokenizer).config
+    config.hidden_size, config.intermediate_size = size.hidden, 2 * size.hidden
+    config.num_hidden_layers = size.layers
+    config.layer_types = ["full_attention"] * size.layers
+    Qwen2ForCausalLM(config).save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    rows = [{"prompt": f"What is {a} plus {b}?"} for a in range(16) for b in range(16)]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "prompts.jsonl").write_text(text, encoding="utf-8")
+    (folder / REWARD_FILE).write_text(_REWARD, encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where a job stood when it said that a step is over."""
+
+    wall_s: float
+    cpu_s: float
+    line: str
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Tokens per second of the wall clock, and of the processors' time of all processes."""
+
+    wall: float
+    cpu: float
+
+    @classmethod
+    def between(cls, first: Mark, last: Mark, tokens: float) -> Speed:
+        """Of the tokens trained on between two marks."""
+        return cls(tokens / (last.wall_s - first.wall_s), tokens / (last.cpu_s - first.cpu_s))
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time of a process and of all that it started, as far as they still run."""
+    parents, ticks = {}, {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = entry.read_text(encoding="utf-8").rpartition(")")[2].split()
+        except OSError:
+            continue  # it has just ended
+        parents[int(entry.parent.name)] = int(fields[1])
+        ticks[int(entry.parent.name)] = int(fields[11]) + int(fields[12])
+    family = {pid}
+    while more := {one for one, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(ticks.get(one, 0) for one in family) / os.sysconf("SC_CLK_TCK")
+
+
+def torchrun(module: str, arguments: list[str], folder: Path) -> dict[int, Mark]:
+    """The ends of the steps of a job on two ranks, by step."""
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2",
+        "-m", module, *arguments,
+    ]  # fmt: skip
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", RUN_DIR_VARIABLE: str(folder / "run")}
+    marks = {}
+    with (
+        (folder / "errors.txt").open("w", encoding="utf-8") as errors,
+        subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process,
+    ):
+        assert process.stdout
+        for line in process.stdout:
+            if found := _STEP.match(line):
+                mark = Mark(time.monotonic(), cpu_seconds(process.pid), line)
+                marks[int(found[1])] = mark
+    if process.returncode:
+        tail = (folder / "errors.txt").read_text(encoding="utf-8")[-3000:]
+        raise SystemExit(f"{module} ended with {process.returncode}\n{tail}")
+    return marks
+
+
+def trl_speed(folder: Path, size: Size, steps: int) -> Speed:
+    """TRL's trainer, which prints the tokens so far."""
+    settings: dict[str, Any] = {
+        "max_steps": steps, "per_device_train_batch_size": size.batch, "num_generations": _GROUP,
+        "max_completion_length": size.tokens, "temperature": 1.0, "beta": _BETA,
+        "learning_rate": _RATE, "lr_scheduler_type": "constant", "loss_type": "grpo",
+    }  # fmt: skip
+    marks = torchrun("benchmarks.trl_peer", [str(folder), json.dumps(settings)], folder)
+    first, last = marks[WARM_UP_STEPS], marks[steps]
+    before, after = (int(mark.line.rpartition(" ")[2]) for mark in (first, last))
+    return Speed.between(first, last, after - before)
+
+
+def our_speed(folder: Path, size: Size, steps: int, *flags: str) -> Speed:
+    """The bundled trainer, recorded as a user would."""
+    (folder / "run" / "metrics.jsonl").unlink(missing_ok=True)
+    arguments = [
+        "--model", str(folder / "model"), "--dataset", str(folder / "prompts.jsonl"),
+        "--reward_funcs", f"{folder / REWARD_FILE}:digits", "--train_type", "full",
+        "--per_device_train_batch_size", str(size.batch), "--num_generations", str(_GROUP),
+        "--max_completion_length", str(size.tokens), "--temperature", "1.0", "--beta", str(_BETA),
+        "--learning_rate", str(_RATE), "--lr_scheduler_type", "constant", "--warmup_ratio", "0",
+        "--loss_type", "grpo", "--max_steps", str(steps), "--logging_steps", "1",
+        "--save_steps", "0", "--gradient_checkpointing", "false", "--torch_dtype", "float32",
+        "--output_dir", str(folder / "out"), *flags,
+    ]  # fmt: skip
+    marks = torchrun("grpo_doctor_trainer", arguments, folder)
+    text = (folder / "run" / "metrics.jsonl").read_text(encoding="utf-8")
+    rows = {row["step"]: row["metrics"]["num_tokens"] for row in map(json.loads, text.splitlines())}
+    tokens = rows[steps] - rows[WARM_UP_STEPS]
+    return Speed.between(marks[WARM_UP_STEPS], marks[steps], tokens)
+
+
+def measure(size: Size, pairs: int, steps: int, *, vllm: bool) -> dict[str, list[Speed]]:
+    """Both sides, pair by pair."""
+    sides = {
+        "ours": lambda folder: our_speed(folder, size, steps),
+        "trl": lambda folder: trl_speed(folder, size, steps),
+    }
+    if vllm:
+        sides = {
+            "vllm": lambda folder: our_speed(folder, size, steps, "--use_vllm", "true", *_ROOM),
+            "transformers": sides["ours"],
+        }
+    found: dict[str, list[Speed]] = {name: [] for name in sides}
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent)
+        write_folder(folder, size)
+        for pair in range(pairs):
+            names = list(sides)
+            for name in reversed(names) if pair % 2 else names:
+                found[name].append(sides[name](folder))
+            speeds = ", ".join(
+                f"{name} {found[name][-1].wall:,.0f} ({found[name][-1].cpu:,.0f} per CPU second)"
+                for name in names
+            )
+            print(f"pair {pair + 1}/{pairs}, tokens/s: {speeds}", file=sys.stderr, flush=True)
+    return found
+
+
+def main() -> int:
+    """Prints the ratios of tokens per second; ends with 1 if ours is clearly slower."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--size", choices=SIZES, default="small")
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--vllm", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if not options.vllm and find_spec("trl") is None:
+        print("TRL is not installed, so there is nothing to compare with: pip install trl")
+        return 0
+    found = measure(SIZES[options.size], options.pairs, options.steps, vllm=options.vllm)
+    (name, ours), (peer, theirs) = found.items()
+    pairs = list(zip(ours, theirs, strict=True))
+    ratios = {
+        "wall": [one.wall / other.wall for one, other in pairs],
+        "cpu": [one.cpu / other.cpu for one, other in pairs],
+    }
+    if options.json:
+        speeds = {side: [asdict(speed) for speed in each] for side, each in found.items()}
+        print(json.dumps({"tokens_per_second": speeds, "ratios": ratios}, indent=1))
+    else:
+        for clock, values in ratios.items():
+            print(
+                f"{name} / {peer}, tokens per {clock} second: median "
+                f"{statistics.median(values):.2f}, {min(values):.2f} to {max(values):.2f} "
+                f"({options.pairs} pairs of {options.steps - WARM_UP_STEPS} steps, {options.size})"
+            )
+        if options.vllm:
+            print("TRL with vLLM: not measured, its weight sync fails on vLLM's CPU build")
+    # Another process on the machine takes wall time from one side of a pair, and little CPU time.
+    return int(not options.vllm and statistics.median(ratios["cpu"]) < AS_FAST)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

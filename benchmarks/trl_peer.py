@@ -1,0 +1,65 @@
+"""One rank of TRL's GRPOTrainer on a folder made by `trainer_speed`; prints a line after each step.
+
+python -m torch.distributed.run --nproc_per_node 2 -m benchmarks.trl_peer FOLDER '{"max_steps": 3}'
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+
+from benchmarks.trainer_speed import REWARD_FILE
+
+
+class _Lines(TrainerCallback):  # type: ignore[misc]
+    """Prints the tokens so far after each step, as soon as it is over."""
+
+    def __init__(self) -> None:
+        self.trainer: Any = None
+
+    def on_step_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+        """Called with the weights already stepped."""
+        if args.process_index == 0:
+            seen = self.trainer.state.num_input_tokens_seen
+            print(f"step {state.global_step} tokens {seen}", flush=True)
+
+
+def main() -> None:
+    """Trains."""
+    folder, settings = Path(sys.argv[1]), json.loads(sys.argv[2])
+    namespace: dict[str, Any] = {}
+    exec((folder / REWARD_FILE).read_text(encoding="utf-8"), namespace)
+    lines = (folder / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [{"prompt": [{"role": "user", "content": json.loads(line)["prompt"]}]} for line in lines]
+
+    def judge(completions: list[list[dict[str, str]]], **columns: Any) -> list[float]:
+        texts = [completion[0]["content"] for completion in completions]
+        scores: list[float] = namespace["digits"](texts, **columns)
+        return scores
+
+    steps = _Lines()
+    model = AutoModelForCausalLM.from_pretrained(folder / "model", dtype="float32")
+    trainer = GRPOTrainer(
+        model=model,
+        reward_funcs=[judge],
+        args=GRPOConfig(
+            output_dir=str(folder / "trl"), use_cpu=True, ddp_backend="gloo", bf16=False,
+            report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True,
+            gradient_checkpointing=False, use_bias_correction_kl=False, **settings,
+        ),
+        train_dataset=Dataset.from_list(rows),
+        processing_class=AutoTokenizer.from_pretrained(folder / "model"),
+        callbacks=[steps],
+    )  # fmt: skip
+    steps.trainer = trainer
+    trainer.train()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Every flag in every cell of docs/trainer_matrix.md, as real runs on two gloo ranks."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from tests.matrix import table
+from tests.matrix.cells import CELLS, ENGINES, ROLLOUTS, Cell
+from tests.matrix.flags import SMALL, runs
+from tests.matrix.gaps import gap_of
+from tests.trainer_jobs import run_configs
+
+pytest.importorskip("deepspeed", reason="needs the trainer extra")
+PATIENCE_S = 900
+# Where the same numbers are added in another order: DeepSpeed's buckets against plain all-reduces.
+CLOSE = 2e-3
+COMPARED = ("loss", "grad_norm", "reward", "kl", "entropy", "completions/mean_length")
+_NEEDS_VLLM = {rollout: [pytest.mark.vllm] for rollout in ROLLOUTS if rollout != "transformers"}
+
+
+def cells(rollout: str, inputs: str) -> list[Cell]:
+    chosen = [cell for cell in CELLS if (cell.rollout, cell.inputs) == (rollout, inputs)]
+    return [cell for cell in chosen if gap_of(cell) is None]
+
+
+def train_all(chosen: list[Cell], folder: Path, *more: str) -> dict[str, list[dict[str, float]]]:
+    """Trains every run of the cells in one job; gives rank 0's metrics by the run's name."""
+    named = {
+        f"{cell.name}-{number}": [*cell.flags(), *arguments, *SMALL, *more]
+        for cell in chosen
+        for number, arguments in enumerate(runs(cell))
+    }
+    configs = [[*line, "--output_dir", str(folder / name)] for name, line in named.items()]
+    outcomes = run_configs(folder, configs, patience_s=PATIENCE_S)
+    for (name, line), outcome in zip(named.items(), outcomes, strict=True):
+        assert outcome.error is None, f"{name}: {' '.join(line)}\n{outcome.error}"
+    return {name: outcome.metrics for name, outcome in zip(named, outcomes, strict=True)}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(PATIENCE_S)
+@pytest.mark.parametrize(
+    ("rollout", "inputs"),
+    [
+        pytest.param(rollout, inputs, marks=_NEEDS_VLLM.get(rollout, []))
+        for rollout in ("transformers", "colocate")
+        for inputs in ("text", "vl")
+        if cells(rollout, inputs)
+    ],
+)
+def test_every_flag_in_every_cell(rollout: str, inputs: str, tmp_path: Path) -> None:
+    chosen = cells(rollout, inputs)
+    found = train_all(chosen, tmp_path)
+    for name, steps in found.items():
+        assert len(steps) == 5, name
+        for step in steps:
+            assert all(math.isfinite(value) for value in step.values()), (name, step)
+        assert max(step["grad_norm"] for step in steps) > 0, name
+        assert list((tmp_path / name).glob("checkpoint-*/*.safetensors")), name
+    if rollout == "transformers":
+        _engines_take_the_same_steps(chosen, found)
+
+
+def _engines_take_the_same_steps(
+    chosen: list[Cell], found: dict[str, list[dict[str, float]]]
+) -> None:
+    for cell in chosen:
+        if cell.engine == ENGINES[0]:
+            continue
+        peer = Cell(cell.rollout, ENGINES[0], cell.train_type, cell.inputs)
+        for number in range(len(runs(cell))):
+            ours, theirs = found[f"{cell.name}-{number}"], found[f"{peer.name}-{number}"]
+            # Two steps on the first rollout: the second has the first's new weights. In a later
+            # rollout rounding may have changed a sampled token.
+            for step, name in product(range(2), COMPARED):
+                left, right = ours[step].get(name, 0.0), theirs[step].get(name, 0.0)
+                place = (cell.name, number, step, name)
+                assert left == pytest.approx(right, rel=CLOSE, abs=1e-5), place
+
+
+def test_the_table_in_the_docs_is_what_is_run() -> None:
+    written = table.PAGE.read_text(encoding="utf-8")
+    assert written == table.page(), "run `make docs`"

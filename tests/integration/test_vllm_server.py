@@ -1,0 +1,262 @@
+"""The rollout server as a user runs it: its own process on vLLM's CPU build, trainers beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("vllm", reason="needs vLLM, any build")
+pytest.importorskip("deepspeed", reason="needs the trainer extra")
+
+from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
+from grpo_doctor_trainer.rollout.vllm.client import ServerClient
+from grpo_doctor_trainer.rollout.vllm.transfer import WeightTransfer
+from grpo_doctor_trainer.rollout.vllm.transfer_collective import CollectiveTransfer
+from grpo_doctor_trainer.rollout.vllm.transfer_files import FileTransfer
+from grpo_doctor_trainer.serve.protocol import GenerateRequest, Prompt, Sampling
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(600)]
+START_S = 240
+SHARED_MEMORY = Path("/dev/shm")
+SMALL = (
+    "--per_device_train_batch_size", "16", "--num_generations", "8", "--max_length", "64",
+    "--save_steps", "0", "--output_dir", "out",
+)  # fmt: skip
+
+
+@dataclass
+class Server:
+    """A server process and its files."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    folder: Path
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What a trainer needs to use it."""
+        return ("--use_vllm", "true", "--vllm_mode", "server", "--vllm_server_port", str(self.port))
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "grpo-doctor-out" / "serve" / f"serve-{self.port}.log"
+
+
+def environment(folder: Path) -> dict[str, str]:
+    recorded = {"GRPO_DOCTOR_RUN_DIR": str(folder / "run"), "OMP_NUM_THREADS": "1"}
+    return os.environ | recorded
+
+
+def started(folder: Path, *flags: str) -> Server:
+    """Starts a server, and comes back when it has a port; it goes on to load its engine."""
+    printed = folder / "server.txt"
+    with printed.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "grpo_doctor_trainer.serve", "--port", "0", *flags],
+            cwd=folder, env=environment(folder), start_new_session=True,
+            stdout=output, stderr=output,
+        )  # fmt: skip
+    ends = time.monotonic() + START_S
+    while time.monotonic() < ends:
+        if found := re.search(r"http://127\.0\.0\.1:(\d+)", printed.read_text()):
+            return Server(process, int(found[1]), folder)
+        assert process.poll() is None, printed.read_text()
+        time.sleep(0.1)
+    raise AssertionError(printed.read_text())
+
+
+def kill_session(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(30)
+
+
+def members(session: int) -> list[str]:
+    """The command lines of the processes that are left of a session."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError, IndexError):
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session and fields[0] != "Z":
+                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+    return found
+
+
+def weight_files() -> set[Path]:
+    return set(SHARED_MEMORY.glob("grpo-doctor-weights-*/*.safetensors"))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    running = started(tmp_path_factory.mktemp("server"))
+    try:
+        ServerClient("127.0.0.1", running.port, 60).wait_until_ready(START_S, lambda _: None)
+        yield running
+    finally:
+        kill_session(running.process)
+
+
+def changed_model(scale: float) -> Any:
+    """The embedded model with other weights than the server was started with."""
+    model = tiny_model(tiny_tokenizer())
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(scale)
+    return model
+
+
+def by_files(client: ServerClient) -> WeightTransfer:
+    return FileTransfer(client, client.health().folders)
+
+
+def by_gloo(client: ServerClient) -> WeightTransfer:
+    return CollectiveTransfer(client, client.health(), torch.device("cpu"), 60, "gloo")
+
+
+@pytest.mark.parametrize(("way", "scale"), [(by_files, 1.3), (by_gloo, 1.6)])
+def test_the_server_samples_from_the_weights_it_was_sent(
+    server: Server, way: Any, scale: float
+) -> None:
+    client = ServerClient("127.0.0.1", server.port, 60)
+    model = changed_model(scale)
+    weights = list(model.state_dict().items())
+    transfer = way(client)
+    transfer.begin(f"test-{scale}")
+    transfer.add(weights[:5])
+    transfer.add(weights[5:])
+    transfer.finish()  # compares the signatures
+    transfer.close()
+    assert not weight_files()
+
+    prompts = [[5, 6, 7, 8, 9] * 3, [11, 3, 20]]
+    ask = [Prompt(1, prompt) for prompt in prompts]
+    greedy = Sampling(8, 0.0, 1.0, -1, 1.0, ())
+    made = client.generate(GenerateRequest(f"test-{scale}", ask, greedy), lambda _: None)
+    for prompt, completion in zip(prompts, made.completions, strict=True):
+        expected = model.generate(
+            torch.tensor([prompt]), max_new_tokens=8, do_sample=False, eos_token_id=None,
+            pad_token_id=0,
+        )  # fmt: skip
+        assert completion.tokens == expected[0, len(prompt) :].tolist()
+
+    temperature = 0.7
+    sampling = Sampling(8, temperature, 1.0, -1, 1.0, ())
+    many = [Prompt(12, prompts[0])]
+    made = client.generate(GenerateRequest(f"test-{scale}", many, sampling, 1), lambda _: None)
+    tokens = torch.tensor([completion.tokens for completion in made.completions])
+    whole = torch.cat([torch.tensor(prompts[0]).repeat(12, 1), tokens], dim=1)
+    with torch.no_grad():
+        logits = model(input_ids=whole).logits[:, len(prompts[0]) - 1 : -1]
+    every = (logits / temperature).log_softmax(dim=2)
+    own = every.gather(2, tokens.unsqueeze(2)).squeeze(2)
+    engines = torch.tensor([completion.logprobs for completion in made.completions])
+    assert (own - engines).abs().max() < 1e-3
+    assert len({tuple(completion.tokens) for completion in made.completions}) > 6
+    assert made.statistics.running_peak == 12
+    assert {completion.prompt_tokens for completion in made.completions} == {15}
+    assert 0 < made.statistics.kv_cache_peak < 1
+
+
+def test_two_ranks_train_with_the_server(server: Server, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
+            "-m", "grpo_doctor_trainer", *SMALL, *server.flags, "--deepspeed", "zero3",
+            "--move_model_batches", "3", "--max_steps", "3",
+        ],
+        env=environment(tmp_path), cwd=tmp_path, capture_output=True, text=True, timeout=240,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    assert f"vLLM server http://127.0.0.1:{server.port}" in done.stdout
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1, 2, 3]
+    for rank in (0, 1):
+        recorded = b"".join(
+            path.read_bytes() for path in (tmp_path / "run" / "ranks").glob(f"{rank:05d}*.spans")
+        )
+        for name in (b"sync/gather", b"sync/agree", b"rollout/generate", b"rollout/agree"):
+            assert name in recorded
+        assert (b"engine/running_requests_peak" in recorded) == (rank == 0)
+    assert not weight_files()
+
+
+def ranks(folder: Path, *flags: str) -> list[subprocess.Popen[str]]:
+    """Two ranks without torchrun, which would end the second as soon as the first has ended."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    made = []
+    for rank in ("0", "1"):
+        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+        place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "grpo_doctor_trainer", *SMALL, *flags],
+            env=environment(folder) | place, cwd=folder, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        made.append(process)
+    return made
+
+
+def test_a_killed_server_ends_every_rank_with_one_message(tmp_path: Path) -> None:
+    before = set(SHARED_MEMORY.glob("grpo-doctor-weights-*"))
+    server = started(tmp_path)
+    jobs = ranks(  # they wait for the server; LoRA: what is sent is merged
+        tmp_path, *server.flags, "--train_type", "lora", "--deepspeed", "none",
+        "--max_completion_length", "1500", "--max_steps", "50",
+    )  # fmt: skip
+    try:
+        client = ServerClient("127.0.0.1", server.port, 60)
+        client.wait_until_ready(START_S, lambda _: None)
+        ends = time.monotonic() + 120
+        while client._ask("GET", "/statistics", b"", dict, 10)["running"] < 32:
+            assert time.monotonic() < ends
+            time.sleep(0.1)
+        server.process.kill()
+        killed = time.monotonic()
+        outputs = [job.communicate(timeout=120) for job in jobs]
+        assert time.monotonic() - killed < 60  # seconds, on a busy machine too
+        for job, (_, errors) in zip(jobs, outputs, strict=True):
+            assert job.returncode == 2, errors
+            assert f"error: the vLLM server at http://127.0.0.1:{server.port} is gone" in errors
+            assert f"Its log: {server.log}" in errors
+            assert "grpo_doctor_trainer/" not in errors  # no traceback of ours
+            assert not members(job.pid)
+        server.process.wait(10)
+        assert not members(server.process.pid)
+        assert set(SHARED_MEMORY.glob("grpo-doctor-weights-*")) <= before
+    finally:
+        kill_session(server.process)
+        for job in jobs:
+            with suppress(ProcessLookupError):
+                os.killpg(job.pid, signal.SIGKILL)
+
+
+# The last test of the module's server.
+def test_ctrl_c_ends_the_server(server: Server) -> None:
+    folders = [
+        Path(folder.path) for folder in ServerClient("127.0.0.1", server.port, 9).health().folders
+    ]
+    assert all(folder.is_dir() for folder in folders)
+    server.process.send_signal(signal.SIGINT)
+    assert server.process.wait(30) == 128 + signal.SIGINT
+    assert not members(server.process.pid)
+    assert not any(folder.exists() for folder in folders)
+    printed = (server.folder / "server.txt").read_text()
+    assert printed.endswith("stopped by signal 2\n")
+    assert "Traceback" not in printed

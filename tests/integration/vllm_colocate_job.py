@@ -1,0 +1,119 @@
+"""A job of torchrun's for `test_vllm_colocate.py`: one engine per rank (or per two), looked at.
+
+    torchrun vllm_colocate_job.py RESULT.json [--hang] [trainer flags]
+
+It builds a run as the trainer does. In each round it compares what the engine samples with the
+trainer's own log-probs, and what it makes greedily (top_k 1) with what transformers makes of the
+same weights; then it takes a step of training.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROUNDS = 2
+
+
+def main() -> int:
+    result, *flags = sys.argv[1:]
+    hang = "--hang" in flags
+    flags = [flag for flag in flags if flag != "--hang"]
+
+    from grpo_doctor_trainer.distributed import join_ranks, leave_ranks
+    from grpo_doctor_trainer.errors import TrainerError
+    from grpo_doctor_trainer.flags import parse
+    from grpo_doctor_trainer.setup import set_up
+
+    ranks = join_ranks(120)
+    config = parse(flags, ranks.world_size)
+    try:
+        run = set_up(config, ranks)
+        try:
+            found = [one_round(run, number, hang) for number in range(1, ROUNDS + 1)]
+        finally:
+            run.close()
+    except TrainerError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    Path(f"{result}.{ranks.rank}").write_text(json.dumps(found), encoding="utf-8")
+    leave_ranks()
+    return 0
+
+
+def one_round(run: Any, number: int, hang: bool) -> dict[str, Any]:
+    import torch
+
+    from grpo_doctor_trainer.logprobs import logprobs_in_parts
+    from grpo_doctor_trainer.rollout.transformers import TransformersRollout
+
+    prompts = next(run.prompts)
+    before = fingerprint(run.engine)
+    run.rollout.sync()
+    if hang and number == 2:
+        run.rollout._patience._timeout_s = 8.0  # starting may take longer on a busy machine
+        if run.ranks.rank == 1:
+            time.sleep(300)  # it never steps the engine that the other rank waits in
+    drawn = torch.random.get_rng_state()
+    with run.offload.during_rollout(), run.rollout.awake():
+        made = run.rollout.generate(prompts)
+        greedy = dataclasses.replace(run.config, top_k=1)
+        run.rollout._config, sampling = greedy, run.rollout._config
+        greedily = run.rollout.generate(prompts)
+        run.rollout._config = sampling
+    found: dict[str, Any] = {"untouched": before == fingerprint(run.engine)}
+    found["draws"] = bool((drawn != torch.random.get_rng_state()).any())
+    found["tokens"] = made.tokens.completion_tokens.tolist()
+
+    mine = logprobs_in_parts(run.engine.model, made.tokens, run.config.temperature, 64)
+    mask = made.tokens.completion_mask.bool()
+    gap = (mine - made.logprobs)[mask].abs()
+    found["gap_max"], found["gap_mean"] = float(gap.max()), float(gap.mean())
+
+    other = TransformersRollout(run.engine, run.rollout._loaded, greedy).generate(prompts)
+    found["equal"] = same(greedily.tokens, other.tokens)
+    found["greedy"] = len({tuple(row) for row in greedily.tokens.completion_tokens.tolist()})
+    train(run, made.tokens)
+    found["trained"] = before != fingerprint(run.engine)
+    return found
+
+
+def same(left: Any, right: Any) -> float:
+    """The share of completions that are equal, padding included where there is."""
+    import torch
+
+    wide = max(left.completion_tokens.size(1), right.completion_tokens.size(1))
+    rows = []
+    for batch in (left, right):
+        tokens = batch.completion_tokens * batch.completion_mask
+        rows.append(torch.nn.functional.pad(tokens, (0, wide - tokens.size(1))))
+    return float((rows[0] == rows[1]).all(dim=1).double().mean())
+
+
+def fingerprint(engine: Any) -> list[str]:
+    from hashlib import sha256
+
+    weights = [getattr(w, "ds_tensor", w) for w in engine.module.parameters()]
+    return [sha256(w.detach().numpy().tobytes()).hexdigest() for w in weights]
+
+
+def train(run: Any, tokens: Any) -> None:
+    """Takes a step that changes weights and answers."""
+    from grpo_doctor_trainer.logprobs import completion_logits
+
+    with run.engine.micro_batch(last=True):
+        logits = completion_logits(run.engine.model, tokens, 1.0)
+        targets = (tokens.completion_tokens + tokens.prompt_tokens[:, -6:-5]) % 256
+        wanted = logits.log_softmax(-1).gather(-1, targets.unsqueeze(-1))
+        run.engine.backward(-wanted.mean())
+    run.engine.step(1e-2)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""The folders for weights: private, checked, and gone afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor_trainer.serve.folders import (
+    checked_files,
+    make_folders,
+    remove_folders,
+    shared,
+)
+from grpo_doctor_trainer.serve.protocol import ProtocolError
+from grpo_doctor_trainer.serve.state import Folder
+
+
+def test_a_folder_is_private_shared_by_its_token_and_removed(tmp_path: Path) -> None:
+    unusable = tmp_path / "file"
+    unusable.write_text("")
+    (folder,) = make_folders([unusable, tmp_path / "new"])
+    path = Path(folder.path)
+    assert path.parent == tmp_path / "new"
+    assert path.stat().st_mode & 0o777 == 0o700
+    assert shared(folder)
+    assert not shared(Folder(folder.path, "another"))
+    assert not shared(Folder(str(tmp_path / "nowhere"), folder.token))
+    remove_folders([folder])
+    assert not path.exists()
+
+
+def test_what_a_killed_server_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    left = tmp_path / f"grpo-doctor-weights-{2**22 + 5}-{'0' * 16}"  # no process has this number
+    running = tmp_path / f"grpo-doctor-weights-1-{'0' * 16}"
+    other = tmp_path / "grpo-doctor-weights-notes"
+    for path in (left, running, other):
+        path.mkdir()
+        (path / "part-0.safetensors").write_text("")
+    make_folders([tmp_path])
+    assert not left.exists()
+    assert running.exists()
+    assert other.exists()
+
+
+def test_only_files_right_inside_the_folders_are_read(tmp_path: Path) -> None:
+    (folder,) = make_folders([tmp_path])
+    inside = Path(folder.path)
+    good = inside / "part-0.safetensors"
+    good.write_text("")
+    (inside / "deeper").mkdir()
+    (inside / "deeper" / "part-0.safetensors").write_text("")
+    (tmp_path / "outside.safetensors").write_text("")
+    (inside / "link.safetensors").symlink_to(tmp_path / "outside.safetensors")
+    assert checked_files([str(good)], [folder]) == [good]
+    for bad in (
+        "/etc/passwd",
+        "part-0.safetensors",
+        str(inside / "token"),
+        str(inside / "link.safetensors"),
+        str(inside / "absent.safetensors"),
+        str(inside / "deeper" / "part-0.safetensors"),
+        str(inside / ".." / "outside.safetensors"),
+        str(tmp_path / "outside.safetensors"),
+    ):
+        with pytest.raises(ProtocolError, match="not a safetensors file right inside"):
+            checked_files([str(good), bad], [folder])

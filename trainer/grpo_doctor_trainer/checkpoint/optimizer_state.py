@@ -1,0 +1,121 @@
+"""The optimizer's state of one rank, as plain tensors: for plain AdamW and under every ZeRO stage.
+
+DeepSpeed's own checkpoints are pickles of its classes, which cannot be read safely. What its
+optimizers know beyond the weights is little and the same for all of them: the tensors that AdamW
+steps (of float32, this rank's part, in ZeRO's flat layout), AdamW's state of each, and the loss
+scale. With the same number of ranks and the same stage these go back exactly where they were.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from grpo_doctor_trainer.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from grpo_doctor_trainer.engine import Engine
+
+_PLAIN = (bool, int, float)
+
+
+def is_replicated(engine: Engine) -> bool:
+    """Whether every rank holds the same state: AdamW steps the model's own weights."""
+    return _base(engine) is engine.optimizer
+
+
+def capture(engine: Engine) -> dict[str, Any]:
+    """Gives this rank's state, without copying it where that can be avoided.
+
+    Returns:
+        `masters`: the tensors AdamW steps, none where these are the model's weights; `state`:
+        AdamW's values for each of them; `loss_scale`: numbers of float16's loss scaling.
+
+    Raises:
+        CheckpointError: DeepSpeed keeps the state in files (`nvme`).
+    """
+    if getattr(engine.optimizer, "swap_optimizer", False):
+        raise CheckpointError(
+            "the optimizer state is in DeepSpeed's own files (offload_optimizer to nvme) and "
+            "cannot be saved; use --save_only_model true, or offload to cpu"
+        )
+    masters, states = _stepped(engine), _base(engine).state
+    return {
+        "masters": [] if is_replicated(engine) else [_compact(master) for master in masters],
+        "state": [
+            {name: _compact(value) for name, value in states.get(master, {}).items()}
+            for master in masters
+        ],
+        "loss_scale": _loss_scale(engine.optimizer),
+    }
+
+
+@torch.no_grad()
+def restore(engine: Engine, saved: dict[str, Any]) -> None:
+    """Puts back what `capture` gave, into an engine made with the same options.
+
+    Raises:
+        CheckpointError: it belongs to other weights.
+    """
+    masters, states = _stepped(engine), _base(engine).state
+    copies = saved["masters"] or masters
+    found = [tuple(copy.shape) for copy in copies]
+    if found != [tuple(master.shape) for master in masters] or len(saved["state"]) != len(found):
+        raise CheckpointError(
+            "the checkpoint's optimizer state belongs to other trained weights than this model's; "
+            "resume with the model and the options of the run that wrote it"
+        )
+    for master, copy, values in zip(masters, copies, saved["state"]):
+        if copy is not master:
+            master.copy_(copy)
+        states[master] = _like(states.get(master, {}), values, master.device)
+    scaler = getattr(engine.optimizer, "loss_scaler", None)
+    for owner in (engine.optimizer, scaler):
+        for name, value in saved["loss_scale"].items():
+            if hasattr(owner, name):
+                setattr(owner, name, value)
+
+
+def _base(engine: Engine) -> Any:
+    """Gives the AdamW that DeepSpeed's optimizer drives, or the optimizer itself."""
+    return getattr(engine.optimizer, "optimizer", engine.optimizer)
+
+
+def _stepped(engine: Engine) -> list[torch.Tensor]:
+    # ZeRO-3 hands AdamW one flat part at a time, so between steps its groups are empty.
+    flat: list[torch.Tensor] | None = getattr(
+        engine.optimizer, "fp32_partitioned_groups_flat", None
+    )
+    if flat is not None:
+        return flat
+    return [weight for group in _base(engine).param_groups for weight in group["params"]]
+
+
+def _compact(value: Any) -> Any:
+    if not torch.is_tensor(value):
+        return value
+    value = value.detach()
+    # torch.save writes a view's whole storage.
+    whole = value.untyped_storage().nbytes() == value.nbytes
+    return value if whole else value.clone()
+
+
+def _like(there: dict[str, Any], values: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    made = {}
+    for name, value in values.items():
+        old = there.get(name)
+        if torch.is_tensor(old) and torch.is_tensor(value) and old.shape == value.shape:
+            made[name] = old.copy_(value)  # keeps pinned host memory pinned
+        else:
+            # AdamW's step counters stay on the CPU.
+            moves = torch.is_tensor(value) and value.dim() > 0
+            made[name] = value.to(device) if moves else value
+    return made
+
+
+def _loss_scale(optimizer: Any) -> dict[str, float]:
+    names = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")
+    owners = (optimizer, getattr(optimizer, "loss_scaler", None))
+    found = {name: getattr(owner, name, None) for owner in owners for name in names}
+    return {name: value for name, value in found.items() if isinstance(value, _PLAIN)}

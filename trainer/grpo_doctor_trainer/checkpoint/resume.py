@@ -1,0 +1,234 @@
+"""Finds a checkpoint, holds it against this launch, and goes on from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from grpo_doctor_trainer.checkpoint.layout import (
+    FORMAT,
+    OPTIMIZER,
+    PROGRESS,
+    STATE_JSON,
+    checkpoints_in,
+    rank_file,
+    step_of,
+)
+from grpo_doctor_trainer.checkpoint.optimizer_state import is_replicated, restore
+from grpo_doctor_trainer.checkpoint.progress import Progress, from_plain
+from grpo_doctor_trainer.console import LOG
+from grpo_doctor_trainer.deepspeed_config import zero_stage
+from grpo_doctor_trainer.distributed import from_main
+from grpo_doctor_trainer.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from grpo_doctor_trainer.config import TrainerConfig
+    from grpo_doctor_trainer.distributed import Ranks
+    from grpo_doctor_trainer.engine import Engine
+    from grpo_doctor_trainer.model.vision import VisionLayout
+
+LATEST = "latest"
+# Whole groups of options that change no number of the steps to come, and single ones.
+_FREE_GROUPS = ("output", "vllm")
+_FREE = frozenset(
+    {
+        "max_steps",
+        "num_train_epochs",
+        "deepspeed",  # its stage is compared by itself
+        "ddp_timeout",
+        "gradient_checkpointing",
+        "dataloader_num_workers",
+        "dataloader_prefetch_factor",
+        "on_bad_image",
+        "reward_timeout",
+        "reward_num_workers",
+        "ds3_gather_for_generation",
+        "offload_model",
+        "offload_optimizer",
+        "gc_collect_after_offload",
+    }
+)
+_HELD = ("rollout_importance_sampling_mode", "rollout_importance_sampling_threshold")
+
+
+@dataclass(frozen=True)
+class Resume:
+    """A checkpoint that was found complete.
+
+    Attributes:
+        folder: where it is.
+        state: its `trainer_state.json`.
+    """
+
+    folder: Path
+    state: dict[str, Any]
+
+    @property
+    def step(self) -> int:
+        """The steps that were done when it was written."""
+        return int(self.state["step"])
+
+    def rollouts(self, config: TrainerConfig) -> int:
+        """Counts the rollouts begun until then, each of which took a batch of prompts."""
+        return -(-self.step // config.steps_per_rollout)
+
+    def check(self, config: TrainerConfig, ranks: Ranks) -> None:
+        """Refuses a launch that could not go on exactly where the checkpoint ends.
+
+        Raises:
+            CheckpointError: names each option that differs, from and to.
+        """
+        if self.state["save_only_model"]:
+            raise CheckpointError(
+                f"{self.folder} has weights but no optimizer state (--save_only_model true), so a "
+                f"run cannot go on from it. {self._anew(config)}"
+            )
+        shape = (
+            ("ranks", self.state["world_size"], ranks.world_size),
+            ("DeepSpeed's ZeRO stage", self.state["zero_stage"], zero_stage(config)),
+        )
+        for what, before, now in shape:
+            if before != now:
+                raise CheckpointError(
+                    f"{self.folder} was written with {what} {_spelled(before)}, this launch has "
+                    f"{_spelled(now)}: the optimizer state is cut into parts for the former. "
+                    f"Launch with {_spelled(before)} again. {self._anew(config)}"
+                )
+        changed = list(_changed(self.state["config"], dataclasses.asdict(config)))
+        if changed:
+            raise CheckpointError(
+                f"{self.folder} comes from a run with other options, and going on would be neither "
+                f"that run nor a new one: {', '.join(changed)}. Give the options as they were. "
+                f"{self._anew(config)}"
+            )
+
+    def load(self, engine: Engine, layout: VisionLayout | None, ranks: Ranks) -> Progress:
+        """Puts back optimizer and random states of this rank; the weights are loaded before.
+
+        Args:
+            engine: made with the checkpoint's weights.
+            layout: of a vision-language model's inputs.
+            ranks: the ranks of this job.
+
+        Raises:
+            CheckpointError: a file is damaged, or belongs to other weights.
+        """
+        owner = 0 if is_replicated(engine) else ranks.rank
+        restore(engine, self._read(self.folder / OPTIMIZER / rank_file(owner)))
+        plain = self._read(self.folder / PROGRESS / rank_file(ranks.rank))
+        return from_plain(plain, ranks.device, layout)
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        try:
+            saved: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+            raise CheckpointError(
+                f"{path} is damaged ({str(error).splitlines()[0][:200]}); resume from another "
+                "checkpoint"
+            ) from error
+        return saved
+
+    def _anew(self, config: TrainerConfig) -> str:
+        if config.train_type == "full":
+            return (
+                f"To start a new run from its weights: --model {self.folder}, without "
+                "--resume_from_checkpoint."
+            )
+        return (
+            "To start a new run from its weights, merge its adapter into the model (peft's "
+            "merge_and_unload) and give that as --model, without --resume_from_checkpoint."
+        )
+
+
+def find_checkpoint(config: TrainerConfig, ranks: Ranks) -> Resume | None:
+    """Resolves `--resume_from_checkpoint`, on rank 0 for all; none: a new run.
+
+    Raises:
+        CheckpointError: it does not exist, or is not whole.
+    """
+    wanted = config.resume_from_checkpoint
+    if wanted is None:
+        return None
+    if wanted == LATEST:
+        found = checkpoints_in(Path(config.output_dir)) if ranks.is_main else []
+        newest = from_main(str(found[-1]) if found else None, ranks)
+        if newest is None:
+            LOG.info("no checkpoint in %s yet: starting anew", config.output_dir)
+            return None
+        wanted = newest
+    return open_checkpoint(Path(wanted))
+
+
+def open_checkpoint(folder: Path) -> Resume:
+    """Reads a checkpoint's list of files and looks whether they are there.
+
+    Raises:
+        CheckpointError: the folder, its list or one of its files is missing or not whole.
+    """
+    try:
+        state = json.loads((folder / STATE_JSON).read_text(encoding="utf-8"))
+        files, found_format = state["files"], state["format"]
+    except FileNotFoundError:
+        raise CheckpointError(_missing(folder)) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{folder / STATE_JSON} cannot be read ({type(error).__name__}: {error}); resume from "
+            "another checkpoint"
+        ) from None
+    if found_format != FORMAT:
+        raise CheckpointError(
+            f"{folder} has format {found_format}, this version reads {FORMAT}; resume with the "
+            "version that wrote it"
+        )
+    for name, size in files.items():
+        path = folder / name
+        there = path.stat().st_size if path.is_file() else None
+        if there != size:
+            what = "is missing" if there is None else f"has {there} bytes of {size}"
+            raise CheckpointError(
+                f"{folder} is not whole: {name} {what}. Copy it again, or resume from another "
+                "checkpoint"
+            )
+    return Resume(folder, state)
+
+
+def _missing(folder: Path) -> str:
+    if folder.is_dir() and (inside := checkpoints_in(folder)):
+        return (
+            f"--resume_from_checkpoint {folder} is a folder of checkpoints; name one of them, such "
+            f"as {inside[-1]}"
+        )
+    if folder.is_dir():
+        return f"--resume_from_checkpoint {folder} is no checkpoint: it has no {STATE_JSON}"
+    there = checkpoints_in(folder.parent) if step_of(folder) is not None else []
+    hint = f" There are: {', '.join(path.name for path in there)}." if there else ""
+    return (
+        f"--resume_from_checkpoint {folder}: there is no such folder.{hint} Give a checkpoint-N "
+        f"folder, or {LATEST} for the newest in --output_dir"
+    )
+
+
+def _changed(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    from grpo_doctor_trainer.config import TrainerConfig  # noqa: PLC0415 - for types elsewhere
+
+    for option in dataclasses.fields(TrainerConfig):
+        name = option.name
+        free = name in _FREE or option.metadata["group"] in _FREE_GROUPS
+        if (free and name not in _HELD) or name not in before:
+            continue
+        if before[name] != now[name]:
+            yield f"--{name} {_spelled(before[name])} -> {_spelled(now[name])}"
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "none"
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)

@@ -1,0 +1,38 @@
+"""The phases of the loop: the recorder's spans, which here also remember where memory ran out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import grpo_doctor_probes
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_NOTE = "grpo_doctor_phase"
+
+
+class phase(grpo_doctor_probes.phase):  # noqa: N801 - reads like the recorder's
+    """The recorder's `phase`, which notes its name on an error that leaves through it."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str, /, **args: object) -> None:
+        super().__init__(name, **args)
+        self._name = name
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            vars(error).setdefault(_NOTE, self._name.partition("/")[0])
+        super().__exit__(kind, error, traceback)
+
+
+def phase_of(error: BaseException) -> str | None:
+    """Gives the innermost phase that an error left."""
+    name: str | None = vars(error).get(_NOTE)
+    return name

@@ -1,0 +1,176 @@
+"""Calls a reward function and checks what it returns: the same in a worker and in the trainer."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import time
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from grpo_doctor_trainer.errors import RewardError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from grpo_doctor_trainer.rewards.registry import LoadedReward, RewardFunction
+
+_SHOWN = 80
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call to make.
+
+    Attributes:
+        name: of the function.
+        columns: its arguments, each a list with one entry per completion.
+        first: where its completions begin in the batch.
+        completions: how many there are.
+    """
+
+    name: str
+    columns: dict[str, list[Any]]
+    first: int
+    completions: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a call.
+
+    Attributes:
+        name: of the function.
+        first: as in the call.
+        scores: one per completion, NaN where the function does not apply; empty after an error.
+        seconds: how long the function took.
+        error: what went wrong, as a message for the user.
+    """
+
+    name: str
+    first: int
+    scores: list[float]
+    seconds: float
+    error: str | None = None
+
+
+def answer(reward: LoadedReward, call: Call, at_completion: Callable[[int], None]) -> Answer:
+    """Calls a function that is not async.
+
+    Args:
+        reward: the function.
+        call: what to call it with.
+        at_completion: told the index of each completion that a built-in function begins with.
+    """
+    started = time.monotonic()
+    try:
+        if reward.function.is_built_in:
+            returned: Any = []
+            for index in range(call.completions):
+                at_completion(index)
+                one = {name: values[index : index + 1] for name, values in call.columns.items()}
+                returned += reward.call(**one)
+        else:
+            returned = reward.call(**call.columns)
+            if inspect.iscoroutine(returned):  # async, but does not look it: a partial, a lambda
+                returned = asyncio.run(returned)
+        scores = checked(returned, reward.function, call)
+    except RewardError as error:
+        return Answer(call.name, call.first, [], time.monotonic() - started, str(error))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - told to the user
+        message = raised(error, reward.function, call)
+        return Answer(call.name, call.first, [], time.monotonic() - started, message)
+    return Answer(call.name, call.first, scores, time.monotonic() - started)
+
+
+async def answer_async(reward: LoadedReward, call: Call) -> Answer:
+    """Awaits an async function."""
+    started = time.monotonic()
+    try:
+        scores = checked(await reward.call(**call.columns), reward.function, call)
+    except RewardError as error:
+        return Answer(call.name, call.first, [], time.monotonic() - started, str(error))
+    except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - as above
+        message = raised(error, reward.function, call)
+        return Answer(call.name, call.first, [], time.monotonic() - started, message)
+    return Answer(call.name, call.first, scores, time.monotonic() - started)
+
+
+def raised(error: BaseException, function: RewardFunction, call: Call) -> str:
+    """Says that a function raised, and where."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    hint = "Correct it, or return None where it does not apply"
+    if isinstance(error, TypeError) and "indices must be integers" in str(error):
+        hint = "Completions are text here, not chat messages: use completion, without [0]"
+    return (
+        f"the reward function {function.source} raised {type(error).__name__}: {error} "
+        f"({place.filename}, line {place.lineno}); it was given {', '.join(call.columns)}. {hint}"
+    )
+
+
+def took_too_long(  # noqa: PLR0913 - the parts of one sentence
+    function: RewardFunction,
+    limit_s: float,
+    completions: int,
+    completion: str | None,
+    *,
+    one_alone: bool,
+    place: tuple[str, int, str] | None,
+) -> str:
+    """Says that a function did not answer in time, with what and where."""
+    shown = "" if completion is None else f"{completion[:_SHOWN]!r}"
+    what = f"the completion {shown}" if one_alone else f"{completions} completions"
+    where = f"; it was at {place[0]}, line {place[1]}, in {place[2]}" if place else ""
+    first = f"; the first completion is {shown}" if shown and not one_alone else ""
+    return (
+        f"the reward function {function.source} gave no answer for {what} within {limit_s:g} s "
+        f"(--reward_timeout){where}{first}. Make it faster, give what it waits for a time limit, "
+        "or raise --reward_timeout (0: no limit)"
+    )
+
+
+def place_in(stack: list[tuple[str, int, str]], file: str | None) -> tuple[str, int, str] | None:
+    """The innermost line of a stack that is in the user's file, else the innermost one."""
+    inside = [line for line in stack if line[0] == file]
+    return next(iter(inside or stack), None)
+
+
+def checked(returned: Any, function: RewardFunction, call: Call) -> list[float]:
+    """Turns what a function returned into numbers: a list, an array or a tensor of them.
+
+    Raises:
+        RewardError: not one finite number or None per completion.
+    """
+    if hasattr(returned, "tolist"):  # numpy's arrays and torch's tensors, without importing them
+        returned = returned.tolist()
+    if not isinstance(returned, list | tuple) or len(returned) != call.completions:
+        size = (
+            f"{len(returned)} values"
+            if isinstance(returned, list | tuple)
+            else type(returned).__name__
+        )
+        raise RewardError(
+            f"the reward function {function.source} returned {size} for {call.completions} "
+            "completions; it must return a list with one number, or None, per completion"
+        )
+    return [_number(value, function, call, index) for index, value in enumerate(returned)]
+
+
+def _number(value: Any, function: RewardFunction, call: Call, index: int) -> float:
+    if value is None:
+        return math.nan
+    try:
+        # Text that reads as a number is a mistake too: the function returned a part of its input.
+        number = math.nan if isinstance(value, str | bytes) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if math.isfinite(number):
+        return number
+    texts = call.columns.get("completions")
+    which = f"{texts[index][:_SHOWN]!r}" if texts else f"number {call.first + index + 1}"
+    raise RewardError(
+        f"the reward function {function.source} returned {value!r:.{_SHOWN}} for the completion "
+        f"{which}; return a finite number, or None where it does not apply"
+    )

@@ -1,0 +1,1 @@
+"""Rollouts with vLLM, and how the policy's weights get there."""
