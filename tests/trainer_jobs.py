@@ -72,7 +72,7 @@ def run_configs(
 
 
 def _work() -> None:
-    from grpo_doctor_trainer.distributed import join_ranks, leave_ranks
+    from grpo_doctor_trainer.ranks.group import join_ranks, leave_ranks
 
     ranks = join_ranks(200)
     outcomes: list[Outcome] = []
@@ -92,10 +92,10 @@ def _one(flags: list[str], ranks: Any) -> Outcome:
     import io
     import logging
 
-    from grpo_doctor_trainer import steplog
-    from grpo_doctor_trainer.console import LOG
     from grpo_doctor_trainer.errors import TrainerError
     from grpo_doctor_trainer.flags import parse
+    from grpo_doctor_trainer.logs import steplog
+    from grpo_doctor_trainer.logs.console import LOG
     from grpo_doctor_trainer.loop import train
     from grpo_doctor_trainer.setup import set_up
 

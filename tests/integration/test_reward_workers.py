@@ -22,9 +22,9 @@ import sys, time
 import torch
 from grpo_doctor_probes import phase, step
 from grpo_doctor_trainer.config import TrainerConfig
-from grpo_doctor_trainer.data.prompts import PromptBatch
+from grpo_doctor_trainer.data.batch import PromptBatch
 from grpo_doctor_trainer.data.rows import Row
-from grpo_doctor_trainer.experience import TokenBatch
+from grpo_doctor_trainer.data.experience import TokenBatch
 from grpo_doctor_trainer.interrupts import Interrupted, catch_signals
 from grpo_doctor_trainer.rewards.registry import find_rewards
 from grpo_doctor_trainer.rewards.scoring import Rewards

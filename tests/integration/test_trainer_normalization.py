@@ -18,13 +18,14 @@ pytest.importorskip("transformers", reason="needs the trainer extra")
 
 import torch
 
+from grpo_doctor_trainer.algorithm.loss import grpo_loss, tokens_in_loss
 from grpo_doctor_trainer.config import TrainerConfig
-from grpo_doctor_trainer.distributed import Ranks, join_ranks, leave_ranks
-from grpo_doctor_trainer.engine import make_accelerator, make_engine
-from grpo_doctor_trainer.experience import Experience, TokenBatch
-from grpo_doctor_trainer.loss import grpo_loss, tokens_in_loss
+from grpo_doctor_trainer.data.experience import Experience, TokenBatch
+from grpo_doctor_trainer.logs.metrics import loss_metrics
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
-from grpo_doctor_trainer.stats import loss_metrics
+from grpo_doctor_trainer.ranks.accelerator import make_accelerator
+from grpo_doctor_trainer.ranks.engine import make_engine
+from grpo_doctor_trainer.ranks.group import Ranks, join_ranks, leave_ranks
 
 pytestmark = pytest.mark.slow
 RANKS, MICRO_BATCHES, SIZE = 2, 2, 3

@@ -25,9 +25,9 @@ def main() -> int:
     hang = "--hang" in flags
     flags = [flag for flag in flags if flag != "--hang"]
 
-    from grpo_doctor_trainer.distributed import join_ranks, leave_ranks
     from grpo_doctor_trainer.errors import TrainerError
     from grpo_doctor_trainer.flags import parse
+    from grpo_doctor_trainer.ranks.group import join_ranks, leave_ranks
     from grpo_doctor_trainer.setup import set_up
 
     ranks = join_ranks(120)
@@ -49,7 +49,7 @@ def main() -> int:
 def one_round(run: Any, number: int, hang: bool) -> dict[str, Any]:
     import torch
 
-    from grpo_doctor_trainer.logprobs import logprobs_in_parts
+    from grpo_doctor_trainer.algorithm.logprobs import logprobs_in_parts
     from grpo_doctor_trainer.rollout.transformers import TransformersRollout
 
     prompts = next(run.prompts)
@@ -104,7 +104,7 @@ def fingerprint(engine: Any) -> list[str]:
 
 def train(run: Any, tokens: Any) -> None:
     """Takes a step that changes weights and answers."""
-    from grpo_doctor_trainer.logprobs import completion_logits
+    from grpo_doctor_trainer.algorithm.logprobs import completion_logits
 
     with run.engine.micro_batch(last=True):
         logits = completion_logits(run.engine.model, tokens, 1.0)

@@ -13,14 +13,14 @@ import warnings
 from typing import TYPE_CHECKING
 
 from grpo_doctor_probes import phase, watch_collectives
-from grpo_doctor_trainer.console import LOG, complain, set_up_console
 from grpo_doctor_trainer.errors import TrainerError
 from grpo_doctor_trainer.flags import parse
 from grpo_doctor_trainer.interrupts import Interrupted, catch_signals, interrupted_by
+from grpo_doctor_trainer.logs.console import LOG, complain, set_up_console
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.distributed import Ranks
+    from grpo_doctor_trainer.ranks.group import Ranks
     from grpo_doctor_trainer.setup import Run
 
 _USER_ERROR = 2
@@ -58,7 +58,7 @@ def _run(config: TrainerConfig) -> None:
         import torch  # noqa: F401, PLC0415 - init covers the imports
 
         watch_collectives()
-        from grpo_doctor_trainer.distributed import join_ranks, leave_ranks  # noqa: PLC0415
+        from grpo_doctor_trainer.ranks.group import join_ranks, leave_ranks  # noqa: PLC0415
 
         ranks = join_ranks(config.ddp_timeout)
     try:
@@ -71,7 +71,7 @@ def _set_up_and_train(config: TrainerConfig, ranks: Ranks) -> None:
     with phase("init"):
         # After join_ranks, which tells DeepSpeed about the device.
         from grpo_doctor_trainer.loop import train  # noqa: PLC0415
-        from grpo_doctor_trainer.memory import (  # noqa: PLC0415
+        from grpo_doctor_trainer.memory.shortage import (  # noqa: PLC0415
             explain_out_of_memory,
             is_out_of_memory,
         )

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import sys
 
-from grpo_doctor_trainer.console import complain
 from grpo_doctor_trainer.errors import TrainerError
 from grpo_doctor_trainer.flags import parse
+from grpo_doctor_trainer.logs.console import complain
 
 
 def main() -> int:

@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING
 import torch
 
 from grpo_doctor_probes import counter, step
-from grpo_doctor_trainer.advantages import group_advantages
+from grpo_doctor_trainer.algorithm.advantages import group_advantages
+from grpo_doctor_trainer.algorithm.logprobs import logprobs_in_parts
+from grpo_doctor_trainer.algorithm.loss import grpo_loss, tokens_in_loss
+from grpo_doctor_trainer.algorithm.schedule import learning_rate
 from grpo_doctor_trainer.checkpoint import Progress
-from grpo_doctor_trainer.completions import decode, write_completions
-from grpo_doctor_trainer.distributed import gather_rows
-from grpo_doctor_trainer.experience import Experience
-from grpo_doctor_trainer.feed import Feed
-from grpo_doctor_trainer.logprobs import logprobs_in_parts
-from grpo_doctor_trainer.loss import grpo_loss, tokens_in_loss
+from grpo_doctor_trainer.data.experience import Experience
+from grpo_doctor_trainer.data.feed import Feed
+from grpo_doctor_trainer.logs.completions import decode, write_completions
+from grpo_doctor_trainer.logs.metrics import completion_metrics, loss_metrics, reward_metrics
 from grpo_doctor_trainer.model.load import reference_weights
 from grpo_doctor_trainer.phases import phase
+from grpo_doctor_trainer.ranks.group import gather_rows
 from grpo_doctor_trainer.rewards.scoring import combine
-from grpo_doctor_trainer.schedule import learning_rate
-from grpo_doctor_trainer.stats import completion_metrics, loss_metrics, reward_metrics
 
 if TYPE_CHECKING:
-    from grpo_doctor_trainer.data.prompts import PromptBatch
-    from grpo_doctor_trainer.experience import TokenBatch
+    from grpo_doctor_trainer.data.batch import PromptBatch
+    from grpo_doctor_trainer.data.experience import TokenBatch
+    from grpo_doctor_trainer.logs.metrics import Metrics
     from grpo_doctor_trainer.setup import Run
-    from grpo_doctor_trainer.stats import Metrics
 
 
 def train(run: Run) -> None:

@@ -14,28 +14,30 @@ from grpo_doctor_probes import describe
 from grpo_doctor_trainer import __version__
 from grpo_doctor_trainer.checkpoint import Checkpointer, Progress, find_checkpoint
 from grpo_doctor_trainer.config import EMBEDDED_VL
-from grpo_doctor_trainer.console import LOG
 from grpo_doctor_trainer.data.checking import usable_rows
-from grpo_doctor_trainer.data.prompts import prompt_loader, steps_in
+from grpo_doctor_trainer.data.order import steps_in
+from grpo_doctor_trainer.data.prompts import prompt_loader
 from grpo_doctor_trainer.data.rows import load_rows
-from grpo_doctor_trainer.engine import default_dtype, frozen_engine, make_accelerator, make_engine
+from grpo_doctor_trainer.logs.console import LOG
+from grpo_doctor_trainer.logs.steplog import StepLog
+from grpo_doctor_trainer.logs.trackers import make_trackers
+from grpo_doctor_trainer.memory.offload import make_offload
 from grpo_doctor_trainer.model.load import load_model
-from grpo_doctor_trainer.offload import make_offload
+from grpo_doctor_trainer.ranks.accelerator import default_dtype, make_accelerator
+from grpo_doctor_trainer.ranks.engine import frozen_engine, make_engine
 from grpo_doctor_trainer.rewards.registry import find_rewards
 from grpo_doctor_trainer.rewards.scoring import Rewards
 from grpo_doctor_trainer.rollout import make_rollout
-from grpo_doctor_trainer.steplog import StepLog
-from grpo_doctor_trainer.trackers import make_trackers
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from grpo_doctor_trainer.checkpoint import Resume
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.data.prompts import PromptBatch
-    from grpo_doctor_trainer.distributed import Ranks
-    from grpo_doctor_trainer.engine import Engine
-    from grpo_doctor_trainer.offload import Offload
+    from grpo_doctor_trainer.data.batch import PromptBatch
+    from grpo_doctor_trainer.memory.offload import Offload
+    from grpo_doctor_trainer.ranks.engine import Engine
+    from grpo_doctor_trainer.ranks.group import Ranks
     from grpo_doctor_trainer.rollout.interface import RolloutEngine
 
 _PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "datasets", "vllm")

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_doctor_trainer.errors import ConfigError
+from grpo_doctor_trainer.logs.tracker_options import check_trackers
+from grpo_doctor_trainer.model.vision_options import check_vision_options
 from grpo_doctor_trainer.rewards.options import check_rewards
 from grpo_doctor_trainer.rollout.vllm.options import check_colocated_options
 from grpo_doctor_trainer.rollout.vllm.server_options import check_server_options
-from grpo_doctor_trainer.tracker_options import check_trackers
-from grpo_doctor_trainer.vision_options import check_vision_options
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
 
 DEEPSPEED_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
-_AT_LEAST_ONE = (
+_AT_LEAST_ONE = (  # where they are given
     "lora_rank",
     "lora_alpha",
     "max_length",
@@ -30,13 +30,20 @@ _AT_LEAST_ONE = (
     "ddp_timeout",
     "vllm_tensor_parallel_size",
     "vllm_max_lora_rank",
+    "max_pixels",
+    "vllm_max_model_len",
+    "vllm_max_num_seqs",
+    "move_model_batches",
+    "save_total_limit",
 )
-_AT_LEAST_ONE_IF_GIVEN = ("max_pixels", "vllm_max_model_len", "vllm_max_num_seqs", "move_model_batches")
 _ABOVE_ZERO = (
     "repetition_penalty",
     "vllm_server_timeout",
     "vllm_timeout",
     "rollout_importance_sampling_threshold",
+    "epsilon",
+    "epsilon_high",
+    "num_train_epochs",
 )
 _NOT_NEGATIVE = (
     "dataloader_num_workers",
@@ -61,6 +68,11 @@ def validate(config: TrainerConfig, world_size: int) -> None:
     check_colocated_options(config, world_size)
     check_server_options(config)
     check_trackers(config)
+    if config.rollout_importance_sampling_mode is not None and not config.use_vllm:
+        raise ConfigError(
+            "--rollout_importance_sampling_mode corrects for vLLM's log-probs: add "
+            "--use_vllm true, or leave it out"
+        )
     if config.reward_weights and len(config.reward_weights) != len(config.reward_funcs):
         raise ConfigError(
             f"--reward_weights has {len(config.reward_weights)} values for "
@@ -70,18 +82,10 @@ def validate(config: TrainerConfig, world_size: int) -> None:
 
 
 def _check_ranges(config: TrainerConfig) -> None:
-    for name in _AT_LEAST_ONE:
-        if getattr(config, name) < 1:
-            raise ConfigError(f"--{name} {getattr(config, name)} must be at least 1")
-    for name in _AT_LEAST_ONE_IF_GIVEN:
-        if (value := getattr(config, name)) is not None and value < 1:
-            raise ConfigError(f"--{name} {value} must be at least 1")
-    for name in _ABOVE_ZERO:
-        if getattr(config, name) <= 0:
-            raise ConfigError(f"--{name} {getattr(config, name)} must be above 0")
-    for name in _NOT_NEGATIVE:
-        if getattr(config, name) < 0:
-            raise ConfigError(f"--{name} {getattr(config, name)} must not be negative")
+    for name in (*_AT_LEAST_ONE, *_ABOVE_ZERO, *_NOT_NEGATIVE):
+        value = getattr(config, name)
+        if value is not None and (demand := _demand(name, value)):
+            raise ConfigError(f"--{name} {value} must be {demand}")
     if config.num_generations < 2:
         raise ConfigError(
             f"--num_generations {config.num_generations} gives no group to compare with; "
@@ -90,23 +94,18 @@ def _check_ranges(config: TrainerConfig) -> None:
     _check_sampling(config)
     if not 0 <= config.warmup_ratio <= 1:
         raise ConfigError(f"--warmup_ratio {config.warmup_ratio} must be between 0 and 1")
-    if config.epsilon <= 0 or (config.epsilon_high is not None and config.epsilon_high <= 0):
-        raise ConfigError("--epsilon and --epsilon_high must be above 0")
-    _check_length(config)
-
-
-def _check_length(config: TrainerConfig) -> None:
-    if config.save_total_limit is not None and config.save_total_limit < 1:
-        raise ConfigError(
-            f"--save_total_limit {config.save_total_limit} must be at least 1; "
-            "to save nothing use --save_steps 0"
-        )
     if config.max_steps == 0 or config.max_steps < -1:
         raise ConfigError(
             f"--max_steps {config.max_steps} must be at least 1, or -1 to use --num_train_epochs"
         )
-    if config.num_train_epochs <= 0:
-        raise ConfigError(f"--num_train_epochs {config.num_train_epochs} must be above 0")
+
+
+def _demand(name: str, value: float) -> str | None:
+    if name in _AT_LEAST_ONE:
+        return None if value >= 1 else "at least 1"
+    if name in _ABOVE_ZERO:
+        return None if value > 0 else "above 0"
+    return None if value >= 0 else "0 or more"
 
 
 def _check_sampling(config: TrainerConfig) -> None:

@@ -15,7 +15,7 @@ import torch
 from grpo_doctor_trainer.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from grpo_doctor_trainer.engine import Engine
+    from grpo_doctor_trainer.ranks.engine import Engine
 
 _PLAIN = (bool, int, float)
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from grpo_doctor_trainer.experience import Experience, ImageFeatures, TokenBatch
-from grpo_doctor_trainer.feed import Feed
+from grpo_doctor_trainer.data.experience import Experience, ImageFeatures, TokenBatch
+from grpo_doctor_trainer.data.feed import Feed
 
 if TYPE_CHECKING:
+    from grpo_doctor_trainer.logs.metrics import Metrics
     from grpo_doctor_trainer.model.vision import VisionLayout
-    from grpo_doctor_trainer.stats import Metrics
 
 
 @dataclass(frozen=True)

@@ -22,18 +22,18 @@ from grpo_doctor_trainer.checkpoint.layout import (
 )
 from grpo_doctor_trainer.checkpoint.optimizer_state import is_replicated, restore
 from grpo_doctor_trainer.checkpoint.progress import Progress, from_plain
-from grpo_doctor_trainer.console import LOG
-from grpo_doctor_trainer.deepspeed_config import zero_stage
-from grpo_doctor_trainer.distributed import from_main
 from grpo_doctor_trainer.errors import CheckpointError
+from grpo_doctor_trainer.logs.console import LOG
+from grpo_doctor_trainer.ranks.deepspeed_config import zero_stage
+from grpo_doctor_trainer.ranks.group import from_main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.distributed import Ranks
-    from grpo_doctor_trainer.engine import Engine
     from grpo_doctor_trainer.model.vision import VisionLayout
+    from grpo_doctor_trainer.ranks.engine import Engine
+    from grpo_doctor_trainer.ranks.group import Ranks
 
 LATEST = "latest"
 # Whole groups of options that change no number of the steps to come, and single ones.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from grpo_doctor_probes import counter, instant
 from grpo_doctor_trainer.checkpoint.layout import OPTIMIZER, PROGRESS
-from grpo_doctor_trainer.console import LOG
+from grpo_doctor_trainer.logs.console import LOG
 
 if TYPE_CHECKING:
     from pathlib import Path

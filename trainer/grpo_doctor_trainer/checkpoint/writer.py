@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from grpo_doctor_probes import phase
 from grpo_doctor_trainer.checkpoint.layout import (
     FORMAT,
     OPTIMIZER,
@@ -25,14 +24,15 @@ from grpo_doctor_trainer.checkpoint.layout import (
 from grpo_doctor_trainer.checkpoint.optimizer_state import capture, is_replicated
 from grpo_doctor_trainer.checkpoint.progress import to_plain
 from grpo_doctor_trainer.checkpoint.sizes import report_sizes
-from grpo_doctor_trainer.distributed import worst_on_any_rank
 from grpo_doctor_trainer.errors import CheckpointError
+from grpo_doctor_trainer.phases import phase
+from grpo_doctor_trainer.ranks.group import worst_on_any_rank
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.checkpoint.progress import Progress
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.distributed import Ranks
-    from grpo_doctor_trainer.engine import Engine
+    from grpo_doctor_trainer.ranks.engine import Engine
+    from grpo_doctor_trainer.ranks.group import Ranks
 
 # What safetensors and torch.save say: torch closes its file in a destructor, and what that finds
 # (a position it did not expect, a stream in error) replaces the system's own words.

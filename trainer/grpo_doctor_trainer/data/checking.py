@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from grpo_doctor_probes import phase
-from grpo_doctor_trainer.console import LOG
 from grpo_doctor_trainer.data.images import BadImageError, probe, source_name
-from grpo_doctor_trainer.distributed import sum_over_ranks
 from grpo_doctor_trainer.errors import DatasetError
+from grpo_doctor_trainer.logs.console import LOG
+from grpo_doctor_trainer.phases import phase
+from grpo_doctor_trainer.ranks.group import sum_over_ranks
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.data.rows import Row
-    from grpo_doctor_trainer.distributed import Ranks
+    from grpo_doctor_trainer.ranks.group import Ranks
 
 _READERS = 8  # a header is a few hundred bytes, so on a network disk this is waiting
 _NAMED = 20

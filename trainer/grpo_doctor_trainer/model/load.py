@@ -19,24 +19,23 @@ from transformers import (
 )
 
 from grpo_doctor_trainer.config import EMBEDDED_VL
-from grpo_doctor_trainer.errors import ConfigError, ModelError
+from grpo_doctor_trainer.errors import ModelError
+from grpo_doctor_trainer.model.adapters import load_adapters, with_adapters
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
 from grpo_doctor_trainer.model.tiny_vl import tiny_processor, tiny_vl_model
 from grpo_doctor_trainer.model.vision import (
     VisionProcessor,
     freeze_parts,
-    frozen_modules,
     is_vision_language,
     vision_layout,
 )
-from grpo_doctor_trainer.vision_options import NOTHING_TO_TRAIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.engine import Engine
     from grpo_doctor_trainer.model.vision import VisionLayout
+    from grpo_doctor_trainer.ranks.engine import Engine
 
 
 @dataclass(frozen=True)
@@ -104,11 +103,11 @@ def load_model(
         ).eval()
         reference.requires_grad_(False)
     if config.train_type == "lora":
-        policy = _with_adapters(
+        policy = with_adapters(
             policy, processor or tokenizer, config, has_vision=vision is not None
         )
         if trained is not None:
-            _load_adapters(policy, trained)
+            load_adapters(policy, trained)
     elif vision is not None:
         freeze_parts(policy, config)
     if config.gradient_checkpointing:
@@ -215,42 +214,3 @@ def _end_tokens(policy: Any, tokenizer: Any) -> tuple[int, ...]:
     ends = policy.generation_config.eos_token_id
     ends = ends if isinstance(ends, list) else [ends]
     return tuple(sorted({end for end in (*ends, tokenizer.eos_token_id) if end is not None}))
-
-
-def _with_adapters(
-    policy: Any, saved_with_weights: Any, config: TrainerConfig, *, has_vision: bool
-) -> Any:
-    from peft import LoraConfig, get_peft_model  # noqa: PLC0415 - takes a second, and LoRA only
-
-    if config.embedded:
-        # Adapters are loaded on top of a base model, so the embedded one has to be somewhere.
-        base = Path(config.output_dir).resolve() / "embedded_model"
-        policy.name_or_path = str(base)
-        if not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0:
-            policy.save_pretrained(base)
-            saved_with_weights.save_pretrained(base)
-    adapters = LoraConfig(
-        r=config.lora_rank,
-        lora_alpha=config.lora_alpha,
-        lora_dropout=0.0,  # dropout would make the log-probs of the same tokens differ
-        target_modules="all-linear",
-        exclude_modules=frozen_modules(config) if has_vision else None,
-        task_type="CAUSAL_LM",
-    )
-    try:
-        return get_peft_model(policy, adapters)
-    except ValueError as error:
-        if has_vision and "exclude" in str(error):  # PEFT found no module that is left
-            raise ConfigError(NOTHING_TO_TRAIN) from error
-        raise
-
-
-def _load_adapters(policy: Any, folder: Path) -> None:
-    from peft import load_peft_weights, set_peft_model_state_dict  # noqa: PLC0415
-
-    weights = load_peft_weights(str(folder), device="cpu")
-    missing = set_peft_model_state_dict(policy, weights).unexpected_keys
-    if missing:
-        raise ModelError(
-            f"{folder}: its adapter has weights this model has no place for: {missing}"
-        )

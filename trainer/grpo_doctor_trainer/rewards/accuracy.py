@@ -14,8 +14,8 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any
 
-from grpo_doctor_trainer.console import LOG
 from grpo_doctor_trainer.errors import RewardError
+from grpo_doctor_trainer.logs.console import LOG
 from grpo_doctor_trainer.rewards.answers import (
     final_answer,
     is_marked,

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from grpo_doctor_probes import counter, phase
+from grpo_doctor_probes import counter
+from grpo_doctor_trainer.phases import phase
 from grpo_doctor_trainer.rewards.inside import Inside
 from grpo_doctor_trainer.rewards.pool import Pool
 
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.data.prompts import PromptBatch
-    from grpo_doctor_trainer.experience import TokenBatch
+    from grpo_doctor_trainer.data.batch import PromptBatch
+    from grpo_doctor_trainer.data.experience import TokenBatch
     from grpo_doctor_trainer.rewards.registry import RewardFunction
 
 

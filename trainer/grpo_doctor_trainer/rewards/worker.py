@@ -18,8 +18,8 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from grpo_doctor_probes import phase
-from grpo_doctor_trainer.console import set_up_console
 from grpo_doctor_trainer.errors import RewardError
+from grpo_doctor_trainer.logs.console import set_up_console
 from grpo_doctor_trainer.rewards.calls import Answer, answer, answer_async
 from grpo_doctor_trainer.rewards.notes import Notes
 from grpo_doctor_trainer.rewards.registry import load, prepare

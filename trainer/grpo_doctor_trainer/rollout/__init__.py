@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.distributed import Ranks
-    from grpo_doctor_trainer.engine import Engine
     from grpo_doctor_trainer.model.load import LoadedModel
+    from grpo_doctor_trainer.ranks.engine import Engine
+    from grpo_doctor_trainer.ranks.group import Ranks
     from grpo_doctor_trainer.rollout.interface import RolloutEngine
 
 

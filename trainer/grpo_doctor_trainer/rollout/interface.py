@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
     import torch
 
-    from grpo_doctor_trainer.data.prompts import PromptBatch
-    from grpo_doctor_trainer.experience import TokenBatch
+    from grpo_doctor_trainer.data.batch import PromptBatch
+    from grpo_doctor_trainer.data.experience import TokenBatch
 
 
 @dataclass(frozen=True)

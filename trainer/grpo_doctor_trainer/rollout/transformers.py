@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from grpo_doctor_probes import phase
-from grpo_doctor_trainer.experience import TokenBatch, mask_after_end
-from grpo_doctor_trainer.inputs import generation_inputs
+from grpo_doctor_trainer.algorithm.inputs import generation_inputs
+from grpo_doctor_trainer.data.experience import TokenBatch, mask_after_end
+from grpo_doctor_trainer.phases import phase
 from grpo_doctor_trainer.rollout.interface import Completions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.data.prompts import PromptBatch
-    from grpo_doctor_trainer.engine import Engine
+    from grpo_doctor_trainer.data.batch import PromptBatch
     from grpo_doctor_trainer.model.load import LoadedModel
+    from grpo_doctor_trainer.ranks.engine import Engine
 
 
 class TransformersRollout:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from grpo_doctor_trainer.console import LOG, complain, set_up_console
 from grpo_doctor_trainer.errors import ConfigError, TrainerError
 from grpo_doctor_trainer.interrupts import Interrupted, catch_signals
+from grpo_doctor_trainer.logs.console import LOG, complain, set_up_console
 from grpo_doctor_trainer.serve.flags import parse
 from grpo_doctor_trainer.serve.folders import SHARED_MEMORY, make_folders, remove_folders
 from grpo_doctor_trainer.serve.loop import EngineFailedError, EngineLoop

@@ -8,8 +8,8 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from grpo_doctor_trainer.console import LOG
 from grpo_doctor_trainer.errors import ConfigError
+from grpo_doctor_trainer.logs.console import LOG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from torch import distributed as dist
 
-from grpo_doctor_trainer.distributed import worst_on_any_rank
 from grpo_doctor_trainer.errors import RolloutError
+from grpo_doctor_trainer.ranks.group import worst_on_any_rank
 
 if TYPE_CHECKING:
-    from grpo_doctor_trainer.distributed import Ranks
+    from grpo_doctor_trainer.ranks.group import Ranks
 
 
 def raise_together(message: str | None, ranks: Ranks) -> None:

@@ -6,8 +6,8 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from grpo_doctor_probes import phase
 from grpo_doctor_trainer.errors import RolloutError
+from grpo_doctor_trainer.phases import phase
 from grpo_doctor_trainer.rollout.vllm.enginelog import console_to_file, explained, log_to_file
 from grpo_doctor_trainer.rollout.vllm.folder import engine_folder, model_source
 from grpo_doctor_trainer.rollout.vllm.groups import EngineGroup, seeded
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.data.prompts import PromptBatch
-    from grpo_doctor_trainer.distributed import Ranks
-    from grpo_doctor_trainer.engine import Engine
+    from grpo_doctor_trainer.data.batch import PromptBatch
     from grpo_doctor_trainer.model.load import LoadedModel
+    from grpo_doctor_trainer.ranks.engine import Engine
+    from grpo_doctor_trainer.ranks.group import Ranks
     from grpo_doctor_trainer.rollout.interface import Completions
 
 

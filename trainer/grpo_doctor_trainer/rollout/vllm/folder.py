@@ -10,8 +10,8 @@ import torch
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.distributed import Ranks
     from grpo_doctor_trainer.model.load import LoadedModel
+    from grpo_doctor_trainer.ranks.group import Ranks
 
 
 def engine_folder(config: TrainerConfig) -> Path:

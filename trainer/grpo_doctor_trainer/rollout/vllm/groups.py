@@ -13,7 +13,7 @@ from torch import distributed as dist
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from grpo_doctor_trainer.distributed import Ranks
+    from grpo_doctor_trainer.ranks.group import Ranks
 
 _SEEDS = 2**31
 

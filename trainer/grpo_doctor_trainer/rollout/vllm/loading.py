@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import save_file
 
-from grpo_doctor_probes import phase
 from grpo_doctor_trainer.errors import RolloutError
+from grpo_doctor_trainer.phases import phase
 from grpo_doctor_trainer.rollout.vllm.weights import (
     adapter_weights,
     policy_weights,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.engine import Engine
+    from grpo_doctor_trainer.ranks.engine import Engine
 
 _LOG = logging.getLogger("vllm.grpo_doctor_trainer")  # to the engine's log file
 _Named = tuple[str, torch.Tensor]

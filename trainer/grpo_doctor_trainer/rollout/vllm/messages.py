@@ -12,7 +12,7 @@ from grpo_doctor_trainer.serve.protocol import Prompt, Sampling
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.data.prompts import PromptBatch
+    from grpo_doctor_trainer.data.batch import PromptBatch
     from grpo_doctor_trainer.model.load import LoadedModel
     from grpo_doctor_trainer.serve.protocol import Generated
 

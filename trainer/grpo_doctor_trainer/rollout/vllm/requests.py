@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from grpo_doctor_trainer.data.experience import TokenBatch
 from grpo_doctor_trainer.errors import RolloutError
-from grpo_doctor_trainer.experience import TokenBatch
 from grpo_doctor_trainer.rollout.interface import Completions
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.data.prompts import PromptBatch
+    from grpo_doctor_trainer.data.batch import PromptBatch
     from grpo_doctor_trainer.model.load import LoadedModel
 
 _NEVER = -100.0

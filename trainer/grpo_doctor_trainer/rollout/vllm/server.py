@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import torch
 
-from grpo_doctor_probes import phase
-from grpo_doctor_trainer.console import LOG
-from grpo_doctor_trainer.distributed import gather_rows
 from grpo_doctor_trainer.errors import RolloutError
+from grpo_doctor_trainer.logs.console import LOG
+from grpo_doctor_trainer.phases import phase
+from grpo_doctor_trainer.ranks.group import gather_rows
 from grpo_doctor_trainer.rollout.vllm.agreement import raise_together
 from grpo_doctor_trainer.rollout.vllm.client import ServerClient
 from grpo_doctor_trainer.rollout.vllm.messages import as_prompts, as_sampled, sampling_of
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.data.prompts import PromptBatch
-    from grpo_doctor_trainer.distributed import Ranks
-    from grpo_doctor_trainer.engine import Engine
+    from grpo_doctor_trainer.data.batch import PromptBatch
     from grpo_doctor_trainer.model.load import LoadedModel
+    from grpo_doctor_trainer.ranks.engine import Engine
+    from grpo_doctor_trainer.ranks.group import Ranks
     from grpo_doctor_trainer.rollout.interface import Completions
     from grpo_doctor_trainer.rollout.vllm.transfer import Part, WeightTransfer
     from grpo_doctor_trainer.serve.protocol import Generated

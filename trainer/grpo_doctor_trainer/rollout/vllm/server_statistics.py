@@ -14,7 +14,7 @@ from grpo_doctor_trainer.rollout.vllm.statistics import EngineStatistics
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from grpo_doctor_trainer.distributed import Ranks
+    from grpo_doctor_trainer.ranks.group import Ranks
     from grpo_doctor_trainer.serve.protocol import Progress
     from grpo_doctor_trainer.serve.state import RolloutStatistics
 

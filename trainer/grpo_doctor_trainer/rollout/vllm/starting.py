@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import torch
 
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.distributed import Ranks
-    from grpo_doctor_trainer.engine import Engine
+    from grpo_doctor_trainer.ranks.engine import Engine
+    from grpo_doctor_trainer.ranks.group import Ranks
 
 
 def require_vllm(config: TrainerConfig, device: torch.device, *, with_images: bool = False) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from grpo_doctor_probes import phase
 from grpo_doctor_trainer.errors import RolloutError
+from grpo_doctor_trainer.phases import phase
 from grpo_doctor_trainer.rollout.vllm.channel import Channel, send_part
 from grpo_doctor_trainer.rollout.vllm.signature import Signature
 from grpo_doctor_trainer.rollout.vllm.transfer import compare

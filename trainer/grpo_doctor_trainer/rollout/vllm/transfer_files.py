@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from safetensors.torch import save_file
 
-from grpo_doctor_probes import phase
 from grpo_doctor_trainer.errors import RolloutError
+from grpo_doctor_trainer.phases import phase
 from grpo_doctor_trainer.rollout.vllm.signature import Signature
 from grpo_doctor_trainer.rollout.vllm.transfer import compare
 from grpo_doctor_trainer.serve.protocol import FilesRequest, WeightsTaken

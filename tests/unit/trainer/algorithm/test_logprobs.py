@@ -1,0 +1,124 @@
+"""Log-probabilities of completions against a plain log-softmax."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from grpo_doctor_trainer.algorithm import logprobs
+from grpo_doctor_trainer.algorithm.logprobs import (
+    completion_logits,
+    logprobs_in_parts,
+    token_logprobs,
+)
+from grpo_doctor_trainer.data.experience import TokenBatch, mask_after_end
+from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
+
+PAD, END = 256, 257
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return tiny_model(tiny_tokenizer()).eval()
+
+
+@pytest.fixture
+def batch() -> TokenBatch:
+    """Three completions of prompts of different lengths."""
+    generator = torch.Generator().manual_seed(5)
+    prompts = torch.randint(0, 256, (3, 6), generator=generator)
+    prompt_mask = torch.ones_like(prompts)
+    prompts[1, :4], prompt_mask[1, :4] = PAD, 0
+    completions = torch.randint(0, 256, (3, 5), generator=generator)
+    completions[2, 2], completions[2, 3:] = END, PAD
+    return TokenBatch(prompts, prompt_mask, completions, mask_after_end(completions, (END,)))
+
+
+@torch.no_grad()
+def expected_row(model: Any, batch: TokenBatch, row: int, temperature: float) -> torch.Tensor:
+    """One completion alone: no padding, the whole sequence, log_softmax and gather."""
+    prompt = batch.prompt_tokens[row][batch.prompt_mask[row].bool()]
+    tokens = torch.cat([prompt, batch.completion_tokens[row]])
+    logits = model(input_ids=tokens[None]).logits[0, len(prompt) - 1 : -1] / temperature
+    every: torch.Tensor = logits.log_softmax(dim=1)
+    return every.gather(1, batch.completion_tokens[row][:, None])[:, 0]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("part_size", [1, 2, 8])
+def test_padding_and_parts_change_nothing(
+    model: Any, batch: TokenBatch, temperature: float, part_size: int
+) -> None:
+    found = logprobs_in_parts(model, batch, temperature, part_size)
+    assert found.shape == batch.completion_tokens.shape
+    assert not found.requires_grad
+    for row in range(3):
+        counted = batch.completion_mask[row].bool()
+        expected = expected_row(model, batch, row, temperature)
+        assert found[row][counted].tolist() == pytest.approx(expected[counted].tolist(), abs=1e-5)
+
+
+def test_gradients_are_those_of_log_softmax(model: Any, batch: TokenBatch) -> None:
+    logits = completion_logits(model, batch, 1.0).detach()
+    gradients = []
+    for ours in (True, False):
+        leaf = logits.clone().requires_grad_()
+        tokens = batch.completion_tokens
+        chosen = (
+            token_logprobs(leaf, tokens).chosen
+            if ours
+            else leaf.log_softmax(dim=2).gather(2, tokens[:, :, None])[:, :, 0]
+        )
+        torch.autograd.backward(chosen.square().sum())
+        assert leaf.grad is not None
+        gradients.append(leaf.grad)
+    torch.testing.assert_close(gradients[0], gradients[1], atol=1e-6, rtol=1e-5)
+
+
+def test_logprobs_of_low_precision_logits_are_float32() -> None:
+    logits = torch.randn(2, 3, 7, generator=torch.Generator().manual_seed(1)).bfloat16()
+    tokens = torch.tensor([[0, 1, 2], [3, 4, 5]])
+    found = token_logprobs(logits, tokens).chosen
+    assert found.dtype == torch.float32
+    expected = logits.float().log_softmax(dim=2).gather(2, tokens[:, :, None])[:, :, 0]
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("block_bytes", [1, 4 * 7 * 2, 4 * 7 * 9, 10**6])
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_blocks_of_any_size_give_values_gradients_and_entropies_of_a_softmax(
+    monkeypatch: pytest.MonkeyPatch, block_bytes: int, temperature: float
+) -> None:
+    monkeypatch.setitem(logprobs._BLOCK_BYTES, "cpu", block_bytes)
+    generator = torch.Generator().manual_seed(3)
+    leaf = torch.randn(4, 5, 7, dtype=torch.float64, generator=generator).requires_grad_()
+    tokens = torch.randint(0, 7, (4, 5), generator=generator)
+    weights = torch.randn(4, 5, dtype=torch.float64, generator=generator)
+
+    found = token_logprobs(leaf, tokens, temperature, entropy=True)
+    every = (leaf / temperature).log_softmax(dim=2)
+    expected = every.gather(2, tokens[:, :, None])[:, :, 0]
+    torch.testing.assert_close(found.chosen, expected, atol=1e-12, rtol=0)
+    entropies = -(every.exp() * every).sum(dim=2).detach()
+    torch.testing.assert_close(found.entropies, entropies, atol=1e-12, rtol=0)
+    (mine,) = torch.autograd.grad((found.chosen * weights).sum(), leaf)
+    (theirs,) = torch.autograd.grad((expected * weights).sum(), leaf)
+    torch.testing.assert_close(mine, theirs, atol=1e-12, rtol=0)
+
+
+def test_entropy_of_equal_logits_is_the_logarithm_of_their_number() -> None:
+    tokens = torch.zeros(1, 2, dtype=torch.long)
+    found = token_logprobs(torch.zeros(1, 2, 8), tokens, entropy=True)
+    assert found.entropies.tolist() == [pytest.approx([2.0794415] * 2)]
+
+
+def test_completions_count_up_to_their_first_end() -> None:
+    tokens = torch.tensor([[1, END, 2, END], [END, 1, 1, 1], [1, 2, 3, 4], [1, 9, PAD, PAD]])
+    assert mask_after_end(tokens, (END, 9)).tolist() == [
+        [1, 1, 0, 0],
+        [1, 0, 0, 0],
+        [1, 1, 1, 1],
+        [1, 1, 0, 0],
+    ]

@@ -1,0 +1,208 @@
+"""Resuming: which checkpoint, and what is refused with which words."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the trainer extra")
+pytest.importorskip("deepspeed", reason="needs the trainer extra")
+
+from grpo_doctor_trainer.checkpoint import (  # noqa: E402
+    Checkpointer,
+    Progress,
+    Resume,
+    find_checkpoint,
+)
+from grpo_doctor_trainer.checkpoint.optimizer_state import capture, restore  # noqa: E402
+from grpo_doctor_trainer.config import TrainerConfig  # noqa: E402
+from grpo_doctor_trainer.errors import CheckpointError  # noqa: E402
+from grpo_doctor_trainer.flags import parse  # noqa: E402
+from grpo_doctor_trainer.logs.console import set_up_console  # noqa: E402
+from grpo_doctor_trainer.ranks.engine import Engine  # noqa: E402
+from grpo_doctor_trainer.ranks.group import Ranks  # noqa: E402
+
+ALONE = Ranks(rank=0, world_size=1, local_rank=0, device=torch.device("cpu"), threads=1)
+
+
+def engine(size: int = 3) -> Engine:
+    """A module that can save itself as transformers' do, after one step."""
+    from safetensors.torch import save_file
+
+    module = torch.nn.Linear(size, 2)
+    module.save_pretrained = lambda folder, **_options: save_file(
+        module.state_dict(), folder / "model.safetensors"
+    )
+    optimizer = torch.optim.AdamW(module.parameters(), lr=0.1)
+    module(torch.ones(1, size)).sum().backward()
+    optimizer.step()
+    parts = SimpleNamespace(model=module, module=module, optimizer=optimizer, zero_stage=None)
+    return cast("Engine", parts)
+
+
+def config_of(folder: Path, *flags: str) -> TrainerConfig:
+    return parse(["--deepspeed", "none", "--output_dir", str(folder), *flags], 1)
+
+
+def write(folder: Path, *flags: str, number: int = 4) -> Path:
+    beside = SimpleNamespace(save_pretrained=lambda _folder: None)
+    config = config_of(folder, *flags)
+    return Checkpointer(config, engine(), beside, ALONE).save(Progress(number))
+
+
+def found(folder: Path, wanted: object, *flags: str) -> Resume | None:
+    flags = ("--resume_from_checkpoint", str(wanted), *flags)
+    return find_checkpoint(config_of(folder, *flags), ALONE)
+
+
+def refusal(folder: Path, wanted: object) -> str:
+    with pytest.raises(CheckpointError) as error:
+        found(folder, wanted)
+    return str(error.value)
+
+
+def test_latest_is_the_newest_and_not_the_highest(tmp_path: Path) -> None:
+    os.utime(write(tmp_path, number=500), ns=(1, 1))
+    newest = write(tmp_path, number=10)
+    resume = found(tmp_path, "latest")
+    assert resume is not None
+    assert (resume.folder, resume.step) == (newest, 10)
+
+
+def test_latest_without_any_starts_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_console(0)
+    assert found(tmp_path, "latest") is None
+    assert f"no checkpoint in {tmp_path} yet: starting anew" in capsys.readouterr().out
+
+
+def test_rollouts_begun_are_counted(tmp_path: Path) -> None:
+    flags = ("--num_iterations", "3")
+    counts = []
+    for number in (1, 3, 4):
+        resume = found(tmp_path, write(tmp_path, *flags, number=number), *flags)
+        assert resume is not None
+        counts.append(resume.rollouts(config_of(tmp_path, *flags)))
+    assert counts == [1, 1, 2]
+
+
+def test_a_wrong_folder_is_told_what_there_is(tmp_path: Path) -> None:
+    saved = write(tmp_path)
+    message = refusal(tmp_path, tmp_path / "checkpoint-5")
+    assert "there is no such folder. There are: checkpoint-4." in message
+    assert f"is a folder of checkpoints; name one of them, such as {saved}" in refusal(
+        tmp_path, tmp_path
+    )
+    (tmp_path / "empty").mkdir()
+    assert "it has no trainer_state.json" in refusal(tmp_path, tmp_path / "empty")
+
+
+def test_missing_and_cut_files_are_named(tmp_path: Path) -> None:
+    saved = write(tmp_path)
+    part = saved / "optimizer" / "rank_00000.pt"
+    size = part.stat().st_size
+    part.write_bytes(part.read_bytes()[:100])
+    message = refusal(tmp_path, saved)
+    assert f"is not whole: optimizer/rank_00000.pt has 100 bytes of {size}" in message
+    part.unlink()
+    assert "optimizer/rank_00000.pt is missing" in refusal(tmp_path, saved)
+    (saved / "trainer_state.json").write_text("{", encoding="utf-8")
+    assert "trainer_state.json cannot be read" in refusal(tmp_path, saved)
+
+
+def test_a_damaged_file_is_named_and_runs_nothing(tmp_path: Path) -> None:
+    saved = write(tmp_path)
+    resume = found(tmp_path, saved)
+    assert resume is not None
+    part = saved / "optimizer" / "rank_00000.pt"
+    part.write_bytes(b"\x80\x04cos\nsystem\n(S'touch ran'\ntR.".ljust(part.stat().st_size, b"."))
+    with pytest.raises(CheckpointError, match=r"rank_00000\.pt is damaged"):
+        resume.load(engine(), None, ALONE)
+    assert not Path("ran").exists()
+
+
+def test_a_later_format_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path) / "trainer_state.json"
+    state = json.loads(path.read_text(encoding="utf-8")) | {"format": 99}
+    path.write_text(json.dumps(state), encoding="utf-8")
+    assert "has format 99, this version reads 1" in refusal(tmp_path, path.parent)
+
+
+def check(tmp_path: Path, before: tuple[str, ...], now: tuple[str, ...], ranks: int = 1) -> str:
+    """Holds a launch against a checkpoint; returns the refusal, empty if there is none."""
+    resume = found(tmp_path, write(tmp_path, *before))
+    assert resume is not None
+    world = Ranks(0, ranks, 0, torch.device("cpu"), 1)
+    try:
+        resume.check(config_of(tmp_path, *now), world)
+    except CheckpointError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "named"),
+    [
+        ("--learning_rate 1e-3", "--learning_rate 2e-3", "--learning_rate 0.001 -> 0.002"),
+        ("--train_type full", "--train_type lora", "--train_type full -> lora"),
+        ("--seed 1", "--seed 2", "--seed 1 -> 2"),
+        ("--model a", "--model b", "--model a -> b"),
+        ("--reward_funcs accuracy", "--reward_funcs format", "--reward_funcs accuracy -> format"),
+        ("--deepspeed none", "--deepspeed zero2", "DeepSpeed's ZeRO stage none"),
+    ],
+)
+def test_what_would_be_another_run_is_refused_by_name(
+    tmp_path: Path, before: str, now: str, named: str
+) -> None:
+    more = ("--torch_dtype", "float32", "--per_device_train_batch_size", "16")
+    message = check(tmp_path, (*before.split(), *more), (*now.split(), *more))
+    assert named in message
+    assert "To start a new run from its weights" in message
+
+
+def test_another_number_of_ranks_is_refused(tmp_path: Path) -> None:
+    message = check(tmp_path, (), (), ranks=2)
+    assert "was written with ranks 1, this launch has 2" in message
+    assert "Launch with 1 again" in message
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--max_steps 99",
+        "--save_steps 7 --save_total_limit 9 --save_only_model true",
+        "--logging_steps 3 --log_completions true --run_name other",
+        "--dataloader_num_workers 0 --reward_num_workers 0",
+        "--offload_model true --offload_optimizer true",
+        "--vllm_gpu_memory_utilization 0.5 --sleep_level 1",
+        "--gradient_checkpointing true",
+    ],
+)
+def test_what_changes_no_number_is_allowed(tmp_path: Path, flags: str) -> None:
+    assert check(tmp_path, (), tuple(flags.split())) == ""
+
+
+def test_weights_alone_are_no_place_to_go_on_from(tmp_path: Path) -> None:
+    message = check(tmp_path, ("--save_only_model", "true"), ())
+    assert "no optimizer state (--save_only_model true)" in message
+    assert "--model" in message
+
+
+def test_optimizer_state_goes_back_exactly() -> None:
+    there, new = engine(), engine()
+    saved = capture(there)
+    restore(new, saved)
+    for left, right in zip(there.module.parameters(), new.module.parameters(), strict=True):
+        first, second = there.optimizer.state[left], new.optimizer.state[right]
+        assert all(first[name].equal(second[name]) for name in first)
+
+
+def test_optimizer_state_of_other_weights_is_refused() -> None:
+    saved = capture(engine(3))
+    saved["state"].pop()
+    with pytest.raises(CheckpointError, match="belongs to other trained weights"):
+        restore(engine(3), saved)

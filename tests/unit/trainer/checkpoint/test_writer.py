@@ -1,0 +1,215 @@
+"""Checkpoints: whole or not at all, the newest kept."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from grpo_doctor_trainer.checkpoint import Checkpointer, Progress
+from grpo_doctor_trainer.checkpoint.progress import from_plain, to_plain
+from grpo_doctor_trainer.checkpoint.sizes import sizes_in
+from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.data.experience import Experience, TokenBatch
+from grpo_doctor_trainer.data.feed import Feed
+from grpo_doctor_trainer.errors import CheckpointError
+from grpo_doctor_trainer.logs.console import set_up_console
+from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
+from grpo_doctor_trainer.ranks.engine import Engine
+from grpo_doctor_trainer.ranks.group import Ranks
+
+TOKENIZER = tiny_tokenizer()
+ALONE = Ranks(rank=0, world_size=1, local_rank=0, device=torch.device("cpu"), threads=1)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    """The tiny model with an optimizer that has made a step."""
+    module = tiny_model(TOKENIZER)
+    optimizer = torch.optim.AdamW(module.lm_head.parameters())
+    module.lm_head.weight.grad = torch.ones_like(module.lm_head.weight)
+    optimizer.step()
+    parts = SimpleNamespace(model=module, module=module, optimizer=optimizer, zero_stage=None)
+    return cast("Engine", parts)
+
+
+def checkpointer(folder: Path, engine: Engine, **options: Any) -> Checkpointer:
+    config = TrainerConfig(output_dir=str(folder), **options)
+    return Checkpointer(config, engine, TOKENIZER, ALONE)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_a_checkpoint_loads_with_transformers(tmp_path: Path, engine: Engine) -> None:
+    saved = checkpointer(tmp_path, engine).save(Progress(7))
+    assert saved == tmp_path / "checkpoint-7"
+    assert names(tmp_path) == ["checkpoint-7"]
+    loaded = AutoModelForCausalLM.from_pretrained(saved).state_dict()
+    assert all(weight.equal(loaded[name]) for name, weight in engine.module.state_dict().items())
+    assert AutoTokenizer.from_pretrained(saved)("1+2") == TOKENIZER("1+2")
+    state = json.loads((saved / "trainer_state.json").read_text(encoding="utf-8"))
+    assert (state["step"], state["world_size"], state["zero_stage"]) == (7, 1, None)
+    assert state["config"]["output_dir"] == str(tmp_path)
+    optimizer = torch.load(saved / "optimizer" / "rank_00000.pt", weights_only=True)
+    assert optimizer["state"][0]["step"] == 1
+    assert optimizer["masters"] == []  # AdamW steps the weights themselves
+    assert state["files"].keys() == {
+        str(path.relative_to(saved))
+        for path in saved.rglob("*")
+        if path.is_file() and path.name != "trainer_state.json"
+    }
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_weights_keep_their_dtype_and_every_byte_is_accounted_for(
+    tmp_path: Path, dtype: torch.dtype, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_up_console(0)
+    module = tiny_model(TOKENIZER).to(dtype)
+    optimizer = torch.optim.AdamW(module.parameters())
+    parts = SimpleNamespace(model=module, module=module, optimizer=optimizer, zero_stage=None)
+    saved = checkpointer(tmp_path, cast("Engine", parts)).save(Progress(3))
+    sizes = sizes_in(saved)
+    weights = sum(weight.numel() for weight in module.parameters())
+    assert sizes["weights"] == pytest.approx(weights * dtype.itemsize, rel=0.01)
+    assert sum(sizes.values()) == sum(len(data) for data in content(saved).values())
+    name = str(dtype).removeprefix("torch.")
+    assert f"= weights {sizes['weights'] / 1e6:.1f} ({name}) + optimizer" in capsys.readouterr().out
+
+
+def test_a_view_is_saved_without_the_rest_of_its_storage(tmp_path: Path) -> None:
+    whole = torch.zeros(1_000_000)
+    feed = Feed(experience_of(whole[:8].view(2, 4).long()), torch.arange(2), 1)
+    path = tmp_path / "part.pt"
+    torch.save(to_plain(Progress(1, feed)), path)
+    assert path.stat().st_size < 100_000
+
+
+def experience_of(tokens: torch.Tensor) -> Experience:
+    batch = TokenBatch(tokens, tokens, tokens, tokens)
+    return Experience(batch, torch.zeros(len(tokens)), None, tokens.float())
+
+
+def test_a_rollout_and_the_random_states_survive(tmp_path: Path) -> None:
+    tokens = torch.arange(12).view(3, 4)
+    feed = Feed(experience_of(tokens), torch.tensor([2, 0]), 1)
+    log = {"tokens": 9.0, "rewards": [0.5]}
+    torch.save(to_plain(Progress(5, feed, {"reward": 0.5}, log)), tmp_path / "a.pt")
+    drawn = [torch.rand(2).tolist(), random.random(), float(np.random.rand())]
+    plain = torch.load(tmp_path / "a.pt", weights_only=True)
+    found = from_plain(plain, torch.device("cpu"), None)
+    assert [torch.rand(2).tolist(), random.random(), float(np.random.rand())] == drawn
+    assert (found.number, found.found, found.log) == (5, {"reward": 0.5}, log)
+    assert found.feed is not None
+    assert found.feed.take(1)[0].tokens.completion_tokens.equal(tokens[2:])
+    assert found.feed.experience.old_logprobs is None
+
+
+def test_a_finished_rollout_is_left_out() -> None:
+    done = Feed(experience_of(torch.arange(4).view(1, 4)), torch.arange(0), 1)
+    assert to_plain(Progress(1, done))["feed"] is None
+
+
+def test_save_only_model_leaves_the_optimizer_out(tmp_path: Path, engine: Engine) -> None:
+    saved = checkpointer(tmp_path, engine, save_only_model=True).save(Progress(1))
+    assert not (saved / "optimizer").exists()
+    assert (saved / "model.safetensors").is_file()
+
+
+def test_only_the_newest_are_kept(tmp_path: Path, engine: Engine) -> None:
+    stranger = tmp_path / "checkpoint-best"
+    stranger.mkdir()
+    writer = checkpointer(tmp_path, engine, save_total_limit=2, save_only_model=True)
+    for number in (8, 9, 10):
+        os.utime(writer.save(Progress(number)), ns=(number, number))
+    assert names(tmp_path) == ["checkpoint-10", "checkpoint-9", "checkpoint-best"]
+
+
+def test_a_limit_of_one_keeps_the_last_even_in_a_folder_of_an_earlier_run(
+    tmp_path: Path, engine: Engine
+) -> None:
+    checkpointer(tmp_path, engine, save_only_model=True).save(Progress(500))
+    checkpointer(tmp_path, engine, save_total_limit=1, save_only_model=True).save(Progress(10))
+    assert names(tmp_path) == ["checkpoint-10"]
+
+
+def test_the_same_step_again_replaces_the_earlier_one(tmp_path: Path, engine: Engine) -> None:
+    saved = checkpointer(tmp_path, engine).save(Progress(1))
+    assert (saved / "optimizer").is_dir()
+    checkpointer(tmp_path, engine, save_only_model=True).save(Progress(1))
+    assert not (saved / "optimizer").exists()
+    assert names(tmp_path) == ["checkpoint-1"]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(errno.EDQUOT, "Disk quota exceeded"),
+        RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 576 vs 534"),
+        RuntimeError("basic_ios::clear: iostream error"),
+        RuntimeError("I/O error: No space left on device (os error 28)"),
+    ],
+    ids=lambda failure: str(failure)[:30],
+)
+def test_a_full_disk_leaves_the_earlier_checkpoint_as_it_was(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    writer = checkpointer(tmp_path, engine, save_total_limit=1)
+    before = content(writer.save(Progress(1)))
+
+    def fail(_state: object, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise failure
+
+    monkeypatch.setattr(torch, "save", fail)
+    with pytest.raises(CheckpointError) as error:
+        writer.save(Progress(2))
+    assert "checkpoint-2 was not written: the disk is full" in str(error.value)
+    assert "--save_only_model true" in str(error.value)
+    assert names(tmp_path) == ["checkpoint-1"]
+    assert content(tmp_path / "checkpoint-1") == before
+
+
+def test_a_file_in_the_way_is_explained(tmp_path: Path, engine: Engine) -> None:
+    folder = tmp_path / "out"
+    folder.write_text("not a folder", encoding="utf-8")
+    with pytest.raises(CheckpointError, match="Choose an --output_dir that can be written"):
+        checkpointer(folder, engine).save(Progress(1))
+
+
+def test_a_defect_keeps_its_own_error(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: object) -> None:
+        raise RuntimeError("not about the disk")
+
+    monkeypatch.setattr(torch, "save", fail)
+    with pytest.raises(RuntimeError, match="not about the disk"):
+        checkpointer(tmp_path, engine).save(Progress(1))
+
+
+@pytest.mark.parametrize(
+    ("every", "total", "due"), [(3, 8, [3, 6, 8]), (0, 8, []), (20, 8, [8]), (4, 8, [4, 8])]
+)
+def test_steps_that_end_with_a_checkpoint(
+    tmp_path: Path, engine: Engine, every: int, total: int, due: list[int]
+) -> None:
+    writer = checkpointer(tmp_path, engine, save_steps=every)
+    assert [number for number in range(1, total + 1) if writer.due(number, total)] == due

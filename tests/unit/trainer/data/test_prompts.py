@@ -1,0 +1,156 @@
+"""The order of prompts over rollouts and ranks, and their tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import pytest
+
+from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.data.batch import Made, PromptBatch
+from grpo_doctor_trainer.data.making import PromptMaker, prompt_limit
+from grpo_doctor_trainer.data.order import GroupSampler, steps_in
+from grpo_doctor_trainer.data.prompts import PromptDataset, prompt_loader
+from grpo_doctor_trainer.data.rows import Row
+from grpo_doctor_trainer.errors import ConfigError
+from grpo_doctor_trainer.logs.console import set_up_console
+from grpo_doctor_trainer.model.load import LoadedModel
+from grpo_doctor_trainer.model.tiny import tiny_tokenizer
+
+ROWS = [Row([{"role": "user", "content": "+" * n}], {"number": n}) for n in range(1, 8)]
+
+
+def rollouts(count: int, *, rank: int, ranks: int, per_rank: int, group: int) -> list[list[int]]:
+    """Per rollout, the row of each completion of this rank."""
+    sampler = GroupSampler(rows=7, per_rank=per_rank, group=group, rank=rank, ranks=ranks, seed=3)
+    keys = itertools.islice(sampler, count)
+    return [[row for row, copies in batch for _ in range(copies)] for batch in keys]
+
+
+@pytest.mark.parametrize(("ranks", "per_rank", "group"), [(1, 8, 4), (2, 6, 4), (4, 2, 8)])
+def test_ranks_share_whole_groups_even_across_their_borders(
+    ranks: int, per_rank: int, group: int
+) -> None:
+    shares = [
+        rollouts(6, rank=r, ranks=ranks, per_rank=per_rank, group=group) for r in range(ranks)
+    ]
+    for number in range(6):
+        joined = [row for share in shares for row in share[number]]
+        assert len(joined) == ranks * per_rank
+        groups = [joined[start : start + group] for start in range(0, len(joined), group)]
+        assert all(len(set(members)) == 1 for members in groups)
+
+
+def test_each_pass_takes_every_row_once_in_another_order() -> None:
+    flat = [batch[0] for batch in rollouts(14, rank=0, ranks=1, per_rank=4, group=4)]
+    assert sorted(flat[:7]) == sorted(flat[7:]) == list(range(7))
+    assert flat[:7] != flat[7:]
+
+
+def test_more_prompts_than_rows_keeps_groups_apart() -> None:
+    (batch,) = rollouts(1, rank=0, ranks=1, per_rank=20, group=2)
+    assert len(batch) == 20
+    assert set(batch) == set(range(7))
+
+
+def test_order_follows_the_seed() -> None:
+    def order(seed: int) -> list[list[tuple[int, int]]]:
+        sampler = GroupSampler(rows=7, per_rank=4, group=2, rank=0, ranks=1, seed=seed)
+        return list(itertools.islice(sampler, 8))
+
+    assert order(1) == order(1)
+    assert order(1) != order(2)
+
+
+def batches(workers: int, count: int, **options: int) -> list[PromptBatch]:
+    config = dataclasses.replace(
+        TrainerConfig(**options),  # type: ignore[arg-type]
+        per_device_train_batch_size=6,
+        num_generations=3,
+        dataloader_num_workers=workers,
+    )
+    loader = prompt_loader(
+        ROWS, LoadedModel(None, tiny_tokenizer(), None, ()), config, rank=0, ranks=1
+    )
+    return list(itertools.islice(loader, count))
+
+
+def test_batches_are_padded_on_the_left_and_repeat_prompts() -> None:
+    tokenizer = tiny_tokenizer()
+    for batch in batches(workers=0, count=4):
+        assert batch.tokens.shape == batch.mask.shape
+        assert len(batch.rows) == len(batch.texts) == len(batch.tokens) == 6
+        for text, row, tokens, mask in zip(
+            batch.texts, batch.rows, batch.tokens, batch.mask, strict=True
+        ):
+            assert tokenizer.decode(tokens[mask.bool()]) == text
+            assert text == f"<|user|>{'+' * row.columns['number']}<|end|><|assistant|>"
+            assert mask.tolist() == sorted(mask.tolist())
+            assert set(tokens[~mask.bool()].tolist()) <= {tokenizer.pad_token_id}
+        assert batch.texts[0] == batch.texts[2] != batch.texts[3]
+
+
+def test_workers_change_nothing() -> None:
+    alone, helped = batches(workers=0, count=3), batches(workers=1, count=3)
+    for left, right in zip(alone, helped, strict=True):
+        assert left.texts == right.texts
+        assert left.tokens.equal(right.tokens)
+
+
+def test_a_long_prompt_loses_its_start() -> None:
+    prompt = PromptMaker(tiny_tokenizer(), limit=3).make(ROWS[6], copies=2)
+    assert prompt.copies == 2
+    assert tiny_tokenizer().decode(prompt.tokens) == "+<|end|><|assistant|>"
+    assert prompt.cut == 7
+
+
+def test_prompts_that_lose_their_start_are_counted_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    set_up_console(0)
+    batches(workers=0, count=8, max_length=5)
+    printed = capsys.readouterr().out
+    assert printed.count("lost their start") == 1
+    assert "of this rollout's prompts are longer than --max_length" in printed
+
+
+def test_the_completion_has_its_share_of_the_context() -> None:
+    config = TrainerConfig(max_length=100, max_completion_length=30)
+    assert prompt_limit(config, None) == 100
+    assert prompt_limit(config, 200) == 100
+    assert prompt_limit(config, 120) == 90
+    with pytest.raises(ConfigError, match=r"--max_completion_length 30 .* context of 30 tokens"):
+        prompt_limit(config, 30)
+
+
+def test_without_a_chat_template_the_text_is_taken_as_it_is() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = None
+    assert PromptMaker(tokenizer, limit=9).make(ROWS[1], 1).text == "++"
+
+
+def test_the_dataset_makes_the_row_that_is_asked_for() -> None:
+    made = PromptDataset(ROWS, PromptMaker(tiny_tokenizer(), 9), skips_bad_images=False)[2, 3]
+    assert isinstance(made, Made)
+    assert (made.prompt.row, made.prompt.copies, made.skipped) == (ROWS[2], 3, ())
+
+
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        ({"max_steps": 5}, 5),
+        ({}, 25),  # 100 rows, 2 ranks x 8 completions in groups of 4: 4 prompts per rollout
+        ({"num_train_epochs": 2.5}, 62),
+        ({"steps_per_generation": 2}, 24),
+        ({"num_iterations": 3}, 75),
+        ({"num_train_epochs": 0.001}, 1),
+    ],
+)
+def test_steps_of_a_run(options: dict[str, float], steps: int) -> None:
+    config = TrainerConfig(
+        per_device_train_batch_size=8,
+        num_generations=4,
+        **options,  # type: ignore[arg-type]
+    )
+    assert steps_in(config, rows=100, ranks=2) == steps

@@ -1,0 +1,74 @@
+"""Completions as text and as rows of completions.jsonl."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.data.experience import TokenBatch, mask_after_end
+from grpo_doctor_trainer.logs.completions import decode, write_completions
+from grpo_doctor_trainer.logs.console import LOG
+from grpo_doctor_trainer.model.tiny import tiny_tokenizer
+
+TOKENIZER = tiny_tokenizer()
+
+
+def test_text_stops_at_the_first_end_and_has_no_special_tokens() -> None:
+    texts = ["12<|end|>3", "<|user|>4<|pad|>", "<|end|><|pad|><|pad|>"]
+    tokens = TOKENIZER(texts, padding=True, padding_side="right", return_tensors="pt")["input_ids"]
+    mask = mask_after_end(tokens, (TOKENIZER.eos_token_id,))
+    batch = TokenBatch(tokens[:, :0], mask[:, :0], tokens, mask)
+    assert decode(TOKENIZER, batch) == ["12", "4", ""]
+
+
+def test_parts_and_selections_keep_rows_together() -> None:
+    tokens = torch.arange(10).view(5, 2)
+    batch = TokenBatch(tokens, tokens + 10, tokens + 20, tokens + 30)
+    assert [len(part) for part in batch.parts(2)] == [2, 2, 1]
+    chosen = batch.select(torch.tensor([4, 0]))
+    assert chosen.prompt_tokens[0].tolist() == [8, 9]
+    assert chosen.completion_mask[1].tolist() == [30, 31]
+
+
+def test_rows_are_appended_as_json_without_nan(tmp_path: Path) -> None:
+    config = TrainerConfig(
+        output_dir=str(tmp_path / "new"), reward_funcs=["accuracy", "rewards.py:mine"]
+    )
+    scores = torch.tensor([[1.0, math.nan], [0.0, 0.5]])
+    for number in (1, 2):
+        write_completions(config, number, ["ä", "b"], ["é", "y"], scores, torch.tensor([0.5, -0.5]))
+    text = (tmp_path / "new" / "completions.jsonl").read_text(encoding="utf-8")
+    rows = [json.loads(line) for line in text.splitlines()]
+    assert [row["step"] for row in rows] == [1, 1, 2, 2]
+    assert rows[0] == {
+        "step": 1,
+        "prompt": "ä",
+        "completion": "é",
+        "rewards": {"accuracy": 1.0, "mine": None},
+        "advantage": 0.5,
+    }
+
+
+def test_the_best_and_the_worst_are_shown_readably(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LOG, "propagate", True)
+    config = TrainerConfig(output_dir=str(tmp_path), reward_funcs=["accuracy", "a/b.py:mine"])
+    texts = ["first\nsecond", "", "x" * 300]
+    scores = torch.tensor([[1.0, math.nan], [0.0, 0.5], [0.5, 0.5]])
+    with caplog.at_level("INFO", LOG.name):
+        write_completions(config, 3, ["p"] * 3, texts, scores, torch.tensor([1.5, -0.25, 0.0]))
+    assert [record.getMessage().strip() for record in caplog.records] == [
+        "completions of step 3: the best and the worst of 3",
+        "best   advantage +1.5  accuracy 1  mine -",
+        "prompt      p",
+        "completion  first\\nsecond",
+        "worst  advantage -0.25  accuracy 0  mine 0.5",
+        "prompt      p",
+        "completion  (empty)",
+    ]

@@ -1,0 +1,95 @@
+"""Trackers: names, packages, TensorBoard's files, and one that fails."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the trainer extra")
+
+from grpo_doctor_trainer.errors import ConfigError
+from grpo_doctor_trainer.flags import parse
+from grpo_doctor_trainer.logs import tracker_options
+from grpo_doctor_trainer.logs.console import set_up_console
+from grpo_doctor_trainer.logs.trackers import Trackers, make_trackers
+
+
+def message_of(*flags: str) -> str:
+    with pytest.raises(ConfigError) as error:
+        parse(flags, 2)
+    return str(error.value)
+
+
+def test_an_unknown_tracker_gets_the_nearest_name() -> None:
+    message = message_of("--report_to", "tensorbord")
+    assert "is not one of tensorboard, wandb, swanlab, none; did you mean tensorboard?" in message
+
+
+def test_a_missing_package_is_told_before_anything_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracker_options, "find_spec", lambda _name: None)
+    assert "pip install wandb" in message_of("--report_to", "wandb")
+
+
+def test_none_is_none() -> None:
+    assert tracker_options.wanted_trackers(parse(["--report_to", "none"], 2)) == []
+
+
+def test_tensorboard_gets_every_metric_with_its_step(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="needs the dev extra")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    flags = ("--report_to", "tensorboard", "--output_dir", str(tmp_path), "--run_name", "first")
+    trackers = make_trackers(parse(flags, 2))
+    for number in (1, 2):
+        trackers.log(number, {"loss": 0.5 * number, "rewards/accuracy/mean": 1.0})
+    trackers.close()
+    trackers.close()
+    events = EventAccumulator(str(tmp_path / "runs" / "first"))
+    events.Reload()
+    assert set(events.Tags()["scalars"]) == {"train/loss", "train/rewards/accuracy/mean"}
+    assert [(e.step, e.value) for e in events.Scalars("train/loss")] == [(1, 0.5), (2, 1.0)]
+
+
+class Broken:
+    """A tracker whose connection is gone."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def log(self, number: int, values: object) -> None:
+        self.calls += 1
+        raise ConnectionError("no route to host")
+
+    def close(self) -> None:
+        self.calls += 1
+
+
+def test_a_tracker_that_fails_is_given_up_with_one_warning(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    set_up_console(0)
+    broken = Broken()
+    trackers = Trackers({"wandb": broken})
+    for number in (1, 2):
+        trackers.log(number, {"loss": 0.0})
+    trackers.close()
+    assert broken.calls == 1
+    printed = capsys.readouterr().out
+    assert printed == "wandb took no more metrics (ConnectionError: no route to host)\n"
+
+
+@pytest.mark.parametrize("name", ["wandb", "swanlab"])
+def test_the_online_ones_run_offline(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if find_spec(name) is None:
+        pytest.skip(f"{name} is not installed")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("SWANLAB_MODE", "offline")
+    trackers = make_trackers(parse(["--report_to", name, "--output_dir", str(tmp_path)], 2))
+    assert list(trackers._found) == [name]
+    trackers.log(1, {"loss": 0.5})
+    assert list(trackers._found) == [name]
+    trackers.close()

@@ -1,0 +1,120 @@
+"""Offload around the rollout: on a CPU real copies that change no value."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the trainer extra")
+pytest.importorskip("transformers", reason="needs the trainer extra")
+
+from grpo_doctor_trainer.flags import parse  # noqa: E402
+from grpo_doctor_trainer.memory.offload import (  # noqa: E402
+    Offload,
+    _Moved,
+    _storages,
+    make_offload,
+)
+
+
+def engine_after_one_step() -> Any:
+    module = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=0.1)
+    module(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    return SimpleNamespace(module=module, optimizer=optimizer, device=torch.device("cpu"))
+
+
+def offload(engine: Any, *flags: str, reference: Any = None, shares_weights: bool = True) -> Any:
+    config = parse(flags, 1)
+    rollout = SimpleNamespace(shares_weights=shares_weights)
+    return make_offload(config, engine, reference, rollout)
+
+
+def test_without_the_flags_nothing_is_looked_for() -> None:
+    plan = offload(engine_after_one_step())
+    assert not plan.enabled
+    with plan.during_rollout():
+        pass
+
+
+def test_optimizer_moments_and_weights_are_found() -> None:
+    engine = engine_after_one_step()
+    moments = offload(engine, "--offload_optimizer", "true").find()
+    assert len(moments) == 4  # two moments of two weights; the step counters stay
+    weights = offload(engine, "--offload_model", "true").find()
+    assert {id(w) for w in weights} == {id(w) for w in engine.module.parameters()}
+
+
+def test_the_reference_moves_with_the_model() -> None:
+    engine, reference = engine_after_one_step(), torch.nn.Linear(5, 5)
+    found = {id(w) for w in offload(engine, "--offload_model", "true", reference=reference).find()}
+    assert {id(w) for w in reference.parameters()} <= found
+
+
+def test_values_and_identity_survive_the_way_there_and_back() -> None:
+    engine = engine_after_one_step()
+    plan = offload(engine, "--offload_model", "true", "--offload_optimizer", "true")
+    before = [(id(tensor), tensor.detach().clone()) for tensor in plan.find()]
+    with plan.during_rollout():
+        pass
+    after = plan.find()
+    assert [id(tensor) for tensor in after] == [number for number, _ in before]
+    assert all(now.equal(then) for now, (_, then) in zip(after, before, strict=True))
+
+
+def test_no_state_before_the_first_step_is_no_error() -> None:
+    module = torch.nn.Linear(3, 2)
+    engine = SimpleNamespace(
+        module=module, optimizer=torch.optim.AdamW(module.parameters()), device=torch.device("cpu")
+    )
+    with offload(engine, "--offload_optimizer", "true").during_rollout():
+        pass
+
+
+def test_views_of_one_buffer_move_once_and_stay_views_of_it() -> None:
+    # As under ZeRO-1 and -2, where the optimizer writes the buffer and the model reads the views.
+    module = torch.nn.Linear(3, 2)
+    buffer = torch.cat([weight.detach().flatten() for weight in module.parameters()])
+    module.weight.data, module.bias.data = buffer[:6].view(2, 3), buffer[6:]
+    before = buffer.clone()
+    weights = list(module.parameters())
+    plan = Offload(lambda: weights, enabled=True, collect_garbage=True, frees=False)
+    with plan.during_rollout():
+        buffer.zero_()
+    assert buffer.equal(before)
+    buffer.fill_(7.0)
+    assert all(bool((weight == 7.0).all()) for weight in weights)
+
+
+def test_memory_of_a_device_is_given_back_and_filled_again() -> None:
+    # The CPU's memory stands in for a device's: what matters is the storage behind the tensors.
+    one, two = torch.arange(6.0), torch.arange(3.0)
+    view = one[2:]
+    moved = [_Moved(tensor.untyped_storage()) for tensor in (one, two)]
+    for storage in moved:
+        storage.free()
+    assert one.untyped_storage().nbytes() == two.untyped_storage().nbytes() == 0
+    for storage in moved:
+        storage.restore()
+    assert view.tolist() == [2, 3, 4, 5]
+    assert two.tolist() == [0, 1, 2]
+
+
+def test_what_is_on_the_host_already_stays_there() -> None:
+    weight = torch.ones(4)
+    assert _storages([weight, weight[1:]], frees=False) != []
+    assert len(_storages([weight, weight[1:]], frees=False)) == 1
+    assert _storages([weight], frees=True) == []
+
+
+def test_the_float32_copies_that_the_optimizer_steps_move_with_its_state() -> None:
+    module = torch.nn.Linear(3, 2, bias=False)
+    copy = module.weight.detach().clone().requires_grad_()
+    inner = torch.optim.AdamW([copy])
+    engine = SimpleNamespace(
+        module=module, optimizer=SimpleNamespace(optimizer=inner), device=torch.device("cpu")
+    )
+    assert [id(t) for t in offload(engine, "--offload_optimizer", "true").find()] == [id(copy)]

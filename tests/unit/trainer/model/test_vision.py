@@ -1,0 +1,349 @@
+"""Vision-language models: their parts, their inputs, and log-probs of mixed batches."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from grpo_doctor_trainer.algorithm.inputs import model_inputs
+from grpo_doctor_trainer.algorithm.logprobs import (
+    completion_logits,
+    logprobs_in_parts,
+    token_logprobs,
+)
+from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.data.batch import PromptBatch
+from grpo_doctor_trainer.data.experience import ImageFeatures, TokenBatch, mask_after_end
+from grpo_doctor_trainer.data.making import PromptMaker, prompt_maker
+from grpo_doctor_trainer.data.prompts import prompt_loader
+from grpo_doctor_trainer.data.rows import Row, load_rows
+from grpo_doctor_trainer.errors import ConfigError, DatasetError
+from grpo_doctor_trainer.flags import parse
+from grpo_doctor_trainer.model.load import LoadedModel, load_model
+from grpo_doctor_trainer.model.tiny_vl import tiny_processor, tiny_vl_model
+from grpo_doctor_trainer.model.vision import rope_positions
+from grpo_doctor_trainer.rollout.transformers import TransformersRollout
+
+ROWS = load_rows([], seed=1, with_images=True)
+PICTURE, SUM = ROWS[7], ROWS[-1]
+
+
+def flags(*more: str) -> TrainerConfig:
+    return parse(["--model", "embedded-vl", *more], 1)
+
+
+@pytest.fixture(scope="module")
+def loaded() -> LoadedModel:
+    return load_model(flags(), torch.float32)
+
+
+def layout_of(loaded: LoadedModel) -> Any:
+    assert loaded.vision is not None
+    return loaded.vision
+
+
+def pair(row: Row, *images: bytes) -> Row:
+    """The row with other images, at its end."""
+    content = [{"type": "text", "text": "see "}, *({"type": "image"} for _ in images)]
+    return dataclasses.replace(
+        row, messages=[{"role": "user", "content": content}], images=tuple(images)
+    )
+
+
+def batch_of(loaded: LoadedModel, rows: list[Row], copies: int = 2) -> PromptBatch:
+    config = dataclasses.replace(
+        flags(), per_device_train_batch_size=len(rows) * copies, num_generations=copies,
+        gradient_accumulation_steps=1, dataloader_num_workers=0, steps_per_generation=1,
+    )  # fmt: skip
+    return next(prompt_loader(rows, loaded, config, rank=0, ranks=1))
+
+
+def completed(prompts: PromptBatch) -> TokenBatch:
+    """Random completions, one of them with a placeholder for an image in it."""
+    generator = torch.Generator().manual_seed(3)
+    tokens = torch.randint(0, 250, (len(prompts.tokens), 5), generator=generator)
+    tokens[0, 2:] = torch.tensor([257, 256, 256])
+    return TokenBatch(
+        prompts.tokens, prompts.mask, tokens, mask_after_end(tokens, (257,)), prompts.images
+    )
+
+
+def test_the_demo_mixes_pictures_and_sums() -> None:
+    assert [len(row.images) for row in ROWS] == [1] * 32 + [0] * 25
+    assert {row.columns["solution"] for row in ROWS} == {str(n) for n in range(9)}
+    assert ROWS[3].columns == {"solution": "2"}
+
+
+def test_the_model_is_the_same_each_time() -> None:
+    tokenizer = tiny_processor().tokenizer
+    first, second = (tiny_vl_model(tokenizer).state_dict() for _ in range(2))
+    assert all(first[name].equal(second[name]) for name in first)
+    assert sum(weight.numel() for weight in first.values()) < 1_000_000
+
+
+def test_a_saved_folder_loads_again(loaded: LoadedModel, tmp_path: Path) -> None:
+    loaded.policy.save_pretrained(tmp_path)
+    loaded.saved_with_weights.save_pretrained(tmp_path)
+    config = dataclasses.replace(flags(), model=str(tmp_path))
+    again = load_model(config, torch.float32)
+    assert type(again.policy) is type(loaded.policy)
+    expected = loaded.policy.state_dict()
+    assert all(weight.equal(expected[name]) for name, weight in again.policy.state_dict().items())
+    assert (again.vision, again.end_tokens, again.context) == (
+        loaded.vision, loaded.end_tokens, 2048,
+    )  # fmt: skip
+    left, right = (prompt_maker(model, flags()).make(PICTURE, 1) for model in (loaded, again))
+    assert (left.text, left.tokens) == (right.text, right.tokens)
+    assert left.vision is not None
+    assert right.vision is not None
+    assert left.vision.pixel_values.equal(right.vision.pixel_values)
+
+
+@pytest.mark.parametrize("kind", ["full", "lora"])
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        ((), {"llm"}),
+        (("--freeze_vit", "false"), {"vit", "llm"}),
+        (("--freeze_aligner", "false"), {"aligner", "llm"}),
+        (("--freeze_aligner", "false", "--freeze_llm", "true"), {"aligner"}),
+        (("--freeze_vit", "false", "--freeze_llm", "true"), {"vit"}),
+    ],
+)
+def test_freezing(kind: str, options: tuple[str, ...], parts: set[str], tmp_path: Path) -> None:
+    config = flags("--train_type", kind, "--output_dir", str(tmp_path), *options)
+    policy = load_model(config, torch.float32).policy
+    trained = {
+        ("aligner" if "merger" in name else "vit") if "visual." in name else "llm"
+        for name, weight in policy.named_parameters()
+        if weight.requires_grad
+    }
+    assert trained == parts
+
+
+def test_freezing_everything_is_refused() -> None:
+    with pytest.raises(ConfigError, match="leave no weight to train"):
+        flags("--freeze_llm", "true")
+
+
+def test_prompts_have_one_placeholder_in_text_and_all_in_tokens(loaded: LoadedModel) -> None:
+    prompt = prompt_maker(loaded, flags()).make(PICTURE, 1)
+    assert prompt.text.count("<|image_pad|>") == 1
+    assert prompt.tokens.count(layout_of(loaded).image_token) == 4
+    assert prompt.vision is not None
+    assert prompt.vision.pixel_values.shape == (16, 1176)
+    assert prompt.vision.grid_thw.tolist() == [[1, 4, 4]]
+
+
+def test_max_pixels_comes_before_everything(loaded: LoadedModel) -> None:
+    prompt = prompt_maker(loaded, flags("--max_pixels", "784")).make(PICTURE, 1)
+    assert prompt.tokens.count(layout_of(loaded).image_token) == 1
+
+
+def test_pictures_are_kept_only_for_vllm(loaded: LoadedModel) -> None:
+    config = dataclasses.replace(flags("--max_pixels", "900"), use_vllm=True)
+    kept = prompt_maker(loaded, config).make(PICTURE, 1).vision
+    assert kept is not None
+    assert [picture.size for picture in kept.pictures] == [(30, 30)]
+    assert batch_of(loaded, [PICTURE]).pictures is None
+
+
+def test_a_prompt_with_images_that_is_too_long_is_refused(loaded: LoadedModel) -> None:
+    maker = prompt_maker(loaded, flags("--max_length", "10"))
+    with pytest.raises(DatasetError, match="generated row 8: the prompt has 17 tokens, 4 of them"):
+        maker.make(PICTURE, 1)
+    cut = maker.make(dataclasses.replace(SUM, messages=[{"role": "user", "content": "1" * 99}]), 1)
+    assert (len(cut.tokens), cut.cut) == (10, 92)
+    assert cut.vision is not None
+    assert cut.vision.positions[0].tolist() == list(range(10))
+
+
+def test_the_models_own_placeholder_in_a_text_is_refused(loaded: LoadedModel) -> None:
+    row = dataclasses.replace(SUM, messages=[{"role": "user", "content": "<|image_pad|>"}])
+    with pytest.raises(DatasetError, match="1 places for 0 images"):
+        prompt_maker(loaded, flags()).make(row, 1)
+
+
+def test_images_need_a_model_that_takes_them() -> None:
+    text_model = LoadedModel(None, tiny_processor().tokenizer, None, ())
+    with pytest.raises(DatasetError, match="generated row 1 has an image, and --model"):
+        prompt_loader(ROWS, text_model, flags(), rank=0, ranks=1)
+
+
+def test_positions_are_transformers_own(loaded: LoadedModel) -> None:
+    layout, model = layout_of(loaded), loaded.policy.model
+    wide, tall = [1, 4, 8], [1, 10, 2]
+    image = layout.image_token
+    for tokens, grids in (
+        ([1, 2, *[image] * 8, 3, *[image] * 5, 4, 5], [wide, tall]),
+        ([*[image] * 13, 7], [wide, tall]),  # images that touch
+        ([1, 2, 3], []),
+    ):
+        if tokens[0] == image:  # transformers would take these for one image
+            separate = tokens[:8], tokens[8:]
+            first = rope_positions(separate[0], [wide], layout)
+            second = rope_positions(separate[1], [tall], layout) + int(first.max()) + 1
+            expected = torch.cat([first, second], dim=1)
+        else:
+            ids = torch.tensor([tokens])
+            grid = torch.tensor(grids) if grids else None
+            kinds = (ids == image).int()
+            expected = model.get_rope_index(ids, kinds, image_grid_thw=grid)[0][:, 0]
+        assert rope_positions(tokens, grids, layout).equal(expected)
+
+
+def test_images_are_kept_once_and_lined_up_per_completion(loaded: LoadedModel) -> None:
+    two = pair(PICTURE, ROWS[1].images[0], ROWS[2].images[0])  # type: ignore[arg-type]
+    prompts = batch_of(loaded, [two, SUM, PICTURE], copies=3)
+    images = prompts.images
+    assert images is not None
+    assert len(images.grid_thw) == 3
+    assert sorted(images.counts) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    pixels, grid = images.gathered()
+    assert pixels.shape == (9 * 16, 1176)
+    assert grid.shape == (9, 3)
+    pairs = [row for row, count in enumerate(images.counts) if count == 2]
+    chosen = images.select(torch.tensor([pairs[2], images.counts.index(0)]))
+    assert chosen.counts == (2, 0)
+    first, second = images.indices[pairs[0]]
+    expected = torch.cat([images.pixel_values.view(3, 16, -1)[i] for i in (first, second)])
+    assert chosen.gathered()[0].equal(expected)
+    none = images.select(torch.tensor([images.counts.index(0)]))
+    assert [part.numel() for part in none.gathered()] == [0, 0]
+
+
+@torch.no_grad()
+def alone(model: Any, batch: TokenBatch, row: int) -> torch.Tensor:
+    """Log-probs of one completion by itself: no padding, positions found by the model."""
+    images = batch.images
+    assert images is not None
+    prompt = batch.prompt_tokens[row][batch.prompt_mask[row].bool()]
+    tokens = torch.cat([prompt, batch.completion_tokens[row]])[None]
+    extra: dict[str, Any] = {}
+    if images.counts[row]:
+        pixels, grid = images.select(torch.tensor([row])).gathered()
+        kinds = (tokens == images.layout.image_token).int()
+        extra = {"pixel_values": pixels, "image_grid_thw": grid, "mm_token_type_ids": kinds}
+    logits = model(input_ids=tokens, attention_mask=torch.ones_like(tokens), **extra).logits
+    every = logits[0, len(prompt) - 1 : -1].log_softmax(dim=1)
+    chosen: torch.Tensor = every.gather(1, batch.completion_tokens[row][:, None])
+    return chosen[:, 0]
+
+
+@pytest.mark.parametrize("part_size", [1, 3, 9])
+def test_log_probs_are_those_of_each_row_alone(loaded: LoadedModel, part_size: int) -> None:
+    two = pair(PICTURE, ROWS[1].images[0], ROWS[2].images[0])  # type: ignore[arg-type]
+    batch = completed(batch_of(loaded, [two, SUM, PICTURE], copies=3))
+    model = loaded.policy.eval()
+    found = logprobs_in_parts(model, batch, 1.0, part_size)
+    for row in range(len(batch)):
+        seen = batch.completion_mask[row].bool()
+        expected = alone(model, batch, row)
+        assert found[row][seen].tolist() == pytest.approx(expected[seen].tolist(), abs=1e-4)
+
+
+def test_a_placeholder_in_a_completion_asks_for_no_image(loaded: LoadedModel) -> None:
+    batch = completed(batch_of(loaded, [PICTURE]))
+    batch.completion_tokens[1, 1] = layout_of(loaded).image_token
+    with torch.no_grad():
+        assert completion_logits(loaded.policy, batch, 1.0).isfinite().all()
+    assert batch.completion_tokens[1, 1] == layout_of(loaded).image_token  # still what was sampled
+
+
+def with_companion(batch: TokenBatch) -> TokenBatch:
+    images = batch.images
+    assert images is not None
+    layout = dataclasses.replace(images.layout, companion=True)
+    return dataclasses.replace(batch, images=dataclasses.replace(images, layout=layout))
+
+
+def test_a_companion_runs_the_tower_and_changes_no_gradient() -> None:
+    model = load_model(flags("--freeze_vit", "false", "--freeze_aligner", "false"), torch.float32)
+    plain = completed(batch_of(model, [SUM, ROWS[-3]]))
+    helped = with_companion(plain)
+    assert "pixel_values" not in model_inputs(plain)
+    assert model_inputs(helped)["input_ids"].size(0) == len(plain) + 1
+    results = []
+    for batch in (plain, helped):
+        model.policy.zero_grad(set_to_none=True)
+        logits = completion_logits(model.policy, batch, 1.0)
+        assert logits.size(0) == len(plain)
+        chosen = token_logprobs(logits, batch.completion_tokens).chosen
+        loss = -(chosen * batch.completion_mask).sum()
+        torch.autograd.backward(loss)
+        grads = {name: weight.grad for name, weight in model.policy.named_parameters()}
+        results.append((loss.detach(), grads))
+    (loss, without), (helped_loss, grads) = results
+    torch.testing.assert_close(helped_loss, loss)
+    for name, gradient in grads.items():
+        assert gradient is not None, name  # every weight took part
+        if "visual." in name:
+            assert without[name] is None
+            assert not gradient.any(), name
+        else:
+            torch.testing.assert_close(gradient, without[name], atol=1e-5, rtol=1e-4)
+
+
+def test_a_batch_with_an_image_needs_no_companion(loaded: LoadedModel) -> None:
+    batch = with_companion(completed(batch_of(loaded, [SUM, PICTURE])))
+    assert model_inputs(batch)["input_ids"].size(0) == len(batch)
+
+
+def make_rollout(loaded: LoadedModel) -> TransformersRollout:
+    engine: Any = SimpleNamespace(
+        module=loaded.policy, model=loaded.policy, device=torch.device("cpu"), zero_stage=None
+    )
+    return TransformersRollout(engine, loaded, flags("--max_completion_length", "4"))
+
+
+@pytest.mark.parametrize("rows", [[PICTURE, SUM], [SUM], [PICTURE]])
+@pytest.mark.parametrize("companion", [False, True])
+def test_generation_samples_from_the_log_probs(
+    loaded: LoadedModel, rows: list[Row], companion: bool
+) -> None:
+    rollout = make_rollout(loaded)
+    rollout._options["do_sample"] = False
+    rollout._in_step = companion
+    prompts = batch_of(loaded, rows)
+    assert prompts.images is not None
+    layout = dataclasses.replace(prompts.images.layout, companion=companion)
+    images = dataclasses.replace(prompts.images, layout=layout)
+    made = rollout.generate(dataclasses.replace(prompts, images=images)).tokens
+    assert len(made) == len(prompts.tokens)
+    with torch.no_grad():
+        logits = completion_logits(loaded.policy.eval(), made, 1.0)
+    logits[:, :, list(layout.placeholders)] = -torch.inf
+    counted = made.completion_mask.bool()
+    assert logits.argmax(dim=2)[counted].equal(made.completion_tokens[counted])
+    loaded.policy.train()
+
+
+def test_workers_send_the_same_images(loaded: LoadedModel) -> None:
+    def batches(workers: int) -> list[ImageFeatures | None]:
+        config = dataclasses.replace(
+            flags(), per_device_train_batch_size=6, num_generations=3,
+            dataloader_num_workers=workers,
+        )  # fmt: skip
+        found = prompt_loader(ROWS, loaded, config, rank=0, ranks=1)
+        return [batch.images for batch in itertools.islice(found, 2)]
+
+    for left, right in zip(batches(0), batches(1), strict=True):
+        assert left is not None
+        assert right is not None
+        assert left.indices == right.indices
+        assert left.pixel_values.equal(right.pixel_values)
+        assert left.positions.equal(right.positions)
+
+
+def test_without_a_chat_template_placeholders_stand_in_the_text() -> None:
+    loaded = load_model(flags(), torch.float32)
+    loaded.tokenizer.chat_template = None
+    prompt = prompt_maker(loaded, flags()).make(PICTURE, 1)
+    assert prompt.text == "<|image_pad|>squares?"
+    assert isinstance(prompt_maker(loaded, flags()), PromptMaker)

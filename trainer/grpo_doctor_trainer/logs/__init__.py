@@ -1,0 +1,1 @@
+"""What a run says: numbers under TRL's names, the console, trackers, completions."""

@@ -1,0 +1,104 @@
+"""Numbers of one step, over all ranks, under TRL 1.16's names."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from grpo_doctor_trainer.algorithm.advantages import deviation, groups_without_signal
+from grpo_doctor_trainer.algorithm.statistics import HIGHEST, LOWEST, SUMS, LossStatistics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
+    from grpo_doctor_trainer.ranks.group import Ranks
+
+Metrics = dict[str, float]
+
+
+def reward_metrics(
+    rewards: torch.Tensor, scores: torch.Tensor, names: Sequence[str], group_size: int
+) -> Metrics:
+    """Sums up the rewards of one rollout.
+
+    Args:
+        rewards: [completions of all ranks], NaN for those without a reward.
+        scores: [completions of all ranks, functions], NaN where not applicable.
+        names: of the functions.
+        group_size: completions per prompt.
+
+    Returns:
+        what applies to at least one completion; deviations are over the whole batch.
+    """
+    found = {
+        "reward": float(rewards.nanmean()),
+        "reward_std": float(deviation(rewards)),
+        "frac_reward_zero_std": groups_without_signal(rewards, group_size),
+    }
+    for place, name in enumerate(names):
+        found[f"rewards/{name}/mean"] = float(scores[:, place].nanmean())
+        found[f"rewards/{name}/std"] = float(deviation(scores[:, place]))
+    kept = ("reward", "reward_std")  # the log line shows these
+    return {name: value for name, value in found.items() if name in kept or not math.isnan(value)}
+
+
+def completion_metrics(lengths: torch.Tensor, ended: torch.Tensor) -> Metrics:
+    """Sums up the lengths of completions in tokens; `ended` is 1 where an end token came.
+
+    Completions without one were cut off; where all were, the terminated lengths are 0, as in TRL.
+    """
+    terminated = lengths[ended > 0]
+    terminated = terminated if len(terminated) else lengths.new_zeros(1)
+    found = {"completions/clipped_ratio": float(1 - ended.mean())}
+    for name, values in (("", lengths), ("terminated_", terminated)):
+        found |= {
+            f"completions/mean_{name}length": float(values.mean()),
+            f"completions/min_{name}length": float(values.min()),
+            f"completions/max_{name}length": float(values.max()),
+        }
+    return found
+
+
+def loss_metrics(parts: Sequence[LossStatistics], ranks: Ranks) -> Metrics:
+    """Turns what was seen in the micro-batches of this rank into metrics of the step.
+
+    Means are over the tokens of the whole optimizer step, and extremes over its completions or
+    tokens; TRL averages the means and extremes of its micro-batches.
+
+    Returns:
+        `kl` only with a reference model, `sampling/...` only where the rollout engine gave
+        log-probs; `step_tokens` are the prompt and completion tokens of the step.
+    """
+    every = LossStatistics.joined(parts).over(ranks)
+    sums = dict(zip(SUMS, every.sums.tolist(), strict=True))
+    lowest = dict(zip(LOWEST, _finite(every.lowest), strict=True))
+    highest = dict(zip(HIGHEST, _finite(every.highest), strict=True))
+    tokens, clipped = max(1.0, sums["loss_tokens"]), sums["clipped_low"] + sums["clipped_high"]
+    found = {
+        "loss": sums["loss"] / sums["micro_batches"],
+        "step_tokens": sums["tokens"],
+        "entropy": sums["entropy"] / tokens,
+        "clip_ratio/low_mean": sums["clipped_low"] / tokens,
+        "clip_ratio/low_min": lowest["clipped_low"],
+        "clip_ratio/high_mean": sums["clipped_high"] / tokens,
+        "clip_ratio/high_max": highest["clipped_high"],
+        "clip_ratio/region_mean": clipped / tokens,
+    }
+    if sums["kl_tokens"]:
+        found["kl"] = sums["kl"] / sums["kl_tokens"]
+    if sums["gap_tokens"]:
+        found |= {
+            "sampling/sampling_logp_difference/mean": sums["gap"] / sums["gap_tokens"],
+            "sampling/sampling_logp_difference/max": highest["gap"],
+            "sampling/importance_sampling_ratio/min": lowest["weight"],
+            "sampling/importance_sampling_ratio/mean": sums["weight"] / sums["gap_tokens"],
+            "sampling/importance_sampling_ratio/max": highest["weight"],
+        }
+    return found
+
+
+def _finite(values: torch.Tensor) -> list[float]:
+    # Infinite only where no token is in the loss: all completions of the step were left out.
+    return [value if math.isfinite(value) else 0.0 for value in values.tolist()]

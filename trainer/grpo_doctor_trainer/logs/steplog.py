@@ -1,0 +1,95 @@
+"""Where the numbers of a step go: the log, the recorder, the experiment trackers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from grpo_doctor_probes import metrics
+from grpo_doctor_trainer.logs.console import LOG, sparkline
+
+if TYPE_CHECKING:
+    from grpo_doctor_trainer.config import TrainerConfig
+    from grpo_doctor_trainer.logs.metrics import Metrics
+    from grpo_doctor_trainer.logs.trackers import Trackers
+
+
+class StepLog:
+    """Writes the metrics of steps, every `--logging_steps`, to all places.
+
+    Args:
+        config: the options.
+        total: steps of the run.
+        writes: whether this is the rank that writes; the others only keep the sums.
+        trackers: where else the metrics go.
+        saved: the sums that `state` gave, to go on from a checkpoint.
+    """
+
+    def __init__(
+        self,
+        config: TrainerConfig,
+        total: int,
+        *,
+        writes: bool,
+        trackers: Trackers | None = None,
+        saved: dict[str, Any] | None = None,
+    ) -> None:
+        self._every = config.logging_steps
+        self._total = total
+        self._with_kl = config.beta > 0
+        self._writes = writes
+        self._trackers = trackers
+        saved = saved or {}
+        self._tokens: float = saved.get("tokens", 0.0)
+        self._rewards: list[float] = list(saved.get("rewards", []))
+        self._first = len(self._rewards) + 1
+
+    def state(self) -> dict[str, Any]:
+        """Gives the sums, for a checkpoint."""
+        return {"tokens": self._tokens, "rewards": list(self._rewards)}
+
+    def write(self, number: int, found: Metrics, seconds: float) -> None:
+        """Logs one step; `step_tokens` are the prompt and completion tokens trained on."""
+        found = dict(found)
+        tokens = found.pop("step_tokens")
+        self._tokens += tokens
+        found |= {
+            "num_tokens": self._tokens,
+            "tokens_per_second": tokens / seconds,
+            "step_time": seconds,
+        }
+        self._rewards.append(found["reward"])
+        if self._writes and (number % self._every == 0 or number in {self._first, self._total}):
+            metrics(number, found)
+            LOG.info(self._line(number, found))
+            if self._trackers is not None:
+                self._trackers.log(number, found)
+
+    def finish(self) -> None:
+        """Writes the learning curve."""
+        if self._writes and len(self._rewards) > 1:
+            ends = max(1, len(self._rewards) // 10)
+            first, last = sum(self._rewards[:ends]) / ends, sum(self._rewards[-ends:]) / ends
+            LOG.info("reward %.3f -> %.3f  %s", first, last, sparkline(self._rewards))
+
+    def close(self) -> None:
+        """Ends the trackers; also after an error."""
+        if self._trackers is not None:
+            self._trackers.close()
+
+    def _line(self, number: int, found: Metrics) -> str:
+        width = len(str(self._total))
+        parts = [
+            f"step {number:{width}d}/{self._total}",
+            f"reward {found['reward']:.3f} +-{found['reward_std']:.3f}",
+            f"loss {found['loss']:+.4f}",
+            (
+                f"length {found['completions/mean_length']:.1f}"
+                f" ({found['completions/clipped_ratio']:.0%} clipped)"
+            ),
+            f"kl {found['kl']:.4f}" if self._with_kl else "",
+            f"ratio clip {found['clip_ratio/region_mean']:.1%}",
+            f"lr {found['learning_rate']:.1e}",
+            f"{found['tokens_per_second']:,.0f} tok/s",
+            f"{found['step_time']:.2f} s",
+        ]
+        return " | ".join(part for part in parts if part)

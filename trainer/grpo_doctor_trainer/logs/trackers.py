@@ -1,0 +1,133 @@
+"""Experiment trackers, on rank 0: TensorBoard, Weights & Biases, SwanLab."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from grpo_doctor_trainer.logs.console import LOG
+from grpo_doctor_trainer.logs.tracker_options import wanted_trackers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from grpo_doctor_trainer.config import TrainerConfig
+
+_PROJECT = "grpo-doctor"
+_PREFIX = "train/"  # as transformers' integrations write it, so that curves of both lie together
+
+
+class Tracker(Protocol):
+    """One place to send metrics to."""
+
+    def log(self, number: int, values: Mapping[str, float]) -> None:
+        """Sends the metrics of one step."""
+
+    def close(self) -> None:
+        """Sends what is left."""
+
+
+class Trackers:
+    """All trackers of a run. One that fails is given up with a warning: training goes on."""
+
+    def __init__(self, found: Mapping[str, Tracker]) -> None:
+        self._found = dict(found)
+
+    def log(self, number: int, values: Mapping[str, float]) -> None:
+        """Sends the metrics of one step, under transformers' prefix."""
+        named = {f"{_PREFIX}{name}": value for name, value in values.items()}
+        self._each("took no more metrics", lambda tracker: tracker.log(number, named))
+
+    def close(self) -> None:
+        """Ends all of them. Can be called twice."""
+        self._each("could not finish", lambda tracker: tracker.close())
+        self._found = {}
+
+    def _each(self, what: str, act: Callable[[Tracker], None]) -> None:
+        for name, tracker in list(self._found.items()):
+            try:
+                act(tracker)
+            except Exception as error:  # noqa: BLE001 - whatever a tracker raises, training goes on
+                del self._found[name]
+                LOG.warning("%s %s (%s: %s)", name, what, type(error).__name__, error)
+
+
+def make_trackers(config: TrainerConfig) -> Trackers:
+    """Starts what `--report_to` names; `check_trackers` has found their packages.
+
+    One that cannot start (no login, no network, a folder that cannot be written) is left out with
+    a warning.
+    """
+    makers: dict[str, Callable[[TrainerConfig], Tracker]] = {
+        "tensorboard": _TensorBoard,
+        "wandb": _Wandb,
+        "swanlab": _SwanLab,
+    }
+    found: dict[str, Tracker] = {}
+    for name in wanted_trackers(config):
+        try:
+            found[name] = makers[name](config)
+        except Exception as error:  # noqa: BLE001 - whatever a tracker raises, training goes on
+            LOG.warning("--report_to %s: no tracking (%s: %s)", name, type(error).__name__, error)
+    return Trackers(found)
+
+
+class _TensorBoard:
+    def __init__(self, config: TrainerConfig) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - optional
+
+        folder = Path(config.logging_dir or Path(config.output_dir) / "runs")
+        folder = folder / config.run_name if config.run_name else folder
+        self._writer: Any = SummaryWriter(folder)
+        lines = (f"    {name}: {value}" for name, value in dataclasses.asdict(config).items())
+        self._writer.add_text("args", "\n".join(lines))
+
+    def log(self, number: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, number)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _Wandb:
+    def __init__(self, config: TrainerConfig) -> None:
+        import wandb  # noqa: PLC0415 - optional
+
+        self._run: Any = wandb.init(
+            name=config.run_name, dir=_folder(config), config=dataclasses.asdict(config)
+        )
+        self._run.define_metric(f"{_PREFIX}*", step_metric=f"{_PREFIX}global_step")
+
+    def log(self, number: int, values: Mapping[str, float]) -> None:
+        self._run.log({**values, f"{_PREFIX}global_step": number})
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class _SwanLab:
+    def __init__(self, config: TrainerConfig) -> None:
+        import swanlab  # noqa: PLC0415 - optional
+
+        self._run: Any = swanlab.init(
+            project=_PROJECT,
+            experiment_name=config.run_name,
+            logdir=str(Path(_folder(config)) / "swanlab"),
+            config=dataclasses.asdict(config),
+        )
+
+    def log(self, number: int, values: Mapping[str, float]) -> None:
+        self._run.log(dict(values), step=number)
+
+    def close(self) -> None:
+        import swanlab  # noqa: PLC0415 - optional
+
+        swanlab.finish()
+
+
+def _folder(config: TrainerConfig) -> str:
+    folder = Path(config.output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    return str(folder)

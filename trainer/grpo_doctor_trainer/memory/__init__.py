@@ -1,0 +1,1 @@
+"""Device memory: making room during the rollout, and saying what ran out."""

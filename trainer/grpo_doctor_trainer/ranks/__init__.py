@@ -1,0 +1,1 @@
+"""The ranks: their process group, and the engine that turns losses into weights."""
