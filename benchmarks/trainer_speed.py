@@ -32,7 +32,7 @@ from typing import Any
 from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
 
 WARM_UP_STEPS = 2
-AS_FAST = 0.95  # both do the same arithmetic; pairs differ by more than this from one to the next
+AS_FAST = 1.0  # of TRL, in the median of the pairs
 REWARD_FILE = "digits.py"
 _REWARD = """def digits(completions, **columns):
     return [sum(c.isdigit() for c in text) / max(1, len(text)) for text in completions]

@@ -5,20 +5,17 @@ from __future__ import annotations
 import dataclasses
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from grpo_doctor_probes import describe
-from grpo_doctor_trainer import __version__
 from grpo_doctor_trainer.checkpoint import Checkpointer, Progress, find_checkpoint
 from grpo_doctor_trainer.config import EMBEDDED_VL
 from grpo_doctor_trainer.data.checking import usable_rows
 from grpo_doctor_trainer.data.order import steps_in
 from grpo_doctor_trainer.data.prompts import prompt_loader
 from grpo_doctor_trainer.data.rows import load_rows
-from grpo_doctor_trainer.logs.console import LOG
+from grpo_doctor_trainer.logs.introduction import introduce
 from grpo_doctor_trainer.logs.steplog import StepLog
 from grpo_doctor_trainer.logs.trackers import make_trackers
 from grpo_doctor_trainer.memory.offload import make_offload
@@ -32,15 +29,12 @@ from grpo_doctor_trainer.rollout import make_rollout
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from grpo_doctor_trainer.checkpoint import Resume
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.data.batch import PromptBatch
     from grpo_doctor_trainer.memory.offload import Offload
     from grpo_doctor_trainer.ranks.engine import Engine
     from grpo_doctor_trainer.ranks.group import Ranks
     from grpo_doctor_trainer.rollout.interface import RolloutEngine
-
-_PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "datasets", "vllm")
 
 
 @dataclass(frozen=True)
@@ -88,7 +82,7 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
     rows = load_rows(config.dataset, config.seed, with_images=config.model == EMBEDDED_VL)
     rows = usable_rows(rows, config, ranks)
     found = find_rewards(config.reward_funcs, {name for row in rows for name in row.columns})
-    rewards = Rewards(found, config)  # its processes fork before there are threads
+    rewards = Rewards(found, config)  # its processes start before there are threads
     undo.callback(rewards.close)
     dtype = default_dtype(config, ranks.device)
     config = dataclasses.replace(
@@ -134,70 +128,5 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
         start=start,
     )
     if ranks.is_main:
-        _introduce(run, len(rows), resume)
+        introduce(run, len(rows), resume)
     return run
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def _introduce(run: Run, rows: int, resume: Resume | None) -> None:
-    config, ranks = run.config, run.ranks
-    options = {**dataclasses.asdict(config), "world_size": ranks.world_size}
-    describe("bundled", __version__, options, _versions())
-    weights = [getattr(w, "ds_numel", w.numel()) for w in run.engine.module.parameters()]
-    trained = [
-        getattr(w, "ds_numel", w.numel()) for w in run.engine.module.parameters() if w.requires_grad
-    ]
-    where = f"{ranks.device.type.upper()} rank{'s' * (ranks.world_size > 1)}"
-    prompts = ranks.world_size * config.completions_per_rank // config.num_generations
-    LOG.info("grpo-doctor trainer %s", __version__)
-    LOG.info(
-        "  model    %s, %s weights, %s trained (%s), %s",
-        config.model or "embedded tiny Qwen2 with random weights",
-        _short(sum(weights)),
-        _short(sum(trained)),
-        config.train_type,
-        config.torch_dtype,
-    )
-    LOG.info(
-        "  data     %s: %d prompts; rewards %s",
-        ", ".join(config.dataset) or "generated arithmetic",
-        rows,
-        " + ".join(
-            f"{weight:g} {name}"
-            for weight, name in zip(config.weights, run.rewards.names, strict=True)
-        ),
-    )
-    LOG.info(
-        "  rollout  %d prompts x %d completions of up to %d tokens, for %d optimizer step%s",
-        prompts,
-        config.num_generations,
-        config.max_completion_length,
-        config.steps_per_rollout,
-        "s" * (config.steps_per_rollout > 1),
-    )
-    LOG.info(
-        "  ranks    %d %s, %d thread%s each, %s",
-        ranks.world_size,
-        where,
-        ranks.threads,
-        "s" * (ranks.threads > 1),
-        run.engine.describe(),
-    )
-    if resume is not None:
-        LOG.info("  resumed  %s: %d of %d steps done", resume.folder, resume.step, run.steps)
-
-
-def _short(count: int) -> str:
-    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return str(count)
