@@ -7,10 +7,10 @@ two steps are left out; a step is all that happens between the ends of two steps
 clock it counts processor time of all processes, which a busy machine disturbs less.
 
     python -m benchmarks.trainer_speed [--size tiny|small] [--pairs 3] [--steps 12] [--json]
-    python -m benchmarks.trainer_speed --vllm    ours with vLLM beside ours with transformers
+    python -m benchmarks.trainer_speed --vllm    both with vLLM in the ranks
 
-TRL's side of --vllm is missing on purpose: on vLLM's CPU build its weight sync calls the engine's
-plain load_weights, which fails because that build has repacked the weights.
+With --vllm TRL's weight sync has one call replaced, see `trl_peer`: its own, load_weights, fails on
+vLLM's CPU build. Neither side compiles its engine, which would take minutes.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -52,7 +53,19 @@ class Size:
 
 SIZES = {"tiny": Size(128, 1, 32, 16), "small": Size(256, 4, 16, 64)}
 _GROUP, _RATE, _BETA = 8, 1e-4, 0.04
-_ROOM = ("--vllm_gpu_memory_utilization", "0.02")
+_VLLM_FLAGS = (
+    "--use_vllm", "true", "--vllm_gpu_memory_utilization", "0.04", "--vllm_max_model_len", "256",
+)  # fmt: skip
+_VLLM_SETTINGS = {
+    "use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.04,
+    "vllm_max_model_length": 256,
+}  # fmt: skip
+# What TRL leaves to who runs it: an engine in the process, 1 GiB of KV cache, its threads not bound
+# to the same core, nothing compiled. The trainer sets the like itself.
+_VLLM_ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCHDYNAMO_DISABLE": "1", "VLLM_USE_AOT_COMPILE": "0",
+}  # fmt: skip
 
 
 def write_folder(folder: Path, size: Size) -> None:
@@ -112,13 +125,16 @@ def cpu_seconds(pid: int) -> float:
     return sum(ticks.get(one, 0) for one in family) / os.sysconf("SC_CLK_TCK")
 
 
-def torchrun(module: str, arguments: list[str], folder: Path) -> dict[int, Mark]:
-    """The ends of the steps of a job on two ranks, by step."""
+def torchrun(
+    module: str, arguments: list[str], folder: Path, more: Mapping[str, str] | None = None
+) -> dict[int, Mark]:
+    """The ends of the steps of a job on two ranks, by step; `more` is for its environment."""
     command = [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2",
         "-m", module, *arguments,
     ]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1", RUN_DIR_VARIABLE: str(folder / "run")}
+    environment |= more or {}
     marks = {}
     with (
         (folder / "errors.txt").open("w", encoding="utf-8") as errors,
@@ -137,14 +153,16 @@ def torchrun(module: str, arguments: list[str], folder: Path) -> dict[int, Mark]
     return marks
 
 
-def trl_speed(folder: Path, size: Size, steps: int) -> Speed:
+def trl_speed(folder: Path, size: Size, steps: int, *, vllm: bool) -> Speed:
     """TRL's trainer, which prints the tokens so far."""
     settings: dict[str, Any] = {
         "max_steps": steps, "per_device_train_batch_size": size.batch, "num_generations": _GROUP,
         "max_completion_length": size.tokens, "temperature": 1.0, "beta": _BETA,
         "learning_rate": _RATE, "lr_scheduler_type": "constant", "loss_type": "grpo",
     }  # fmt: skip
-    marks = torchrun("benchmarks.trl_peer", [str(folder), json.dumps(settings)], folder)
+    settings |= _VLLM_SETTINGS if vllm else {}
+    arguments = [str(folder), json.dumps(settings)]
+    marks = torchrun("benchmarks.trl_peer", arguments, folder, _VLLM_ENVIRONMENT if vllm else {})
     first, last = marks[WARM_UP_STEPS], marks[steps]
     before, after = (int(mark.line.rpartition(" ")[2]) for mark in (first, last))
     return Speed.between(first, last, after - before)
@@ -172,15 +190,11 @@ def our_speed(folder: Path, size: Size, steps: int, *flags: str) -> Speed:
 
 def measure(size: Size, pairs: int, steps: int, *, vllm: bool) -> dict[str, list[Speed]]:
     """Both sides, pair by pair."""
+    flags = _VLLM_FLAGS if vllm else ()
     sides = {
-        "ours": lambda folder: our_speed(folder, size, steps),
-        "trl": lambda folder: trl_speed(folder, size, steps),
+        "ours": lambda folder: our_speed(folder, size, steps, *flags),
+        "trl": lambda folder: trl_speed(folder, size, steps, vllm=vllm),
     }
-    if vllm:
-        sides = {
-            "vllm": lambda folder: our_speed(folder, size, steps, "--use_vllm", "true", *_ROOM),
-            "transformers": sides["ours"],
-        }
     found: dict[str, list[Speed]] = {name: [] for name in sides}
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent)
@@ -206,7 +220,7 @@ def main() -> int:
     parser.add_argument("--vllm", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    if not options.vllm and find_spec("trl") is None:
+    if find_spec("trl") is None:
         print("TRL is not installed, so there is nothing to compare with: pip install trl")
         return 0
     found = measure(SIZES[options.size], options.pairs, options.steps, vllm=options.vllm)
@@ -227,7 +241,10 @@ def main() -> int:
                 f"({options.pairs} pairs of {options.steps - WARM_UP_STEPS} steps, {options.size})"
             )
         if options.vllm:
-            print("TRL with vLLM: not measured, its weight sync fails on vLLM's CPU build")
+            print(
+                "both with vLLM in the ranks; in TRL's weight sync load_weights, which fails on "
+                "vLLM's CPU build, is replaced by reload_weights"
+            )
     # Another process on the machine takes wall time from one side of a pair, and little CPU time.
     return int(not options.vllm and statistics.median(ratios["cpu"]) < AS_FAST)
 

@@ -83,7 +83,9 @@ def _work() -> None:
                 Path("outcomes.json").write_text(json.dumps([asdict(o) for o in outcomes]))
             if outcomes[-1].defect is not None:
                 raise SystemExit(1)
-            _forget()
+            forget()
+            if len(outcomes) == 1:
+                gc.freeze()  # the libraries' objects: later collections pass them over
     finally:
         leave_ranks()
 
@@ -120,7 +122,8 @@ def _one(flags: list[str], ranks: Any) -> Outcome:
     return Outcome(rows, printed.getvalue())
 
 
-def _forget() -> None:
+def forget() -> None:
+    """Undoes what one configuration leaves behind in this process."""
     from accelerate.state import AcceleratorState, GradientState
     from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,15 @@ import pytest
 import torch
 
 pytest.importorskip("deepspeed", reason="needs the trainer extra")
+
+from tests.trainer_jobs import WALL_CLOCK, Outcome, run_configs
+
 pytestmark = pytest.mark.slow
 PATIENCE_S = 240
-WALL_CLOCK = {"tokens_per_second", "step_time"}
 SMALL = ("--per_device_train_batch_size", "16", "--num_generations", "8")
+ZERO3 = ("--deepspeed", "zero3_offload", "--max_steps", "3", *SMALL)
+LORA = ("--train_type", "lora", "--deepspeed", "none", "--max_steps", "2", *SMALL)
+NAN = ("--reward_funcs", "mine.py:judge", "--deepspeed", "none", *SMALL)
 
 
 def command(*flags: str) -> list[str]:
@@ -37,13 +43,6 @@ def job(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
         command(*flags), env=environment(folder), cwd=folder,
         capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
-
-
-def finished(folder: Path, *flags: str) -> str:
-    """Runs a job that has to succeed; gives what it printed."""
-    done = job(folder, *flags)
-    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
-    return done.stdout
 
 
 def metrics(folder: Path) -> list[dict[str, float]]:
@@ -76,13 +75,16 @@ def sample(model: Any, tokenizer: Any) -> str:
 def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo with its default settings, cut to 40 steps."""
     folder = tmp_path_factory.mktemp("learned")
-    finished(folder, "--max_steps", "40")
+    done = job(folder, "--max_steps", "40")
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     return folder
 
 
 def test_default_settings_learn(learned: Path) -> None:
     steps = metrics(learned)
     assert len(steps) == 40
+    job_json = json.loads((learned / "run" / "job.json").read_text(encoding="utf-8"))
+    assert "zero2" in json.dumps(job_json)
     first, last = mean(steps[:5], "reward"), mean(steps[-5:], "reward")
     assert last > first + 0.3, (first, last)
     assert mean(steps[-5:], "rewards/accuracy/mean") > 0.15
@@ -91,24 +93,41 @@ def test_default_settings_learn(learned: Path) -> None:
     assert not list((learned / "out").glob(".*unfinished"))
 
 
-def test_one_seed_gives_the_same_steps_twice(learned: Path, tmp_path: Path) -> None:
-    finished(tmp_path, "--max_steps", "3", "--save_steps", "0")
-    assert without_clock(metrics(tmp_path)) == without_clock(metrics(learned)[:3])
-    assert not (tmp_path / "out").exists()
+@dataclass(frozen=True)
+class Short:
+    """What a few steps of other settings gave, all in one job; checkpoints are in `folder`."""
+
+    folder: Path
+    again: Outcome
+    zero3: Outcome
+    lora: Outcome
+    nan: Outcome
 
 
-def test_zero3_with_offload_trains_partitioned_weights_and_saves_whole_ones(
-    tmp_path: Path,
-) -> None:
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> Short:
+    folder = tmp_path_factory.mktemp("short")
+    source = 'def judge(completions, **columns):\n    return [float("nan")] * len(completions)\n'
+    (folder / "mine.py").write_text(source, encoding="utf-8")
+    again = ("--max_steps", "3", "--save_steps", "0")
+    every = {"again": again, "zero3": ZERO3, "lora": LORA, "nan": NAN}
+    configs = [[*flags, "--output_dir", name] for name, flags in every.items()]
+    return Short(folder, *run_configs(folder, configs))
+
+
+def test_one_seed_gives_the_same_steps_twice(learned: Path, short: Short) -> None:
+    assert short.again.without_clock() == without_clock(metrics(learned)[:3])
+    assert not (short.folder / "again").exists()
+
+
+def test_zero3_with_offload_trains_partitioned_weights_and_saves_whole_ones(short: Short) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    printed = finished(tmp_path, "--deepspeed", "zero3_offload", "--max_steps", "3", *SMALL)
-    assert "DeepSpeed ZeRO-3, optimizer and param offload" in printed  # as the engine says
-    job_json = json.loads((tmp_path / "run" / "job.json").read_text(encoding="utf-8"))
-    assert "zero3_offload" in json.dumps(job_json)
-    assert all(step["grad_norm"] > 0 for step in metrics(tmp_path))
+    # As the engine says.
+    assert "DeepSpeed ZeRO-3, optimizer and param offload" in short.zero3.printed
+    assert all(step["grad_norm"] > 0 for step in short.zero3.metrics)
 
-    checkpoint = tmp_path / "out" / "checkpoint-3"
+    checkpoint = short.folder / "zero3" / "checkpoint-3"
     model = AutoModelForCausalLM.from_pretrained(checkpoint)
     whole = sum(weight.numel() for weight in model.parameters())
     for rank in (0, 1):
@@ -119,14 +138,12 @@ def test_zero3_with_offload_trains_partitioned_weights_and_saves_whole_ones(
     assert len(sample(model, AutoTokenizer.from_pretrained(checkpoint))) > 0
 
 
-def test_lora_without_deepspeed_saves_an_adapter(tmp_path: Path) -> None:
+def test_lora_without_deepspeed_saves_an_adapter(short: Short) -> None:
     from peft import AutoPeftModelForCausalLM
     from transformers import AutoTokenizer
 
-    flags = ("--train_type", "lora", "--deepspeed", "none", "--max_steps", "2")
-    printed = finished(tmp_path, *flags, *SMALL)
-    assert "no DeepSpeed (plain DDP)" in printed
-    checkpoint = tmp_path / "out" / "checkpoint-2"
+    assert "no DeepSpeed (plain DDP)" in short.lora.printed
+    checkpoint = short.folder / "lora" / "checkpoint-2"
     assert (checkpoint / "adapter_model.safetensors").is_file()
     assert not (checkpoint / "model.safetensors").exists()
     model = AutoPeftModelForCausalLM.from_pretrained(checkpoint)
@@ -141,21 +158,17 @@ def test_lora_without_deepspeed_saves_an_adapter(tmp_path: Path) -> None:
     assert len(sample(model, AutoTokenizer.from_pretrained(checkpoint))) > 0
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ('raise KeyError("answer_key")', "mine.py:judge raised KeyError: 'answer_key'"),
-        ('return [float("nan")] * len(completions)', "mine.py:judge returned nan"),
-    ],
-)
-def test_a_bad_reward_function_ends_the_job_by_name(
-    tmp_path: Path, body: str, message: str
-) -> None:
-    source = f"def judge(completions, **columns):\n    {body}\n"
+def test_a_reward_that_is_no_number_is_refused_by_name(short: Short) -> None:
+    assert short.nan.error is not None
+    assert "the reward function mine.py:judge returned nan" in short.nan.error
+
+
+def test_a_bad_reward_function_ends_the_job_by_name(tmp_path: Path) -> None:
+    source = 'def judge(completions, **columns):\n    raise KeyError("answer_key")\n'
     (tmp_path / "mine.py").write_text(source, encoding="utf-8")
     done = job(tmp_path, "--reward_funcs", "mine.py:judge", "--deepspeed", "none", *SMALL)
     assert done.returncode != 0
-    assert f"error: the reward function {message}" in done.stderr
+    assert "error: the reward function mine.py:judge raised KeyError: 'answer_key'" in done.stderr
     assert "grpo_doctor_trainer/" not in done.stderr  # no traceback of ours
 
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("deepspeed", reason="needs the trainer extra")
+
+import torch
+from safetensors.torch import load_file
 
 from tests.trainer_jobs import Outcome, run_configs
 
@@ -17,29 +21,48 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 STEPS, HALF = 4, 3
 SMALL = (
     "--per_device_train_batch_size", "8", "--num_generations", "8", "--num_iterations", "2",
-    "--gradient_accumulation_steps", "2",
+    "--gradient_accumulation_steps", "2", "--max_steps", str(STEPS),
 )  # fmt: skip
 OWN = "own.json"
-CASES = (
-    *((engine, "full", "float32") for engine in ("none", "zero0", "zero1", "zero2", OWN)),
-    *((engine, "full", "float32") for engine in ("zero2_offload", "zero3_offload")),
-    *((engine, "lora", "float32") for engine in ("none", "zero3")),
-    *((engine, "full", "bfloat16") for engine in ("zero0", "zero2")),
-    ("zero3", "lora", "bfloat16"),
-)
-Triple = tuple[Outcome, Outcome, Outcome]
+LAYER_BY_LAYER = ("--ds3_gather_for_generation", "false")
+TRACKED = ("--report_to", "tensorboard", "--logging_dir", "curves")
+# Processes for rewards and prompts change no number; the cases with images have them.
+ALONE = ("--reward_num_workers", "0", "--dataloader_num_workers", "0")
+IMAGES = ("--model", "embedded-vl", "--freeze_vit", "false", "--freeze_aligner", "false")
+Case = tuple[str, str, str, tuple[str, ...]]
+CASES: dict[str, Case] = {
+    "ddp": ("none", "full", "float32", TRACKED),
+    "zero0": ("zero0", "full", "float32", ()),
+    "zero1": ("zero1", "full", "float32", ()),
+    "zero2": ("zero2", "full", "float32", ()),
+    "zero3 of a file": (OWN, "full", "float32", ()),
+    "zero2_offload": ("zero2_offload", "full", "float32", ()),
+    "zero3_offload": ("zero3_offload", "full", "float32", LAYER_BY_LAYER),
+    "ddp, LoRA": ("none", "lora", "float32", ()),
+    "zero2, LoRA": ("zero2", "lora", "float32", ()),
+    "zero3, LoRA": ("zero3", "lora", "float32", LAYER_BY_LAYER),
+    "zero0, bfloat16": ("zero0", "full", "bfloat16", ()),
+    "zero2, bfloat16": ("zero2", "full", "bfloat16", ()),
+    "zero3, LoRA, bfloat16": ("zero3", "lora", "bfloat16", ()),
+    "ddp, images": ("none", "full", "float32", IMAGES),
+    "zero3, images": ("zero3", "full", "float32", IMAGES),
+    "zero2, LoRA, images": ("zero2", "lora", "float32", IMAGES),
+}
+Pair = tuple[Outcome, Outcome]
 
 
 def configs() -> Iterator[list[str]]:
-    """Each case whole, up to the half, and on from there."""
-    for engine, kind, dtype in CASES:
-        flags = ["--deepspeed", engine, "--train_type", kind, "--torch_dtype", dtype, *SMALL]
-        out = f"{engine}-{kind}-{dtype}"
-        half = ["--output_dir", out, "--max_steps", str(HALF), "--save_steps", str(HALF)]
-        on = ["--output_dir", out, "--max_steps", str(STEPS), "--save_steps", "0"]
-        yield [*flags, "--max_steps", str(STEPS), "--save_steps", "0"]
-        yield [*flags, *half]
-        yield [*flags, *on, "--resume_from_checkpoint", "latest"]
+    """Each case whole, with a checkpoint on the way, and once more on from there."""
+    for name, (engine, kind, dtype, more) in CASES.items():
+        flags = ["--deepspeed", engine, "--train_type", kind, "--torch_dtype", dtype]
+        flags += [*SMALL, *more, *(() if more == IMAGES else ALONE)]
+        yield [*flags, "--output_dir", name, "--save_steps", str(HALF)]
+        start = f"{name}/checkpoint-{HALF}"
+        yield [*flags, "--output_dir", f"{name}, on", "--resume_from_checkpoint", start]
+    # A job that was cut short: `latest` finds where, and more steps than it had are no mistake.
+    short = ["--deepspeed", "zero2", "--output_dir", "short", *SMALL, *ALONE]
+    yield [*short, "--max_steps", str(HALF)]
+    yield [*short, "--resume_from_checkpoint", "latest", "--save_steps", "0"]
 
 
 @pytest.fixture(scope="module")
@@ -48,45 +71,85 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def outcomes(folder: Path) -> dict[tuple[str, str, str], Triple]:
+def every(folder: Path) -> list[Outcome]:
     own = {"zero_optimization": {"stage": 3}, "train_batch_size": "auto"}
     (folder / OWN).write_text(json.dumps(own), encoding="utf-8")
-    found = run_configs(folder, list(configs()))
-    return {
-        case: (found[3 * i], found[3 * i + 1], found[3 * i + 2]) for i, case in enumerate(CASES)
-    }
+    return run_configs(folder, list(configs()))
 
 
-@pytest.mark.parametrize("case", CASES, ids="-".join)
-def test_a_resumed_run_is_the_same_run(
-    outcomes: dict[tuple[str, str, str], Triple], case: tuple[str, str, str]
-) -> None:
-    whole, half, rest = outcomes[case]
-    assert (whole.error, half.error, rest.error) == (None, None, None)
+@pytest.fixture(scope="module")
+def outcomes(every: list[Outcome]) -> dict[str, Pair]:
+    return {name: (every[2 * i], every[2 * i + 1]) for i, name in enumerate(CASES)}
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two checkpointed trees are equal bit by bit."""
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[k], right[k]) for k in left)
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    if torch.is_tensor(left):
+        return left.dtype == right.dtype and torch.equal(left, right)
+    return bool(left == right)
+
+
+def contents(checkpoint: Path) -> dict[str, Any]:
+    """Weights, optimizer state, and each rank's progress and random states, by file."""
+    saved = {path.name: load_file(path) for path in checkpoint.glob("*.safetensors")}
+    for path in checkpoint.glob("*/rank_*.pt"):
+        saved[f"{path.parent.name}/{path.name}"] = torch.load(path, weights_only=True)
+    return saved
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_resumed_run_is_the_same_run(outcomes: dict[str, Pair], folder: Path, name: str) -> None:
+    whole, rest = outcomes[name]
+    assert (whole.error, rest.error) == (None, None)
     assert len(whole.metrics) == STEPS
-    assert len(rest.metrics) == STEPS - HALF
-    assert half.without_clock() + rest.without_clock() == whole.without_clock()
+    assert rest.without_clock() == whole.without_clock()[HALF:]
     assert f"checkpoint-{HALF}: {HALF} of {STEPS} steps done" in rest.printed
+    one, other = (contents(folder / run / f"checkpoint-{STEPS}") for run in (name, f"{name}, on"))
+    assert len(one) >= 4
+    assert one.keys() == other.keys()
+    assert [file for file in one if not same(one[file], other[file])] == []
+
+
+def test_the_latest_checkpoint_goes_on_with_more_steps(
+    every: list[Outcome], outcomes: dict[str, Pair]
+) -> None:
+    short, rest = every[-2:]
+    assert (short.error, rest.error) == (None, None)
+    whole, _ = outcomes["zero2"]
+    assert short.without_clock() + rest.without_clock() == whole.without_clock()
+
+
+def test_curves_go_on_without_a_step_twice(outcomes: dict[str, Pair], folder: Path) -> None:
+    pytest.importorskip("tensorboard", reason="needs the dev extra")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder / "curves"))
+    events.Reload()
+    found = [(event.step, event.value) for event in events.Scalars("train/reward")]
+    rewards = [step["reward"] for step in outcomes["ddp"][0].metrics]
+    assert found == [(number, pytest.approx(value)) for number, value in enumerate(rewards, 1)]
 
 
 @pytest.mark.parametrize("kind", ["full", "lora"])
-def test_every_engine_takes_the_steps_of_plain_ddp(
-    outcomes: dict[tuple[str, str, str], Triple], kind: str
-) -> None:
-    wanted = outcomes["none", kind, "float32"][0].metrics
-    for (engine, other, dtype), (whole, _, _) in outcomes.items():
-        if (other, dtype) != (kind, "float32"):
+def test_every_engine_takes_the_steps_of_plain_ddp(outcomes: dict[str, Pair], kind: str) -> None:
+    wanted = outcomes["ddp" if kind == "full" else "ddp, LoRA"][0].metrics
+    for name, (_, other, dtype, more) in CASES.items():
+        if (other, dtype) != (kind, "float32") or more == IMAGES:
             continue
         # The first rollout is the same; later ones part where a rounding error flips a sample.
-        for ours, theirs in zip(whole.metrics[:2], wanted[:2], strict=True):
-            for name in ("loss", "grad_norm", "reward", "kl"):
-                assert ours[name] == pytest.approx(theirs[name], rel=1e-3, abs=1e-6), (engine, name)
+        for ours, theirs in zip(outcomes[name][0].metrics[:2], wanted[:2], strict=True):
+            for metric in ("loss", "grad_norm", "reward", "kl"):
+                expected = pytest.approx(theirs[metric], rel=1e-3, abs=1e-6)
+                assert ours[metric] == expected, (name, metric)
 
 
-def test_checkpoints_keep_the_training_dtype(
-    outcomes: dict[tuple[str, str, str], Triple],
-) -> None:
-    for (engine, kind, dtype), (_, half, _) in outcomes.items():
+def test_checkpoints_keep_the_training_dtype(outcomes: dict[str, Pair]) -> None:
+    for name, (_, kind, dtype, _) in CASES.items():
         if kind == "full":
-            line = next(row for row in half.printed.splitlines() if row.startswith("saved "))
-            assert f"({dtype}) + optimizer" in line, (engine, line)
+            printed = outcomes[name][0].printed.splitlines()
+            line = next(row for row in printed if row.startswith("saved "))
+            assert f"({dtype}) + optimizer" in line, (name, line)

@@ -6,14 +6,23 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("deepspeed", reason="needs the trainer extra")
+
+from tests.trainer_jobs import Outcome, run_configs
+
 pytestmark = pytest.mark.slow
-PATIENCE_S = 240
+PATIENCE_S = 120
 COMPARED = ("loss", "grad_norm", "kl", "entropy", "reward")
+BASE = (
+    "--model", "embedded-vl", "--dataset", "rows.jsonl", "--reward_funcs", "mine.py:sizes",
+    "--per_device_train_batch_size", "8", "--num_generations", "8", "--save_steps", "0",
+    "--output_dir", "out",
+)  # fmt: skip
 UNFROZEN = ("--freeze_vit", "false", "--freeze_aligner", "false")
 
 
@@ -38,34 +47,16 @@ def write_rows(path: Path, rows: list[dict[str, object]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-def job(folder: Path, *flags: str, name: str = "run") -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
-        "-m", "grpo_doctor_trainer", "--model", "embedded-vl", "--dataset", "rows.jsonl",
-        "--reward_funcs", "mine.py:sizes", "--per_device_train_batch_size", "8",
-        "--num_generations", "8", "--save_steps", "0", "--output_dir", "out", *flags,
-    ]  # fmt: skip
-    recorded = {"GRPO_DOCTOR_RUN_DIR": str(folder / name), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        command, env=os.environ | recorded, cwd=folder, capture_output=True, text=True,
-        timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
-
-
-def metrics(folder: Path, *flags: str, name: str = "run") -> list[dict[str, float]]:
-    """Runs a job that has to succeed; gives its metrics of each step."""
-    done = job(folder, *flags, name=name)
-    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
-    lines = (folder / name / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line)["metrics"] for line in lines]
+def outcomes(folder: Path, *runs: Sequence[str]) -> list[Outcome]:
+    """Trains with each list of flags in turn, in one job."""
+    return run_configs(folder, [[*BASE, *flags] for flags in runs])
 
 
 def test_every_engine_takes_the_same_steps_with_a_trained_tower(folder: Path) -> None:
     flags = (*UNFROZEN, "--max_steps", "3")
-    ddp, zero2, zero3 = (
-        metrics(folder, "--deepspeed", engine, *flags, name=engine)
-        for engine in ("none", "zero2", "zero3")
-    )
+    engines = ("none", "zero2", "zero3")
+    found = outcomes(folder, *(("--deepspeed", engine, *flags) for engine in engines))
+    ddp, zero2, zero3 = (outcome.metrics for outcome in found)
     assert all(step["grad_norm"] > 0 for step in ddp)
     for other in (zero2, zero3):
         assert len(other) == len(ddp) == 3
@@ -79,23 +70,22 @@ def test_a_zero3_checkpoint_is_a_model_to_go_on_with(folder: Path) -> None:
 
     from grpo_doctor_trainer.model.tiny_vl import tiny_processor, tiny_vl_model
 
-    layer_by_layer = ("--ds3_gather_for_generation", "false", "--gradient_checkpointing", "true")
-    flags = ("--deepspeed", "zero3", "--max_steps", "2", "--save_steps", "2")
-    metrics(folder, *flags, *UNFROZEN, *layer_by_layer, "--beta", "0.1")
     checkpoint = folder / "out" / "checkpoint-2"
+    saved = ("--deepspeed", "zero3", "--max_steps", "2", "--save_steps", "2")
+    # A folder has a real model's defaults. LoRA, and the tower's layers in ZeRO-3 again.
+    lora = (
+        "--model", str(checkpoint), "--train_type", "lora", "--freeze_vit", "false",
+        "--max_completion_length", "8", "--output_dir", "adapters",
+    )  # fmt: skip
+    layer_by_layer = ("--ds3_gather_for_generation", "false", "--gradient_checkpointing", "true")
+    whole = (*saved, *UNFROZEN, *layer_by_layer, "--beta", "0.1")
+    _, later = outcomes(folder, whole, (*saved, *lora))
     weights = AutoModelForImageTextToText.from_pretrained(checkpoint).state_dict()
     first = tiny_vl_model(tiny_processor().tokenizer).state_dict()
     assert weights.keys() == first.keys()
     for part in ("visual.blocks.1.mlp", "visual.merger", "visual.patch_embed", "lm_head"):
         assert any(part in name and not weights[name].equal(first[name]) for name in first), part
-
-    # A folder has a real model's defaults. LoRA, and the tower's layers in ZeRO-3 again.
-    lora = ("--model", str(checkpoint), "--train_type", "lora", "--deepspeed", "zero3")
-    steps = metrics(
-        folder, *lora, "--freeze_vit", "false", "--max_steps", "2", "--save_steps", "2",
-        "--max_completion_length", "8", "--output_dir", "adapters", name="lora",
-    )  # fmt: skip
-    assert all(step["grad_norm"] > 0 for step in steps)
+    assert all(step["grad_norm"] > 0 for step in later.metrics)
     from safetensors.torch import load_file
 
     adapters = load_file(folder / "adapters" / "checkpoint-2" / "adapter_model.safetensors")
@@ -105,23 +95,47 @@ def test_a_zero3_checkpoint_is_a_model_to_go_on_with(folder: Path) -> None:
     assert not any("merger" in name for name in adapters)
 
 
-@pytest.mark.parametrize("damage", ["missing", "behind the header"])
-def test_a_bad_image_ends_the_job_by_name_or_is_skipped(folder: Path, damage: str) -> None:
-    if damage != "missing":
-        (folder / "bad.png").write_bytes((folder / "picture.png").read_bytes()[:-2000])
+def damaged(folder: Path, kind: str) -> str:
+    """Writes a dataset with one bad image in its second row; gives its name."""
+    name = f"{kind}.jsonl"
+    if kind != "missing":
+        (folder / "cut.png").write_bytes((folder / "picture.png").read_bytes()[:-2000])
     rows: list[dict[str, object]] = [
         {"prompt": "a", "images": ["picture.png"]},
-        {"prompt": "b", "images": ["bad.png"]},
+        {"prompt": "b", "images": [f"{kind}.png"]},
         {"prompt": "c"},
     ]
-    write_rows(folder / "rows.jsonl", rows)
-    stopped = job(folder, "--max_steps", "2", "--deepspeed", "none")
+    write_rows(folder / name, rows)
+    return name
+
+
+def test_a_bad_image_stops_by_name_or_is_skipped(folder: Path) -> None:
+    small = ("--max_steps", "2", "--deepspeed", "none")
+    missing, cut = ((*small, "--dataset", damaged(folder, kind)) for kind in ("missing", "cut"))
+    skip = ("--on_bad_image", "skip")
+    stopped, *done = outcomes(folder, missing, (*missing, *skip), (*cut, *skip))
+    assert stopped.error is not None
+    assert "missing.jsonl, line 2: image 1 of 1 (missing.png): " in stopped.error
+    assert "--on_bad_image skip" in stopped.error
+    for outcome, kind in zip(done, ("missing", "cut"), strict=True):
+        assert outcome.error is None
+        assert len(outcome.metrics) == 2
+        assert f"skipped {kind}.jsonl, line 2: image 1 of 1 ({kind}.png)" in outcome.printed
+
+
+def test_an_image_damaged_behind_its_header_ends_the_job_by_name(folder: Path) -> None:
+    """A loader's worker finds it, on one rank alone."""
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
+        "-m", "grpo_doctor_trainer", *BASE, "--dataset", damaged(folder, "cut"),
+        "--max_steps", "2", "--deepspeed", "none",
+    ]  # fmt: skip
+    stopped = subprocess.run(
+        command, env=os.environ | {"OMP_NUM_THREADS": "1"}, cwd=folder, capture_output=True,
+        text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
     assert stopped.returncode != 0
-    assert "rows.jsonl, line 2: image 1 of 1 (bad.png): " in stopped.stderr
+    assert "cut.jsonl, line 2: image 1 of 1 (cut.png): " in stopped.stderr
     assert "--on_bad_image skip" in stopped.stderr
     assert "grpo_doctor_trainer/" not in stopped.stderr  # no traceback of ours
     assert "DataLoader" not in stopped.stderr
-
-    done = job(folder, "--max_steps", "2", "--deepspeed", "none", "--on_bad_image", "skip")
-    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
-    assert "skipped rows.jsonl, line 2: image 1 of 1 (bad.png)" in done.stdout

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -12,7 +11,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,76 +26,23 @@ from grpo_doctor_trainer.rollout.vllm.transfer import WeightTransfer
 from grpo_doctor_trainer.rollout.vllm.transfer_collective import CollectiveTransfer
 from grpo_doctor_trainer.rollout.vllm.transfer_files import FileTransfer
 from grpo_doctor_trainer.serve.protocol import GenerateRequest, Prompt, Sampling
+from tests.rollout_server import (
+    SHARED_MEMORY,
+    START_S,
+    Server,
+    engine_memory,
+    environment,
+    kill_session,
+    members,
+    started,
+    weight_files,
+)
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(600)]
-START_S = 240
-SHARED_MEMORY = Path("/dev/shm")
 SMALL = (
     "--per_device_train_batch_size", "16", "--num_generations", "8", "--max_length", "64",
     "--save_steps", "0", "--output_dir", "out",
 )  # fmt: skip
-
-
-@dataclass
-class Server:
-    """A server process and its files."""
-
-    process: subprocess.Popen[bytes]
-    port: int
-    folder: Path
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """What a trainer needs to use it."""
-        return ("--use_vllm", "true", "--vllm_mode", "server", "--vllm_server_port", str(self.port))
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "grpo-doctor-out" / "serve" / f"serve-{self.port}.log"
-
-
-def environment(folder: Path) -> dict[str, str]:
-    recorded = {"GRPO_DOCTOR_RUN_DIR": str(folder / "run"), "OMP_NUM_THREADS": "1"}
-    return os.environ | recorded
-
-
-def started(folder: Path, *flags: str) -> Server:
-    """Starts a server, and comes back when it has a port; it goes on to load its engine."""
-    printed = folder / "server.txt"
-    with printed.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "grpo_doctor_trainer.serve", "--port", "0", *flags],
-            cwd=folder, env=environment(folder), start_new_session=True,
-            stdout=output, stderr=output,
-        )  # fmt: skip
-    ends = time.monotonic() + START_S
-    while time.monotonic() < ends:
-        if found := re.search(r"http://127\.0\.0\.1:(\d+)", printed.read_text()):
-            return Server(process, int(found[1]), folder)
-        assert process.poll() is None, printed.read_text()
-        time.sleep(0.1)
-    raise AssertionError(printed.read_text())
-
-
-def kill_session(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait(30)
-
-
-def members(session: int) -> list[str]:
-    """The command lines of the processes that are left of a session."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError, ValueError, IndexError):
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[3]) == session and fields[0] != "Z":
-                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-    return found
-
-
-def weight_files() -> set[Path]:
-    return set(SHARED_MEMORY.glob("grpo-doctor-weights-*/*.safetensors"))
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +76,11 @@ def by_gloo(client: ServerClient) -> WeightTransfer:
 def test_the_server_samples_from_the_weights_it_was_sent(
     server: Server, way: Any, scale: float
 ) -> None:
-    client = ServerClient("127.0.0.1", server.port, 60)
+    check_weights(ServerClient("127.0.0.1", server.port, 60), way, scale)
+
+
+def check_weights(client: ServerClient, way: Any, scale: float) -> None:
+    """Sends weights and compares what is sampled from them with the trainer's own log-probs."""
     model = changed_model(scale)
     weights = list(model.state_dict().items())
     transfer = way(client)
@@ -211,6 +160,26 @@ def ranks(folder: Path, *flags: str) -> list[subprocess.Popen[str]]:
         )  # fmt: skip
         made.append(process)
     return made
+
+
+def test_a_server_of_two_workers_serves_and_leaves_nothing(tmp_path: Path) -> None:
+    before = engine_memory()
+    server = started(tmp_path, "--tensor_parallel_size", "2")
+    try:
+        client = ServerClient("127.0.0.1", server.port, 60)
+        client.wait_until_ready(START_S, lambda _: None)
+        check_weights(client, by_files, 1.3)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(60) == 128 + signal.SIGTERM
+        ends = time.monotonic() + 20  # Python's own helper process notices that it is alone
+        while members(server.process.pid):
+            assert time.monotonic() < ends, members(server.process.pid)
+            time.sleep(0.1)
+        assert engine_memory() <= before
+        assert not list(SHARED_MEMORY.glob(f"grpo-doctor-weights-{server.process.pid}-*"))
+        assert "Traceback" not in (tmp_path / "server.txt").read_text()
+    finally:
+        kill_session(server.process)
 
 
 def test_a_killed_server_ends_every_rank_with_one_message(tmp_path: Path) -> None:

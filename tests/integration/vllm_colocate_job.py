@@ -1,10 +1,9 @@
-"""A job of torchrun's for `test_vllm_colocate.py`: one engine per rank (or per two), looked at.
+"""A job of torchrun's for `test_vllm_colocate.py`: engines in its ranks, one after another.
 
-    torchrun vllm_colocate_job.py RESULT.json [--hang] [trainer flags]
+    torchrun vllm_colocate_job.py RESULT CASES.json
 
-It builds a run as the trainer does. In each round it compares what the engine samples with the
-trainer's own log-probs, and what it makes greedily (top_k 1) with what transformers makes of the
-same weights; then it takes a step of training.
+It builds a run for each case as the trainer does, in the same processes, and does what the case
+says with it: see `KINDS`. Each rank writes what it found to RESULT.<rank>.
 """
 
 from __future__ import annotations
@@ -17,36 +16,85 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.trainer_jobs import forget
+
 ROUNDS = 2
 
 
 def main() -> int:
-    result, *flags = sys.argv[1:]
-    hang = "--hang" in flags
-    flags = [flag for flag in flags if flag != "--hang"]
-
     from grpo_doctor_trainer.errors import TrainerError
     from grpo_doctor_trainer.flags import parse
     from grpo_doctor_trainer.ranks.group import join_ranks, leave_ranks
     from grpo_doctor_trainer.setup import set_up
 
     ranks = join_ranks(120)
-    config = parse(flags, ranks.world_size)
-    try:
-        run = set_up(config, ranks)
+    result, cases = sys.argv[1:]
+    found: list[Any] = []
+    for kind, flags in json.loads(Path(cases).read_text()):
+        started = time.monotonic()
         try:
-            found = [one_round(run, number, hang) for number in range(1, ROUNDS + 1)]
-        finally:
-            run.close()
-    except TrainerError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
-    Path(f"{result}.{ranks.rank}").write_text(json.dumps(found), encoding="utf-8")
+            run = set_up(parse(flags, ranks.world_size), ranks)
+            try:
+                found.append(KINDS[kind](run))
+            finally:
+                run.close()
+        except TrainerError as error:
+            if kind == "hang":
+                sys.stderr.write(f"error: {error}\n")
+                return 2
+            found.append(str(error))
+        forget()
+        sys.stderr.write(f"{kind} {flags}: {time.monotonic() - started:.1f} s\n")
+        Path(f"{result}.{ranks.rank}").write_text(json.dumps(found), encoding="utf-8")
     leave_ranks()
     return 0
 
 
-def one_round(run: Any, number: int, hang: bool) -> dict[str, Any]:
+def rounds(run: Any) -> list[dict[str, Any]]:
+    """Compares what the engine samples with the trainer's own log-probs, and what it makes greedily
+    (top_k 1) with what transformers makes of the same weights; then takes a step of training.
+    """
+    return [one_round(run) for _ in range(ROUNDS)]
+
+
+def hang(run: Any) -> None:
+    """Leaves rank 0 alone in the second rollout of an engine of both ranks."""
+    one_round(run)
+    prompts = next(run.prompts)
+    run.rollout.sync()
+    run.rollout._patience._timeout_s = 8.0  # starting may take longer on a busy machine
+    if run.ranks.rank == 1:
+        time.sleep(300)  # it never steps the engine that the other rank waits in
+    run.rollout.generate(prompts)
+
+
+def wrong_weights(run: Any) -> None:
+    """Trains with other weights than those that the engine was given."""
+    import torch
+
+    from grpo_doctor_trainer.loop import train as train_run
+
+    sync = run.rollout.sync
+
+    def sync_and_go_away() -> None:
+        sync()
+        with torch.no_grad():
+            for weight in run.engine.module.parameters():
+                weight.mul_(3)
+
+    run.rollout.sync = sync_and_go_away
+    train_run(run)
+
+
+def never(_run: Any) -> str:
+    """Says that a run has started that should not have."""
+    return "started"
+
+
+KINDS = {"rounds": rounds, "hang": hang, "wrong weights": wrong_weights, "never": never}
+
+
+def one_round(run: Any) -> dict[str, Any]:
     import torch
 
     from grpo_doctor_trainer.algorithm.logprobs import logprobs_in_parts
@@ -55,10 +103,6 @@ def one_round(run: Any, number: int, hang: bool) -> dict[str, Any]:
     prompts = next(run.prompts)
     before = fingerprint(run.engine)
     run.rollout.sync()
-    if hang and number == 2:
-        run.rollout._patience._timeout_s = 8.0  # starting may take longer on a busy machine
-        if run.ranks.rank == 1:
-            time.sleep(300)  # it never steps the engine that the other rank waits in
     drawn = torch.random.get_rng_state()
     with run.offload.during_rollout(), run.rollout.awake():
         made = run.rollout.generate(prompts)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.matrix.cells import Cell
+from tests.matrix.cells import TRAIN_TYPES, Cell
 
 NEEDS_GPU = "no such thing without a GPU"
 
@@ -41,7 +41,7 @@ class Flag:
 
     Attributes:
         name: without the dashes.
-        values: each is run in each cell where `where` holds; several words are several values.
+        values: run where `where` holds, as `runs` says; several words are several values.
         where: the cells in which the flag means something.
         not_run: why no cell without a GPU runs it; empty where they do.
         gpu_test: the test that runs it on one, if there is one.
@@ -55,7 +55,7 @@ class Flag:
 
 
 REWARDS = str(Path(__file__).with_name("rewards.py"))
-# Run k of a cell has value k of each flag, from the start again where a flag has fewer.
+# Run k has value k of each flag, from the start again where a flag has fewer.
 FLAGS: tuple[Flag, ...] = (
     Flag("vllm_gpu_memory_utilization", ("0.02",), colocated),
     Flag("vllm_max_model_len", ("256",), colocated),
@@ -104,13 +104,20 @@ FLAGS: tuple[Flag, ...] = (
 )
 
 
+RUNS = 2
+
+
 def runs(cell: Cell) -> list[list[str]]:
-    """The command lines that together run every flag of a cell in every value."""
+    """The command lines of a cell, alike for every engine.
+
+    LoRA has the first and second value of each flag, full training the third and fourth, or the
+    first again where there are no more: together they have all.
+    """
     flags = [flag for flag in FLAGS if flag.where(cell) and not flag.not_run]
-    count = max(len(flag.values) for flag in flags)
+    first = RUNS * TRAIN_TYPES.index(cell.train_type)
     return [
         [word for flag in flags for word in (f"--{flag.name}", *value_of(flag, number).split())]
-        for number in range(count)
+        for number in range(first, first + RUNS)
     ]
 
 

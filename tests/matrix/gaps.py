@@ -10,14 +10,25 @@ from tests.matrix.cells import Cell
 
 @dataclass(frozen=True)
 class Gap:
-    """Cells that cannot be run without a GPU."""
+    """Cells that cannot be run without a GPU, and why."""
 
     what: str
     why: str
     covers: Callable[[Cell], bool]
 
 
-GAPS: tuple[Gap, ...] = ()
+def images_with_vllm(cell: Cell) -> bool:
+    return cell.inputs == "vl" and cell.rollout != "transformers"
+
+
+GAPS: tuple[Gap, ...] = (
+    Gap(
+        "images with vLLM, colocate and server",
+        "vLLM's Qwen2.5-VL imports torchvision, and the package index has no build of it for a "
+        "torch without CUDA",
+        images_with_vllm,
+    ),
+)
 
 ELSEWHERE: tuple[tuple[str, str], ...] = (
     ("exact resuming for every engine", "tests/integration/test_trainer_resume.py"),

@@ -14,9 +14,10 @@ _HEAD = """\
 # What the trainer's tests run
 
 Written by `make docs` from `tests/matrix`, which is also what the tests run: each cell is a real
-training run on 2 ranks without a GPU, several rollouts long, and the runs of one cell together have
-every flag in every value listed. `make test` runs the columns of transformers, `make test-vllm`
-those of vLLM, and CI runs both.
+training run on 2 ranks without a GPU, several rollouts long. A cell has two runs; those of LoRA and
+of full training with one engine have together every flag in every value listed, on text and again
+on images. `make test` runs the columns of transformers, `make test-vllm` those of vLLM, and CI runs
+both.
 
 Each field has four letters: LoRA on text, full on text, LoRA on images, full on images.
 **C** runs in CI; **G** needs a GPU and has a test in tests/gpu; **n** is not run, for the reason

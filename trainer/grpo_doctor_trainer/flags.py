@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -135,11 +136,14 @@ def _converter(kind: type, optional: bool, choices: tuple[str, ...]) -> Any:
             raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(choices)}{hint}")
         if kind is bool:
             return _boolean(text)
+        noun = {int: "a whole number", float: "a finite number"}.get(kind)
         try:
-            return kind(text)
+            value = kind(text)
         except ValueError:
-            noun = {int: "a whole number", float: "a number"}[kind]
             raise argparse.ArgumentTypeError(f"{text!r} is not {noun}") from None
+        if kind is float and not math.isfinite(value):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {noun}")
+        return value
 
     return convert
 

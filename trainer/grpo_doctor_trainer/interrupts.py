@@ -26,6 +26,12 @@ def catch_signals() -> None:
         signal.signal(number, _interrupt)
 
 
+def stop_if_asked() -> None:
+    """Raises `Interrupted` again: Python drops what a signal raises inside a destructor."""
+    if _received:
+        raise Interrupted(_received[0])
+
+
 def interrupted_by() -> int | None:
     """Gives the signal that asked this process to stop, if any."""
     return _received[0] if _received else None

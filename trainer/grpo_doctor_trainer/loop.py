@@ -15,12 +15,14 @@ from grpo_doctor_trainer.algorithm.schedule import learning_rate
 from grpo_doctor_trainer.checkpoint import Progress
 from grpo_doctor_trainer.data.experience import Experience
 from grpo_doctor_trainer.data.feed import Feed
+from grpo_doctor_trainer.interrupts import stop_if_asked
 from grpo_doctor_trainer.logs.completions import decode, write_completions
 from grpo_doctor_trainer.logs.metrics import completion_metrics, loss_metrics, reward_metrics
 from grpo_doctor_trainer.model.load import reference_weights
 from grpo_doctor_trainer.phases import phase
 from grpo_doctor_trainer.ranks.group import gather_rows
 from grpo_doctor_trainer.rewards.scoring import combine
+from grpo_doctor_trainer.rollout.trust import check_gap
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.data.batch import PromptBatch
@@ -36,6 +38,7 @@ def train(run: Run) -> None:
     feed, found = run.start.feed, dict(run.start.found)
 
     for number in range(run.start.number + 1, run.steps + 1):
+        stop_if_asked()
         with step(number):
             started = time.perf_counter()
             if feed is None or feed.empty:
@@ -51,6 +54,7 @@ def train(run: Run) -> None:
                         engine.backward(loss)
                     statistics.append(seen)
                 found |= loss_metrics(statistics, run.ranks)
+                check_gap(config, found)
 
             with phase("optimizer"):
                 found["learning_rate"] = learning_rate(config, number, run.steps)

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from grpo_doctor_trainer.checkpoint import Checkpointer, Progress, find_checkpoint
+from grpo_doctor_trainer.checkpoint import (
+    Checkpointer,
+    Progress,
+    check_writable,
+    find_checkpoint,
+)
 from grpo_doctor_trainer.config import EMBEDDED_VL
 from grpo_doctor_trainer.data.checking import usable_rows
 from grpo_doctor_trainer.data.order import steps_in
@@ -47,6 +52,7 @@ class Run:
     prompts: Generator[PromptBatch, None, None]
     tokenizer: Any
     end_tokens: tuple[int, ...]
+    takes_images: bool
     engine: Engine
     reference: Any | None
     rollout: RolloutEngine
@@ -77,6 +83,8 @@ def set_up(config: TrainerConfig, ranks: Ranks) -> Run:
 
 
 def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
+    if ranks.is_main:
+        check_writable(config)
     resume = find_checkpoint(config, ranks)
     torch.manual_seed(config.seed)  # the same on every rank: LoRA adapters start equal
     rows = load_rows(config.dataset, config.seed, with_images=config.model == EMBEDDED_VL)
@@ -108,7 +116,7 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
     undo.callback(rollout.close)
     torch.manual_seed(config.seed + ranks.rank)  # from here on each rank samples for itself
     start = resume.load(engine, loaded.vision, ranks) if resume else Progress()
-    trackers = make_trackers(config) if ranks.is_main else None
+    trackers = make_trackers(config, start.number) if ranks.is_main else None
     run = Run(
         config=config,
         ranks=ranks,
@@ -116,6 +124,7 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
         prompts=prompts,
         tokenizer=loaded.tokenizer,
         end_tokens=loaded.end_tokens,
+        takes_images=loaded.vision is not None,
         engine=engine,
         reference=reference,
         rollout=rollout,

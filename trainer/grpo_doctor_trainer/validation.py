@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from math import gcd
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,6 +59,10 @@ _NOT_NEGATIVE = (
 )
 
 
+_MOST_SHOWN = 12
+_LARGEST_SEED = 2**32 - 1  # NumPy's; torch's is larger, and each rank adds its number
+
+
 def validate(config: TrainerConfig, world_size: int) -> None:
     """Raises `ConfigError` for the first value that cannot work with the others."""
     _check_ranges(config)
@@ -73,12 +78,6 @@ def validate(config: TrainerConfig, world_size: int) -> None:
             "--rollout_importance_sampling_mode corrects for vLLM's log-probs: add "
             "--use_vllm true, or leave it out"
         )
-    if config.reward_weights and len(config.reward_weights) != len(config.reward_funcs):
-        raise ConfigError(
-            f"--reward_weights has {len(config.reward_weights)} values for "
-            f"{len(config.reward_funcs)} reward functions ({', '.join(config.reward_funcs)}); "
-            "give one weight per function, or leave --reward_weights out"
-        )
 
 
 def _check_ranges(config: TrainerConfig) -> None:
@@ -91,6 +90,8 @@ def _check_ranges(config: TrainerConfig) -> None:
             f"--num_generations {config.num_generations} gives no group to compare with; "
             "use 2 or more"
         )
+    if not 0 <= config.seed <= _LARGEST_SEED:
+        raise ConfigError(f"--seed {config.seed} must be between 0 and {_LARGEST_SEED}")
     _check_sampling(config)
     if not 0 <= config.warmup_ratio <= 1:
         raise ConfigError(f"--warmup_ratio {config.warmup_ratio} must be between 0 and 1")
@@ -130,7 +131,7 @@ def _check_batch(config: TrainerConfig, world_size: int) -> None:
         )
     batch = world_size * config.completions_per_rank
     if batch % config.num_generations:
-        valid = [n for n in range(2, batch + 1) if batch % n == 0]
+        valid = _near(config.num_generations, batch)
         fitting = config.num_generations // gcd(config.num_generations, world_size * passes)
         advice = (
             f"valid values here: {', '.join(map(str, valid))}"
@@ -142,6 +143,13 @@ def _check_batch(config: TrainerConfig, world_size: int) -> None:
             f"{batch} (= {world_size} rank{'s' * (world_size > 1)} x --per_device_train_batch_size "
             f"{config.per_device_train_batch_size} x --steps_per_generation {passes}); {advice}"
         )
+
+
+def _near(wish: int, batch: int) -> list[int]:
+    """Gives the divisors of the batch above 1 that are nearest to what was asked for."""
+    small = [n for n in range(1, math.isqrt(batch) + 1) if batch % n == 0]
+    divisors = {n for one in small for n in (one, batch // one)} - {1}
+    return sorted(sorted(divisors, key=lambda n: abs(n - wish))[:_MOST_SHOWN])
 
 
 def _check_deepspeed(config: TrainerConfig) -> None:

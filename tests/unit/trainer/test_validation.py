@@ -89,5 +89,25 @@ def test_float16_needs_loss_scaling() -> None:
     assert parse(["--torch_dtype", "float16"], 2).torch_dtype == "float16"
 
 
-def test_vllm_is_refused_with_the_way_out() -> None:
-    assert "Use --use_vllm false" in message_of("--use_vllm", "true")
+def test_few_divisors_near_the_wish_are_listed_at_once() -> None:
+    arguments = ["--per_device_train_batch_size", "999999999", "--num_generations", "7"]
+    listed = message_of(*arguments).rpartition("here: ")[2].split(", ")
+    assert 2 <= len(listed) <= 12
+    assert all(2 * 999_999_999 % int(size) == 0 for size in listed)
+
+
+@pytest.mark.parametrize(
+    "flag", ["temperature", "learning_rate", "beta", "num_train_epochs", "reward_weights"]
+)
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_what_is_no_finite_number_is_refused(flag: str, value: str) -> None:
+    assert "is not a finite number" in message_of(f"--{flag}={value}")
+
+
+def test_a_seed_that_some_rank_could_not_take() -> None:
+    assert "--seed 4294967296 must be between" in message_of("--seed", "4294967296")
+
+
+def test_what_corrects_for_vllm_needs_vllm() -> None:
+    message = message_of("--rollout_importance_sampling_mode", "token_mask")
+    assert "add --use_vllm true" in message

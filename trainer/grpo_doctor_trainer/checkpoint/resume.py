@@ -109,6 +109,16 @@ class Resume:
                 f"that run nor a new one: {', '.join(changed)}. Give the options as they were. "
                 f"{self._anew(config)}"
             )
+        before = self.state["config"]["max_steps"]
+        follows_length = config.lr_scheduler_type != "constant" or (
+            config.warmup_ratio > 0 and not config.warmup_steps
+        )
+        if before != config.max_steps and follows_length and ranks.is_main:
+            LOG.warning(
+                "the run now has %d steps and had %d: its learning rate follows another curve",
+                config.max_steps,
+                before,
+            )
 
     def load(self, engine: Engine, layout: VisionLayout | None, ranks: Ranks) -> Progress:
         """Puts back optimizer and random states of this rank; the weights are loaded before.

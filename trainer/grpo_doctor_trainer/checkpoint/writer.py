@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import json
 import shutil
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from grpo_doctor_trainer.checkpoint.optimizer_state import capture, is_replicate
 from grpo_doctor_trainer.checkpoint.progress import to_plain
 from grpo_doctor_trainer.checkpoint.sizes import report_sizes
 from grpo_doctor_trainer.errors import CheckpointError
+from grpo_doctor_trainer.logs.console import LOG
 from grpo_doctor_trainer.phases import phase
 from grpo_doctor_trainer.ranks.group import worst_on_any_rank
 
@@ -78,6 +80,9 @@ class Checkpointer:
         unfinished = self._folder / f".{final.name}.unfinished"
         with phase("checkpoint/gather"):
             weights = self._whole_state()
+        if self._ranks.is_main:
+            shutil.rmtree(unfinished, ignore_errors=True)  # of a run that was killed in here
+        worst_on_any_rank(False, self._ranks)  # nobody writes before that
         problem: OSError | None = None
         try:
             self._write(unfinished, progress, weights)
@@ -163,7 +168,10 @@ class Checkpointer:
             return
         others = [path for path in checkpoints_in(self._folder) if path != keep]
         for path in others[: max(0, len(others) - (limit - 1))]:
-            shutil.rmtree(path)
+            try:
+                shutil.rmtree(path)
+            except OSError as error:  # the new one is written, and that is what counts
+                LOG.warning("%s could not be removed whole: %s", path, error.strerror or error)
 
     def _explain(self, final: Path, problem: OSError | None) -> str:
         if problem is None:
@@ -178,6 +186,23 @@ class Checkpointer:
         else:
             advice = f"{problem.strerror or problem}. Choose an --output_dir that can be written"
         return f"{final} was not written: {advice}. Earlier checkpoints are intact."
+
+
+def check_writable(config: TrainerConfig) -> None:
+    """Writes into `--output_dir` before training does, hours later.
+
+    Raises:
+        CheckpointError: it cannot be written.
+    """
+    folder = Path(config.output_dir)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise CheckpointError(
+            f"--output_dir {folder} cannot be written: {error.strerror or error}. Choose another"
+        ) from error
 
 
 def _replace(unfinished: Path, final: Path) -> None:

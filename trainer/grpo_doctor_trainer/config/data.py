@@ -28,7 +28,7 @@ class DataOptions:
         "stop",
         "data",
         "what to do with rows whose image cannot be read: stop before training, or skip them, "
-        "named in the log",
+        "named in the log; URLs always stop",
         choices=("stop", "skip"),
     )
     dataloader_num_workers: int = option(1, "data", "processes that tokenize ahead; 0: none")

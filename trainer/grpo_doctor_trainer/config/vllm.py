@@ -26,7 +26,7 @@ class VllmOptions:
         0.9,
         "vllm",
         "colocate: share of the device's memory for the engine, weights and KV cache; without a "
-        "GPU, share of the host's memory divided by the ranks on it",
+        "GPU, for the KV cache alone: this share of the host's memory, divided by the ranks on it",
         embedded=0.02,
     )
     vllm_max_model_len: int | None = option(
@@ -63,7 +63,10 @@ class VllmOptions:
     vllm_server_port: int = option(8000, "vllm", "server: its HTTP port")
     vllm_server_timeout: float = option(240.0, "vllm", "server: seconds to wait for it to come up")
     vllm_timeout: float = option(
-        1800.0, "vllm", "seconds until a silent engine is an error that names its log"
+        1800.0,
+        "vllm",
+        "seconds until a silent engine is an error that names its log; server, with several ranks: "
+        "at most 0.9 of --ddp_timeout",
     )
     rollout_importance_sampling_mode: str | None = option(
         None,

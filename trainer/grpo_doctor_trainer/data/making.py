@@ -173,9 +173,13 @@ def prompt_maker(loaded: LoadedModel, config: TrainerConfig) -> PromptMaker:
 def prompt_limit(config: TrainerConfig, context: int | None) -> int:
     """Counts the tokens a prompt may have: `--max_length`, or what the context leaves for it.
 
+    With `--use_vllm` and `--vllm_max_model_len` that is the context.
+
     Raises:
         ConfigError: the completion alone fills the model's context.
     """
+    if config.use_vllm and config.vllm_max_model_len is not None:
+        context = min(config.vllm_max_model_len, context or config.vllm_max_model_len)
     if context is None:
         return config.max_length
     if context <= config.max_completion_length:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from grpo_doctor_probes import describe
 from grpo_doctor_trainer import __version__
 from grpo_doctor_trainer.config import EMBEDDED_VL
+from grpo_doctor_trainer.config.ignored import ignored
 from grpo_doctor_trainer.logs.console import LOG
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ def introduce(run: Run, rows: int, resume: Resume | None) -> None:
         "s" * (ranks.threads > 1),
         run.engine.describe(),
     )
+    for line in ignored(config, takes_images=run.takes_images):
+        LOG.warning("  note     %s", line)
     if resume is not None:
         LOG.info("  resumed  %s: %d of %d steps done", resume.folder, resume.step, run.steps)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from grpo_doctor_probes import metrics
@@ -66,10 +67,12 @@ class StepLog:
 
     def finish(self) -> None:
         """Writes the learning curve."""
-        if self._writes and len(self._rewards) > 1:
-            ends = max(1, len(self._rewards) // 10)
-            first, last = sum(self._rewards[:ends]) / ends, sum(self._rewards[-ends:]) / ends
-            LOG.info("reward %.3f -> %.3f  %s", first, last, sparkline(self._rewards))
+        # A step in which no reward function applied has no reward.
+        rewards = [reward for reward in self._rewards if math.isfinite(reward)]
+        if self._writes and len(rewards) > 1:
+            ends = max(1, len(rewards) // 10)
+            first, last = sum(rewards[:ends]) / ends, sum(rewards[-ends:]) / ends
+            LOG.info("reward %.3f -> %.3f  %s", first, last, sparkline(rewards))
 
     def close(self) -> None:
         """Ends the trackers; also after an error."""

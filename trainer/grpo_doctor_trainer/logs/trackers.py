@@ -53,14 +53,17 @@ class Trackers:
                 LOG.warning("%s %s (%s: %s)", name, what, type(error).__name__, error)
 
 
-def make_trackers(config: TrainerConfig) -> Trackers:
+def make_trackers(config: TrainerConfig, done: int = 0) -> Trackers:
     """Starts what `--report_to` names; `check_trackers` has found their packages.
+
+    After a checkpoint of `done` steps, TensorBoard's curves go on from there: what a run wrote
+    behind it before it ended is taken back.
 
     One that cannot start (no login, no network, a folder that cannot be written) is left out with
     a warning.
     """
     makers: dict[str, Callable[[TrainerConfig], Tracker]] = {
-        "tensorboard": _TensorBoard,
+        "tensorboard": lambda config: _TensorBoard(config, done),
         "wandb": _Wandb,
         "swanlab": _SwanLab,
     }
@@ -74,12 +77,12 @@ def make_trackers(config: TrainerConfig) -> Trackers:
 
 
 class _TensorBoard:
-    def __init__(self, config: TrainerConfig) -> None:
+    def __init__(self, config: TrainerConfig, done: int) -> None:
         from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - optional
 
         folder = Path(config.logging_dir or Path(config.output_dir) / "runs")
         folder = folder / config.run_name if config.run_name else folder
-        self._writer: Any = SummaryWriter(folder)
+        self._writer: Any = SummaryWriter(folder, purge_step=done + 1 if done else None)
         lines = (f"    {name}: {value}" for name, value in dataclasses.asdict(config).items())
         self._writer.add_text("args", "\n".join(lines))
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from grpo_doctor_trainer.rewards.registry import LoadedReward, RewardFunction
 
+_LARGEST = 3.4e38  # rewards become float32
 _SHOWN = 80
 
 
@@ -166,7 +167,7 @@ def _number(value: Any, function: RewardFunction, call: Call, index: int) -> flo
         number = math.nan if isinstance(value, str | bytes) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if math.isfinite(number):
+    if abs(number) <= _LARGEST:
         return number
     texts = call.columns.get("completions")
     which = f"{texts[index][:_SHOWN]!r}" if texts else f"number {call.first + index + 1}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from grpo_doctor_trainer.errors import ConfigError
@@ -13,18 +12,15 @@ if TYPE_CHECKING:
 
 def check_rewards(config: TrainerConfig) -> None:
     """Raises `ConfigError` for the first reward option that cannot work."""
-    timeout = config.reward_timeout
-    if not 0 <= timeout < math.inf:
+    if config.reward_timeout >= config.ddp_timeout:
         raise ConfigError(
-            f"--reward_timeout {timeout} must be a number of seconds, or 0 for no limit"
+            f"--reward_timeout {config.reward_timeout:g} must be below --ddp_timeout "
+            f"{config.ddp_timeout}: the other ranks wait for the rewards no longer than that, and "
+            "would fail first"
         )
-    if timeout >= config.ddp_timeout:
+    if config.reward_weights and len(config.reward_weights) != len(config.reward_funcs):
         raise ConfigError(
-            f"--reward_timeout {timeout:g} must be below --ddp_timeout {config.ddp_timeout}: the "
-            "other ranks wait for the rewards no longer than that, and would fail first"
-        )
-    if config.reward_num_workers < 0:
-        raise ConfigError(
-            f"--reward_num_workers {config.reward_num_workers} must not be negative; "
-            "0 runs the reward functions in the trainer's own process"
+            f"--reward_weights has {len(config.reward_weights)} values for "
+            f"{len(config.reward_funcs)} reward functions ({', '.join(config.reward_funcs)}); "
+            "give one weight per function, or leave --reward_weights out"
         )

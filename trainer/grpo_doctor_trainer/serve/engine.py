@@ -15,6 +15,7 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from grpo_doctor_trainer.errors import RolloutError
+from grpo_doctor_trainer.rollout.vllm.leftovers import remove_of_servers
 from grpo_doctor_trainer.rollout.vllm.shape import model_shape
 from grpo_doctor_trainer.serve.loop import NewSequence, RequestError
 from grpo_doctor_trainer.serve.protocol import Completion, Prompt, Sampling
@@ -47,6 +48,8 @@ class VllmEngine:
         self._watch = EngineWatch()
         self._folder = ExitStack()
         self._engine: Any = None
+        if config.tensor_parallel_size > 1:
+            remove_of_servers()
         try:
             folder = self._folder.enter_context(model_folder(config))
             self._engine = start_engine(config, folder, self._watch)
@@ -142,6 +145,8 @@ class VllmEngine:
             with suppress(Exception):  # workers in a group of collectives would not end in time
                 self._engine.collective_rpc("grpo_leave", timeout=_LEAVE_S)
             self._engine.engine_core.shutdown()
+        if self._config.tensor_parallel_size > 1:
+            remove_of_servers()  # vLLM ends its workers before they clear up
         self._folder.close()
 
     def _taken(self, method: str, arguments: tuple[Any, ...]) -> tuple[str, int]:

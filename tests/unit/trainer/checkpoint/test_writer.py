@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,7 +16,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from grpo_doctor_trainer.checkpoint import Checkpointer, Progress
+from grpo_doctor_trainer.checkpoint import Checkpointer, Progress, check_writable
 from grpo_doctor_trainer.checkpoint.progress import from_plain, to_plain
 from grpo_doctor_trainer.checkpoint.sizes import sizes_in
 from grpo_doctor_trainer.config import TrainerConfig
@@ -213,3 +214,40 @@ def test_steps_that_end_with_a_checkpoint(
 ) -> None:
     writer = checkpointer(tmp_path, engine, save_steps=every)
     assert [number for number in range(1, total + 1) if writer.due(number, total)] == due
+
+
+def test_what_a_killed_run_left_behind_gets_into_no_checkpoint(
+    tmp_path: Path, engine: Engine
+) -> None:
+    left = tmp_path / ".checkpoint-2.unfinished" / "optimizer"
+    left.mkdir(parents=True)
+    (left / "rank_00007.pt").write_bytes(b"of another run")
+    saved = checkpointer(tmp_path, engine).save(Progress(2))
+    assert names(saved / "optimizer") == ["rank_00000.pt"]
+
+
+def test_an_old_checkpoint_that_cannot_be_removed_is_a_warning(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    set_up_console(0)
+    keeper = checkpointer(tmp_path, engine, save_total_limit=1)
+    old = keeper.save(Progress(1))
+    remove = shutil.rmtree
+
+    def busy(path: Path, **options: Any) -> None:
+        if path == old:
+            raise OSError(errno.EBUSY, "Device or resource busy")
+        remove(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", busy)
+    assert keeper.save(Progress(2)).is_dir()
+    assert f"{old} could not be removed whole: Device or resource busy" in capsys.readouterr().out
+
+
+def test_a_folder_that_cannot_be_written_is_found_before_training(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    config = TrainerConfig(output_dir=str(tmp_path / "file" / "out"))
+    with pytest.raises(
+        CheckpointError, match=r"--output_dir .* cannot be written: Not a directory"
+    ):
+        check_writable(config)

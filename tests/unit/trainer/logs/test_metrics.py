@@ -158,6 +158,17 @@ def test_lines_and_the_curve_at_the_end(capsys: pytest.CaptureFixture[str]) -> N
     assert lines[-1].endswith("█")
 
 
+def test_steps_without_a_reward_are_left_out_of_the_curve(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    set_up_console(0)
+    log = StepLog(TrainerConfig(), 3, writes=True)
+    for number, reward in ((1, 0.5), (2, math.nan), (3, 1.0)):
+        log.write(number, FOUND | {"reward": reward}, seconds=1.0)
+    log.finish()
+    assert capsys.readouterr().out.splitlines()[-1] == "reward 0.500 -> 1.000  ▁█"
+
+
 @pytest.mark.parametrize(
     ("values", "curve"),
     [([], ""), ([1.0], "▁"), ([2.0, 2.0], "▁▁"), ([0.0, 1.0], "▁█"), ([0.0, 7.0, 3.0], "▁█▄")],

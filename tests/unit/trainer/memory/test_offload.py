@@ -93,7 +93,7 @@ def test_memory_of_a_device_is_given_back_and_filled_again() -> None:
     # The CPU's memory stands in for a device's: what matters is the storage behind the tensors.
     one, two = torch.arange(6.0), torch.arange(3.0)
     view = one[2:]
-    moved = [_Moved(tensor.untyped_storage()) for tensor in (one, two)]
+    moved = [_Moved(tensor.untyped_storage(), pinned=False) for tensor in (one, two)]
     for storage in moved:
         storage.free()
     assert one.untyped_storage().nbytes() == two.untyped_storage().nbytes() == 0

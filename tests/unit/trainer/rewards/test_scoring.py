@@ -340,5 +340,5 @@ def test_weights_multiply() -> None:
      ("reward_num_workers", "-1")],
 )  # fmt: skip
 def test_options_that_cannot_work(flag: str, value: str) -> None:
-    with pytest.raises(ConfigError, match=f"--{flag} {value}"):
+    with pytest.raises(ConfigError, match=f"--{flag}:? .*{value}"):
         parse([f"--{flag}", value], 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 import sys
@@ -25,6 +26,10 @@ from grpo_doctor_trainer.rollout.vllm.enginelog import (  # noqa: E402
     failure_message,
 )
 from grpo_doctor_trainer.rollout.vllm.groups import EngineGroup, seeded  # noqa: E402
+from grpo_doctor_trainer.rollout.vllm.leftovers import (  # noqa: E402
+    remove_for_rank,
+    remove_of_servers,
+)
 from grpo_doctor_trainer.rollout.vllm.loading import _check  # noqa: E402
 from grpo_doctor_trainer.rollout.vllm.options import (  # noqa: E402
     engine_options,
@@ -126,6 +131,21 @@ def test_without_a_device_the_cache_is_a_share_of_the_host_divided_by_its_ranks(
     assert size == pytest.approx(host / 4, rel=1e-6)
     ranks = SimpleNamespace(device=torch.device("cuda"), world_size=4)
     assert cache_bytes(config(), ranks) is None
+
+
+def test_memory_that_a_killed_engine_left_goes_and_what_another_has_stays(tmp_path: Path) -> None:
+    mine, held = (tmp_path / f"-tp:{number}-[2-3]-cpushm_1" for number in (0, 1))
+    others = [tmp_path / "-tp:0-[2-3]-cpushm_0", tmp_path / "-tp:0-[0-1]-cpushm_1"]
+    server = tmp_path / "vllm_dist_0a-tp:0-[0-1]-cpushm_0"
+    for path in (mine, held, *others, server):
+        path.write_bytes(b"x")
+    with held.open("r+b") as file, mmap.mmap(file.fileno(), 1):
+        remove_for_rank(2, 2, 1, tmp_path)
+    assert not mine.exists()
+    assert held.exists()
+    assert all(path.exists() for path in others)
+    remove_of_servers(tmp_path)
+    assert not server.exists()
 
 
 def test_what_is_missing_is_said_before_the_engine_starts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_doctor_trainer.errors import RolloutError
 from grpo_doctor_trainer.phases import phase
+from grpo_doctor_trainer.rollout.vllm.ending import end_engine
 from grpo_doctor_trainer.rollout.vllm.enginelog import console_to_file, explained, log_to_file
 from grpo_doctor_trainer.rollout.vllm.folder import engine_folder, model_source
 from grpo_doctor_trainer.rollout.vllm.groups import EngineGroup, seeded
+from grpo_doctor_trainer.rollout.vllm.leftovers import remove_for_rank
 from grpo_doctor_trainer.rollout.vllm.loading import WeightLoader
 from grpo_doctor_trainer.rollout.vllm.options import engine_options, longest_sequence
 from grpo_doctor_trainer.rollout.vllm.patience import Patience
@@ -63,6 +65,9 @@ class ColocatedRollout:
         self._patience = Patience(config.vllm_timeout, self.log)
         self._group = EngineGroup(config.vllm_tensor_parallel_size, ranks)
         require_vllm(config, engine.device, with_images=loaded.vision is not None)
+        if self._group.size > 1 and engine.device.type == "cpu":
+            first = ranks.rank - self._group.place
+            remove_for_rank(first, self._group.size, self._group.place)
         self._vllm: Any = self._start(model_source(config, loaded, ranks), ranks)
         on_cpu = engine.device.type == "cpu"
         self._weights = WeightLoader(self._vllm, engine, config, repacks=on_cpu)
@@ -124,10 +129,10 @@ class ColocatedRollout:
         return as_completions(prompts, sampled[own], pad_token, self._device)
 
     def close(self) -> None:
-        """Lets go of the engine."""
+        """Ends the engine, with those of the other ranks."""
         vllm, self._vllm = self._vllm, None
-        if vllm is not None and hasattr(vllm.engine_core, "shutdown"):
-            vllm.engine_core.shutdown()
+        if vllm is not None:
+            end_engine(vllm)
 
     def _start(self, model: str, ranks: Ranks) -> Any:
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the engine is this process

@@ -26,10 +26,10 @@ _ADVICE = (
         ),
     ),
     (
-        ("shmmanager",),  # the CPU build names its memory by the ranks alone, and a kill leaves it
+        ("shmmanager",),  # the CPU build names its memory by the ranks alone
         (
-            "one tensor-parallel engine per machine: end the other one, or, if it was killed, "
-            "remove what it left, /dev/shm/*-cpushm_*"
+            "one tensor-parallel engine per machine: end the other one, which holds "
+            "/dev/shm/-tp:*-cpushm_*"
         ),
     ),
     (

@@ -1,0 +1,51 @@
+"""Shared memory that tensor-parallel engines of vLLM's CPU build leave behind when they are killed.
+
+An engine inside the ranks names it by their numbers alone, and does not start where there is some;
+that of a server has a name of its own, and would fill the memory.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - vLLM's choice
+
+
+def remove_for_rank(first: int, size: int, place: int, folder: Path = SHARED_MEMORY) -> None:
+    """Removes what is in the way of one rank of an engine inside the ranks.
+
+    Each rank removes where it will write itself: the others may be further on already.
+
+    Args:
+        first: the first rank of the engine.
+        size: how many ranks it has.
+        place: this rank's place among them.
+        folder: where shared memory is.
+    """
+    ranks = "-".join(str(rank) for rank in range(first, first + size))
+    ending = f"-[{ranks}]-cpushm_{place}"
+    _remove([path for path in folder.glob("-tp:*") if path.name.endswith(ending)])
+
+
+def remove_of_servers(folder: Path = SHARED_MEMORY) -> None:
+    """Removes what servers left, this one's too, once its workers have ended."""
+    _remove(list(folder.glob("vllm_dist_*-cpushm_*")))
+
+
+def _remove(paths: list[Path]) -> None:
+    """Removes what no process has mapped. Who makes shared memory maps it at once."""
+    held = _mapped_files() if paths else set()
+    for path in paths:
+        if str(path) not in held:
+            with suppress(OSError):  # another user's
+                path.unlink()
+
+
+def _mapped_files() -> set[str]:
+    found: set[str] = set()
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with suppress(OSError):  # it has ended, or is another user's
+            lines = maps.read_text(encoding="utf-8", errors="replace").splitlines()
+            found.update(line.split(maxsplit=5)[-1] for line in lines)
+    return found
