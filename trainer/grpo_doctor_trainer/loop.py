@@ -20,7 +20,7 @@ from grpo_doctor_trainer.logs.completions import decode, write_completions
 from grpo_doctor_trainer.logs.metrics import completion_metrics, loss_metrics, reward_metrics
 from grpo_doctor_trainer.model.load import reference_weights
 from grpo_doctor_trainer.phases import phase
-from grpo_doctor_trainer.ranks.group import gather_rows
+from grpo_doctor_trainer.ranks.group import gather_rows, settle
 from grpo_doctor_trainer.rewards.scoring import combine
 from grpo_doctor_trainer.rollout.trust import check_gap
 
@@ -59,6 +59,7 @@ def train(run: Run) -> None:
             with phase("optimizer"):
                 found["learning_rate"] = learning_rate(config, number, run.steps)
                 found["grad_norm"] = engine.step(found["learning_rate"])
+                settle(run.ranks.device)
                 run.log.write(number, found, time.perf_counter() - started)
 
             if run.checkpoints.due(number, run.steps):
@@ -86,6 +87,7 @@ def collect(run: Run, number: int) -> tuple[Feed, Metrics]:
     if config.off_policy or config.beta > 0:
         with phase("logprob"):
             old, reference = earlier_logprobs(run, made.tokens)
+            settle(run.ranks.device)
     experience = Experience(made.tokens, advantages, old, reference, made.logprobs, kept)
     size, iterations = config.per_device_train_batch_size, config.num_iterations
     return Feed.shuffled(experience, size=size, iterations=iterations), found

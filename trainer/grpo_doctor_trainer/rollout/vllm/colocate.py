@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_doctor_trainer.errors import RolloutError
 from grpo_doctor_trainer.phases import phase
+from grpo_doctor_trainer.ranks.group import settle
 from grpo_doctor_trainer.rollout.vllm.ending import end_engine
 from grpo_doctor_trainer.rollout.vllm.enginelog import console_to_file, explained, log_to_file
 from grpo_doctor_trainer.rollout.vllm.folder import engine_folder, model_source
@@ -93,6 +94,7 @@ class ColocatedRollout:
             else:
                 self._weights.load()
             self._vllm.reset_prefix_cache()
+            settle(self._device)
         self._stale = False
 
     @contextmanager
