@@ -15,6 +15,16 @@ def everywhere(_cell: Cell) -> bool:
     return True
 
 
+def nowhere(_cell: Cell) -> bool:
+    return False
+
+
+def slept_on_a_gpu(cell: Cell) -> bool:
+    return (cell.rollout, cell.engine, cell.train_type, cell.inputs) == (
+        "colocate", "zero2", "lora", "text",
+    )  # fmt: skip
+
+
 def with_vllm(cell: Cell) -> bool:
     return cell.rollout != "transformers"
 
@@ -44,14 +54,14 @@ class Flag:
         values: run where `where` holds, as `runs` says; several words are several values.
         where: the cells in which the flag means something.
         not_run: why no cell without a GPU runs it; empty where they do.
-        gpu_test: the test that runs it on one, if there is one.
+        gpu_test: the cells in which a test in tests/gpu runs it.
     """
 
     name: str
     values: tuple[str, ...]
     where: Callable[[Cell], bool] = everywhere
     not_run: str = ""
-    gpu_test: str = ""
+    gpu_test: Callable[[Cell], bool] = nowhere
 
 
 REWARDS = str(Path(__file__).with_name("rewards.py"))
@@ -65,7 +75,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("vllm_tensor_parallel_size", ("1", "2"), colocated),
     Flag("vllm_enable_lora", ("false", "true"), colocated_lora),
     Flag("vllm_timeout", ("120",), with_vllm),
-    Flag("sleep_level", ("1", "2"), colocated, NEEDS_GPU),
+    Flag("sleep_level", ("1", "2"), colocated, NEEDS_GPU, slept_on_a_gpu),
     Flag("move_model_batches", ("2",), with_vllm),
     Flag("rollout_importance_sampling_mode", ("token_truncate", "sequence_mask"), with_vllm),
     Flag("offload_model", ("true", "false")),

@@ -31,7 +31,24 @@ GAPS: tuple[Gap, ...] = (
 )
 
 ELSEWHERE: tuple[tuple[str, str], ...] = (
-    ("exact resuming for every engine", "tests/integration/test_trainer_resume.py"),
+    (
+        "exact resuming: plain DDP, each ZeRO stage and offload, a DeepSpeed file, both dtypes",
+        "tests/integration/test_trainer_resume.py",
+    ),
+    (
+        "torchrun on one node and on two, accelerate launch, the deepspeed launcher",
+        "tests/integration/test_trainer_launchers.py",
+    ),
+    ("rewards that hang, crash or die", "tests/integration/test_reward_workers.py"),
+    ("images that cannot be read", "tests/integration/test_trainer_vision.py"),
+    ("memory that runs out", "tests/integration/test_trainer_memory.py"),
+    ("an engine that hangs or gets other weights", "tests/integration/test_vllm_colocate.py"),
+    (
+        "a server that is killed, tensor parallel, weights by file and by collective",
+        "tests/integration/test_vllm_server.py",
+    ),
+    ("the same math as TRL", "tests/integration/test_trainer_equals_trl.py"),
+    ("a real size on GPUs (not run yet: no GPU was at hand)", "tests/gpu/test_trainer.py"),
 )
 
 

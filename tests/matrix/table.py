@@ -61,7 +61,7 @@ def letter(cell: Cell, flag: Flag | None) -> str:
     if flag is not None and not flag.where(cell):
         return "·"
     if flag is not None and flag.not_run:
-        return "G" if flag.gpu_test else "n"
+        return "G" if flag.gpu_test(cell) else "n"
     return "C" if gap_of(cell) is None else "n"
 
 
