@@ -83,7 +83,7 @@ def set_up(config: TrainerConfig, ranks: Ranks) -> Run:
 
 
 def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
-    if ranks.is_main:
+    if ranks.is_main and config.save_steps:
         check_writable(config)
     resume = find_checkpoint(config, ranks)
     torch.manual_seed(config.seed)  # the same on every rank: LoRA adapters start equal
