@@ -142,7 +142,7 @@ def test_the_verdict_of_a_run_that_died_says_which_rank_was_where() -> None:
 
 
 def test_a_finding_that_nobody_can_act_on_is_not_the_verdict() -> None:
-    trace = without_vllm(framework="bundled", framework_version="0.1.0").build()
+    trace = without_vllm(memory_gib=None).build()  # no GPU
     document = build(trace)
     assert [f["severity"] for f in document["findings"]] == ["info"]
     assert "No rule found a problem" in document["summary"]["verdict"]

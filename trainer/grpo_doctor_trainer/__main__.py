@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING
 from grpo_doctor_probes import phase, watch_collectives
 from grpo_doctor_trainer.errors import TrainerError
 from grpo_doctor_trainer.flags import parse
-from grpo_doctor_trainer.interrupts import Interrupted, catch_signals, interrupted_by
+from grpo_doctor_trainer.interrupts import (
+    Interrupted,
+    catch_signals,
+    interrupted_by,
+    only_note_signals,
+)
 from grpo_doctor_trainer.logs.console import LOG, complain, set_up_console
 
 if TYPE_CHECKING:
@@ -83,10 +88,12 @@ def _set_up_and_train(config: TrainerConfig, ranks: Ranks) -> None:
             run = set_up(config, ranks)
         train(run)
     except Exception as error:
+        only_note_signals()
         if not is_out_of_memory(error):
             raise
         raise explain_out_of_memory(error, config, ranks, run) from error
     finally:
+        only_note_signals()
         if run is not None:
             run.close()
 

@@ -26,6 +26,15 @@ def catch_signals() -> None:
         signal.signal(number, _interrupt)
 
 
+def only_note_signals() -> None:
+    """On the way out a signal is noted and raises nothing: it would cut the ending short.
+
+    What hangs there is killed by torchrun after 30 s.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _frame: _received.append(number))
+
+
 def stop_if_asked() -> None:
     """Raises `Interrupted` again: Python drops what a signal raises inside a destructor."""
     if _received:
