@@ -7,6 +7,7 @@ job's exit code: what can't be said is left unsaid.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 
 
@@ -17,6 +18,11 @@ def say(text: str) -> None:
 
 def put(text: str) -> None:
     """Text as it is."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        sys.stderr.write(text)
-        sys.stderr.flush()
+    with contextlib.suppress(ValueError, AttributeError):  # it is closed, or there is none
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except OSError:
+            # What is left in its buffer would fail again at exit, and make the exit code 120.
+            with contextlib.suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
