@@ -8,10 +8,10 @@ import difflib
 import math
 import types
 import typing
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
+from grpo_doctor_trainer.commandline import Parser, boolean
 from grpo_doctor_trainer.config import EMBEDDED_VL, TrainerConfig
-from grpo_doctor_trainer.errors import ConfigError
 from grpo_doctor_trainer.validation import validate
 
 if TYPE_CHECKING:
@@ -47,10 +47,7 @@ def parse(arguments: Sequence[str], world_size: int) -> TrainerConfig:
         SystemExit: after `--help`, with code 0.
     """
     parser = build_parser()
-    given, unknown = parser.parse_known_args(list(arguments))
-    if unknown:
-        raise ConfigError(_unknown_message(unknown[0]))
-    options = vars(given)
+    options = parser.given(arguments, [option.name for option in dataclasses.fields(TrainerConfig)])
     options.pop("local_rank", None)
     config = TrainerConfig(**with_defaults(options))
     validate(config, world_size)
@@ -71,26 +68,9 @@ def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _help_layout(prog: str) -> argparse.HelpFormatter:
-    return argparse.RawDescriptionHelpFormatter(prog, max_help_position=36, width=100)
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message.removeprefix("argument "))
-
-
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """Builds the argument parser; absent flags leave no attribute."""
-    parser = _Parser(
-        prog="grpo_doctor_trainer",
-        usage="python -m grpo_doctor_trainer [--flag value ...]",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-        formatter_class=_help_layout,
-        allow_abbrev=False,
-        argument_default=argparse.SUPPRESS,
-    )
+    parser = Parser(prog="grpo_doctor_trainer", description=_DESCRIPTION, epilog=_EXAMPLES)
     # DeepSpeed's launcher adds it to every command; the environment says the same.
     parser.add_argument("--local_rank", "--local-rank", type=int, help=argparse.SUPPRESS)
     hints = typing.get_type_hints(TrainerConfig)
@@ -135,7 +115,7 @@ def _converter(kind: type, optional: bool, choices: tuple[str, ...]) -> Any:
             hint = f"; did you mean {close[0]}?" if close else ""
             raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(choices)}{hint}")
         if kind is bool:
-            return _boolean(text)
+            return boolean(text)
         noun = {int: "a whole number", float: "a finite number"}.get(kind)
         try:
             value = kind(text)
@@ -146,14 +126,6 @@ def _converter(kind: type, optional: bool, choices: tuple[str, ...]) -> Any:
         return value
 
     return convert
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() in _TRUE:
-        return True
-    if text.lower() in _FALSE:
-        return False
-    raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
 
 
 def _metavar(kind: type, choices: tuple[str, ...]) -> str:
@@ -172,13 +144,3 @@ def _help(option: dataclasses.Field[Any]) -> str:
 
 def _spelled(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _unknown_message(argument: str) -> str:
-    if not argument.startswith("-"):
-        return f"{argument!r} does not belong to a flag; see --help"
-    name = argument.lstrip("-").split("=", 1)[0]
-    known = [option.name for option in dataclasses.fields(TrainerConfig)]
-    close = difflib.get_close_matches(name.replace("-", "_"), known, n=1, cutoff=0.5)
-    hint = f"did you mean --{close[0]}?" if close else "see --help for all flags"
-    return f"unknown flag --{name}: {hint}"

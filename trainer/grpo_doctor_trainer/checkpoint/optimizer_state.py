@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from grpo_doctor_trainer.checkpoint.progress import with_own_memory
 from grpo_doctor_trainer.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -42,9 +43,9 @@ def capture(engine: Engine) -> dict[str, Any]:
         )
     masters, states = _stepped(engine), _base(engine).state
     return {
-        "masters": [] if is_replicated(engine) else [_compact(master) for master in masters],
+        "masters": [] if is_replicated(engine) else [with_own_memory(master) for master in masters],
         "state": [
-            {name: _compact(value) for name, value in states.get(master, {}).items()}
+            {name: with_own_memory(value) for name, value in states.get(master, {}).items()}
             for master in masters
         ],
         "loss_scale": _loss_scale(engine.optimizer),
@@ -90,15 +91,6 @@ def _stepped(engine: Engine) -> list[torch.Tensor]:
     if flat is not None:
         return flat
     return [weight for group in _base(engine).param_groups for weight in group["params"]]
-
-
-def _compact(value: Any) -> Any:
-    if not torch.is_tensor(value):
-        return value
-    value = value.detach()
-    # torch.save writes a view's whole storage.
-    whole = value.untyped_storage().nbytes() == value.nbytes
-    return value if whole else value.clone()
 
 
 def _like(there: dict[str, Any], values: dict[str, Any], device: torch.device) -> dict[str, Any]:

@@ -72,10 +72,19 @@ def _plain(value: Any) -> Any:
         parts = (part.name for part in dataclasses.fields(value))
         # The model brings its layout itself.
         return {name: _plain(getattr(value, name)) for name in parts if name != "layout"}
-    if torch.is_tensor(value):
-        whole = value.untyped_storage().nbytes() == value.nbytes
-        return value if whole else value.clone()  # torch.save writes a view's whole storage
-    return value
+    return with_own_memory(value)
+
+
+def with_own_memory(value: Any) -> Any:
+    """Gives a tensor with memory of its own, anything else as it is.
+
+    torch.save writes the whole memory that a view looks at.
+    """
+    if not torch.is_tensor(value):
+        return value
+    value = value.detach()
+    whole = value.untyped_storage().nbytes() == value.nbytes
+    return value if whole else value.clone()
 
 
 def _feed(plain: dict[str, Any], device: torch.device, layout: VisionLayout | None) -> Feed:

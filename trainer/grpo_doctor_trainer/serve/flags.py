@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
+from grpo_doctor_trainer.commandline import Parser, boolean
 from grpo_doctor_trainer.config import EMBEDDED_VL
 from grpo_doctor_trainer.errors import ConfigError
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _DTYPES = ("auto", "float32", "bfloat16", "float16")
-_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _DESCRIPTION = """\
 One vLLM engine behind HTTP, for the trainer's --use_vllm true --vllm_mode server. It gets new
 weights from the trainer before each rollout. Ctrl-C ends it with its engine processes."""
@@ -75,10 +74,7 @@ def parse(arguments: Sequence[str]) -> ServeConfig:
         SystemExit: after `--help`, with code 0.
     """
     parser = build_parser()
-    given, unknown = parser.parse_known_args(list(arguments))
-    if unknown:
-        raise ConfigError(_unknown_message(unknown[0]))
-    values = vars(given)
+    values = parser.given(arguments, list(ServeConfig.__dataclass_fields__))
     if values.get("model") in {None, EMBEDDED_VL}:
         # As in the trainer: the tiny model needs little, and its log-probs are compared closely.
         values = {"gpu_memory_utilization": 0.02, "torch_dtype": "float32"} | values
@@ -87,27 +83,12 @@ def parse(arguments: Sequence[str]) -> ServeConfig:
     return config
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message.removeprefix("argument "))
-
-
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """Builds the argument parser; absent flags leave no attribute.
 
     What the trainer calls `--vllm_something` can be spelled that way here too.
     """
-    parser = _Parser(
-        prog="grpo_doctor_trainer.serve",
-        usage="python -m grpo_doctor_trainer.serve [--flag value ...]",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(
-            prog, max_help_position=36, width=100
-        ),
-        allow_abbrev=False,
-        argument_default=argparse.SUPPRESS,
-    )
+    parser = Parser(prog="grpo_doctor_trainer.serve", description=_DESCRIPTION, epilog=_EXAMPLES)
     where = parser.add_argument_group("where")
     where.add_argument(
         "--host", "--vllm_server_host", metavar="TEXT",
@@ -161,15 +142,9 @@ def _add_vllm_flags(group: argparse._ArgumentGroup) -> None:
     )
     for name, text in switches:
         group.add_argument(
-            f"--{name}", f"--vllm_{name}", type=_boolean, nargs="?", const=True,
+            f"--{name}", f"--vllm_{name}", type=boolean, nargs="?", const=True,
             metavar="true|false", help=text,
         )  # fmt: skip
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() not in _BOOLEANS:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
-    return _BOOLEANS[text.lower()]
 
 
 def _dtype(text: str) -> str:
@@ -194,13 +169,3 @@ def _check(config: ServeConfig) -> None:
         value = getattr(config, name)
         if value is not None and value < 1:
             raise ConfigError(f"--{name} {value} must be at least 1")
-
-
-def _unknown_message(argument: str) -> str:
-    if not argument.startswith("-"):
-        return f"{argument!r} does not belong to a flag; see --help"
-    name = argument.lstrip("-").split("=", 1)[0]
-    known = list(ServeConfig.__dataclass_fields__)
-    close = difflib.get_close_matches(name.replace("-", "_"), known, n=1, cutoff=0.5)
-    hint = f"did you mean --{close[0]}?" if close else "see --help for all flags"
-    return f"unknown flag --{name}: {hint}"
