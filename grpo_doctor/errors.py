@@ -6,6 +6,8 @@
     ├── UsageError             exit code 2: the command line asks for something impossible
     ├── TraceError             exit code 3: a trace or run directory can't be read
     ├── OutputError            exit code 4: the result can't be written
+    ├── PermissionNeededError  exit code 4: the job is there, its processes can't be read
+    ├── NoJobError             exit code 5: there is no such job
     └── LaunchError            exit code 127: the job can't be started
 """
 
@@ -34,6 +36,18 @@ class OutputError(GrpoDoctorError):
     """A result can't be written; the message names the file and the reason."""
 
     exit_code = 4
+
+
+class PermissionNeededError(GrpoDoctorError):
+    """The job was found and none of its processes may be looked at; the message has the remedy."""
+
+    exit_code = 4
+
+
+class NoJobError(GrpoDoctorError):
+    """No training job on this host, or the process asked for is none; the message says more."""
+
+    exit_code = 5
 
 
 class LaunchError(GrpoDoctorError):

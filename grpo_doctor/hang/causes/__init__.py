@@ -1,0 +1,1 @@
+"""One module per family of causes; each proposes candidates for the verdict."""

@@ -1,0 +1,1 @@
+"""Reads flight-recorder dumps of all versions, without trusting them."""

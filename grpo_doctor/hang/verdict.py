@@ -1,0 +1,144 @@
+"""The verdict on a job, and the document that `attach --json` prints."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+State = Literal["healthy", "slow", "stuck", "dead"]
+SCHEMA = 1
+
+
+class Item(msgspec.Struct, frozen=True):
+    """One piece of evidence: where it comes from, of which rank, in words."""
+
+    source: str  # "proc", "stack", "flight recorder", "fd", "cgroup", "kernel", "log", "span", ...
+    rank: int | None
+    text: str
+
+
+class Fix(msgspec.Struct, frozen=True):
+    """What to do. `spelling` is the option as this framework takes it, where there is one."""
+
+    text: str
+    knob: str | None = None
+    spelling: str | None = None
+
+
+class Undo(msgspec.Struct, frozen=True):
+    """An intervention that can be taken back or does no harm, for `attach --confirm`.
+
+    `kind`: `continue` (SIGCONT to `pid`), `thaw` (write to the freezer file `target`), `drain`
+    (read the full pipe `target`, `/proc/PID/fd/N`). `text` asks the user.
+    """
+
+    kind: Literal["continue", "thaw", "drain"]
+    pid: int
+    target: str
+    text: str
+
+
+class Verdict(msgspec.Struct, frozen=True, rename={"cause": "class"}):
+    """What is wrong with the job. `cause` is one of `catalogue.CLASSES`; "" for a healthy job.
+
+    `confidence` in 0..1 is calibrated on the fault bench: of verdicts with 0.9, 9 in 10 are right.
+    """
+
+    state: State
+    cause: str
+    culprits: tuple[int, ...]
+    victims: tuple[int, ...]
+    confidence: float
+    phase: str | None
+    summary: str
+    evidence: tuple[Item, ...] = ()
+    confirm: tuple[str, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+
+
+class RankState(msgspec.Struct, frozen=True):
+    """A rank or another process of the job in the verdict. `waiting_for` is in words, "" for none.
+
+    `state`: `running`, `waiting`, `stopped`, `frozen`, `blocked`, `dead`, `missing`, `unknown`.
+    """
+
+    rank: int | None
+    pid: int | None
+    role: str
+    state: str
+    where: str
+    waiting_for: str
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A point of the wait-for graph: `rank:3`, `pid:4711`, or a thing (`file:/data/lock`)."""
+
+    id: str
+    label: str
+    role: str
+    guilty: bool = False
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """`source` waits for `target`. `kind`: collective, p2p, store, pipe, socket ..."""
+
+    source: str
+    target: str
+    kind: str
+    label: str = ""
+
+
+class StackGroup(msgspec.Struct, frozen=True):
+    """Processes whose main threads stand at the same place; `frames` innermost first."""
+
+    ranks: tuple[int, ...]
+    pids: tuple[int, ...]
+    title: str
+    frames: tuple[str, ...]
+
+
+class Diagnosis(msgspec.Struct, frozen=True):
+    """Everything that is said about one visit."""
+
+    host: str
+    framework: str
+    world_size: int | None
+    ranks_seen: tuple[int, ...]
+    ranks_missing: tuple[int, ...]
+    verdict: Verdict
+    ranks: tuple[RankState, ...]
+    seconds: float
+    max_pause_ms: float
+    taken_unix_ns: int = 0
+    nodes: tuple[Node, ...] = ()
+    edges: tuple[Edge, ...] = ()
+    cycle: tuple[str, ...] = ()  # node ids, in order of waiting
+    stacks: tuple[StackGroup, ...] = ()
+    undo: tuple[Undo, ...] = ()
+    problems: tuple[tuple[str, str], ...] = ()  # what could not be seen, and its remedy
+
+    def as_json(self) -> dict[str, Any]:
+        """The document of `attach --json`, schema 1."""
+        return {
+            "schema": SCHEMA,
+            "job": {
+                "host": self.host,
+                "world_size": self.world_size,
+                "ranks_seen": list(self.ranks_seen),
+                "ranks_missing": list(self.ranks_missing),
+                "framework": self.framework,
+            },
+            "verdict": msgspec.to_builtins(self.verdict),
+            "ranks": msgspec.to_builtins(self.ranks),
+            "cost": {"seconds": self.seconds, "max_pause_ms": self.max_pause_ms},
+            "taken_unix_ns": self.taken_unix_ns,
+            "graph": {
+                "nodes": msgspec.to_builtins(self.nodes),
+                "edges": msgspec.to_builtins(self.edges),
+                "cycle": list(self.cycle),
+            },
+            "stacks": msgspec.to_builtins(self.stacks),
+            "undo": msgspec.to_builtins(self.undo),
+            "problems": [{"what": what, "remedy": remedy} for what, remedy in self.problems],
+        }

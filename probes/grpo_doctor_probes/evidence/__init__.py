@@ -1,0 +1,56 @@
+"""What was seen of a job from outside: plain records, made by `discover`, `look` and `flight`.
+
+Nothing here judges. `grpo_doctor.hang` reasons about an `Evidence`, which is also what a bundle
+holds, so that a verdict can be explained again on another machine.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor_probes.evidence.case import Cost, Evidence, Problem
+from grpo_doctor_probes.evidence.job import FOUND_FRAMEWORKS, Job, Member, Role
+from grpo_doctor_probes.evidence.looks import (
+    Blocked,
+    Frame,
+    Look,
+    ProcessLook,
+    PythonThread,
+    Stack,
+    Thread,
+)
+from grpo_doctor_probes.evidence.surroundings import (
+    Disk,
+    EngineLook,
+    FlightDump,
+    GpuLook,
+    HostFacts,
+    Limits,
+    LogTail,
+    OpenSpanSeen,
+    RasAnswer,
+)
+
+__all__ = [
+    "FOUND_FRAMEWORKS",
+    "Blocked",
+    "Cost",
+    "Disk",
+    "EngineLook",
+    "Evidence",
+    "FlightDump",
+    "Frame",
+    "GpuLook",
+    "HostFacts",
+    "Job",
+    "Limits",
+    "LogTail",
+    "Look",
+    "Member",
+    "OpenSpanSeen",
+    "Problem",
+    "ProcessLook",
+    "PythonThread",
+    "RasAnswer",
+    "Role",
+    "Stack",
+    "Thread",
+]

@@ -1,0 +1,73 @@
+"""The job as it was found: its processes on this host, and which ranks are not among them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Role = Literal[
+    "rank",  # a training process
+    "launcher",  # torchrun, accelerate, deepspeed, swift, mpirun
+    "engine",  # a vLLM or SGLang engine core
+    "engine-worker",  # a tensor-parallel worker of an engine
+    "server",  # the HTTP front of an engine, or a reward server of the job
+    "reward",  # a process that a rank started for rewards
+    "dataloader",
+    "ray",  # raylet, GCS, driver and actors that are none of the above
+    "helper",  # any other process of the job
+]
+FOUND_FRAMEWORKS = ("bundled", "ms-swift", "trl", "verl", "openrlhf", "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A process of the job; what does not change while it lives.
+
+    `rank` is the rank it is, or, for a helper, the rank that it works for (its nearest ancestor).
+    `command` is redacted and cut; `name` has no control characters. `started_ticks` with `pid`
+    tells a process from a later one of the same number. `readable` is False where environment and
+    file descriptors were refused.
+    """
+
+    pid: int
+    parent: int
+    started_ticks: int
+    role: Role
+    name: str
+    command: str
+    rank: int | None = None
+    local_rank: int | None = None
+    uid: int = 0
+    python: str = ""
+    torch: str = ""
+    container: str = ""
+    readable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job on this host. `ranks_missing` are those of `world_size` that no process here is.
+
+    `local_ranks` is how many ranks this host should have (LOCAL_WORLD_SIZE), None when unknown:
+    where it equals `world_size` a missing rank is dead or was never started, else it may run on
+    another host. `address` is the rendezvous, `host:port`.
+    """
+
+    host: str
+    members: tuple[Member, ...]
+    world_size: int | None = None
+    local_ranks: int | None = None
+    ranks_missing: tuple[int, ...] = ()
+    framework: str = "unknown"
+    address: str = ""
+    run_dir: str = ""
+    notes: tuple[str, ...] = ()
+
+    def ranks(self) -> tuple[Member, ...]:
+        """The training processes, in order of rank; those of unknown rank last."""
+        found = [m for m in self.members if m.role == "rank"]
+        return tuple(sorted(found, key=lambda m: (m.rank is None, m.rank or 0, m.pid)))
+
+    def member(self, pid: int) -> Member | None:
+        """The process of this number, if it is one of the job's."""
+        return next((m for m in self.members if m.pid == pid), None)

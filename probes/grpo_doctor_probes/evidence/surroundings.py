@@ -1,0 +1,128 @@
+"""What surrounds the processes: limits, disks, kernel messages, GPUs, logs, engines, recordings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The control groups of a process. Counters grow; compare two looks. None: no such limit."""
+
+    pid: int
+    frozen: bool = False
+    freezer: str = ""  # the file that thaws it
+    quota_cores: float | None = None
+    throttled_ns: int = 0
+    memory_limit_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    oom_kills: int = 0
+    cores: tuple[int, ...] = ()  # it may run on
+    nice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A file system that the job uses. `error` where asking timed out or failed."""
+
+    path: str
+    kind: str
+    total_bytes: int = 0
+    free_bytes: int = 0
+    free_inodes: int = -1
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """The machine. `kernel` are messages of the last hour that concern us: (age in s, text)."""
+
+    name: str
+    cores: int
+    load: float = 0.0
+    memory_available_bytes: int = 0
+    swap_used_bytes: int = 0
+    disks: tuple[Disk, ...] = ()
+    kernel: tuple[tuple[float, str], ...] = ()
+    kernel_problem: str = ""
+    pressure: dict[str, float] | None = None  # "cpu.some": percent over 10 s
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLook:
+    """A GPU at one moment, and which processes compute on it."""
+
+    index: int
+    at_ns: int
+    utilization_pct: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    sm_mhz: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    throttled_by: tuple[str, ...] = ()
+    pids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LogTail:
+    """The last lines of a log that a process of the job has open, redacted."""
+
+    pid: int
+    path: str
+    written_s_ago: float
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLook:
+    """/metrics of a rollout engine at one moment. `problem` where it did not answer."""
+
+    pid: int
+    at_ns: int
+    url: str
+    values: dict[str, float] | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSpanSeen:
+    """A span or collective that a recorded rank has open (`grpo-doctor run`)."""
+
+    pid: int
+    rank: int
+    name: str
+    age_s: float
+    collective: bool = False
+    sequence: int = 0
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FlightDump:
+    """A flight-recorder dump as it is, not yet parsed and not trusted.
+
+    `source`: `ptrace`, `file:PATH`, `pipe:PATH`, `server:SOCKET`, `agent:PATH`. `backend`: which of
+    torch's two recorders was asked: `fr` (gloo, CPU, hooks), `nccl`, or `` for a file.
+    `at_unix_ns` is when it was taken (a file's mtime). `data` is JSON or a pickle, empty with
+    `problem`. `rank` is None where neither the process nor the file's name tells it.
+    """
+
+    source: str
+    rank: int | None = None
+    pid: int | None = None
+    backend: str = ""
+    at_unix_ns: int = 0
+    data: bytes = b""
+    pause_ms: float = 0.0
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RasAnswer:
+    """What one NCCL process answered on its RAS port: JSON text, or a `problem`."""
+
+    address: str
+    at_ns: int
+    text: str = ""
+    problem: str = ""

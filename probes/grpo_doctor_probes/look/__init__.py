@@ -1,0 +1,1 @@
+"""Looks at the processes of a job from outside, gently: counters, stacks, what calls wait for."""
