@@ -1,1 +1,9 @@
-"""Finds the job: every process of it on this host, from a PID, several, or none."""
+"""Finds the training jobs of this host from outside: their processes, ranks and roles."""
+
+from __future__ import annotations
+
+from grpo_doctor_probes.discover.errors import NoJobError, NoPermissionError
+from grpo_doctor_probes.discover.find import find_jobs, still_there
+from grpo_doctor_probes.discover.permission import ptrace_remedy
+
+__all__ = ["NoJobError", "NoPermissionError", "find_jobs", "ptrace_remedy", "still_there"]

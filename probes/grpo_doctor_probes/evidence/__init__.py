@@ -10,6 +10,7 @@ from grpo_doctor_probes.evidence.case import Cost, Evidence, Problem
 from grpo_doctor_probes.evidence.job import FOUND_FRAMEWORKS, Job, Member, Role
 from grpo_doctor_probes.evidence.looks import (
     Blocked,
+    CallArguments,
     Frame,
     Look,
     ProcessLook,
@@ -32,6 +33,7 @@ from grpo_doctor_probes.evidence.surroundings import (
 __all__ = [
     "FOUND_FRAMEWORKS",
     "Blocked",
+    "CallArguments",
     "Cost",
     "Disk",
     "EngineLook",

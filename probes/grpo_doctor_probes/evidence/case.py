@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from grpo_doctor_probes.evidence.job import Job
-from grpo_doctor_probes.evidence.looks import Blocked, Look, Stack
+from grpo_doctor_probes.evidence.looks import Blocked, CallArguments, Look, Stack
 from grpo_doctor_probes.evidence.surroundings import (
     EngineLook,
     FlightDump,
@@ -53,6 +53,7 @@ class Evidence:
     stacks: tuple[tuple[Stack, ...], ...] = ()
     limits: tuple[tuple[Limits, ...], ...] = ()
     blocked: tuple[Blocked, ...] = ()
+    arguments: tuple[CallArguments, ...] = ()
     gpus: tuple[tuple[GpuLook, ...], ...] = ()
     engines: tuple[tuple[EngineLook, ...], ...] = ()
     spans: tuple[OpenSpanSeen, ...] = ()

@@ -131,3 +131,12 @@ class Blocked:
     peers: tuple[int, ...] = ()
     peers_known: bool = False
     note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """Arguments of a function on the main thread's stack, as short texts: `{"src": "3"}`."""
+
+    pid: int
+    function: str
+    values: dict[str, str]

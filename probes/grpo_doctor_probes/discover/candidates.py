@@ -1,0 +1,161 @@
+"""Those few processes of the host that may be part of a training job, and what they are."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from grpo_doctor_probes.discover.commands import Kind, kind_of
+from grpo_doctor_probes.discover.live_environment import environ_pointers, live_environment
+from grpo_doctor_probes.discover.modules import read_modules
+from grpo_doctor_probes.discover.patience import ask_each
+from grpo_doctor_probes.discover.scan import Process
+
+# libtorch_cpu.so alone maps over 300 MB; Python with numpy starts at 30 MB.
+_TORCH_VIRTUAL_BYTES = 256 << 20
+# Threads that only a process which has joined a process group has (torch 2.2 to 2.15, NCCL 2.19+).
+_GROUP_THREADS = ("pt_gloo", "gloo_", "pt_nccl", "NCCL ")
+_PATIENCE_S = 2.0
+_NUMBER = re.compile(r"[0-9]{1,6}")
+_LARGEST_NUMBER = 1 << 16  # a larger rank or world is a mistake or an attack
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A process that may be part of a job.
+
+    Attributes:
+        environment: as it is now where we could read that, else as it was at exec.
+        declared: the rank that its recorder wrote into the run directory.
+        torch: whether it has libtorch, or is at least large enough.
+        grouped: whether it has threads of a process group. Only asked where nothing else tells a
+            rank from what it forked: where RANK was set late, or the parent is no launcher.
+    """
+
+    process: Process
+    kind: Kind
+    environment: Mapping[str, str]
+    declared: int | None = None
+    torch: bool = False
+    grouped: bool = False
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self.process.pid
+
+    def number(self, *names: str) -> int | None:
+        """The first of these variables that is a sensible number."""
+        for name in names:
+            text = self.environment.get(name, "")
+            if _NUMBER.fullmatch(text) and int(text) < _LARGEST_NUMBER:
+                return int(text)
+        return None
+
+    @property
+    def set_late(self) -> bool:
+        """Whether its rank was set after exec: by itself, or by the one that forked it."""
+        return "RANK" not in self.process.environment
+
+    @property
+    def rank(self) -> int | None:
+        """The rank that it says it is; it may only have inherited that."""
+        if self.declared is not None:
+            return self.declared
+        rank = self.number("RANK")
+        if rank is not None and self.number("LOCAL_RANK", "WORLD_SIZE") is not None:
+            return rank
+        if self.grouped:
+            return self.number("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK")
+        return None
+
+
+def find_candidates(
+    proc: Path,
+    processes: Mapping[int, Process],
+    left_out: frozenset[int],
+    declared: Mapping[int, int],
+) -> dict[int, Candidate]:
+    """Look closer at Python processes that are large or have a rank, and at known programs."""
+    look = _Look(proc, processes, declared)
+    pids = [
+        pid
+        for pid, one in processes.items()
+        if not (one.kernel or one.dead or one.problem or pid in left_out)
+    ]
+    found, _ = ask_each(pids, look.at, _PATIENCE_S)
+    return {pid: candidate for pid, candidate in found.items() if candidate is not None}
+
+
+class _Look:
+    """Reads maps once for each exec: processes forked from one another share their libraries."""
+
+    def __init__(
+        self, proc: Path, processes: Mapping[int, Process], declared: Mapping[int, int]
+    ) -> None:
+        self._proc = proc
+        self._processes = processes
+        self._declared = declared
+        self._pointers: dict[tuple[int, int], tuple[int, ...]] = {}
+
+    def at(self, pid: int) -> Candidate | None:
+        process, declared = self._processes[pid], self._declared.get(pid)
+        kind = kind_of(process.name, process.arguments)
+        if kind not in ("unknown", "ourselves", "helper"):
+            return Candidate(process, kind, process.environment)
+        if kind != "unknown" or not process.python:
+            return None
+        large = process.virtual_bytes >= _TORCH_VIRTUAL_BYTES
+        if process.environment.get("RANK") or declared is not None:
+            grouped = not self._has_python_parent(process) and has_group(self._proc, process.pid)
+            return Candidate(
+                process, kind, process.environment, declared, torch=large, grouped=grouped
+            )
+        if not process.readable:
+            return self._unreadable(process)
+        if not large or (pointers := self._pointers_of(process)) is None:
+            return None
+        live = live_environment(self._proc, process.pid, pointers)
+        environment = {**process.environment, **live}
+        return Candidate(
+            process, kind, environment, torch=True, grouped=has_group(self._proc, process.pid)
+        )
+
+    def _has_python_parent(self, process: Process) -> bool:
+        parent = self._processes.get(process.parent)
+        return parent is not None and parent.python
+
+    def _unreadable(self, process: Process) -> Candidate | None:
+        """A child of a launcher is a rank, whoever's it is."""
+        parent = self._processes.get(process.parent)
+        if parent is None or kind_of(parent.name, parent.arguments) != "launcher":
+            return None
+        return Candidate(process, "unknown", {}, torch=True, grouped=True)
+
+    def _pointers_of(self, process: Process) -> tuple[int, ...] | None:
+        """Where the environment of a process with libtorch is; None for any other."""
+        if process.image is not None and process.image in self._pointers:
+            return self._pointers[process.image]
+        modules = read_modules(self._proc, process.pid)
+        if modules is None or not modules.has_torch:
+            return None
+        pointers = environ_pointers(self._proc, process, modules)
+        if process.image is not None:
+            self._pointers[process.image] = pointers
+        return pointers
+
+
+def has_group(proc: Path, pid: int) -> bool:
+    """Whether threads of gloo or NCCL run in it."""
+    folder = f"{proc}/{pid}/task"
+    try:
+        for tid in os.listdir(folder):  # noqa: PTH208 - hundreds of threads
+            with open(f"{folder}/{tid}/comm", "rb") as file:  # noqa: PTH123 - the same
+                if file.read(16).decode("utf-8", "replace").startswith(_GROUP_THREADS):
+                    return True
+    except OSError:
+        return False  # it ends just now, or is not ours to read
+    return False

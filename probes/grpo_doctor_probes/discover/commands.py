@@ -1,0 +1,214 @@
+"""What a process is, by its command line or title alone. Pure; nothing here trusts its input."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from grpo_doctor_probes.evidence.job import Role
+
+Kind = Literal[Role, "ourselves", "unknown"]
+
+_INTERPRETER = re.compile(r"^(?:python|pypy)[\d.]*$")
+_OPTIONS_WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")
+
+_BY_MODULE: Mapping[str, Kind] = {
+    "torch.distributed.run": "launcher",
+    "torch.distributed.launch": "launcher",
+    "accelerate.commands.launch": "launcher",
+    "deepspeed.launcher.launch": "launcher",
+    "deepspeed.launcher.runner": "launcher",
+    "swift.cli.main": "launcher",
+    "sglang.launch_server": "server",
+    "trl.scripts.vllm_serve": "server",
+    "swift.cli.rollout": "server",
+    "swift.cli.deploy": "server",
+    "grpo_doctor_trainer.serve": "server",
+    "vllm.entrypoints.openai.api_server": "server",
+    "vllm.entrypoints.api_server": "server",
+    "grpo_doctor": "ourselves",
+    "grpo_doctor.cli": "ourselves",
+}
+_BY_PROGRAM: Mapping[str, Kind] = {
+    "torchrun": "launcher", "accelerate-launch": "launcher", "deepspeed": "launcher",
+    "deepspeed.pt": "launcher", "horovodrun": "launcher", "mpirun": "launcher",
+    "mpiexec": "launcher", "orterun": "launcher", "prterun": "launcher", "prted": "launcher",
+    "orted": "launcher", "hydra_pmi_proxy": "launcher", "mpiexec.hydra": "launcher",
+    "srun": "launcher", "slurmstepd": "launcher",
+    "raylet": "ray", "gcs_server": "ray", "ray": "ray",
+    "grpo-doctor": "ourselves", "py-spy": "ourselves",
+}  # fmt: skip
+_BY_SUBCOMMAND: Mapping[tuple[str, str], Kind] = {
+    ("accelerate", "launch"): "launcher",
+    ("accelerate.commands.accelerate_cli", "launch"): "launcher",
+    ("vllm", "serve"): "server",
+    ("vllm.entrypoints.cli.main", "serve"): "server",
+    ("sglang", "serve"): "server",
+    ("trl", "vllm-serve"): "server",
+    ("swift", "rollout"): "server",
+    ("swift", "deploy"): "server",
+}
+# `swift rlhf`, `megatron rlhf`, `trl grpo`: these programs only start the one that trains.
+_STARTERS = ("swift", "megatron", "trl")
+_BY_TITLE: tuple[tuple[re.Pattern[str], Kind], ...] = (
+    (re.compile(r"^VLLM::.*(?:APIServer|Router|Supervisor)"), "server"),
+    (re.compile(r"^VLLM::.*EngineCor"), "engine"),
+    (re.compile(r"^VLLM::.*Worker"), "engine-worker"),
+    (re.compile(r"^(?:VLLM|sglang)::.*(?:Coordinator|detokenizer|controller)"), "helper"),
+    (re.compile(r"^sglang::.*scheduler(?!.*TP[1-9])"), "engine"),
+    (re.compile(r"^sglang::.*scheduler"), "engine-worker"),
+    (re.compile(r"^sglang::"), "server"),
+    (re.compile(r"^VLLM::"), "engine-worker"),
+    (re.compile(r"^ray::(?:RayWorkerWrapper|RayTrainWorkerWrapper)"), "engine-worker"),
+    (re.compile(r"^ray::\w*(?:HttpServer|LLMServer)"), "server"),
+    (re.compile(r"^ray::\w*(?:RolloutRayActor|LLMRayActor|LLMEngine|EngineActor)"), "engine"),
+    (re.compile(r"^ray::\w*RewardModel"), "ray"),
+    (re.compile(r"^ray::\w*Reward"), "reward"),
+    (re.compile(r"^ray::(?:\w*(?:Reference|Critic|Runner|PPOTrainer|AgentLoop)|IDLE)"), "ray"),
+)
+# Ray actors that train the policy: verl, OpenRLHF.
+_TRAINING_ACTOR = re.compile(
+    r"^ray::\w*(?:WorkerDict|ActorRollout|PolicyModel|ActorModelRayActor|TrainingWorker)"
+)
+_RAY_SCRIPT = re.compile(r"/ray/(?:dashboard|_private|autoscaler|util|workers)/|/bin/ray$")
+# They start Ray's workers and wait: no rank, though they import torch.
+_RAY_DRIVER = re.compile(r"^(?:verl\..*\bmain_\w+|openrlhf\.cli\.train_\w*ray)$")
+_HELPER_CODE = re.compile(
+    r"multiprocessing\.(?:resource_tracker|semaphore_tracker|forkserver)|_inductor.*compile_worker"
+)
+_REWARD_CODE = re.compile(r"grpo_doctor_trainer\.rewards\.worker")
+_SERVER_SCRIPT = re.compile(r"/(?:trl/scripts/vllm_serve|swift/cli/(?:rollout|deploy)|sglang/launch_server)\.py$")  # fmt: skip  # noqa: E501
+SPAWNED_CODE = re.compile(r"multiprocessing\.spawn import spawn_main")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a command line runs: exactly one of the first four is not empty.
+
+    `script` is a Python script or any other program, `options` is what follows it.
+    """
+
+    title: str = ""
+    module: str = ""
+    code: str = ""
+    script: str = ""
+    options: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The module, or the last part of the script's path."""
+        return self.module or self.script.rpartition("/")[2]
+
+
+def program(arguments: tuple[str, ...]) -> Program:
+    """Reads a command line as Python does: `python -u -m torch.distributed.run ...`."""
+    first = arguments[0] if arguments else ""
+    if "::" in first.split(" ", 1)[0]:
+        return Program(title=" ".join(arguments))
+    if not _INTERPRETER.match(first.rpartition("/")[2]):
+        return Program(script=first, options=arguments[1:])
+    rest = iter(range(1, len(arguments)))
+    for index in rest:
+        word, after = arguments[index], arguments[index + 1 :]
+        if word in ("-m", "-c"):
+            value, options = (after[0] if after else ""), after[1:]
+            return (Program(module=value, options=options) if word == "-m"
+                    else Program(code=value, options=options))  # fmt: skip
+        if word in _OPTIONS_WITH_VALUE:
+            next(rest, None)
+        elif not word.startswith("-"):
+            return Program(script=word, options=after)
+        elif word.startswith("-m"):
+            return Program(module=word[2:], options=after)
+    return Program(script=first)
+
+
+def kind_of(name: str, arguments: tuple[str, ...]) -> Kind:
+    """The role that the name of the main thread, the title or the command line gives away.
+
+    `ourselves` is grpo-doctor and what it starts, `unknown` is a process that may well be a rank.
+    """
+    if name == "pt_data_worker":
+        return "dataloader"
+    if name == "pt_elastic":
+        return "launcher"
+    # A zombie has nothing but its name, of 15 characters.
+    run = program(arguments) if any(arguments) else Program(title=name)
+    if run.title:
+        return next((kind for pattern, kind in _BY_TITLE if pattern.search(run.title)), "unknown")
+    if run.code:
+        return _kind_of_code(run.code)
+    return _kind_of_program(run)
+
+
+def _kind_of_code(code: str) -> Kind:
+    if _REWARD_CODE.search(code):
+        return "reward"
+    return "helper" if _HELPER_CODE.search(code) else "unknown"
+
+
+def _kind_of_program(run: Program) -> Kind:
+    first = run.options[0] if run.options else ""
+    found = (
+        _BY_SUBCOMMAND.get((run.name, first))
+        or _BY_MODULE.get(run.module)
+        or (None if run.module else _BY_PROGRAM.get(run.name))
+    )
+    if found is not None:
+        return found
+    if run.name in _STARTERS and first and not run.module:
+        return "launcher"
+    if _SERVER_SCRIPT.search(run.script):
+        return "server"
+    ray = _RAY_SCRIPT.search(run.script) or _RAY_DRIVER.search(run.module)
+    return "ray" if ray else "unknown"
+
+
+def trains_in_ray(arguments: tuple[str, ...]) -> bool:
+    """Whether this is a Ray actor of a policy's worker group, by its title."""
+    return bool(_TRAINING_ACTOR.search(program(arguments).title))
+
+
+def is_ray_actor(arguments: tuple[str, ...]) -> bool:
+    """Whether this is a worker of Ray, busy or idle."""
+    return program(arguments).title.startswith("ray::")
+
+
+_PER_NODE = ("--nproc_per_node", "--nproc-per-node", "--num_gpus")
+_NODES = ("--nnodes", "--num_machines", "--num_nodes")
+_ALL = ("--num_processes", "--num-processes")
+_MPI_ALL = ("-np", "-n", "--np", "--ntasks")
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How many ranks a launcher was told to start; None where it was not told, or in words."""
+
+    world: int | None = None
+    local: int | None = None
+
+
+def launcher_sizes(arguments: tuple[str, ...]) -> Sizes:
+    """From `--nproc_per_node`, `--nnodes`, `--num_processes`, `-np` and the like."""
+    run = program(arguments)
+    if run.name in ("srun", "mpirun", "mpiexec", "orterun", "prterun", "mpiexec.hydra"):
+        return Sizes(world=_number(run.options, _MPI_ALL))
+    nodes = _number(run.options, _NODES)
+    single = not any(word.split("=")[0] in _NODES for word in run.options)
+    nodes = 1 if single else nodes
+    if (everyone := _number(run.options, _ALL)) is not None:
+        return Sizes(everyone, everyone // nodes if nodes else None)
+    local = _number(run.options, _PER_NODE)
+    return Sizes(local * nodes if local and nodes else None, local)
+
+
+def _number(options: tuple[str, ...], names: tuple[str, ...]) -> int | None:
+    """The value of the first of these options, when it is a number."""
+    for index, word in enumerate(options):
+        name, equals, value = word.partition("=")
+        if name in names:
+            text = value if equals else "".join(options[index + 1 : index + 2])
+            return int(text) if text.isdecimal() and len(text) < 7 and int(text) else None
+    return None

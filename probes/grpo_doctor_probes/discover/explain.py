@@ -1,0 +1,104 @@
+"""Says why there is nothing to look at, and what to do next."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+from collections.abc import Iterable
+from pathlib import Path
+
+from grpo_doctor_probes.discover.errors import NoJobError, NoPermissionError
+from grpo_doctor_probes.discover.permission import ptrace_remedy
+from grpo_doctor_probes.discover.printable import printable
+from grpo_doctor_probes.discover.scan import Process
+from grpo_doctor_probes.evidence import Job
+
+_NEXT = "Give the PID of a rank, or none to look at every job of this host."
+
+
+def no_such_member(pid: int, process: Process | None, proc: Path) -> Exception:
+    """For a PID that is of no job."""
+    if process is None:
+        return _not_seen(pid, proc)
+    who = f"process {pid} ({printable(process.name) or 'nameless'})"
+    if process.kernel:
+        return NoJobError(f"{who} is a thread of the kernel. {_NEXT}")
+    if process.dead:
+        return NoJobError(
+            f"{who} has ended: it is a zombie that its parent, process {process.parent}, has not "
+            f"asked for its exit status. {_NEXT}"
+        )
+    if not process.readable:
+        return NoPermissionError(
+            f"{who} belongs to {user_name(process.uid)}, and its environment may not be read. "
+            f"{ptrace_remedy(proc)}"
+        )
+    if not process.python:
+        return NoJobError(
+            f"{who} is not a Python process, and none below it belongs to a training job. {_NEXT}"
+        )
+    return NoJobError(
+        f"{who} is a Python process, but no part of a training job: it has not loaded torch, and "
+        f"no launcher, rank or engine is among its parents. {_NEXT}"
+    )
+
+
+def _not_seen(pid: int, proc: Path) -> Exception:
+    if _exists(pid, proc):
+        return NoPermissionError(
+            f"process {pid} exists, but /proc does not show it to {user_name(os.geteuid())} "
+            f"(hidepid). {ptrace_remedy(proc)}"
+        )
+    return NoJobError(
+        f"there is no process {pid}: it has ended, or runs on another host or in another container."
+        " Without a PID every job of this host is looked at; for a job that is gone, give its "
+        "flight-recorder dumps with --dumps DIR."
+    )
+
+
+def _exists(pid: int, proc: Path) -> bool:
+    if (proc / str(pid)).is_dir():
+        return True
+    if proc != Path("/proc") or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return False
+
+
+def nothing_found(processes: Iterable[Process], proc: Path) -> Exception:
+    """For a host without a job."""
+    others = {one.uid for one in processes if one.python and not one.readable and not one.kernel}
+    if others:
+        names = ", ".join(sorted(user_name(uid) for uid in others))
+        return NoPermissionError(
+            "no training job may be read here, but there are Python processes of other users "
+            f"({names}). {ptrace_remedy(proc)}"
+        )
+    return NoJobError(
+        "no training job runs on this host: no Python process has a RANK, or threads of gloo or "
+        "NCCL. In a container only its own processes are seen: run it inside the job's container, "
+        "or on the host. For a single process that trains alone, give its PID."
+    )
+
+
+def nothing_readable(job: Job, proc: Path) -> NoPermissionError:
+    """For a job of another user."""
+    names = ", ".join(sorted({user_name(member.uid) for member in job.members}))
+    pids = ", ".join(str(member.pid) for member in job.members[:8])
+    return NoPermissionError(
+        f"there is a job of {names} (processes {pids}), but nothing of it may be read. "
+        f"{ptrace_remedy(proc)}"
+    )
+
+
+def user_name(uid: int) -> str:
+    """The user's name, safe to print; `user 1000` where it has none here."""
+    with contextlib.suppress(KeyError):
+        return printable(pwd.getpwuid(uid).pw_name)
+    return f"user {uid}"

@@ -1,0 +1,158 @@
+"""Finds the training jobs of this host, or the one that some processes belong to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from grpo_doctor_probes.discover.alone import find_alone
+from grpo_doctor_probes.discover.assemble import Assembler, Found
+from grpo_doctor_probes.discover.candidates import Candidate, find_candidates
+from grpo_doctor_probes.discover.commands import kind_of
+from grpo_doctor_probes.discover.explain import no_such_member, nothing_found, nothing_readable
+from grpo_doctor_probes.discover.grouping import Ties, core_of, group_jobs
+from grpo_doctor_probes.discover.parents import recognise_parents
+from grpo_doctor_probes.discover.rank_files import declared_ranks
+from grpo_doctor_probes.discover.ranks import cast
+from grpo_doctor_probes.discover.scan import parse_stat, scan
+from grpo_doctor_probes.discover.servers import find_servers, meeting_point
+from grpo_doctor_probes.discover.sockets import Sockets
+from grpo_doctor_probes.discover.tree import Tree
+from grpo_doctor_probes.evidence import Job, Member
+
+
+def find_jobs(pids: Sequence[int] = (), proc: Path = Path("/proc")) -> tuple[Job, ...]:
+    """The jobs on this host, those with most ranks first.
+
+    Args:
+        pids: Processes of the job that is wanted, of any role; several are taken to be of one job.
+            None: all jobs. A process that is of no job, but started one, stands for that.
+        proc: Where procfs is mounted.
+
+    Raises:
+        NoJobError: there is no such process, it is of no job, or there is no job.
+        NoPermissionError: there is a job, but nothing of it may be read.
+    """
+    search = _Search(proc, pids)
+    for pid in pids:
+        if not search.groups_of(pid):
+            raise no_such_member(pid, search.tree.processes.get(pid), proc)
+    groups = {core for pid in pids for core in search.groups_of(pid)} if pids else search.training()
+    if not groups:
+        raise nothing_found(search.tree.processes.values(), proc)
+    jobs = sorted((search.job(core) for core in groups), key=_most_ranks_first)
+    readable = [job for job in jobs if any(member.readable for member in job.members)]
+    if not readable:
+        raise nothing_readable(jobs[0], proc)
+    return tuple(readable)
+
+
+def still_there(member: Member, proc: Path = Path("/proc")) -> bool:
+    """Whether the very process still exists; a zombie does."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        stat = (proc / str(member.pid) / "stat").read_bytes()
+        return parse_stat(member.pid, stat).started_ticks == member.started_ticks
+    return False
+
+
+def _most_ranks_first(job: Job) -> tuple[int, int]:
+    return -len(job.ranks()), min(member.started_ticks for member in job.members)
+
+
+class _Search:
+    """One look at the host: its processes, partitioned into jobs."""
+
+    def __init__(self, proc: Path, pids: Sequence[int]) -> None:
+        processes = scan(proc)
+        self.tree = Tree(processes)
+        left_out = frozenset(_ourselves(proc, self.tree))
+        candidates = find_candidates(proc, processes, left_out, declared_ranks(proc, processes))
+        recognise_parents(candidates, processes, left_out)
+        self._sockets = Sockets(proc)
+        self._cast = find_alone(
+            cast(candidates, self.tree, left_out, self._talkers), candidates, self.tree, proc, pids
+        )
+        self._core = core_of(candidates, self._cast)
+        self._sockets.add(sorted(self._core, key=lambda pid: processes[pid].started_ticks))
+        self._groups = self._partition(candidates, pids)
+        self._servers = find_servers(
+            self._cast.ranks, self._core, self.tree, left_out, self._sockets
+        )
+        found = Found(proc, self.tree, candidates, self._cast)
+        self._assembler = Assembler(found)
+        self._left_out = left_out
+
+    def training(self) -> set[frozenset[int]]:
+        """The groups in which something trains."""
+        return {core for core in self._groups if core & self._cast.ranks.keys()}
+
+    def groups_of(self, pid: int) -> set[frozenset[int]]:
+        """The group of a process; for one that is of none, those of its descendants."""
+        if (core := self._group_of(pid)) is not None:
+            return {core}
+        below = {self._group_of(one) for one in self.tree.descendants(pid)} if pid > 1 else set()
+        return {core for core in below if core is not None} & self.training()
+
+    def job(self, core: frozenset[int]) -> Job:
+        """The job of a group."""
+        ranks = {pid: None for pid in self._cast.ranks if pid in core}
+        servers = frozenset(pid for pid, clients in self._servers.items() if clients & ranks.keys())
+        whole, known = core | servers, self._core | servers
+        pids = [
+            pid
+            for pid, process in self.tree.processes.items()
+            if pid not in self._left_out
+            and not process.kernel
+            and (pid in whole or self.tree.nearest(pid, known) in whole)
+        ]
+        address = meeting_point(ranks, core, self._sockets)
+        return self._assembler.job(core, pids, servers, address)
+
+    def _group_of(self, pid: int) -> frozenset[int] | None:
+        top = pid if pid in self._core else self.tree.nearest(pid, self._core)
+        for core in self._groups:
+            if top in core:
+                return core
+            if any(clients & core for server, clients in self._servers.items() if server == pid):
+                return core
+        return None
+
+    def _partition(
+        self, candidates: dict[int, Candidate], pids: Iterable[int]
+    ) -> list[frozenset[int]]:
+        tops = [pid if pid in self._core else self.tree.nearest(pid, self._core) for pid in pids]
+        return group_jobs(
+            candidates,
+            self._cast,
+            self.tree,
+            Ties(
+                {pid: self._sockets.space(pid) for pid in {**self._cast.ranks, **self._cast.lost}},
+                [one for pid in sorted(self._core) for one in self._sockets.connections(pid)],
+                [pid for pid in tops if pid is not None],
+            ),
+        )
+
+    def _talkers(self, pids: Iterable[int]) -> set[int]:
+        """Which of these have a connection with another of them."""
+        family = set(pids)
+        self._sockets.add(sorted(family))
+        pairs = [
+            (one.client, one.server)
+            for pid in family
+            for one in self._sockets.connections(pid)
+            if one.server in family and one.server != one.client
+        ]
+        return {pid for pair in pairs for pid in pair}
+
+
+def _ourselves(proc: Path, tree: Tree) -> Iterable[int]:
+    """This process and its parents, and every other run of this tool: none of them is the job."""
+    with contextlib.suppress(OSError, ValueError):
+        own = int(os.readlink(proc / "self"))  # noqa: PTH115 - it is a number, not a path
+        yield own
+        yield from tree.ancestors(own)
+    for pid, process in tree.processes.items():
+        if kind_of(process.name, process.arguments) == "ourselves":
+            yield pid

@@ -1,0 +1,216 @@
+"""Which processes belong to one job: those that a launcher, an address or a connection joins.
+
+Some ties are certain, as a launcher's with its ranks. Others hold only between groups that can be
+one job: two jobs may be started by one script, share one rollout server, or use one default port.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from grpo_doctor_probes.discover.candidates import Candidate
+from grpo_doctor_probes.discover.ranks import Cast
+from grpo_doctor_probes.discover.sockets import Connection
+from grpo_doctor_probes.discover.tree import Tree
+
+CORE_KINDS = ("launcher", "engine", "engine-worker", "server", "ray")
+_RAY_SESSION = re.compile(r"\bsession_[0-9A-Za-z_\-]{8,80}")
+_NO_RUN_ID = ("", "none")  # torchrun's default
+
+
+@dataclass(slots=True)
+class _Group:
+    pids: set[int]
+    ranks: set[int] = field(default_factory=set)
+    training: int = 0
+    addresses: set[str] = field(default_factory=set)
+    run_ids: set[str] = field(default_factory=set)
+    ray_jobs: set[str] = field(default_factory=set)
+
+    def absorb(self, other: _Group) -> None:
+        self.pids |= other.pids
+        self.ranks |= other.ranks
+        self.training += other.training
+        self.addresses |= other.addresses
+        self.run_ids |= other.run_ids
+        self.ray_jobs |= other.ray_jobs
+
+
+class Groups:
+    """A partition of processes into jobs, joined step by step."""
+
+    def __init__(self, pids: set[int], candidates: Mapping[int, Candidate], cast: Cast) -> None:
+        self._of = {pid: _group(pid, candidates.get(pid), cast) for pid in sorted(pids)}
+
+    def join(self, one: int, other: int) -> None:
+        """They are of one job for certain."""
+        into, gone = self._of[one], self._of[other]
+        if into is not gone:
+            into.absorb(gone)
+            for pid in gone.pids:
+                self._of[pid] = into
+
+    def join_if_possible(self, one: int, other: int) -> None:
+        """They may be of one job: join them where nothing speaks against it."""
+        if not _contradict(self._of[one], self._of[other]):
+            self.join(one, other)
+
+    def join_in_ray(self, one: int, other: int) -> None:
+        """They are in one Ray cluster, which may run several jobs, each of several groups."""
+        if not _differ(self._of[one].ray_jobs, self._of[other].ray_jobs):
+            self.join(one, other)
+
+    def all(self) -> list[frozenset[int]]:
+        """The groups."""
+        return [frozenset(group.pids) for group in {id(g): g for g in self._of.values()}.values()]
+
+
+def _group(pid: int, candidate: Candidate | None, cast: Cast) -> _Group:
+    group = _Group({pid})
+    if candidate is None:
+        return group
+    if (job := candidate.environment.get("RAY_JOB_ID", "")) and candidate.kind != "ray":
+        group.ray_jobs.add(job)
+    if pid in cast.ranks:
+        group.training = 1
+        if (rank := cast.ranks[pid]) is not None:
+            group.ranks.add(rank)
+    if pid in cast.ranks or pid in cast.lost:
+        if address := address_of(candidate):
+            group.addresses.add(address)
+        if (run_id := run_id_of(candidate)) not in _NO_RUN_ID:
+            group.run_ids.add(run_id)
+    return group
+
+
+def address_of(candidate: Candidate) -> str:
+    """`host:port` of its rendezvous, empty where it says none."""
+    host = candidate.environment.get("MASTER_ADDR", "")
+    port = candidate.number("MASTER_PORT")
+    return f"{host}:{port}" if host and port is not None else ""
+
+
+def run_id_of(candidate: Candidate) -> str:
+    """torchrun's name of the job."""
+    return candidate.environment.get("TORCHELASTIC_RUN_ID", "")
+
+
+def _differ(one: set[str], other: set[str]) -> bool:
+    return bool(one and other and not one & other)
+
+
+def _contradict(one: _Group, other: _Group) -> bool:
+    if one is other:
+        return False
+    nameless = not (one.addresses or other.addresses or one.ranks or other.ranks)
+    return (
+        bool(one.ranks & other.ranks)
+        or _differ(one.addresses, other.addresses)
+        or _differ(one.run_ids, other.run_ids)
+        or _differ(one.ray_jobs, other.ray_jobs)
+        or (nameless and one.training > 1 and other.training > 1)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Ties:
+    """What joins processes besides the process tree.
+
+    Attributes:
+        spaces: The network name space of a process: the same address in another is another.
+        connections: Among the core processes.
+        together: Processes which the user says are of one job.
+    """
+
+    spaces: Mapping[int, str] = field(default_factory=dict)
+    connections: Sequence[Connection] = ()
+    together: Sequence[int] = ()
+
+
+def group_jobs(
+    candidates: Mapping[int, Candidate], cast: Cast, tree: Tree, ties: Ties
+) -> list[frozenset[int]]:
+    """The jobs as groups of core processes: ranks, launchers, engines, servers and Ray's.
+
+    Args:
+        candidates: By pid.
+        cast: Who is a rank or a launcher.
+        tree: Of all processes.
+        ties: What else joins them.
+    """
+    core = core_of(candidates, cast)
+    groups = Groups(core, candidates, cast)
+    _join_tree(groups, core, candidates, cast, tree)
+    _join_sessions(groups, core, tree)
+    for alike in _same_address(candidates, cast, ties.spaces):
+        groups.join_if_possible(*alike)
+    for connection in ties.connections:
+        if connection.client in core and connection.server in core:
+            groups.join_if_possible(connection.client, connection.server)
+    for pid, parent in _made(core, cast, tree):
+        groups.join_if_possible(pid, parent)
+    chosen = [pid for pid in ties.together if pid in core]
+    for pid in chosen[1:]:
+        groups.join(chosen[0], pid)
+    return groups.all()
+
+
+def core_of(candidates: Mapping[int, Candidate], cast: Cast) -> set[int]:
+    """The processes that make a job; all others only belong to one of these."""
+    known = {pid for pid, one in candidates.items() if one.kind in CORE_KINDS}
+    return known | set(cast.ranks) | set(cast.lost) | cast.launchers
+
+
+def _join_tree(
+    groups: Groups,
+    core: set[int],
+    candidates: Mapping[int, Candidate],
+    cast: Cast,
+    tree: Tree,
+) -> None:
+    for pid in sorted(core):
+        above = tree.nearest(pid, core)
+        if above is None or above in cast.launchers:
+            continue
+        if candidates[above].kind == "ray":
+            groups.join_in_ray(above, pid)
+        else:
+            groups.join(above, pid)
+
+
+def _join_sessions(groups: Groups, core: set[int], tree: Tree) -> None:
+    first: dict[str, int] = {}
+    for pid in sorted(core):
+        for session in _RAY_SESSION.findall(" ".join(tree.processes[pid].arguments))[:1]:
+            groups.join_in_ray(first.setdefault(session, pid), pid)
+
+
+def _same_address(
+    candidates: Mapping[int, Candidate], cast: Cast, spaces: Mapping[int, str]
+) -> Iterator[tuple[int, int]]:
+    """Pairs with one rendezvous address, or one name of the job."""
+    first: dict[tuple[str, str], int] = {}
+    for pid in sorted({**cast.ranks, **cast.lost}):
+        candidate = candidates[pid]
+        keys = [(spaces.get(pid, ""), address) for address in [address_of(candidate)] if address]
+        if (run_id := run_id_of(candidate)) not in _NO_RUN_ID:
+            keys.append(("run id", run_id))
+        for key in keys:
+            if (known := first.setdefault(key, pid)) != pid:
+                yield known, pid
+
+
+def _made(core: set[int], cast: Cast, tree: Tree) -> Iterator[tuple[int, int]]:
+    """Pairs of a rank and the launcher that no command gives away, or its next sibling."""
+    last: dict[int, int] = {}
+    for pid in sorted(cast.ranks):
+        parent = tree.processes[pid].parent
+        if parent in cast.launchers:
+            yield pid, parent
+        elif parent > 1 and parent not in core:
+            image = tree.processes[pid].image
+            maker = tree.processes.get(parent)
+            if maker is not None and image is not None and maker.image == image:
+                yield last.setdefault(parent, pid), pid

@@ -1,0 +1,90 @@
+"""In one or two sentences, how this user gets the right to look into a process here.
+
+Reading /proc/PID/environ or memory needs the same user and no more capabilities than ours, or
+CAP_SYS_PTRACE; ptrace(2) needs what Yama's ptrace_scope asks on top.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from grpo_doctor_probes.discover.container import container_of
+
+_SYS_PTRACE = 1 << 19  # CAP_SYS_PTRACE of linux/capability.h
+_SCOPE_MEANINGS = {
+    1: "it allows tracing of one's own children only",
+    2: "it allows tracing to administrators only",
+    3: "it forbids all tracing until the next boot",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What decides whether we may trace. `scope` is Yama's ptrace_scope, 0 without Yama."""
+
+    uid: int
+    may_trace_all: bool
+    scope: int
+    container: str
+
+
+def own_rights(proc: Path = Path("/proc")) -> Rights:
+    """The rights of this process."""
+    capabilities = 0
+    with contextlib.suppress(OSError, ValueError):
+        for line in (proc / "self" / "status").read_bytes().splitlines():
+            if line.startswith(b"CapEff:"):
+                capabilities = int(line.split()[1], 16)
+    scope = 0
+    with contextlib.suppress(OSError, ValueError):
+        scope = int((proc / "sys" / "kernel" / "yama" / "ptrace_scope").read_bytes())
+    container = ""
+    with contextlib.suppress(OSError):
+        container = container_of(proc, int(os.readlink(proc / "self")))  # noqa: PTH115 - a number
+    return Rights(os.geteuid(), bool(capabilities & _SYS_PTRACE), scope, container)
+
+
+def ptrace_remedy(proc: Path = Path("/proc")) -> str:
+    """What to do so that ptrace and /proc/PID/mem are allowed, for this user on this machine."""
+    return remedy(own_rights(proc), shlex.quote(sys.executable))
+
+
+def remedy(rights: Rights, interpreter: str) -> str:
+    """The advice for these rights. Pure."""
+    if rights.scope >= 3:
+        return (
+            f"kernel.yama.ptrace_scope is {rights.scope}: {_SCOPE_MEANINGS[3]}. "
+            "Boot with kernel.yama.ptrace_scope=1, then run it as root."
+        )
+    advice = []
+    if rights.container and not rights.may_trace_all:
+        advice.append(
+            "This container lacks the right to trace: start it with `docker run --cap-add "
+            "SYS_PTRACE`, or look from outside, with Kubernetes: `kubectl debug "
+            "--profile=sysadmin --target=CONTAINER POD -it --image=IMAGE`."
+        )
+    if rights.uid != 0:
+        advice.append(f"Run it as root: `sudo {interpreter} -m grpo_doctor attach`.")
+        if rights.scope:
+            advice.append(
+                f"Or, for processes of your own: kernel.yama.ptrace_scope is {rights.scope}, "
+                f"{_SCOPE_MEANINGS[rights.scope]}; "
+                "`sudo sysctl kernel.yama.ptrace_scope=0` lifts that."
+            )
+    elif not rights.may_trace_all and not rights.container:
+        advice.append(
+            "This root lacks CAP_SYS_PTRACE: run it from a shell of the host's root, or add "
+            "SYS_PTRACE to the capabilities of the service that starts it."
+        )
+    elif rights.may_trace_all:
+        advice.append(
+            "CAP_SYS_PTRACE is there, so a security module (AppArmor, SELinux, seccomp) or a user "
+            "namespace refuses: run it on the host, or with `--security-opt seccomp=unconfined "
+            "--security-opt apparmor=unconfined`."
+        )
+    return " ".join(advice)

@@ -1,0 +1,178 @@
+"""Which candidates are ranks: an environment with RANK is inherited by every helper of a rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from grpo_doctor_probes.discover.candidates import Candidate
+from grpo_doctor_probes.discover.commands import SPAWNED_CODE, is_ray_actor, program, trains_in_ray
+from grpo_doctor_probes.discover.tree import Tree
+
+# Whose children are never ranks of the training, whatever they inherited.
+_NO_RANKS_BELOW = ("engine", "engine-worker", "server", "reward", "dataloader")
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Who is what.
+
+    Attributes:
+        ranks: training processes and their numbers, None where nothing tells.
+        launchers: processes which no command gives away, but which made ranks.
+        lost: helpers whose rank has ended, and its number.
+    """
+
+    ranks: Mapping[int, int | None]
+    launchers: frozenset[int]
+    lost: Mapping[int, int]
+
+
+def cast(
+    candidates: Mapping[int, Candidate],
+    tree: Tree,
+    left_out: frozenset[int],
+    talk: Callable[[Iterable[int]], set[int]],
+) -> Cast:
+    """Tell ranks from their launchers and helpers.
+
+    Args:
+        candidates: By pid.
+        tree: Of all processes of the host.
+        left_out: Processes that are never part of a job: this tool, and what started it.
+        talk: Which of some processes have a connection to another of them.
+    """
+    eligible = {pid: one for pid, one in candidates.items() if may_train(one, candidates, tree)}
+    claims = {pid: rank for pid, one in eligible.items() if (rank := one.rank) is not None}
+    _drop_forkers(claims, eligible, tree)
+    _drop_wrappers(claims, eligible, tree)
+    lost = _lost_helpers(claims, eligible, candidates, tree)
+    stops = {pid for pid, one in candidates.items() if one.kind == "launcher"}
+    ranks: dict[int, int | None] = {
+        pid: rank
+        for pid, rank in claims.items()
+        if pid not in lost and not _below_same(pid, claims, tree, stops)
+    }
+    ranks.update(dict.fromkeys(_numberless(eligible, claims, ranks, tree, talk)))
+    return Cast(ranks, frozenset(_makers(ranks, candidates, tree)) - left_out, lost)
+
+
+def may_train(one: Candidate, candidates: Mapping[int, Candidate], tree: Tree) -> bool:
+    """Whether nothing that it is, or that it works for, speaks against its being a rank."""
+    if one.kind != "unknown":
+        return False
+    if is_ray_actor(one.process.arguments):
+        return trains_in_ray(one.process.arguments) or (one.grouped and one.rank is not None)
+    above = tree.nearest(one.pid, candidates)
+    return above is None or candidates[above].kind not in _NO_RANKS_BELOW
+
+
+def _drop_forkers(claims: dict[int, int], eligible: Mapping[int, Candidate], tree: Tree) -> None:
+    """`for r in range(n): os.environ["RANK"] = str(r); fork()` leaves a rank in the parent too."""
+    for pid in [pid for pid in claims if eligible[pid].set_late and not eligible[pid].grouped]:
+        below = [one.pid for one in tree.children(pid) if one.pid in claims]
+        if any(claims[one] != claims[pid] or eligible[one].grouped for one in below):
+            del claims[pid]
+
+
+def _drop_wrappers(claims: dict[int, int], eligible: Mapping[int, Candidate], tree: Tree) -> None:
+    """A small Python process that only starts the real rank has its environment."""
+    for pid in [pid for pid in claims if eligible[pid].torch]:
+        for above in tree.ancestors(pid):
+            if claims.get(above) == claims[pid] and not eligible[above].torch:
+                del claims[above]
+
+
+def _lost_helpers(
+    claims: Mapping[int, int],
+    eligible: Mapping[int, Candidate],
+    candidates: Mapping[int, Candidate],
+    tree: Tree,
+) -> dict[int, int]:
+    """A dead rank's helpers live on with its environment, and are no ranks: unlike others of their
+    world they have lost the launcher above them, the leader of their process group, or the threads
+    of a process group, which a fork does not copy."""
+    worlds: dict[object, list[int]] = {}
+    for pid in claims:
+        worlds.setdefault(_world(eligible[pid]), []).append(pid)
+    lost: dict[int, int] = {}
+    for pids in worlds.values():
+        alone = {pid for pid in pids if tree.nearest(pid, candidates) is None}
+        followers = {pid for pid in pids if _lost_its_leader(eligible[pid], tree)}
+        if any(eligible[pid].process.group == pid for pid in pids):
+            lost |= {pid: claims[pid] for pid in followers}
+        if len(alone) < len(pids):
+            lost |= {pid: claims[pid] for pid in alone}
+        elif any(eligible[pid].grouped for pid in pids):
+            lost |= {pid: claims[pid] for pid in alone if not eligible[pid].grouped}
+    return lost
+
+
+def _world(one: Candidate) -> object:
+    """The same for all ranks of a job, and for what they forked."""
+    names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
+    address = tuple(one.environment.get(name, "") for name in names)
+    return address if any(address) else one.process.image
+
+
+def _lost_its_leader(one: Candidate, tree: Tree) -> bool:
+    return one.process.group != one.pid and one.process.group not in tree.processes
+
+
+def _below_same(pid: int, claims: Mapping[int, int], tree: Tree, stops: set[int]) -> bool:
+    """Whether an ancestor up to the next launcher is the rank that this one says it is."""
+    for above in tree.ancestors(pid):
+        if above in stops:
+            return False
+        if claims.get(above) == claims[pid]:
+            return True
+    return False
+
+
+def _numberless(
+    eligible: Mapping[int, Candidate],
+    claims: Mapping[int, int],
+    ranks: Mapping[int, int | None],
+    tree: Tree,
+    talk: Callable[[Iterable[int]], set[int]],
+) -> set[int]:
+    """Processes that are in a process group, or talk to their siblings, and say no rank."""
+    rest = [
+        pid
+        for pid, one in eligible.items()
+        if one.torch and pid not in claims and tree.nearest(pid, claims) is None
+    ]
+    found = {
+        pid
+        for pid in rest
+        if eligible[pid].grouped
+        and not any(eligible[up].grouped for up in tree.ancestors(pid) if up in eligible)
+    }
+    families: dict[int, list[int]] = {}
+    for pid in [*ranks, *rest]:
+        families.setdefault(eligible[pid].process.parent, []).append(pid)
+    for family in families.values():
+        silent = {pid for pid in family if pid in rest and not eligible[pid].grouped}
+        if silent and len(family) > 1:
+            found |= silent & talk(family)
+    return found
+
+
+def _makers(ranks: Iterable[int], candidates: Mapping[int, Candidate], tree: Tree) -> Iterable[int]:
+    """Parents that forked or spawned ranks, or gave them their environment."""
+    ranks = set(ranks)
+    for pid in ranks:
+        child = tree.processes[pid]
+        parent = tree.processes.get(child.parent)
+        if parent is None or not parent.python or parent.pid in ranks or parent.kernel:
+            continue
+        known = candidates.get(parent.pid)
+        if known is not None and known.kind != "unknown":
+            continue
+        forked = child.image is not None and child.image == parent.image
+        spawned = bool(SPAWNED_CODE.search(program(child.arguments).code))
+        gave = "RANK" in child.environment and child.environment.get(
+            "RANK"
+        ) != parent.environment.get("RANK")
+        if forked or spawned or gave:
+            yield parent.pid

@@ -1,0 +1,154 @@
+"""Which processes of this host talk to each other over TCP: /proc/PID/net joined with /proc/PID/fd.
+
+Format: proc_pid_net(5), proc_pid_fd(5).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_ESTABLISHED, _LISTENING = b"01", b"0A"
+_MAPPED_V4 = b"0000000000000000FFFF0000"
+_LOOPBACK = (b"0100007F", b"00000000000000000000000001000000", b"0101007F")
+Endpoint = tuple[str, bytes]  # name space, address:port as the kernel prints them
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """An established connection between two processes, the accepting end second.
+
+    `port` is where `server` listens, `loopback` whether no other host could use that address.
+    """
+
+    client: int
+    server: int
+    port: int
+    loopback: bool
+
+
+@dataclass(slots=True)
+class Table:
+    """The sockets of one network name space, by inode and by both addresses."""
+
+    established: dict[bytes, tuple[bytes, bytes]] = field(default_factory=dict)
+    by_ends: dict[tuple[bytes, bytes], bytes] = field(default_factory=dict)
+    listening: dict[int, bytes] = field(default_factory=dict)
+
+    def add(self, lines: bytes) -> None:
+        """Read the text of /proc/PID/net/tcp or tcp6."""
+        for line in lines.splitlines()[1:]:
+            words = line.split(None, 10)
+            if len(words) < 10:
+                continue
+            if words[3] == _ESTABLISHED:
+                ends = _plain(words[1]), _plain(words[2])
+                self.established[words[9]] = ends
+                self.by_ends[ends] = words[9]
+            elif words[3] == _LISTENING:
+                self.listening[_port(words[1])] = words[9]
+
+
+def _plain(end: bytes) -> bytes:
+    """An IPv4 address in IPv6 clothes is the same address."""
+    return end.removeprefix(_MAPPED_V4)
+
+
+def _port(end: bytes) -> int:
+    return int(end.rpartition(b":")[2], 16)
+
+
+class Sockets:
+    """The connections among processes. What may not be read is missing, never an error."""
+
+    def __init__(self, proc: Path) -> None:
+        self._proc = proc
+        self._tables: dict[str, Table] = {}
+        self._space: dict[int, str] = {}
+        self._owners: dict[tuple[str, bytes], int] = {}
+        self._of: dict[int, list[bytes]] = {}
+
+    def add(self, pids: Iterable[int]) -> None:
+        """Read the sockets of these processes, those already known left out.
+
+        A forked process has its parent's descriptors too: of several holders the first named
+        counts, so name parents first.
+        """
+        for pid in pids:
+            if pid in self._of:
+                continue
+            inodes = self._of[pid] = list(_inodes(self._proc, pid))
+            if not inodes:
+                continue
+            space = self._space[pid] = self._space_of(pid)
+            for inode in inodes:
+                self._owners.setdefault((space, inode), pid)
+
+    def connections(self, pid: int) -> Iterator[Connection]:
+        """Those of `pid` with another known process, or with itself, in which `pid` is the client.
+
+        A connection of which neither end listens any more counts in both directions.
+        """
+        for local, remote, space, table in self._established(pid):
+            if _port(local) in table.listening and _port(remote) not in table.listening:
+                continue
+            # One that is not accepted yet has no inode: then it is the listener's.
+            owner = self._owner(space, table.by_ends.get((remote, local)))
+            if owner is None:
+                owner = self._owner(space, table.listening.get(_port(remote)))
+            if owner is not None and (remote, local) in table.by_ends:
+                loopback = remote.partition(b":")[0] in _LOOPBACK
+                yield Connection(pid, owner, _port(remote), loopback)
+
+    def has_unknown_servers(self, pid: int) -> bool:
+        """Whether `pid` is connected to a listening process of this host that was not added."""
+        return any(
+            (remote, local) in table.by_ends
+            and (inode := table.listening.get(_port(remote))) is not None
+            and self._owner(space, inode) is None
+            for local, remote, space, table in self._established(pid)
+        )
+
+    def space(self, pid: int) -> str:
+        """The network name space of a process that was added; empty where that is refused."""
+        return self._space.get(pid, "")
+
+    def _established(self, pid: int) -> Iterator[tuple[bytes, bytes, str, Table]]:
+        space = self._space.get(pid, "")
+        table = self._tables.get(space)
+        if table is not None:
+            for inode in self._of[pid]:
+                if (ends := table.established.get(inode)) is not None:
+                    yield *ends, space, table
+
+    def _owner(self, space: str, inode: bytes | None) -> int | None:
+        return None if inode is None else self._owners.get((space, inode))
+
+    def _space_of(self, pid: int) -> str:
+        try:
+            space = os.readlink(f"{self._proc}/{pid}/ns/net")  # noqa: PTH115 - one call for each rank
+        except OSError:
+            space = ""
+        if space not in self._tables:
+            table = self._tables[space] = Table()
+            for name in ("tcp", "tcp6"):
+                with contextlib.suppress(OSError):
+                    table.add((self._proc / str(pid) / "net" / name).read_bytes())
+        return space
+
+
+def _inodes(proc: Path, pid: int) -> Iterator[bytes]:
+    """The sockets among the descriptors of a process."""
+    folder = f"{proc}/{pid}/fd"
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - thousands of descriptors
+    except OSError:
+        return
+    for name in names:
+        with contextlib.suppress(OSError):
+            target = os.readlink(f"{folder}/{name}")  # noqa: PTH115 - the same
+            if target.startswith("socket:["):
+                yield target[8:-1].encode()

@@ -1,0 +1,95 @@
+"""The worker group that trains: which processes, of how many, and where they meet. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from grpo_doctor_probes.discover.candidates import Candidate
+from grpo_doctor_probes.discover.commands import Sizes, kind_of, launcher_sizes
+from grpo_doctor_probes.discover.grouping import address_of
+from grpo_doctor_probes.discover.ranks import Cast
+from grpo_doctor_probes.discover.scan import Process
+
+_LOOPBACK = ("localhost", "::1", "ip6-localhost")
+
+
+def main_world(
+    trainers: Mapping[int, Candidate], cast: Cast
+) -> tuple[dict[int, Candidate], dict[int, Candidate]]:
+    """The worker group that trains, and those of other models (reference, critic) beside it.
+
+    Several groups in one Ray job number their processes from 0; so do a launcher's old and new
+    attempts. The largest counts, the older of two, and one process for each rank.
+    """
+    worlds: dict[tuple[str, str], dict[int, Candidate]] = {}
+    for pid, one in trainers.items():
+        attempt = one.environment.get("TORCHELASTIC_RESTART_COUNT", "")
+        worlds.setdefault((address_of(one), attempt), {})[pid] = one
+    if len(trainers) == len({cast.ranks[pid] for pid in trainers} - {None}):
+        return dict(trainers), {}
+    order = sorted(
+        worlds.values(),
+        key=lambda w: (-len(w), -_attempt(w), min(w[p].process.started_ticks for p in w)),
+    )
+    main: dict[int, Candidate] = {}
+    others: dict[int, Candidate] = {}
+    taken: set[int] = set()
+    for pid, one in sorted(
+        (order[0] if order else {}).items(), key=lambda item: item[1].process.started_ticks
+    ):
+        rank = cast.ranks[pid]
+        (others if rank in taken else main)[pid] = one
+        taken |= {rank} if rank is not None else set()
+    for world in order[1:]:
+        alone = {pid: one for pid, one in world.items() if cast.ranks[pid] is None}
+        main |= alone
+        others |= {pid: one for pid, one in world.items() if pid not in alone}
+    return main, others
+
+
+def _attempt(world: Mapping[int, Candidate]) -> int:
+    return max((one.number("TORCHELASTIC_RESTART_COUNT") or 0) for one in world.values())
+
+
+def common_address(trainers: Iterable[Candidate]) -> str:
+    """The rendezvous that most ranks name."""
+    counts = Counter(address for one in trainers if (address := address_of(one)))
+    return min(counts, key=lambda text: (-counts[text], text)) if counts else ""
+
+
+def sizes_of(trainers: Iterable[Candidate], core: Iterable[Process], address: str) -> Sizes:
+    """World and local size: what ranks say, else what their launchers were told."""
+    trainers = list(trainers)
+    worlds = [
+        size
+        for one in trainers
+        if (size := one.number("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")) is not None
+    ]
+    nodes: dict[str, int] = {}
+    for one in trainers:
+        if size := one.number("LOCAL_WORLD_SIZE", "RAY_LOCAL_WORLD_SIZE", "LOCAL_SIZE"):
+            nodes[one.environment.get("GROUP_RANK", "")] = size
+    told = [
+        launcher_sizes(process.arguments)
+        for process in core
+        if kind_of(process.name, process.arguments) == "launcher"
+    ]
+    world = max(worlds or [size.world for size in told if size.world] or [0]) or None
+    local = sum(nodes.values()) or max([size.local for size in told if size.local] or [0]) or None
+    host = address.rpartition(":")[0]
+    if local is None and (host in _LOOPBACK or host.startswith("127.")):
+        local = world
+    return Sizes(world, local)
+
+
+def expected_ranks(trainers: Iterable[Candidate], sizes: Sizes) -> list[int]:
+    """The ranks that this host should have, where they are known for certain."""
+    if sizes.world is not None and sizes.world == sizes.local:
+        return list(range(sizes.world))
+    groups = {one.number("GROUP_RANK") for one in trainers}
+    if sizes.local is None or len(groups) != 1 or None in groups:
+        return []
+    (group,) = groups
+    assert group is not None
+    return list(range(group * sizes.local, (group + 1) * sizes.local))

@@ -1,0 +1,1 @@
+"""The memory of other processes: mappings, bytes, and where a library has its symbols."""

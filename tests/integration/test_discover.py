@@ -1,0 +1,272 @@
+"""Jobs of real processes, found from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from grpo_doctor_probes.discover import (
+    NoJobError,
+    NoPermissionError,
+    find_jobs,
+    still_there,
+)
+from grpo_doctor_probes.evidence import Job
+from tests.integration.discover_jobs import HOSTILE
+
+NOBODY = 65534
+RANK = """
+import os, sys, torch.distributed as dist
+if False:
+    import trl
+dist.init_process_group("gloo")
+dist.barrier()
+os.write(1, f"{os.environ['RANK']} {os.getpid()}\\n".encode())  # in one piece, unlike print
+sys.stdin.read()
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+class Forge:
+    """Forks jobs out of one process that has imported torch."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("discover_jobs.py"))],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(),
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "ready\n"
+
+    def start(self, way: str, ranks: int) -> tuple[int, list[int]]:
+        """A launcher and its ranks."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        wish = {"way": way, "ranks": ranks, "port": free_port()}
+        self.process.stdin.write(json.dumps(wish) + "\n")
+        self.process.stdin.flush()
+        answer = json.loads(self.process.stdout.readline())
+        return answer["launcher"], answer["ranks"]
+
+
+def environment() -> dict[str, str]:
+    unwanted = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_", "GRPO_DOCTOR", "TORCHELASTIC")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
+    return kept | {"OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def forge() -> Iterator[Forge]:
+    one = Forge()
+    yield one
+    one.process.kill()
+    one.process.wait()
+
+
+@pytest.fixture
+def job(forge: Forge) -> Iterator[Callable[[str, int], tuple[int, list[int]]]]:
+    """Starts jobs that end with the test."""
+    launchers: list[int] = []
+
+    def start(way: str, ranks: int) -> tuple[int, list[int]]:
+        launcher, pids = forge.start(way, ranks)
+        launchers.append(launcher)
+        return launcher, pids
+
+    yield start
+    for launcher in launchers:
+        end(launcher)
+
+
+def end(launcher: int) -> None:
+    """Kill a process and all below it."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        top = psutil.Process(launcher)
+        family = [*top.children(recursive=True), top]
+        for one in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+        psutil.wait_procs(family, timeout=10)
+
+
+def ranks(found: Job) -> dict[int, int | None]:
+    return {member.pid: member.rank for member in found.ranks()}
+
+
+StartJob = Callable[[str, int], tuple[int, list[int]]]
+
+
+def test_forked_ranks_that_set_rank_late_and_all_that_belongs_to_them(job: StartJob) -> None:
+    launcher, pids = job("late", 3)
+    (found,) = find_jobs([launcher])
+    assert ranks(found) == {pid: rank for rank, pid in enumerate(pids)}
+    assert (found.world_size, found.ranks_missing, found.notes) == (3, (), ())
+    assert found.address.startswith("127.0.0.1:")
+    assert found.local_ranks == 3
+    roles = {(one.role, one.rank) for one in found.members}
+    assert {("launcher", None), ("dataloader", 1), ("helper", 1)} <= roles
+    assert len(found.members) == 4 + 2
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    assert {one.python for one in found.ranks()} == {python}
+    assert all(one.torch.startswith("2.") for one in found.ranks())
+    hostile = found.member(pids[1])
+    assert hostile is not None
+    assert hostile.name == HOSTILE.decode().replace("\x1b", "?").replace("\n", "?")
+    for member in found.members:
+        assert find_jobs([member.pid]) == (found,)
+        assert still_there(member)
+
+
+def test_jobs_forked_by_one_process_stay_apart(job: StartJob) -> None:
+    one, two = job("late", 2), job("late", 2)
+    everything = [ranks(found) for found in find_jobs()]
+    assert {pid: rank for rank, pid in enumerate(one[1])} in everything
+    assert {pid: rank for rank, pid in enumerate(two[1])} in everything
+    (joined,) = find_jobs([one[1][0], two[1][0]])
+    assert {*one[1], *two[1]} <= {member.pid for member in joined.members}
+
+
+def test_a_dead_rank_keeps_its_number(job: StartJob) -> None:
+    launcher, pids = job("late", 3)
+    os.kill(pids[1], signal.SIGKILL)
+    await_end(pids[1])
+    (found,) = find_jobs([launcher])
+    assert ranks(found) == {pid: rank for rank, pid in enumerate(pids)}
+    assert f"process {pids[1]} is rank 1" in found.notes[0]
+    (same,) = find_jobs([pids[1]])
+    assert ranks(same) == ranks(found)
+
+
+def test_ranks_that_say_nothing_are_numbered_by_their_start(job: StartJob) -> None:
+    _, pids = job("silent", 3)
+    (found,) = find_jobs([pids[2]])
+    assert ranks(found) == {pid: rank for rank, pid in enumerate(pids)}
+    assert "order of their start" in found.notes[0]
+    assert found.world_size is None
+
+
+def test_ranks_that_have_not_met_yet(job: StartJob) -> None:
+    launcher, pids = job("waiting", 3)
+    (found,) = find_jobs([launcher])
+    assert ranks(found).keys() == set(pids)
+
+
+@pytest.mark.slow
+def test_two_torchrun_jobs_of_one_shell_stay_two(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(RANK)
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+        str(script), "--hub-token", "secret",
+    ]  # fmt: skip
+    launchers = [
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+        )
+        for _ in range(2)
+    ]
+    try:
+        pids = [dict(said(one, 2)) for one in launchers]
+        for launcher, expected in zip(launchers, pids, strict=True):
+            (found,) = find_jobs([launcher.pid])
+            assert {rank: pid for pid, rank in ranks(found).items()} == expected
+            assert (found.world_size, found.local_ranks, found.framework) == (2, 2, "trl")
+            assert [one.local_rank for one in found.ranks()] == [0, 1]
+            assert "secret" not in "".join(one.command for one in found.members)
+        assert len([one for one in find_jobs() if ranks(one).keys() & all_of(pids)]) == 2
+        os.kill(launchers[0].pid, signal.SIGSTOP)  # else it would end the others
+        os.kill(pids[0][1], signal.SIGKILL)
+        await_end(pids[0][1])
+        (found,) = find_jobs([pids[0][0]])
+        assert ranks(found) == {pids[0][0]: 0, pids[0][1]: 1}
+    finally:
+        for launcher in launchers:
+            end(launcher.pid)
+            launcher.wait()
+
+
+def all_of(pids: list[dict[int, int]]) -> set[int]:
+    return {pid for one in pids for pid in one.values()}
+
+
+def said(launcher: subprocess.Popen[str], ranks: int) -> Iterator[tuple[int, int]]:
+    """The rank and pid that each rank prints once it has met the others."""
+    assert launcher.stdout is not None
+    for _ in range(ranks):
+        rank, pid = launcher.stdout.readline().split()
+        yield int(rank), int(pid)
+
+
+def await_end(pid: int) -> None:
+    """Until it is a zombie."""
+    watched = os.pidfd_open(pid)
+    assert select.select([watched], [], [], 10)[0]
+    os.close(watched)
+
+
+def test_what_is_no_job(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "1000"]) as sleeping:
+        with pytest.raises(NoJobError, match="is not a Python process"):
+            find_jobs([sleeping.pid])
+        sleeping.kill()
+        os.waitid(os.P_PID, sleeping.pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(NoJobError, match="it is a zombie"):
+            find_jobs([sleeping.pid])
+    with pytest.raises(NoJobError, match="there is no process"):
+        find_jobs([sleeping.pid])
+    with pytest.raises(NoJobError, match="no part of a training job"):
+        find_jobs([os.getpid()])
+    code = "print(1, flush=True); input()"
+    idle = [sys.executable, "-c", code]
+    with subprocess.Popen(idle, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as python:
+        assert python.stdout is not None
+        python.stdout.readline()
+        with pytest.raises(NoJobError, match="no part of a training job"):
+            find_jobs([python.pid])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+def test_another_user_is_told_what_to_do(job: StartJob) -> None:
+    _, pids = job("late", 2)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        os.write(writing, f"{refusal([pids[0]])}\n{refusal([])}".encode())
+        os._exit(0)
+    os.close(writing)
+    text = os.read(reading, 65536).decode()
+    os.close(reading)
+    os.waitpid(child, 0)
+    by_pid, by_search = text.split("\n")
+    assert by_pid.startswith("NoPermissionError"), text
+    assert by_search.startswith("NoPermissionError"), text
+    assert "belongs to root" in by_pid
+    assert f"sudo {sys.executable} -m grpo_doctor attach" in by_pid
+
+
+def refusal(pids: list[int]) -> str:
+    """The problem that a search ends with."""
+    try:
+        find_jobs(pids)
+    except (NoPermissionError, NoJobError) as problem:
+        return f"{type(problem).__name__}: {problem}"
+    return "found it"

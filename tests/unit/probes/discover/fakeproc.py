@@ -1,0 +1,101 @@
+"""A /proc of our own, for the jobs that cannot be started here. Formats: proc(5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+GIB = 1 << 30
+TORCH = "/opt/venv/lib/python3.11/site-packages/torch"
+_MAPS = f"""\
+55d000000000-55d000001000 r--p 00000000 08:01 11 /usr/bin/python3.11
+7f0000000000-7f0000100000 r--p 00000000 08:01 12 {TORCH}/lib/libtorch_cpu.so
+7f0000200000-7f0000300000 r--p 00000000 08:01 13 {TORCH}/lib/libc10.so
+"""
+
+
+@dataclass
+class FakeProc:
+    """Processes are added one by one; each starts a tick after the one before."""
+
+    root: Path
+    _ticks: int = 1000
+    _inode: int = 5000
+    _sockets: dict[str, list[str]] = field(default_factory=dict)
+    _space: dict[int, str] = field(default_factory=dict)
+
+    def add(
+        self,
+        pid: int,
+        parent: int,
+        command: str | Sequence[str],
+        environment: Mapping[str, object] | None = None,
+        *,
+        name: str = "python",
+        program: str = "/usr/bin/python3.11",
+        torch: bool = False,
+        threads: Sequence[str] = (),
+        state: str = "S",
+        image: int = 0,
+        group: int | None = None,
+        space: str = "net:[1]",
+    ) -> int:
+        """A process. `image`: processes with the same one were forked from each other."""
+        folder = self.root / str(pid)
+        (folder / "fd").mkdir(parents=True)
+        (folder / "ns").mkdir()
+        self._ticks += 1
+        words = ["0"] * 50
+        words[0], words[1], words[19] = state, str(parent), str(self._ticks)
+        words[2] = words[3] = str(pid if group is None else group)
+        words[20] = str(2 * GIB if torch else 20 << 20)
+        words[23], words[25] = str(0x55D000000000 + (image or pid)), str(0x7FFC00000000)
+        (folder / "stat").write_text(f"{pid} ({name}) {' '.join(words)}\n")
+        arguments = command.split() if isinstance(command, str) else list(command)
+        dead = state == "Z"
+        variables = {} if dead else environment or {}
+        (folder / "cmdline").write_bytes(b"" if dead else "\0".join([*arguments, ""]).encode())
+        (folder / "environ").write_text("".join(f"{k}={v}\0" for k, v in variables.items()))
+        (folder / "maps").write_text(_MAPS if torch else "")
+        (folder / "exe").symlink_to(program)
+        (folder / "ns" / "net").symlink_to(space)
+        for number, thread in enumerate((name, *threads)):
+            (folder / "task" / str(pid + number)).mkdir(parents=True)
+            (folder / "task" / str(pid + number) / "comm").write_text(thread + "\n")
+        self._space[pid] = space
+        self._write_sockets(pid)
+        return pid
+
+    def listens(self, pid: int, port: int) -> None:
+        """A listening socket."""
+        self._row(pid, f"00000000:{port:04X}", "00000000:0000", "0A")
+
+    def connects(self, client: int, server: int, port: int) -> None:
+        """An established connection over the loopback device."""
+        own = 40000 + self._inode % 20000
+        self._row(client, f"0100007F:{own:04X}", f"0100007F:{port:04X}", "01")
+        self._row(server, f"0100007F:{port:04X}", f"0100007F:{own:04X}", "01")
+
+    def _row(self, pid: int, local: str, remote: str, state: str) -> None:
+        self._inode += 1
+        folder = self.root / str(pid) / "fd"
+        (folder / str(len(list(folder.iterdir())) + 3)).symlink_to(f"socket:[{self._inode}]")
+        row = f"0: {local} {remote} {state} 0:0 0:0 0 0 0 {self._inode} 1 0 100 0 0 10 0"
+        self._sockets.setdefault(self._space[pid], []).append(row)
+        for other, space in self._space.items():
+            if space == self._space[pid]:
+                self._write_sockets(other)
+
+    def _write_sockets(self, pid: int) -> None:
+        (self.root / str(pid) / "net").mkdir(exist_ok=True)
+        rows = ["  sl  local_address rem_address", *self._sockets.get(self._space[pid], [])]
+        (self.root / str(pid) / "net" / "tcp").write_text("\n".join(rows) + "\n")
+
+
+def rank_environment(rank: int, world: int, port: int = 29500, **more: object) -> dict[str, object]:
+    """What torchrun sets."""
+    return {
+        "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world,
+        "GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **more,
+    }  # fmt: skip

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+
+from grpo_doctor_probes.discover.commands import Sizes, kind_of, launcher_sizes, program
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [
+        ("python -m torch.distributed.run --nproc_per_node 8 train.py", "launcher"),
+        ("/usr/bin/python3.11 -u /opt/venv/bin/torchrun train.py", "launcher"),
+        ("python /opt/venv/bin/accelerate launch train.py", "launcher"),
+        ("python /opt/venv/bin/accelerate config", "unknown"),
+        ("python -u -m deepspeed.launcher.launch --world_info=x train.py", "launcher"),
+        ("python /opt/venv/bin/trl grpo --config c.yaml", "launcher"),
+        ("python /opt/venv/bin/trl vllm-serve --model m", "server"),
+        ("python -m vllm.entrypoints.cli.main serve m", "server"),
+        ("python -X dev -m sglang.launch_server --model m", "server"),
+        ("python -m grpo_doctor_trainer.serve", "server"),
+        ("python -m grpo_doctor_trainer --model m", "unknown"),
+        ("python /opt/venv/bin/grpo-doctor run -- torchrun train.py", "ourselves"),
+        ("VLLM::APIServer_1", "server"),
+        ("VLLM::EngineCore_DP0", "engine"),
+        ("VLLM::Worker_TP0_PP1", "engine-worker"),
+        ("sglang::scheduler_TP0", "engine"),
+        ("sglang::scheduler_DP0_TP3", "engine-worker"),
+        ("sglang::detokenizer", "helper"),
+        ("ray::IDLE", "ray"),
+        ("ray::WorkerDict.update", "unknown"),
+        ("ray::RewardModelActor", "ray"),
+        ("python -c from.multiprocessing.resource_tracker.import.main", "helper"),
+        ("python train.py torchrun", "unknown"),
+        ("/ray/raylet --x", "ray"),
+        ("srun -n 8 python train.py", "launcher"),
+        ("python", "unknown"),
+        ("", "unknown"),
+    ],
+)
+def test_a_command_line_tells_the_role(command: str, kind: str) -> None:
+    assert kind_of("python", tuple(command.split())) == kind
+
+
+def test_thread_names_of_torch_count_more_than_the_command() -> None:
+    command = ("python", "train.py")
+    assert kind_of("pt_data_worker", command) == "dataloader"
+    assert kind_of("pt_elastic", command) == "launcher"
+
+
+def test_python_options_are_not_the_program() -> None:
+    found = program(("python3", "-u", "-X", "importtime", "-W", "error", "run.py", "-m", "x"))
+    assert (found.script, found.module, found.options) == ("run.py", "", ("-m", "x"))
+    assert program(("python3", "-mtorch.distributed.run")).module == "torch.distributed.run"
+    assert program(("python3", "-c")).code == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "sizes"),
+    [
+        ("torchrun --nproc_per_node 8 t.py", Sizes(8, 8)),
+        ("torchrun --nproc-per-node=4 --nnodes=2 t.py", Sizes(8, 4)),
+        ("torchrun --nproc-per-node=4 --nnodes=1:4 t.py", Sizes(None, 4)),
+        ("torchrun --nproc_per_node gpu t.py", Sizes()),
+        ("torchrun --nproc_per_node 99999999999 t.py", Sizes()),
+        ("torchrun --nproc_per_node", Sizes()),
+        ("accelerate launch --num_processes 8 --num_machines 2 t.py", Sizes(8, 4)),
+        ("mpirun -np 6 python t.py", Sizes(6, None)),
+    ],
+)
+def test_a_launcher_is_told_how_many_ranks_to_start(command: str, sizes: Sizes) -> None:
+    assert launcher_sizes(tuple(command.split())) == sizes

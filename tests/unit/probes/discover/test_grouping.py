@@ -1,0 +1,175 @@
+"""What belongs to one job, and what only looks like it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor_probes.discover import NoJobError, find_jobs
+from tests.unit.probes.discover.fakeproc import FakeProc, rank_environment
+
+GLOO = ("gloo_tcp_loop",)
+
+
+def start_torchrun(host: FakeProc, pid: int, ranks: int, **more: object) -> None:
+    """A launcher `pid` and its ranks at the next numbers."""
+    space = str(more.pop("space", "net:[1]"))
+    host.add(pid, 50, f"python /v/bin/torchrun --nproc_per_node {ranks} t.py", space=space)
+    for rank in range(ranks):
+        environment = rank_environment(rank, ranks, **more)  # type: ignore[arg-type]
+        host.add(pid + 1 + rank, pid, "python -u t.py", environment, torch=True, space=space)
+
+
+def rank_pids(host: FakeProc, *pids: int) -> list[list[int]]:
+    return [[one.pid for one in job.ranks()] for job in find_jobs(pids, host.root)]
+
+
+def test_two_jobs_with_the_default_port_in_two_containers(host: FakeProc) -> None:
+    start_torchrun(host, 100, 2, space="net:[1]")
+    start_torchrun(host, 200, 2, space="net:[2]")
+    assert rank_pids(host) == [[101, 102], [201, 202]]
+
+
+def test_two_jobs_that_claim_one_address_have_each_a_rank_0(host: FakeProc) -> None:
+    start_torchrun(host, 100, 2)
+    start_torchrun(host, 200, 3)
+    assert rank_pids(host) == [[201, 202, 203], [101, 102]]
+
+
+def test_two_agents_of_one_job_on_one_host(host: FakeProc) -> None:
+    for node in range(2):
+        pid = 100 * (node + 1)
+        host.add(pid, 50, "python /v/bin/torchrun --nnodes 2 --nproc_per_node 2 t.py")
+        for local in range(2):
+            environment = rank_environment(2 * node + local, 4)
+            environment |= {"LOCAL_RANK": local, "LOCAL_WORLD_SIZE": 2, "GROUP_RANK": node}
+            host.add(pid + 1 + local, pid, "python -u t.py", environment, torch=True)
+    (job,) = find_jobs((), host.root)
+    assert (job.world_size, job.local_ranks, job.ranks_missing) == (4, 4, ())
+
+
+def test_ranks_of_other_hosts_and_ranks_that_are_gone(host: FakeProc) -> None:
+    start_torchrun(host, 100, 2, WORLD_SIZE=8)
+    (job,) = find_jobs((), host.root)
+    assert (job.world_size, job.local_ranks) == (8, 2)
+    assert job.ranks_missing == (2, 3, 4, 5, 6, 7)
+
+
+def test_a_launcher_that_was_killed(host: FakeProc) -> None:
+    for rank in range(2):
+        host.add(100 + rank, 1, "python -u t.py", rank_environment(rank, 2), torch=True)
+    assert rank_pids(host) == [[100, 101]]
+
+
+def test_one_server_for_two_jobs_joins_them_not(host: FakeProc) -> None:
+    start_torchrun(host, 100, 1, port=29500)
+    start_torchrun(host, 200, 1, port=29600)
+    host.add(300, 1, "python /v/bin/trl vllm-serve --model m", torch=True)
+    host.add(301, 1, "python reward_server.py")
+    for server, port in ((300, 8000), (301, 9000)):
+        host.listens(server, port)
+        for rank in (101, 201):
+            host.connects(rank, server, port)
+    first, second = find_jobs((), host.root)
+    assert [m.pid for m in first.ranks()] == [101]
+    assert [m.pid for m in second.ranks()] == [201]
+    for job in (first, second):
+        assert [m.role for m in job.members if m.pid == 301] == ["server"]
+
+
+def test_a_helper_outlives_its_rank(host: FakeProc) -> None:
+    start_torchrun(host, 100, 3)
+    environment = rank_environment(1, 3)
+    host.add(120, 1, "python -u t.py", environment, torch=True, group=99)
+    for file in ("stat", "cmdline", "environ"):
+        (host.root / "102" / file).unlink()
+    (job,) = find_jobs((), host.root)
+    assert [(m.pid, m.rank) for m in job.ranks()] == [(101, 0), (103, 2)]
+    assert job.ranks_missing == (1,)
+    orphan = job.member(120)
+    assert orphan is not None
+    assert (orphan.role, orphan.rank) == ("helper", 1)
+
+
+def test_a_forked_helper_outlives_its_rank(host: FakeProc) -> None:
+    host.add(200, 1, "python forks.py", torch=True)
+    for rank in range(3):
+        parent, threads = (1, ()) if rank == 1 else (200, GLOO)
+        host.add(
+            201 + rank, parent, "python forks.py", rank_environment(rank, 3),
+            torch=True, image=200, group=200, threads=threads,
+        )  # fmt: skip
+    (job,) = find_jobs((), host.root)
+    assert [(m.pid, m.rank) for m in job.ranks()] == [(201, 0), (203, 2)]
+    assert [(m.role, m.rank) for m in job.members if m.pid == 202] == [("helper", 1)]
+
+
+def test_forked_ranks_beside_a_torchrun_job(host: FakeProc) -> None:
+    start_torchrun(host, 100, 1)
+    host.add(200, 1, "python forks.py", torch=True, group=199)
+    for rank in range(2):
+        environment = rank_environment(rank, 2, port=29777)
+        host.add(201 + rank, 200, "python forks.py", environment, torch=True, image=200, group=199)
+    assert rank_pids(host) == [[201, 202], [101]]
+
+
+def test_a_restarted_attempt_counts(host: FakeProc) -> None:
+    start_torchrun(host, 100, 2, TORCHELASTIC_RESTART_COUNT=0)
+    environment = rank_environment(0, 2, TORCHELASTIC_RESTART_COUNT=1)
+    host.add(110, 100, "python -u t.py", environment, torch=True)
+    environment = rank_environment(1, 2, TORCHELASTIC_RESTART_COUNT=1)
+    host.add(111, 100, "python -u t.py", environment, torch=True)
+    assert rank_pids(host) == [[110, 111]]
+
+
+def test_this_tool_and_what_started_it_are_not_the_job(host: FakeProc) -> None:
+    host.add(60, 50, "python -m pytest", torch=True, threads=GLOO)
+    host.add(61, 60, "python /v/bin/grpo-doctor run -- torchrun t.py")
+    host.add(62, 61, "python /v/bin/grpo-doctor attach")
+    (host.root / "self").symlink_to("62")
+    host.add(63, 61, "python /v/bin/torchrun --nproc_per_node 1 t.py")
+    host.add(64, 63, "python t.py", rank_environment(0, 1), torch=True)
+    (job,) = find_jobs((), host.root)
+    assert {m.pid for m in job.members} == {63, 64}
+
+
+def test_nonsense_in_the_environment_is_no_rank(host: FakeProc) -> None:
+    for number, rank in enumerate(("-1", "9" * 40, "1\n", "٣", "", "1 ; rm -rf")):
+        host.add(100 + number, 50, "python t.py", {"RANK": rank, "WORLD_SIZE": "2"}, torch=True)
+    with pytest.raises(NoJobError, match="no training job runs on this host"):
+        find_jobs((), host.root)
+
+
+def test_a_huge_world_is_not_counted_out(host: FakeProc) -> None:
+    start_torchrun(host, 100, 1, WORLD_SIZE=10**9)
+    (job,) = find_jobs((), host.root)
+    assert len(job.ranks_missing) <= 1
+
+
+def test_the_parent_of_a_job_stands_for_it(host: FakeProc) -> None:
+    host.add(90, 50, "bash run.sh", name="bash", program="/bin/bash")
+    host.add(100, 90, "python /v/bin/torchrun --nproc_per_node 1 t.py")
+    host.add(101, 100, "python -u t.py", rank_environment(0, 1), torch=True)
+    assert rank_pids(host, 90) == [[101]]
+    with pytest.raises(NoJobError, match="not a Python process"):
+        find_jobs([1], host.root)
+
+
+def test_the_recorder_says_which_rank_a_process_is(host: FakeProc, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "ranks").mkdir(parents=True)
+    for rank, pid in enumerate((101, 102)):
+        (run / "ranks" / f"{rank:05d}.json").write_text(
+            f'{{"pid": {pid}, "host": "{os.uname().nodename}"}}'
+        )
+    (run / "ranks" / "00007.json").write_text('{"pid": 101')
+    host.add(100, 50, "python start.py", torch=True)
+    for pid in (101, 102):
+        environment = {"GRPO_DOCTOR_RUN_DIR": str(run)}
+        host.add(pid, 100, "python start.py", environment, torch=True, image=100)
+        (host.root / str(pid) / "root").symlink_to("/")
+    (job,) = find_jobs((), host.root)
+    assert [(m.pid, m.rank) for m in job.ranks()] == [(101, 0), (102, 1)]
+    assert job.run_dir == str(run)

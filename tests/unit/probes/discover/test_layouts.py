@@ -1,0 +1,205 @@
+"""Process trees of the frameworks, as their sources make them."""
+
+from __future__ import annotations
+
+from grpo_doctor_probes.discover import find_jobs
+from grpo_doctor_probes.evidence import Job
+from tests.unit.probes.discover.fakeproc import FakeProc, rank_environment
+
+GLOO = ("pt_gloo_runloop", "gloo_tcp_loop")
+NCCL = ("pt_nccl_watchdg", "pt_nccl_heartbt")
+
+
+def roles(job: Job) -> dict[int, tuple[str, int | None]]:
+    return {member.pid: (member.role, member.rank) for member in job.members}
+
+
+def test_ms_swift_with_dataloaders_and_a_rollout_server(host: FakeProc) -> None:
+    host.add(100, 50, "/usr/bin/python3.11 /opt/venv/bin/swift rlhf --rlhf_type grpo")
+    script = "/opt/venv/lib/python3.11/site-packages/swift/cli/rlhf.py"
+    host.add(101, 100, f"python -m torch.distributed.run --nproc_per_node 2 {script}")
+    for rank in range(2):
+        environment = rank_environment(rank, 2)
+        host.add(110 + rank, 101, f"python -u {script}", environment, torch=True, threads=NCCL)
+        host.add(
+            120 + rank, 110 + rank, f"python -u {script}", environment,
+            torch=True, name="pt_data_worker", image=110 + rank, group=110 + rank,
+        )  # fmt: skip
+    host.add(200, 50, "/usr/bin/python3.11 /opt/venv/bin/swift rollout --model m")
+    host.add(201, 200, "python -c code --multiprocessing-fork", torch=True)
+    host.add(202, 201, "VLLM::EngineCore", torch=True)
+    host.add(203, 202, "VLLM::Worker_TP0", torch=True, threads=NCCL)
+    host.add(204, 202, "VLLM::Worker_TP1", torch=True, threads=NCCL)
+    host.listens(200, 8000)
+    host.connects(110, 200, 8000)
+
+    (job,) = find_jobs((), host.root)
+
+    assert roles(job) == {
+        100: ("launcher", None),
+        101: ("launcher", None),
+        110: ("rank", 0),
+        111: ("rank", 1),
+        120: ("dataloader", 0),
+        121: ("dataloader", 1),
+        200: ("server", None),
+        201: ("engine", None),
+        202: ("engine", None),
+        203: ("engine-worker", None),
+        204: ("engine-worker", None),
+    }
+    assert (job.framework, job.world_size, job.local_ranks) == ("ms-swift", 2, 2)
+    for pid in (100, 120, 204):
+        assert find_jobs([pid], host.root) == (job,)
+
+
+def test_trl_under_accelerate_with_a_colocated_engine(host: FakeProc) -> None:
+    command = "/usr/bin/python3.11 /opt/venv/bin/accelerate launch --num_processes 2 train_grpo.py"
+    host.add(100, 50, command)
+    for rank in range(2):
+        environment = rank_environment(rank, 2)
+        host.add(110 + rank, 100, "python -u train_grpo.py", environment, torch=True, threads=NCCL)
+    host.add(130, 110, "VLLM::EngineCore", rank_environment(0, 2), torch=True, threads=NCCL)
+    host.add(131, 110, "wandb-core --port 1", rank_environment(0, 2), program="/opt/wandb-core")
+    (job,) = find_jobs([131], host.root)
+    assert roles(job)[130] == ("engine", 0)
+    assert roles(job)[131] == ("helper", 0)
+    assert job.world_size == 2
+    assert [m.rank for m in job.ranks()] == [0, 1]
+
+
+def test_verl_tells_the_policy_from_other_actors(host: FakeProc) -> None:
+    session = "/tmp/ray/session_2026-11-21_16-00-00_1_2"
+    host.add(100, 50, "python -m verl.trainer.main_ppo trainer.n_gpus_per_node=2", torch=True)
+    host.add(
+        101, 100, f"/ray/gcs_server --log_dir={session}/logs",
+        name="gcs_server", program="/ray/gcs_server",
+    )  # fmt: skip
+    host.add(102, 100, f"/ray/raylet --session-dir={session}", name="raylet", program="/ray/raylet")
+    host.add(103, 102, "ray::TaskRunnerV1.run", {"RAY_JOB_ID": "01"})
+    for rank in range(2):
+        environment = rank_environment(rank, 2, 41000, RAY_JOB_ID="01")
+        title = "ray::WorkerDict.actor_rollout_update_actor"
+        host.add(110 + rank, 102, title, environment, torch=True, threads=NCCL)
+    host.add(120, 102, "ray::vLLMHttpServer", {"RAY_JOB_ID": "01"}, torch=True)
+    host.add(121, 120, "VLLM::EngineCore", {"RAY_JOB_ID": "01"}, torch=True)
+    host.add(122, 121, "VLLM::Worker_TP0", {"RAY_JOB_ID": "01"}, torch=True, threads=NCCL)
+    host.add(130, 102, "ray::RewardLoopWorker", {"RAY_JOB_ID": "01"})
+    host.add(131, 102, "ray::AgentLoopWorkerTQ", {"RAY_JOB_ID": "01"}, torch=True)
+    host.add(132, 102, "ray::IDLE", {"RAY_JOB_ID": "01"})
+    (job,) = find_jobs((), host.root)
+    assert roles(job) == {
+        100: ("ray", None),
+        101: ("ray", None),
+        102: ("ray", None),
+        103: ("ray", None),
+        110: ("rank", 0),
+        111: ("rank", 1),
+        120: ("server", None),
+        121: ("engine", None),
+        122: ("engine-worker", None),
+        130: ("reward", None),
+        131: ("ray", None),
+        132: ("ray", None),
+    }
+    assert (job.framework, job.world_size, job.address) == ("verl", 2, "127.0.0.1:41000")
+
+
+def test_openrlhf_has_several_groups_that_count_from_zero(host: FakeProc) -> None:
+    host.add(100, 50, "python -m openrlhf.cli.train_ppo_ray --x 1", torch=True)
+    host.add(102, 100, "/ray/raylet", name="raylet", program="/ray/raylet")
+    for rank in range(4):
+        policy, reference = rank_environment(rank, 4, 41000), rank_environment(rank, 4, 42000)
+        host.add(120 + rank, 102, "ray::ReferenceModelActor", reference, torch=True, threads=NCCL)
+        host.add(110 + rank, 102, "ray::PolicyModelActor.fit", policy, torch=True, threads=NCCL)
+    host.add(130, 102, "ray::RolloutRayActor.generate", torch=True)
+    host.add(131, 130, "VLLM::EngineCore", torch=True)
+    (job,) = find_jobs((), host.root)
+    assert [(m.pid, m.rank) for m in job.ranks()] == [(110, 0), (111, 1), (112, 2), (113, 3)]
+    assert roles(job)[120] == ("ray", None)
+    assert roles(job)[130] == ("engine", None)
+    assert job.framework == "openrlhf"
+
+
+def test_two_ray_jobs_of_one_cluster_stay_two(host: FakeProc) -> None:
+    host.add(102, 1, "/ray/raylet", name="raylet", program="/ray/raylet")
+    for number in range(2):
+        for rank in range(2):
+            environment = rank_environment(rank, 2, 41000 + number, RAY_JOB_ID=f"0{number}")
+            pid = 110 + 10 * number + rank
+            host.add(pid, 102, "ray::WorkerDict", environment, torch=True, threads=NCCL)
+    jobs = find_jobs((), host.root)
+    assert [[m.pid for m in job.ranks()] for job in jobs] == [[110, 111], [120, 121]]
+
+
+def test_the_bundled_trainer_with_its_server_and_reward_workers(host: FakeProc) -> None:
+    host.add(100, 50, "python -m torch.distributed.run --nproc-per-node=1 -m grpo_doctor_trainer")
+    host.add(
+        110, 100, "python -u -m grpo_doctor_trainer --model m", rank_environment(0, 1), torch=True
+    )
+    code = "from grpo_doctor_trainer.rewards.worker import main; main()"
+    host.add(120, 110, ["python", "-c", code, "[]"], rank_environment(0, 1))
+    host.add(200, 50, "python -m grpo_doctor_trainer.serve --model m", torch=True)
+    host.add(201, 200, "VLLM::EngineCore", torch=True)
+    host.listens(200, 8000)
+    host.connects(110, 200, 8000)
+    (job,) = find_jobs([201], host.root)
+    assert roles(job) == {
+        100: ("launcher", None),
+        110: ("rank", 0),
+        120: ("reward", 0),
+        200: ("server", None),
+        201: ("engine", None),
+    }
+    assert job.framework == "bundled"
+
+
+def test_a_dead_engine_and_the_server_that_it_was_of(host: FakeProc) -> None:
+    host.add(110, 50, "python train.py", rank_environment(0, 1), torch=True)
+    host.add(200, 50, "python serving.py")
+    host.add(201, 200, "", name="VLLM::EngineCor", state="Z")
+    host.add(202, 110, "VLLM::EngineCore", torch=True)
+    host.listens(200, 8000)
+    host.connects(110, 200, 8000)
+    (job,) = find_jobs((), host.root)
+    assert roles(job) == {
+        110: ("rank", 0),
+        200: ("server", None),
+        201: ("engine", None),
+        202: ("engine", 0),
+    }
+
+
+def test_deepspeed_and_mpi_launchers(host: FakeProc) -> None:
+    host.add(90, 50, "mpirun -np 2 python train.py", name="mpirun", program="/usr/bin/mpirun")
+    for rank in range(2):
+        environment: dict[str, object] = {"OMPI_COMM_WORLD_RANK": rank}
+        environment["OMPI_COMM_WORLD_SIZE"] = 2
+        host.add(91 + rank, 90, "python train.py", environment, torch=True, threads=GLOO)
+    host.add(100, 50, "python -u -m deepspeed.launcher.launch --world_info=x train.py")
+    for rank in range(3):
+        environment = rank_environment(rank, 3)
+        command = f"python -u train.py --local_rank={rank}"
+        host.add(101 + rank, 100, command, environment, torch=True)
+    jobs = find_jobs((), host.root)
+    assert [(job.world_size, len(job.ranks())) for job in jobs] == [(3, 3), (2, 2)]
+    assert roles(jobs[1])[90] == ("launcher", None)
+
+
+def test_a_rank_behind_a_shell_and_an_unrelated_notebook(host: FakeProc) -> None:
+    host.add(60, 1, "python -m ipykernel_launcher -f x", torch=True)
+    host.add(100, 50, "python /opt/venv/bin/torchrun --no-python --nproc_per_node 1 bash run.sh")
+    environment = rank_environment(0, 1)
+    host.add(101, 100, "bash run.sh", environment, name="bash", program="/bin/bash")
+    host.add(102, 101, "python train.py", environment, torch=True)
+    (job,) = find_jobs((), host.root)
+    assert roles(job) == {100: ("launcher", None), 101: ("helper", None), 102: ("rank", 0)}
+
+
+def test_a_process_that_trains_alone(host: FakeProc) -> None:
+    host.add(100, 50, "python -m grpo_doctor_trainer --model m", torch=True)
+    host.add(200, 50, "python train.py", torch=True)
+    (job,) = find_jobs((), host.root)
+    assert roles(job) == {100: ("rank", 0)}
+    (job,) = find_jobs([200], host.root)
+    assert roles(job) == {200: ("rank", 0)}

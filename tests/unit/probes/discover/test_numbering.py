@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from grpo_doctor_probes.discover.numbering import number_all
+from grpo_doctor_probes.discover.scan import Process
+
+
+def processes(*pids: int, parent: int = 1) -> Mapping[int, Process]:
+    return {
+        pid: Process(
+            pid=pid, parent=parent, group=pid, session=pid, state="S", name="", started_ticks=5
+        )
+        for pid in pids
+    }
+
+
+def test_numbers_that_are_known_stay() -> None:
+    found = number_all({10: 3, 11: 1}, processes(10, 11), [0, 1, 2, 3])
+    assert (found.ranks, found.notes) == ({10: 3, 11: 1}, ())
+
+
+def test_as_many_free_as_unknown() -> None:
+    found = number_all({10: 0, 11: None, 12: 2, 13: None}, processes(10, 11, 12, 13), range(4))
+    assert found.ranks == {10: 0, 11: 1, 12: 2, 13: 3}
+    assert "no other is free" in found.notes[0]
+
+
+def test_only_one_is_free_between_its_neighbours() -> None:
+    found = number_all({10: 0, 12: None, 14: 2}, processes(10, 12, 14), range(8))
+    assert found.ranks == {10: 0, 12: 1, 14: 2}
+
+
+def test_several_are_possible() -> None:
+    found = number_all({10: 0, 12: None, 14: 4}, processes(10, 12, 14), range(8))
+    assert found.ranks[12] is None
+    assert found.notes == ("process 12 is a rank of unknown number.",)
+
+
+def test_none_is_known() -> None:
+    found = number_all({12: None, 10: None}, processes(10, 12), [])
+    assert found.ranks == {10: 0, 12: 1}
+    strangers = {**processes(10), **processes(12, parent=2)}
+    assert number_all({12: None, 10: None}, strangers, []).ranks == {10: None, 12: None}

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor_probes.discover.permission import Rights, own_rights, ptrace_remedy, remedy
+
+USER = Rights(uid=1000, may_trace_all=False, scope=0, container="")
+
+
+@pytest.mark.parametrize(
+    ("rights", "has", "lacks"),
+    [
+        (USER, ["sudo /venv/python -m grpo_doctor attach"], ["ptrace_scope", "docker"]),
+        (
+            Rights(1000, False, 1, ""),
+            ["sudo sysctl kernel.yama.ptrace_scope=0", "own children"],
+            ["docker"],
+        ),
+        (
+            Rights(0, False, 0, "abc"),
+            ["--cap-add SYS_PTRACE", "kubectl debug --profile=sysadmin --target="],
+            ["sudo"],
+        ),
+        (Rights(0, False, 0, ""), ["CAP_SYS_PTRACE"], ["sudo", "docker"]),
+        (Rights(0, True, 0, ""), ["security module"], ["sudo", "--cap-add"]),
+        (Rights(0, True, 3, ""), ["until the next boot", "ptrace_scope=1"], ["sudo"]),
+    ],
+)
+def test_the_advice_fits_the_machine(rights: Rights, has: list[str], lacks: list[str]) -> None:
+    text = remedy(rights, "/venv/python")
+    assert all(one in text for one in has), text
+    assert not any(one in text for one in lacks), text
+
+
+def test_rights_are_read_from_proc(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "self").symlink_to("7")
+    (tmp_path / "7" / "status").write_text("CapInh:\t0\nCapEff:\t0000000000080000\n")
+    (tmp_path / "7" / "cgroup").write_text(f"0::/docker/{'ab' * 32}\n")
+    (tmp_path / "sys/kernel/yama").mkdir(parents=True)
+    (tmp_path / "sys/kernel/yama/ptrace_scope").write_text("2\n")
+    rights = own_rights(tmp_path)
+    assert (rights.may_trace_all, rights.scope, rights.container) == (True, 2, "ab" * 6)
+
+
+def test_it_always_says_something() -> None:
+    assert ptrace_remedy().endswith(".")
+    assert sys.executable in ptrace_remedy() or own_rights().uid == 0

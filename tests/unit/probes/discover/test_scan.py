@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor_probes.discover import scan as module
+from grpo_doctor_probes.discover.patience import ask_each, within
+from grpo_doctor_probes.discover.printable import COMMAND_LIMIT, printable, printable_command
+from grpo_doctor_probes.discover.scan import parse_environment, parse_stat, scan
+from tests.unit.probes.discover.fakeproc import FakeProc
+
+
+def test_a_name_cannot_pretend_to_be_a_state() -> None:
+    rest = " ".join(["S", "7", "8", "9", *["0"] * 46])
+    process = parse_stat(5, b"5 (x) R 1 (\x1b[31m\xff) " + rest.encode())
+    assert (process.state, process.parent, process.group, process.session) == ("S", 7, 8, 9)
+    assert process.name == "x) R 1 (\x1b[31m\ufffd"
+    assert process.image is None
+
+
+def test_a_process_that_is_being_killed_is_dead() -> None:
+    rest = ["R", "7", "8", "9", "0", "0", "4194308", *["0"] * 43]
+    assert parse_stat(5, b"5 (x) " + " ".join(rest).encode()).dead
+
+
+def test_only_what_is_wanted_of_an_environment_is_kept() -> None:
+    environ = b"RANK=1\0SECRET=x\0RANK\0=3\0WORLD_SIZE=a=b\0\xff=2\0"
+    assert parse_environment(environ) == {"RANK": "1", "WORLD_SIZE": "a=b"}
+
+
+def test_all_of_this_host_is_seen() -> None:
+    found = scan(Path("/proc"))
+    own = found[os.getpid()]
+    assert (own.parent, own.python, own.readable) == (os.getppid(), True, True)
+    assert own.uid == os.geteuid()
+
+
+def test_a_process_whose_memory_is_locked_costs_only_itself(
+    host: FakeProc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for pid in (100, 101, 102):
+        host.add(pid, 1, "python train.py")
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def read(proc: Path, pid: int) -> module.Process | None:
+        if pid == 101:
+            hangs.set()
+            goes_on.wait()
+        return really(proc, pid)
+
+    really = module.read_process
+    monkeypatch.setattr(module, "read_process", read)
+    monkeypatch.setattr(module, "_STUCK_AFTER_S", 0.05)
+    found = scan(host.root)
+    goes_on.set()
+    assert hangs.is_set()
+    assert found[101].problem.startswith("its memory is locked")
+    assert [pid for pid, one in found.items() if one.readable] == [1, 50, 100, 102]
+
+
+def test_what_hangs_is_given_up_and_what_answers_is_not() -> None:
+    never = threading.Event()
+    assert within(0.05, never.wait, otherwise=False) is False
+    never.set()
+    never.clear()
+    walked = ask_each([1, 2, 3], lambda n: n != 2 or never.wait(), 0.05)
+    assert walked == ({1: True, 3: True}, [2])
+    never.set()
+    assert within(0.05, lambda: sum(range(10**6)), 0) == 499999500000
+
+
+def test_what_is_printed_is_one_harmless_line() -> None:
+    assert printable("a\x1b[2Jb\n\u202ec\x9b\ud800") == "a?[2Jb?c?"
+    assert len(printable("x" * 1000)) == 64
+    command = ("python", "t.py", "--api_key", "s3cret", "x" * 1000)
+    assert "s3cret" not in printable_command(command)
+    assert len(printable_command(command)) == COMMAND_LIMIT
