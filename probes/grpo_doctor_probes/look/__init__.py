@@ -1,1 +1,33 @@
-"""Looks at the processes of a job from outside, gently: counters, stacks, what calls wait for."""
+"""Looks at a job from outside: counters, stacks, blocked calls, limits, host, GPUs, logs, engines.
+
+Nothing here stops a thread of the job, but for `native_stacks`, and nothing raises because a
+process ends meanwhile or hides from us: such records have a `problem`.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor_probes.look.arguments import arguments
+from grpo_doctor_probes.look.blocked import blocked
+from grpo_doctor_probes.look.gpus import gpus
+from grpo_doctor_probes.look.host import host
+from grpo_doctor_probes.look.httpengines import engines
+from grpo_doctor_probes.look.limits import limits
+from grpo_doctor_probes.look.logs import logs
+from grpo_doctor_probes.look.processes import processes
+from grpo_doctor_probes.look.recorded import open_spans
+from grpo_doctor_probes.look.stackreading import native_stacks, stacks, stacks_again
+
+__all__ = [
+    "arguments",
+    "blocked",
+    "engines",
+    "gpus",
+    "host",
+    "limits",
+    "logs",
+    "native_stacks",
+    "open_spans",
+    "processes",
+    "stacks",
+    "stacks_again",
+]

@@ -1,0 +1,121 @@
+"""Calls that wait for a file: locks, and paths that something has to open or to serve."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from grpo_doctor_probes.look import pointers
+from grpo_doctor_probes.look.bounded import within
+from grpo_doctor_probes.look.descriptors import target_of
+from grpo_doctor_probes.look.ends import file_peers
+from grpo_doctor_probes.look.filelocks import Lock, blocker_of, holding_descriptors
+from grpo_doctor_probes.look.plain import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from grpo_doctor_probes.evidence import Blocked
+    from grpo_doctor_probes.look.syscalls import Call
+    from grpo_doctor_probes.look.waiting import Waiting
+
+_STAT_AT_MOST_S = 1.0
+_AT_CWD = 0xFFFFFF9C  # AT_FDCWD as an unsigned 32-bit number
+_OPENING = ("open", "openat", "openat2")
+_LOCKING = frozenset({fcntl.F_SETLKW, 38})  # and F_OFD_SETLKW
+
+
+def wait_for_flock(waiting: Waiting, call: Call) -> Iterator[Blocked]:
+    """A lock on a whole file or a part of it."""
+    view, fd = waiting.view, waiting.descriptor(call.at)
+    path = target_of(view.proc, waiting.pid, fd)
+    holders: tuple[int, ...] = ()
+    notes = []
+    lock = blocker_of(view.locks, waiting.pid)
+    if lock is not None:
+        holders = _holders(waiting, lock, path)
+        listed = ", ".join(view.describe(one) for one in holders)
+        notes.append(f"held by {listed or 'a process that we may not look into'}")
+        if lock.pid > 0 and lock.pid not in view.table:
+            notes.append(f"taken by process {lock.pid}, which has ended; who inherited it holds it")
+    notes.append(file_peers(view, waiting.pid, path)[1])
+    yield waiting.row(
+        "file-lock",
+        "; ".join(note for note in notes if note),
+        fd=fd,
+        target=clean(path, 300),
+        peers=holders,
+        peers_known=bool(holders),
+    )
+
+
+def _holders(waiting: Waiting, lock: Lock, path: str) -> tuple[int, ...]:
+    """Who holds `lock`: every process with that open file, else who took it, if it is alive."""
+    view = waiting.view
+    found = set(holding_descriptors(view.proc, view.holders.of(path), lock))
+    if lock.pid in view.table and (lock.kind == "POSIX" or not found):
+        found.add(lock.pid)
+    return tuple(sorted(found - {waiting.pid} or found))
+
+
+def wait_for_fcntl(waiting: Waiting, call: Call) -> Iterator[Blocked]:
+    """The locking ones of its many commands."""
+    if waiting.argument(1) & 0xFFFFFFFF in _LOCKING:
+        yield from wait_for_flock(waiting, call)
+
+
+def wait_for_path(waiting: Waiting, call: Call) -> Iterator[Blocked]:
+    """A path: a FIFO without its other end, or a file system that does not answer."""
+    view = waiting.view
+    path = _path_argument(waiting, call.at)
+    if not path:
+        yield waiting.row("file", f"{call.name} of a path that cannot be read")
+        return
+    if call.name in _OPENING and _is_fifo(waiting, path):
+        # openat2 has its flags elsewhere; nobody opens FIFOs with it.
+        writes = waiting.argument(call.at + 1) & os.O_ACCMODE == os.O_WRONLY
+        lacks = "reading" if writes and call.name != "openat2" else "writing"
+        peers = tuple(pid for pid in view.holders.pids(path) if pid != waiting.pid)
+        yield waiting.row(
+            "fifo-open",
+            f"waits until somebody opens it for {lacks}",
+            target=clean(path, 300),
+            peers=peers,
+            peers_known=view.is_complete_for(waiting.pid),
+        )
+        return
+    servers, note = file_peers(view, waiting.pid, path)
+    yield waiting.row("file", f"{call.name} {note}".strip(), target=clean(path, 300), peers=servers)
+
+
+def _path_argument(waiting: Waiting, at: int) -> str:
+    proc, pid = waiting.view.proc, waiting.pid
+    try:
+        path = os.fsdecode(pointers.path_at(proc, pid, waiting.argument(at)))
+    except (OSError, ValueError):
+        return ""
+    if path.startswith("/") or not path:
+        return path
+    folder = waiting.descriptor(at - 1) if at else _AT_CWD
+    try:
+        base = os.readlink(f"{proc}/{pid}/cwd")  # noqa: PTH115
+    except OSError:
+        base = ""
+    if folder != _AT_CWD:
+        base = target_of(proc, pid, folder)
+    return f"{base}/{path}" if base else path
+
+
+def _is_fifo(waiting: Waiting, path: str) -> bool:
+    """By where it sleeps, or by looking: only in S state, where no file server holds the path."""
+    if waiting.thread.wchan == "wait_for_partner":
+        return True
+    if waiting.thread.state != "S":
+        return False
+    inside = f"{waiting.view.proc}/{waiting.pid}/root{path}"
+    try:
+        return stat.S_ISFIFO(within(_STAT_AT_MOST_S, lambda: os.stat(inside)).st_mode)  # noqa: PTH116
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,159 @@
+"""Asks rollout engines how they are: /health and /metrics of vLLM and SGLang servers, /statistics
+of the bundled trainer's.
+
+Only ports that a server is known to answer HTTP on are asked: a request to the port of a store or
+of a collective library would disturb the job.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from grpo_doctor_probes.evidence import EngineLook
+from grpo_doctor_probes.look.bounded import within
+from grpo_doctor_probes.look.descriptors import target_of
+from grpo_doctor_probes.look.sockets import TcpTable
+
+if TYPE_CHECKING:
+    from grpo_doctor_probes.evidence import Job, Member
+
+PROC = Path("/proc")
+_ROLES = frozenset({"server", "engine"})
+_PORT = re.compile(r"--(?:vllm_server_)?port[= ](\d{1,5})\b")
+_USUAL_PORTS = (8000, 30000)  # vLLM's and SGLang's own defaults
+_AT_MOST_S = 1.0
+_LONGEST_BYTES = 4 << 20
+_SAMPLE = re.compile(r"^(?:vllm|sglang):(\w+)(?:\{[^\n]*\})? ([0-9.eE+-]+)$", re.MULTILINE)
+# How engines and versions call the same number.
+_NAMES = {
+    "num_requests_running": "num_requests_running",
+    "num_running_reqs": "num_requests_running",
+    "num_requests_waiting": "num_requests_waiting",
+    "num_queue_reqs": "num_requests_waiting",
+    "generation_tokens_total": "generation_tokens_total",
+    "prompt_tokens_total": "prompt_tokens_total",
+    "num_preemptions_total": "num_preemptions_total",
+    "kv_cache_usage_perc": "kv_cache_usage",
+    "gpu_cache_usage_perc": "kv_cache_usage",
+    "token_usage": "kv_cache_usage",
+}
+_STATISTICS = {
+    "running": "num_requests_running",
+    "waiting": "num_requests_waiting",
+    "kv_cache": "kv_cache_usage",
+    "preemptions": "num_preemptions_total",
+}
+
+
+class _Place(NamedTuple):
+    pid: int
+    host: str
+    port: int
+
+
+def engines(job: Job, proc: Path = PROC) -> tuple[EngineLook, ...]:
+    """Ask every server of the job, all at once, each page for at most a second.
+
+    `values` has the numbers of `/metrics` summed over labels, and `healthy` 1.0 or 0.0, which is
+    what `/health` answered.
+    """
+    places = [
+        place for member in job.members if member.role in _ROLES for place in _places(member, proc)
+    ]
+    if not places:
+        return ()
+    with ThreadPoolExecutor(min(8, len(places)), thread_name_prefix="engines") as pool:
+        return tuple(pool.map(_ask, places))
+
+
+def parse_metrics(text: str) -> dict[str, float]:
+    """The numbers that we use, out of Prometheus text; usage is the highest of all labels."""
+    found: dict[str, float] = {}
+    for name, number in _SAMPLE.findall(text):
+        key = _NAMES.get(name)
+        if key is None:
+            continue
+        try:
+            value = float(number)
+        except ValueError:
+            continue
+        found[key] = max(found.get(key, 0), value) if "usage" in key else found.get(key, 0) + value
+    return found
+
+
+def parse_statistics(text: str) -> dict[str, float]:
+    """The same numbers of the bundled trainer's server. Raises ValueError where it is no JSON."""
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError("no JSON object")
+    return {
+        ours: float(found[theirs])
+        for theirs, ours in _STATISTICS.items()
+        if isinstance(found.get(theirs), (int, float))
+    }
+
+
+def _places(member: Member, proc: Path) -> list[_Place]:
+    table = TcpTable(proc, member.pid)
+    own = [one for inode in _socket_inodes(member.pid, proc) if (one := table.of(inode))]
+    listening = {one.local[1]: one.local[0] for one in own if one.state == "LISTEN"}
+    match = _PORT.search(member.command)
+    likely = (int(match[1]),) if match else _USUAL_PORTS
+    return [
+        _Place(member.pid, _reachable(listening[port]), port)
+        for port in likely
+        if port in listening
+    ]
+
+
+def _socket_inodes(pid: int, proc: Path) -> list[int]:
+    try:
+        fds = [int(path.name) for path in (proc / str(pid) / "fd").iterdir()]
+    except OSError:
+        return []
+    targets = (target_of(proc, pid, fd) for fd in fds)
+    return [int(one[8:-1]) for one in targets if one.startswith("socket:[")]
+
+
+def _reachable(host: str) -> str:
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
+
+
+def _ask(place: _Place) -> EngineLook:
+    at_ns = time.monotonic_ns()
+    host = f"[{place.host}]" if ":" in place.host else place.host
+    url = f"http://{host}:{place.port}"
+    try:
+        status, text = within(_AT_MOST_S, lambda: _get(place, "/health"))
+    except (OSError, ValueError) as error:
+        problem = f"{url}/health gave no answer: {error}"
+        return EngineLook(place.pid, at_ns, url, problem=problem)
+    values = {"healthy": float(status == http.client.OK and '"status":"failed"' not in text)}
+    for path, parse in (("/metrics", parse_metrics), ("/statistics", parse_statistics)):
+        try:
+            status, text = within(_AT_MOST_S, lambda path=path: _get(place, path))  # type: ignore[misc]
+        except (OSError, ValueError) as error:
+            problem = f"{url}{path} gave no answer: {error}"
+            return EngineLook(place.pid, at_ns, url, values, problem)
+        if status == http.client.OK:
+            return EngineLook(place.pid, at_ns, url, {**values, **parse(text)})
+    return EngineLook(place.pid, at_ns, url, values)
+
+
+def _get(place: _Place, path: str) -> tuple[int, str]:
+    """Status and text. Raises OSError, or ValueError where the answer is not HTTP."""
+    connection = http.client.HTTPConnection(place.host, place.port, timeout=_AT_MOST_S)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read(_LONGEST_BYTES).decode("utf-8", "replace")
+    except http.client.HTTPException as error:
+        raise ValueError(f"no HTTP ({type(error).__name__})") from error
+    finally:
+        connection.close()

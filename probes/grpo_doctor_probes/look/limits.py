@@ -1,0 +1,187 @@
+"""What the control groups of a process allow it, and whether they have frozen it.
+
+Formats: cgroup-v2.rst; cgroup-v1/freezer-subsystem.rst, memory.rst; sched-bwc.rst. A limit of any
+group above counts, so each is looked at up to the top.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grpo_doctor_probes.evidence import Limits
+from grpo_doctor_probes.look.plain import read
+from grpo_doctor_probes.look.threads import split_stat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from grpo_doctor_probes.evidence import Job
+
+PROC = Path("/proc")
+MOUNT = Path("/sys/fs/cgroup")
+# Version 1 says "no limit" as the largest multiple of the page size below 2^63.
+_NO_LIMIT_BYTES = 2**62
+_CORES = re.compile(rb"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
+_VERSION_2 = ""  # its name in /proc/PID/cgroup
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """A control group in one hierarchy. Missing files read as empty."""
+
+    folder: Path
+
+    def text(self, name: str) -> str:
+        try:
+            return read(self.folder / name).decode("ascii", "replace").strip()
+        except OSError:
+            return ""
+
+    def number(self, name: str) -> int | None:
+        text = self.text(name)
+        return int(text) if text.lstrip("-").isdigit() else None
+
+    def field(self, name: str, key: str) -> int:
+        """A line `key number` of a file."""
+        for line in self.text(name).splitlines():
+            word, _, value = line.partition(" ")
+            if word == key and value.strip().isdigit():
+                return int(value)
+        return 0
+
+
+def limits(job: Job, proc: Path = PROC, mount: Path = MOUNT) -> tuple[Limits, ...]:
+    """The limits of each process of the job that is still there."""
+    found = (limits_of(member.pid, proc, mount) for member in job.members)
+    return tuple(one for one in found if one is not None)
+
+
+def limits_of(pid: int, proc: Path = PROC, mount: Path = MOUNT) -> Limits | None:
+    """The limits of one process; None when it has gone."""
+    try:
+        _, words = split_stat(read(proc / str(pid) / "stat"))
+        status = read(proc / str(pid) / "status")
+    except (OSError, ValueError):
+        return None
+    levels = _levels(pid, proc, mount)
+    freezer = _freezer(levels)
+    limit_bytes, used_bytes = _memory(levels)
+    cores = _CORES.search(status)
+    return Limits(
+        pid=pid,
+        frozen=bool(freezer),
+        freezer=freezer,
+        quota_cores=_quota_cores(levels),
+        throttled_ns=_throttled_ns(levels),
+        memory_limit_bytes=limit_bytes,
+        memory_used_bytes=used_bytes,
+        oom_kills=_oom_kills(levels),
+        cores=core_list(cores[1].decode()) if cores else (),
+        nice=int(words[16]),
+    )
+
+
+def frozen(pid: int, proc: Path = PROC, mount: Path = MOUNT) -> str:
+    """The file that thaws a process that is frozen; empty for one that is not."""
+    return _freezer(_levels(pid, proc, mount))
+
+
+def core_list(text: str) -> tuple[int, ...]:
+    """`0-3,8` as numbers."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit():
+            found += range(int(first), int(last or first) + 1)
+    return tuple(found)
+
+
+def _levels(pid: int, proc: Path, mount: Path) -> dict[str, list[_Level]]:
+    """The groups of the process and all above them, lowest first, by controller."""
+    try:
+        lines = read(proc / str(pid) / "cgroup").decode("utf-8", "surrogateescape").splitlines()
+    except OSError:
+        return {}
+    found: dict[str, list[_Level]] = {}
+    for line in lines:
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        for controller in controllers.split(","):
+            top = _top(controller, mount)
+            if top is not None:
+                found[controller] = list(_upwards(top, path))
+    return found
+
+
+def _top(controller: str, mount: Path) -> Path | None:
+    if controller != _VERSION_2:
+        folder = mount / controller
+        return folder if folder.is_dir() else None
+    hybrid = mount / "unified"
+    return hybrid if hybrid.is_dir() else mount
+
+
+def _upwards(top: Path, path: str) -> Iterable[_Level]:
+    group = top / path.lstrip("/")
+    # A container sees its own group at the mount point but may read the host's path here.
+    if ".." in path.split("/") or not group.is_dir():
+        group = top
+    while group != top:
+        yield _Level(group)
+        group = group.parent
+    yield _Level(top)
+
+
+def _freezer(levels: dict[str, list[_Level]]) -> str:
+    """The highest frozen group: a lower one stays frozen until that one is thawed."""
+    found = ""
+    for level in levels.get("freezer", []):
+        if level.number("freezer.self_freezing") == 1:
+            found = str(level.folder / "freezer.state")
+    for level in levels.get(_VERSION_2, []):
+        if level.number("cgroup.freeze") == 1:
+            found = str(level.folder / "cgroup.freeze")
+    return found
+
+
+def _quota_cores(levels: dict[str, list[_Level]]) -> float | None:
+    quotas = []
+    for level in levels.get(_VERSION_2, []):
+        quota, _, period = level.text("cpu.max").partition(" ")
+        if quota.isdigit() and period.isdigit():
+            quotas.append(int(quota) / int(period))
+    for level in levels.get("cpu", []):
+        v1_quota, v1_period = level.number("cpu.cfs_quota_us"), level.number("cpu.cfs_period_us")
+        if v1_quota and v1_period and v1_quota > 0:
+            quotas.append(v1_quota / v1_period)
+    return min(quotas, default=None)
+
+
+def _throttled_ns(levels: dict[str, list[_Level]]) -> int:
+    v2 = [level.field("cpu.stat", "throttled_usec") * 1000 for level in levels.get(_VERSION_2, [])]
+    v1 = [level.field("cpu.stat", "throttled_time") for level in levels.get("cpu", [])]
+    return max([*v2, *v1], default=0)
+
+
+def _memory(levels: dict[str, list[_Level]]) -> tuple[int | None, int | None]:
+    """Limit and use of the level that has the least left."""
+    found: list[tuple[int, int]] = []
+    for limit_name, used_name, controller in (
+        ("memory.max", "memory.current", _VERSION_2),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory"),
+    ):
+        for level in levels.get(controller, []):
+            limit, used = level.number(limit_name), level.number(used_name)
+            if limit is not None and used is not None and limit < _NO_LIMIT_BYTES:
+                found.append((limit, used))
+    return min(found, key=lambda pair: pair[0] - pair[1], default=(None, None))
+
+
+def _oom_kills(levels: dict[str, list[_Level]]) -> int:
+    """The kernel counts a kill in the group of the victim and in those above, never at the top."""
+    v2 = [level.field("memory.events", "oom_kill") for level in levels.get(_VERSION_2, [])]
+    v1 = [level.field("memory.oom_control", "oom_kill") for level in levels.get("memory", [])]
+    return max([*v2, *v1], default=0)

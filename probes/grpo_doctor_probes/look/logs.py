@@ -1,0 +1,103 @@
+"""The last lines of the logs that processes of a job have open."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from grpo_doctor_probes.evidence import LogTail
+from grpo_doctor_probes.look.bounded import within
+from grpo_doctor_probes.look.descriptors import access
+from grpo_doctor_probes.look.plain import clean
+from grpo_doctor_probes.redact import redact_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from grpo_doctor_probes.evidence import Job
+
+PROC = Path("/proc")
+_LOOKS_LIKE = re.compile(r"\.(?:log|out|err|stdout|stderr)(?:\.\d+)?$|/logs?/[^/]+\.txt$")
+_STREAMS = (1, 2)
+_TAIL_BYTES = 64 << 10
+_TAIL_LINES = 40
+_LINE_LENGTH = 500
+_MOST_LOGS = 64
+_MOST_DESCRIPTORS = 1024
+_AT_MOST_S = 1.0
+_ALL_AT_MOST_S = 3.0
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+
+
+class _Open(NamedTuple):
+    pid: int
+    fd: int
+    path: str
+
+
+def logs(job: Job, proc: Path = PROC) -> tuple[LogTail, ...]:
+    """Each log once, the one written last first. Logs on a file system that hangs are left out."""
+    found: dict[str, _Open] = {}
+    for member in job.members:
+        for one in _open_logs(proc, member.pid):
+            found.setdefault(one.path, one)
+    deadline = time.monotonic() + _ALL_AT_MOST_S
+    tails = []
+    for one in list(found.values())[:_MOST_LOGS]:
+        left_s = min(_AT_MOST_S, deadline - time.monotonic())
+        try:
+            tail = within(left_s, lambda one=one: _tail(proc, one))  # type: ignore[misc]
+        except (OSError, ValueError):  # closed meanwhile, no regular file, or no answer
+            continue
+        tails.append(tail)
+    return tuple(sorted(tails, key=lambda tail: tail.written_s_ago))
+
+
+def last_lines(data: bytes) -> tuple[str, ...]:
+    """The last lines of a log, fit to show: redacted, one state of a progress bar, no escapes."""
+    lines = data.decode("utf-8", "replace").split("\n")
+    shown = []
+    for line in lines[-_TAIL_LINES - 1 :]:
+        # A progress bar writes over itself: what stands behind the last carriage return is seen.
+        states = [state for state in line.split("\r") if state.strip()]
+        if states:
+            text = _ESCAPES.sub("", states[-1]).replace("\t", "    ")
+            shown.append(clean(redact_text(text), _LINE_LENGTH))
+    return tuple(shown[-_TAIL_LINES:])
+
+
+def _open_logs(proc: Path, pid: int) -> Iterator[_Open]:
+    folder = f"{proc}/{pid}/fd"
+    try:
+        names = sorted(os.listdir(folder), key=int)[:_MOST_DESCRIPTORS]  # noqa: PTH208
+    except OSError:
+        return
+    for name in names:
+        fd = int(name)
+        try:
+            path = os.readlink(f"{folder}/{name}")  # noqa: PTH115
+        except OSError:
+            continue
+        if not path.startswith("/") or path.startswith(("/dev/", "/proc/")):
+            continue
+        if (fd in _STREAMS or _LOOKS_LIKE.search(path)) and access(proc, pid, fd) != os.O_RDONLY:
+            yield _Open(pid, fd, path)
+
+
+def _tail(proc: Path, one: _Open) -> LogTail:
+    """Read through the descriptor, which also reaches into containers and deleted files."""
+    path = f"{proc}/{one.pid}/fd/{one.fd}"
+    if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
+        raise ValueError("no regular file")
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        facts = os.fstat(descriptor)
+        data = os.pread(descriptor, _TAIL_BYTES, max(0, facts.st_size - _TAIL_BYTES))
+    finally:
+        os.close(descriptor)
+    age_s = max(0.0, time.time() - facts.st_mtime)
+    return LogTail(one.pid, clean(one.path, 300), age_s, last_lines(data))

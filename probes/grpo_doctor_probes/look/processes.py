@@ -1,0 +1,117 @@
+"""Counters and states of all processes of a job, with all their threads, at one moment."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grpo_doctor_probes.discover.permission import ptrace_remedy
+from grpo_doctor_probes.evidence import Look, ProcessLook
+from grpo_doctor_probes.look.plain import read, read_record
+from grpo_doctor_probes.look.scheduler import SchedulerClock
+from grpo_doctor_probes.look.threads import read_thread, split_stat
+
+if TYPE_CHECKING:
+    from grpo_doctor_probes.evidence import Job, Thread
+
+PROC = Path("/proc")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_SWAP = re.compile(rb"^VmSwap:\s*(\d+) kB", re.MULTILINE)
+# Of a process with thousands of threads, the oldest tell enough: a look must stay quick.
+_MOST_THREADS = 1024
+
+
+def processes(job: Job, proc: Path = PROC) -> Look:
+    """Look at every process of the job. One that has ended has state `X`, a zombie `Z`.
+
+    Bytes and system calls are those of /proc/PID/io, so reads of a cache, a pipe or a terminal
+    count, and `recv` on a socket does not.
+    """
+    at_ns = time.monotonic_ns()
+    clock = SchedulerClock(proc)
+    looks = (look_at(member.pid, member.started_ticks, clock, proc) for member in job.members)
+    return Look(at_ns, tuple(looks))
+
+
+def look_at(pid: int, started_ticks: int, clock: SchedulerClock, proc: Path = PROC) -> ProcessLook:
+    """Look at one process; a later one of the same number counts as gone. 0 ticks: any."""
+    at_ns = time.monotonic_ns()
+    base = f"{proc}/{pid}/"
+    try:
+        _, words = split_stat(read_record(base + "stat"))
+    except (OSError, ValueError):
+        return ProcessLook(pid, at_ns, "X")
+    if started_ticks and int(words[19]) != started_ticks:
+        return ProcessLook(pid, at_ns, "X")
+    state = words[0].decode("ascii", "replace")
+    threads = _threads(base + "task", pid, clock)
+    io, refused = _io(base + "io")
+    if not refused and state not in "ZX" and _calls_are_hidden(base + "syscall"):
+        refused = "system calls"
+    return ProcessLook(
+        pid=pid,
+        at_ns=at_ns,
+        state=state,
+        cpu_ticks=int(words[11]) + int(words[12]),
+        voluntary=sum(thread.voluntary for thread in threads),
+        involuntary=sum(thread.involuntary for thread in threads),
+        read_bytes=io.get(b"rchar", 0),
+        written_bytes=io.get(b"wchar", 0),
+        syscalls=io.get(b"syscr", 0) + io.get(b"syscw", 0),
+        major_faults=int(words[9]),
+        rss_bytes=int(words[21]) * _PAGE_BYTES,
+        swap_bytes=_swap_bytes(base + "status"),
+        exit_code=None if refused else _exit_code(state, words, len(threads)),
+        threads=threads,
+        problem=f"the {refused} of process {pid} are hidden: {ptrace_remedy()}" if refused else "",
+    )
+
+
+def _threads(folder: str, pid: int, clock: SchedulerClock) -> tuple[Thread, ...]:
+    try:
+        tids = sorted(int(name) for name in os.listdir(folder))  # noqa: PTH208 - 3 x as fast
+    except OSError:
+        return ()
+    tids.sort(key=lambda tid: tid != pid)
+    found = (read_thread(folder, tid, clock) for tid in tids[:_MOST_THREADS])
+    return tuple(thread for thread in found if thread is not None)
+
+
+def _io(path: str) -> tuple[dict[bytes, int], str]:
+    """The counters of /proc/PID/io, and what is refused."""
+    try:
+        lines = read(path).splitlines()
+    except PermissionError:
+        return {}, "I/O counters and system calls"
+    except OSError:
+        return {}, ""
+    return {name: int(value) for name, _, value in (line.partition(b": ") for line in lines)}, ""
+
+
+def _calls_are_hidden(path: str) -> bool:
+    """Yama and missing capabilities take `syscall` away while `io` is still readable."""
+    try:
+        read_record(path)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _swap_bytes(path: str) -> int:
+    try:
+        found = _SWAP.search(read(path))
+    except OSError:
+        return 0
+    return int(found[1]) * 1024 if found else 0
+
+
+def _exit_code(state: str, words: list[bytes], threads: int) -> int | None:
+    """Of zombies. A main thread that has ended before others is `Z` too, with no code yet."""
+    if state != "Z" or threads > 1 or len(words) < 50:
+        return None
+    return int(words[49])

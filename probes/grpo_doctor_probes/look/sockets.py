@@ -1,0 +1,120 @@
+"""TCP sockets of a network namespace: state, queues, and which socket is the other end.
+
+Format: proc_net_tcp.rst of the kernel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from grpo_doctor_probes.look.plain import read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_STATES = (
+    *("", "ESTABLISHED", "SYN_SENT", "SYN_RECV", "FIN_WAIT1", "FIN_WAIT2", "TIME_WAIT", "CLOSE"),
+    *("CLOSE_WAIT", "LAST_ACK", "LISTEN", "CLOSING", "NEW_SYN_RECV"),
+)
+_LONGEST_TABLE_BYTES = 64 << 20
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Tcp:
+    """A TCP socket. `unsent`: bytes that the other host has not confirmed; `unread`: bytes that
+    the program has not read, or of a listening socket the connections it has not accepted.
+    """
+
+    local: Address
+    remote: Address
+    state: str
+    unsent: int
+    unread: int
+    retransmits: int
+    inode: int
+
+    def text(self) -> str:
+        """`127.0.0.1:4000 -> 127.0.0.1:5000`."""
+        local = f"{_host(self.local[0])}:{self.local[1]}"
+        if self.state == "LISTEN":
+            return f"{local} (listening)"
+        return f"{local} -> {_host(self.remote[0])}:{self.remote[1]}"
+
+
+class TcpTable:
+    """All TCP sockets that one process sees."""
+
+    def __init__(self, proc: Path, pid: int) -> None:
+        self.readable = False
+        self._by_inode: dict[int, Tcp] = {}
+        self._by_ends: dict[tuple[Address, Address], Tcp] = {}
+        self._listening: dict[int, list[Tcp]] = {}
+        self._hosts: set[str] = set()
+        for name in ("tcp", "tcp6"):
+            with contextlib.suppress(OSError):
+                self._add(read(f"{proc}/{pid}/net/{name}", _LONGEST_TABLE_BYTES))
+                self.readable = True
+
+    def of(self, inode: int) -> Tcp | None:
+        """The socket of this inode."""
+        return self._by_inode.get(inode)
+
+    def other_end(self, one: Tcp) -> Tcp | None:
+        """The other end of a connection, where it is in the same namespace."""
+        return self._by_ends.get((one.remote, one.local))
+
+    def listeners(self, port: int) -> list[Tcp]:
+        """Sockets that accept connections on `port`."""
+        return self._listening.get(port, [])
+
+    def is_here(self, host: str) -> bool:
+        """Whether the address is one of this namespace."""
+        return ipaddress.ip_address(host).is_loopback or host in self._hosts
+
+    def _add(self, table: bytes) -> None:
+        for one in parse_tcp(table):
+            if one.inode:
+                self._by_inode[one.inode] = one
+            if one.state == "LISTEN":
+                self._listening.setdefault(one.local[1], []).append(one)
+            else:
+                self._by_ends[one.local, one.remote] = one
+                self._hosts.add(one.local[0])
+
+
+def parse_tcp(table: bytes) -> Iterator[Tcp]:
+    """The rows of /proc/net/tcp or tcp6."""
+    for line in table.splitlines()[1:]:
+        words = line.split()
+        if len(words) < 10:
+            continue
+        unsent, _, unread = words[4].partition(b":")
+        state = int(words[3], 16)
+        yield Tcp(
+            local=_address(words[1]),
+            remote=_address(words[2]),
+            state=_STATES[state] if state < len(_STATES) else str(state),
+            unsent=int(unsent, 16),
+            unread=int(unread, 16),
+            retransmits=int(words[6], 16),
+            inode=int(words[9]),
+        )
+
+
+def _address(text: bytes) -> Address:
+    """The kernel prints each 32-bit word of an address in the byte order of the machine."""
+    host, _, port = text.partition(b":")
+    packed = b"".join(struct.pack("=I", int(host[i : i + 8], 16)) for i in range(0, len(host), 8))
+    address = ipaddress.ip_address(packed)
+    mapped = getattr(address, "ipv4_mapped", None)
+    return str(mapped or address), int(port, 16)
+
+
+def _host(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,150 @@
+"""Python stacks of many processes through py-spy, in parallel and within a time limit."""
+
+from __future__ import annotations
+
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grpo_doctor_probes.evidence import Stack
+from grpo_doctor_probes.look import pyspy
+from grpo_doctor_probes.look.limits import frozen
+from grpo_doctor_probes.look.pause import PauseWatch, leave_running
+from grpo_doctor_probes.look.plain import read
+from grpo_doctor_probes.look.threads import state_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from grpo_doctor_probes.evidence import Look, ProcessLook, Thread
+
+_TRACER = re.compile(rb"^TracerPid:\s*(\d+)", re.MULTILINE)
+_GONE = ("Z", "X", "")
+# One py-spy takes 16 ms of a core. Several at once get their share beside ranks that are all busy.
+_AT_ONCE = 4
+_ONE_AT_MOST_S = 5.0
+
+
+def stacks(pids: Sequence[int], *, at_most_s: float) -> tuple[Stack, ...]:
+    """Stacks of these processes, in this order, without stopping any of them.
+
+    Reading a process that runs can fail half-way, so it is tried twice.
+    """
+    return _in_parallel(_stack, pids, at_most_s)
+
+
+def stacks_again(
+    earlier: Sequence[Stack], before: Look, after: Look, *, at_most_s: float
+) -> tuple[Stack, ...]:
+    """Stacks of the same processes at `after`. Those of processes in which no Python thread has run
+    since `before`, which was taken before `earlier`, are the same and cost nothing.
+    """
+    changed = [
+        one.pid for one in earlier if not _is_same(one, before.of(one.pid), after.of(one.pid))
+    ]
+    read = {stack.pid: stack for stack in stacks(changed, at_most_s=at_most_s)}
+    return tuple(read.get(one.pid) or replace(one, at_ns=after.at_ns) for one in earlier)
+
+
+def _is_same(stack: Stack, before: ProcessLook | None, after: ProcessLook | None) -> bool:
+    """A thread that has run was switched to, and away from when it slept again."""
+    if stack.problem or not stack.threads or before is None or after is None:
+        return False
+    then, now = ({one.tid: one for one in look.threads} for look in (before, after))
+    if now.keys() - then.keys():  # a new thread may be Python's
+        return False
+    return all(
+        thread.tid in then and thread.tid in now and _has_slept(then[thread.tid], now[thread.tid])
+        for thread in stack.threads
+    )
+
+
+def _has_slept(then: Thread, now: Thread) -> bool:
+    was, is_now = ((one.voluntary, one.involuntary, one.cpu_ticks) for one in (then, now))
+    told = now.voluntary + now.involuntary > 0  # by this kernel
+    return told and was == is_now and then.state == now.state != "R"
+
+
+def native_stacks(pids: Sequence[int], *, at_most_s: float) -> tuple[Stack, ...]:
+    """Stacks with C and C++ frames. Stops each process, typically for 0.5 to 1.5 s; `pause_ms` is
+    what was measured.
+
+    A process with a thread in uninterruptible sleep, a stopped one and a frozen one are refused:
+    a tracer would hang on them until somebody else wakes them.
+    """
+    return _in_parallel(_native_stack, pids, at_most_s)
+
+
+def _in_parallel(
+    look: Callable[[int, float], Stack], pids: Sequence[int], at_most_s: float
+) -> tuple[Stack, ...]:
+    deadline = time.monotonic() + at_most_s
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="py-spy") as pool:
+        return tuple(pool.map(lambda pid: look(pid, deadline), pids))
+
+
+def _stack(pid: int, deadline: float) -> Stack:
+    at_ns = time.monotonic_ns()
+    problem = ""
+    for _ in range(2):
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            problem = problem or "no time was left to read its stack"
+            break
+        if state_in(f"/proc/{pid}/stat") in _GONE:
+            return Stack(pid, at_ns, problem="it has ended")
+        try:
+            threads = pyspy.dump(pid, "--nonblocking", at_most_s=min(left_s, _ONE_AT_MOST_S))
+        except pyspy.PySpyError as error:
+            problem = str(error)
+            continue
+        return Stack(pid, at_ns, pyspy.python_threads(threads, pid))
+    return Stack(pid, at_ns, problem=problem)
+
+
+def _native_stack(pid: int, deadline: float) -> Stack:
+    at_ns = time.monotonic_ns()
+    left_s = deadline - time.monotonic()
+    problem = "no time was left to read its native stack" if left_s <= 0 else refusal(pid)
+    if problem:
+        return Stack(pid, at_ns, native=True, problem=problem)
+    with PauseWatch(pid) as pause:
+        try:
+            threads = pyspy.dump(pid, "--native", at_most_s=left_s)
+        except pyspy.PySpyError as error:
+            leave_running(pid)
+            threads, problem = [], str(error)
+    return Stack(pid, at_ns, pyspy.python_threads(threads, pid), True, pause.longest_ms(), problem)
+
+
+def refusal(pid: int) -> str:
+    """Why this process must not be traced now; empty where it may be."""
+    states = thread_states(pid)
+    if not states or set(states) <= {"Z", "X"}:
+        return "it has ended"
+    if "D" in states:
+        return "a thread of it is in uninterruptible sleep: a tracer would hang on it"
+    if {"T", "t"} & set(states) or _is_traced(pid):
+        return "it is stopped or traced by somebody else"
+    return "its control group is frozen: a tracer would hang on it" if frozen(pid) else ""
+
+
+def _is_traced(pid: int) -> bool:
+    """A thread can have one tracer only."""
+    try:
+        found = _TRACER.search(read(f"/proc/{pid}/status"))
+    except OSError:
+        return False
+    return found is not None and int(found[1]) != 0
+
+
+def thread_states(pid: int) -> list[str]:
+    """The state letters of its threads; none when it has gone."""
+    try:
+        tids = sorted(Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return []
+    return [state for tid in tids if (state := state_in(f"{tid}/stat"))]

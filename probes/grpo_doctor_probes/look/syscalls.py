@@ -1,0 +1,109 @@
+"""Which system calls block, and where in their arguments stands what they wait for.
+
+Numbers: arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h (aarch64).
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from typing import Literal
+
+Waits = Literal[
+    "read",  # argument `at` is a descriptor of anything
+    "write",
+    "receive",  # ... of a socket
+    "send",
+    "connect",
+    "accept",
+    "file",  # ... of a file, which the call works on
+    "flock",  # ... of a file, locked
+    "fcntl",
+    "path",  # argument `at` is a path, relative to the descriptor before it
+    "poll",
+    "select",
+    "epoll",
+    "child",  # wait4
+    "child-id",  # waitid
+    "futex",
+    "sleep",
+    "restarted",  # after a stop or a thaw: what it was is lost
+    "other",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A system call that can block. `at`: which argument matters."""
+
+    name: str
+    waits: Waits
+    at: int = 0
+
+
+_READ = ("read", "readv", "pread64", "preadv", "preadv2")
+_WRITE = ("write", "writev", "pwrite64", "pwritev", "pwritev2")
+_FILE = ("fsync", "fdatasync", "sync_file_range", "fallocate", "ftruncate", "getdents64", "close")
+_PATH_FIRST = ("open", "stat", "lstat", "statfs", "truncate", "mkdir", "rename", "unlink", "access")
+_PATH_SECOND = (
+    *("openat", "openat2", "newfstatat", "statx", "mkdirat", "renameat", "renameat2", "unlinkat"),
+    *("faccessat", "faccessat2", "readlinkat"),
+)
+_CALLS: dict[str, Call] = {
+    **{name: Call(name, "read") for name in _READ},
+    **{name: Call(name, "write") for name in _WRITE},
+    **{name: Call(name, "receive") for name in ("recvfrom", "recvmsg", "recvmmsg")},
+    **{name: Call(name, "send") for name in ("sendto", "sendmsg", "sendmmsg")},
+    **{name: Call(name, "accept") for name in ("accept", "accept4")},
+    **{name: Call(name, "file") for name in _FILE},
+    **{name: Call(name, "path", 0) for name in _PATH_FIRST},
+    **{name: Call(name, "path", 1) for name in _PATH_SECOND},
+    **{name: Call(name, "poll") for name in ("poll", "ppoll")},
+    **{name: Call(name, "select") for name in ("select", "pselect6")},
+    **{name: Call(name, "epoll") for name in ("epoll_wait", "epoll_pwait", "epoll_pwait2")},
+    **{name: Call(name, "futex") for name in ("futex", "futex_waitv")},
+    **{name: Call(name, "sleep") for name in ("nanosleep", "clock_nanosleep")},
+    **{name: Call(name, "other") for name in ("ioctl", "splice", "sendfile", "copy_file_range")},
+    **{name: Call(name, "other") for name in ("pause", "rt_sigtimedwait", "msync", "munmap")},
+    "connect": Call("connect", "connect"),
+    "flock": Call("flock", "flock"),
+    "fcntl": Call("fcntl", "fcntl"),
+    "wait4": Call("wait4", "child"),
+    "waitid": Call("waitid", "child-id"),
+    "restart_syscall": Call("restart_syscall", "restarted"),
+}
+_X86_64 = """
+    read 0 write 1 open 2 close 3 stat 4 lstat 6 poll 7 munmap 11 ioctl 16 pread64 17 pwrite64 18
+    readv 19 writev 20 access 21 select 23 msync 26 pause 34 nanosleep 35 sendfile 40 connect 42
+    accept 43 sendto 44 recvfrom 45 sendmsg 46 recvmsg 47 wait4 61 fcntl 72 flock 73 fsync 74
+    fdatasync 75 truncate 76 ftruncate 77 rename 82 mkdir 83 unlink 87 rt_sigtimedwait 128
+    statfs 137 futex 202 getdents64 217 restart_syscall 219 clock_nanosleep 230 epoll_wait 232
+    waitid 247 openat 257 mkdirat 258 newfstatat 262 unlinkat 263 renameat 264 readlinkat 267
+    faccessat 269 pselect6 270 ppoll 271 splice 275 sync_file_range 277 epoll_pwait 281
+    fallocate 285 accept4 288 preadv 295 pwritev 296 recvmmsg 299 sendmmsg 307 renameat2 316
+    copy_file_range 326 preadv2 327 pwritev2 328 statx 332 openat2 437 faccessat2 439
+    epoll_pwait2 441 futex_waitv 449
+"""
+_AARCH64 = """
+    epoll_pwait 22 fcntl 25 ioctl 29 flock 32 mkdirat 34 unlinkat 35 renameat 38 statfs 43
+    truncate 45 ftruncate 46 fallocate 47 faccessat 48 openat 56 close 57 getdents64 61 read 63
+    write 64 readv 65 writev 66 pread64 67 pwrite64 68 preadv 69 pwritev 70 sendfile 71 pselect6 72
+    ppoll 73 splice 76 readlinkat 78 newfstatat 79 fsync 82 fdatasync 83 sync_file_range 84
+    waitid 95 futex 98 nanosleep 101 clock_nanosleep 115 restart_syscall 128 rt_sigtimedwait 137
+    accept 202 connect 203 sendto 206 recvfrom 207 sendmsg 211 recvmsg 212 munmap 215 msync 227
+    accept4 242 recvmmsg 243 wait4 260 sendmmsg 269 renameat2 276 copy_file_range 285 preadv2 286
+    pwritev2 287 statx 291 openat2 437 faccessat2 439 epoll_pwait2 441 futex_waitv 449
+"""
+
+
+def _by_number(table: str) -> dict[int, Call]:
+    words = table.split()
+    return {int(number): _CALLS[name] for name, number in zip(words[::2], words[1::2])}
+
+
+_TABLES = {"x86_64": _by_number(_X86_64), "aarch64": _by_number(_AARCH64)}
+
+
+def call(number: int, machine: str | None = None) -> Call | None:
+    """The blocking call of this number; None for others. `machine` as `platform.machine()`."""
+    return _TABLES.get(machine or platform.machine(), {}).get(number)

@@ -1,0 +1,41 @@
+"""A thread in a blocking call, as the functions that explain it need it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from grpo_doctor_probes.evidence import Blocked
+from grpo_doctor_probes.look.ends import end_of
+
+if TYPE_CHECKING:
+    from grpo_doctor_probes.evidence import Thread
+    from grpo_doctor_probes.evidence.looks import Blocking
+    from grpo_doctor_probes.look.ends import Way
+    from grpo_doctor_probes.look.hostview import HostView
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A thread in a blocking call."""
+
+    view: HostView
+    pid: int
+    thread: Thread
+    is_main: bool
+
+    def argument(self, at: int) -> int:
+        """An argument of the call, 0 where the kernel did not tell."""
+        return self.thread.arguments[at] if at < len(self.thread.arguments) else 0
+
+    def descriptor(self, at: int = 0) -> int:
+        """An argument that is a descriptor: an int, whatever is above it in the register."""
+        return self.argument(at) & 0xFFFFFFFF
+
+    def row(self, kind: Blocking, note: str = "", **values: object) -> Blocked:
+        """A row of this thread."""
+        return Blocked(self.pid, self.thread.tid, kind, note=note, **values)  # type: ignore[arg-type]
+
+    def end(self, fd: int, way: Way) -> Blocked:
+        """The row of a descriptor that it reads or writes."""
+        return end_of(self.view, self.pid, self.thread.tid, fd, way)

@@ -1,0 +1,110 @@
+"""Socket tables as the kernel prints them."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor_probes.look.sockets import TcpTable, parse_tcp
+from grpo_doctor_probes.look.unixsockets import parse_unix, unix_sockets
+
+HEAD = b"  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid inode\n"
+TAIL = b"     0        0 %d 1 0000000000000000 20 4 30 10 -1\n"
+
+
+def row(
+    local: bytes, remote: bytes, state: bytes, queues: bytes, again: bytes, inode: int
+) -> bytes:
+    """A line of /proc/net/tcp."""
+    start = b"   0: %s %s %s %s 01:00000019 %s" % (local, remote, state, queues, again)
+    return start + TAIL % inode
+
+
+HERE, THERE, FAR = b"0100007F:0FA0", b"0100007F:1388", b"0201A8C0:1388"
+MAPPED = b"0000000000000000FFFF00000100007F:1388"
+pytestmark = pytest.mark.skipif(sys.byteorder != "little", reason="the tables are little-endian")
+
+
+def table(tmp_path: Path, tcp: bytes, tcp6: bytes = b"") -> TcpTable:
+    net = tmp_path / "7" / "net"
+    net.mkdir(parents=True)
+    (net / "tcp").write_bytes(HEAD + tcp)
+    (net / "tcp6").write_bytes(HEAD + tcp6)
+    return TcpTable(tmp_path, 7)
+
+
+def test_a_connection_with_everything_in_its_queues() -> None:
+    (one,) = parse_tcp(HEAD + row(HERE, FAR, b"01", b"00000010:00000020", b"00000003", 55))
+    assert one.text() == "127.0.0.1:4000 -> 192.168.1.2:5000"
+    assert (one.state, one.unsent, one.unread, one.retransmits, one.inode) == (
+        "ESTABLISHED",
+        16,
+        32,
+        3,
+        55,
+    )
+
+
+def test_both_ends_find_each_other_across_the_two_tables(tmp_path: Path) -> None:
+    mapped_here = b"0000000000000000FFFF00000100007F:0FA0"
+    found = table(
+        tmp_path,
+        row(HERE, THERE, b"01", b"0:0", b"0", 55),
+        row(MAPPED, mapped_here, b"08", b"0:0", b"0", 56),
+    )
+    one, other = found.of(55), found.of(56)
+    assert one is not None
+    assert other is not None
+    assert found.other_end(one) == other
+    assert other.state == "CLOSE_WAIT"
+    assert found.readable
+
+
+def test_an_address_of_this_host_is_told_from_a_far_one(tmp_path: Path) -> None:
+    own = b"0101A8C0:0FA0"
+    found = table(tmp_path, row(own, FAR, b"02", b"0:0", b"5", 55))
+    assert found.is_here("192.168.1.1")
+    assert found.is_here("127.0.0.5")
+    assert not found.is_here("192.168.1.2")
+
+
+def test_listeners_and_damaged_lines(tmp_path: Path) -> None:
+    found = table(
+        tmp_path, row(THERE, b"00000000:0000", b"0A", b"0:2", b"0", 60) + b"  1: broken\n"
+    )
+    (one,) = found.listeners(5000)
+    assert (one.unread, one.text()) == (2, "127.0.0.1:5000 (listening)")
+    assert found.listeners(1) == []
+
+
+def test_ipv6_addresses_are_bracketed() -> None:
+    local = b"00000000000000000000000001000000:1388"
+    (one,) = parse_tcp(HEAD + row(local, local, b"01", b"0:0", b"0", 55))
+    assert one.text() == "[::1]:5000 -> [::1]:5000"
+
+
+def test_a_hidden_table_is_not_readable(tmp_path: Path) -> None:
+    assert not TcpTable(tmp_path, 7).readable
+
+
+def test_the_kernel_tells_peers_of_unix_sockets() -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        there.send(b"12345")
+        found = unix_sockets()
+        if not found:
+            pytest.skip("this kernel or sandbox answers no sock_diag")
+        inodes = [Path(f"/proc/self/fd/{one.fileno()}").stat().st_ino for one in (here, there)]
+        assert found[inodes[0]].peer == inodes[1]
+        assert found[inodes[1]].peer == inodes[0]
+        assert found[inodes[0]].unread == 5
+        assert not found[inodes[0]].listening
+
+
+def test_a_damaged_message_has_no_peer() -> None:
+    head = bytes([1, 1, 1, 0]) + (77).to_bytes(4, "little") + bytes(8)
+    assert parse_unix(head + b"\x01\x00\x02\x00").peer == 0
+    assert parse_unix(head).inode == 77

@@ -1,0 +1,160 @@
+"""Kernel messages, log lines, metrics, disks that hang, and open spans of a recording."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor_probes import phase
+from grpo_doctor_probes.evidence import Job, Member
+from grpo_doctor_probes.look import disks as disks_module
+from grpo_doctor_probes.look.bounded import within
+from grpo_doctor_probes.look.disks import disks
+from grpo_doctor_probes.look.gpus import throttle_reasons
+from grpo_doctor_probes.look.httpengines import parse_metrics, parse_statistics
+from grpo_doctor_probes.look.kernel import HIDDEN, messages, parse_record, select
+from grpo_doctor_probes.look.logs import last_lines
+from grpo_doctor_probes.look.recorded import open_spans
+from tests.unit.probes.conftest import Recorded
+
+ME = Job("here", (Member(os.getpid(), 1, 0, "rank", "r", "r", rank=0),))
+
+
+# --- kernel messages
+
+
+def test_a_record_has_its_time_and_its_text() -> None:
+    record = b"4,812,5140900,-;NVRM: Xid (PCI:0000:01:00): 79, \x1b[1m\n SUBSYSTEM=pci\n"
+    assert parse_record(record) == (5.1409, "NVRM: Xid (PCI:0000:01:00): 79, ?[1m")
+    assert parse_record(b"no record") is None
+    assert parse_record(b"4,812,x,-;text") is None
+
+
+def test_only_the_last_hour_and_what_concerns_a_job() -> None:
+    records = [
+        b"3,1,1000000,-;Out of memory: Killed process 1 (python)",
+        b"3,2,4000000000,-;Memory cgroup out of memory: Killed process 77 (python)",
+        b"6,3,4001000000,-;usb 1-1: new device",
+        b"3,4,4002000000,-;INFO: task python:5 blocked for more than 120 seconds.",
+        b"3,5,4003000000,-;nfs: server store not responding, still trying",
+    ]
+    found = select(records, 4010.0)
+    assert [age_s for age_s, _ in found] == [10.0, 8.0, 7.0]
+    assert "Killed process 77" in found[0][1]
+
+
+def test_hidden_messages_are_a_problem_and_not_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "cannot be read" in messages(tmp_path / "absent")[1]
+
+    def refuse(*_: object) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert messages() == ((), HIDDEN)
+
+
+# --- logs
+
+
+def test_the_last_forty_lines_without_secrets_and_controls() -> None:
+    lines = [f"line {number}" for number in range(60)]
+    text = "\n".join([*lines, "  token=hf_abcdefghijklmnopqrstuv \x07", "50%|x\r100%|y\r", ""])
+    found = last_lines(text.encode())
+    assert len(found) == 40
+    assert found[-2:] == ("  token=[redacted] ?", "100%|y")
+    assert last_lines(b"") == ()
+
+
+# --- engines
+
+
+def test_metrics_of_two_engines_and_of_other_names() -> None:
+    found = parse_metrics(
+        "# HELP sglang:num_running_reqs x\n"
+        'sglang:num_running_reqs{model_name="a b{c}"} 4.0\n'
+        'sglang:num_queue_reqs{x="1"} 2\n'
+        'vllm:gpu_cache_usage_perc{engine="0"} 0.2\n'
+        'vllm:gpu_cache_usage_perc{engine="1"} 0.9\n'
+        "vllm:generation_tokens_total NaN\n"
+        "other:num_running_reqs 9\n"
+    )
+    assert found == {
+        "num_requests_running": 4.0,
+        "num_requests_waiting": 2.0,
+        "kv_cache_usage": 0.9,
+    }
+
+
+def test_statistics_of_the_bundled_server() -> None:
+    found = parse_statistics('{"running":2,"waiting":0,"kv_cache":0.5,"prefix_hits":9,"x":"y"}')
+    assert found == {"num_requests_running": 2, "num_requests_waiting": 0, "kv_cache_usage": 0.5}
+    with pytest.raises(ValueError, match="no JSON"):
+        parse_statistics("[]")
+
+
+def test_why_clocks_are_down() -> None:
+    assert throttle_reasons(0x1) == ()
+    assert throttle_reasons(0x4 | 0x40) == ("power cap", "temperature (hardware)")
+
+
+# --- disks
+
+
+def test_a_disk_that_does_not_answer_costs_a_second_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answer = threading.Event()
+    ask = os.statvfs
+
+    def hang(path: str) -> os.statvfs_result:
+        answer.wait(20)
+        return ask("/")
+
+    monkeypatch.setattr(os, "statvfs", hang)
+    monkeypatch.setattr(disks_module, "_AT_MOST_S", 0.1)
+    began = time.monotonic()
+    try:
+        found = disks(ME, Path("/proc"))
+    finally:
+        answer.set()
+    assert found
+    assert all("no answer" in disk.error for disk in found)
+    assert time.monotonic() - began < 10
+
+
+def test_an_answer_in_time_an_error_and_none() -> None:
+    assert within(5, lambda: 3) == 3
+    with pytest.raises(FileNotFoundError):
+        within(5, lambda: os.statvfs("/absent-for-sure"))
+    stop = threading.Event()
+    with pytest.raises(TimeoutError):
+        within(0.05, lambda: stop.wait(20))
+    stop.set()
+
+
+# --- open spans
+
+
+def test_spans_that_are_open_now(recording: Recorded) -> None:
+    job = Job(ME.host, ME.members, run_dir=str(recording.run_dir))
+    with phase("rollout"):
+        found = open_spans(job)
+        assert [(one.pid, one.name, one.collective) for one in found] == [
+            (os.getpid(), "rollout", False)
+        ]
+        assert 0 <= found[0].age_s < 60
+    assert open_spans(job) == ()
+
+
+def test_a_run_directory_of_others_and_damaged_files_show_nothing(recording: Recorded) -> None:
+    (recording.run_dir / "ranks" / "00009.spans").write_bytes(b"short")
+    other = Job("here", (Member(1, 0, 0, "rank", "r", "r"),), run_dir=str(recording.run_dir))
+    with phase("rollout"):
+        assert open_spans(other) == ()
+        assert open_spans(ME) == ()
