@@ -1,1 +1,23 @@
-"""Fetches flight-recorder dumps and NCCL RAS answers from a job that was not prepared for it."""
+"""Flight recordings: from files, pipes, debug servers, and by one call into a process.
+
+`inject` is the only part that touches the job; the caller decides whether the job is stuck.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor_probes.flight.files import dump_files
+from grpo_doctor_probes.flight.injection import inject, inject_all
+from grpo_doctor_probes.flight.nccl_ras import ras
+from grpo_doctor_probes.flight.pipes import ask_pipes
+from grpo_doctor_probes.flight.places import known_dump_places
+from grpo_doctor_probes.flight.servers import ask_servers
+
+__all__ = [
+    "ask_pipes",
+    "ask_servers",
+    "dump_files",
+    "inject",
+    "inject_all",
+    "known_dump_places",
+    "ras",
+]

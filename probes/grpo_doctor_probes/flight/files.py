@@ -1,0 +1,105 @@
+"""Dump files as an operator has them: any naming, some damaged, some no dumps at all."""
+
+from __future__ import annotations
+
+import stat
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from grpo_doctor_probes.evidence import FlightDump
+from grpo_doctor_probes.flight.names import rank_of
+from grpo_doctor_probes.flight.recorders import MAX_DUMP_BYTES
+
+MAX_FILES = 4096
+_GZIP, _PICKLE = b"\x1f\x8b", b"\x80"
+_MARKS = (b"pg_config", b"profiling_name", b"entries", b"nccl_comm_state", b"collective_seq_id")
+
+
+def dump_files(paths: Sequence[Path]) -> tuple[FlightDump, ...]:
+    """One record per file of `paths`, and of the folders among them; what is no dump says so.
+
+    Nothing is parsed or executed: bytes are only looked at. Never raises OSError.
+    """
+    return tuple(read_dump(path) for path in _files(paths))
+
+
+def read_dump(path: Path) -> FlightDump:
+    """The dump at `path`, or a record with the reason why there is none."""
+    shown = f"file:{harmless(str(path))}"
+    try:
+        facts = path.stat()
+        if not stat.S_ISREG(facts.st_mode):  # opening a pipe would wait for its writer
+            return FlightDump(shown, problem="is no regular file")
+        if facts.st_size > MAX_DUMP_BYTES:
+            return FlightDump(shown, problem=f"is larger than {MAX_DUMP_BYTES >> 20} MB")
+        data = path.read_bytes()
+    except OSError as error:
+        return FlightDump(shown, problem=f"can't be read: {error.strerror or error}")
+    rank, at = rank_of(path), facts.st_mtime_ns
+    try:
+        return FlightDump(shown, rank, at_unix_ns=at, data=checked(data))
+    except ValueError as error:
+        return FlightDump(shown, rank, at_unix_ns=at, problem=str(error))
+
+
+def harmless(name: str) -> str:
+    """A file's name without control characters and broken encoding, which become escapes."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
+
+
+def checked(data: bytes) -> bytes:
+    """`data`, unpacked if it was compressed. Raises ValueError: it is no dump, or not all of one.
+
+    A dump ends as its format does: a file that torch is still writing, or that a full disk cut,
+    does not.
+    """
+    if data.startswith(_GZIP):
+        data = _unpacked(data)
+    if not data:
+        raise ValueError("is empty: half-written, or nothing was recorded")
+    if data.startswith(_PICKLE):
+        whole = data.endswith(b".")
+    elif data.lstrip()[:1] in (b"{", b"["):
+        whole = data.rstrip().endswith(b"}" if data.lstrip().startswith(b"{") else b"]")
+    else:
+        raise ValueError("is no flight-recorder dump: neither JSON nor a pickle")
+    if not any(mark in data for mark in _MARKS):
+        raise ValueError("is no flight-recorder dump: it has none of its fields")
+    if not whole:
+        raise ValueError("ends in the middle: half-written, or cut by a full disk")
+    return data
+
+
+def _unpacked(data: bytes) -> bytes:
+    """The content of gzip data, at most MAX_DUMP_BYTES of it."""
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        content = unpacker.decompress(data, MAX_DUMP_BYTES + 1)
+    except zlib.error as error:
+        raise ValueError(f"is damaged: {error}") from error
+    if len(content) > MAX_DUMP_BYTES:
+        raise ValueError(f"unpacks to more than {MAX_DUMP_BYTES >> 20} MB")
+    if not unpacker.eof:
+        raise ValueError("ends in the middle of its compressed data")
+    return content
+
+
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
+    """Files of `paths` and regular files below folders, sorted, each once, at most MAX_FILES."""
+    seen: set[Path] = set()
+    for path in paths:
+        is_folder = stat.S_ISDIR(_kind(path))
+        below = [p for p in path.rglob("*") if stat.S_ISREG(_kind(p))] if is_folder else [path]
+        for file in sorted(below):
+            if file not in seen and len(seen) < MAX_FILES:
+                seen.add(file)
+                yield file
+
+
+def _kind(path: Path) -> int:
+    """The mode of a file, 0 where it can't be told."""
+    try:
+        return path.stat().st_mode
+    except OSError:
+        return 0

@@ -1,0 +1,199 @@
+"""A dump of the flight recorder out of a process that was not prepared for it.
+
+One sleeping thread is borrowed for one call (`borrow`). The caller decides that the job is stuck;
+here is decided only whether the call is safe. What it can't do is refused, with the reason.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from grpo_doctor_probes.evidence import FlightDump, Member, ProcessLook
+from grpo_doctor_probes.flight import recorders, threads
+from grpo_doctor_probes.flight.aarch64 import Aarch64
+from grpo_doctor_probes.flight.borrow import Borrowed, NotBorrowedError, Place
+from grpo_doctor_probes.flight.machine import Machine
+from grpo_doctor_probes.flight.recorders import Recorder
+from grpo_doctor_probes.flight.rights import status, tracer_of, why_refused
+from grpo_doctor_probes.flight.x86_64 import X8664
+from grpo_doctor_probes.memory.access import Memory, WritableMemory
+from grpo_doctor_probes.memory.elf import MACHINE_NAMES, ElfError, library
+from grpo_doctor_probes.memory.maps import Mapping, mapped
+
+MACHINES: dict[str, Machine] = {"x86_64": X8664(), "aarch64": Aarch64()}
+_PROC = Path("/proc")
+_TRIES = 4  # threads at a time, and times that none can be borrowed
+_AGAIN_S = 0.05
+_MAX_RETURN_LIBRARY_BYTES = 8 << 20
+
+
+class RefusedError(Exception):
+    """The call is not made; the message says why, and what would help."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A process that can be asked, and by which functions."""
+
+    place: Place
+    maps: tuple[Mapping, ...]
+    recorders: tuple[Recorder, ...]
+
+
+def inject(member: Member, look: ProcessLook, *, at_most_s: float = 2.0) -> FlightDump:
+    """The dump of NCCL's recorder if it has entries, else that of the other. Never raises OSError.
+
+    `look` is a recent look at the process: threads that slept then and since are preferred.
+    The process loses one helper thread for `pause_ms`, and the memory of the text.
+    """
+    dumps = inject_all(member, look, at_most_s=at_most_s)
+    return max(dumps, key=lambda d: (b'"entries"' in d.data, bool(d.data), d.backend == "nccl"))
+
+
+def inject_all(
+    member: Member, look: ProcessLook, *, at_most_s: float = 2.0
+) -> tuple[FlightDump, ...]:
+    """The dump of each recorder that the process has, or one that says why there is none."""
+    # In a thread of its own: Ctrl-C does not come in the midst of a call, and whatever is still
+    # traced when it ends is let go of by the kernel.
+    with ThreadPoolExecutor(1) as tracer:
+        return tracer.submit(_inject_all, member, look, at_most_s).result()
+
+
+def _inject_all(member: Member, look: ProcessLook, at_most_s: float) -> tuple[FlightDump, ...]:
+    begun = time.monotonic()
+    try:
+        _check(member)
+        with WritableMemory(member.pid) as memory:
+            target = find_target(member, memory)
+            share = at_most_s / len(target.recorders)
+            return tuple(
+                _dump(target, recorder, member, look, begun + share * (number + 1))
+                for number, recorder in enumerate(target.recorders)
+            )
+    except RefusedError as error:
+        return (_empty(member, "", str(error)),)
+    except PermissionError:
+        return (_empty(member, "", why_refused(member.pid)),)
+    except (FileNotFoundError, ProcessLookupError):
+        return (_empty(member, "", "the process ended"),)
+    except (ElfError, OSError) as error:
+        return (_empty(member, "", f"its libraries can't be read: {error}"),)
+
+
+def _check(member: Member) -> None:
+    """Refuses what is not the process that was found, or can't be called into at all."""
+    folder = _PROC / str(member.pid)
+    after_name = (folder / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    if member.started_ticks and int(after_name[19]) != member.started_ticks:
+        raise RefusedError("the process ended, and another one has its number")
+    if after_name[0] in "ZX":
+        raise RefusedError("the process is dead, its parent has not collected it yet")
+    if "shstk" in status(folder).get("x86_Thread_features", ""):
+        raise RefusedError("it runs with shadow stacks, which refuse calls from outside")
+
+
+def find_target(member: Member, memory: WritableMemory) -> Target:
+    """What to call in the process, and how. Raises RefusedError, ElfError, OSError."""
+    maps = mapped(member.pid)
+    torch = recorders.loaded(maps, recorders.CPU_LIBRARY)
+    if torch is None:
+        raise RefusedError("it has not loaded torch")
+    number = library(memory.read, torch.start).machine
+    name = MACHINE_NAMES.get(number, f"ELF machine {number}")
+    if name not in MACHINES or name != platform.machine():
+        raise RefusedError(f"it is built for {name}, and this is {platform.machine()}")
+    machine = MACHINES[name]
+    found = recorders.recorders(maps, memory)
+    if not found:
+        has = f"torch {member.torch}" if member.torch else "its torch"
+        raise RefusedError(f"{has} has no function that dumps the recorder; 2.8 and newer do")
+    return Target(
+        Place(member.pid, machine, memory, find_return_code(machine, maps, memory)), maps, found
+    )
+
+
+def find_return_code(machine: Machine, maps: tuple[Mapping, ...], memory: Memory) -> int:
+    """The address of the instructions that end a signal handler."""
+    for mapping in maps:
+        if mapping.name == machine.return_library and "x" in mapping.rights:
+            size = min(mapping.end - mapping.start, _MAX_RETURN_LIBRARY_BYTES)
+            at = memory.read(mapping.start, size).find(machine.return_code)
+            if at >= 0:
+                return mapping.start + at
+    raise RefusedError(f"its C library is not glibc: no way back found in {machine.return_library}")
+
+
+def _dump(
+    target: Target, recorder: Recorder, member: Member, look: ProcessLook, deadline: float
+) -> FlightDump:
+    """Asks one recorder, by one thread after another until one can be borrowed."""
+    why, nobody = "", 0
+    while nobody < _TRIES:
+        found = threads.sleepers(member.pid)
+        asleep_in = target.place.machine.asleep_in
+        chosen = threads.choose(found, member.pid, look.threads, target.maps, asleep_in)
+        if not chosen:
+            nobody += 1
+            why = f"no thread can be borrowed: {threads.why_none(found, target.maps, asleep_in)}"
+        for sleeper in chosen[:_TRIES]:
+            try:
+                return _ask(target.place, sleeper.tid, recorder, member, deadline)
+            except NotBorrowedError as error:
+                why = f"no thread can be borrowed: the last one tried {error}"
+            except PermissionError:  # we may open its memory, so somebody else traces the thread
+                tracer = tracer_of(member.pid)
+                why = f"{tracer} is tracing it; try again" if tracer else why_refused(member.pid)
+            except ProcessLookupError:
+                why = "the thread ended"
+        if time.monotonic() + _AGAIN_S >= deadline:
+            break
+        time.sleep(_AGAIN_S)
+    return _empty(member, recorder.backend, why)
+
+
+def _ask(place: Place, tid: int, recorder: Recorder, member: Member, deadline: float) -> FlightDump:
+    """Asks a recorder by thread `tid`."""
+    data, problem = b"", ""
+    borrowed = Borrowed(place, tid)
+    with borrowed as thread:
+        ending = thread.call(recorder.call(thread.scratch), deadline)
+        if ending == "returned":
+            try:
+                data = recorders.result(place.memory, thread.scratch)
+            except (OSError, ValueError) as error:
+                problem = f"its answer can't be read: {error}"
+    if ending != "returned":
+        problem = _words(borrowed)
+    taken = time.time_ns()
+    return FlightDump(
+        "ptrace",
+        member.rank,
+        member.pid,
+        recorder.backend,
+        taken,
+        data,
+        round(borrowed.stopped_ms, 3),
+        problem,
+    )
+
+
+def _words(borrowed: Borrowed) -> str:
+    """What a call that did not return means."""
+    if borrowed.left_alone:
+        return "the recorder did not answer in time; the thread goes on by itself when it does"
+    if borrowed.ending == "gone":
+        return "the process ended meanwhile"
+    if borrowed.ending == "crashed":
+        return "the call faulted; the thread was put back as it was"
+    if borrowed.ending == "returned":
+        return "the recorder answered too late"
+    return "the recorder is locked by another thread; the call was taken back"
+
+
+def _empty(member: Member, backend: str, problem: str) -> FlightDump:
+    return FlightDump("ptrace", member.rank, member.pid, backend, time.time_ns(), problem=problem)

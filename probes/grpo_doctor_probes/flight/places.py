@@ -1,0 +1,99 @@
+"""Where the ranks of a job write dumps by themselves: their environment says, or torch's defaults.
+
+Many users do not know that a dump exists already: torch writes one when a collective times out.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from grpo_doctor_probes.evidence import Job, Member
+
+PREFIX_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+RUN_FOLDER = "flight"  # within a run directory: what `grpo-doctor run` makes jobs write
+_NAMES = ("nccl_trace_rank_", "comm_lib_trace_rank_")
+_MAX_FILES = 4096
+
+
+def known_dump_places(job: Job, proc: Path = Path("/proc")) -> tuple[Path, ...]:
+    """Dump files that ranks of `job` wrote since they started. Never raises OSError."""
+    found: dict[Path, None] = {}
+    for member in job.ranks():
+        since = started_unix_s(member, proc)
+        for prefix in dump_prefixes(member, proc):
+            found.update(dict.fromkeys(_newer_files(prefix, since)))
+    if job.run_dir:
+        folder = Path(job.run_dir) / RUN_FOLDER
+        found.update(dict.fromkeys(_newer_files(folder / "", 0.0)))
+    return tuple(found)[:_MAX_FILES]
+
+
+def environment(pid: int, proc: Path = Path("/proc")) -> dict[str, str]:
+    """The variables that process `pid` was started with, {} where they may not be read."""
+    try:
+        raw = (proc / str(pid) / "environ").read_bytes()
+    except OSError:
+        return {}
+    pairs = (os.fsdecode(part).partition("=") for part in raw.split(b"\0"))
+    return {name: value for name, equals, value in pairs if equals}
+
+
+def dump_prefixes(member: Member, proc: Path = Path("/proc")) -> tuple[Path, ...]:
+    """What a rank's dump file is called, up to its rank, as seen from here."""
+    variables = environment(member.pid, proc)
+    given = [variables[name] for name in PREFIX_VARIABLES if variables.get(name)]
+    prefixes = given or list(_defaults(variables))
+    return tuple(seen_from_here(member.pid, prefix, proc) for prefix in prefixes)
+
+
+def _defaults(variables: Mapping[str, str]) -> Iterator[str]:
+    """Torch's own places: /tmp until about 2.5, then its cache folder."""
+    cache = variables.get("XDG_CACHE_HOME") or variables.get("HOME", "/root") + "/.cache"
+    for name in _NAMES:
+        yield f"/tmp/{name}"  # noqa: S108 (torch's choice)
+        yield f"{cache}/torch/{name}"
+
+
+def seen_from_here(pid: int, path: str, proc: Path = Path("/proc")) -> Path:
+    """A path of process `pid` as ours: relative to its folder, and within its container."""
+    base = proc / str(pid)
+    if not path.startswith("/"):
+        return base / "cwd" / path
+    return base / "root" / path.lstrip("/") if _other_root(base) else Path(path)
+
+
+def _other_root(base: Path) -> bool:
+    """Whether the process has another file system than we have."""
+    try:
+        theirs, ours = (base / "ns" / "mnt").readlink(), Path("/proc/self/ns/mnt").readlink()
+        return theirs != ours or str((base / "root").readlink()) != "/"
+    except OSError:
+        return False
+
+
+def started_unix_s(member: Member, proc: Path = Path("/proc")) -> float:
+    """When the process started, in Unix seconds, less a second as clocks may differ."""
+    if not member.started_ticks:
+        return 0.0
+    since_boot = member.started_ticks / os.sysconf("SC_CLK_TCK")
+    try:
+        uptime = float((proc / "uptime").read_text().split()[0])
+    except (OSError, ValueError):
+        return 0.0
+    return time.time() - uptime + since_boot - 1.0
+
+
+def _newer_files(prefix: Path, since: float) -> Iterator[Path]:
+    """Regular files whose path begins with `prefix`, last written after `since`."""
+    try:
+        folder, start = (prefix, "") if prefix.is_dir() else (prefix.parent, prefix.name)
+        with os.scandir(folder) as entries:
+            for entry in sorted(entries, key=lambda e: e.name):
+                ours = entry.name.startswith(start) and entry.is_file()
+                if ours and entry.stat().st_mtime >= since:
+                    yield Path(entry.path)
+    except OSError:
+        return  # not there, or not ours to read: then no dump is known there

@@ -1,0 +1,86 @@
+"""Torch's flight recorders and how they are asked, by what a process has loaded.
+
+Neither function takes Python's lock: JSON dumps have no stacks. Each leaves its result behind (the
+text, KBs to a MB), as freeing it would be one more call into the job.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from grpo_doctor_probes.flight.machine import Call
+from grpo_doctor_probes.memory.access import Memory
+from grpo_doctor_probes.memory.elf import Library, library
+from grpo_doctor_probes.memory.maps import Mapping
+
+MAX_DUMP_BYTES = 64 << 20
+CPU_LIBRARY = "libtorch_cpu.so"
+_GPU_LIBRARIES = ("libtorch_cuda.so", "libtorch_hip.so")
+_STRING = "RKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"  # const std::string&
+_FR = "_ZN4c10d18dump_fr_trace_jsonB5cxx11Ebb"  # (collectives, only active): 2.8 to 2.14
+_FR_OF_BACKEND = _FR + _STRING  # 2.15: and the backend, where "" is the one that gloo records in
+_NCCL = "_ZN4c10d20dump_nccl_trace_jsonB5cxx11Ebb"
+_RESULT_BYTES = 32  # sizeof(std::string): pointer, length, 16 bytes for short texts
+_TEXT = struct.Struct("<QQ16s")
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """A recorder to ask: `backend` as in FlightDump."""
+
+    backend: str
+    function: int
+    takes_backend: bool = False
+
+    def call(self, scratch: int) -> Call:
+        """The call that dumps all entries, with `scratch` as the address of its scratch."""
+        arguments = [1, 0]
+        empty = scratch + _RESULT_BYTES
+        if self.takes_backend:
+            arguments.append(empty)
+        text = bytes(_RESULT_BYTES) + _TEXT.pack(empty + 16, 0, bytes(16))
+        return Call(self.function, arguments, result=scratch, scratch=text)
+
+
+def loaded(maps: Sequence[Mapping], name: str) -> Mapping | None:
+    """Where library `name` begins."""
+    return next((m for m in maps if m.name == name and m.offset == 0), None)
+
+
+def recorders(maps: Sequence[Mapping], memory: Memory) -> tuple[Recorder, ...]:
+    """The recorders of a process, that of gloo and CPU first; () where torch is too old.
+
+    Raises:
+        ElfError, OSError: a library's symbols can't be read.
+    """
+    found: list[Recorder] = []
+    if torch := _library(maps, memory, CPU_LIBRARY):
+        if function := torch.address_of(_FR):
+            found.append(Recorder("fr", function))
+        elif function := torch.address_of(_FR_OF_BACKEND):
+            found.append(Recorder("fr", function, takes_backend=True))
+    for name in _GPU_LIBRARIES:
+        gpu = _library(maps, memory, name)
+        if gpu and (function := gpu.address_of(_NCCL)):
+            found.append(Recorder("nccl", function))
+    return tuple(found)
+
+
+def _library(maps: Sequence[Mapping], memory: Memory, name: str) -> Library | None:
+    mapping = loaded(maps, name)
+    return library(memory.read, mapping.start) if mapping else None
+
+
+def result(memory: Memory, scratch: int) -> bytes:
+    """The text that a call returned.
+
+    Raises:
+        ValueError: it is over MAX_DUMP_BYTES, so probably no text at all.
+        OSError: it is not where it should be.
+    """
+    address, size, _short = _TEXT.unpack(memory.read(scratch, _TEXT.size))
+    if size > MAX_DUMP_BYTES:
+        raise ValueError(f"the dump is {size >> 20} MB; over {MAX_DUMP_BYTES >> 20} MB is refused")
+    return memory.read(address, size)

@@ -1,0 +1,100 @@
+"""Dump files, damaged ones and what is none, read without executing anything."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor_probes.flight import dump_files
+from grpo_doctor_probes.flight import files as files_module
+from grpo_doctor_probes.flight.files import checked
+
+DUMP = json.dumps({"version": "2.10", "entries": [], "pg_config": {}}).encode()
+PICKLED = pickle.dumps({"version": "2.10", "entries": []}, protocol=2)
+
+
+def test_a_folder_of_every_kind(tmp_path: Path) -> None:
+    (tmp_path / "nccl_trace_rank_0").write_bytes(PICKLED)
+    (tmp_path / "host-1_rank_00001.json").write_bytes(DUMP)
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "rank_2.json.gz").write_bytes(gzip.compress(DUMP))
+    (tmp_path / "notes.txt").write_text("see host 3")
+    os.mkfifo(tmp_path / "rank3.pipe")  # opening it would wait for ever
+    os.utime(tmp_path / "nccl_trace_rank_0", ns=(5, 7))
+    found = {Path(dump.source.removeprefix("file:")).name: dump for dump in dump_files([tmp_path])}
+    assert {name: dump.rank for name, dump in found.items()} == {
+        "nccl_trace_rank_0": 0,
+        "host-1_rank_00001.json": 1,
+        "rank_2.json.gz": 2,
+        "notes.txt": None,
+    }
+    assert found["nccl_trace_rank_0"].data == PICKLED
+    assert found["nccl_trace_rank_0"].at_unix_ns == 7
+    assert found["rank_2.json.gz"].data == DUMP
+    assert found["notes.txt"].data == b""
+    assert "no flight-recorder dump" in found["notes.txt"].problem
+
+
+def test_files_are_taken_once_and_in_an_order_of_their_own(tmp_path: Path) -> None:
+    names = ["b_rank_1", "a_rank_2"]
+    for name in names:
+        (tmp_path / name).write_bytes(DUMP)
+    every_way = [tmp_path / "b_rank_1", tmp_path, tmp_path / "a_rank_2"]
+    assert [dump.rank for dump in dump_files(every_way)] == [1, 2]
+    assert [dump.rank for dump in dump_files([tmp_path])] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "is empty"),
+        (DUMP[:-2], "half-written"),
+        (PICKLED[:-3], "half-written"),
+        (gzip.compress(DUMP)[:-9], "ends in the middle"),
+        (b"\x1f\x8bnothing", "is damaged"),
+        (b'{"a": 1}', "none of its fields"),
+        (pickle.dumps([1, 2]), "none of its fields"),
+        (b"\x7fELF entries", "neither JSON nor a pickle"),
+    ],
+)
+def test_what_is_no_whole_dump(data: bytes, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        checked(data)
+
+
+def test_too_much_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files_module, "MAX_DUMP_BYTES", 1000)
+    (tmp_path / "rank_0").write_bytes(DUMP + bytes(1000))
+    (tmp_path / "rank_1.gz").write_bytes(gzip.compress(DUMP[:-1] + b" " * 100_000 + b"}"))
+    large, bomb = dump_files([tmp_path])
+    assert "larger than" in large.problem
+    assert "unpacks to more" in bomb.problem
+
+
+def test_what_is_not_there_or_no_file_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    gone, pipe = dump_files([tmp_path / "rank_0", tmp_path / "pipe"])
+    assert "No such file" in gone.problem
+    assert pipe.problem == "is no regular file"
+    assert gone.source == f"file:{tmp_path}/rank_0"
+
+
+def test_names_made_to_harm_a_terminal_are_escaped(tmp_path: Path) -> None:
+    (tmp_path / "rank_3\x1b[2J\n\udcff").write_bytes(DUMP)
+    (dump,) = dump_files([tmp_path])
+    assert dump.source == f"file:{tmp_path}/rank_3\\x1b[2J\\n\\udcff"
+    assert dump.rank == 3
+
+
+def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
+    harmful = b"cos\nsystem\n(S'touch " + str(tmp_path / "harm").encode() + b"'\ntR."
+    (tmp_path / "rank_0").write_bytes(b"\x80\x02" + harmful[:-1] + b"X\x07\0\0\0entries.")
+    dump_files([tmp_path])
+    assert not (tmp_path / "harm").exists()

@@ -1,0 +1,182 @@
+"""Asking a process for its recorder: by version of torch, and everything that is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor_probes.evidence import FlightDump, Member, ProcessLook
+from grpo_doctor_probes.flight import inject, inject_all
+from tests.unit.probes.flight.fake_torch import FR, FR_OF_BACKEND, NCCL, build, process
+from tests.unit.probes.flight.sleeper import Target, until
+
+LOOK = ProcessLook(0, 0, "S")
+
+
+def member(pid: int, started_ticks: int = 0, torch: str = "") -> Member:
+    return Member(pid, 1, started_ticks, "rank", "python", "train.py", rank=5, torch=torch)
+
+
+def asked(pid: int) -> FlightDump:
+    return inject(member(pid), LOOK, at_most_s=1.0)
+
+
+def goes_on(started: subprocess.Popen[str]) -> bool:
+    return started.communicate("still here\n", timeout=10)[0] == "still here\n"
+
+
+def test_torch_2_8_to_2_14(tmp_path: Path) -> None:
+    library = build(tmp_path, "libtorch_cpu.so", FR, "plain")
+    with process(library) as started:
+        dump = asked(started.pid)
+        assert json.loads(dump.data) == {"entries": [], "all": 1, "active": 0}
+        assert (dump.source, dump.backend, dump.rank) == ("ptrace", "fr", 5)
+        assert (dump.pid, dump.problem) == (started.pid, "")
+        assert dump.pause_ms > 0
+        assert dump.at_unix_ns > 0
+        assert goes_on(started)
+
+
+def test_torch_2_15_is_given_an_empty_string_of_the_library_it_uses(tmp_path: Path) -> None:
+    library = build(tmp_path, "libtorch_cpu.so", FR_OF_BACKEND, "backend")
+    with process(library) as started:
+        found = json.loads(asked(started.pid).data)
+        assert found == {"entries": [], "all": 1, "active": 0, "size": 0, "whole": 1}
+        assert goes_on(started)
+
+
+@pytest.mark.parametrize(
+    ("of_nccl", "of_cpu", "chosen"),
+    [("plain", "plain", "nccl"), ("empty", "plain", "fr"), ("empty", "empty", "nccl")],
+)
+def test_of_two_recorders_the_one_with_entries_is_chosen(
+    tmp_path: Path, of_nccl: str, of_cpu: str, chosen: str
+) -> None:
+    cpu = build(tmp_path, "libtorch_cpu.so", FR, of_cpu)
+    gpu = build(tmp_path, "libtorch_cuda.so", NCCL, of_nccl)
+    with process(cpu, gpu) as started:
+        both = inject_all(member(started.pid), LOOK)
+        assert [dump.backend for dump in both] == ["fr", "nccl"]
+        assert asked(started.pid).backend == chosen
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("huge", "over 64 MB is refused"),
+        ("wild", "its answer can't be read"),
+        ("faulty", "the call faulted"),
+        ("none", "2.8 and newer"),
+    ],
+)
+def test_what_goes_wrong_in_the_call_is_told_and_harms_nothing(
+    tmp_path: Path, body: str, reason: str
+) -> None:
+    with process(build(tmp_path, "libtorch_cpu.so", FR, body)) as started:
+        dump = asked(started.pid)
+        assert reason in dump.problem
+        assert dump.data == b""
+        assert goes_on(started)
+
+
+def test_a_recorder_that_does_not_answer_in_time(tmp_path: Path) -> None:
+    with process(build(tmp_path, "libtorch_cpu.so", FR, "slow")) as started:
+        dump = inject(member(started.pid), LOOK, at_most_s=0.1)
+        assert "did not answer in time" in dump.problem
+        assert dump.pause_ms < 400
+        assert goes_on(started)
+
+
+def test_a_library_that_was_replaced_meanwhile_is_asked_as_it_was(tmp_path: Path) -> None:
+    library = build(tmp_path, "libtorch_cpu.so", FR, "plain")
+    with process(library) as started:
+        library.unlink()
+        library.write_bytes(b"another torch")
+        assert asked(started.pid).problem == ""
+
+
+def test_a_process_without_torch(target: Target) -> None:
+    assert asked(target.pid).problem == "it has not loaded torch"
+
+
+def test_a_process_that_is_gone_dead_or_another_one(target: Target) -> None:
+    other = inject(member(target.pid, started_ticks=1), LOOK)
+    assert "another one has its number" in other.problem
+    target.process.kill()
+    until(lambda: Path(f"/proc/{target.pid}/stat").read_text().rpartition(")")[2][1] == "Z")
+    assert "is dead" in asked(target.pid).problem
+    target.process.wait()
+    assert asked(target.pid).problem == "the process ended"
+
+
+def test_a_process_that_dies_meanwhile_is_a_reason_not_an_error(tmp_path: Path) -> None:
+    with process(build(tmp_path, "libtorch_cpu.so", FR, "plain")) as started:
+        threading.Timer(0.1, started.kill).start()
+        deadline = time.monotonic() + 20
+        while not (dump := asked(started.pid)).problem:
+            assert time.monotonic() < deadline
+        assert any(word in dump.problem for word in ("ended", "dead", "not loaded"))
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from grpo_doctor_probes.flight.ptrace import Tracee
+held = [Tracee(int(task.name)) for task in Path(f"/proc/{sys.argv[1]}/task").iterdir()]
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_another_tracer_is_waited_for_then_named(tmp_path: Path) -> None:
+    with process(build(tmp_path, "libtorch_cpu.so", FR, "plain")) as started:
+        tracer = subprocess.Popen(
+            [sys.executable, "-c", HOLD, str(started.pid)], stdout=subprocess.PIPE
+        )
+        assert tracer.stdout
+        assert tracer.stdout.readline() == b"held\n"
+        dump = inject(member(started.pid), LOOK, at_most_s=0.3)
+        assert f"process {tracer.pid} (python" in dump.problem
+        assert "try again" in dump.problem
+        tracer.kill()
+        tracer.communicate()
+        assert asked(started.pid).problem == ""
+
+
+def test_a_stopped_process_is_asked_and_stays_stopped(tmp_path: Path) -> None:
+    with process(build(tmp_path, "libtorch_cpu.so", FR, "plain")) as started:
+        os.kill(started.pid, signal.SIGSTOP)
+        stat = Path(f"/proc/{started.pid}/stat")
+        until(lambda: stat.read_text().rpartition(")")[2][1] == "T")
+        assert asked(started.pid).problem == ""
+        until(lambda: stat.read_text().rpartition(")")[2][1] == "T")
+        os.kill(started.pid, signal.SIGCONT)
+        assert goes_on(started)
+
+
+STRANGER = """
+import os, sys
+sys.path[:0] = {path!r}
+from grpo_doctor_probes.evidence import Member, ProcessLook
+from grpo_doctor_probes.flight import inject
+os.setgid(65534); os.setuid(65534)
+member = Member({pid}, 1, 0, "rank", "python", "x")
+print(inject(member, ProcessLook(0, 0, "S")).problem)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+def test_another_users_process_is_refused_with_what_to_do(target: Target) -> None:
+    script = STRANGER.format(path=sys.path, pid=target.pid)
+    said = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout
+    assert "it belongs to user 0: attach as that user, or as root" in said or "yama" in said

@@ -1,0 +1,150 @@
+"""The RAS client against processes that speak NCCL's protocol, well and badly."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor_probes.evidence import Job, Member
+from grpo_doctor_probes.flight import ras
+from grpo_doctor_probes.flight.nccl_ras import RasError, parse_address, repaired
+
+Serve = Callable[..., int]  # (kind, *process numbers of its mesh): the server's own
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@pytest.fixture
+def serve(port: int) -> Iterator[Serve]:
+    """Starts a server on the port, beside those already there."""
+    servers: list[subprocess.Popen[str]] = []
+
+    def one(kind: str, *pids: int) -> int:
+        script = Path(__file__).with_name("ras_server.py")
+        command = [sys.executable, str(script), str(port), kind, *map(str, pids)]
+        servers.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        assert servers[-1].stdout
+        return int(servers[-1].stdout.readline())
+
+    yield one
+    for server in servers:
+        server.kill()
+        server.communicate()
+
+
+def job(tmp_path: Path, port: int, *pids: int) -> tuple[Job, Path]:
+    """Ranks whose environment names the port, in the network we are in."""
+    members = []
+    for number, pid in enumerate(pids):
+        folder = tmp_path / str(pid)
+        folder.mkdir()
+        (folder / "environ").write_text(f"NCCL_RAS_ADDR=127.0.0.1:{port}\0")
+        (folder / "net").symlink_to("/proc/self/net")
+        members.append(Member(pid, 1, 0, "rank", "python", "x", rank=number))
+    return Job("here", tuple(members)), tmp_path
+
+
+def test_a_mesh_is_asked_once_when_it_names_the_whole_job(
+    serve: Serve, port: int, tmp_path: Path
+) -> None:
+    serve("trainer", 501, 502)
+    found, proc = job(tmp_path, port, 501, 502)
+    (answer,) = ras(found, 5, proc)
+    assert (answer.address, answer.problem) == (f"127.0.0.1:{port}", "")
+    ranks = json.loads(answer.text)["communicators"][0]["ranks"]
+    assert [(rank["pid"], rank["collective_counts"]["AllReduce"]) for rank in ranks] == [
+        (501, 10),
+        (502, 9),
+    ]
+
+
+def test_meshes_that_share_a_port_are_all_heard(serve: Serve, port: int, tmp_path: Path) -> None:
+    serve("trainer", 501, 502)
+    serve("engine", 601)
+    found, proc = job(tmp_path, port, 501, 502, 601)
+    answers = ras(found, 20, proc)
+    assert {json.loads(answer.text)["communicators"][0]["hash"] for answer in answers} == {
+        "0xtrainer",
+        "0xengine",
+    }
+
+
+def test_a_stopped_process_costs_its_tries_and_is_mentioned(
+    serve: Serve, port: int, tmp_path: Path
+) -> None:
+    stopped = serve("trainer", 501)
+    os.kill(stopped, signal.SIGSTOP)
+    found, proc = job(tmp_path, port, 501)
+    begun = time.monotonic()
+    (answer,) = ras(found, 0.5, proc)
+    assert time.monotonic() - begun < 5
+    assert answer.text == ""
+    assert "may be stopped" in answer.problem
+    os.kill(stopped, signal.SIGCONT)
+    (answer,) = ras(found, 5, proc)
+    assert answer.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("silent", "timed out"),
+        ("slow", "timed out"),
+        ("stranger", "not NCCL's RAS"),
+        ("text", "answers in text only"),
+    ],
+)
+def test_servers_that_are_of_no_use_say_why(
+    serve: Serve, port: int, tmp_path: Path, kind: str, reason: str
+) -> None:
+    serve(kind)
+    found, proc = job(tmp_path, port, 501)
+    (answer,) = ras(found, 0.5, proc)
+    assert answer.text == ""
+    assert reason in answer.problem
+
+
+def test_the_json_of_2_28_9_is_mended(serve: Serve, port: int, tmp_path: Path) -> None:
+    serve("malformed")
+    found, proc = job(tmp_path, port, 71)
+    (answer,) = ras(found, 5, proc)
+    assert len(json.loads(answer.text)["communicators"][0]["missing_ranks"]) == 2
+
+
+def test_a_job_without_nccl_costs_nothing(port: int, tmp_path: Path) -> None:
+    found, proc = job(tmp_path, port, 501)
+    assert ras(found, 60, proc) == ()
+
+
+def test_json_that_is_right_stays_as_it_is() -> None:
+    assert repaired('{"a": "} {"}') == '{"a": "} {"}'
+    with pytest.raises(RasError, match="not JSON"):
+        repaired('{"a": ')
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("", ("localhost", 28028)),
+        ("node7:1234", ("node7", 1234)),
+        ("[::1]:99", ("::1", 99)),
+        (":1234", ("localhost", 1234)),
+        ("node7:", ("node7", 28028)),
+    ],
+)
+def test_addresses(text: str, address: tuple[str, int]) -> None:
+    assert parse_address(text) == address

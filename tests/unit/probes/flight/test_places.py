@@ -1,0 +1,87 @@
+"""Where ranks write dumps: their environment as the kernel shows it, on a made-up /proc."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor_probes.evidence import Job, Member
+from grpo_doctor_probes.flight.places import environment, known_dump_places, seen_from_here
+
+HZ = os.sysconf("SC_CLK_TCK")
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    """A /proc of a machine that started 1000 s ago."""
+    folder = tmp_path / "proc"
+    folder.mkdir()
+    (folder / "uptime").write_text("1000.00 2.0\n")
+    return folder
+
+
+def rank(proc: Path, pid: int, number: int, **variables: str) -> Member:
+    """A rank that started 100 s ago."""
+    (proc / str(pid)).mkdir()
+    text = "".join(f"{name}={value}\0" for name, value in variables.items())
+    (proc / str(pid) / "environ").write_text(text + "NOT A VARIABLE\0")
+    return Member(pid, 1, 900 * HZ, "rank", "python", "train.py", rank=number)
+
+
+def job(*members: Member, run_dir: str = "") -> Job:
+    return Job("here", members, run_dir=run_dir)
+
+
+def written(path: Path, seconds_ago: float = 5) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("{}")
+    at = time.time() - seconds_ago
+    os.utime(path, (at, at))
+    return path
+
+
+def test_the_environment_says_where(proc: Path, tmp_path: Path) -> None:
+    prefix = f"{tmp_path}/dumps/fr_"
+    ranks = [rank(proc, 10 + n, n, TORCH_FR_DUMP_TEMP_FILE=prefix) for n in range(2)]
+    first = written(tmp_path / "dumps" / "fr_0")
+    second = written(tmp_path / "dumps" / "fr_1_20261121")
+    written(tmp_path / "dumps" / "other")
+    assert known_dump_places(job(*ranks), proc) == (first, second)
+
+
+def test_a_dump_from_before_the_rank_started_is_another_jobs(proc: Path, tmp_path: Path) -> None:
+    one = rank(proc, 10, 0, TORCH_NCCL_DEBUG_INFO_TEMP_FILE=f"{tmp_path}/fr_")
+    written(tmp_path / "fr_0", seconds_ago=200)
+    assert known_dump_places(job(one), proc) == ()
+
+
+def test_without_a_variable_torchs_own_place_is_looked_at(proc: Path, tmp_path: Path) -> None:
+    one = rank(proc, 10, 0, HOME=str(tmp_path))
+    other = rank(proc, 11, 1, XDG_CACHE_HOME=str(tmp_path / "c"))
+    first = written(tmp_path / ".cache/torch/nccl_trace_rank_0")
+    second = written(tmp_path / "c/torch/comm_lib_trace_rank_1")
+    assert set(known_dump_places(job(one, other), proc)) >= {first, second}
+
+
+def test_the_run_directory_has_a_folder_for_them(proc: Path, tmp_path: Path) -> None:
+    found = written(tmp_path / "run" / "flight" / "rank_0")
+    os.mkfifo(tmp_path / "run" / "flight" / "rank_0.pipe")
+    assert known_dump_places(job(run_dir=str(tmp_path / "run")), proc) == (found,)
+
+
+def test_an_environment_that_may_not_be_read_is_no_error(proc: Path) -> None:
+    assert environment(4711, proc) == {}
+    gone = Member(4711, 1, 0, "rank", "python", "x", rank=0)
+    known_dump_places(job(gone), proc)
+
+
+def test_paths_of_a_container_are_seen_through_its_root(proc: Path) -> None:
+    (proc / "10" / "ns").mkdir(parents=True)
+    (proc / "10" / "ns" / "mnt").symlink_to("mnt:[1]")
+    (proc / "10" / "root").symlink_to("/")
+    assert seen_from_here(10, "/tmp/x", proc) == proc / "10" / "root" / "tmp/x"
+    assert seen_from_here(10, "x", proc) == proc / "10" / "cwd" / "x"
+    assert seen_from_here(os.getpid(), "/tmp/x") == Path("/tmp/x")

@@ -1,0 +1,96 @@
+"""Which thread is borrowed, and the words when none can be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from grpo_doctor_probes.evidence import Thread
+from grpo_doctor_probes.flight.threads import (
+    STACK_BYTES,
+    Sleeper,
+    choose,
+    parse_state,
+    parse_system_call,
+    sleepers,
+    why_none,
+    why_not,
+)
+from grpo_doctor_probes.memory.maps import Mapping
+from tests.unit.probes.flight.sleeper import Target
+
+PID = 100
+FUTEX, EPOLL, WRITE = 202, 232, 1
+CALLS = {FUTEX: "futex", EPOLL: "epoll_wait"}
+STACKS = (
+    Mapping(0x10000, 0x10000 + 2 * STACK_BYTES, "rw-p", 0, 0, ""),
+    Mapping(0x90000, 0x91000, "rw-p", 0, 0, ""),
+    Mapping(0xF0000, 0xF1000, "rw-p", 0, 0, "[stack]"),
+)
+GOOD = Sleeper(101, "worker", "S", FUTEX, 0x10000 + STACK_BYTES + 64, "futex_do_wait", 5)
+
+
+def order(*found: Sleeper, earlier: tuple[Thread, ...] = ()) -> list[int]:
+    return [s.tid for s in choose(found, PID, earlier, STACKS, CALLS)]
+
+
+def test_helpers_come_first_and_the_main_thread_last() -> None:
+    main = replace(GOOD, tid=PID, name="python")
+    unknown = replace(GOOD, tid=102)
+    gloo = replace(GOOD, tid=103, name="pt_gloo_runloop")
+    watchdog = replace(GOOD, tid=104, name="pt_nccl_watchdg")
+    assert order(main, watchdog, unknown, gloo) == [103, 102, 104, PID]
+
+
+def test_of_equals_the_one_that_slept_all_the_time_comes_first() -> None:
+    woke, slept = replace(GOOD, tid=102, switches=9), replace(GOOD, tid=103)
+    earlier = tuple(Thread(tid, "worker", "S", voluntary=5) for tid in (102, 103))
+    assert order(woke, slept, earlier=earlier) == [103, 102]
+
+
+def test_of_equals_the_one_whose_call_is_resumed_comes_first() -> None:
+    assert order(replace(GOOD, tid=102, system_call=EPOLL), replace(GOOD, tid=103)) == [103, 102]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"state": "R"}, "running"),
+        ({"state": "D"}, "in uninterruptible sleep"),
+        ({"state": "t"}, "held by another tracer"),
+        ({"state": "Z"}, "dead"),
+        ({"wait": "do_freezer_trap"}, "in a frozen control group"),
+        ({"system_call": WRITE}, "in other system calls"),
+        ({"system_call": -1}, "in other system calls"),
+        ({"stack": 0x90800}, "on a stack that is too small"),
+        ({"stack": 0x10}, "on a stack that is too small"),
+    ],
+)
+def test_what_is_not_borrowed(change: dict[str, int | str], reason: str) -> None:
+    sleeper = replace(GOOD, **change)  # type: ignore[arg-type]
+    assert why_not(sleeper, STACKS, CALLS) == reason
+    assert order(sleeper) == []
+    assert why_none((sleeper, sleeper), STACKS, CALLS) == f"2 {reason}"
+
+
+def test_what_is_borrowed() -> None:
+    for change in ({}, {"stack": 0xF0010}, {"state": "T"}, {"state": "T", "system_call": -1}):
+        assert why_not(replace(GOOD, **change), STACKS, CALLS) is None
+
+
+def test_names_made_to_confuse_do_not() -> None:
+    assert parse_state("7 (a) R (b\n) S 1 2") == ("a) R (b\n", "S")
+    assert parse_system_call("running\n") == (-1, 0)
+    assert parse_system_call("-1 0x7ffc 0x7f01\n") == (-1, 0x7FFC)
+    assert parse_system_call("202 0x1 0x0 0x0 0x0 0x0 0x0 0x7ffc 0x7f01\n") == (202, 0x7FFC)
+
+
+def test_threads_of_a_process_are_seen_as_they_are(target: Target) -> None:
+    found = {s.tid: s for s in sleepers(target.pid)}
+    helper = found[target.helper]
+    assert set(found) == {target.pid, target.helper}
+    assert helper.state == "S"
+    assert str(helper.system_call) == target.system_call()
+    assert helper.switches > 0
+    assert helper.stack > 0
