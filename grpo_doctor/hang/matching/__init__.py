@@ -1,1 +1,40 @@
-"""Where each rank stands in each process group, and who deviates. Free of the order of files."""
+"""Which rank did not do what the others did, from their recordings alone."""
+
+from __future__ import annotations
+
+from grpo_doctor.hang.matching.judge import judge
+from grpo_doctor.hang.matching.match import match
+from grpo_doctor.hang.matching.model import (
+    Camp,
+    Cycle,
+    Divergence,
+    Group,
+    Matching,
+    Pair,
+    Rhythm,
+    Seat,
+    Shift,
+    Signature,
+    Standing,
+    Wait,
+)
+from grpo_doctor.hang.matching.ruling import Blame, Ruling
+
+__all__ = [
+    "Blame",
+    "Camp",
+    "Cycle",
+    "Divergence",
+    "Group",
+    "Matching",
+    "Pair",
+    "Rhythm",
+    "Ruling",
+    "Seat",
+    "Shift",
+    "Signature",
+    "Standing",
+    "Wait",
+    "judge",
+    "match",
+]

@@ -1,0 +1,157 @@
+"""One entry of a dump, of any version, to an `Entry`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from grpo_doctor.hang.dumps.model import Entry, Sizes, Status
+from grpo_doctor.hang.dumps.operations import clean, operation
+from grpo_doctor_probes.evidence import Frame
+
+MOST_TENSORS = 1024
+MOST_DIMENSIONS = 16
+MOST_FRAMES = 128
+# These also retire an entry when its watchdog gives up on it; others only when it is done.
+GIVES_UP = frozenset(
+    {"nccl", "ncclx", "rccl", "rcclx", "xccl", "hccl", "mccl", "bccl", "cncl", "eccl"}
+)
+_NO_STATUS = Status()
+
+
+class EntryReader:
+    """Makes entries of one dump; equal parts of them are made once."""
+
+    def __init__(
+        self, names: Mapping[str, tuple[str, str]], statuses: Mapping[str, Status]
+    ) -> None:
+        """`names` are (name, description) by group id, for versions whose entries have the id
+        alone; `statuses` are by group id.
+        """
+        self._names = names
+        self._statuses = statuses
+        self._dtypes: dict[str, tuple[str, ...]] = {}
+        self._shapes: dict[tuple[Any, ...], Sizes] = {}
+        self._frames: dict[tuple[Any, ...], Frame] = {}
+        self._stacks: dict[tuple[Frame, ...], tuple[Frame, ...]] = {}
+        self._groups: dict[tuple[Any, Any], tuple[str, str]] = {}
+
+    def read(self, raw: Mapping[str, Any], position: int) -> Entry:
+        """Raises `TypeError` or `ValueError` where it is not an entry at all."""
+        get = raw.get
+        kind = operation(_text(get("profiling_name")))
+        group_id = str(get("pg_id", ""))[:40]
+        name, description = self._group(get("process_group"), group_id)
+        is_p2p = bool(get("is_p2p")) or kind.source is not None
+        sequence = whole(get("collective_seq_id", get("seq_id")))
+        completed_ns = whole(get("time_discovered_completed_ns")) or None
+        started_ns = whole(get("time_discovered_started_ns")) or None
+        created_ns = whole(get("time_created_ns")) or whole(get("time_created_us")) * 1000
+        state = get("state")
+        retired = bool(get("retired"))
+        gives_up = kind.backend in GIVES_UP
+        status = self._statuses.get(group_id, _NO_STATUS)
+        done = bool(
+            completed_ns
+            or state == "completed"
+            or (retired and not gives_up)
+            or (gives_up and not is_p2p and 0 <= sequence <= status.completed)
+        )
+        begun = bool(started_ns) or state in {"started", "completed"} or done
+        frames = get("frames")
+        return Entry(
+            record=whole(get("record_id", get("id")), position),
+            group=name,
+            group_id=group_id,
+            description=description,
+            backend=kind.backend,
+            op=kind.op,
+            label=kind.label,
+            sequence=sequence,
+            p2p_sequence=whole(get("p2p_seq_id")),
+            is_p2p=is_p2p,
+            source=kind.source,
+            target=kind.target,
+            input_sizes=self._sizes(get("input_sizes")),
+            output_sizes=self._sizes(get("output_sizes")),
+            input_dtypes=self._types(get("input_dtypes")),
+            output_dtypes=self._types(get("output_dtypes")),
+            created_ns=created_ns or None,
+            started_ns=started_ns,
+            completed_ns=completed_ns,
+            started=begun if begun or gives_up else None,
+            done=done,
+            timed_out=retired and not done,
+            timeout_ms=whole(get("timeout_ms")) or None,
+            op_id=whole(get("op_id")),
+            thread_id=str(get("thread_id", ""))[:20],
+            thread_name=clean(get("thread_name")) if get("thread_name") else "",
+            frames=self._stack(frames) if frames else (),
+        )
+
+    def _group(self, named: Any, group_id: str) -> tuple[str, str]:
+        """Name and description; from 2.4 an entry has both, before only an id."""
+        if isinstance(named, (list, tuple)) and named:
+            key = (str(named[0]), str(named[1]) if len(named) > 1 else "")
+        else:
+            key = self._names.get(group_id, (str(named or group_id), ""))
+        found = self._groups.get(key)
+        if found is None:
+            found = self._groups[key] = (clean(key[0]), clean(key[1]).replace("undefined", ""))
+        return found
+
+    def _sizes(self, raw: Any) -> Sizes:
+        """Most operations have one tensor, of one of few shapes."""
+        if not raw or len(raw) != 1 or not isinstance(raw[0], (list, tuple)):
+            return _sizes(raw)
+        key = tuple(raw[0][:MOST_DIMENSIONS])
+        found = self._shapes.get(key)
+        if found is None:
+            found = self._shapes[key] = _sizes(raw)
+        return found
+
+    def _types(self, raw: Any) -> tuple[str, ...]:
+        if not raw:
+            return ()
+        key = raw if isinstance(raw, str) else "\0".join(map(str, raw[:MOST_TENSORS]))
+        found = self._dtypes.get(key)
+        if found is None:
+            found = self._dtypes[key] = tuple(clean(one) for one in key.split("\0"))
+        return found
+
+    def _stack(self, raw: Any) -> tuple[Frame, ...]:
+        frames = []
+        for one in raw[:MOST_FRAMES]:
+            key = (one.get("name"), one.get("filename"), one.get("line"))
+            frame = self._frames.get(key)
+            if frame is None:
+                frame = Frame(clean(key[0]), clean(key[1]), whole(key[2]))
+                self._frames[key] = frame
+            frames.append(frame)
+        stack = tuple(frames)
+        return self._stacks.setdefault(stack, stack)
+
+
+def whole(value: Any, otherwise: int = 0) -> int:
+    """An integer that JSON may have as text, None or a float."""
+    if type(value) is int:
+        return value
+    if value is None:
+        return otherwise
+    try:
+        return int(value)
+    except (ValueError, OverflowError):
+        return otherwise
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _sizes(raw: Any) -> Sizes:
+    """Shapes of tensors; a recorder may also write one flat shape."""
+    if not raw or isinstance(raw, str):
+        return ()
+    if not isinstance(raw[0], (list, tuple)):
+        return (tuple(whole(n) for n in raw[:MOST_DIMENSIONS]),)
+    return tuple([tuple(map(whole, shape[:MOST_DIMENSIONS])) for shape in raw[:MOST_TENSORS]])

@@ -1,0 +1,115 @@
+"""What flight recorders said, the same for every version, backend and file format.
+
+Times are unix nanoseconds, None where the recorder did not know. Texts have no control characters.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from grpo_doctor_probes.evidence import Frame
+
+Sizes = tuple[tuple[int, ...], ...]
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """One operation that a rank gave to a process group.
+
+    `op` is one of `dumps.operations.OPERATIONS`, whatever the backend calls it; `label` is the name
+    as recorded. `sequence` counts collectives of the group (from 1, the first one recorded may be
+    later), `p2p_sequence` its point-to-point launches. `source` and `target` are ranks *within the
+    group*, of point-to-point operations alone. `started` is None where the recorder cannot tell.
+    `timed_out`: the watchdog gave up on it. `frames` are innermost first, of pickles alone.
+    """
+
+    record: int
+    group: str
+    group_id: str
+    description: str
+    backend: str
+    op: str
+    label: str
+    sequence: int
+    p2p_sequence: int = 0
+    is_p2p: bool = False
+    source: int | None = None
+    target: int | None = None
+    input_sizes: Sizes = ()
+    output_sizes: Sizes = ()
+    input_dtypes: tuple[str, ...] = ()
+    output_dtypes: tuple[str, ...] = ()
+    created_ns: int | None = None
+    started_ns: int | None = None
+    completed_ns: int | None = None
+    started: bool | None = None
+    done: bool = False
+    timed_out: bool = False
+    timeout_ms: int | None = None
+    op_id: int = 0
+    thread_id: str = ""
+    thread_name: str = ""
+    frames: tuple[Frame, ...] = ()
+
+
+class Status(msgspec.Struct, frozen=True):
+    """A rank's own counters of a group; -1 none yet. They outlive the ring."""
+
+    enqueued: int = -1
+    started: int = -1
+    completed: int = -1
+
+
+class GroupSeen(msgspec.Struct, frozen=True):
+    """A process group as one rank knows it. `ranks` are global, in group order; empty: not said.
+
+    `group_id` is the rank's own number for it. `name` is empty where only a counter is left.
+    """
+
+    name: str
+    description: str = ""
+    ranks: tuple[int, ...] = ()
+    backend: str = ""
+    group_id: str = ""
+    status: Status = Status()
+
+
+class Recording(msgspec.Struct, frozen=True):
+    """What one rank recorded: its newest dump, of each of torch's recorders that was asked.
+
+    `rank` None: not told by anything. `rank_from` says how the rank is known: `given` (process or
+    file name), `groups`, `p2p`, or `` for unknown. `entries` are in the order they were enqueued.
+    `moved`: whether anything was enqueued or completed since an earlier dump of the same rank;
+    None without an earlier one. `at_unix_ns` is when the newest dump was taken.
+    """
+
+    rank: int | None
+    rank_from: str = ""
+    pid: int | None = None
+    sources: tuple[str, ...] = ()
+    version: tuple[int, int] = (0, 0)
+    library: str = ""  # of the communication library, "2.27.5"
+    at_unix_ns: int = 0
+    groups: tuple[GroupSeen, ...] = ()
+    entries: tuple[Entry, ...] = ()
+    moved: bool | None = None
+    moved_over_ns: int = 0
+
+
+class DumpProblem(msgspec.Struct, frozen=True):
+    """A dump, or a part of one, that could not be used: what, and what to do about it."""
+
+    source: str
+    rank: int | None
+    what: str
+    remedy: str = ""
+
+
+class Recordings(msgspec.Struct, frozen=True):
+    """All ranks that said something, ordered by rank (unknown ones last), and what was unusable."""
+
+    ranks: tuple[Recording, ...] = ()
+    problems: tuple[DumpProblem, ...] = ()
+
+    def of(self, rank: int) -> Recording | None:
+        """The recording of one rank."""
+        return next((one for one in self.ranks if one.rank == rank), None)

@@ -1,0 +1,179 @@
+"""A dump's data, of any version from 2.2's list to 2.10, to a `Recording`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from grpo_doctor.hang.dumps.entries import EntryReader, whole
+from grpo_doctor.hang.dumps.model import Entry, GroupSeen, Recording, Status
+from grpo_doctor.hang.dumps.operations import clean
+from grpo_doctor_probes.evidence import FlightDump
+
+MOST_ENTRIES = 200_000  # of one rank: a hundred default rings
+MOST_RANKS = 1 << 20
+_NUMBER = re.compile(r"\d{1,9}")
+_LIBRARY_KEYS = ("comm_lib_version", "nccl_version")
+
+
+class NotADumpError(ValueError):
+    """Readable, but no flight-recorder dump; the message says why."""
+
+
+def normalise(data: Any, dump: FlightDump, *, cut: bool) -> tuple[Recording, tuple[str, ...]]:
+    """The recording and what in it was unusable. `cut`: the last entry may lack its end.
+
+    Raises:
+        NotADumpError: it has no entries, groups or counters at all.
+    """
+    root = {"entries": data} if isinstance(data, list) else data
+    if not isinstance(root, dict) or not root.keys() & {"entries", "pg_config", "pg_status"}:
+        raise NotADumpError("it has neither entries nor process groups")
+    configured = tuple(_configured(root.get("pg_config")))
+    statuses = dict(_statuses(root.get("pg_status")))
+    names = {key: (group.name, group.description) for key, group in configured}
+    entries, problems = _entries(root.get("entries"), EntryReader(names, statuses), cut=cut)
+    library = next((clean(root[key]) for key in _LIBRARY_KEYS if root.get(key)), "")
+    recording = Recording(
+        rank=dump.rank,
+        rank_from="given" if dump.rank is not None else "",
+        pid=dump.pid,
+        sources=(clean(dump.source),),
+        version=_version(root.get("version")),
+        library=library,
+        at_unix_ns=dump.at_unix_ns,
+        groups=_groups(tuple(group for _, group in configured), statuses, entries),
+        entries=entries,
+    )
+    return recording, problems
+
+
+def _entries(
+    raw: Any, reader: EntryReader, *, cut: bool
+) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
+    if not isinstance(raw, (list, tuple)):
+        return (), () if raw is None else ("its entries are not a list",)
+    problems = []
+    if len(raw) > MOST_ENTRIES:
+        problems.append(f"of {len(raw):,} entries the last {MOST_ENTRIES:,} are used")
+        raw = raw[-MOST_ENTRIES:]
+    found: list[Entry] = []
+    bad = 0
+    for position, one in enumerate(raw):
+        last_may_lack = cut and position == len(raw) - 1 and "retired" not in one
+        try:
+            if not last_may_lack:
+                found.append(reader.read(one, position))
+        except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
+            bad += 1
+    if bad:
+        problems.append(f"{bad:,} of its {len(raw):,} entries are damaged and left out")
+    return tuple(found), tuple(problems)
+
+
+def _configured(raw: Any) -> Sequence[tuple[str, GroupSeen]]:
+    """The groups of `pg_config`. gloo writes one that has neither name nor ranks."""
+    if not isinstance(raw, dict):
+        return ()
+    found = []
+    for key, value in raw.items():
+        one = value if isinstance(value, dict) else {}
+        name = clean(one.get("name") or key)
+        ranks = _ranks(one.get("ranks"))
+        if name or ranks:
+            description = clean(one.get("desc")).replace("undefined", "")
+            found.append((str(key)[:40], GroupSeen(name, description, ranks)))
+    return found
+
+
+def _ranks(raw: Any) -> tuple[int, ...]:
+    """A text like "[0, 1]", or a list."""
+    if isinstance(raw, str):
+        return tuple(int(n) for n in _NUMBER.findall(raw[: MOST_RANKS * 8]))
+    if isinstance(raw, (list, tuple)):
+        return tuple(n for n in raw[:MOST_RANKS] if isinstance(n, int) and n >= 0)
+    return ()
+
+
+def _statuses(raw: Any) -> Sequence[tuple[str, Status]]:
+    if not isinstance(raw, dict):
+        return ()
+    return [
+        (
+            str(key)[:40],
+            Status(*(_counter(one, kind) for kind in ("enqueued", "started", "completed"))),
+        )
+        for key, one in raw.items()
+        if isinstance(one, dict)
+    ]
+
+
+def _counter(status: Mapping[str, Any], kind: str) -> int:
+    value = status.get(f"last_{kind}_collective")
+    return whole(value, -1) if isinstance(value, (int, str)) else -1
+
+
+def _groups(
+    configured: tuple[GroupSeen, ...], statuses: Mapping[str, Status], entries: Sequence[Entry]
+) -> tuple[GroupSeen, ...]:
+    """Every group that the dump knows, once: from its list, its entries and its counters."""
+    by_name = {group.name: group for group in configured}
+    used = {(e.group, e.backend): e for e in entries}
+    found = []
+    for (name, backend), entry in used.items():
+        known = by_name.get(name)
+        found.append(
+            GroupSeen(
+                name=name,
+                description=entry.description or (known.description if known else ""),
+                ranks=known.ranks if known else (),
+                backend=backend,
+                group_id=entry.group_id,
+                status=statuses.get(entry.group_id, Status()),
+            )
+        )
+    met_names = {name for name, _ in used}
+    met_ids = {group.group_id for group in found}
+    by_id = _by_creation(configured, found)
+    backends = sorted({backend for _, backend in used})
+    backend = backends[0] if len(backends) == 1 else ""
+    for group_id, status in statuses.items():
+        if group_id not in met_ids:
+            known = by_id.get(group_id)
+            name = known.name if known else ""
+            met_names.add(name)
+            found.append(
+                GroupSeen(
+                    name=name,
+                    description=known.description if known else "",
+                    ranks=known.ranks if known else (),
+                    backend=backend,
+                    group_id=group_id,
+                    status=status,
+                )
+            )
+    found += [group for group in configured if group.name not in met_names]
+    return tuple(found)
+
+
+def _by_creation(
+    configured: Sequence[GroupSeen], used: Sequence[GroupSeen]
+) -> dict[str, GroupSeen]:
+    """Groups by the rank's own number, for those whose entries the ring has lost: names and
+    numbers both count up as groups are made. Nothing where the entries that are left contradict.
+    """
+    if not all(group.name.isdecimal() for group in configured):
+        return {}
+    order = sorted(configured, key=lambda group: int(group.name))
+    numbered = {str(number): group for number, group in enumerate(order)}
+    for group in used:
+        if group.group_id in numbered and numbered[group.group_id].name != group.name:
+            return {}
+    return numbered
+
+
+def _version(raw: Any) -> tuple[int, int]:
+    """ "2.10" is later than "2.9"; 2.2's list has none."""
+    major, _, minor = clean(raw).partition(".")
+    return whole(major), whole(minor)

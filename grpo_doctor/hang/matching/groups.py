@@ -1,0 +1,165 @@
+"""Which recordings speak of the same process group, and who is in it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from grpo_doctor.hang.dumps import Entry, GroupSeen, Recordings, Status
+from grpo_doctor.hang.matching.model import Group
+from grpo_doctor.hang.matching.signatures import group_size
+from grpo_doctor.hang.matching.tracks import Track, track
+
+DEFAULT = "default_pg"
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """A group with what its members recorded of it. `configured` members have it on their list
+    without having used it.
+    """
+
+    group: Group
+    tracks: dict[int, Track]
+    configured: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    rank: int
+    seen: GroupSeen
+    entries: Sequence[Entry]
+
+
+def gather(recordings: Recordings, world_size: int | None) -> tuple[Gathered, ...]:
+    """The groups of the job, in a fixed order. Recordings of unknown rank do not count."""
+    sights: dict[tuple[str, str], list[_Sight]] = defaultdict(list)
+    unused: dict[str, list[_Sight]] = defaultdict(list)
+    for recording in recordings.ranks:
+        if recording.rank is None:
+            continue
+        parts: dict[tuple[str, str], list[Entry]] = defaultdict(list)
+        for entry in recording.entries:
+            parts[entry.group, entry.backend].append(entry)
+        for seen in recording.groups:
+            if seen.name:
+                key = (seen.name, seen.backend)
+                sight = _Sight(recording.rank, seen, parts.get(key, ()))
+                (sights[key] if seen.backend else unused[seen.name]).append(sight)
+    found = []
+    for (name, backend), same_name in sorted(sights.items(), key=lambda item: item[0]):
+        for ranks, same in _by_ranks([*same_name, *unused.get(name, ())]).items():
+            if any(sight.entries or sight.seen.status != Status() for sight in same):
+                found.append(_gathered(name, backend, ranks, same, world_size))
+    return _with_implied_members(tuple(found), recordings)
+
+
+def _by_ranks(sights: Sequence[_Sight]) -> dict[tuple[int, ...], list[_Sight]]:
+    """Groups of one name with different members are different groups (`split_group`, a data
+    parallel group per tensor rank). Who lists no members belongs to a list that has it.
+    """
+    listed = sorted({sight.seen.ranks for sight in sights if sight.seen.ranks})
+    found: dict[tuple[int, ...], list[_Sight]] = defaultdict(list)
+    for sight in sights:
+        ranks = sight.seen.ranks or next((r for r in listed if sight.rank in r), ())
+        found[ranks].append(sight)
+    return found
+
+
+def _gathered(
+    name: str,
+    backend: str,
+    ranks: tuple[int, ...],
+    sights: Sequence[_Sight],
+    world_size: int | None,
+) -> Gathered:
+    tracks: dict[int, Track] = {}
+    for sight in sights:
+        if sight.entries or sight.seen.status != Status():
+            tracks[sight.rank] = track(sight.rank, sight.entries, sight.seen.status)
+    descriptions = Counter(s.seen.description for s in sights if s.seen.description)
+    description = min(descriptions, key=lambda d: (-descriptions[d], d), default="")
+    everyone = description == DEFAULT or (name == "0" and not description)
+    members = ranks or tuple(sorted({s.rank for s in sights}))
+    if not ranks and everyone and world_size:
+        members = tuple(range(world_size))
+    sizes = Counter(
+        size for s in sights for size in map(group_size, s.entries[-50:]) if size is not None
+    )
+    told = len(ranks) or (len(members) if everyone and world_size else None)
+    size = told or max(sizes, key=lambda n: (sizes[n], n), default=None)
+    group = Group(
+        key=f"{backend}/{name}" + (f"/{_short(ranks)}" if ranks else ""),
+        name=name,
+        description=description,
+        backend=backend,
+        members=members,
+        inferred=not ranks,
+        size=size,
+    )
+    return Gathered(group, tracks, frozenset(s.rank for s in sights))
+
+
+def _short(ranks: Sequence[int]) -> str:
+    shown = ",".join(map(str, ranks[:8]))
+    return shown + (f",..{ranks[-1]}({len(ranks)})" if len(ranks) > 8 else "")
+
+
+def _with_implied_members(
+    groups: tuple[Gathered, ...], recordings: Recordings
+) -> tuple[Gathered, ...]:
+    """Members of gloo groups that have not used them yet. A rank numbers the groups it is in from
+    0, and names count over the whole job, so a gap between two of its numbers that is as wide as
+    the gap between their names means that it is in all groups between.
+    """
+    names = sorted(
+        int(g.group.name) for g in groups if g.group.inferred and g.group.name.isdecimal()
+    )
+    implied: dict[int, set[int]] = defaultdict(set)
+    for recording in recordings.ranks:
+        numbered = sorted(
+            (int(seen.group_id), int(seen.name))
+            for seen in recording.groups
+            if seen.name.isdecimal() and seen.group_id.isdecimal()
+        )
+        for (number, name), (next_number, next_name) in pairwise(numbered):
+            everything_between = next_name - name == next_number - number
+            if recording.rank is not None and everything_between:
+                for one in (n for n in names if name < n < next_name):
+                    implied[one].add(recording.rank)
+    return tuple(_joined_by(gathered, implied) for gathered in groups)
+
+
+def _joined_by(gathered: Gathered, implied: dict[int, set[int]]) -> Gathered:
+    group = gathered.group
+    more = implied.get(int(group.name), set()) if group.name.isdecimal() else set()
+    if not group.inferred or more <= set(group.members):
+        return gathered
+    members = tuple(sorted({*group.members, *more}))
+    changed = Group(
+        key=group.key,
+        name=group.name,
+        description=group.description,
+        backend=group.backend,
+        members=members,
+        inferred=True,
+        size=group.size,
+    )
+    return Gathered(changed, gathered.tracks, gathered.configured | more)
+
+
+def world(recordings: Recordings, told: int | None) -> int | None:
+    """How many ranks the job has: as told, or as many as the recordings name."""
+    named = _named(recordings)
+    largest = max(named, default=-1) + 1
+    return max(told or 0, largest) or None
+
+
+def _named(recordings: Recordings) -> Iterable[int]:
+    for recording in recordings.ranks:
+        if recording.rank is not None:
+            yield recording.rank
+        for seen in recording.groups:
+            yield from seen.ranks

@@ -1,0 +1,45 @@
+"""How a rank paces its operations when nothing is wrong."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from grpo_doctor.hang.dumps import Recording
+from grpo_doctor.hang.matching.model import Rhythm
+
+SECOND_NS = 1_000_000_000
+COPIED_S = 86_400  # a file that is a day newer than its last entry was copied
+
+
+def rhythm(recording: Recording, rank: int) -> Rhythm:
+    """Gaps between the rank's enqueues, and since when it waits."""
+    created = [at for entry in recording.entries if (at := entry.created_ns)]
+    open_ones = [e for e in recording.entries if not e.done and e.created_ns]
+    oldest = min(open_ones, key=lambda e: e.created_ns or 0, default=None)
+    made = Rhythm(
+        rank=rank,
+        entries=len(created),
+        last_enqueued_ns=max(created, default=None),
+        waiting_since_ns=oldest.created_ns if oldest else None,
+        waiting_in=oldest.op if oldest else "",
+        taken_ns=_taken_ns(recording.at_unix_ns, max(created, default=0)),
+    )
+    if len(created) < 2:
+        return made
+    times = np.sort(np.array(created, dtype=np.int64))
+    gaps = np.diff(times)
+    span_s = float(times[-1] - times[0]) / SECOND_NS
+    return msgspec.structs.replace(
+        made,
+        typical_gap_ns=int(np.median(gaps)),
+        p99_gap_ns=int(np.percentile(gaps, 99)),
+        longest_gap_ns=int(gaps.max()),
+        per_second=len(gaps) / span_s if span_s > 0 else None,
+    )
+
+
+def _taken_ns(at_unix_ns: int, newest_ns: int) -> int:
+    """When the dump was taken; 0 where its file's time is not to be believed."""
+    believable = newest_ns <= at_unix_ns <= newest_ns + COPIED_S * SECOND_NS
+    return at_unix_ns if believable else 0

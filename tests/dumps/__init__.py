@@ -1,0 +1,1 @@
+"""Flight-recorder dumps with a known culprit: simulated ones of every version, and real ones."""

@@ -1,0 +1,56 @@
+"""PyTorch's own analyzer on folders of pickles, all in one process; one JSON line per folder.
+
+    python -m tests.dumps.stock FOLDER ...
+
+It is what `torchfrtrace FOLDER -p trace_rank_` runs, with its log caught.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Sequence
+
+_CULPRIT = re.compile(r"Culprit rank (\d+)")
+_MISSING = re.compile(r"missing ranks: \{([\d, ]+)\}")
+
+
+class _Caught(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def blamed(log: str) -> list[int]:
+    """The ranks it calls culprits or missing."""
+    found = {int(rank) for rank in _CULPRIT.findall(log)}
+    for ranks in _MISSING.findall(log):
+        found |= {int(rank) for rank in ranks.split(",")}
+    return sorted(found)
+
+
+def analyze(folders: Sequence[str]) -> None:
+    """Prints {folder, crash, blamed, log} for each."""
+    from torch.distributed.flight_recorder import fr_trace
+
+    logger = logging.getLogger("Flight Recorder")
+    for folder in folders:
+        caught = _Caught()
+        logger.addHandler(caught)
+        crash = ""
+        try:
+            fr_trace.main([folder, "-p", "trace_rank_"])
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - any end is its answer
+            crash = f"{type(error).__name__}: {str(error)[:80]}"
+        logger.removeHandler(caught)
+        log = "\n".join(caught.lines)
+        print(json.dumps({"folder": folder, "crash": crash, "blamed": blamed(log), "log": log}))  # noqa: T201
+
+
+if __name__ == "__main__":
+    analyze(sys.argv[1:])

@@ -1,0 +1,114 @@
+"""Pickles are read as data, or refused by name; nothing in them ever runs."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_doctor.hang.dumps import pickles
+from tests.dumps.cases import BY_NAME
+from tests.dumps.formats import document
+
+HEAD = b"\x80\x02"
+
+
+def a_dump() -> Any:
+    return document(BY_NAME["missing rank"].build(), 0)
+
+
+class Reduces:
+    """What every malicious pickle does."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return os.system, (f"touch {self.path}",)
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_dumps_of_any_binary_protocol_are_read_as_the_standard_library_reads_them(
+    protocol: int,
+) -> None:
+    data = pickle.dumps(a_dump(), protocol)
+    assert pickles.load(data) == a_dump()
+    assert pickles.salvage(data) == a_dump()
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
+def test_a_command_is_not_run(tmp_path: Path, protocol: int) -> None:
+    trap = tmp_path / "ran"
+    data = pickle.dumps({"entries": [Reduces(trap)]}, protocol)
+    with pytest.raises(pickles.UnsafePickleError):
+        pickles.load(data)
+    assert not trap.exists()
+    pickle.loads(data)
+    assert trap.exists(), "the trap must work, or this test shows nothing"
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        (b"cos\nsystem\nX\x02\0\0\0id\x85R.", "GLOBAL 'os system'"),
+        (b"cbuiltins\neval\n.", "GLOBAL 'builtins eval'"),
+        (b"(X\x02\0\0\0idios\nsystem\n.", "INST"),
+        (b"}X\x01\0\0\0aK\x01s}b.", "BUILD"),
+        (b"X\x01\0\0\0aQ.", "BINPERSID"),
+        (b"Pabc\n.", "PERSID"),
+        (b"X\x02\0\0\0osX\x06\0\0\0system\x93.", "STACK_GLOBAL"),
+        (b"\x82\x01.", "EXT1"),
+        (b"}}\x81.", "NEWOBJ"),
+        (b"\x96" + struct.pack("<Q", 1 << 40) + b".", "BYTEARRAY8"),
+        (b"\x8d" + struct.pack("<Q", 1 << 40) + b".", "BINUNICODE8"),
+        (b"]r\xff\xff\xff\xff.", "LONG_BINPUT"),
+        (b"]p4294967295\n.", "PUT"),
+        (b"\x8b\xff\xff\xff\x7f.", "LONG4"),
+        (b"I" + b"9" * 5000 + b"\n.", "INT"),
+    ],
+)
+def test_an_instruction_that_no_recorder_writes_is_refused_by_name(body: bytes, named: str) -> None:
+    with pytest.raises(pickles.UnsafePickleError, match=named.split(maxsplit=1)[0]):
+        pickles.load(HEAD + body)
+
+
+def test_classes_are_refused_a_second_time_behind_the_check() -> None:
+    reader = pickles._DataOnly(__import__("io").BytesIO(HEAD + b"cos\nsystem\n."))
+    with pytest.raises(pickles.UnsafePickleError, match=r"os\.system"):
+        reader.load()
+
+
+def test_instructions_inside_texts_are_just_text() -> None:
+    text = "cos\nsystem\n(R.r\xff" * 100
+    assert pickles.load(pickle.dumps({"entries": [text]}, 2)) == {"entries": [text]}
+
+
+def test_every_cut_is_an_early_end_and_keeps_what_came_before() -> None:
+    data = pickle.dumps(a_dump(), 2)
+    whole = a_dump()["entries"]
+    for end in range(2, len(data) - 1, 97):
+        with pytest.raises(EOFError):
+            pickles.load(data[:end])
+        rest = pickles.salvage(data[:end])
+        entries = rest.get("entries", []) if isinstance(rest, dict) else []
+        assert entries[:-1] == whole[: max(len(entries) - 1, 0)]
+
+
+def test_damage_is_an_error_or_data_and_never_anything_else() -> None:
+    data = bytearray(pickle.dumps(a_dump(), 2))
+    for at in range(2, 3000, 7):
+        broken = bytes(data[:at]) + bytes([data[at] ^ 0x55]) + bytes(data[at + 1 :])
+        try:
+            pickles.load(broken)
+        except (EOFError, ValueError):
+            continue
+
+
+def test_a_slot_number_may_not_exceed_the_file() -> None:
+    """The standard unpickler would allocate 68 GB for this one."""
+    with pytest.raises(pickles.UnsafePickleError):
+        pickles.load(HEAD + b"]r\x00\x00\x00\x10e.")

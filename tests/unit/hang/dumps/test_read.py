@@ -1,0 +1,198 @@
+"""Dumps of every version, to one kind of recording."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import random
+
+import pytest
+
+from grpo_doctor.hang.dumps import read
+from grpo_doctor_probes.evidence import FlightDump
+from tests.dumps.cases import BY_NAME, GROUPS, healthy
+from tests.dumps.formats import VERSIONS, as_json, document, dumps
+from tests.dumps.simulator import Call, Job, job
+
+STUCK = BY_NAME["missing rank"]
+
+
+@pytest.fixture(scope="module")
+def stuck() -> Job:
+    return STUCK.build()
+
+
+def one(data: bytes, **more: object) -> FlightDump:
+    return dataclasses.replace(FlightDump("file:/d/x", data=data), **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("form", ["pickle", "json"])
+def test_every_version_says_the_same_of_what_it_records(
+    stuck: Job, version: str, form: str
+) -> None:
+    found = read(dumps(stuck, version, form=form)).ranks
+    newest = read(dumps(stuck)).ranks
+    for mine, theirs in zip(found, newest):
+        assert [(e.op, e.sequence, e.done) for e in mine.entries] == [
+            (e.op, e.sequence, e.done) for e in theirs.entries
+        ]
+        near = [
+            abs((a.created_ns or 0) - (b.created_ns or 1))
+            for a, b in zip(mine.entries, theirs.entries)
+        ]
+        assert max(near) < 1000
+    assert len(found) == 8
+
+
+def test_versions_are_numbers(stuck: Job) -> None:
+    assert [read(dumps(stuck, v)).ranks[0].version for v in ("2.2 list", "2.9", "2.10")] == [
+        (0, 0),
+        (2, 9),
+        (2, 10),
+    ]
+
+
+def test_gloo_is_done_when_retired_and_nccl_is_not() -> None:
+    base = {
+        "pg_id": 0,
+        "process_group": ["0", "x"],
+        "collective_seq_id": 1,
+        "retired": True,
+        "state": "scheduled",
+    }
+    entries = [{**base, "profiling_name": f"{b}:all_reduce"} for b in ("gloo", "nccl")]
+    found = read([one(pickle.dumps({"entries": entries}, 2), rank=0)]).ranks[0].entries
+    assert [(e.done, e.timed_out) for e in found] == [(True, False), (False, True)]
+
+
+def test_numbers_may_be_texts_and_no_time_may_be_0() -> None:
+    entry = {
+        "profiling_name": "nccl:all_reduce",
+        "collective_seq_id": "7",
+        "p2p_seq_id": "0",
+        "process_group": ("1", "undefined"),
+        "input_sizes": [[4, 4]],
+        "input_dtypes": "float32",
+        "time_created_ns": 0,
+        "time_discovered_completed_ns": 0,
+        "state": "scheduled",
+    }
+    (found,) = read([one(pickle.dumps({"entries": [entry]}, 2), rank=0)]).ranks[0].entries
+    assert (found.sequence, found.created_ns, found.done) == (7, None, False)
+    assert (found.input_dtypes, found.description) == (("float32",), "")
+
+
+def test_damaged_entries_cost_only_themselves(stuck: Job) -> None:
+    found = document(stuck, 0)
+    found["entries"][3:5] = [None, "text"]
+    recordings = read([one(pickle.dumps(found, 2), rank=0)])
+    assert len(recordings.ranks[0].entries) == len(found["entries"]) - 2
+    assert "2 of its" in recordings.problems[0].what
+
+
+@pytest.mark.parametrize(
+    "data", [b"[1, 2", b"{}", b"\x80\x02cos\nsystem\n.", b"hello", b'{"a": 1}', b"7"]
+)
+def test_what_is_no_dump_is_a_problem_and_not_an_error(data: bytes) -> None:
+    recordings = read([one(data, rank=3)])
+    assert recordings.ranks == () or not recordings.ranks[0].entries
+    assert recordings.problems
+
+
+def test_a_refused_dump_keeps_its_reason() -> None:
+    (problem,) = read([FlightDump("ptrace", 2, 99, problem="no permission")]).problems
+    assert (problem.rank, problem.what) == (2, "no permission")
+
+
+def test_ranks_are_told_by_the_groups_they_share(stuck: Job) -> None:
+    """Half of the dumps have names; of the others, groups leave one choice each."""
+    groups = {"0": range(4), "1": (0, 1), "2": (1, 2), "3": (2, 3), "4": (0, 3)}
+    four = job(groups, {r: [Call("barrier")] for r in range(4)}).run()
+    found = read(dumps(four, named=False))
+    assert [(r.rank, r.rank_from) for r in found.ranks] == [(n, "groups") for n in range(4)]
+    unknown = read(dumps(stuck, named=False))
+    assert {r.rank for r in unknown.ranks} == {None}
+    assert "rank" in unknown.problems[0].what
+
+
+def test_ranks_are_told_by_their_own_transfers() -> None:
+    ring = job(
+        {"0": range(3)},
+        {
+            r: [Call("send", peer=(r + 1) % 3, wait=False), Call("recv", peer=(r - 1) % 3)]
+            for r in range(3)
+        },
+    ).run()
+    found = read(dumps(ring, named=False))
+    assert [(r.rank, r.rank_from) for r in found.ranks] == [(n, "p2p") for n in range(3)]
+
+
+def test_a_host_name_with_numbers_does_not_hide_the_rank(stuck: Job) -> None:
+    named = [
+        dataclasses.replace(d, source=f"file:/d/gpu-17-b200_rank_{d.rank}.v2.json", rank=None)
+        for d in dumps(stuck)
+    ]
+    assert [r.rank for r in read(named).ranks] == list(range(8))
+
+
+def test_a_local_rank_in_the_name_is_found_out() -> None:
+    pair = job(
+        {"0": range(4), "1": (2, 3), "2": (3,)}, {r: [Call("barrier")] for r in range(4)}
+    ).run()
+    (third,) = [d for d in dumps(pair) if d.rank == 3]
+    found = read([dataclasses.replace(third, rank=1)])
+    assert (found.ranks[0].rank, found.ranks[0].rank_from) == (3, "groups")
+    assert "does not" in found.problems[0].what or "do not" in found.problems[0].what
+
+
+def test_two_processes_of_one_rank_are_not_mixed(stuck: Job) -> None:
+    first, second = dumps(stuck)[:2]
+    found = read([first, dataclasses.replace(second, rank=0, source="file:/other/rank_0")])
+    assert len(found.ranks) == 1
+    assert "two processes" in found.problems[0].what
+
+
+def test_the_newest_dump_counts_and_earlier_ones_tell_of_progress() -> None:
+    early = job(GROUPS, {r: healthy(r, 2) for r in range(8)}).run()
+    late = job(GROUPS, {r: healthy(r, 3) for r in range(8)}).run()
+    first = [dataclasses.replace(d, at_unix_ns=10) for d in dumps(early)]
+    again = [dataclasses.replace(d, at_unix_ns=12) for d in dumps(early)]
+    second = [dataclasses.replace(d, at_unix_ns=12) for d in dumps(late)]
+    assert [r.moved for r in read(first).ranks] == [None] * 8
+    assert [r.moved for r in read([*first, *again]).ranks] == [False] * 8
+    moved = read([*second, *first]).ranks
+    assert [(r.moved, r.moved_over_ns, len(r.entries)) for r in moved] == [(True, 2, 15)] * 8
+
+
+def test_both_recorders_of_a_rank_are_one_recording() -> None:
+    both = job({"0": range(2)}, {r: [Call("all_reduce"), Call("barrier")] for r in range(2)}).run()
+    found = read(
+        [*dumps(both), *(dataclasses.replace(d, backend="fr") for d in dumps(both, backend="gloo"))]
+    )
+    assert len(found.ranks) == 2
+    assert [e.backend for e in found.ranks[0].entries] == ["nccl", "gloo"] * 2
+
+
+def test_the_order_of_dumps_does_not_matter(stuck: Job) -> None:
+    given = [*dumps(stuck), *dumps(stuck, named=False), one(b"junk", rank=3)]
+    expected = read(given)
+    random.Random(4).shuffle(given)
+    assert read(given) == expected
+
+
+def test_hostile_texts_are_cleaned(stuck: Job) -> None:
+    found = document(stuck, 0)
+    found["entries"][0]["profiling_name"] = "nccl:\x1b[2Jall_reduce\n"
+    found["entries"][0]["thread_name"] = "a) R (\n"
+    found["entries"][0]["frames"][0]["filename"] = "\x1b]0;owned\x07"
+    (recording,) = read([one(as_json(found), rank=0)]).ranks
+    assert not any(c in repr(recording) for c in ("\\x1b", "\\x07", "\\n"))
+
+
+def test_group_counters_are_found_when_the_ring_has_lost_the_group(stuck: Job) -> None:
+    found = document(stuck, 0, ring=2)
+    recordings = read([one(pickle.dumps(found, 2), rank=0)])
+    by_name = {group.name: group for group in recordings.ranks[0].groups}
+    assert by_name["1"].status.enqueued > 0
+    assert by_name["1"].ranks == (0, 1, 2, 3)
