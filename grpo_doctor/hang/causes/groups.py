@@ -1,0 +1,241 @@
+"""Ranks that all wait in communication calls which do not fit together."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from grpo_doctor.hang.causes.candidate import GROUPS, MATTER, Candidate, Case
+from grpo_doctor.hang.causes.wording import at, stack_item, still_item
+from grpo_doctor.hang.habits import strayed
+from grpo_doctor.hang.matching import Blame
+from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.verdict import Fix, Item
+from grpo_doctor.hang.wording import ranks_text
+from grpo_doctor_probes.evidence import Blocked
+
+_MISMATCH = ("other-op", "other-size", "other-type", "extra")
+_SKIPPED = ("skipped", "fewer-batches")
+_UNPAIRED = ("not-sent", "not-received")
+_UNCONFIRMED = re.compile(r"not confirmed by the other end|sent again")
+_FIXES = {
+    "collective-mismatch": (
+        "Make every rank call the same collective with the same sizes in the same order; a call "
+        "under `if rank == 0` or one that depends on a rank's own data is the usual reason."
+    ),
+    "collective-skipped": (
+        "Make the number of collectives independent of a rank's own data: drop the last uneven "
+        "batch, and move collectives out of branches that only some ranks take."
+    ),
+    "group-order-cycle": (
+        "Use the process groups in one order on all ranks, or finish the collective of the first "
+        "group (wait for it) before the other group's begins."
+    ),
+    "p2p-unmatched": "Give every recv a send of the same pair and tag, in the same order.",
+    "weight-sync-blocked": (
+        "Finish the trainer's own gather before the transfer to the rollout engine begins, on all "
+        "ranks in the same order."
+    ),
+}
+
+
+def propose(case: Case) -> Iterator[Candidate]:
+    """Mismatched, skipped and unpaired calls, cycles over groups, and silence."""
+    cycle = _cycle(case.scene)
+    if cycle is not None:
+        yield cycle
+    yield from _blamed(case.scene)
+    if cycle is None and not case.suspects:
+        yield from _by_stacks(case.scene)
+        yield from _silent(case.scene)
+
+
+def deadlock(
+    scene: Scene,
+    cause: str,
+    culprits: tuple[int, ...],
+    reason: str,
+    items: list[Item],
+    **more: float,
+) -> Candidate:
+    """A cause among ranks that all wait in calls to each other; nothing but a restart ends it."""
+    actors = [scene.by_rank[rank] for rank in culprits if rank in scene.by_rank]
+    phases = [actor.phase for actor in actors if actor.phase]
+    return Candidate(
+        cause=cause,
+        culprits=culprits,
+        reason=reason,
+        evidence=(*items, *(stack_item(actor) for actor in actors[:2])),
+        hard=True,
+        precise=int(more.get("precise", GROUPS)),
+        strength=more.get("strength", 0.9),
+        phase=phases[0] if phases else None,
+        still_s=max((actor.motion.still_s or 0.0 for actor in actors), default=None),
+        fixes=(Fix(_FIXES[cause]),),
+        confirm=("TORCH_DISTRIBUTED_DEBUG=DETAIL  # the next run raises at this collective",),
+    )
+
+
+def _blamed(scene: Scene) -> Iterator[Candidate]:
+    by_cause: dict[str, list[Blame]] = {}
+    for one in scene.matching.blame:
+        if one.reason in _MISMATCH:
+            by_cause.setdefault("collective-mismatch", []).append(one)
+        elif one.reason in _SKIPPED:
+            by_cause.setdefault("collective-skipped", []).append(one)
+        elif one.reason in _UNPAIRED:
+            by_cause.setdefault("p2p-unmatched", []).append(one)
+    for cause, blames in by_cause.items():
+        heaviest = max(one.weight for one in blames)
+        chosen = sorted((b for b in blames if b.weight >= 0.8 * heaviest), key=lambda b: b.rank)
+        items = [Item("flight recorder", one.rank, one.text) for one in chosen]
+        culprits = tuple(one.rank for one in chosen)
+        if any(_is_held(scene, rank) for rank in culprits):
+            continue
+        reason = _reason_of(scene, cause, chosen[0])
+        yield deadlock(scene, cause, culprits, reason, items, strength=min(0.95, heaviest))
+
+
+def _reason_of(scene: Scene, cause: str, blame: Blame) -> str:
+    standing = scene.matching.standing(blame.group)
+    others = standing.camps[0].signature.text() if standing and standing.camps else "the others'"
+    own = next(
+        (c.signature.text() for c in (standing.camps if standing else ()) if blame.rank in c.ranks),
+        "another operation",
+    )
+    if cause == "collective-mismatch":
+        return f"calls {own} where the others call {others}"
+    if cause == "collective-skipped":
+        return "left out a collective that the others call"
+    return "has no partner for its send or receive"
+
+
+def _cycle(scene: Scene) -> Candidate | None:
+    """A ring of waits over two process groups or more."""
+    rings = [one for one in scene.matching.cycles if len(one.groups) > 1]
+    rings = [one for one in rings if not any(_is_held(scene, rank) for rank in one.ranks)]
+    if not rings:
+        return None
+    ring = min(rings, key=lambda one: (len(one.ranks), one.ranks))
+    blames = [one for one in scene.matching.blame if one.reason == "out-of-order"]
+    heaviest = max((one.weight for one in blames), default=0.0)
+    blamed = [one.rank for one in blames if one.weight >= 0.8 * heaviest] or list(ring.ranks)
+    culprits = tuple(sorted(strayed(scene.recordings, blamed) or blamed))
+    items = [
+        Item(
+            "flight recorder",
+            wait.rank,
+            f"is in {wait.operation} of group {wait.group} and needs {ranks_text(wait.on)}"
+            f"{f' ({wait.site})' if wait.site else ''}",
+        )
+        for wait in ring.waits
+    ]
+    sites = [
+        f"{wait.operation} at {at(scene.by_rank[wait.rank].place.user)}"
+        for wait in ring.waits[:2]
+        if wait.rank in scene.by_rank
+    ]
+    against = " against ".join(sites)
+    if _is_ahead(scene, culprits):
+        reason = f"left out a collective and is ahead of the others: {against}"
+        return deadlock(scene, "collective-skipped", culprits, reason, items, precise=GROUPS + 1)
+    reason = f"is in a ring of waits over {len(ring.groups)} process groups: {against}"
+    return deadlock(scene, "group-order-cycle", culprits, reason, items, precise=GROUPS + 1)
+
+
+def _is_held(scene: Scene, rank: int) -> bool:
+    actor = scene.by_rank.get(rank)
+    return actor is not None and actor.held
+
+
+def _is_ahead(scene: Scene, culprits: tuple[int, ...]) -> bool:
+    """Whether a single rank is in another phase than all others: it did not take the groups in
+    another order, it did not come to the first one at all.
+    """
+    if len(culprits) != 1 or len(scene.by_rank) < 3:
+        return False
+    phases = {
+        rank: actor.phase for rank, actor in scene.by_rank.items() if actor.place.communicates
+    }
+    own = phases.pop(culprits[0], None)
+    others = set(phases.values())
+    return own is not None and bool(others) and None not in others and own not in others
+
+
+def _by_stacks(scene: Scene) -> Iterator[Candidate]:
+    """Without recordings: ranks that stand in another operation than most."""
+    told = set(scene.matching.heard)
+    camps: dict[str, list[Actor]] = {}
+    for actor in scene.by_rank.values():
+        if actor.rank not in told and actor.place.call == "collective" and not actor.held:
+            camps.setdefault(actor.place.operation, []).append(actor)
+    if len(camps) < 2:
+        return
+    largest = max(len(camp) for camp in camps.values())
+    few = [a for camp in camps.values() if len(camp) < largest for a in camp]
+    even = not few
+    chosen = few or [a for camp in camps.values() for a in camp]
+    most = next(op for op, camp in sorted(camps.items()) if len(camp) == largest)
+    yield deadlock(
+        scene,
+        "collective-mismatch",
+        tuple(sorted(a.rank for a in chosen if a.rank is not None)),
+        f"stands in {chosen[0].place.operation}, the others in {most}",
+        [still_item(actor) for actor in chosen[:3]],
+        precise=MATTER,
+        strength=0.4 if even else 0.7,
+    )
+
+
+def _silent(scene: Scene) -> Iterator[Candidate]:
+    """Everyone came to the same collective and nobody is through."""
+    joined = [s for s in scene.matching.standings if s.kind in ("all-joined-none-done", "partial")]
+    if not joined or any(s.kind in ("missing", "mismatch") for s in scene.matching.standings):
+        return
+    front = joined[0]
+    unsent = [one for one in scene.evidence.blocked if _UNCONFIRMED.search(one.note)]
+    ranks = _most_cut_off(scene, unsent)
+    items = [
+        Item(
+            "flight recorder",
+            None,
+            f"all of {ranks_text(front.arrived)} are in {front.operation} and nobody is through",
+        )
+    ]
+    items += [
+        Item("fd", scene.by_pid[one.pid].rank, f"{one.target}: {one.note}")
+        for one in unsent[:4]
+        if one.pid in scene.by_pid
+    ]
+    yield Candidate(
+        cause="network-silent",
+        culprits=ranks,
+        reason="sends and gets no answer from the network",
+        whole=f"all ranks are in {front.operation} and nothing comes through the network",
+        evidence=tuple(items),
+        hard=bool(unsent),
+        precise=MATTER,
+        strength=0.8 if unsent else 0.5,
+        still_s=scene.patience.waited_s,
+        fixes=(
+            Fix(
+                "Check the link and firewall between the hosts. NCCL_SOCKET_IFNAME, "
+                "NCCL_IB_DISABLE=1 and NCCL_P2P_DISABLE=1 tell which transport it is."
+            ),
+        ),
+        confirm=("ss -tnoi  # unacknowledged bytes and retransmissions between the ranks",),
+    )
+
+
+def _most_cut_off(scene: Scene, unsent: Sequence[Blocked]) -> tuple[int, ...]:
+    """The ranks with the most connections in trouble: each of these has two ends, and the end that
+    is the same in all of them is the broken one.
+    """
+    ends = Counter(
+        actor.rank
+        for one in unsent
+        if (actor := scene.by_pid.get(one.pid)) is not None and actor.rank is not None
+    )
+    most = max(ends.values(), default=0)
+    return tuple(sorted(rank for rank, count in ends.items() if count == most))

@@ -1,0 +1,167 @@
+"""Ranks that cannot run at all: stopped, frozen, dead."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+
+from grpo_doctor.hang.causes.candidate import FORCED, Candidate, Case
+from grpo_doctor.hang.causes.memory import oom_items, out_of_memory, recent_oom
+from grpo_doctor.hang.causes.wording import in_phase, stack_item, still_item
+from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.verdict import Fix, Item, Undo
+
+_COMMUNICATION = re.compile(r"(pt_)?(gloo|nccl|mpi|ucc|hccl)|NCCL", re.IGNORECASE)
+
+
+def propose(case: Case) -> Iterator[Candidate]:
+    """Ranks by the state of their process."""
+    for actor in case.scene.by_rank.values():
+        if actor.motion.kind == "stopped":
+            yield _stopped(actor)
+        elif actor.motion.kind == "frozen":
+            yield _frozen(actor)
+        elif actor.motion.kind == "gone":
+            yield _dead(case.scene, actor)
+        elif _is_left_over(case.scene, actor):
+            yield _left_over(case.scene, actor)
+
+
+def _culprit(actor: Actor) -> tuple[int, ...]:
+    return (actor.rank,) if actor.rank is not None else ()
+
+
+def _stopped(actor: Actor) -> Candidate:
+    traced = actor.look is not None and actor.look.state == "t"
+    how = "held by a debugger" if traced else "stopped (SIGSTOP)"
+    undo = Undo("continue", actor.pid, "", f"Send SIGCONT to pid {actor.pid}?")
+    return Candidate(
+        cause="rank-stopped",
+        culprits=_culprit(actor),
+        reason=f"is {how}{in_phase(actor)}",
+        evidence=(still_item(actor), stack_item(actor)),
+        hard=True,
+        precise=FORCED,
+        strength=0.99,
+        phase=actor.phase,
+        still_s=actor.motion.still_s,
+        fixes=(
+            Fix("Detach the debugger that holds it.")
+            if traced
+            else Fix(f"kill -CONT {actor.pid} lets it go on; then find out who stopped it."),
+        ),
+        confirm=(f"kill -CONT {actor.pid}  # the job must move at once",),
+        undo=() if traced else (undo,),
+    )
+
+
+def _frozen(actor: Actor) -> Candidate:
+    file = next((one.freezer for one in reversed(actor.limits) if one.freezer), "")
+    word = "0" if file.endswith("cgroup.freeze") else "THAWED"
+    undo = (Undo("thaw", actor.pid, file, f"Thaw the control group of pid {actor.pid}?"),)
+    return Candidate(
+        cause="rank-stopped",
+        culprits=_culprit(actor),
+        reason=f"is frozen by its control group{in_phase(actor)}",
+        evidence=(Item("cgroup", actor.rank, f"{file or 'the freezer'} says frozen"),),
+        hard=True,
+        precise=FORCED,
+        strength=0.99,
+        phase=actor.phase,
+        still_s=actor.motion.still_s,
+        fixes=(
+            Fix("Thaw the control group; a paused container or a checkpointing job does this."),
+        ),
+        confirm=(f"echo {word} > {file}  # the job must move at once",) if file else (),
+        undo=undo if file else (),
+    )
+
+
+def _dead(scene: Scene, actor: Actor) -> Candidate:
+    oom = oom_items(scene, actor)
+    code = actor.look.exit_code if actor.look is not None else None
+    how = _exit_text(code)
+    died = Item("proc", actor.rank, f"pid {actor.pid} has ended{f': {how}' if how else ''}")
+    if oom:
+        return out_of_memory(_culprit(actor), "was killed for want of memory", (died, *oom))
+    return Candidate(
+        cause="rank-dead",
+        culprits=_culprit(actor),
+        reason=f"is dead{f' ({how})' if how else ''}",
+        evidence=(died, *_last_words(scene, actor)),
+        hard=True,
+        precise=FORCED,
+        strength=0.97,
+        dead=True,
+        fixes=(Fix("Look at the first traceback in its log, and start the job again."),),
+    )
+
+
+def _is_left_over(scene: Scene, actor: Actor) -> bool:
+    """Whether this is not the rank but a helper that it forked before it died: it has the rank's
+    environment and its sockets, but a fork does not take the communication threads along.
+    """
+    others = [one for one in scene.by_rank.values() if one is not actor and one.waits]
+    return (
+        actor.look is not None
+        and bool(actor.look.threads)
+        and bool(others)
+        and not actor.waits
+        and not _has_communication_threads(actor)
+        and all(_has_communication_threads(one) for one in others)
+    )
+
+
+def _has_communication_threads(actor: Actor) -> bool:
+    threads = actor.look.threads if actor.look is not None else ()
+    return any(_COMMUNICATION.match(thread.name) for thread in threads)
+
+
+def _left_over(scene: Scene, actor: Actor) -> Candidate:
+    """The rank of a helper that outlived it is dead."""
+    dead = [one for one in scene.actors if one.motion.kind == "gone" and one.rank is None]
+    codes = [one.look.exit_code for one in dead if one.look is not None]
+    how = _exit_text(codes[0]) if len(codes) == 1 else ""
+    items = (
+        Item(
+            "proc",
+            actor.rank,
+            f"pid {actor.pid} has the environment of the rank but none of the communication "
+            "threads that all other ranks have: it was forked from the rank and keeps its "
+            "connections open",
+        ),
+        stack_item(actor),
+    )
+    oom = recent_oom(scene)
+    if oom:
+        return out_of_memory(_culprit(actor), "was killed for want of memory", (*items, *oom))
+    return Candidate(
+        cause="rank-dead",
+        culprits=_culprit(actor),
+        reason=f"is dead{f' ({how})' if how else ''}; only pid {actor.pid}, which it forked, lives",
+        evidence=items,
+        hard=True,
+        precise=FORCED,
+        strength=0.9,
+        dead=True,
+        fixes=(Fix("Look at the first traceback in its log, and start the job again."),),
+        confirm=(f"ps -o pid,ppid,lstart,nlwp,args -p {actor.pid}  # its parent is gone",),
+    )
+
+
+def _exit_text(code: int | None) -> str:
+    if code is None:
+        return ""
+    number = code & 0x7F
+    if number == 0:
+        return f"exit code {code >> 8}"
+    try:
+        return f"killed by {signal.Signals(number).name}"
+    except ValueError:
+        return f"killed by signal {number}"
+
+
+def _last_words(scene: Scene, actor: Actor) -> tuple[Item, ...]:
+    lines = [line for log in scene.evidence.logs if log.pid == actor.pid for line in log.lines]
+    return tuple(Item("log", actor.rank, line) for line in lines[-3:])

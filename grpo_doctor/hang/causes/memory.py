@@ -1,0 +1,83 @@
+"""Processes that the kernel killed for want of memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from grpo_doctor.hang.causes.candidate import FORCED, Candidate, Case
+from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.verdict import Fix, Item
+
+_KILLED = re.compile(r"[Kk]illed process (\d+)")
+BEFORE_THE_WAIT_S = 10.0  # a rank may be killed a little before others wait for it
+
+
+def propose(case: Case) -> Iterator[Candidate]:
+    """A rank that waits for a process of its own that was killed for memory."""
+    scene = case.scene
+    for actor in scene.actors:
+        if actor.member.role == "rank" or actor.motion.kind != "gone" or actor.rank is None:
+            continue
+        owner = scene.by_rank.get(actor.rank)
+        oom = oom_items(scene, actor)
+        if owner is not None and oom and not owner.waits:
+            reason = f"waits for its {actor.member.role} process, which was killed for memory"
+            yield out_of_memory((actor.rank,), reason, oom)
+
+
+def out_of_memory(culprits: tuple[int, ...], reason: str, items: tuple[Item, ...]) -> Candidate:
+    """The verdict that these ranks lost a process to the kernel's OOM killer."""
+    return Candidate(
+        cause="oom-killed",
+        culprits=culprits,
+        reason=reason,
+        evidence=items,
+        hard=True,
+        precise=FORCED + 1,
+        strength=0.97,
+        dead=True,
+        fixes=(
+            Fix("Give the job more memory, or use less of it: fewer loader processes, no offload."),
+            Fix("Fewer loader processes.", "dataload.num_workers"),
+            Fix("Keep optimizer state on the GPU.", "offload.optimizer"),
+        ),
+        confirm=("dmesg -T | grep -i 'killed process'",),
+    )
+
+
+def oom_items(scene: Scene, actor: Actor) -> tuple[Item, ...]:
+    """Kernel messages that name this process, or a kill counted in its control group."""
+    host = scene.evidence.host
+    items = [
+        Item("kernel", actor.rank, text)
+        for _, text in (host.kernel if host is not None else ())
+        if (found := _KILLED.search(text)) and int(found.group(1)) == actor.pid
+    ]
+    kills = [one.oom_kills for one in actor.limits]
+    if kills and kills[-1] > 0:
+        items.append(Item("cgroup", actor.rank, f"its control group counts {kills[-1]} OOM kills"))
+    return tuple(items)
+
+
+def recent_oom(scene: Scene) -> tuple[Item, ...]:
+    """An OOM kill that may have been of a rank whose process number is no longer known.
+
+    Ranks of a job are started one after the other, so theirs are close together; other jobs of the
+    host are killed as well.
+    """
+    since = (scene.patience.waited_s or 0.0) + BEFORE_THE_WAIT_S
+    pids = [actor.pid for actor in scene.by_rank.values()]
+    near = range(min(pids) - 2 * len(scene.world), max(pids) + 2 * len(scene.world) + 1)
+    host = scene.evidence.host
+    found = [
+        Item("kernel", None, text)
+        for age, text in (host.kernel if host is not None else ())
+        if age <= since and (killed := _KILLED.search(text)) and int(killed.group(1)) in near
+    ]
+    limited = [one.limits[-1] for one in scene.by_rank.values() if one.limits]
+    kills = [one.oom_kills for one in limited if one.memory_limit_bytes is not None]
+    if not found and kills and max(kills) > 0:
+        text = f"the ranks' control group counts {max(kills)} OOM kills"
+        found.append(Item("cgroup", None, text))
+    return tuple(found)

@@ -1,0 +1,71 @@
+"""Ranks of which there is no process on this host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grpo_doctor.hang.causes.candidate import FORCED, GUESS, Candidate, Case
+from grpo_doctor.hang.causes.memory import out_of_memory, recent_oom
+from grpo_doctor.hang.causes.wording import stack_item
+from grpo_doctor.hang.scene import Scene
+from grpo_doctor.hang.verdict import Fix, Item
+
+JOINING_S = 20.0  # of a job over several hosts, whose launchers start at different times
+JOINING_HERE_S = 5.0  # after the last process was started; and as much again as they took to start
+TICKS_PER_SECOND = 100.0
+
+
+def propose(case: Case) -> Iterator[Candidate]:
+    """Ranks that no process here is. Of a job over several hosts they may be elsewhere."""
+    scene, job = case.scene, case.scene.evidence.job
+    gone = tuple(rank for rank in job.ranks_missing if rank not in scene.by_rank)
+    if not gone or not scene.by_rank:
+        return
+    joining = [a for a in scene.by_rank.values() if a.place.call == "store"]
+    elsewhere = job.local_ranks is not None and job.local_ranks <= len(scene.by_rank)
+    items: tuple[Item, ...] = (
+        Item("proc", None, f"{len(scene.by_rank)} of {job.world_size} ranks are on this host"),
+        *(stack_item(actor) for actor in joining[:2]),
+    )
+    if joining or elsewhere:
+        yield Candidate(
+            cause="rank-missing",
+            culprits=gone,
+            reason="has not come to the rendezvous" if joining else "is not on this host",
+            evidence=items,
+            hard=bool(joining) and (scene.patience.waited_s or 0.0) > _joining_s(scene),
+            precise=FORCED,
+            strength=0.9 if joining else 0.4,
+            phase="init" if joining else None,
+            still_s=max((a.motion.still_s or 0.0 for a in joining), default=None),
+            fixes=(
+                Fix("Start the missing rank, or correct WORLD_SIZE and MASTER_ADDR where it runs."),
+            ),
+            confirm=("pgrep -af python  # on every host: is the missing rank's process there?",),
+        )
+        return
+    waited_for = any(actor.waits for actor in scene.by_rank.values())
+    oom = recent_oom(scene)
+    if oom:
+        yield out_of_memory(gone, "was killed for want of memory", (*items, *oom))
+        return
+    yield Candidate(
+        cause="rank-dead",
+        culprits=gone,
+        reason="is dead: no process of it is left",
+        evidence=items,
+        hard=waited_for,  # a rank that nobody waits for may have ended in order
+        precise=FORCED if waited_for else GUESS,
+        strength=0.9,
+        dead=True,
+        fixes=(Fix("Look at the first traceback in its log, and start the job again."),),
+    )
+
+
+def _joining_s(scene: Scene) -> float:
+    """For how long a rank may be missing. One launcher starts all of a host's ranks at once."""
+    job = scene.evidence.job
+    if job.local_ranks is None or job.local_ranks != job.world_size:
+        return JOINING_S
+    begun = [actor.member.started_ticks / TICKS_PER_SECOND for actor in scene.by_rank.values()]
+    return JOINING_HERE_S + 3 * (max(begun) - min(begun))

@@ -1,0 +1,152 @@
+"""Disks and file systems that do not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from grpo_doctor.hang.causes.candidate import MECHANISM, Candidate, Case
+from grpo_doctor.hang.causes.wording import in_phase, stack_item, still_item
+from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.verdict import Fix, Item
+from grpo_doctor.hang.wording import bytes_text, seconds_text
+from grpo_doctor_probes.evidence import Disk
+
+_FULL_SHARE = 0.002  # of a disk; less is full
+_FULL_BYTES = 16 * 1024 * 1024
+_SLOW_BYTES_PER_S = 4_000_000  # any disk of this century writes faster
+_WCHANS = ("nfs", "rpc_", "fuse", "lustre", "ll_", "ceph", "percpu_rwsem", "folio_wait", "io_sched")
+
+
+def propose(case: Case) -> Iterator[Candidate]:
+    """Ranks in uninterruptible sleep, in a file's read, write or open, or with a full disk."""
+    for actor in case.suspects:
+        if actor.held:
+            continue
+        on_file = actor.hold is not None and actor.hold.kind in ("file", "fifo-open")
+        in_kernel = _sleeps_in_disk(actor) or _in_file_system(actor) or on_file
+        if in_kernel and not actor.motion.progresses and actor.motion.io_bytes == 0:
+            yield _candidate(case.scene, actor)
+        elif in_kernel and _rate(actor) < _SLOW_BYTES_PER_S and actor.motion.kind != "busy":
+            yield _slow(case.scene, actor)
+        elif _writes(actor) and (full := _full(case.scene)):
+            yield _without_room(actor, full)
+
+
+def _rate(actor: Actor) -> float:
+    return actor.motion.io_bytes / actor.motion.seconds if actor.motion.seconds else 0.0
+
+
+def _writes(actor: Actor) -> bool:
+    """Whether it may be writing: its code says a checkpoint, or it has a file in hand."""
+    named = any("write" in one.function or "save" in one.function for one in actor.place.frames)
+    return actor.place.purpose == "checkpoint" or named
+
+
+def _full(scene: Scene) -> Disk | None:
+    host = scene.evidence.host
+    for disk in host.disks if host is not None else ():
+        if disk.total_bytes and disk.free_bytes < min(_FULL_BYTES, _FULL_SHARE * disk.total_bytes):
+            return disk
+    return None
+
+
+def _slow(scene: Scene, actor: Actor) -> Candidate:
+    """The file system answers, and takes its time."""
+    seconds = seconds_text(actor.motion.seconds)
+    moved = f"{bytes_text(actor.motion.io_bytes)} in {seconds}"
+    return replace(
+        _candidate(scene, actor),
+        cause="storage-blocked",
+        reason=f"waits for a slow file system: {moved}{in_phase(actor)}",
+        hard=False,
+        works=True,
+        strength=0.85,
+    )
+
+
+def _without_room(actor: Actor, disk: Disk) -> Candidate:
+    left = f"{disk.path} ({disk.kind}) has {bytes_text(disk.free_bytes)} left"
+    return Candidate(
+        cause="storage-blocked",
+        culprits=(actor.rank,) if actor.rank is not None else (),
+        reason=f"writes to a disk that is full: {left}{in_phase(actor)}",
+        evidence=(Item("disk", actor.rank, left), stack_item(actor)),
+        hard=False,
+        works=actor.motion.progresses,
+        precise=MECHANISM + 1,
+        strength=0.85,
+        phase=actor.phase,
+        still_s=actor.motion.still_s,
+        fixes=(
+            Fix("Make room, and keep fewer checkpoints."),
+            Fix("Save only the weights.", "checkpoint.save_only_model"),
+        ),
+        confirm=(f"df -h {disk.path}",),
+    )
+
+
+def _sleeps_in_disk(actor: Actor) -> bool:
+    return actor.main is not None and actor.main.state == "D"
+
+
+def _uninterruptible(actor: Actor) -> bool:
+    """In state D without waking: a moment of it is ordinary for a process that writes."""
+    return _sleeps_in_disk(actor) and actor.motion.wakes == 0 and actor.motion.io_bytes == 0
+
+
+def _in_file_system(actor: Actor) -> bool:
+    main = actor.main
+    return main is not None and any(main.wchan.startswith(name) for name in _WCHANS)
+
+
+def _candidate(scene: Scene, actor: Actor) -> Candidate:
+    uninterruptible = _uninterruptible(actor)
+    hold = actor.hold
+    path = hold.target if hold is not None else ""
+    fifo = hold is not None and hold.kind == "fifo-open"
+    main = actor.main
+    wchan = main.wchan if main is not None else ""
+    what = "opens a FIFO that nobody has at the other end" if fifo else "waits for the file system"
+    dataload = actor.phase == "dataload" and not uninterruptible
+    return Candidate(
+        cause="dataload-blocked" if dataload else "storage-blocked",
+        culprits=(actor.rank,) if actor.rank is not None else (),
+        reason=f"{what}{f' ({path})' if path else ''}{in_phase(actor)}",
+        evidence=(
+            Item(
+                "proc",
+                actor.rank,
+                f"state {main.state if main else '?'} in {wchan or 'the kernel'}",
+            ),
+            *_held_items(actor),
+            *_disks(scene, actor),
+            still_item(actor),
+            stack_item(actor),
+        ),
+        hard=uninterruptible or fifo,
+        precise=MECHANISM,
+        strength=0.93 if uninterruptible or fifo else 0.85,
+        phase=actor.phase,
+        still_s=actor.motion.still_s,
+        fixes=(
+            Fix("Mend or unmount the file system; write checkpoints and caches to a local disk."),
+            Fix("Save less often and only the weights.", "checkpoint.save_only_model"),
+        ),
+        confirm=(f"timeout 5 ls {path.rpartition('/')[0] or '/'}  # hangs as well",),
+    )
+
+
+def _held_items(actor: Actor) -> tuple[Item, ...]:
+    hold = actor.hold
+    if hold is None:
+        return ()
+    note = f"; {hold.note}" if hold.note else ""
+    return (Item("fd", actor.rank, f"{hold.kind} {hold.target}{note}"),)
+
+
+def _disks(scene: Scene, actor: Actor) -> Iterator[Item]:
+    host = scene.evidence.host
+    for disk in host.disks if host is not None else ():
+        if disk.error:
+            yield Item("disk", actor.rank, f"{disk.path} ({disk.kind}): {disk.error}")

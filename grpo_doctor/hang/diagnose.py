@@ -1,0 +1,151 @@
+"""From what was seen to the verdict. Pure: the same evidence gives the same words."""
+
+from __future__ import annotations
+
+import math
+
+from grpo_doctor.hang import choose, postmortem, scene, waits
+from grpo_doctor.hang.causes import Candidate, Case
+from grpo_doctor.hang.causes.candidate import FORCED, MECHANISM
+from grpo_doctor.hang.confidence import LEAST, confidence
+from grpo_doctor.hang.pictures import edges_of, groups_of, nodes_of, rank_states
+from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.spelled import spelled
+from grpo_doctor.hang.stall import Stall, stall_of
+from grpo_doctor.hang.verdict import Diagnosis, State, Verdict
+from grpo_doctor.hang.verdicts import Judgement, healthy, judged, slow_work, undecided
+from grpo_doctor.hang.waits import Graph
+from grpo_doctor_probes.evidence import Evidence
+
+LEAST_WAIT_S = 3.0  # hard evidence of a shorter wait may be a moment in a healthy job
+
+
+def diagnose(evidence: Evidence) -> Diagnosis:
+    """The verdict on one visit. Order of processes, ranks and dumps never matters."""
+    found = scene.build(evidence)
+    if not evidence.looks:
+        return postmortem.diagnose(found)
+    graph = waits.build(found)
+    stall = stall_of(found)
+    verdict, root = _verdict(found, graph, stall)
+    guilty = {f"rank:{rank}" for rank in verdict.culprits} if verdict.cause else set()
+    if root is not None and root.node:
+        guilty.add(root.node)
+    return _diagnosis(found, graph, verdict, root, frozenset(guilty))
+
+
+def _verdict(found: Scene, graph: Graph, stall: Stall) -> tuple[Verdict, Candidate | None]:
+    case = Case(found, graph, stall.suspects)
+    roots = choose.roots(found, graph, choose.candidates(case))
+    if not stall.stalled:
+        roots = tuple(one for one in roots if _shows_in_motion(one))
+    if not roots:
+        if not stall.stalled:
+            return healthy(found), None
+        if stall.working:
+            return slow_work(found, stall), None
+        return undecided(found, stall), None
+    root = roots[0]
+    state = state_of(found, graph, root)
+    if state == "slow" and stall.working and not _named_first(root, stall):
+        return slow_work(found, stall), None
+    victims = _victims(found, graph, root)
+    sure = confidence(found, root, victims)
+    if sure < LEAST:
+        return undecided(found, stall), None
+    return judged(found, Judgement(root, state, victims, sure, roots[1:])), root
+
+
+def _shows_in_motion(root: Candidate) -> bool:
+    """Whether it can be seen while no rank stands still for longer than a moment."""
+    return (root.precise >= FORCED - 1 and root.hard) or root.cause == "cpu-starved"
+
+
+def _named_first(root: Candidate, stall: Stall) -> bool:
+    """Whether a soft cause says more than that its rank is at work."""
+    working = {actor.rank for actor in stall.working}
+    return root.precise >= MECHANISM or not set(root.culprits) <= working
+
+
+def state_of(found: Scene, graph: Graph, root: Candidate) -> State:
+    """Stuck needs hard evidence, or a wait that is unusual for this job; else it is slow."""
+    if root.precise >= FORCED - 1 and root.hard:
+        return "dead" if root.dead else "stuck"
+    waited = max(root.still_s or 0.0, found.patience.waited_s or 0.0)
+    waited = min(waited, _culprit_still_s(found, root))
+    own = waited if root.still_s is None else root.still_s
+    helped = _somebody_works(found, graph, root)
+    if root.hard and not helped and own >= LEAST_WAIT_S:
+        return "dead" if root.dead else "stuck"
+    if root.cause in ("cpu-starved", ""):
+        return "slow"
+    actors = [found.by_rank[rank] for rank in root.culprits if rank in found.by_rank]
+    believed = any(_is_long_work(actor) for actor in actors) and root.precise < MECHANISM
+    if root.works or believed or helped:
+        return "stuck" if found.patience.unusual_for_work(waited) else "slow"
+    return "stuck" if found.patience.unusual(waited) else "slow"
+
+
+def _somebody_works(found: Scene, graph: Graph, root: Candidate) -> bool:
+    """Whether a process that the culprits wait for gets on: a loader's worker, an engine."""
+    nodes = {node for rank in root.culprits for node in graph.reach.get(f"rank:{rank}", ())}
+    helpers = [one for one in found.actors if one.node in nodes and one.member.role != "rank"]
+    return any(one.motion.progresses or one.ended_meanwhile for one in helpers)
+
+
+def _culprit_still_s(found: Scene, root: Candidate) -> float:
+    """For how long the process at the bottom of it has stood; infinite where that is the rank."""
+    if root.works or not root.node.startswith("pid:"):
+        return math.inf
+    actor = found.by_pid.get(int(root.node[4:]))
+    if actor is None or actor.held or actor.motion.still_s is None:
+        return math.inf
+    return actor.motion.still_s
+
+
+def _is_long_work(actor: Actor) -> bool:
+    """Work of minutes is believed where something moves or the answer comes from elsewhere."""
+    if actor.held or actor.long_work is None:
+        return False
+    return actor.motion.kind != "still" or actor.place.call == "http" or _receives(actor)
+
+
+def _receives(actor: Actor) -> bool:
+    return actor.hold is not None and actor.hold.kind == "socket-receive"
+
+
+def _victims(found: Scene, graph: Graph, root: Candidate) -> tuple[int, ...]:
+    nodes = {node for rank in root.culprits for node in graph.waiters(f"rank:{rank}")}
+    waiting = {rank for rank in found.by_rank if f"rank:{rank}" in nodes}
+    if not waiting:
+        waiting = {rank for rank, actor in found.by_rank.items() if actor.waits}
+    return tuple(sorted(waiting - set(root.culprits)))
+
+
+def _diagnosis(
+    found: Scene, graph: Graph, verdict: Verdict, root: Candidate | None, guilty: frozenset[str]
+) -> Diagnosis:
+    evidence = found.evidence
+    job = evidence.job
+    problems = [(one.what, one.remedy) for one in evidence.problems]
+    problems += [(one.what, one.remedy) for one in found.recordings.problems]
+    return Diagnosis(
+        host=job.host,
+        framework=job.framework,
+        world_size=job.world_size,
+        ranks_seen=tuple(sorted(found.by_rank)),
+        ranks_missing=job.ranks_missing,
+        verdict=spelled(verdict, job.framework),
+        ranks=rank_states(found, graph),
+        seconds=round(evidence.cost.seconds, 3),
+        max_pause_ms=round(evidence.cost.max_pause_ms, 3),
+        taken_unix_ns=evidence.taken_unix_ns,
+        nodes=nodes_of(found, graph, guilty),
+        edges=edges_of(graph),
+        cycle=graph.cycle()
+        if verdict.cause in ("group-order-cycle", "collective-mismatch")
+        else (),
+        stacks=groups_of(found),
+        undo=root.undo if root is not None else (),
+        problems=tuple(dict.fromkeys(problems)),
+    )

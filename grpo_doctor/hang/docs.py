@@ -1,0 +1,50 @@
+"""Fills the classes into `docs/hang.md`: `python -m grpo_doctor.hang.docs [FILE]`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from grpo_doctor.hang.catalogue import CLASSES, Class
+
+FILE = Path("docs/hang.md")
+_BEGIN = "<!-- Made from hang/catalogue.py by `python -m grpo_doctor.hang.docs`; edit that. -->\n"
+_END = "<!-- End of what is made. -->\n"
+
+
+def updated(page: str, classes: Sequence[Class] = CLASSES) -> str:
+    """The page with what stands between its two marks written anew.
+
+    Raises:
+        ValueError: it has no such marks.
+    """
+    before, begin, rest = page.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not begin or not end:
+        raise ValueError("the page has no marks between which the classes stand")
+    return f"{before}{_BEGIN}{_classes(classes)}{_END}{after}"
+
+
+def _classes(classes: Sequence[Class]) -> str:
+    index = "\n".join(f"| [{one.name}](#{one.name}) | {one.means} |" for one in classes)
+    chapters = "\n\n".join(map(_chapter, classes))
+    return f"\n| class | what it means |\n|---|---|\n{index}\n\n{chapters}\n\n"
+
+
+def _chapter(one: Class) -> str:
+    return (
+        f"### {one.name}\n\n{one.means}\n\n"
+        f"**Looks like:** {one.looks_like}\n\n**What to do:** {one.what_to_do}"
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Writes the file anew."""
+    path = Path(arguments[0]) if arguments else FILE
+    path.write_text(updated(path.read_text(encoding="utf-8")), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,84 @@
+"""For how long the job has not got on, and whether that is long for this job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from grpo_doctor.hang.matching import Matching
+from grpo_doctor.hang.wording import seconds_text
+from grpo_doctor_probes.evidence import Evidence
+
+FLOOR_S = 5.0  # nothing shorter is called unusual, whatever the history says
+FLOOR_WITHOUT_HISTORY_S = 30.0
+FLOOR_OF_WORK_S = 300.0  # for a rank that is busy: work has long tails
+TIMES_LONGEST = 4.0  # of the longest earlier gap
+TIMES_LONGEST_OF_WORK = 10.0
+LEAST_ENTRIES = 8  # fewer operations than that are no history
+GAP_OF_FIRST_STEPS_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long the ranks that wait have waited, against how long they ever did.
+
+    `waited_s` is the longest present wait of a rank for others, by the recordings, else by when
+    main threads last ran. `longest_gap_s` is the longest earlier time without any operation; None
+    without history.
+    """
+
+    waited_s: float | None = None
+    longest_gap_s: float | None = None
+
+    def unusual(self, waited_s: float | None = None) -> bool:
+        """Whether a rank that stands still has done so for longer than this job ever did."""
+        waited = self.waited_s if waited_s is None else waited_s
+        if waited is None:
+            return False
+        if self.longest_gap_s is None:
+            return waited >= FLOOR_WITHOUT_HISTORY_S
+        return waited >= max(FLOOR_S, TIMES_LONGEST * self.longest_gap_s)
+
+    def unusual_for_work(self, waited_s: float | None = None) -> bool:
+        """The same of a rank that uses a core: only much longer waits are not just a long tail."""
+        waited = self.waited_s if waited_s is None else waited_s
+        if waited is None or self.longest_gap_s is None:
+            return False
+        return waited >= max(FLOOR_OF_WORK_S, TIMES_LONGEST_OF_WORK * self.longest_gap_s)
+
+    def text(self) -> str:
+        """`8.1 s, where 0.4 s was the longest before`."""
+        if self.waited_s is None:
+            return ""
+        if self.longest_gap_s is None:
+            return seconds_text(self.waited_s)
+        longest = seconds_text(self.longest_gap_s)
+        return f"{seconds_text(self.waited_s)}, where {longest} was the longest before"
+
+
+def patience_of(evidence: Evidence, matching: Matching) -> Patience:
+    """Reads the waits of the recordings, and of the main threads where there are none."""
+    waits: list[float] = []
+    longest: list[int] = []
+    for rhythm in matching.rhythms:
+        if rhythm.longest_gap_ns is not None and rhythm.entries >= LEAST_ENTRIES:
+            longest.append(rhythm.longest_gap_ns)
+        since = rhythm.waiting_since_ns
+        if since is not None and rhythm.taken_ns:
+            waits.append((rhythm.taken_ns - since) / 1e9)
+    return Patience(
+        waited_s=max(waits) if waits else _main_threads_still_s(evidence),
+        longest_gap_s=max(longest) / 1e9 if longest else None,
+    )
+
+
+def _main_threads_still_s(evidence: Evidence) -> float | None:
+    """How long the rank that ran last has been still: the least that can be said of the job."""
+    if not evidence.looks:
+        return None
+    last = evidence.looks[-1]
+    ages: list[float] = []
+    for member in evidence.job.ranks():
+        look = last.of(member.pid)
+        if look is not None and look.threads and look.threads[0].last_ran_ns:
+            ages.append(max(look.at_ns - look.threads[0].last_ran_ns, 0) / 1e9)
+    return max(ages) if ages else None

@@ -1,0 +1,77 @@
+"""The verdict of flight-recorder dumps alone: the job is gone, or on other machines."""
+
+from __future__ import annotations
+
+from grpo_doctor.hang import matching, waits
+from grpo_doctor.hang.matching import Ruling
+from grpo_doctor.hang.pictures import edges_of, nodes_of
+from grpo_doctor.hang.scene import Scene
+from grpo_doctor.hang.spelled import spelled
+from grpo_doctor.hang.verdict import Diagnosis, Fix, Item, RankState, Verdict
+from grpo_doctor.hang.wording import sentence
+
+_LOOK = "py-spy dump --pid PID  # on the host of the rank named above, if it still runs"
+
+
+def diagnose(scene: Scene) -> Diagnosis:
+    """Judges what the recordings allow to say."""
+    ruling = matching.judge(scene.matching)
+    graph = waits.build(scene)
+    guilty = frozenset(f"rank:{rank}" for rank in ruling.culprits)
+    heard = tuple(sorted(scene.matching.heard))
+    size = scene.evidence.job.world_size or scene.matching.world_size
+    missing = tuple(rank for rank in range(size or 0) if rank not in heard)
+    problems = [(one.what, one.remedy) for one in scene.evidence.problems]
+    problems += [(one.what, one.remedy) for one in scene.recordings.problems]
+    return Diagnosis(
+        host=scene.evidence.job.host,
+        framework=scene.evidence.job.framework,
+        world_size=size,
+        ranks_seen=heard,
+        ranks_missing=missing,
+        verdict=spelled(_verdict(ruling), scene.evidence.job.framework),
+        ranks=tuple(_rank(scene, rank) for rank in heard),
+        seconds=round(scene.evidence.cost.seconds, 3),
+        max_pause_ms=0.0,
+        taken_unix_ns=scene.evidence.taken_unix_ns,
+        nodes=nodes_of(scene, graph, guilty),
+        edges=edges_of(graph),
+        cycle=graph.cycle() if ruling.cause == "group-order-cycle" else (),
+        problems=tuple(dict.fromkeys(problems)),
+    )
+
+
+def _verdict(ruling: Ruling) -> Verdict:
+    return Verdict(
+        state="stuck" if ruling.cause else "healthy",
+        cause=ruling.cause,
+        culprits=ruling.culprits,
+        victims=ruling.victims,
+        confidence=round(ruling.confidence, 2),
+        phase=None,
+        summary=sentence(ruling.summary or "the recordings show no rank behind the others"),
+        evidence=tuple(Item("flight recorder", rank, text) for rank, text in ruling.facts),
+        confirm=(_LOOK,) if ruling.cause else (),
+        fixes=_fixes(ruling),
+    )
+
+
+def _fixes(ruling: Ruling) -> tuple[Fix, ...]:
+    if ruling.cause in ("collective-mismatch", "collective-skipped"):
+        return (Fix("Make every rank call the same collectives in the same order."),)
+    if ruling.cause == "group-order-cycle":
+        return (Fix("Use the process groups in one order on all ranks."),)
+    return ()
+
+
+def _rank(scene: Scene, rank: int) -> RankState:
+    waits_for = [one for one in scene.matching.waits if one.rank == rank]
+    first = waits_for[0] if waits_for else None
+    return RankState(
+        rank=rank,
+        pid=None,
+        role="rank",
+        state="waiting" if first else "unknown",
+        where=f"{first.operation} #{first.sequence}" if first else "",
+        waiting_for=f"ranks {', '.join(map(str, first.on))}" if first else "",
+    )

@@ -1,0 +1,99 @@
+"""What a visit has seen so far, and what each part of it took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from grpo_doctor_probes.evidence import (
+    Blocked,
+    CallArguments,
+    Cost,
+    EngineLook,
+    Evidence,
+    FlightDump,
+    GpuLook,
+    HostFacts,
+    Job,
+    Limits,
+    LogTail,
+    Look,
+    OpenSpanSeen,
+    Problem,
+    RasAnswer,
+    Stack,
+)
+
+
+@dataclass
+class Visit:
+    """Collects; `evidence()` may be asked at any time, as after Ctrl-C."""
+
+    job: Job
+    began_ns: int = field(default_factory=time.monotonic_ns)
+    taken_unix_ns: int = field(default_factory=time.time_ns)
+    looks: list[Look] = field(default_factory=list)
+    stacks: list[tuple[Stack, ...]] = field(default_factory=list)
+    limits: list[tuple[Limits, ...]] = field(default_factory=list)
+    gpus: list[tuple[GpuLook, ...]] = field(default_factory=list)
+    engines: list[tuple[EngineLook, ...]] = field(default_factory=list)
+    blocked: tuple[Blocked, ...] = ()
+    arguments: list[CallArguments] = field(default_factory=list)
+    spans: tuple[OpenSpanSeen, ...] = ()
+    dumps: list[FlightDump] = field(default_factory=list)
+    ras: tuple[RasAnswer, ...] = ()
+    host: HostFacts | None = None
+    logs: tuple[LogTail, ...] = ()
+    problems: list[Problem] = field(default_factory=list)
+    parts: dict[str, float] = field(default_factory=dict)
+
+    def seconds(self) -> float:
+        """Since the visit began."""
+        return (time.monotonic_ns() - self.began_ns) / 1e9
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Measures a part of the visit, which may come several times."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.parts[name] = self.parts.get(name, 0.0) + time.monotonic() - began
+
+    def evidence(self) -> Evidence:
+        """All of it, as it is now."""
+        return Evidence(
+            job=self.job,
+            taken_unix_ns=self.taken_unix_ns,
+            looks=tuple(self.looks),
+            stacks=tuple(self.stacks),
+            limits=tuple(self.limits),
+            blocked=self.blocked,
+            arguments=tuple(self.arguments),
+            gpus=tuple(self.gpus),
+            engines=tuple(self.engines),
+            spans=self.spans,
+            dumps=tuple(self.dumps),
+            ras=self.ras,
+            host=self.host,
+            logs=self.logs,
+            problems=tuple(self.problems + self._refused()),
+            cost=Cost(self.seconds(), self._longest_pause_ms(), dict(self.parts)),
+        )
+
+    def _longest_pause_ms(self) -> float:
+        pauses = [stack.pause_ms for look in self.stacks for stack in look]
+        return max(pauses + [dump.pause_ms for dump in self.dumps], default=0.0)
+
+    def _refused(self) -> list[Problem]:
+        """What single records say they could not see: each text once, not once a process."""
+        said: dict[str, Problem] = {}
+        for stack in self.stacks[-1] if self.stacks else ():
+            if stack.problem:
+                said.setdefault(stack.problem, Problem(stack.problem, pid=stack.pid))
+        for dump in self.dumps:
+            if dump.problem:
+                said.setdefault(dump.problem, Problem(dump.problem, pid=dump.pid))
+        return list(said.values())

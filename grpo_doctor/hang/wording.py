@@ -1,0 +1,59 @@
+"""Ranks, times and places in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """`rank 2`, `ranks 0, 1, 3`, `ranks 0-6, 8`; "" for none. Runs of three or more are joined."""
+    if not ranks:
+        return ""
+    parts: list[str] = []
+    ordered = sorted(set(ranks))
+    start = 0
+    for i in range(len(ordered)):
+        if i + 1 < len(ordered) and ordered[i + 1] == ordered[i] + 1:
+            continue
+        run = ordered[start : i + 1]
+        parts += [f"{run[0]}-{run[-1]}"] if len(run) > 2 else [str(rank) for rank in run]
+        start = i + 1
+    return f"rank{'s' if len(ordered) > 1 else ''} {', '.join(parts)}"
+
+
+def sentence(text: str) -> str:
+    """With a capital letter and a full stop."""
+    text = text.strip()
+    if not text:
+        return ""
+    return text[0].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def seconds_text(seconds: float) -> str:
+    """`40 ms`, `0.4 s`, `12 s`, `3 min`, `2.5 h`."""
+    if 0 < seconds < 0.1:
+        return f"{max(seconds * 1e3, 1):.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def bytes_text(count: float) -> str:
+    """`512 B`, `1.2 GB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return ""
+
+
+def shorten(text: str, most: int = 80) -> str:
+    """At most so many characters, cut in the middle."""
+    if len(text) <= most:
+        return text
+    half = (most - 1) // 2
+    return f"{text[:half]}…{text[-half:]}"

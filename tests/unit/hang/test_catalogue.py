@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor.hang import docs
+from grpo_doctor.hang.catalogue import BY_NAME, CLASSES
+
+PAGE = Path(__file__).parents[3] / "docs" / "hang.md"
+
+
+@pytest.mark.parametrize("one", CLASSES, ids=lambda one: one.name)
+def test_every_class_says_what_it_is_in_whole_sentences(one: object) -> None:
+    for field in ("means", "looks_like", "what_to_do"):
+        said = getattr(one, field)
+        assert len(said) > 40
+        assert said[0] == "`" or said[0].isupper()
+        assert said.endswith(".")
+
+
+def test_names_are_unique() -> None:
+    assert len(BY_NAME) == len(CLASSES) == 25
+
+
+def test_the_page_is_up_to_date() -> None:
+    on_disk = PAGE.read_text(encoding="utf-8")
+    assert docs.updated(on_disk) == on_disk, "run `python -m grpo_doctor.hang.docs`"
+
+
+def test_only_what_is_between_the_marks_is_written_anew(tmp_path: Path) -> None:
+    page = PAGE.read_text(encoding="utf-8").replace("## Permissions", "## Rights")
+    path = tmp_path / "hang.md"
+    path.write_text(page.replace("### rank-stopped", "### rank-halted"), encoding="utf-8")
+    assert docs.main([str(path)]) == 0
+    assert path.read_text(encoding="utf-8") == page
+
+
+def test_a_page_without_marks_is_refused() -> None:
+    with pytest.raises(ValueError, match="no marks"):
+        docs.updated("# Another page")
