@@ -9,6 +9,8 @@
     ├── PermissionNeededError  exit code 4: the job is there, its processes can't be read
     ├── NoJobError             exit code 5: there is no such job
     └── LaunchError            exit code 127: the job can't be started
+
+`attach` ends with 3 when the job is stuck or dead, so what it can't read is a UsageError there.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ import difflib
 from typing import NoReturn
 
 from grpo_doctor import __version__
-from grpo_doctor.cli import report, run
+from grpo_doctor.cli import attach, report, run
 
-COMMANDS = (run, report)
+COMMANDS = (run, attach, report)
 
 _DESCRIPTION = """\
 A diagnostic profiler for GRPO runs: where the step time goes, what is wrong, which flags fix it.
@@ -19,6 +19,7 @@ examples:
   grpo-doctor run                                 the bundled trainer's demo, recorded
   grpo-doctor run -- --max_steps 20 --deepspeed zero3
   grpo-doctor run -- swift rlhf --rlhf_type grpo ...
+  grpo-doctor attach                              why a job on this host does not move
   grpo-doctor report grpo-doctor-out/20261121-100000
   grpo-doctor report trace.json --json
 

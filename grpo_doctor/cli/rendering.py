@@ -8,6 +8,7 @@ from typing import Any, TextIO
 from grpo_doctor.cli.output import color_wanted, terminal_width
 from grpo_doctor.errors import OutputError
 from grpo_doctor_reports import ReportError, render_html, render_text
+from grpo_doctor_reports.hang import hang_page, hang_text
 
 
 def page(document: Mapping[str, Any]) -> bytes:
@@ -23,5 +24,22 @@ def digest(document: Mapping[str, Any], stream: TextIO | None) -> str:
     color = stream is not None and color_wanted(stream)
     try:
         return render_text(document, width=terminal_width(), color=color)
+    except ReportError as problem:
+        raise OutputError(str(problem)) from problem
+
+
+def verdict_page(document: Mapping[str, Any]) -> bytes:
+    """The verdict on a job as a page. Raises OutputError if the page's parts are not installed."""
+    try:
+        return hang_page(document)
+    except ReportError as problem:
+        raise OutputError(str(problem)) from problem
+
+
+def verdict_text(document: Mapping[str, Any], stream: TextIO | None) -> str:
+    """The verdict for a terminal, coloured if `stream` is one that shows colours."""
+    color = stream is not None and color_wanted(stream)
+    try:
+        return hang_text(document, terminal_width(), color)
     except ReportError as problem:
         raise OutputError(str(problem)) from problem

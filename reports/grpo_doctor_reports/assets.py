@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -22,6 +23,7 @@ _SCRIPTS: Final = (
     "charts/curves.js",
     "boot.js",
 )
+_HANG_SCRIPTS: Final = ("page.js", "hang.js")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,23 @@ def style() -> str:
 @cache
 def script() -> str:
     """Return the page's script: its files, in order, in one strict function scope."""
-    body = "\n".join(_read(name) for name in _SCRIPTS)
+    return _in_one_scope(_SCRIPTS)
+
+
+@cache
+def hang_style() -> str:
+    """Return the style sheet of the page about a stuck job: the report's, and its own."""
+    return f"{_read('report.css')}\n{_read('hang.css')}"
+
+
+@cache
+def hang_script() -> str:
+    """Return the script of the page about a stuck job."""
+    return _in_one_scope(_HANG_SCRIPTS)
+
+
+def _in_one_scope(names: Iterable[str]) -> str:
+    body = "\n".join(_read(name) for name in names)
     return f'(() => {{\n"use strict";\n{body}\n}})();'
 
 

@@ -1,0 +1,155 @@
+"""`grpo-doctor attach`: why does my job not move? Which rank, where in the code, and what to do."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grpo_doctor.cli.console import say
+from grpo_doctor.cli.output import STDOUT, write_bytes
+from grpo_doctor.errors import NoJobError, TraceError, UsageError
+
+if TYPE_CHECKING:
+    from grpo_doctor.hang.verdict import Diagnosis
+    from grpo_doctor_probes.evidence import Evidence
+
+NAME = "attach"
+SUMMARY = "say why a job is stuck: which rank, where in the code, what to do"
+DESCRIPTION = """\
+Looks at a training job that runs on this host, twice, and says whether it is healthy, slow or
+stuck, which rank holds it up, where in the code, why, and what to do. The job needs no preparation:
+any torch.distributed job of any framework, in any Python environment.
+
+Without PID it finds the job; one PID of it, of a rank or the launcher, is enough to say which.
+It only looks. If the job is stuck, one idle thread of each rank is stopped for about a
+millisecond, to ask it for torch's flight recorder; --no-inject leaves that out.
+"""
+EPILOG = """\
+examples:
+  grpo-doctor attach                          the job on this host
+  grpo-doctor attach 4711                     the job that process 4711 belongs to
+  grpo-doctor attach --json | jq .verdict     for programs
+  grpo-doctor attach --out hang-1             keep it: a page, the evidence, the verdict
+  grpo-doctor attach --replay hang-1          explain it again, anywhere, when the job is gone
+  grpo-doctor attach --dumps /shared/dumps    flight-recorder files alone, of a job that has died
+  grpo-doctor attach --confirm                undo what stops it (asks first); does the job move?
+
+exit codes: 0 healthy or slow; 3 stuck or dead; 2 wrong usage, several jobs, or a bundle that can't
+be read; 4 no permission (the message has the remedy), or a result can't be written; 5 no job.
+"""
+_EXIT_CODES = {"healthy": 0, "slow": 0, "stuck": 3, "dead": 3}
+_SECONDS = (0.2, 60.0)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's arguments."""
+    parser.add_argument("pids", metavar="PID", type=int, nargs="*", help="of the job's processes")
+    parser.add_argument("--dumps", type=Path, metavar="DIR", help="judge these dump files alone")
+    parser.add_argument("--replay", type=Path, metavar="BUNDLE", help="explain what --out has kept")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="keep everything there; .tar.gz for one file"
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the verdict as a page")
+    parser.add_argument("--json", action="store_true", help="print the verdict as JSON (schema 1)")
+    parser.add_argument(
+        "--no-inject", action="store_true", help="never stop a thread: /proc and stacks alone"
+    )
+    parser.add_argument(
+        "--confirm", action="store_true", help="undo what stops the job, if that does no harm"
+    )
+    parser.add_argument("--yes", action="store_true", help="with --confirm: do not ask")
+    parser.add_argument(
+        "--seconds", type=float, default=1.2, metavar="S", help="between two looks (default: 1.2)"
+    )
+
+
+def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
+    """Looks, reasons, says; returns the exit code of the job's state."""
+    _check(options, theirs)
+    evidence = _evidence(options)
+    from grpo_doctor.hang.diagnose import diagnose  # noqa: PLC0415 - after usage errors
+
+    diagnosis = diagnose(evidence)
+    if not options.json:
+        _print(diagnosis)
+    if options.confirm:
+        from grpo_doctor.cli.confirming import confirm  # noqa: PLC0415
+
+        diagnosis = confirm(diagnosis, evidence.job, ask=not options.yes)
+    if options.json:
+        from grpo_doctor.hang.encoding import encoded_document  # noqa: PLC0415
+
+        write_bytes(encoded_document(diagnosis), STDOUT)
+    _keep(options, evidence, diagnosis)
+    return _EXIT_CODES[diagnosis.verdict.state]
+
+
+def _check(options: argparse.Namespace, theirs: Sequence[str] | None) -> None:
+    if theirs:
+        raise UsageError("attach takes no arguments after `--`.")
+    if sum(map(bool, (options.pids, options.dumps, options.replay))) > 1:
+        raise UsageError("a PID, --dumps and --replay are three things to look at; give one.")
+    for pid in options.pids:
+        if pid < 1:
+            raise UsageError(f"{pid} is not a PID.")
+    if options.confirm and (options.dumps or options.replay):
+        raise UsageError("--confirm needs the job itself; with --dumps and --replay there is none.")
+    if options.yes and not options.confirm:
+        raise UsageError("--yes says yes to what --confirm asks; give --confirm as well.")
+    if options.confirm and not options.yes and not (sys.stdin and sys.stdin.isatty()):
+        raise UsageError("--confirm asks first and here is no terminal to ask on; give --yes.")
+    low, high = _SECONDS
+    if not low <= options.seconds <= high:
+        raise UsageError(f"--seconds {options.seconds:g}: give {low:g} to {high:g} seconds.")
+
+
+def _evidence(options: argparse.Namespace) -> Evidence:
+    if options.replay:
+        from grpo_doctor.hang import bundle  # noqa: PLC0415
+
+        try:
+            return bundle.read(options.replay)
+        except TraceError as problem:  # its own exit code would say "stuck" here
+            raise UsageError(str(problem)) from problem
+    if options.dumps:
+        return _of_dumps(options.dumps)
+    from grpo_doctor.cli.visit import visit  # noqa: PLC0415
+
+    return visit(options.pids, inject=not options.no_inject, seconds_between=options.seconds)
+
+
+def _of_dumps(folder: Path) -> Evidence:
+    if not folder.exists():
+        raise UsageError(f"--dumps {folder}: there is no such folder.")
+    from grpo_doctor.hang.examine import examine_dumps  # noqa: PLC0415
+
+    evidence = examine_dumps(folder)
+    if not evidence.dumps:
+        raise NoJobError(f"--dumps {folder}: there is no flight-recorder file in it.")
+    return evidence
+
+
+def _print(diagnosis: Diagnosis) -> None:
+    from grpo_doctor.cli.rendering import verdict_text  # noqa: PLC0415
+
+    write_bytes(verdict_text(diagnosis.as_json(), sys.stdout).encode("utf-8", "replace"), STDOUT)
+
+
+def _keep(options: argparse.Namespace, evidence: Evidence, diagnosis: Diagnosis) -> None:
+    """Writes what was asked for; says how to keep a hang that would else be lost."""
+    if options.out or options.html:
+        from grpo_doctor.cli.rendering import verdict_page  # noqa: PLC0415
+
+        page = verdict_page(diagnosis.as_json())
+        if options.html:
+            write_bytes(page, str(options.html))
+            say(f"wrote {options.html}")
+        if options.out:
+            from grpo_doctor.hang import bundle  # noqa: PLC0415
+
+            say(f"wrote {bundle.write(options.out, evidence, diagnosis, page)}")
+    elif not options.json and not options.replay and _EXIT_CODES[diagnosis.verdict.state]:
+        say("keep it before you end the job: the same command with --out DIR")

@@ -1,0 +1,83 @@
+"""Finding the one job to look at, and looking, with the user told what happens meanwhile."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from grpo_doctor.cli.console import put, say
+from grpo_doctor.cli.output import color_wanted, terminal_width
+from grpo_doctor.errors import NoJobError, PermissionNeededError, UsageError
+from grpo_doctor.hang.examine import Wishes, examine_job
+from grpo_doctor_probes import discover
+from grpo_doctor_probes.evidence import Evidence, Job
+
+_MOST_LISTED = 20
+_ERASED = "\r\x1b[K"
+_COMMAND_CHARACTERS = 60
+
+
+def visit(pids: Sequence[int], *, inject: bool, seconds_between: float) -> Evidence:
+    """Looks at the job of these processes; none: at the one job on this host.
+
+    Raises:
+        NoJobError: there is none.
+        PermissionNeededError: nothing of it may be read; the message has the remedy.
+        UsageError: there are several; the message lists them.
+    """
+    try:
+        jobs = discover.find_jobs(pids)
+        if len(jobs) > 1:
+            raise UsageError(several(jobs))
+        wishes = Wishes(inject=inject, seconds_between=seconds_between)
+        with _telling() as tell:
+            return examine_job(jobs[0], wishes, tell)
+    except discover.NoJobError as problem:
+        raise NoJobError(str(problem)) from problem
+    except discover.NoPermissionError as problem:
+        raise PermissionNeededError(str(problem)) from problem
+
+
+@contextmanager
+def _telling() -> Iterator[Callable[[str], None]]:
+    """What takes progress words: one line that is taken back on a terminal, a line each elsewhere,
+    so that the verdict is the first thing that stays."""
+    if sys.stderr is None or not color_wanted(sys.stderr):
+        yield lambda words: say(f"{words} ...")
+        return
+    room = terminal_width() - 1
+    try:
+        yield lambda words: put(_ERASED + f"grpo-doctor: {words} ..."[:room])
+    finally:
+        put(_ERASED)
+
+
+def several(jobs: Sequence[Job]) -> str:
+    """A list of jobs with the command for each."""
+    lines = [f"{len(jobs)} jobs run here; say which one:"]
+    lines += [_line(job) for job in jobs[:_MOST_LISTED]]
+    if len(jobs) > _MOST_LISTED:
+        lines.append(f"  and {len(jobs) - _MOST_LISTED} more")
+    return "\n".join(lines)
+
+
+def _line(job: Job) -> str:
+    from grpo_doctor_reports.text_safety import clean  # noqa: PLC0415 - 0.2 s, here alone
+
+    ranks = job.ranks() or job.members
+    first = ranks[0]
+    count = f"{len(job.ranks())} rank{'' if len(job.ranks()) == 1 else 's'}"
+    pids = ", ".join(str(member.pid) for member in ranks[:4]) + (", ..." if len(ranks) > 4 else "")
+    command = clean(first.command or first.name, _COMMAND_CHARACTERS)
+    age = _age(first.started_ticks)
+    return f"  grpo-doctor attach {first.pid:<8} {count} (pid {pids}), since {age}: {command}"
+
+
+def _age(started_ticks: int) -> str:
+    from grpo_doctor_reports.formatting import seconds  # noqa: PLC0415
+
+    up_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+    return seconds(max(0.0, up_s - started_ticks / os.sysconf("SC_CLK_TCK")))

@@ -1,0 +1,5 @@
+setUpTheme(() => {});
+setUpCopyButtons();
+addEventListener("hashchange", openTarget);
+setUpPrinting(() => {});
+openTarget();

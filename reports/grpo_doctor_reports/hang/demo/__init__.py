@@ -1,0 +1,31 @@
+"""Made-up verdicts to look at while working on the renderers, and to test them with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from grpo_doctor_reports.demo.hostile import hostile_copy
+from grpo_doctor_reports.hang.demo import blocked, others
+
+__all__ = ["VISITS"]
+
+
+def hostile() -> dict[str, Any]:
+    """Every string tries to get out of its place; only the numbers are left alone."""
+    return hostile_copy(blocked.reward_server()) | {"schema": 1}
+
+
+VISITS: Final[dict[str, Callable[[], dict[str, Any]]]] = {
+    "stopped": blocked.stopped,
+    "stopped64": lambda: blocked.stopped(64, 17),
+    "deadlock": others.deadlock,
+    "reward": blocked.reward_server,
+    "slow": others.slow_rollout,
+    "healthy": others.healthy,
+    "dead": blocked.dead,
+    "unknown": blocked.unknown,
+    "ring": others.ring,
+    "hostile": hostile,
+    "nothing": others.nothing,
+}

@@ -1,0 +1,196 @@
+"""The wait-for graph made small enough to read: who waits alike is one box."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from grpo_doctor_reports.hang import words
+from grpo_doctor_reports.hang.model import Point, Visit, Wait
+
+DEEPEST: Final = 4  # rows of waiting above the culprits; what waits further behind is one box
+WIDEST: Final = 4  # boxes side by side that are readable on 800 pixels
+LONGEST_CYCLE: Final = 8
+_RANK_ID: Final = re.compile(r"rank:(\d{1,9})\Z", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One or more points that wait alike. `depth` is how many waits away from an end they are."""
+
+    key: str
+    label: str
+    detail: str
+    is_process: bool
+    guilty: bool
+    depth: int
+    in_cycle: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The box `source` waits for the box `target`."""
+
+    source: str
+    target: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Boxes and links; `cycle` has the keys of boxes in order of waiting."""
+
+    boxes: tuple[Box, ...]
+    links: tuple[Link, ...]
+    cycle: tuple[str, ...]
+
+
+def make_graph(visit: Visit) -> Graph:
+    """Return the visit's graph with at most WIDEST boxes at each of DEEPEST + 1 depths."""
+    points = _points(visit)
+    ring = tuple(one for one in dict.fromkeys(visit.cycle) if one in points)
+    together = _merge_alike(points, visit.waits, frozenset(ring))
+    depth = _depths(visit.waits, together, frozenset(ring))
+    together = _merge_crowds(points, together, depth, frozenset(ring))
+    ring, together = _shorten(ring, together)
+    depth = _depths(visit.waits, together, frozenset(ring))
+    members: dict[str, list[Point]] = {}
+    for one, first in together.items():
+        members.setdefault(first, []).append(points[one])
+    details = _details(visit)
+    boxes = tuple(
+        _box(first, alike, details, depth[first], first in ring) for first, alike in members.items()
+    )
+    return Graph(boxes, tuple(_links(visit.waits, together)), ring)
+
+
+def _points(visit: Visit) -> dict[str, Point]:
+    points = {point.id: point for point in visit.points}
+    for wait in visit.waits:
+        for one in (wait.source, wait.target):
+            points.setdefault(one, Point(one, one, "", guilty=False))
+    return points
+
+
+def _merge_alike(
+    points: dict[str, Point], waits: Sequence[Wait], apart: frozenset[str]
+) -> dict[str, str]:
+    """Each point's representative: alike are those with the same role whose waits and whose
+    waiters are alike too. Found by splitting what looks alike until nothing changes."""
+    block: dict[str, object] = {
+        one: one if one in apart else (point.role, point.guilty) for one, point in points.items()
+    }
+    while True:
+        numbers = {look: at for at, look in enumerate(dict.fromkeys(block.values()))}
+        number = {one: numbers[look] for one, look in block.items()}
+        outs: dict[str, set[tuple[int, str]]] = {}
+        ins: dict[str, set[tuple[int, str]]] = {}
+        for wait in waits:
+            outs.setdefault(wait.source, set()).add((number[wait.target], wait.kind))
+            ins.setdefault(wait.target, set()).add((number[wait.source], wait.kind))
+        block = {
+            one: (number[one], frozenset(outs.get(one, ())), frozenset(ins.get(one, ())))
+            for one in points
+        }
+        if len(set(block.values())) == len(numbers):
+            first: dict[object, str] = {}
+            return {one: first.setdefault(look, one) for one, look in block.items()}
+
+
+def _depths(
+    waits: Sequence[Wait], together: dict[str, str], ring: frozenset[str]
+) -> dict[str, int]:
+    """Longest chain of waits from each box to an end, at most DEEPEST; a cycle is an end."""
+    depth = dict.fromkeys(together.values(), 0)
+    links = {(together[w.source], together[w.target]) for w in waits}
+    links = {(a, b) for a, b in links if a != b and a not in ring}
+    for _ in range(DEEPEST):
+        longer = dict(depth)
+        for source, target in links:
+            longer[source] = max(longer[source], min(DEEPEST, depth[target] + 1))
+        if longer == depth:
+            break
+        depth = longer
+    return depth
+
+
+def _merge_crowds(
+    points: dict[str, Point],
+    together: dict[str, str],
+    depth: dict[str, int],
+    ring: frozenset[str],
+) -> dict[str, str]:
+    """Of more than WIDEST boxes at one depth the last ones become one; guilty ones come first."""
+    levels: dict[int, list[str]] = {}
+    for one, level in depth.items():
+        if one not in ring:
+            levels.setdefault(level, []).append(one)
+    into: dict[str, str] = {}
+    for level, ones in levels.items():
+        ones.sort(key=lambda one: not points[one].guilty)
+        keep = 0 if level == DEEPEST else WIDEST - 1
+        if len(ones) > keep + 1:
+            into.update(dict.fromkeys(ones[keep:], ones[keep]))
+    return {one: into.get(first, first) for one, first in together.items()}
+
+
+def _shorten(
+    ring: tuple[str, ...], together: dict[str, str]
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Of a very long cycle the middle becomes one box."""
+    if len(ring) <= LONGEST_CYCLE:
+        return ring, together
+    last = ring[LONGEST_CYCLE - 1]
+    rest = dict.fromkeys(ring[LONGEST_CYCLE - 1 :], last)
+    return ring[:LONGEST_CYCLE], {one: rest.get(first, first) for one, first in together.items()}
+
+
+def _links(waits: Sequence[Wait], together: dict[str, str]) -> Iterable[Link]:
+    labels: dict[tuple[str, str], set[str]] = {}
+    kinds: dict[tuple[str, str], set[str]] = {}
+    for wait in waits:
+        ends = together[wait.source], together[wait.target]
+        if ends[0] != ends[1]:
+            labels.setdefault(ends, set()).add(wait.label)
+            kinds.setdefault(ends, set()).add(wait.kind)
+    for ends, said in labels.items():
+        common = said if len(said) == 1 and said != {""} else kinds[ends]
+        yield Link(*ends, label=", ".join(sorted(common)[:2]))
+
+
+def _details(visit: Visit) -> dict[str, str]:
+    return {
+        f"rank:{one.rank}": one.where
+        for one in visit.processes
+        if one.rank is not None and one.role == "rank" and one.where
+    }
+
+
+def _box(
+    key: str, members: list[Point], details: dict[str, str], depth: int, in_cycle: bool
+) -> Box:
+    places = {details.get(one.id, "") for one in members}
+    return Box(
+        key=key,
+        label=_label(members),
+        detail=places.pop() if len(places) == 1 else "",
+        is_process=all(one.id.startswith(("rank:", "pid:")) for one in members),
+        guilty=any(one.guilty for one in members),
+        depth=depth,
+        in_cycle=in_cycle,
+    )
+
+
+def _label(members: list[Point]) -> str:
+    matches = [_RANK_ID.match(one.id) for one in members]
+    ranks = [int(match[1]) for match in matches if match]
+    if len(members) == 1:
+        return members[0].label or members[0].id
+    if len(ranks) == len(members):
+        return words.ranks_named(ranks)
+    others = len(members) - len(ranks)
+    if ranks:
+        return f"{words.ranks_named(ranks)} and {others} more"
+    return f"{members[0].label or members[0].id} and {others - 1} more"

@@ -1,0 +1,64 @@
+"""The verdict as one HTML file that opens offline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from grpo_doctor_reports import assets, formatting
+from grpo_doctor_reports.hang import words
+from grpo_doctor_reports.hang.document import read_visit
+from grpo_doctor_reports.hang.graph import make_graph
+from grpo_doctor_reports.hang.layout import draw
+
+
+def hang_page(document: Mapping[str, Any]) -> bytes:
+    """Return the verdict as one self-contained page (UTF-8, about 50 kB, no external requests).
+
+    Args:
+        document: what `attach --json` prints; every string in it is treated as hostile.
+
+    Raises:
+        DocumentError: the document has another schema, or a part of the wrong type.
+        AssetError: a file of the page is not installed.
+    """
+    visit = read_visit(document)
+    template = _environment().get_template("hang.html.j2")
+    page = template.render(
+        visit=visit,
+        drawing=draw(make_graph(visit)),
+        script=Markup(assets.hang_script()),  # noqa: S704 (our own file; its hash is in the policy)
+        style=Markup(assets.hang_style()),  # noqa: S704 (our own file)
+        policy=_policy(),
+    )
+    return page.encode("utf-8")
+
+
+def _policy() -> str:
+    return (
+        f"default-src 'none'; script-src {assets.csp_hash(assets.hang_script())}; "
+        "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("grpo_doctor_reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        count=formatting.count,
+        ranges=words.ranges,
+        share=formatting.share,
+        utc=formatting.utc,
+    )
+    environment.globals.update(words=words)
+    return environment

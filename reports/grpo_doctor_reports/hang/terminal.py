@@ -1,0 +1,168 @@
+"""The verdict as terminal text: its first line names the rank and the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from io import StringIO
+from typing import Any, Final
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from grpo_doctor_reports.hang import words
+from grpo_doctor_reports.hang.document import read_visit
+from grpo_doctor_reports.hang.model import Fix, Item, Visit
+
+_NARROWEST: Final = 60
+_WIDEST: Final = 110
+_ITEMS: Final = 12  # of one source; the page and the JSON have the rest
+_ROWS: Final = 16
+_STYLES: Final = {
+    "healthy": "bold green",
+    "slow": "bold yellow",
+    "stuck": "bold red",
+    "dead": "bold red",
+}
+
+
+def hang_text(document: Mapping[str, Any], width: int, color: bool) -> str:
+    """Return the verdict as text that ends with a newline.
+
+    The first line is the whole verdict however long it is, so that `head -1` has it; commands to
+    copy are never broken either.
+
+    Args:
+        document: what `attach --json` prints.
+        width: columns to use for the rest; held between 60 and 110.
+        color: whether to use ANSI colours; without it no escape sequence is written.
+
+    Raises:
+        DocumentError: the document has another schema, or a part of the wrong type.
+    """
+    visit = read_visit(document)
+    out = StringIO()
+    console = Console(
+        file=out,
+        width=max(_NARROWEST, min(_WIDEST, width)),
+        force_terminal=color,
+        color_system="standard" if color else None,
+        no_color=not color,
+        markup=False,
+        highlight=False,
+        emoji=False,
+        legacy_windows=False,
+        _environ={},
+    )
+    console.print(Text(words.headline(visit), style=_STYLES[words.state(visit)]), soft_wrap=True)
+    for part in _parts(visit):
+        console.print(part, soft_wrap=isinstance(part, _Command))
+    lines = (line.rstrip() if not color else line for line in out.getvalue().splitlines())
+    return "\n".join(lines).strip("\n") + "\n"
+
+
+class _Command(Text):
+    """A line to copy: never wrapped."""
+
+
+def _parts(visit: Visit) -> Iterator[RenderableType]:
+    yield Text(" · ".join(words.facts(visit)), style="dim")
+    yield from _section("Why", words.why(visit))
+    yield from _what_to_do(visit)
+    yield from _section("How to confirm", visit.verdict.confirm)
+    yield from _evidence(visit)
+    yield from _processes(visit)
+    yield from _not_seen(visit)
+    if cost := words.cost(visit):
+        yield Text(f"\n{cost}", style="dim")
+
+
+def _section(title: str, lines: tuple[str, ...] | list[str]) -> Iterator[RenderableType]:
+    if not lines:
+        return
+    yield _title(title)
+    for line in lines:
+        yield _indented(Text(line))
+
+
+def _title(text: str) -> Text:
+    return Text(f"\n{text}", style="bold")
+
+
+def _indented(text: Text, by: int = 2) -> Padding:
+    return Padding(text, (0, 0, 0, by))
+
+
+def _what_to_do(visit: Visit) -> Iterator[RenderableType]:
+    fixes = visit.verdict.fixes
+    if not fixes:
+        return
+    yield _title("What to do" if words.healthy(visit) else "What to do now")
+    for number, fix in enumerate(fixes, 1):
+        yield from _fix(fix, f"{number}. " if len(fixes) > 1 else "")
+
+
+def _fix(fix: Fix, number: str) -> Iterator[RenderableType]:
+    table = Table.grid()
+    table.add_column(no_wrap=True)
+    table.add_column()
+    table.add_row(f"  {number}", Text(fix.text))
+    yield table
+    if fix.spelling:
+        yield _Command(" " * (len(number) + 6) + fix.spelling)
+
+
+def _evidence(visit: Visit) -> Iterator[RenderableType]:
+    groups = words.evidence(visit)
+    if not groups:
+        return
+    yield _title("Evidence")
+    table = _table()
+    table.add_column(no_wrap=True, style="dim")
+    table.add_column()
+    for source, items in groups:
+        for line, said in _first_named(source, items):
+            table.add_row(line, said)
+    yield table
+
+
+def _first_named(source: str, items: list[Item]) -> Iterator[tuple[str, Text]]:
+    for at, item in enumerate(items[:_ITEMS]):
+        yield f"  {source}" if at == 0 else "", Text(words.item_words(item))
+    if len(items) > _ITEMS:
+        yield "", Text(f"{len(items) - _ITEMS} more in --json and in the page", style="dim")
+
+
+def _processes(visit: Visit) -> Iterator[RenderableType]:
+    rows = words.rows_of(visit)
+    if not rows and not visit.ranks_missing:
+        return
+    yield _title("Processes")
+    table = _table()
+    table.add_column(max_width=26)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for row in rows[:_ROWS]:
+        waits = f"{'; ' if row.where else ''}waits for {row.waiting_for}" if row.waiting_for else ""
+        style = "bold" if row.guilty else ""
+        table.add_row(f"  {row.who}", row.state, f"{row.where}{waits}", style=style)
+    if len(rows) > _ROWS:
+        table.add_row("", "", f"{len(rows) - _ROWS} more in --json and in the page", style="dim")
+    if visit.ranks_missing:
+        table.add_row(f"  {words.ranks_named(visit.ranks_missing)}", "missing", "not on this host")
+    yield table
+
+
+def _table() -> Table:
+    return Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+
+
+def _not_seen(visit: Visit) -> Iterator[RenderableType]:
+    if not visit.problems:
+        return
+    yield _title("What could not be seen")
+    for problem in visit.problems[:_ITEMS]:
+        yield _indented(Text(f"{problem.what}{f' {problem.remedy}' if problem.remedy else ''}"))
+    if len(visit.problems) > _ITEMS:
+        yield _indented(Text(f"{len(visit.problems) - _ITEMS} more in --json", style="dim"))

@@ -1,0 +1,197 @@
+"""What terminal and page say of a visit, in the same words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from grpo_doctor_reports import formatting
+from grpo_doctor_reports.hang.model import Item, Process, StackGroup, Visit
+
+STATES: Final = ("healthy", "slow", "stuck", "dead")
+_INSTALLED: Final = re.compile(
+    r"(?<=\()/\S{0,200}?/(?:site-packages|dist-packages|lib/python3\.\d{1,2})/(?!site-|dist-)"
+)
+_CYCLE_LINES: Final = 8  # of a longer cycle the middle is left out
+_MANY_ROWS: Final = 20  # then who waits for whom is left to the graph
+_SOURCES_FIRST: Final = ("confirmation",)  # the strongest evidence there is
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Processes of the job in the same state at the same place. `pid` is set for one alone."""
+
+    who: str
+    pid: int | None
+    state: str
+    where: str
+    waiting_for: str
+    guilty: bool
+
+
+def ranges(ranks: Iterable[int]) -> str:
+    """Return `0-2, 5`, with plain hyphens: it is copied into commands and searched for."""
+    return formatting.int_ranges(ranks).replace(formatting.NOTHING, "-")
+
+
+def ranks_named(ranks: Iterable[int]) -> str:
+    """Return `rank 3` or `ranks 0-2, 5`."""
+    known = sorted(set(ranks))
+    return f"{'rank' if len(known) == 1 else 'ranks'} {ranges(known)}"
+
+
+def headline(visit: Visit) -> str:
+    """Return the verdict as one line that names the rank and the reason."""
+    verdict = visit.verdict
+    if verdict.summary:
+        return verdict.summary
+    who = ranks_named(verdict.culprits) if verdict.culprits else "the job"
+    return f"The job is {verdict.state or 'not understood'}: {who}, {verdict.cause or 'unknown'}."
+
+
+def state(visit: Visit) -> str:
+    """Return the state as a CSS class and style name; an unknown one counts as stuck."""
+    return visit.verdict.state if visit.verdict.state in STATES else "stuck"
+
+
+def facts(visit: Visit) -> list[str]:
+    """Return state, class, confidence, phase, and whose job it is."""
+    verdict = visit.verdict
+    sure = "" if verdict.confidence is None else f"{formatting.share(verdict.confidence)} sure"
+    phase = f"in {verdict.phase}" if verdict.phase else ""
+    parts = [verdict.state, verdict.cause, sure if verdict.cause else "", phase, job(visit)]
+    return [part for part in parts if part]
+
+
+def job(visit: Visit) -> str:
+    """Return `8 of 8 ranks of ms-swift on host`."""
+    seen = len(visit.ranks_seen)
+    size = visit.world_size
+    count = f"{seen} of {size} ranks" if size is not None else formatting.count(seen, "rank")
+    framework = "" if visit.framework in {"", "unknown"} else f" of {visit.framework}"
+    return f"{count}{framework}{f' on {visit.host}' if visit.host else ''}"
+
+
+def why(visit: Visit) -> list[str]:
+    """Return where in the code the guilty stand, or the cycle of who waits for whom."""
+    if visit.cycle:
+        return list(_cycle(visit))
+    guilty = set(visit.verdict.culprits)
+    rows = [row for row in rows_of(visit) if row.guilty]
+    if not rows and guilty:
+        return [f"{ranks_named(guilty)}: not seen on this host"]
+    return [_stands(row) for row in rows]
+
+
+def _stands(row: Row) -> str:
+    pid = f" (pid {row.pid})" if row.pid is not None else ""
+    where = f" at {row.where}" if row.where else ""
+    waits = f", waiting for {row.waiting_for}" if row.waiting_for else ""
+    return f"{row.who}{pid}: {row.state or 'state unknown'}{where}{waits}"
+
+
+def _cycle(visit: Visit) -> Iterator[str]:
+    labels = {point.id: point.label or point.id for point in visit.points}
+    ring = list(visit.cycle)
+    for at, source in enumerate(ring):
+        if len(ring) > _CYCLE_LINES and _CYCLE_LINES - 2 <= at < len(ring) - 1:
+            if at == _CYCLE_LINES - 2:
+                yield f"and so on, to {labels.get(ring[-1], ring[-1])}"
+            continue
+        target = ring[(at + 1) % len(ring)]
+        wait = next((w for w in visit.waits if (w.source, w.target) == (source, target)), None)
+        how = f" in {wait.label or wait.kind}" if wait and (wait.label or wait.kind) else ""
+        back = ", which closes the cycle" if at == len(ring) - 1 else ""
+        yield f"{labels.get(source, source)} waits for {labels.get(target, target)}{how}{back}"
+
+
+def rows_of(visit: Visit) -> list[Row]:
+    """Return the processes, those in the same state at the same place together; guilty first."""
+    rows = _grouped(visit, visit.processes)
+    if len(rows) <= _MANY_ROWS:
+        return rows
+    each = "each another" if visit.points else "each another; see --json"
+    return _grouped(
+        visit, [replace(p, waiting_for=p.waiting_for and each) for p in visit.processes]
+    )
+
+
+def _grouped(visit: Visit, processes: Iterable[Process]) -> list[Row]:
+    guilty = set(visit.verdict.culprits)
+    groups: dict[tuple[str, str, str, str, bool], list[Process]] = {}
+    for one in processes:
+        is_guilty = one.role == "rank" and one.rank in guilty
+        key = (one.role, one.state, one.where, one.waiting_for, is_guilty)
+        groups.setdefault(key, []).append(one)
+    order = sorted(groups, key=lambda key: (not key[4], key[0] != "rank"))
+    return [
+        Row(_who(key[0], groups[key]), _pid(groups[key]), key[1], key[2], key[3], key[4])
+        for key in order
+    ]
+
+
+def _who(role: str, members: list[Process]) -> str:
+    known = [one.rank for one in members if one.rank is not None]
+    if role == "rank":
+        return ranks_named(known) if known else formatting.count(len(members), "rank")
+    name = role or "process"
+    owner = f" of {ranks_named(known)}" if known else ""
+    return f"{name}{owner}" if len(members) == 1 else f"{len(members)} x {name}{owner}"
+
+
+def _pid(members: list[Process]) -> int | None:
+    return members[0].pid if len(members) == 1 else None
+
+
+def missing(visit: Visit) -> str:
+    """Return which ranks no process here is, empty if none."""
+    if not visit.ranks_missing:
+        return ""
+    return f"{ranks_named(visit.ranks_missing)} not on this host"
+
+
+def evidence(visit: Visit) -> list[tuple[str, list[Item]]]:
+    """Return the evidence by source, sources in the order in which they are first named."""
+    groups: dict[str, list[Item]] = {source: [] for source in _SOURCES_FIRST}
+    for item in visit.verdict.evidence:
+        groups.setdefault(item.source or "seen", []).append(item)
+    return [(source, items) for source, items in groups.items() if items]
+
+
+def item_words(item: Item) -> str:
+    """Return a piece of evidence with its rank, unless its text names it already."""
+    if item.rank is None or f"rank {item.rank}" in item.text.lower():
+        return item.text
+    return f"rank {item.rank}: {item.text}"
+
+
+def stacks(visit: Visit) -> list[StackGroup]:
+    """Return the stacks, those of the guilty first."""
+    guilty = set(visit.verdict.culprits)
+    return sorted(visit.stacks, key=lambda stack: not guilty.intersection(stack.ranks))
+
+
+def short_frame(frame: str) -> str:
+    """Return a frame whose file, if it is an installed package's, begins at the package."""
+    return _INSTALLED.sub("", frame)
+
+
+def cost(visit: Visit) -> str:
+    """Return for how long was looked, and what that cost the job."""
+    if visit.seconds is None:
+        return ""
+    looked = f"looked for {formatting.seconds(visit.seconds)}"
+    if visit.max_pause_ms is None:
+        return looked
+    if visit.max_pause_ms <= 0:
+        return f"{looked}; no rank was stopped for it"
+    pause_ms = max(0.1, visit.max_pause_ms)
+    pause = f"{pause_ms:.1f} ms" if pause_ms < 10 else f"{pause_ms:.0f} ms"
+    return f"{looked}; no rank was stopped for more than {pause}"
+
+
+def healthy(visit: Visit) -> bool:
+    """Return whether there is nothing to mend."""
+    return state(visit) in {"healthy", "slow"}

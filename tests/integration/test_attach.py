@@ -1,0 +1,281 @@
+"""`grpo-doctor attach` on plain torchrun jobs that nobody prepared, as a new user would run it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
+
+RANKS = 4
+GUILTY = 2
+_DEADLINE_S = 240.0
+_JOB = """
+import datetime, os, pathlib, signal, sys, time
+import torch, torch.distributed as dist
+
+torch.set_num_threads(1)
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=600))
+fault, marks, rank = sys.argv[1], pathlib.Path(sys.argv[2]), dist.get_rank()
+
+def compute_rewards(step):
+    time.sleep(0.02)
+    if step == 25:
+        (marks / str(rank)).touch()
+        if fault == "stopped" and rank == 2:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+def update_weights(step):
+    values = torch.ones(64)
+    if step == 25 and fault == "mismatch" and rank == 2:
+        dist.broadcast(values, src=2)
+        dist.barrier()
+    dist.all_reduce(values)
+
+for step in range(100_000):
+    compute_rewards(step)
+    update_weights(step)
+"""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A job, and what starts commands where they see it."""
+
+    launcher: int
+    inside: tuple[str, ...]
+
+    def attach(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*self.inside, sys.executable, "-m", "grpo_doctor", "attach", *arguments],
+            capture_output=True, text=True, timeout=_DEADLINE_S, check=False,
+            env={**os.environ, "COLUMNS": "100"}, **options,
+        )  # fmt: skip
+
+    def document(self, *arguments: str) -> dict[str, Any]:
+        ended = self.attach("--json", *arguments)
+        assert ended.stdout, ended.stderr
+        found: dict[str, Any] = json.loads(ended.stdout)
+        return found
+
+
+def apart(command: Sequence[str]) -> list[str]:
+    """The command in a process namespace of its own, where that is allowed: other jobs of this
+    machine would be found by an attach without arguments."""
+    isolating = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    with contextlib.suppress(OSError):
+        if subprocess.run([*isolating, "true"], capture_output=True, check=False).returncode == 0:
+            return [*isolating, "sh", "-c", 'timeout 600 "$@" & wait', "sh", *command]
+    return list(command)
+
+
+@contextmanager
+def running(fault: str, folder: Path) -> Iterator[Running]:
+    """A job of four ranks in whose 25th step the fault happens, once it has."""
+    marks = folder / "marks"
+    marks.mkdir()
+    (folder / "train.py").write_text(_JOB)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    torchrun += [f"--nproc_per_node={RANKS}", str(folder / "train.py"), fault, str(marks)]
+    command = apart(torchrun)
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
+    try:
+        deadline = time.monotonic() + _DEADLINE_S
+        while len(list(marks.iterdir())) < RANKS:
+            assert process.poll() is None, (folder / "log").read_text()
+            assert time.monotonic() < deadline, (folder / "log").read_text()
+            time.sleep(0.05)
+        yield Running(process.pid, _entering(process.pid) if command != torchrun else ())
+    finally:
+        _end(process)
+
+
+def _entering(outside: int) -> tuple[str, ...]:
+    (shell,) = psutil.Process(outside).children()
+    return ("nsenter", "--target", str(shell.pid), "--pid", "--mount", "--")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    family = psutil.Process(process.pid).children(recursive=True)
+    for one in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+    process.kill()
+    process.wait()
+    psutil.wait_procs(family, timeout=10)
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running("stopped", tmp_path_factory.mktemp("stopped")) as job:
+        yield job
+
+
+def first_line_of(job: Running) -> str:
+    ended = job.attach()
+    if ended.returncode == 2:
+        pytest.skip("other jobs run on this machine and this user may make no process namespace")
+    assert ended.returncode == 3, ended.stderr
+    return ended.stdout.splitlines()[0]
+
+
+def test_the_first_line_names_the_stopped_rank_and_the_reason(stopped: Running) -> None:
+    line = first_line_of(stopped)
+    assert f"Rank {GUILTY}" in line
+    assert "stopped" in line
+    assert "compute_rewards" in line
+
+
+def test_the_first_line_names_the_rank_that_calls_another_collective(tmp_path: Path) -> None:
+    with running("mismatch", tmp_path) as job:
+        line = first_line_of(job)
+        assert f"rank {GUILTY}" in line.lower()
+        assert "broadcast" in line
+        assert "all_reduce" in line
+        (rank,) = job.document()["verdict"]["culprits"]
+        assert rank == GUILTY
+
+
+def a_rank(job: Running) -> str:
+    """The PID of one rank, as it is called where the job runs."""
+    for process in psutil.Process(job.launcher).children(recursive=True):
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        if process.environ().get("RANK") == "0":
+            return next(
+                line.split()[-1] for line in status.splitlines() if line.startswith("NSpid")
+            )
+    raise AssertionError("it has no rank 0")
+
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "job": {"host": str, "world_size": int, "ranks_seen": list, "ranks_missing": list,
+            "framework": str},
+    "verdict": {"state": str, "class": str, "culprits": list, "victims": list,
+                "confidence": float, "phase": (str, type(None)), "summary": str,
+                "evidence": list, "confirm": list, "fixes": list},
+    "cost": {"seconds": float, "max_pause_ms": (int, float)},
+}  # fmt: skip
+
+
+def test_the_document_has_the_promised_shape(stopped: Running) -> None:
+    document = stopped.document()
+    assert document["schema"] == 1
+    for part, members in SHAPES.items():
+        assert set(document[part]) == set(members)
+        for name, kind in members.items():
+            assert isinstance(document[part][name], kind), (part, name)
+    verdict = document["verdict"]
+    assert (verdict["state"], verdict["class"]) == ("stuck", "rank-stopped")
+    assert verdict["culprits"] == [GUILTY]
+    assert verdict["victims"] == [0, 1, 3]
+    assert 0.5 < verdict["confidence"] <= 1
+    for item in verdict["evidence"]:
+        assert set(item) == {"source", "rank", "text"}
+    for fix in verdict["fixes"]:
+        assert set(fix) == {"text", "knob", "spelling"}
+    ranks = [one for one in document["ranks"] if one["role"] == "rank"]
+    assert [one["rank"] for one in sorted(ranks, key=lambda one: one["rank"])] == [0, 1, 2, 3]
+    for one in document["ranks"]:
+        assert set(one) == {"rank", "pid", "role", "state", "where", "waiting_for"}
+
+
+def test_any_process_of_the_job_leads_to_it(stopped: Running) -> None:
+    of_a_rank = stopped.document(a_rank(stopped))
+    assert of_a_rank["verdict"]["culprits"] == [GUILTY]
+
+
+def test_what_is_kept_explains_it_again(stopped: Running, tmp_path: Path) -> None:
+    kept = tmp_path / "hang.tar.gz"
+    document = stopped.document("--out", str(kept))
+    assert kept.stat().st_size < RANKS * 1_000_000
+    replay = subprocess.run(
+        [sys.executable, "-m", "grpo_doctor", "attach", "--replay", str(kept), "--json"],
+        capture_output=True, text=True, check=False, timeout=_DEADLINE_S,
+    )  # fmt: skip
+    assert replay.returncode == 3
+    assert json.loads(replay.stdout) == document
+
+
+@pytest.mark.parametrize(
+    "pid", ["999999999", "gone", "zombie", "sleep"], ids=["no such", "gone", "zombie", "no Python"]
+)
+def test_a_pid_that_is_no_job(pid: str) -> None:
+    process = subprocess.Popen(["sleep", "600" if pid == "sleep" else "0"])
+    try:
+        if pid == "gone":
+            process.wait()
+        while pid == "zombie" and psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.01)
+        number = pid if pid.isdigit() else str(process.pid)
+        ended = Running(0, ()).attach(number)
+    finally:
+        process.kill()
+        process.wait()
+    assert ended.returncode == 5
+    assert ended.stdout == ""
+    assert number in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+# Imported as root, because another user may not even read this environment.
+_AS_NOBODY = """
+import os, sys
+from grpo_doctor.cli import main, visit
+import grpo_doctor.hang.diagnose, grpo_doctor_reports
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+sys.exit(main(["attach", sys.argv[1]]))
+"""
+
+
+def test_another_users_job_is_refused_with_the_remedy(stopped: Running) -> None:
+    if os.getuid() != 0:
+        pytest.skip("needs root to become another user")
+    ended = subprocess.run(
+        [*stopped.inside, sys.executable, "-c", _AS_NOBODY, a_rank(stopped)],
+        capture_output=True, text=True, check=False, timeout=_DEADLINE_S,
+    )  # fmt: skip
+    assert ended.returncode == 4, ended.stderr
+    assert "sudo" in ended.stderr
+    assert ended.stdout == ""
+
+
+def test_ctrl_c_says_what_was_seen(stopped: Running) -> None:
+    attach = subprocess.Popen(
+        [*stopped.inside, sys.executable, "-m", "grpo_doctor", "attach", "--seconds", "60"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert attach.stderr is not None
+    line = ""
+    while "again in" not in line:
+        line = attach.stderr.readline()
+        assert line, "it ended before its second look"
+    os.killpg(attach.pid, signal.SIGINT)
+    said, _ = attach.communicate(timeout=_DEADLINE_S)
+    assert "interrupted" in said
+    assert "Rank 2" in said.splitlines()[0]
+
+
+def test_undoing_confirms_it(stopped: Running) -> None:
+    """The last one: the job moves after it, and is healthy."""
+    document = stopped.document("--confirm", "--yes")
+    assert "confirmed: the job moved" in document["verdict"]["evidence"][0]["text"]
+    assert document["verdict"]["confidence"] >= 0.99
+    ended = stopped.attach()
+    assert ended.returncode == 0, ended.stdout
+    assert "healthy" in ended.stdout

@@ -1,0 +1,247 @@
+"""`attach`: what it says where, and the exit codes, with finding and looking played by the test."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from grpo_doctor.cli import main
+from grpo_doctor.hang.verdict import Diagnosis, RankState, State, Undo, Verdict
+from grpo_doctor_probes import discover
+from grpo_doctor_probes.evidence import Evidence, Job, Member
+
+SUMMARY = "Rank 1 is stopped (SIGSTOP); rank 0 waits for it in all_reduce."
+
+
+def job(first_pid: int = 4_700, command: str = "python train.py") -> Job:
+    members = (
+        Member(first_pid + rank, 1, 100, "rank", "python", command, rank=rank) for rank in (0, 1)
+    )
+    return Job("node-7", tuple(members), 2)
+
+
+def diagnosis(state: State = "stuck", **fields: object) -> Diagnosis:
+    cause = "" if state == "healthy" else "rank-stopped"
+    verdict = Verdict(state, cause, (1,), (0,), 0.9, None, SUMMARY)
+    ranks = (RankState(1, 4_701, "rank", "stopped", "train.py:3", ""),)
+    seen = Diagnosis("node-7", "unknown", 2, (0, 1), (), verdict, ranks, 2.0, 0.5)
+    return msgspec.structs.replace(seen, **fields)
+
+
+@pytest.fixture
+def plays(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes finding, looking and reasoning give what the test wants."""
+
+    def play(*jobs: Job, verdict: Diagnosis | None = None, error: Exception | None = None) -> None:
+        def find_jobs(pids: object) -> tuple[Job, ...]:
+            if error:
+                raise error
+            return jobs
+
+        def examine_job(found: Job, wishes: object, progress: Callable[[str], None]) -> Evidence:
+            progress("looking at 2 ranks")
+            return Evidence(found, 1_795_000_000_000_000_000)
+
+        monkeypatch.setattr("grpo_doctor.cli.visit.discover.find_jobs", find_jobs)
+        monkeypatch.setattr("grpo_doctor.cli.visit.examine_job", examine_job)
+        monkeypatch.setattr(
+            "grpo_doctor.hang.diagnose.diagnose", lambda evidence: verdict or diagnosis()
+        )
+
+    return play
+
+
+Said = pytest.CaptureFixture[str]
+
+
+@pytest.mark.parametrize(
+    ("state", "code"), [("healthy", 0), ("slow", 0), ("stuck", 3), ("dead", 3)]
+)
+def test_the_exit_code_is_the_jobs_state(
+    plays: Callable[..., None], capsys: Said, state: State, code: int
+) -> None:
+    plays(job(), verdict=diagnosis(state))
+    assert main(["attach"]) == code
+    said = capsys.readouterr()
+    assert said.out.splitlines()[0] == SUMMARY
+    assert "looking at 2 ranks ..." in said.err
+    assert ("--out DIR" in said.err) == (code == 3)
+
+
+def test_progress_is_taken_back_on_a_terminal(
+    plays: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plays(job())
+    ours, theirs = os.openpty()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    with open(theirs, "w", encoding="utf-8") as terminal:  # noqa: PTH123 - a descriptor
+        monkeypatch.setattr(sys, "stderr", terminal)
+        main(["attach", "--json"])
+        shown = os.read(ours, 4_096)
+    os.close(ours)
+    assert shown == b"\r\x1b[Kgrpo-doctor: looking at 2 ranks ...\r\x1b[K"
+
+
+def test_json_alone_is_on_standard_output(plays: Callable[..., None], capsys: Said) -> None:
+    plays(job())
+    assert main(["attach", "--json"]) == 3
+    document = json.loads(capsys.readouterr().out)
+    assert document["verdict"]["class"] == "rank-stopped"
+
+
+def test_names_that_are_no_unicode_do_not_break_the_json(
+    plays: Callable[..., None], capsys: Said
+) -> None:
+    plays(job(), verdict=diagnosis(host="node\udcff"))
+    assert main(["attach", "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["job"]["host"] == "node?"
+    assert main(["attach"]) == 3
+
+
+def test_several_jobs_are_listed_with_the_command_for_each(
+    plays: Callable[..., None], capsys: Said
+) -> None:
+    plays(job(), job(9_000, "python \x1b[31mother.py\nrm -rf /"))
+    assert main(["attach"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "2 jobs run here" in said.err
+    assert "grpo-doctor attach 4700" in said.err
+    assert "2 ranks (pid 9000, 9001)" in said.err
+    assert "\x1b" not in said.err
+    assert "\nrm" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(discover.NoJobError("There is none."), 5), (discover.NoPermissionError("Use sudo."), 4)],
+)
+def test_no_job_and_no_permission(
+    plays: Callable[..., None], capsys: Said, error: Exception, code: int
+) -> None:
+    plays(error=error)
+    assert main(["attach", "4711"]) == code
+    assert capsys.readouterr().err == f"grpo-doctor: {error}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["0"], "not a PID"),
+        (["1", "--dumps", "/tmp"], "give one"),
+        (["--replay", "a", "--dumps", "b"], "give one"),
+        (["--replay", "a", "--confirm", "--yes"], "needs the job"),
+        (["--yes"], "--confirm as well"),
+        (["--confirm"], "no terminal"),
+        (["--seconds", "0"], "seconds"),
+        (["--replay", "/nowhere/at/all"], "/nowhere/at/all"),
+        (["--dumps", "/nowhere/at/all"], "no such folder"),
+        (["--", "python"], "after `--`"),
+    ],
+)
+def test_wrong_usage(capsys: Said, arguments: list[str], words: str) -> None:
+    assert main(["attach", *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_folder_without_dumps(capsys: Said, tmp_path: Path) -> None:
+    assert main(["attach", "--dumps", str(tmp_path)]) == 5
+    assert "no flight-recorder file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["x"], ["--secnds", "3"]])
+def test_what_argparse_refuses(capsys: Said, arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["attach", *arguments])
+    assert ended.value.code == 2
+
+
+def test_everything_that_was_asked_for_is_kept(
+    plays: Callable[..., None], capsys: Said, tmp_path: Path
+) -> None:
+    plays(job())
+    out, page = tmp_path / "hang", tmp_path / "hang.html"
+    assert main(["attach", "--out", str(out), "--html", str(page)]) == 3
+    assert page.read_text().startswith("<!doctype html>")
+    assert (out / "hang.html").read_bytes() == page.read_bytes()
+    said = capsys.readouterr().err
+    assert f"wrote {out}" in said
+    assert "--out DIR" not in said
+    assert main(["attach", "--replay", str(out), "--json"]) == 3
+    replayed = json.loads(capsys.readouterr().out)
+    assert replayed == json.loads((out / "verdict.json").read_bytes())
+
+
+def test_a_result_that_cannot_be_written(plays: Callable[..., None], capsys: Said) -> None:
+    plays(job())
+    assert main(["attach", "--html", "/nowhere/at/all.html"]) == 4
+    said = capsys.readouterr()
+    assert said.out.startswith(SUMMARY)  # the verdict is not lost with the file
+    assert "can't write /nowhere/at/all.html" in said.err
+
+
+def carried_out(monkeypatch: pytest.MonkeyPatch, *, moved: bool) -> list[Undo]:
+    """A list of what is undone from now on, instead of undoing it."""
+    done: list[Undo] = []
+
+    def carry_out(undo: Undo, job: Job) -> bool:
+        done.append(undo)
+        return moved
+
+    monkeypatch.setattr("grpo_doctor.hang.confirm.carry_out", carry_out)
+    return done
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_undoing_goes_into_the_verdict(
+    plays: Callable[..., None], capsys: Said, monkeypatch: pytest.MonkeyPatch, moved: bool
+) -> None:
+    undo = Undo("continue", 4_701, "", "Continue rank 1 (SIGCONT to process 4701)?")
+    plays(job(), verdict=diagnosis(undo=(undo,)))
+    done = carried_out(monkeypatch, moved=moved)
+    assert main(["attach", "--json", "--confirm", "--yes"]) == 3
+    assert done == [undo]
+    verdict = json.loads(capsys.readouterr().out)["verdict"]
+    assert ("confirmed: the job moved" in verdict["evidence"][0]["text"]) == moved
+    assert (verdict["confidence"] >= 0.99) == moved
+
+
+@pytest.mark.parametrize(("answer", "does"), [("y\n", 1), ("\n", 0), ("n\n", 0), ("", 0)])
+def test_it_asks_first(
+    plays: Callable[..., None], monkeypatch: pytest.MonkeyPatch, answer: str, does: int
+) -> None:
+    ours, theirs = os.openpty()
+    plays(job(), verdict=diagnosis(undo=(Undo("continue", 4_701, "", "Continue?"),)))
+    done = carried_out(monkeypatch, moved=True)
+    with open(theirs, encoding="utf-8") as terminal:  # noqa: PTH123 - a descriptor
+        monkeypatch.setattr(sys, "stdin", terminal)
+        os.write(ours, answer.encode() or b"\x04")  # Ctrl-D
+        assert main(["attach", "--confirm"]) == 3
+    os.close(ours)
+    assert len(done) == does
+
+
+def test_nothing_to_undo_is_said(plays: Callable[..., None], capsys: Said) -> None:
+    plays(job())
+    assert main(["attach", "--confirm", "--yes"]) == 3
+    assert "nothing here that can be undone" in capsys.readouterr().err
+
+
+def test_the_parser_needs_nothing_that_is_slow_to_import() -> None:
+    code = (
+        "import sys; from grpo_doctor.cli.parser import make_parser; make_parser();"
+        "slow = {'numpy', 'rich', 'jinja2', 'psutil', 'plotly'} & set(sys.modules);"
+        "sys.exit(repr(slow) if slow else 0)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr

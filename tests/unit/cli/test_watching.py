@@ -1,0 +1,78 @@
+"""What `run` says and writes of hangs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor.cli import main, watching
+from grpo_doctor.cli.watching import with_flight_recorder
+from grpo_doctor_probes.supervisor.inquiry import Answer
+from grpo_doctor_probes.supervisor.job import Ended, Job
+from grpo_doctor_probes.supervisor.launch import Launch
+from grpo_doctor_probes.supervisor.suspicion import Suspicion
+from grpo_doctor_probes.supervisor.watchdog import Hang
+
+OPTIONS = argparse.Namespace(no_live=True, no_watchdog=False, hang_after=None, on_hang="report")
+LAUNCH = Launch(("true",), dict(os.environ), bundled=False, world_size=None)
+
+
+def hang(folder: Path, document: dict[str, object]) -> Hang:
+    suspicion = Suspicion((1,), (4711,), "reward", 40.0, 35.0, "long")
+    return Hang(suspicion, Answer("stuck", "Rank 1 sleeps.", document, folder), 5)
+
+
+@pytest.mark.parametrize("seconds", ["0", "-3", "nan", "inf"])
+def test_a_senseless_limit_is_wrong_usage(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", f"--hang-after={seconds}", "--", "true"]) == 2
+    assert "give at least 1 second" in capsys.readouterr().err
+
+
+def test_variables_are_set_said_and_have_their_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(watching, "visible_gpus", lambda: 8)
+    monkeypatch.setattr("grpo_doctor_probes.supervisor.flightenv.torch_version", lambda _: (2, 9))
+    launch = Launch(("swift",), {"TORCH_NCCL_DUMP_ON_TIMEOUT": "0"}, False, None)
+    changed, added = with_flight_recorder(launch, ["swift"], tmp_path)
+    assert set(added) == {"TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE"}
+    assert changed.environment == {"TORCH_NCCL_DUMP_ON_TIMEOUT": "0", **added}
+    assert (tmp_path / "flight").is_dir()
+    assert "TORCH_FR_BUFFER_SIZE=2000" in capsys.readouterr().err
+
+
+def test_a_verdict_that_cannot_be_drawn_is_still_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = Job(LAUNCH)
+    watched = watching.Watching(OPTIONS, LAUNCH, ["true"], tmp_path, job)
+    watched._hear(hang(tmp_path / "hangs/0", {"verdict": {"state": "stuck"}}))
+    assert capsys.readouterr().err.splitlines()[1] == "Rank 1 sleeps."
+    after = watched.close(job.wait(lambda: None, 0.01))
+    assert after.remarks == ("Rank 1 sleeps.",)
+    assert after.facts["hangs"][0]["bundle"] == str(tmp_path / "hangs/0")
+
+
+def test_a_defect_of_the_watchdog_costs_the_job_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = Job(LAUNCH)
+    watched = watching.Watching(OPTIONS, LAUNCH, ["true"], tmp_path, job)
+    monkeypatch.setattr(watched._headers, "read", lambda _: 1 / 0)
+    watched.tick({})
+    watched.tick({})
+    said = capsys.readouterr().err
+    assert said.count("internal error") == 1
+    assert watched.close(job.wait(lambda: None, 0.01)).facts == {}
+    assert "Please report it" in capsys.readouterr().err
+
+
+def test_nothing_is_remarked_on_a_good_or_an_asked_for_end(tmp_path: Path) -> None:
+    for state in ("finished", "interrupted"):
+        job = Job(LAUNCH)
+        watched = watching.Watching(OPTIONS, LAUNCH, ["true"], tmp_path, job)
+        job.wait(lambda: None, 0.01)
+        assert watched.close(Ended(state, 0, None, 0)).remarks == ()

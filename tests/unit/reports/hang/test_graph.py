@@ -1,0 +1,112 @@
+"""The wait-for graph: alike is one box, and whatever the size the picture stays readable."""
+
+from __future__ import annotations
+
+import random
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from grpo_doctor_reports.hang.arrows import PlacedBox
+from grpo_doctor_reports.hang.demo import VISITS
+from grpo_doctor_reports.hang.document import read_visit
+from grpo_doctor_reports.hang.graph import LONGEST_CYCLE, WIDEST, Graph, make_graph
+from grpo_doctor_reports.hang.layout import draw
+
+READABLE_PX = 1_250  # 13 px become 7.8 px on a page of 800 px; wider ones scroll
+WIDEST_PX = 1_750
+
+
+def graph_of(edges: list[tuple[str, str]], guilty: tuple[str, ...] = (), **graph: Any) -> Graph:
+    ids = dict.fromkeys(end for edge in edges for end in edge)
+    nodes = [{"id": one, "label": one.replace(":", " "), "role": one.partition(":")[0],
+              "guilty": one in guilty} for one in ids]  # fmt: skip
+    waits = [{"source": a, "target": b, "kind": "collective"} for a, b in edges]
+    return make_graph(read_visit({"schema": 1, "graph": {"nodes": nodes, "edges": waits, **graph}}))
+
+
+def labels(graph: Graph) -> set[str]:
+    return {box.label for box in graph.boxes}
+
+
+def test_ranks_that_wait_alike_are_one_box() -> None:
+    graph = graph_of([(f"rank:{r}", "rank:3") for r in range(64) if r != 3], guilty=("rank:3",))
+    assert labels(graph) == {"ranks 0-2, 4-63", "rank 3"}
+    assert [box.label for box in graph.boxes if box.guilty] == ["rank 3"]
+
+
+def test_workers_of_alike_ranks_are_alike() -> None:
+    edges = [(f"rank:{r}", "rank:9") for r in range(3)]
+    edges += [(f"pid:{r}", f"rank:{r}") for r in range(3)]
+    assert labels(graph_of(edges)) == {"rank 9", "ranks 0-2", "pid 0 and 2 more"}
+
+
+def test_a_chain_stays_a_chain() -> None:
+    graph = graph_of([("rank:0", "rank:1"), ("rank:1", "pid:7"), ("pid:7", "file:/lock")])
+    depth = {box.label: box.depth for box in graph.boxes}
+    assert depth == {"rank 0": 3, "rank 1": 2, "pid 7": 1, "file /lock": 0}
+
+
+def test_the_order_of_the_document_does_not_matter() -> None:
+    edges = [(f"rank:{r}", f"rank:{r % 4}") for r in range(4, 40)] + [("rank:0", "rank:1")]
+    first = graph_of(edges)
+    for seed in range(5):
+        shuffled = random.Random(seed).sample(edges, len(edges))
+        assert labels(graph_of(shuffled)) == labels(first)
+
+
+def test_a_cycle_is_kept_apart_and_shortened() -> None:
+    ring = [f"rank:{r}" for r in range(64)]
+    graph = graph_of(list(zip(ring, ring[1:] + ring[:1])), cycle=ring)
+    assert len(graph.cycle) == LONGEST_CYCLE
+    assert "ranks 7-63" in labels(graph)
+    around = {(link.source, link.target) for link in graph.links}
+    for at, key in enumerate(graph.cycle):
+        assert (key, graph.cycle[(at + 1) % LONGEST_CYCLE]) in around
+
+
+def overlap(one: PlacedBox, other: PlacedBox) -> bool:
+    return (
+        one.x < other.x + other.width
+        and other.x < one.x + one.width
+        and one.y < other.y + other.height
+        and other.y < one.y + one.height
+    )
+
+
+def check_drawing(graph: Graph, at_most_px: float) -> None:
+    drawing = draw(graph)
+    assert drawing is not None
+    assert drawing.width <= at_most_px
+    assert len(drawing.boxes) == len(graph.boxes)
+    for one, other in combinations(drawing.boxes, 2):
+        assert not overlap(one, other)
+    for box in drawing.boxes:
+        assert box.x >= 0
+        assert box.x + box.width <= drawing.width
+        assert box.y + box.height <= drawing.height
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in VISITS if name not in {"nothing", "healthy", "slow"}]
+)
+def test_every_demo_is_drawn_without_overlaps(name: str) -> None:
+    check_drawing(make_graph(read_visit(VISITS[name]())), READABLE_PX)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_any_graph_is_drawn_without_overlaps(seed: int) -> None:
+    dice = random.Random(seed)
+    ids = [f"rank:{r}" for r in range(dice.randint(2, 64))]
+    edges = [(dice.choice(ids), dice.choice(ids)) for _ in range(dice.randint(1, 90))]
+    cycle = dice.sample(ids, dice.randint(0, min(12, len(ids))))
+    graph = graph_of(edges, guilty=tuple(dice.sample(ids, 2)), cycle=cycle)
+    check_drawing(graph, WIDEST_PX)
+    for depth in {box.depth for box in graph.boxes}:
+        row = [box for box in graph.boxes if box.depth == depth and not box.in_cycle]
+        assert len(row) <= WIDEST
+
+
+def test_nothing_is_drawn_of_nothing() -> None:
+    assert draw(make_graph(read_visit({"schema": 1}))) is None

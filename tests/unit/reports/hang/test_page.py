@@ -1,0 +1,76 @@
+"""The verdict's page: one file, offline, and everything in it stays text."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+import pytest
+
+from grpo_doctor_reports import assets
+from grpo_doctor_reports.demo import ATTACKS
+from grpo_doctor_reports.hang import hang_page
+from grpo_doctor_reports.hang.demo import VISITS
+from grpo_doctor_reports.hang.demo.__main__ import main
+
+
+class Elements(HTMLParser):
+    """The names of all elements and attributes, and all text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def page(name: str) -> str:
+    return hang_page(VISITS[name]()).decode()
+
+
+@pytest.mark.parametrize("name", VISITS)
+def test_it_is_complete_and_small(name: str) -> None:
+    shown = page(name)
+    assert shown.startswith("<!doctype html>")
+    assert len(shown) < 100_000
+    attributes = Elements(shown).attributes
+    links = [value or "" for name, value in attributes if name in {"href", "src"}]
+    assert all(link.startswith("#") for link in links)
+    (policy,) = [value for name, value in attributes if value and value.startswith("default-src")]
+    assert policy.startswith("default-src 'none'")
+    assert assets.csp_hash(assets.hang_script()) in policy
+
+
+def test_hostile_strings_stay_text() -> None:
+    found = Elements(page("hostile"))
+    assert found.tags.count("script") == 1
+    assert "img" not in found.tags
+    assert not [name for name, _ in found.attributes if name.startswith("on")]
+    said = "".join(found.text)
+    assert "</script><img src=x onerror=window.executed=1>" in said
+    assert "{{7*7}}" in said
+    assert "\x1b" not in page("hostile")
+    assert len(ATTACKS) > 5
+
+
+def test_the_verdict_comes_first() -> None:
+    found = Elements(page("stopped"))
+    said = " ".join(" ".join(found.text).split())
+    body = said[said.index("Skip to the verdict") :]
+    order = ["Rank 3 is stopped", "What to do now", "kill -CONT 4703", "How to confirm",
+             "Who waits for whom", "Evidence", "Stacks", "Processes"]  # fmt: skip
+    places = [body.rindex(words) if words in order[4:] else body.index(words) for words in order]
+    assert places == sorted(places)
+
+
+def test_every_demo_is_written(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("demo")
+    main(folder)
+    assert len(list(folder.iterdir())) == 2 * len(VISITS)

@@ -1,0 +1,100 @@
+"""The verdict as text: its first line is the verdict, and nothing in it can hurt a terminal."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Any
+
+import pytest
+
+from grpo_doctor_reports import DocumentError
+from grpo_doctor_reports.hang import hang_text
+from grpo_doctor_reports.hang.demo import VISITS
+
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def shown(name: str, width: int = 100, *, color: bool = False) -> str:
+    return hang_text(VISITS[name](), width, color)
+
+
+@pytest.mark.parametrize("width", [20, 60, 80, 110, 400])
+def test_the_first_line_is_the_whole_verdict_at_any_width(width: int) -> None:
+    document = VISITS["deadlock"]()
+    assert shown("deadlock", width).splitlines()[0] == document["verdict"]["summary"]
+
+
+@pytest.mark.parametrize("name", VISITS)
+@pytest.mark.parametrize("width", [60, 80, 110])
+def test_what_is_not_to_be_copied_stays_within_the_width(name: str, width: int) -> None:
+    copied = [fix.get("spelling") or "" for fix in VISITS[name]()["verdict"]["fixes"]] \
+        if "verdict" in VISITS[name]() else []  # fmt: skip
+    for line in shown(name, width).splitlines()[1:]:
+        assert len(line) <= width or line.strip() in copied
+
+
+def test_a_command_to_copy_is_one_line_however_long() -> None:
+    document = VISITS["stopped"]()
+    command = "grpo-doctor run -- swift rlhf " + " ".join(f"--option_{at} {at}" for at in range(20))
+    document["verdict"]["fixes"][0]["spelling"] = command
+    assert command in hang_text(document, 60, color=False)
+
+
+def test_alike_ranks_share_a_line() -> None:
+    text = shown("stopped64")
+    assert "ranks 0-16, 18-63" in text
+    assert len(text.splitlines()) < 40
+
+
+def test_a_cycle_of_64_ranks_is_told_in_a_few_lines() -> None:
+    text = shown("ring")
+    assert "rank 63 waits for rank 0 in recv, which closes the cycle" in text
+    assert "and so on, to rank 63" in text
+    assert len(text.splitlines()) < 40
+
+
+def test_it_says_in_this_order() -> None:
+    text = shown("reward")
+    titles = ["Why", "What to do now", "How to confirm", "Evidence", "Processes",
+              "What could not be seen", "looked for 2.13 s"]  # fmt: skip
+    places = [text.index(f"\n{title}") for title in titles]
+    assert places == sorted(places)
+
+
+def test_a_healthy_job_is_not_told_what_to_do_now() -> None:
+    assert "now" not in shown("slow").replace("not stuck", "").split("What to do")[1][:5]
+    text = shown("healthy")
+    assert text.startswith("The job is healthy: both ranks")
+    assert "no rank was stopped for it" in text
+
+
+def test_missing_ranks_are_in_the_table() -> None:
+    assert re.search(r"ranks 1, 3 +missing +not on this host", shown("dead"))
+
+
+@pytest.mark.parametrize("color", [False, True])
+def test_hostile_text_is_visible_and_harmless(color: bool) -> None:
+    text = shown("hostile", color=color)
+    left = _ESCAPES.sub("", text) if color else text
+    for character in left:
+        assert character == "\n" or unicodedata.category(character) not in {"Cc", "Cf", "Cs"}
+    assert "␛[31mred" in left
+    assert "[red]markup[/red]" in left
+
+
+def test_colours_only_where_they_are_wanted() -> None:
+    assert "\x1b" not in shown("stopped")
+    assert shown("stopped", color=True).startswith("\x1b[1;31m")
+
+
+def test_the_least_document_has_a_first_line() -> None:
+    assert shown("nothing").startswith("The job is not understood")
+
+
+@pytest.mark.parametrize(
+    "document", [{}, {"schema": 2}, {"schema": 1, "verdict": 3}, {"schema": 1, "ranks": [1]}]
+)
+def test_another_document_is_refused(document: dict[str, Any]) -> None:
+    with pytest.raises(DocumentError):
+        hang_text(document, 80, color=False)
