@@ -16,6 +16,7 @@ from grpo_doctor.errors import GrpoDoctorError, OutputError
 from grpo_doctor_probes.rundir import FINDINGS_JSON, REPORT_HTML, TRACE_JSON
 
 if TYPE_CHECKING:
+    from grpo_doctor.cli.watching import Aftermath
     from grpo_doctor.document import Document
     from grpo_doctor_probes.supervisor import Ended
 
@@ -30,6 +31,7 @@ class Finished:
     trace: Path | None
     report: Path | None
     document: Document | None
+    aftermath: Aftermath
 
     def as_json(self) -> dict[str, Any]:
         """For `run --json`."""
@@ -41,10 +43,13 @@ class Finished:
             "exit": {"state": self.state, "code": self.exit_code},
             "summary": self.document["summary"] if self.document else None,
             "findings": [f["id"] for f in self.document["findings"]] if self.document else [],
+            "remarks": list(self.aftermath.remarks),
+            "hangs": self.aftermath.facts.get("hangs", []),
+            "deaths": self.aftermath.facts.get("deaths", []),
         }
 
 
-def finish(folder: Path, ended: Ended, *, report: bool) -> Finished:
+def finish(folder: Path, ended: Ended, aftermath: Aftermath, *, report: bool) -> Finished:
     """Writes trace, findings and report. A failure here never hides the job's own exit code."""
     trace_path = folder / TRACE_JSON
     report_path = folder / REPORT_HTML
@@ -71,7 +76,10 @@ def finish(folder: Path, ended: Ended, *, report: bool) -> Finished:
         say(problem)
         if folder.exists():
             say(f"what was recorded is kept; when that is mended: grpo-doctor report {folder}")
-    _say_end(folder, ended, trace_path if wrote_trace else None, report_path, document)
+    if document is not None:
+        _put_digest(document)
+    _say_end(ended, aftermath)
+    _say_results(folder, trace_path if wrote_trace else None, report_path if wrote_report else None)
     exit_code = ended.code or (OutputError.exit_code if problem else 0)
     return Finished(
         folder=folder,
@@ -80,6 +88,7 @@ def finish(folder: Path, ended: Ended, *, report: bool) -> Finished:
         trace=trace_path if wrote_trace else None,
         report=report_path if wrote_report else None,
         document=document,
+        aftermath=aftermath,
     )
 
 
@@ -111,23 +120,24 @@ def _write_report(folder: Path, trace_path: Path, report_path: Path) -> Document
     return document
 
 
-def _say_end(
-    folder: Path,
-    ended: Ended,
-    trace: Path | None,
-    report: Path,
-    document: Document | None,
-) -> None:
-    if document is not None:
-        from grpo_doctor.cli.rendering import digest  # noqa: PLC0415
+def _put_digest(document: Document) -> None:
+    from grpo_doctor.cli.rendering import digest  # noqa: PLC0415
 
-        put(f"\n{digest(document, sys.stderr)}\n")
+    put(f"\n{digest(document, sys.stderr)}\n")
+
+
+def _say_end(ended: Ended, aftermath: Aftermath) -> None:
+    for remark in aftermath.remarks:
+        say(remark)
     if ended.code:
         how = f"{ended.state} ({ended.signal})" if ended.signal else ended.state
         say(f"the job {how}, exit code {ended.code}")
+
+
+def _say_results(folder: Path, trace: Path | None, report: Path | None) -> None:
     if trace is not None:
         say(f"trace   {trace}")
-    if document is not None:
+    if report is not None:
         say(f"report  {report}")
     elif trace is not None:
         say(f"report it with: grpo-doctor report {folder}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grpo_doctor import __version__
 from grpo_doctor.cli.console import say
@@ -34,10 +35,17 @@ examples:
   grpo-doctor run -- --model Qwen/Qwen2.5-0.5B --dataset data.jsonl --deepspeed zero2
   grpo-doctor run --nproc 8 -- --model ... --train_type lora
   grpo-doctor run --run-dir /data/run1 -- swift rlhf --rlhf_type grpo ...
+  grpo-doctor run --on-hang stop -- swift rlhf ...       end it when it is stuck, say why, exit 3
+  grpo-doctor run --hang-after 300 -- swift rlhf ...     a phase of 5 minutes is suspicious here
   grpo-doctor run -- --help                              the bundled trainer's flags
 
-The exit code is the job's own. 127: the job could not be started. 4: the job ended well but the
-report could not be written; the recording is kept. 2: wrong usage.
+A watchdog looks for ranks that do not move: what takes much longer than this run's own phases of
+that name is looked at as by `grpo-doctor attach`. Only if it is stuck, the guilty rank and the
+reason are printed and the evidence is kept in RUN/hangs.
+
+The exit code is the job's own. 3: it was stuck and --on-hang stop ended it. 127: the job could not
+be started. 4: the job ended well but the report could not be written; the recording is kept.
+2: wrong usage.
 """
 
 
@@ -60,6 +68,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="largest recording of one rank in MiB; then the oldest spans make room (default: 256)",
+    )
+    parser.add_argument(
+        "--on-hang",
+        choices=("report", "dump", "stop"),
+        default="report",
+        help="when the job is stuck: say why and let it be (report, the default); also keep the "
+        "stacks of all its processes, and a second look a minute later (dump); or end it, first "
+        "by SIGTERM (stop)",
+    )
+    parser.add_argument(
+        "--hang-after",
+        type=float,
+        metavar="S",
+        help="look at a rank that is in one phase for S seconds; default: learned from the run, "
+        "3 x the 99th percentile of that phase, at least 30",
+    )
+    parser.add_argument(
+        "--no-watchdog",
+        action="store_true",
+        help="never look for hangs, and leave the flight recorder's variables alone",
     )
     parser.add_argument("--no-live", action="store_true", help="no live line while the job runs")
     parser.add_argument("--no-report", action="store_true", help="only record; report later")
@@ -106,6 +134,8 @@ def _check(options: argparse.Namespace, theirs: Sequence[str] | None) -> None:
             "--nproc is for the bundled trainer; tell your own launcher how many ranks to start, "
             f"for example `torchrun --nproc_per_node {options.nproc}`."
         )
+    if options.hang_after is not None and not 1 <= options.hang_after < math.inf:
+        raise UsageError(f"--hang-after {options.hang_after:g}: give at least 1 second.")
     if options.max_mb is not None and options.max_mb < 1:
         raise UsageError(f"--max-mb {options.max_mb}: at least 1 MiB is needed.")
 
@@ -128,36 +158,35 @@ def _make_folder(wanted: Path | None) -> Path:
 def _run(
     options: argparse.Namespace, launch: Launch, arguments: Sequence[str], folder: Path
 ) -> Finished:
+    from grpo_doctor.cli.watching import Watching, with_flight_recorder  # noqa: PLC0415
     from grpo_doctor_probes.samplers import Sampling  # noqa: PLC0415
-    from grpo_doctor_probes.supervisor import Job, LiveLine, RunFile  # noqa: PLC0415
+    from grpo_doctor_probes.supervisor import Job, RunFile  # noqa: PLC0415
 
     say(f"recording into {folder}")
+    facts: dict[str, Any] = {}
+    if not options.no_watchdog:
+        launch, facts["flight_recorder"] = with_flight_recorder(launch, arguments, folder)
     job = Job(launch)
     run_file = RunFile(folder, launch, arguments, job, __version__)
-    _try_write(run_file)
+    _try_write(run_file, None, facts)
     sampling = Sampling(folder, os.uname().nodename, job.pid, options.hz)
     sampling.start()
-    live = LiveLine(folder, sys.stderr) if sys.stderr and not options.no_live else None
-
-    def tick() -> None:
-        if live is not None:
-            live.tick(sampling.latest())
-
+    watching = Watching(options, launch, arguments, folder, job)
     try:
-        ended = job.wait(tick, every_s=0.5)
+        ended = job.wait(lambda: watching.tick(sampling.latest()), every_s=0.5)
     finally:
-        if live is not None:
-            live.close()
+        watching.close_line()
     sampling.stop()
     if sampling.problem:
         say(sampling.problem)
-    _try_write(run_file, ended)
-    return finish(folder, ended, report=not options.no_report)
+    aftermath = watching.close(ended)
+    _try_write(run_file, ended, {**facts, **aftermath.facts})
+    return finish(folder, ended, aftermath, report=not options.no_report)
 
 
-def _try_write(run_file: RunFile, ended: Ended | None = None) -> None:
+def _try_write(run_file: RunFile, ended: Ended | None, found: Mapping[str, Any]) -> None:
     try:
-        run_file.write(ended)
+        run_file.write(ended, found)
     except OSError as problem:
         say(f"can't write run.json: {problem}; the recording goes on without it")
 

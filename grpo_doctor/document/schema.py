@@ -20,7 +20,7 @@ class Tool(TypedDict):
 
 
 class ExitState(TypedDict):
-    """How the job ended: finished, failed, interrupted, killed, running or unknown."""
+    """How the job ended: finished, failed, interrupted, killed, hung, running or unknown."""
 
     state: str
     code: int | None

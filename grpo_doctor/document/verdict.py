@@ -13,7 +13,13 @@ from grpo_doctor.findings.wording import percent
 from grpo_doctor.phases import PHASES, UNATTRIBUTED, phase_of
 from grpo_doctor.trace.model import Exit
 
-DIED = ("failed", "killed", "interrupted")
+_HOW = {
+    "failed": "failed",
+    "killed": "was killed",
+    "interrupted": "was interrupted",
+    "hung": "was stuck and was ended",
+}
+DIED = tuple(_HOW)
 # A tenth of a step spent waiting is worth saying even where no single rank is to blame.
 MUCH_WAITING = 0.10
 # Ranks are named up to here; of more, their number is given.
@@ -40,8 +46,7 @@ def _ending(analysis: Analysis, ranks: Sequence[RankEntry]) -> str:
     where = _where(ranks)
     if ended.state in DIED:
         step = _last_step(analysis)
-        how = {"failed": "failed", "killed": "was killed", "interrupted": "was interrupted"}
-        return f"The run {how[ended.state]}{_code(ended)}{step}" + (f": {where}" if where else "")
+        return f"The run {_HOW[ended.state]}{_code(ended)}{step}" + (f": {where}" if where else "")
     if ended.state == "running":
         return "The run still goes on" + (f": {where}" if where else "")
     return f"The recording ends early: {where}" if where else ""

@@ -13,7 +13,7 @@ from grpo_doctor.trace.model import Exit, Run
 from grpo_doctor_probes import clock
 from grpo_doctor_probes.rundir import JOB_JSON, RUN_JSON
 
-_EXIT_STATES = ("finished", "failed", "interrupted", "killed", "running")
+_EXIT_STATES = ("finished", "failed", "interrupted", "killed", "hung", "running")
 _SAME_PROCESS_NS = 2_000_000_000
 
 

@@ -136,7 +136,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How the job ended: `finished failed interrupted killed running unknown`."""
+    """How the job ended: `finished failed interrupted killed hung running unknown`."""
 
     state: str = "unknown"
     code: int | None = None

@@ -113,8 +113,10 @@ def _threads(data: bytes, names: tuple[str, ...]) -> tuple[tuple[str, ...], tupl
     open_spans: list[OpenSpan] = []
     for slot in range(layout.THREAD_SLOTS):
         offset = layout.THREADS_OFFSET + slot * layout.THREAD_BYTES
-        _, name = layout.THREAD_INFO.unpack_from(data, offset)
+        native_id, name = layout.THREAD_INFO.unpack_from(data, offset)
         threads.append(name.rstrip(b"\0").decode("utf-8", "replace"))
+        if not native_id:
+            continue  # no thread has ever had this slot: most have none, and the loop below is long
         stack = memoryview(data)[offset + layout.THREAD_INFO.size : offset + layout.THREAD_BYTES]
         words = stack.cast("Q")
         for level in range(layout.THREAD_DEPTH):

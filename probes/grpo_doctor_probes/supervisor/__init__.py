@@ -6,7 +6,9 @@ output nor its terminal.
 
 from __future__ import annotations
 
-from grpo_doctor_probes.supervisor.job import Ended, Job
+from grpo_doctor_probes.supervisor.deaths import DeathWatch
+from grpo_doctor_probes.supervisor.headers import Headers
+from grpo_doctor_probes.supervisor.job import HUNG_CODE, Ended, Job
 from grpo_doctor_probes.supervisor.launch import (
     CannotStartError,
     Launch,
@@ -14,15 +16,23 @@ from grpo_doctor_probes.supervisor.launch import (
     plan,
 )
 from grpo_doctor_probes.supervisor.liveline import LiveLine
+from grpo_doctor_probes.supervisor.members import Members
 from grpo_doctor_probes.supervisor.runfile import RunFile, create_run_dir, remove_if_unused
+from grpo_doctor_probes.supervisor.watchdog import Hang, Watchdog
 
 __all__ = [
+    "HUNG_CODE",
     "CannotStartError",
+    "DeathWatch",
     "Ended",
+    "Hang",
+    "Headers",
     "Job",
     "Launch",
     "LiveLine",
+    "Members",
     "RunFile",
+    "Watchdog",
     "check_trainer_flags",
     "create_run_dir",
     "plan",

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from grpo_doctor_probes.supervisor.launch import CannotStartError, Launch
@@ -27,6 +27,10 @@ _ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUI
 # A signal is the reason of an end that follows it within this time; one that the job survived for
 # longer is not, and a second Ctrl-C after it is a first one again.
 ASKED_FOR_S = 30.0
+# After `stop`: what the launcher and the ranks have to end in order, and then the launcher to
+# notice that its ranks were killed.
+GRACE_S, AFTER_KILL_S = 10.0, 5.0
+HUNG_CODE = 3  # as `grpo-doctor attach` ends for a stuck job
 # si_code of a signal that the terminal sent to the whole foreground group: the job has it already.
 _SI_KERNEL = 0x80
 
@@ -36,7 +40,8 @@ class Ended:
     """How a job ended. `code` is what a shell would say: 128 + number for a signal.
 
     `state`: `finished` (0), `failed` (its own exit code), `interrupted` (asked to stop by a
-    signal through the supervisor or the terminal), `killed` (by a signal from elsewhere).
+    signal through the supervisor or the terminal), `killed` (by a signal from elsewhere), `hung`
+    (it was stuck and we ended it; `code` is then HUNG_CODE).
     """
 
     state: str
@@ -56,6 +61,7 @@ class Job:
         self.started_ns = time.monotonic_ns()
         self.started_unix_ns = time.time_ns()
         self._asked: list[tuple[float, signal.Signals]] = []
+        self._stopping: Iterator[None] | None = None
         # Under nohup SIGHUP is ignored: the job inherits that, and nothing is passed on.
         ignored = {n for n in FORWARDED if signal.getsignal(n) == signal.SIG_IGN}
         self._forwarded = FORWARDED - ignored
@@ -89,10 +95,28 @@ class Job:
                 self._pass_on(info)
             if time.monotonic() >= next_tick:
                 on_tick()
+                if self._stopping is not None:
+                    next(self._stopping, None)
                 next_tick = time.monotonic() + every_s
         ended = self._ended(self._process.returncode)
         self._stop_watching()
         return ended
+
+    def stop(self, kill_ranks: Callable[[], None]) -> None:
+        """Ends a job that hangs: SIGTERM, after GRACE_S `kill_ranks`, at last the launcher.
+
+        Returns at once; `wait` carries it out and then says `hung`.
+        """
+        if self._stopping is None:
+            self._stopping = self._stop_in_order(kill_ranks)
+
+    def _stop_in_order(self, kill_ranks: Callable[[], None]) -> Iterator[None]:
+        """One pass of `wait` for each `next`."""
+        self._send(signal.SIGTERM)
+        yield from _until(time.monotonic() + GRACE_S)
+        kill_ranks()
+        yield from _until(time.monotonic() + AFTER_KILL_S)
+        self._send(signal.SIGKILL)
 
     def _stop_watching(self) -> None:
         # Signals that came with the job's end were meant for it; later ones end the reporting.
@@ -123,6 +147,8 @@ class Job:
         now_ns = time.monotonic_ns()
         name = signal.Signals(-code).name if code < 0 else None
         shell_code = 128 - code if code < 0 else code
+        if self._stopping is not None:
+            return Ended("hung", HUNG_CODE, None, now_ns)
         if code == 0:
             return Ended("finished", 0, None, now_ns)
         asked = [n for at, n in self._asked if time.monotonic() - at <= ASKED_FOR_S]
@@ -131,3 +157,8 @@ class Job:
         if name:
             return Ended("killed", shell_code, name, now_ns)
         return Ended("failed", code, None, now_ns)
+
+
+def _until(deadline: float) -> Iterator[None]:
+    while time.monotonic() < deadline:
+        yield

@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TextIO
 
+from grpo_doctor_probes.live import Header
 from grpo_doctor_probes.supervisor.watch import Now, Watch
 
 LOG_EVERY_S = 30.0
@@ -43,8 +43,8 @@ def compose(now: Now, samples: Mapping[str, float], elapsed_s: float) -> str:
 class LiveLine:
     """Shows `compose` on `stream` at each `tick`; `close` gives the terminal back."""
 
-    def __init__(self, run_dir: Path, stream: TextIO) -> None:
-        self._watch = Watch(run_dir)
+    def __init__(self, stream: TextIO) -> None:
+        self._watch = Watch()
         self._stream = stream
         self._begun = time.monotonic()
         self._next_log = self._begun + LOG_EVERY_S
@@ -52,9 +52,9 @@ class LiveLine:
         shows = not stream.closed and stream.isatty()
         self._terminal = shows and os.environ.get("TERM", "dumb") != "dumb"
 
-    def tick(self, samples: Mapping[str, float]) -> None:
-        """Looks and shows. A terminal that went away is no problem: nothing is shown."""
-        now = self._watch.look()
+    def tick(self, headers: Sequence[Header], samples: Mapping[str, float]) -> None:
+        """Shows how the job is. A terminal that went away is no problem: nothing is shown."""
+        now = self._watch.look(headers)
         try:
             if self._terminal and self._in_background():
                 return  # the terminal is another program's now

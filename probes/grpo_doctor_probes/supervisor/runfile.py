@@ -6,7 +6,7 @@ import contextlib
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,8 +59,13 @@ class RunFile:
     job: Job
     tool_version: str
 
-    def write(self, ended: Ended | None = None) -> None:
-        """Replaces `run.json`; without `ended` the run counts as going on."""
+    def write(self, ended: Ended | None = None, found: Mapping[str, Any] | None = None) -> None:
+        """Replaces `run.json`; without `ended` the run counts as going on.
+
+        Args:
+            ended: how it ended.
+            found: what else is known of it: `flight_recorder`, `hangs`, `deaths`.
+        """
         facts: dict[str, Any] = {
             "format": 1,
             "id": self.folder.resolve().name,
@@ -84,4 +89,5 @@ class RunFile:
                 "signal": ended.signal,
                 "ended_ns": ended.ended_ns,
             }
+        facts |= found or {}
         sidecar.write_json(str(self.folder / RUN_JSON), facts)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from grpo_doctor_probes import live
-from grpo_doctor_probes.rundir import RANKS, SPANS_SUFFIX
+from grpo_doctor_probes.live import Header
 
 _STEPS_REMEMBERED = 8
 _LOOKS_REMEMBERED = 600
@@ -30,19 +29,17 @@ class Now:
 
 
 class Watch:
-    """Looks at the headers of `run_dir/ranks/*.spans`."""
+    """Remembers of the headers it is shown what the line needs."""
 
-    def __init__(self, run_dir: Path) -> None:
-        self._folder = run_dir / RANKS
+    def __init__(self) -> None:
         self._looks: deque[str] = deque(maxlen=_LOOKS_REMEMBERED)
         self._begun: deque[tuple[int, float]] = deque(maxlen=_STEPS_REMEMBERED)
 
-    def look(self) -> Now:
-        """One look; a rank whose file can't be read is left out."""
+    def look(self, headers: Sequence[Header]) -> Now:
+        """One look at the headers of this moment."""
         now_ns = time.monotonic_ns()
         oldest: tuple[int, str, float] | None = None
         step: int | None = None
-        headers = self._headers()
         for header in headers:
             spans = [s for s in header.open_spans if s.thread == 0 and s.name != "step"]
             if header.step is not None:
@@ -58,16 +55,6 @@ class Watch:
                 self._looks.clear()  # the shares are a step's; the start-up is over
             self._begun.append((step, now_ns / 1e9))
         return Now(step, self._step_time_s(), self._shares(), oldest, len(headers))
-
-    def _headers(self) -> list[live.Header]:
-        headers = []
-        for path in sorted(self._folder.glob(f"[0-9]*{SPANS_SUFFIX}")):
-            if path.name.count(".") == 1:  # not a forked worker's
-                try:
-                    headers.append(live.read_header(path))
-                except (OSError, ValueError):
-                    continue
-        return headers
 
     def _step_time_s(self) -> float | None:
         if len(self._begun) < 2:

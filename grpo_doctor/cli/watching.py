@@ -1,0 +1,194 @@
+"""What stands beside a running job: the live line, the watchdog, and who hears of deaths."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grpo_doctor.cli.console import put, say
+from grpo_doctor.errors import OutputError
+from grpo_doctor_probes.supervisor import flightenv, keepstacks
+from grpo_doctor_probes.supervisor.deaths import DeathWatch
+from grpo_doctor_probes.supervisor.headers import Headers
+from grpo_doctor_probes.supervisor.job import GRACE_S
+from grpo_doctor_probes.supervisor.launch import visible_gpus
+from grpo_doctor_probes.supervisor.lengths import Lengths
+from grpo_doctor_probes.supervisor.liveline import LiveLine
+from grpo_doctor_probes.supervisor.members import Members
+from grpo_doctor_probes.supervisor.obituary import as_facts, obituary
+from grpo_doctor_probes.supervisor.standing import carrying_stack, place_of
+from grpo_doctor_probes.supervisor.timeouts import timeout_s
+from grpo_doctor_probes.supervisor.watchdog import Hang, Watchdog
+
+if TYPE_CHECKING:
+    from grpo_doctor_probes.supervisor import Ended, Job, Launch
+
+# A look that is under way when the job ends may still tell why it did.
+_LAST_LOOK_S = 5.0
+
+
+def with_flight_recorder(
+    launch: Launch, arguments: Sequence[str], folder: Path
+) -> tuple[Launch, dict[str, str]]:
+    """The launch with the flight-recorder variables that the user has not set, and those."""
+    program = sys.executable if launch.bundled else arguments[0]
+    dumps = folder / flightenv.FOLDER
+    added = flightenv.flight_variables(
+        launch.environment,
+        dumps,
+        flightenv.torch_version(program),
+        gpus=visible_gpus(),
+    )
+    if added:
+        dumps.mkdir(mode=0o700)
+        say(f"set for the job: {' '.join(f'{name}={value}' for name, value in added.items())}")
+    environment = {**launch.environment, **added}
+    return replace(launch, environment=environment), added
+
+
+@dataclass(frozen=True, slots=True)
+class Aftermath:
+    """What is known at the end beside the recording.
+
+    Attributes:
+        facts: for `run.json` and `--json`.
+        remarks: for the user, a line each.
+    """
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+
+class Watching:
+    """`tick` twice a second while the job runs, `close` when it has ended."""
+
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        launch: Launch,
+        arguments: Sequence[str],
+        folder: Path,
+        job: Job,
+    ) -> None:
+        self._job, self._on_hang = job, options.on_hang
+        self._headers = Headers(folder)
+        self._deaths = DeathWatch()
+        self._members = Members(job.pid, folder, self._deaths)
+        self._live = LiveLine(sys.stderr) if sys.stderr and not options.no_live else None
+        self._watchdog: Watchdog | None = None
+        self._hangs: list[Hang] = []
+        self._defect = False
+        if not options.no_watchdog:
+            limit_s = timeout_s(arguments, bundled=launch.bundled, gpus=visible_gpus())
+            lengths = Lengths(options.hang_after, limit_s)
+            self._watchdog = Watchdog(folder, lengths, say=say, on_hang=self._hear)
+            self._watchdog.look_again = options.on_hang == "dump"
+
+    def tick(self, samples: Mapping[str, float]) -> None:
+        """Looks at the job and shows, or says, what there is. Never raises: the job goes on."""
+        if self._defect:
+            return
+        try:
+            self._tick(samples, time.monotonic_ns())
+        except Exception as error:  # noqa: BLE001 - a bug of ours must not cost the job its signals
+            self._give_up(error)
+
+    def _tick(self, samples: Mapping[str, float], now_ns: int) -> None:
+        self._members.refresh(now_ns)
+        headers = self._headers.read(self._members.main_pids)
+        if self._live is not None:
+            self._live.tick(headers, samples)
+        if self._watchdog is not None:
+            deaths = self._deaths.deaths
+            self._watchdog.tick(headers, self._members.groups, deaths, now_ns)
+
+    def _give_up(self, error: Exception) -> None:
+        self._defect = True
+        say(f"internal error, the job goes on unwatched: {error!r}. Please report it.")
+
+    def close_line(self) -> None:
+        """Gives the terminal's last row back."""
+        if self._live is not None:
+            self._live.close()
+
+    def close(self, ended: Ended) -> Aftermath:
+        """Ends the watching; what it has seen. Never raises: the report is still to come."""
+        try:
+            return self._close(ended)
+        except Exception as error:  # noqa: BLE001 - as in `tick`
+            self._give_up(error)
+            return Aftermath()
+
+    def _close(self, ended: Ended) -> Aftermath:
+        if self._watchdog is not None:
+            told = ended.state in ("interrupted", "hung")
+            self._watchdog.close(wait_s=0.0 if told else _LAST_LOOK_S)
+        if ended.state == "hung":
+            self._members.end(GRACE_S)
+        deaths = self._deaths.close()
+        self._members.close()
+        phases = self._last_phases()
+        facts: dict[str, Any] = {}
+        if deaths:
+            facts["deaths"] = as_facts(deaths, phases)
+        if self._hangs:
+            facts["hangs"] = [_facts(hang) for hang in self._hangs]
+        remarks = [hang.answer.summary for hang in self._hangs[-1:]]
+        if ended.state in ("failed", "killed"):
+            remarks += obituary(deaths, phases)
+        return Aftermath(facts, tuple(remarks))
+
+    def _last_phases(self) -> dict[int, str]:
+        """Where each recorded process was when it ended, by pid."""
+        places = {}
+        for header in self._headers.read(self._members.main_pids):
+            if (stack := carrying_stack(header)) and not header.closed_ns:
+                places[header.pid] = place_of(stack)
+        return places
+
+    def _hear(self, hang: Hang) -> None:
+        """Says what `attach` found, and does what the user wants done then."""
+        self._hangs.append(hang)
+        put(f"\n{_in_words(hang)}\n")
+        say(f"the evidence is kept; see it again: grpo-doctor attach --replay {hang.answer.folder}")
+        if self._on_hang == "stop":
+            say("ending the job, as --on-hang stop asks")
+            self._job.stop(self._members.kill)
+        if self._on_hang == "dump":
+            self._keep_stacks(hang.answer.folder / "stacks")
+
+    def _keep_stacks(self, folder: Path) -> None:
+        try:
+            keepstacks.start(folder, self._members.pids)
+        except OSError as problem:
+            say(f"can't keep the stacks: {problem}")
+        else:
+            say(f"keeping the stacks of all processes in {folder}; a second look in a minute")
+
+
+def _in_words(hang: Hang) -> str:
+    """The verdict, its first line the rank and the reason."""
+    from grpo_doctor.cli.rendering import verdict_text  # noqa: PLC0415 - only when it is needed
+
+    try:
+        return verdict_text(hang.answer.document, sys.stderr).strip("\n")
+    except (OutputError, KeyError, TypeError, ValueError) as problem:
+        return f"{hang.answer.summary}\n(no more can be shown: {problem!r})"
+
+
+def _facts(hang: Hang) -> dict[str, Any]:
+    verdict = hang.answer.document["verdict"]
+    return {
+        "at_ns": hang.at_ns,
+        "suspected": hang.suspicion.in_words(),
+        "state": hang.answer.state,
+        "class": verdict.get("class"),
+        "culprits": verdict.get("culprits"),
+        "summary": hang.answer.summary,
+        "bundle": str(hang.answer.folder),
+    }

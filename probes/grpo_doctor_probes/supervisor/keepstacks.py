@@ -1,0 +1,47 @@
+"""Keeps the Python stacks of processes as text, one file each; stops none of them.
+
+    python -m grpo_doctor_probes.supervisor.keepstacks FOLDER PID...
+
+A program of its own, so that whoever starts it waits for nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+AT_MOST_S = 20.0
+
+
+def keep_stacks(folder: Path, pids: Sequence[int]) -> None:
+    """Writes `folder/<pid>.txt` for each; where there are none, why. Raises OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    program = shutil.which("py-spy") or str(Path(sys.executable).with_name("py-spy"))
+    for pid in pids:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with os.fdopen(os.open(folder / f"{pid}.txt", flags, 0o600), "wb") as file:
+            file.write(_stack(program, pid))
+
+
+def start(folder: Path, pids: Sequence[int]) -> subprocess.Popen[bytes]:
+    """The same in a process of its own, which terminal signals do not reach. Raises OSError."""
+    words = [sys.executable, "-m", __name__, str(folder), *map(str, pids)]
+    null = subprocess.DEVNULL
+    return subprocess.Popen(words, stdin=null, stdout=null, stderr=null, start_new_session=True)
+
+
+def _stack(program: str, pid: int) -> bytes:
+    command = [program, "dump", "--nonblocking", "--pid", str(pid)]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=AT_MOST_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        return f"no stack: {problem}\n".encode()
+    return done.stdout or b"no stack: " + done.stderr
+
+
+if __name__ == "__main__":
+    keep_stacks(Path(sys.argv[1]), [int(word) for word in sys.argv[2:]])

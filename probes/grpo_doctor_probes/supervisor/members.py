@@ -1,0 +1,84 @@
+"""The job's processes on this host, looked for now and then: its ranks, and who helps them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+from grpo_doctor_probes.samplers.jobtree import JobTree, RankGroup
+from grpo_doctor_probes.supervisor.deaths import DeathWatch, Subject
+from grpo_doctor_probes.supervisor.roles import command_of, role_of
+
+SCAN_PERIOD_NS = 1_000_000_000
+
+
+class Members:
+    """Keeps `groups` up to date and has every newcomer watched by `deaths`."""
+
+    def __init__(self, job_pid: int, run_dir: Path, deaths: DeathWatch) -> None:
+        self.groups: list[RankGroup] = []
+        self._job_pid = job_pid
+        self._deaths = deaths
+        self._tree = JobTree(job_pid, run_dir, os.uname().nodename)
+        self._scanned_ns: int | None = None
+        self._seen_before: set[int] = set()
+
+    @property
+    def main_pids(self) -> frozenset[int]:
+        """The processes that train."""
+        return frozenset(group.main for group in self.groups)
+
+    @property
+    def pids(self) -> list[int]:
+        """All that have not ended, but for the launcher; a number given away is not ours."""
+        found = self._tree.processes.items()
+        return [pid for pid, one in found if pid != self._job_pid and one.usage() is not None]
+
+    def refresh(self, now_ns: int) -> None:
+        """Scans when it is time."""
+        if self._scanned_ns is not None and now_ns - self._scanned_ns < SCAN_PERIOD_NS:
+            return
+        self._scanned_ns = now_ns
+        self.groups = self._tree.scan(now_ns)
+        deaths = self._deaths
+        rank_of = {group.main: group.rank for group in self.groups}
+        works_for = {pid: group.rank for group in self.groups for pid in group.pids}
+        for pid in self._tree.processes:
+            if pid in rank_of:
+                deaths.watch(Subject(pid, f"rank {rank_of[pid]}", rank_of[pid]))
+            elif pid in self._seen_before and pid != self._job_pid and not deaths.watches(pid):
+                # Compilers and shells that live for less than a scan are not worth a descriptor,
+                # and between fork and exec a process still has its parent's name.
+                deaths.watch(_helper(pid, works_for.get(pid)))
+        self._seen_before = set(self._tree.processes)
+        deaths.check()
+
+    def kill(self) -> None:
+        """Kills all but the launcher, which then ends by itself and tells how."""
+        self._send(signal.SIGKILL)
+
+    def end(self, grace_s: float) -> None:
+        """Ends what a launcher that is gone has left behind: SIGTERM, SIGKILL after `grace_s`."""
+        self._send(signal.SIGTERM)
+        deadline = time.monotonic() + grace_s
+        while self.pids and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.kill()
+
+    def _send(self, number: signal.Signals) -> None:
+        for pid in self.pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
+    def close(self) -> None:
+        """Closes all files."""
+        self._tree.close()
+
+
+def _helper(pid: int, rank: int | None) -> Subject:
+    role = role_of(command_of(pid))
+    whose = "" if rank is None else f" of rank {rank}"
+    return Subject(pid, role.words + whose, None, role.serves)

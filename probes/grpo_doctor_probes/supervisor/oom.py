@@ -1,0 +1,103 @@
+"""Whether the kernel killed a process for memory: the control group's counter, the kernel's log."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+_KMSG = Path("/dev/kmsg")
+_RECORD_BYTES = 8192
+# A process number of an hour ago may be another process's now.
+_LATELY_S = 60.0
+
+
+class OomCounters:
+    """How often the kernel killed for memory in the groups of some processes.
+
+    Formats: cgroup-v2.rst (`memory.events`), cgroup-v1/memory.rst (`memory.oom_control`).
+    """
+
+    def __init__(self, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> None:
+        self._proc, self._mount = proc, sys / "fs/cgroup"
+        self._file_of: dict[int, Path] = {}
+        self._count: dict[Path, int] = {}
+
+    def note(self, pid: int) -> None:
+        """Remembers where `pid` lives and what is counted there by now."""
+        file = _counting_file(pid, self._proc, self._mount)
+        if file is not None:
+            self._file_of[pid] = file
+            self._count.setdefault(file, _oom_kills(file))
+
+    def grown(self, pid: int) -> int:
+        """How many kills its group counts that were not there at the previous look."""
+        file = self._file_of.pop(pid, None)
+        if file is None:
+            return 0
+        before, self._count[file] = self._count[file], _oom_kills(file)
+        return max(0, self._count[file] - before)
+
+
+def kernel_said(pid: int, kmsg: Path = _KMSG) -> str:
+    """The kernel's line about killing `pid` lately; empty without one or without the right."""
+    found = ""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(kmsg, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            while True:
+                try:
+                    record = os.read(descriptor, _RECORD_BYTES)
+                except BrokenPipeError:  # overwritten while we read: go on with the next
+                    continue
+                if not record:
+                    break
+                found = _about(record, pid) or found
+        except BlockingIOError:  # that was the newest
+            pass
+        finally:
+            os.close(descriptor)
+    return found
+
+
+def _about(record: bytes, pid: int) -> str:
+    """`priority,sequence,microseconds,flags;text`, then lines that begin with a blank."""
+    head, _, text = record.partition(b";")
+    if f"illed process {pid} ".encode() not in text:
+        return ""
+    with contextlib.suppress(ValueError, IndexError):
+        age_s = time.clock_gettime(time.CLOCK_MONOTONIC) - int(head.split(b",")[2]) / 1e6
+        if age_s > _LATELY_S:
+            return ""
+    return text.split(b"\n")[0].decode("utf-8", "replace")
+
+
+def _counting_file(pid: int, proc: Path, mount: Path) -> Path | None:
+    try:
+        lines = (proc / str(pid) / "cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers == "":
+            top, name = mount, "memory.events"
+        elif "memory" in controllers.split(","):
+            top, name = mount / "memory", "memory.oom_control"
+        else:
+            continue
+        # A container sees its own group at the mount point but may read the host's path here.
+        for folder in (top / path.lstrip("/"), top):
+            if ".." not in path and (folder / name).is_file():
+                return folder / name
+    return None
+
+
+def _oom_kills(file: Path) -> int:
+    with contextlib.suppress(OSError, ValueError):
+        for line in file.read_text().splitlines():
+            name, _, value = line.partition(" ")
+            if name == "oom_kill":
+                return int(value)
+    return 0

@@ -1,0 +1,121 @@
+"""When a job is worth a closer look. Nothing here judges: a suspicion costs a look and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from grpo_doctor_probes.supervisor.lengths import Lengths
+from grpo_doctor_probes.supervisor.standing import (
+    BETWEEN_PHASES,
+    OUTSIDE_OF_PHASES,
+    Standing,
+)
+
+Why = Literal["gone", "stopped", "timeout", "long"]
+
+# The place of a rank without spans, and the state and place of one that was killed or failed.
+SILENT, GONE = "silent", "X"
+# A rank that is stopped, or gone while its launcher stays, is no matter of usual lengths. The time
+# lets torchrun end the other ranks, which takes it up to a second, and a debugger look around.
+STANDSTILL_S = 10.0
+# A thread that computes and waited for a page or a lock at the last look is still at work.
+_BUSY_FOR_NS = 5_000_000_000
+_STANDSTILLS: tuple[tuple[str, Why], ...] = ((GONE, "gone"), ("T", "stopped"))
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What /proc says of a rank's main thread.
+
+    Attributes:
+        state: its letter; GONE when the process was killed or failed.
+        since_ns: CLOCK_MONOTONIC when it was first seen in that state.
+        busy_ns: CLOCK_MONOTONIC when it was last seen to use its core.
+    """
+
+    state: str
+    since_ns: int
+    busy_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """These ranks have been at `place` for `age_s` seconds; `limit_s` was the limit."""
+
+    ranks: tuple[int, ...]
+    pids: tuple[int, ...]
+    place: str
+    age_s: float
+    limit_s: float
+    why: Why
+
+    def in_words(self) -> str:
+        """`rank 1 has been in reward for 95 s`."""
+        several = len(self.ranks) > 1
+        who = f"rank{'s' * several} {', '.join(map(str, self.ranks))}"
+        what = {"gone": "gone", "stopped": "stopped"}.get(self.why) or in_place(self.place)
+        return f"{who} {'have' if several else 'has'} been {what} for {self.age_s:.0f} s"
+
+
+def in_place(place: str) -> str:
+    """`in reward`, `between phases`."""
+    return place if place in (BETWEEN_PHASES, OUTSIDE_OF_PHASES, SILENT) else f"in {place}"
+
+
+def suspect(
+    standings: Sequence[Standing],
+    activities: Mapping[int, Activity],
+    lengths: Lengths,
+    now_ns: int,
+) -> Suspicion | None:
+    """The most telling suspicion, if there is any; the order of ranks does not matter.
+
+    Args:
+        standings: the ranks of this host.
+        activities: by pid, of those whose /proc was looked at.
+        lengths: what is usual.
+        now_ns: CLOCK_MONOTONIC.
+    """
+    for state, why in _STANDSTILLS:
+        still = {s: a for s in standings if (a := activities.get(s.pid)) and a.state == state}
+        age_s = max(((now_ns - a.since_ns) / 1e9 for a in still.values()), default=0.0)
+        if age_s > STANDSTILL_S:
+            return _about(tuple(still), age_s, STANDSTILL_S, why)
+    at_most_s = lengths.collective_limit_s
+    near = [s for s in standings if s.waits and s.age_s(now_ns) > at_most_s]
+    if near:
+        return _oldest(near, at_most_s, "timeout", now_ns)
+    limits_s = {s: lengths.limit_s(s.place, first=s.first) for s in standings}
+    late = [s for s in standings if s.age_s(now_ns) > limits_s[s]]
+    in_time = [s for s in standings if s not in late and not s.waits]
+    at_work = any(_is_busy(activities.get(s.pid), now_ns) for s in in_time)
+    # Who waits does so for the slowest: while that one computes, it is judged by its own limit.
+    chosen = [s for s in late if not s.waits] or ([] if at_work else late)
+    if not chosen:
+        return None
+    return _oldest(chosen, min(limits_s[s] for s in chosen), "long", now_ns)
+
+
+def _is_busy(activity: Activity | None, now_ns: int) -> bool:
+    return activity is not None and now_ns - activity.busy_ns <= _BUSY_FOR_NS
+
+
+def _oldest(chosen: Sequence[Standing], limit_s: float, why: Why, now_ns: int) -> Suspicion:
+    """About those at the place where a rank has been longest."""
+    oldest = max(chosen, key=lambda s: (s.age_s(now_ns), -s.rank))
+    same = tuple(s for s in chosen if s.place == oldest.place)
+    return _about(same, oldest.age_s(now_ns), limit_s, why)
+
+
+def _about(chosen: Sequence[Standing], age_s: float, limit_s: float, why: Why) -> Suspicion:
+    ordered = sorted(chosen, key=lambda s: s.rank)
+    return Suspicion(
+        ranks=tuple(s.rank for s in ordered),
+        pids=tuple(s.pid for s in ordered),
+        place=ordered[0].place,
+        age_s=age_s,
+        limit_s=limit_s,
+        why=why,
+    )

@@ -1,0 +1,189 @@
+"""The watchdog of `grpo-doctor run` around real jobs that hang, die, or only take long."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.test_run import alive, run_command, wait_for
+
+pytest.importorskip("torch", reason="needs the trainer extra")
+PATIENCE_S = 120
+JOB = Path(__file__).with_name("watched_job.py")
+SMALL = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+ONE_RANK = """
+import sys, time
+from grpo_doctor_probes import phase, step
+for number in range(3):
+    with step(number), phase("rollout"):
+        time.sleep(0.2)
+with step(3), phase("rollout"):
+    {what}
+"""
+COMPUTE = "end = time.monotonic() + 6\n    while time.monotonic() < end: sum(range(10000))"
+SLEEPING_REWARD = """
+import os, time
+calls = 0
+
+def careful(completions, **columns):
+    global calls
+    calls += 1
+    if os.environ["RANK"] == "1" and calls == 3:
+        time.sleep(1e6)
+    return [float(len(str(completion))) for completion in completions]
+"""
+
+
+@contextmanager
+def started(folder: Path, *options: str, job: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """A watched job, which is ended with all its processes."""
+    process = subprocess.Popen(
+        run_command("--run-dir", str(folder / "run"), "--no-report", *options, job=job),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=SMALL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
+def read_until(process: subprocess.Popen[str], words: str) -> str:
+    """What it says on standard error up to a line with these words, or to its end."""
+    assert process.stderr
+    said = ""
+    for line in process.stderr:
+        said += line
+        if words in line:
+            break
+    return said
+
+
+def run_facts(folder: Path) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads((folder / "run" / "run.json").read_text())
+    return facts
+
+
+def rank_pids(folder: Path) -> list[int]:
+    paths = sorted((folder / "run" / "ranks").glob("?????.json"))
+    return [int(json.loads(path.read_text())["pid"]) for path in paths]
+
+
+def is_held(supervisor: int, pid: int) -> bool:
+    """Whether the supervisor has a pidfd of the process."""
+    for path in Path(f"/proc/{supervisor}/fdinfo").iterdir():
+        with contextlib.suppress(OSError):
+            if f"Pid:\t{pid}\n" in path.read_text():
+                return True
+    return False
+
+
+def test_a_stopped_rank_is_reported_and_ctrl_c_ends_it_all(tmp_path: Path) -> None:
+    job = [sys.executable, str(JOB), str(tmp_path)]
+    with started(tmp_path, "--hang-after", "4", job=job) as process:
+        said = read_until(process, "attach --replay")
+        assert said.split("\n\n")[1].startswith("Rank 1 is stopped"), said
+        assert (tmp_path / "run/hangs/0").is_dir()
+        pids = rank_pids(tmp_path)
+        assert all(alive(pid) for pid in pids)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=PATIENCE_S)
+    facts = run_facts(tmp_path)
+    assert process.returncode == 1
+    assert facts["end"]["state"] == "interrupted"
+    (hang,) = facts["hangs"]
+    assert (hang["class"], hang["culprits"]) == ("rank-stopped", [1])
+    wait_for(lambda: not any(alive(pid) for pid in pids))
+
+
+@pytest.mark.slow
+def test_a_reward_that_sleeps_for_ever_is_named_and_the_job_ended(tmp_path: Path) -> None:
+    pytest.importorskip("deepspeed", reason="needs the trainer extra")
+    (tmp_path / "rewards.py").write_text(SLEEPING_REWARD)
+    options = ("--nproc", "2", "--hang-after", "8", "--on-hang", "stop")
+    flags = (
+        "--output_dir", str(tmp_path / "out"), "--max_steps", "50", "--reward_timeout", "0",
+        "--reward_funcs", f"{tmp_path / 'rewards.py'}:careful",
+    )  # fmt: skip
+    with started(tmp_path, *options, job=flags) as process:
+        _, said = process.communicate(timeout=2 * PATIENCE_S)
+    assert process.returncode == 3, said
+    facts = run_facts(tmp_path)
+    assert facts["end"] | {"ended_ns": 0} == {
+        "state": "hung", "code": 3, "signal": None, "ended_ns": 0,
+    }  # fmt: skip
+    (hang,) = facts["hangs"]
+    assert hang["culprits"] == [1], said
+    assert hang["summary"].startswith("Rank 1 "), said
+    assert said.count(hang["summary"]) >= 2  # when it is found, and again at the end
+    assert (tmp_path / "run/hangs/0").is_dir()
+    assert not any(alive(pid) for pid in rank_pids(tmp_path))
+    assert "internal error" not in said
+
+
+def test_a_killed_rank_is_named_first(tmp_path: Path) -> None:
+    kill = "sys.stdin.read(1); import os; os.kill(os.getpid(), 9)"
+    rank = f'RANK=1 LOCAL_RANK=1 {sys.executable} -c "$0"'
+    job = ["sh", "-c", f"{rank}; exit 1", ONE_RANK.format(what=kill)]
+    with started(tmp_path, job=job) as process:
+        (pid,) = wait_for(lambda: rank_pids(tmp_path))
+        wait_for(lambda: is_held(process.pid, pid))
+        _, said = process.communicate("x", timeout=PATIENCE_S)
+    assert process.returncode == 1
+    assert f"rank 1 (pid {pid}) died first, by SIGKILL, while in rollout" in said, said
+    (death,) = [d for d in run_facts(tmp_path)["deaths"] if d["rank"] is not None]
+    assert (death["rank"], death["signal"], death["phase"]) == (1, "SIGKILL", "rollout")
+
+
+def test_a_phase_that_only_takes_long_is_no_hang(tmp_path: Path) -> None:
+    job = [sys.executable, "-c", ONE_RANK.format(what=COMPUTE)]
+    with started(tmp_path, "--hang-after", "2", "--on-hang", "stop", job=job) as process:
+        _, said = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, said
+    assert "attach --replay" not in said
+    assert list((tmp_path / "run/hangs").iterdir()) == []
+    assert "hangs" not in run_facts(tmp_path)
+
+
+def test_without_the_watchdog_nothing_is_looked_at(tmp_path: Path) -> None:
+    job = [sys.executable, "-c", ONE_RANK.format(what="time.sleep(3)")]
+    with started(tmp_path, "--hang-after", "1", "--no-watchdog", job=job) as process:
+        process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+    assert not (tmp_path / "run/hangs").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="making a control group needs root")
+@pytest.mark.skipif(
+    not Path("/sys/fs/cgroup/memory/memory.limit_in_bytes").exists(),
+    reason="the memory controller is not of version 1 here",
+)
+def test_a_rank_killed_for_memory_is_told_to_be(tmp_path: Path) -> None:
+    group = Path(f"/sys/fs/cgroup/memory/grpo-doctor-run-{os.getpid()}")
+    group.mkdir()
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(96 * 2**20))
+        what = "sys.stdin.read(1); b = bytearray(512 << 20)"
+        shell = f'echo $$ > {group}/cgroup.procs; exec {sys.executable} -c "$0"'
+        job = ["sh", "-c", shell, ONE_RANK.format(what=what)]
+        with started(tmp_path, job=job) as process:
+            (pid,) = wait_for(lambda: rank_pids(tmp_path))
+            wait_for(lambda: is_held(process.pid, pid))
+            _, said = process.communicate("x", timeout=PATIENCE_S)
+        assert process.returncode == 128 + signal.SIGKILL
+        assert "died first, by SIGKILL, while in rollout; the kernel killed it for memory" in said
+    finally:
+        group.rmdir()

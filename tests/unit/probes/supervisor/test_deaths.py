@@ -1,0 +1,151 @@
+"""The ends of real processes, heard from beside them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor_probes.supervisor import deaths, pidfd
+from grpo_doctor_probes.supervisor.deaths import Death, DeathWatch, Subject
+
+PATIENCE_S = 30
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def sleepers() -> Iterator[list[subprocess.Popen[bytes]]]:
+    processes = [subprocess.Popen(["sleep", "600"]) for _ in range(3)]
+    yield processes
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def reaped_at_once(watch: DeathWatch, process: subprocess.Popen[bytes]) -> Death:
+    """Kills it and collects it at once, as a launcher in waitpid does."""
+    watch.watch(Subject(process.pid, "rank 0", 0))
+    process.kill()
+    process.wait()
+    wait_for(lambda: bool(watch.deaths))
+    return watch.deaths[0]
+
+
+def test_deaths_are_told_in_their_order(sleepers: list[subprocess.Popen[bytes]]) -> None:
+    watch = DeathWatch()
+    for rank, process in enumerate(sleepers):
+        watch.watch(Subject(process.pid, f"rank {rank}", rank))
+    for count, (rank, number) in enumerate([(2, signal.SIGKILL), (0, signal.SIGTERM)], start=1):
+        sleepers[rank].send_signal(number)
+        wait_for(lambda count=count: len(watch.deaths) == count)  # type: ignore[misc]
+    found = watch.close()
+    assert [(d.subject.rank, d.signal) for d in found] == [(2, "SIGKILL"), (0, "SIGTERM")]
+    assert found[0].at_ns < found[1].at_ns
+
+
+def test_exit_codes_and_good_ends_are_told() -> None:
+    watch = DeathWatch()
+    for code in (0, 5):
+        process = subprocess.Popen(["sh", "-c", f"read x; exit {code}"], stdin=subprocess.PIPE)
+        watch.watch(Subject(process.pid, str(code)))
+        process.communicate(b"\n")
+        wait_for(lambda code=code: any(d.subject.role == str(code) for d in watch.deaths))  # type: ignore[misc]
+    assert {d.subject.role: d.status for d in watch.close()} == {"0": 0, "5": 5 << 8}
+
+
+@pytest.mark.skipif(
+    tuple(map(int, os.uname().release.split(".")[:2])) < (6, 15),
+    reason="before Linux 6.15 a process that was collected tells nothing any more",
+)
+def test_a_process_that_its_parent_collects_at_once_still_tells(
+    sleepers: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pidfd, "_of_zombie", lambda _pid, _proc: None)
+    watch = DeathWatch()
+    assert reaped_at_once(watch, sleepers[0]).signal == "SIGKILL"
+    watch.close()
+
+
+def test_an_end_of_which_nothing_is_left_is_still_told(
+    sleepers: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deaths, "wait_status", lambda *_: None)
+    watch = DeathWatch()
+    death = reaped_at_once(watch, sleepers[0])
+    assert (death.status, death.signal, death.in_order) == (None, None, False)
+    watch.close()
+
+
+def test_without_pidfds_the_end_is_seen_at_the_next_check(
+    sleepers: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deaths, "pidfd_open", lambda _pid: None)
+    watch = DeathWatch()
+    watch.watch(Subject(sleepers[0].pid, "rank 0", 0))
+    watch.check()
+    assert watch.deaths == ()
+    sleepers[0].kill()
+    sleepers[0].wait()
+    watch.check()
+    assert [d.subject.rank for d in watch.close()] == [0]
+
+
+def test_one_that_is_gone_already_and_one_watched_twice_are_no_trouble(
+    sleepers: list[subprocess.Popen[bytes]],
+) -> None:
+    watch = DeathWatch()
+    watch.watch(Subject(2**22 + 1, "rank 9", 9))
+    watch.watch(Subject(sleepers[0].pid, "a helper"))
+    watch.watch(Subject(sleepers[0].pid, "rank 0", 0))
+    sleepers[0].kill()
+    wait_for(lambda: bool(watch.deaths))
+    (death,) = watch.close()
+    assert death.subject.role == "rank 0"
+
+
+def test_the_last_deaths_before_the_end_are_not_lost(
+    sleepers: list[subprocess.Popen[bytes]],
+) -> None:
+    watch = DeathWatch()
+    for process in sleepers:
+        watch.watch(Subject(process.pid, "rank", 0))
+    for process in sleepers:
+        process.kill()
+        process.wait()
+    assert len(watch.close()) == 3
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="making a control group needs root")
+@pytest.mark.skipif(
+    not Path("/sys/fs/cgroup/memory/memory.limit_in_bytes").exists(),
+    reason="the memory controller is not of version 1 here",
+)
+def test_a_process_that_the_kernel_kills_for_memory_is_told(tmp_path: Path) -> None:
+    group = Path(f"/sys/fs/cgroup/memory/grpo-doctor-test-{os.getpid()}")
+    group.mkdir()
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(64 * 2**20))
+        code = "import sys; sys.stdin.read(1); b = bytearray(256 << 20)"
+        process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
+        (group / "cgroup.procs").write_text(str(process.pid))
+        watch = DeathWatch()
+        watch.watch(Subject(process.pid, "rank 1", 1))
+        process.communicate(b"x", timeout=PATIENCE_S)
+        wait_for(lambda: bool(watch.deaths))
+        (death,) = watch.close()
+        assert (death.signal, death.oom_kills) == ("SIGKILL", 1)
+        assert f"illed process {process.pid} " in death.kernel
+    finally:
+        group.rmdir()

@@ -1,0 +1,69 @@
+"""Which flight-recorder variables a job gets, by its torch and by what the user has set."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor_probes.supervisor.flightenv import flight_variables, torch_version
+
+ONE_RANK = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
+dist.all_reduce(torch.ones(1))
+"""
+
+
+@pytest.mark.parametrize(
+    ("version", "names"),
+    [
+        ((2, 6), {"TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"}),
+        ((2, 8), {"TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE"}),
+        ((2, 10), {"TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE"}),
+        ((2, 11), {"TORCH_FR_DUMP_TEMP_FILE"}),
+        (None, {"TORCH_FR_DUMP_TEMP_FILE"}),
+    ],
+)
+def test_each_version_gets_the_names_it_knows(
+    tmp_path: Path, version: tuple[int, int] | None, names: set[str]
+) -> None:
+    added = flight_variables({}, tmp_path, version, gpus=8)
+    assert set(added) == names | {"TORCH_NCCL_DUMP_ON_TIMEOUT"}
+    files = next(value for name, value in added.items() if name.endswith("TEMP_FILE"))
+    assert files == f"{tmp_path}/rank_"
+
+
+@pytest.mark.parametrize("name", ["TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"])
+def test_what_the_user_set_stays_under_either_name(tmp_path: Path, name: str) -> None:
+    assert flight_variables({name: "0"}, tmp_path, (2, 9), gpus=0) == {}
+
+
+def test_gloo_of_a_new_torch_needs_nothing(tmp_path: Path) -> None:
+    assert flight_variables({}, tmp_path, (2, 13), gpus=0) == {}
+
+
+@pytest.mark.parametrize("program", ["python", "swift"])
+def test_torch_is_found_beside_the_program(tmp_path: Path, program: str) -> None:
+    installed = tmp_path / "lib/python3.12/site-packages/torch-2.7.1+cu126.dist-info"
+    installed.mkdir(parents=True)
+    path = tmp_path / "bin" / program
+    path.parent.mkdir()
+    path.write_text("")
+    path.chmod(0o700)
+    assert torch_version(str(path)) == (2, 7)
+
+
+def test_no_variable_of_ours_makes_this_torch_warn(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs the trainer extra")
+    added = flight_variables({}, tmp_path, torch_version(sys.executable), gpus=1)
+    assert added
+    done = subprocess.run(
+        [sys.executable, "-c", ONE_RANK], env={**os.environ, **added, "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "deprecated" not in done.stderr

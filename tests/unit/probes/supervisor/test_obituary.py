@@ -1,0 +1,83 @@
+"""Who died first, in words."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from grpo_doctor_probes.supervisor.deaths import Death, Subject
+from grpo_doctor_probes.supervisor.obituary import as_facts, obituary
+
+S = 1_000_000_000
+
+
+def rank(number: int, at_s: float, status: int | None, **more: object) -> Death:
+    subject = Subject(100 + number, f"rank {number}", number)
+    return Death(subject, round(at_s * S), status, **more)  # type: ignore[arg-type]
+
+
+def helper(at_s: float, status: int | None, *, serves: bool = False, oom_kills: int = 0) -> Death:
+    role = "the rollout engine" if serves else "a helper (gcc)"
+    return Death(Subject(7, role, None, serves), round(at_s * S), status, oom_kills)
+
+
+def test_the_first_is_named_with_signal_phase_and_memory() -> None:
+    deaths = [rank(0, 10.4, 1 << 8), rank(1, 10.0, signal.SIGKILL, oom_kills=1)]
+    first, then = obituary(deaths, {101: "reward"})
+    assert first == (
+        "rank 1 (pid 101) died first, by SIGKILL, while in reward; "
+        "the kernel killed it for memory (memory.events oom_kill +1)"
+    )
+    assert then == "then rank 0 (pid 100) 0.4 s later, with exit code 1"
+
+
+def test_the_kernels_own_words_are_told_where_the_group_has_no_counter() -> None:
+    killed = rank(
+        1, 10.0, signal.SIGKILL, kernel="Out of memory: Killed process 101 (python)\x1b[2J"
+    )
+    (said,) = obituary([killed], {})
+    assert said.endswith("the kernel says: Out of memory: Killed process 101 (python) [2J")
+
+
+def test_an_exit_code_is_no_death() -> None:
+    assert obituary([rank(2, 1, 5 << 8)], {}) == ["rank 2 (pid 102) ended first, with exit code 5"]
+
+
+def test_an_engine_that_ended_before_is_told() -> None:
+    said = obituary([helper(7.0, signal.SIGSEGV, serves=True), rank(0, 10.0, 1 << 8)], {})
+    assert said[0] == "the rollout engine (pid 7) died first, by SIGSEGV"
+    said = obituary([helper(7.0, signal.SIGKILL, serves=True), rank(0, 10.0, 1 << 8)], {})
+    assert said == [
+        "rank 0 (pid 100) ended first, with exit code 1",
+        "the rollout engine (pid 7) had ended 3.0 s before that, by SIGKILL",
+    ]
+
+
+def test_helpers_that_a_failing_rank_ends_are_no_cause() -> None:
+    said = obituary([helper(9.9, signal.SIGKILL), rank(0, 10.0, 1 << 8)], {})
+    assert said == ["rank 0 (pid 100) ended first, with exit code 1"]
+    (first, _) = obituary([helper(9.9, signal.SIGKILL, oom_kills=2), rank(0, 10, 1 << 8)], {})
+    assert first.startswith("a helper (gcc) (pid 7) died first, by SIGKILL; the kernel killed it")
+
+
+def test_many_followers_are_counted() -> None:
+    deaths = [rank(n, 10 + n, signal.SIGTERM) for n in range(9)]
+    assert obituary(deaths, {})[1].endswith("by SIGTERM and 5 more")
+
+
+@pytest.mark.parametrize("deaths", [[], [rank(0, 1, 0)], [helper(1, None)]])
+def test_nothing_is_said_of_a_good_end(deaths: list[Death]) -> None:
+    assert obituary(deaths, {}) == []
+
+
+def test_an_unknown_end_says_so() -> None:
+    assert obituary([rank(0, 1, None)], {}) == ["rank 0 (pid 100) ended first, how is not known"]
+
+
+def test_facts_are_in_order_of_time() -> None:
+    facts = as_facts([rank(0, 2, 0), rank(1, 1, signal.SIGKILL)], {101: "train"})
+    assert [(f["rank"], f["signal"], f["phase"]) for f in facts] == [
+        (1, "SIGKILL", "train"),
+        (0, None, None),
+    ]

@@ -1,0 +1,117 @@
+"""Which ranks are worth a look; in any order of ranks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from grpo_doctor_probes.supervisor.lengths import FIRST_S, FLOOR_S, Lengths
+from grpo_doctor_probes.supervisor.standing import Standing
+from grpo_doctor_probes.supervisor.suspicion import (
+    GONE,
+    STANDSTILL_S,
+    Activity,
+    Suspicion,
+    suspect,
+)
+
+S = 1_000_000_000
+NOW_NS = 10_000 * S
+
+
+def stand(rank: int, place: str, age_s: float, *, first: bool = False) -> Standing:
+    waits = "all_" in place
+    return Standing(rank, 100 + rank, place, NOW_NS - round(age_s * S), first, waits)
+
+
+def doing(state: str, for_s: float = 0, idle_s: float = 100) -> Activity:
+    return Activity(state, NOW_NS - round(for_s * S), NOW_NS - round(idle_s * S))
+
+
+def look(
+    standings: Sequence[Standing],
+    activities: Mapping[int, Activity] | None = None,
+    lengths: Lengths | None = None,
+) -> Suspicion | None:
+    found = {
+        suspect(order, activities or {}, lengths or Lengths(timeout_s=1800), NOW_NS)
+        for order in itertools.permutations(standings)
+    }
+    assert len(found) == 1, "the order of ranks matters"
+    return found.pop()
+
+
+def test_nobody_late_nobody_suspected() -> None:
+    assert look([stand(0, "rollout", FLOOR_S - 1), stand(1, "train, in all_reduce", 2)]) is None
+
+
+def test_who_is_late_by_itself_is_suspected_and_not_those_who_wait_for_it() -> None:
+    found = look([stand(r, "reward, in all_gather", 50) for r in (0, 2)] + [stand(1, "reward", 51)])
+    assert found is not None
+    assert (found.ranks, found.pids, found.place, found.why) == ((1,), (101,), "reward", "long")
+    assert found.in_words() == "rank 1 has been in reward for 51 s"
+
+
+def test_if_all_wait_all_are_suspected() -> None:
+    found = look([stand(r, "train, in all_reduce", 50 + r) for r in range(3)])
+    assert found is not None
+    assert found.ranks == (0, 1, 2)
+    assert found.age_s == 52
+    assert found.in_words() == "ranks 0, 1, 2 have been in train, in all_reduce for 52 s"
+
+
+def test_who_waits_for_a_rank_at_work_is_not_late() -> None:
+    lengths = Lengths()
+    lengths.learn("rollout", 100.0)
+    ranks = [stand(0, "reward, in all_gather", 80), stand(1, "rollout", 200)]
+    assert look(ranks, {101: doing("R", idle_s=1)}, lengths) is None
+    found = look(ranks, {101: doing("S", idle_s=70)}, lengths)
+    assert found is not None
+    assert found.ranks == (0,)
+
+
+def test_the_first_of_a_phase_may_take_longer() -> None:
+    assert look([stand(0, "rollout", FIRST_S - 1, first=True)]) is None
+    assert look([stand(0, "rollout", FIRST_S + 1, first=True)]) is not None
+
+
+def test_a_stopped_rank_is_suspected_long_before_its_phase_is_late() -> None:
+    lengths = Lengths()
+    lengths.learn("rollout", 1000.0)
+    ranks = [stand(0, "rollout", 40), stand(1, "rollout", 40)]
+    soon = {101: doing("T", STANDSTILL_S - 1)}
+    assert look(ranks, soon, lengths) is None
+    found = look(ranks, {101: doing("T", STANDSTILL_S + 1)}, lengths)
+    assert found is not None
+    assert (found.ranks, found.why) == ((1,), "stopped")
+    assert found.in_words() == "rank 1 has been stopped for 11 s"
+
+
+def test_a_dead_rank_whose_launcher_stays_is_suspected() -> None:
+    ranks = [stand(0, "rollout", 12), stand(1, GONE, 12)]
+    found = look(ranks, {101: doing(GONE, 12)})
+    assert found is not None
+    assert (found.ranks, found.why) == ((1,), "gone")
+
+
+def test_a_collective_is_looked_at_before_the_backends_timeout() -> None:
+    lengths = Lengths(timeout_s=600)
+    lengths.learn("rollout", 400.0)
+    lengths.learn("rollout, in all_gather", 400.0)
+    ranks = [stand(0, "rollout, in all_gather", 479), stand(1, "rollout", 479)]
+    working = {101: doing("R", idle_s=0)}
+    assert look(ranks, working, lengths) is None
+    found = look(
+        [stand(0, "rollout, in all_gather", 481), stand(1, "rollout", 481)], working, lengths
+    )
+    assert found is not None
+    assert (found.ranks, found.why, found.limit_s) == ((0,), "timeout", 480)
+
+
+@pytest.mark.parametrize("place", ["between phases", "silent"])
+def test_what_is_no_phase_reads_well(place: str) -> None:
+    found = look([stand(3, place, 60)])
+    assert found is not None
+    assert found.in_words() == f"rank 3 has been {place} for 60 s"
