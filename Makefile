@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_ARGS) -c c
 READY := $(VENV)/.ready
 VLLM_READY := $(VENV)/.vllm-ready
 
-.PHONY: demo test test-fast test-vllm lint format bench docs clean help
+.PHONY: demo test test-fast test-faults test-vllm accuracy lint format bench docs clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -20,13 +20,16 @@ demo: $(READY) ## record a tiny GRPO run on 2 ranks and report on it; no GPU nee
 	$(BIN)/grpo-doctor run
 
 test: $(READY) ## the whole test suite, heavy parts included (under 15 minutes on 2 cores)
-	$(BIN)/python -m pytest -m "not vllm"
+	$(BIN)/python -m pytest -m "not vllm and not faults"
+
+test-faults: $(READY) ## what `attach` says of real faults in real ranks, all of them (25 minutes)
+	$(BIN)/python -m tests.faults --healthy 60 --check
 
 test-vllm: $(VLLM_READY) ## the tests that need vLLM, on its CPU build; also part of CI
 	$(BIN)/python -m pytest -m vllm
 
 test-fast: $(READY) ## what takes seconds: no training runs, no large traces, no browser
-	$(BIN)/python -m pytest -m "not slow and not browser and not perfetto and not vllm"
+	$(BIN)/python -m pytest -m "not slow and not browser and not perfetto and not vllm and not faults"
 
 lint: $(READY) ## ruff, its formatter and mypy --strict
 	$(BIN)/ruff check .
@@ -40,8 +43,12 @@ format: $(READY) ## let ruff fix and format
 bench: $(READY) ## the benchmarks: ratios against peers in one run
 	$(BIN)/python -m benchmarks
 
-docs: $(READY) ## write docs/rules from the rules and docs/trainer_matrix.md from the tests
+accuracy: $(READY) ## the same with 200 attaches to healthy jobs, written to docs/accuracy.md
+	$(BIN)/python -m tests.faults --write docs/accuracy.md
+
+docs: $(READY) ## write docs/rules, docs/hang.md and docs/trainer_matrix.md from the code
 	$(BIN)/python -m grpo_doctor.findings.docs
+	$(BIN)/python -m grpo_doctor.hang.docs
 	$(BIN)/python -m tests.matrix.table
 
 clean: ## remove the environment and caches; recordings stay

@@ -1,0 +1,156 @@
+"""One case from start to end: a job, its healthy steps, the fault, its age, the verdict."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from grpo_doctor.hang.bundle import read
+from tests.faults import attach, baselines
+from tests.faults.events import Silence, count, wait_for
+from tests.faults.host import Unavailable
+from tests.faults.jobs import ForkServer, Job, started
+from tests.faults.rank import HEALTHY_STEPS, Spec, pace_of
+from tests.faults.registry import PHASES, Fault, Outside
+from tests.faults.score import Outcome, judge
+
+AGE_S = (6.0, 10.0)
+EFFECT_S = 120.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """`compare`: run the other tools too. `collect`: where bundles are kept. `by_pid`: tell every
+    attach a PID, for a machine on which other jobs run.
+    """
+
+    compare: bool = False
+    collect: Path | None = None
+    by_pid: bool = False
+
+
+DEFAULTS = Options()
+_ONE_ATTACH = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What of a case is drawn by its seed."""
+
+    culprit: int
+    phase: str
+    step: int
+    age_s: float
+
+
+def draw(fault: Fault, seed: int) -> Draw:
+    """The same for the same fault and seed."""
+    dice = random.Random(f"{seed} {fault.name}")
+    culprit = dice.randrange(fault.world_size)
+    return Draw(
+        culprit if fault.fixed_culprit is None else fault.fixed_culprit,
+        fault.phase or dice.choice(PHASES),
+        HEALTHY_STEPS + dice.randrange(8),
+        fault.age_s or dice.uniform(*AGE_S),
+    )
+
+
+@contextlib.contextmanager
+def struck(server: ForkServer, fault: Fault, seed: int = 0) -> Iterator[tuple[Job, Draw]]:
+    """A job in which the fault has taken effect and has had its age.
+
+    Raises:
+        Unavailable: the fault cannot be injected here.
+        Silence: it did not take effect; a defect of the bench.
+    """
+    drawn = draw(fault, seed)
+    with contextlib.ExitStack() as undo:
+        facts = undo.enter_context(fault.needs()) if fault.needs else {}
+        spec = Spec(
+            "", fault.world_size, 0, fault.name, drawn.culprit, drawn.phase, drawn.step,
+            pace_s=pace_of(fault.world_size), facts=facts | fault.extra,
+        )  # fmt: skip
+        job = undo.enter_context(started(server, spec, fault.launch))
+        _await_start(job, fault)
+        if fault.outside is not None:
+            wait_for(job.folder, lambda seen: count(seen, "arrived") > 0, "arrival", EFFECT_S)
+            repairs = undo.enter_context(contextlib.ExitStack())
+            fault.outside(Outside(job.pids, drawn.culprit, job.folder, facts, repairs))
+        elif fault.inside is not None:
+            wait_for(job.folder, lambda seen: count(seen, "effect") > 0, "effect", EFFECT_S)
+        _age(drawn.age_s)
+        yield job, drawn
+
+
+def _await_start(job: Job, fault: Fault) -> None:
+    if fault.before_init or not fault.starts_culprit or fault.claimed_world_size:
+        everyone = len(job.pids)
+        wait_for(job.folder, lambda seen: count(seen, "started") >= everyone, "start", EFFECT_S)
+    else:
+        job.await_healthy()
+
+
+def _age(seconds: float) -> None:
+    """How long the fault lasts before someone looks is part of the case."""
+    time.sleep(seconds)
+
+
+def run_case(
+    server: ForkServer,
+    fault: Fault,
+    seed: int = 0,
+    options: Options = DEFAULTS,
+    one_attach: threading.Lock = _ONE_ATTACH,
+) -> Outcome:
+    """Injects the fault, attaches, and judges the answer."""
+    outcome = Outcome(fault.name, fault.family, fault.truth.classes, fault.world_size, -1, "")
+    try:
+        with struck(server, fault, seed) as (job, drawn), one_attach:
+            outcome = replace(outcome, culprit=drawn.culprit, phase=drawn.phase)
+            outcome = _looked_at(outcome, job, fault, drawn, options)
+    except Unavailable as reason:
+        return replace(outcome, skipped=str(reason))
+    except (Silence, TimeoutError) as defect:
+        return replace(outcome, skipped=str(defect), failed=True)
+    return outcome
+
+
+def target(job: Job, fault: Fault, drawn: Draw, options: Options) -> list[str]:
+    """Arguments of the attach: none, or a rank that is not the culprit, as nobody knows it."""
+    if fault.no_arguments and not options.by_pid:
+        return []
+    victims = [pid for rank, pid in sorted(job.living().items()) if rank != drawn.culprit]
+    return [str(victims[drawn.step % len(victims)])] if victims else [str(job.launcher)]
+
+
+def _looked_at(outcome: Outcome, job: Job, fault: Fault, drawn: Draw, options: Options) -> Outcome:
+    """Attaches, keeping the evidence for the other tools, and judges."""
+    with tempfile.TemporaryDirectory(prefix="kept-") as temporary:
+        bundle = Path(temporary, "bundle")
+        if options.collect is not None:
+            bundle = options.collect / "".join(c if c.isalnum() else "-" for c in fault.name)
+        answer = attach.attach(*target(job, fault, drawn, options), "--out", str(bundle))
+        detected, culprit_right, class_right = judge(fault, drawn.culprit, answer)
+        outcome = replace(
+            outcome, answer=answer, detected=detected, culprit_right=culprit_right,
+            class_right=class_right,
+        )  # fmt: skip
+        return _compared(outcome, job, fault, drawn, bundle) if options.compare else outcome
+
+
+def _compared(outcome: Outcome, job: Job, fault: Fault, drawn: Draw, bundle: Path) -> Outcome:
+    """The same case through the other tools."""
+    guilty = fault.truth.guilty(drawn.culprit, fault.world_size)
+    top_frame = baselines.by_top_frame(job.pids)
+    dumps = read(bundle).dumps if bundle.exists() else ()
+    analysed = baselines.by_torchfrtrace(dumps)
+    return replace(
+        outcome, top_frame=top_frame, top_frame_right=top_frame.right(guilty),
+        torchfrtrace=analysed, torchfrtrace_right=analysed.right(guilty),
+    )  # fmt: skip

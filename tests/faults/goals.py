@@ -1,0 +1,47 @@
+"""What the bench must reach; `python -m tests.faults --check` fails without it."""
+
+from __future__ import annotations
+
+from tests.faults.results import Results
+from tests.faults.score import median, share
+
+DETECTED_PCT = 95.0
+CULPRIT_PCT = 95.0
+CLASS_PCT = 90.0
+SECONDS = {8: 5.0, 64: 15.0}  # median of the cases with up to so many ranks, on 2 quiet cores
+
+
+def missed(results: Results) -> list[str]:
+    """The goals that were not reached, in words."""
+    ran = [outcome for outcome in results.outcomes if not outcome.skipped]
+    found = []
+    for what, goal, value in (
+        ("detected", DETECTED_PCT, share(ran, lambda o: o.detected)),
+        ("culprit right", CULPRIT_PCT, share(ran, lambda o: o.culprit_right)),
+        ("class right", CLASS_PCT, share(ran, lambda o: o.class_right)),
+    ):
+        if ran and value < goal:
+            found.append(f"{what} in {value:.1f} % of the cases; the goal is {goal:.0f} %")
+    found += [f"'{o.name}' was not injected: {o.skipped}" for o in results.outcomes if o.failed]
+    found += [f"'{calm.name}' did not start: {calm.failed}" for calm in results.calm if calm.failed]
+    for calm in results.calm:
+        if calm.wrong():
+            said = ", ".join(sorted({answer.state or "nothing" for answer in calm.wrong()}))
+            found.append(f"{len(calm.wrong())} attaches to '{calm.name}' said: {said}")
+    return found
+
+
+def slow(results: Results) -> list[str]:
+    """Sizes whose median time is over its goal: reported, as seconds depend on the machine."""
+    found = []
+    smallest = 0
+    for size, goal in SECONDS.items():
+        times = [
+            outcome.answer.seconds
+            for outcome in results.outcomes
+            if outcome.answer and outcome.answer.state and smallest < outcome.world_size <= size
+        ]
+        if times and median(times) > goal:
+            found.append(f"up to {size} ranks: {median(times):.1f} s; the goal is {goal:.0f} s")
+        smallest = size
+    return found

@@ -1,0 +1,90 @@
+"""One answer held to the truth, and what many of them come to."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.faults.baselines import Other
+from tests.faults.registry import Fault
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What `attach --json` said. `seconds` is the wall time of the whole command."""
+
+    exit_code: int
+    seconds: float
+    state: str = ""
+    cause: str = ""
+    culprits: tuple[int, ...] = ()
+    confidence: float = 0.0
+    summary: str = ""
+    pause_ms: float = 0.0
+    error: str = ""
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any], exit_code: int, seconds: float) -> Answer:
+        verdict, cost = document["verdict"], document["cost"]
+        return cls(
+            exit_code, seconds, verdict["state"], verdict["class"], tuple(verdict["culprits"]),
+            verdict["confidence"], verdict["summary"], cost["max_pause_ms"],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run of one fault. `skipped` has the reason where it could not be injected;
+    `failed` where that is a defect of the bench, or of a machine too slow for it."""
+
+    name: str
+    family: str
+    classes: tuple[str, ...]
+    world_size: int
+    culprit: int
+    phase: str
+    answer: Answer | None = None
+    detected: bool = False
+    culprit_right: bool = False
+    class_right: bool = False
+    top_frame: Other | None = None
+    top_frame_right: bool = False
+    torchfrtrace: Other | None = None
+    torchfrtrace_right: bool = False
+    skipped: str = ""
+    failed: bool = False
+
+    @property
+    def right(self) -> bool:
+        return self.detected and self.culprit_right and self.class_right
+
+
+def judge(fault: Fault, culprit: int, answer: Answer) -> tuple[bool, bool, bool]:
+    """Whether the answer detects the fault, names the culprit, and names the class."""
+    truth = fault.truth
+    named = frozenset(answer.culprits)
+    guilty = truth.guilty(culprit, fault.world_size)
+    return (
+        answer.state in truth.states,
+        bool(named) and named <= guilty,
+        answer.cause in truth.classes,
+    )
+
+
+def share(outcomes: Sequence[Outcome], is_so: Callable[[Outcome], bool]) -> float:
+    """Of these outcomes, in percent."""
+    return 100.0 * sum(map(is_so, outcomes)) / len(outcomes) if outcomes else float("nan")
+
+
+def median(values: Iterable[float]) -> float:
+    found = list(values)
+    return statistics.median(found) if found else float("nan")
+
+
+def ninth_decile(values: Iterable[float]) -> float:
+    """The value that nine of ten stay below or equal."""
+    found = sorted(values)
+    return found[math.ceil(0.9 * len(found)) - 1] if found else float("nan")

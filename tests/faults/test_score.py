@@ -1,0 +1,88 @@
+"""The bench's own arithmetic: what counts as right, what is drawn, what the page says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.faults.baselines import Other
+from tests.faults.cases import draw
+from tests.faults.goals import missed
+from tests.faults.healthy import Calm
+from tests.faults.registry import FAMILIES, Fault, Truth, load
+from tests.faults.results import Results
+from tests.faults.score import Answer, Outcome, judge, ninth_decile
+from tests.faults.table import page
+
+FAULT = Fault("stopped", "control", Truth(("rank-stopped",)))
+RIGHT = Answer(3, 2.0, "stuck", "rank-stopped", (2,), 0.96, "Rank 2 is stopped.", 1.5)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (RIGHT, (True, True, True)),
+        (replace(RIGHT, state="slow"), (False, True, True)),
+        (replace(RIGHT, culprits=(1,)), (True, False, True)),
+        (replace(RIGHT, culprits=(1, 2)), (True, False, True)),
+        (replace(RIGHT, culprits=()), (True, False, True)),
+        (replace(RIGHT, cause="unknown"), (True, True, False)),
+        (Answer(2, 1.0, error="no answer"), (False, False, False)),
+    ],
+)
+def test_every_part_of_a_verdict_is_held_to_the_truth(
+    answer: Answer, expected: tuple[bool, bool, bool]
+) -> None:
+    assert judge(FAULT, 2, answer) == expected
+
+
+def test_of_two_guilty_ranks_one_is_enough() -> None:
+    pair = replace(FAULT, truth=replace(FAULT.truth, guilty=lambda c, _w: frozenset({c, c + 1})))
+    assert judge(pair, 2, replace(RIGHT, culprits=(3,)))[1]
+    assert not judge(pair, 2, replace(RIGHT, culprits=(3, 1)))[1]
+
+
+def test_a_draw_is_repeatable_and_depends_on_the_seed() -> None:
+    assert draw(FAULT, 1) == draw(FAULT, 1)
+    assert len({draw(FAULT, seed).culprit for seed in range(20)}) == 4
+    assert all(6 <= draw(FAULT, seed).age_s <= 10 for seed in range(20))
+
+
+def test_every_family_has_faults_and_every_fault_a_class_of_the_catalogue() -> None:
+    from grpo_doctor.hang.catalogue import BY_NAME
+
+    faults = load().values()
+    assert {fault.family for fault in faults} == set(FAMILIES)
+    assert {name for fault in faults for name in fault.truth.classes} <= set(BY_NAME)
+    assert sum(fault.family != "acceptance" for fault in faults) >= 36
+
+
+def outcome(answer: Answer) -> Outcome:
+    detected, culprit, cause = judge(FAULT, 2, answer)
+    return Outcome(
+        "stopped", "control", ("rank-stopped",), 4, 2, "reward", answer, detected, culprit, cause,
+        Other("no majority"), False, Other("crash: KeyError"), False,
+    )  # fmt: skip
+
+
+def test_the_page_has_the_shares_the_baselines_and_the_alarms() -> None:
+    wrong = outcome(replace(RIGHT, culprits=(0,), confidence=0.6))
+    calm = Calm("healthy", 2, (replace(RIGHT, state="healthy"), RIGHT))
+    text = page(Results((outcome(RIGHT), wrong), (calm,)), "python -m tests.faults")
+    assert "| culprit right | 50 % |" in text
+    assert "| `stuck` or `dead` said of a healthy job | 1 of 2 |" in text
+    assert "ends with an exception in 100 %" in text
+    assert "| 0.50 to 0.70 | 1 | 60 % | 0 % |" in text
+
+
+def test_a_goal_that_is_missed_is_named() -> None:
+    good = Results((outcome(RIGHT),), (Calm("healthy", 2, (replace(RIGHT, state="slow"),)),))
+    assert missed(good) == []
+    bad = Results((outcome(replace(RIGHT, cause="unknown")),), (Calm("healthy", 2, (RIGHT,)),))
+    assert [text.partition(" ")[0] for text in missed(bad)] == ["class", "1"]
+
+
+def test_nine_of_ten_values_are_within_the_ninth_decile() -> None:
+    assert ninth_decile(range(1, 11)) == 9
+    assert ninth_decile([3.0]) == 3.0
