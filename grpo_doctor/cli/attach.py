@@ -24,8 +24,9 @@ stuck, which rank holds it up, where in the code, why, and what to do. The job n
 any torch.distributed job of any framework, in any Python environment.
 
 Without PID it finds the job; one PID of it, of a rank or the launcher, is enough to say which.
-It only looks. If the job is stuck, one idle thread of each rank is stopped for about a
-millisecond, to ask it for torch's flight recorder; --no-inject leaves that out.
+It only looks. If the job is stuck, one idle thread of each rank is stopped for some milliseconds
+(up to a tenth of a second where the recorder is full) to ask it for torch's flight recorder;
+--no-inject leaves that out.
 """
 EPILOG = """\
 examples:

@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar="S",
         help="look at a rank that is in one phase for S seconds; default: learned from the run, "
-        "3 x the 99th percentile of that phase, at least 30",
+        "3 x the 99th percentile of that phase, at least 35",
     )
     parser.add_argument(
         "--no-watchdog",

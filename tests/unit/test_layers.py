@@ -37,7 +37,7 @@ LAYERS = (
     {"phases", "errors", "files", "__init__"},
 )
 # What runs inside the job. Packages below the top level run beside it and may use these as well.
-BESIDE_THE_JOB = {"psutil", "pynvml"}
+BESIDE_THE_JOB = {"pynvml"}
 
 
 def modules(package: str) -> Iterator[Path]:
