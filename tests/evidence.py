@@ -273,3 +273,11 @@ class EvidenceBuilder:
             "thread_id": "1",
             "thread_name": "python",
         }
+
+
+def without_communication(build: EvidenceBuilder, rank: int) -> Process:
+    """Of all ranks this one has none of gloo's threads, and is not in the others' collective."""
+    for other in set(range(build.world)) - {rank}:
+        gloo = Thread(900 + other, "pt_gloo_runloop", "S", last_ran_ns=1)
+        build.rank(other).threads = [(PythonThread(900 + other, "", ()), gloo)]
+    return build.elsewhere(rank, frames("upload /home/me/logs.py:3"))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_doctor.cli.console import put, say
 from grpo_doctor.errors import OutputError
+from grpo_doctor_probes.rundir import FLIGHT
 from grpo_doctor_probes.supervisor import flightenv, keepstacks
 from grpo_doctor_probes.supervisor.deaths import DeathWatch
 from grpo_doctor_probes.supervisor.headers import Headers
@@ -37,7 +38,7 @@ def with_flight_recorder(
 ) -> tuple[Launch, dict[str, str]]:
     """The launch with the flight-recorder variables that the user has not set, and those."""
     program = sys.executable if launch.bundled else arguments[0]
-    dumps = folder / flightenv.FOLDER
+    dumps = folder / FLIGHT
     added = flightenv.flight_variables(
         launch.environment,
         dumps,

@@ -73,7 +73,7 @@ def _merged(found: list[Candidate]) -> list[Candidate]:
                 evidence=tuple(item for one in group[:4] for item in one.evidence),
                 undo=tuple(undo for one in group for undo in one.undo),
                 confirm=tuple(line for one in group[:2] for line in one.confirm),
-                still_s=max((one.still_s or 0.0 for one in group), default=None),
+                still_s=max((s for one in group if (s := one.still_s) is not None), default=None),
                 whole=first.whole if len(group) == 1 else "",
             )
         )

@@ -13,7 +13,7 @@ from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.spelled import spelled
 from grpo_doctor.hang.stall import Stall, stall_of
 from grpo_doctor.hang.verdict import Diagnosis, State, Verdict
-from grpo_doctor.hang.verdicts import Judgement, healthy, judged, slow_work, undecided
+from grpo_doctor.hang.verdicts import Judgement, ended, healthy, judged, slow_work, undecided
 from grpo_doctor.hang.waits import Graph
 from grpo_doctor_probes.evidence import Evidence
 
@@ -40,11 +40,7 @@ def _verdict(found: Scene, graph: Graph, stall: Stall) -> tuple[Verdict, Candida
     if not stall.stalled:
         roots = tuple(one for one in roots if _shows_in_motion(one))
     if not roots:
-        if not stall.stalled:
-            return healthy(found), None
-        if stall.working:
-            return slow_work(found, stall), None
-        return undecided(found, stall), None
+        return _without_cause(found, stall), None
     root = roots[0]
     state = state_of(found, graph, root)
     if state == "slow" and stall.working and not _named_first(root, stall):
@@ -54,6 +50,16 @@ def _verdict(found: Scene, graph: Graph, stall: Stall) -> tuple[Verdict, Candida
     if sure < LEAST:
         return undecided(found, stall), None
     return judged(found, Judgement(root, state, victims, sure, roots[1:])), root
+
+
+def _without_cause(found: Scene, stall: Stall) -> Verdict:
+    if not stall.stalled:
+        return healthy(found)
+    if stall.working:
+        return slow_work(found, stall)
+    if all(actor.motion.kind == "gone" for actor in found.by_rank.values()):
+        return ended()
+    return undecided(found, stall)
 
 
 def _shows_in_motion(root: Candidate) -> bool:
@@ -81,7 +87,9 @@ def state_of(found: Scene, graph: Graph, root: Candidate) -> State:
         return "slow"
     actors = [found.by_rank[rank] for rank in root.culprits if rank in found.by_rank]
     believed = any(_is_long_work(actor) for actor in actors) and root.precise < MECHANISM
-    if root.works or believed or helped:
+    if believed:
+        return "stuck" if found.patience.unusual_for_long_work(waited) else "slow"
+    if root.works or helped:
         return "stuck" if found.patience.unusual_for_work(waited) else "slow"
     return "stuck" if found.patience.unusual(waited) else "slow"
 

@@ -11,10 +11,10 @@ from grpo_doctor_probes.evidence import Evidence
 FLOOR_S = 5.0  # nothing shorter is called unusual, whatever the history says
 FLOOR_WITHOUT_HISTORY_S = 30.0
 FLOOR_OF_WORK_S = 300.0  # for a rank that is busy: work has long tails
+FLOOR_OF_LONG_WORK_S = 1800.0  # for what is known to take minutes, such as a rollout elsewhere
 TIMES_LONGEST = 4.0  # of the longest earlier gap
 TIMES_LONGEST_OF_WORK = 10.0
 LEAST_ENTRIES = 8  # fewer operations than that are no history
-GAP_OF_FIRST_STEPS_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,10 @@ class Patience:
             return waited >= FLOOR_WITHOUT_HISTORY_S
         return waited >= max(FLOOR_S, TIMES_LONGEST * self.longest_gap_s)
 
+    def unusual_for_long_work(self, waited_s: float) -> bool:
+        """The same of a rank in a rollout, checkpoint, evaluation and the like."""
+        return waited_s >= FLOOR_OF_LONG_WORK_S and self.unusual_for_work(waited_s)
+
     def unusual_for_work(self, waited_s: float | None = None) -> bool:
         """The same of a rank that uses a core: only much longer waits are not just a long tail."""
         waited = self.waited_s if waited_s is None else waited_s
@@ -49,7 +53,7 @@ class Patience:
         """`8.1 s, where 0.4 s was the longest before`."""
         if self.waited_s is None:
             return ""
-        if self.longest_gap_s is None:
+        if not self.longest_gap_s:
             return seconds_text(self.waited_s)
         longest = seconds_text(self.longest_gap_s)
         return f"{seconds_text(self.waited_s)}, where {longest} was the longest before"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from grpo_doctor.hang import dumps, matching
+from grpo_doctor.hang.hosts import elsewhere
 from grpo_doctor.hang.known_code import Purpose
 from grpo_doctor.hang.patience import Patience, patience_of
 from grpo_doctor.hang.places import Place, place_of
@@ -129,6 +130,12 @@ class Scene:
         """All ranks of the job, seen or not."""
         size = self.evidence.job.world_size or self.matching.world_size or 0
         return tuple(sorted({*range(size), *self.by_rank, *self.evidence.job.ranks_missing}))
+
+    @property
+    def elsewhere(self) -> frozenset[int]:
+        """Missing ranks that may be on another host."""
+        here = {rank: actor.member.local_rank for rank, actor in self.by_rank.items()}
+        return elsewhere(self.evidence.job, here)
 
     def children(self, pid: int) -> tuple[Actor, ...]:
         """The processes that this one started, of the job."""

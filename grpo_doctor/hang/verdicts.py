@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from grpo_doctor.hang.causes import Candidate
 from grpo_doctor.hang.causes.wording import busy_class, in_phase, stack_item, still_item
+from grpo_doctor.hang.eta import seconds_left
 from grpo_doctor.hang.known_code import Purpose
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.stall import Stall
@@ -50,6 +51,20 @@ def healthy(scene: Scene) -> Verdict:
     )
 
 
+def ended() -> Verdict:
+    """No rank is left, and none of them is known to have failed."""
+    return Verdict(
+        state="healthy",
+        cause="",
+        culprits=(),
+        victims=(),
+        confidence=0.6,
+        phase=None,
+        summary="The job ended while it was looked at.",
+        confirm=("Its log's last lines say whether it came to its end in order.",),
+    )
+
+
 def slow_work(scene: Scene, stall: Stall) -> Verdict:
     """Some ranks wait while others work: slow, not stuck."""
     workers = sorted(stall.working, key=lambda one: one.rank if one.rank is not None else -1)
@@ -60,6 +75,8 @@ def slow_work(scene: Scene, stall: Stall) -> Verdict:
     since = scene.patience.waited_s
     for_s = f" for {seconds_text(since)}" if victims and since else ""
     doing = f"{_doing(first)}{in_phase(first)}{_rate(first)}"
+    left_s = seconds_left(first.pid, first.long_work, scene.evidence.logs)
+    left = f", will take about {seconds_text(left_s)}" if left_s is not None else ""
     held_up = bool(victims) and first.long_work is None and scene.patience.unusual()
     return Verdict(
         state="slow",
@@ -69,7 +86,8 @@ def slow_work(scene: Scene, stall: Stall) -> Verdict:
         confidence=0.9,
         phase=first.phase,
         summary=sentence(
-            f"slow, not stuck: {ranks_text(ranks)} {_conjugated(doing, len(ranks))}{waiting}{for_s}"
+            f"slow, not stuck: {ranks_text(ranks)} {_conjugated(doing, len(ranks))}{left}"
+            f"{waiting}{for_s}"
         ),
         evidence=tuple(i for one in workers[:4] for i in (_motion_item(one), stack_item(one))),
         confirm=("Look again in a minute: a rank at work will stand elsewhere.",),
@@ -78,7 +96,8 @@ def slow_work(scene: Scene, stall: Stall) -> Verdict:
 
 def undecided(scene: Scene, stall: Stall) -> Verdict:
     """Something stands still and the evidence does not say why."""
-    unusual = scene.patience.unusual()
+    patience = scene.patience
+    unusual = patience.unusual_for_work() if scene.elsewhere else patience.unusual()
     suspects = [one for one in stall.suspects if not one.motion.progresses]
     ranks = tuple(one.rank for one in suspects if one.rank is not None)
     waits = scene.patience.text()

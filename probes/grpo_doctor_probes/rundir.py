@@ -13,6 +13,7 @@ FINDINGS_JSON = "findings.json"
 REPORT_HTML = "report.html"
 RANKS = "ranks"
 HOSTS = "hosts"
+FLIGHT = "flight"
 SPANS_SUFFIX = ".spans"
 SAMPLES_SUFFIX = ".samples.jsonl"
 

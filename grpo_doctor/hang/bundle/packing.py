@@ -13,6 +13,7 @@ from grpo_doctor.hang.bundle.parts import (
     MAX_ALL_DUMPS_BYTES,
     MAX_DUMP_BYTES,
     MAX_PACKED_DUMP_BYTES,
+    MAX_RANKS,
     SCHEMA,
     Envelope,
     Head,
@@ -55,6 +56,9 @@ def unpacked(content: bytes) -> Evidence:
         evidence = msgspec.json.decode(content, type=Envelope).evidence
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as problem:
         raise UnreadableError(f"it is damaged: {problem}") from problem
+    size = evidence.job.world_size or 0
+    if size > MAX_RANKS:  # a list of all ranks is made later
+        raise UnreadableError(f"its job has {size} ranks, and no job has more than {MAX_RANKS}")
     return replace(evidence, dumps=_unpacked_dumps(evidence.dumps))
 
 

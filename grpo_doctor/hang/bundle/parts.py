@@ -24,6 +24,7 @@ MAX_FILE_BYTES: Final = 256 * 1024**2
 MAX_EVIDENCE_BYTES: Final = 256 * 1024**2
 MAX_DUMP_BYTES: Final = 64 * 1024**2
 MAX_ALL_DUMPS_BYTES: Final = 512 * 1024**2
+MAX_RANKS: Final = 200_000
 
 
 class Head(msgspec.Struct, frozen=True):

@@ -58,7 +58,8 @@ def write(folder: Path, evidence: Evidence, diagnosis: Diagnosis, page: bytes = 
 
 
 def _parts(name: str, evidence: Evidence, diagnosis: Diagnosis, page: bytes) -> dict[str, bytes]:
-    readme = _README.format(summary=diagnosis.verdict.summary, name=shlex.quote(name))
+    summary = "".join(c if c.isprintable() else "?" for c in diagnosis.verdict.summary)
+    readme = _README.format(summary=summary, name=shlex.quote(name))
     parts = {EVIDENCE: packed(evidence), VERDICT: encoded_document(diagnosis), PAGE: page}
     parts[README] = readme.encode("utf-8", "replace")
     return {name: content for name, content in parts.items() if content}

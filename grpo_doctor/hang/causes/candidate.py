@@ -53,3 +53,5 @@ Cause = Callable[[Case], Iterable[Candidate]]
 # `precise`: what a process is (dead, stopped) explains everything that it does; what it does
 # precisely explains more than where it does it.
 FORCED, GROUPS, MECHANISM, MATTER, PLACE, GUESS = 60, 50, 40, 30, 20, 10
+# As forced, but believed only of a job that stands: at its end ranks go one after the other.
+ENDED = FORCED - 2

@@ -24,7 +24,8 @@ _VERBS = {
     "socket-connect": "connects to",
     "socket-accept": "waits for a connection on",
 }
-_STILL = ("still", "polling", "gone", "stopped", "frozen")
+_HELD = ("gone", "stopped", "frozen")
+_STILL = ("still", "polling", *_HELD)
 
 
 def propose(case: Case) -> Iterator[Candidate]:
@@ -71,7 +72,9 @@ def _pipe(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
     others = [pid for pid in hold.peers if pid != actor.pid]
     nobody = hold.peers_known and not others
     seen_all = bool(peers) and len(peers) == len(hold.peers)
-    idle = seen_all and all(peer.motion.kind in _STILL for peer in peers)
+    # A reader that stands leaves the pipe full; a writer that stands may be waiting for its data.
+    stands = _STILL if writes else _HELD
+    idle = seen_all and all(peer.motion.kind in stands for peer in peers)
     who = _peers_text(scene, hold)
     what = (
         f"writes to a full pipe that {who} does not read"

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import MATTER, MECHANISM, Candidate, Case
 from grpo_doctor.hang.causes.locks import waits_in_fork
+from grpo_doctor.hang.causes.pools import has_tasks, in_process_pool
 from grpo_doctor.hang.causes.wording import (
     at,
     blocked_class,
@@ -16,6 +17,7 @@ from grpo_doctor.hang.causes.wording import (
     stack_item,
     still_item,
 )
+from grpo_doctor.hang.known_code import short
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
 
@@ -41,11 +43,17 @@ def _waits_for_loader(scene: Scene, actor: Actor) -> bool:
 
 def _waits_for_child(actor: Actor) -> bool:
     hold = actor.hold
-    return (hold is not None and hold.kind == "child") or actor.place.call in ("child", "pool")
+    if hold is not None and hold.kind == "child":
+        return True
+    return actor.place.call == "child" or (actor.place.call == "pool" and not has_tasks(actor))
 
 
 def _loader(scene: Scene, actor: Actor) -> Iterator[Candidate]:
-    workers = [one for one in scene.children(actor.pid) if one.member.role == "dataloader"]
+    family = _family(scene, scene.children(actor.pid))  # a fork server is between, with some
+    workers = [one for one in family if one.member.role == "dataloader"]
+    workers = [one for one in workers if not _has_succeeded(one)]  # its shard was read to the end
+    if not workers and not _has_workers(actor):
+        return  # it loads in the training process
     stuck = [one for one in workers if not one.motion.progresses]
     held = [one for one in workers if one.held]
     if workers and len(stuck) < len(workers) and not held:
@@ -57,7 +65,7 @@ def _loader(scene: Scene, actor: Actor) -> Iterator[Candidate]:
         culprits=_culprit(actor),
         reason=f"waits for its data loader's workers{says}",
         evidence=(stack_item(actor), *(_item(one) for one in guilty[:4]), still_item(actor)),
-        hard=bool(held) or not workers,
+        hard=bool(held),
         precise=MECHANISM,
         strength=0.9,
         phase=actor.phase or "dataload",
@@ -72,6 +80,12 @@ def _loader(scene: Scene, actor: Actor) -> Iterator[Candidate]:
             Fix("Fork no worker after threads were started: multiprocessing_context='spawn'."),
         ),
         confirm=tuple(f"py-spy dump --pid {one.pid}" for one in guilty[:1] if not one.held),
+    )
+
+
+def _has_workers(actor: Actor) -> bool:
+    return any(
+        short(frame.function) in ("_try_get_data", "_get_data") for frame in actor.place.frames
     )
 
 
@@ -90,7 +104,7 @@ def _child(scene: Scene, actor: Actor) -> Iterator[Candidate]:
     if waits_in_fork(deepest):
         yield _forked(actor, deepest)
         return
-    lost = actor.place.call == "pool" and all(_rests(one) or one.held for one in children)
+    lost = in_process_pool(actor) and all(_rests(one) or one.held for one in children)
     hard = lost or any(one.held for one in children)
     says = (
         "a pool worker died and its task is lost: all the others wait for work"
@@ -113,6 +127,11 @@ def _family(scene: Scene, children: Sequence[Actor]) -> list[Actor]:
     return list(found.values())
 
 
+def _has_succeeded(actor: Actor) -> bool:
+    """Whether it has ended in order and its parent has not asked yet: nobody waits for that."""
+    return actor.look is not None and actor.look.state == "Z" and actor.look.exit_code == 0
+
+
 def _just_started(scene: Scene, actor: Actor) -> bool:
     """Whether it waits for a process that was not there when the job was found."""
     hold = actor.hold
@@ -122,7 +141,7 @@ def _just_started(scene: Scene, actor: Actor) -> bool:
 def _awaited(scene: Scene, actor: Actor) -> list[Actor]:
     """The children that it may be waiting for."""
     own = [one for one in scene.children(actor.pid) if one.member.role != "dataloader"]
-    own = [one for one in own if "tracker" not in one.member.name]
+    own = [one for one in own if "tracker" not in one.member.name and not _has_succeeded(one)]
     hold = actor.hold
     named_ones = hold.peers if hold is not None and hold.kind == "child" else ()
     return [one for one in own if one.pid in named_ones] or own

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import GROUPS, MATTER, Candidate, Case
 from grpo_doctor.hang.causes.wording import at, stack_item, still_item
@@ -19,6 +20,7 @@ _MISMATCH = ("other-op", "other-size", "other-type", "extra")
 _SKIPPED = ("skipped", "fewer-batches")
 _UNPAIRED = ("not-sent", "not-received")
 _UNCONFIRMED = re.compile(r"not confirmed by the other end|sent again")
+_SENT_AGAIN = re.compile(r"sent again")  # bytes on their way are unconfirmed as well
 _FIXES = {
     "collective-mismatch": (
         "Make every rank call the same collective with the same sizes in the same order; a call "
@@ -177,7 +179,7 @@ def _by_stacks(scene: Scene) -> Iterator[Candidate]:
     even = not few
     chosen = few or [a for camp in camps.values() for a in camp]
     most = next(op for op, camp in sorted(camps.items()) if len(camp) == largest)
-    yield deadlock(
+    found = deadlock(
         scene,
         "collective-mismatch",
         tuple(sorted(a.rank for a in chosen if a.rank is not None)),
@@ -186,6 +188,7 @@ def _by_stacks(scene: Scene) -> Iterator[Candidate]:
         precise=MATTER,
         strength=0.4 if even else 0.7,
     )
+    yield replace(found, hard=not scene.elsewhere)  # groups with other hosts may differ
 
 
 def _silent(scene: Scene) -> Iterator[Candidate]:
@@ -214,7 +217,7 @@ def _silent(scene: Scene) -> Iterator[Candidate]:
         reason="sends and gets no answer from the network",
         whole=f"all ranks are in {front.operation} and nothing comes through the network",
         evidence=tuple(items),
-        hard=bool(unsent),
+        hard=any(_SENT_AGAIN.search(one.note) for one in unsent),
         precise=MATTER,
         strength=0.8 if unsent else 0.5,
         still_s=scene.patience.waited_s,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from grpo_doctor.hang.causes.candidate import FORCED, Candidate, Case
+from grpo_doctor.hang.causes.candidate import ENDED, Candidate, Case
 from grpo_doctor.hang.scene import Scene
 from grpo_doctor.hang.verdict import Fix, Item
 
@@ -29,6 +29,8 @@ def propose(case: Case) -> Iterator[Candidate]:
         if found is None or int(found.group(1)) not in _FATAL or age > RECENT_S:
             continue
         actor = scene.by_pid.get(int(found.group(2))) if found.group(2) else None
+        if found.group(2) and actor is None:
+            continue  # of another job, or of an earlier run of this one
         items.append(Item("kernel", actor.rank if actor else None, text))
         if actor is not None and actor.rank is not None:
             ranks.add(actor.rank)
@@ -64,7 +66,7 @@ def _candidate(ranks: tuple[int, ...], items: tuple[Item, ...]) -> Candidate:
         whole="" if ranks else "a GPU of this host failed",
         evidence=items,
         hard=True,
-        precise=FORCED - 1,
+        precise=ENDED,  # a job that gets on has survived it
         strength=0.9,
         fixes=(
             Fix("Take the GPU out of service (drain the node, reset or replace it), then restart."),

@@ -6,7 +6,7 @@ import re
 import signal
 from collections.abc import Iterator
 
-from grpo_doctor.hang.causes.candidate import FORCED, Candidate, Case
+from grpo_doctor.hang.causes.candidate import ENDED, FORCED, Candidate, Case
 from grpo_doctor.hang.causes.memory import oom_items, out_of_memory, recent_oom
 from grpo_doctor.hang.causes.wording import in_phase, stack_item, still_item
 from grpo_doctor.hang.scene import Actor, Scene
@@ -23,7 +23,8 @@ def propose(case: Case) -> Iterator[Candidate]:
         elif actor.motion.kind == "frozen":
             yield _frozen(actor)
         elif actor.motion.kind == "gone":
-            yield _dead(case.scene, actor)
+            if _missed(case.scene, actor):
+                yield _dead(case.scene, actor)
         elif _is_left_over(case.scene, actor):
             yield _left_over(case.scene, actor)
 
@@ -78,9 +79,18 @@ def _frozen(actor: Actor) -> Candidate:
     )
 
 
+def _missed(scene: Scene, actor: Actor) -> bool:
+    """Whether it failed, or others wait for it: at the end of a job ranks end one by one."""
+    return bool(_exit_code(actor)) or any(one.waits for one in scene.by_rank.values())
+
+
+def _exit_code(actor: Actor) -> int | None:
+    return actor.look.exit_code if actor.look is not None else None
+
+
 def _dead(scene: Scene, actor: Actor) -> Candidate:
     oom = oom_items(scene, actor)
-    code = actor.look.exit_code if actor.look is not None else None
+    code = _exit_code(actor)
     how = _exit_text(code)
     died = Item("proc", actor.rank, f"pid {actor.pid} has ended{f': {how}' if how else ''}")
     if oom:
@@ -91,7 +101,7 @@ def _dead(scene: Scene, actor: Actor) -> Candidate:
         reason=f"is dead{f' ({how})' if how else ''}",
         evidence=(died, *_last_words(scene, actor)),
         hard=True,
-        precise=FORCED,
+        precise=FORCED if code else ENDED,
         strength=0.97,
         dead=True,
         fixes=(Fix("Look at the first traceback in its log, and start the job again."),),
@@ -103,10 +113,15 @@ def _is_left_over(scene: Scene, actor: Actor) -> bool:
     environment and its sockets, but a fork does not take the communication threads along.
     """
     others = [one for one in scene.by_rank.values() if one is not actor and one.waits]
+    # A rank that is still on its way to the rendezvous has no such threads either.
+    joining = any(one.place.call == "store" or one.at_store for one in others)
+    started = actor.member.parent in {one.member.parent for one in others}
     return (
         actor.look is not None
         and bool(actor.look.threads)
         and bool(others)
+        and not joining
+        and not started
         and not actor.waits
         and not _has_communication_threads(actor)
         and all(_has_communication_threads(one) for one in others)

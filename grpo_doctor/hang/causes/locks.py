@@ -23,7 +23,7 @@ def propose(case: Case) -> Iterator[Candidate]:
     """What holds a rank that wants a lock."""
     for actor in case.scene.by_rank.values():
         if not actor.held and actor.motion.kind in ("still", "polling", "unknown"):
-            yield from _gil(actor)
+            yield from _gil(case.scene, actor)
     for actor in case.suspects:
         if actor.held or actor.motion.progresses:
             continue
@@ -31,13 +31,13 @@ def propose(case: Case) -> Iterator[Candidate]:
         yield from _thread_lock(actor)
 
 
-def _gil(actor: Actor) -> Iterator[Candidate]:
+def _gil(scene: Scene, actor: Actor) -> Iterator[Candidate]:
     """A thread that has the GIL and does not run: a C call that did not release it."""
     for thread in actor.python_threads:
         seen = actor.thread(thread.tid)
         if not thread.owns_gil or seen is None or seen.state in _RUNNING:
             continue
-        if actor.motion.cpu_share > 0.05:
+        if actor.motion.cpu_share > 0.05 or not _owned_always(scene, actor, thread.tid):
             continue
         where = at(place_of(thread).user or thread.frames[0] if thread.frames else None)
         yield Candidate(
@@ -69,6 +69,15 @@ def _gil(actor: Actor) -> Iterator[Candidate]:
         )
 
 
+def _owned_always(scene: Scene, actor: Actor, tid: int) -> bool:
+    """Whether every look found the GIL with this thread: a timer's has it for a moment."""
+    stacks = [s for look in scene.evidence.stacks for s in look if s.pid == actor.pid]
+    owners = [
+        {t.tid for t in s.threads if t.owns_gil} for s in stacks if s.threads and not s.native
+    ]
+    return all(tid in one for one in owners)
+
+
 def _file_lock(scene: Scene, actor: Actor) -> Iterator[Candidate]:
     hold = actor.hold
     if hold is None or hold.kind != "file-lock":
@@ -77,7 +86,8 @@ def _file_lock(scene: Scene, actor: Actor) -> Iterator[Candidate]:
     strangers = [pid for pid in hold.peers if pid not in scene.by_pid]
     who = ", ".join([named(one) for one in holders] + [f"pid {pid}" for pid in strangers])
     ranks = sorted({one.rank for one in holders if one.rank is not None and one.waits})
-    stands_still = all(one.motion.kind in ("still", "gone", "stopped") for one in holders)
+    # A holder that merely stands may be in a download, whose next bytes are late.
+    never = all(one.held or one.waits for one in holders) and not strangers
     yield Candidate(
         cause="lock-held",
         culprits=tuple(ranks) or ((actor.rank,) if actor.rank is not None else ()),
@@ -92,7 +102,7 @@ def _file_lock(scene: Scene, actor: Actor) -> Iterator[Candidate]:
             still_item(actor),
             stack_item(actor),
         ),
-        hard=bool(holders) and stands_still,
+        hard=bool(holders) and never,
         precise=MECHANISM + 1,
         strength=0.95,
         phase=actor.phase,
@@ -142,7 +152,8 @@ def _thread_lock(actor: Actor) -> Iterator[Candidate]:
         ),
     )
     where = at(place_of(main).user or main.frames[0])
-    if wanting:
+    others_work = any(t.frames and t not in wanting and not _idle(t) for t in others)
+    if wanting and not others_work:  # else one of these may have the lock, and give it back
         other = at(place_of(wanting[0]).user or wanting[0].frames[0])
         reason = f"has two threads that wait for each other's lock: {where} and {other}"
         fix = Fix("Take the two locks in one order everywhere, or use one lock.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator
 
 from grpo_doctor.hang.causes.candidate import FORCED, Candidate, Case
@@ -10,6 +11,7 @@ from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
 
 _KILLED = re.compile(r"[Kk]illed process (\d+)")
+_STANDS = ("still", "polling")
 BEFORE_THE_WAIT_S = 10.0  # a rank may be killed a little before others wait for it
 
 
@@ -21,7 +23,7 @@ def propose(case: Case) -> Iterator[Candidate]:
             continue
         owner = scene.by_rank.get(actor.rank)
         oom = oom_items(scene, actor)
-        if owner is not None and oom and not owner.waits:
+        if owner is not None and oom and owner.motion.kind in _STANDS and not owner.waits:
             reason = f"waits for its {actor.member.role} process, which was killed for memory"
             yield out_of_memory((actor.rank,), reason, oom)
 
@@ -55,7 +57,9 @@ def oom_items(scene: Scene, actor: Actor) -> tuple[Item, ...]:
         if (found := _KILLED.search(text)) and int(found.group(1)) == actor.pid
     ]
     kills = [one.oom_kills for one in actor.limits]
-    if kills and kills[-1] > 0:
+    code = actor.look.exit_code if actor.look is not None else None
+    # The control group counts since it was made: a kill of yesterday is not this one's end.
+    if kills and kills[-1] > 0 and (code == signal.SIGKILL or kills[-1] > kills[0]):
         items.append(Item("cgroup", actor.rank, f"its control group counts {kills[-1]} OOM kills"))
     return tuple(items)
 

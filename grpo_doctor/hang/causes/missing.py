@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpo_doctor.hang.causes.candidate import FORCED, GUESS, Candidate, Case
+from grpo_doctor.hang.causes.candidate import ENDED, FORCED, GUESS, Candidate, Case
 from grpo_doctor.hang.causes.memory import out_of_memory, recent_oom
 from grpo_doctor.hang.causes.wording import stack_item
 from grpo_doctor.hang.scene import Scene
 from grpo_doctor.hang.verdict import Fix, Item
 
-JOINING_S = 20.0  # of a job over several hosts, whose launchers start at different times
+JOINING_S = 120.0  # of a job over several hosts, which pull images and start one by one
 JOINING_HERE_S = 5.0  # after the last process was started; and as much again as they took to start
 TICKS_PER_SECOND = 100.0
 
@@ -22,7 +22,9 @@ def propose(case: Case) -> Iterator[Candidate]:
     if not gone or not scene.by_rank:
         return
     joining = [a for a in scene.by_rank.values() if a.place.call == "store"]
-    elsewhere = job.local_ranks is not None and job.local_ranks <= len(scene.by_rank)
+    here = tuple(rank for rank in gone if rank not in scene.elsewhere)
+    elsewhere = not here
+    gone = here or gone
     items: tuple[Item, ...] = (
         Item("proc", None, f"{len(scene.by_rank)} of {job.world_size} ranks are on this host"),
         *(stack_item(actor) for actor in joining[:2]),
@@ -34,19 +36,26 @@ def propose(case: Case) -> Iterator[Candidate]:
             reason="has not come to the rendezvous" if joining else "is not on this host",
             evidence=items,
             hard=bool(joining) and (scene.patience.waited_s or 0.0) > _joining_s(scene),
-            precise=FORCED,
+            works=not joining,  # on its own host it may write a checkpoint: that is not seen here
+            precise=FORCED if joining else GUESS,
             strength=0.9 if joining else 0.4,
             phase="init" if joining else None,
             still_s=max((a.motion.still_s or 0.0 for a in joining), default=None),
             fixes=(
                 Fix("Start the missing rank, or correct WORLD_SIZE and MASTER_ADDR where it runs."),
+            )
+            if joining
+            else (),
+            confirm=(
+                "pgrep -af python  # on every host: is the missing rank's process there?"
+                if joining
+                else "grpo-doctor attach  # on the hosts of these ranks",
             ),
-            confirm=("pgrep -af python  # on every host: is the missing rank's process there?",),
         )
         return
     waited_for = any(actor.waits for actor in scene.by_rank.values())
     oom = recent_oom(scene)
-    if oom:
+    if oom and waited_for:
         yield out_of_memory(gone, "was killed for want of memory", (*items, *oom))
         return
     yield Candidate(
@@ -55,7 +64,7 @@ def propose(case: Case) -> Iterator[Candidate]:
         reason="is dead: no process of it is left",
         evidence=items,
         hard=waited_for,  # a rank that nobody waits for may have ended in order
-        precise=FORCED if waited_for else GUESS,
+        precise=ENDED if waited_for else GUESS,
         strength=0.9,
         dead=True,
         fixes=(Fix("Look at the first traceback in its log, and start the job again."),),

@@ -23,7 +23,7 @@ def propose(case: Case) -> Iterator[Candidate]:
             not peer.waits or (peer.place.call == "p2p" and _answers(scene, peer, actor))
         ):
             continue
-        if peer is None and case.suspects:
+        if _waits_for_work(case, actor) or (peer is None and (case.suspects or scene.elsewhere)):
             continue  # whoever is elsewhere may be the partner
         alone.append((actor, peer))
     for actor, peer in alone:
@@ -40,6 +40,12 @@ def propose(case: Case) -> Iterator[Candidate]:
             precise=GROUPS + 2,
             strength=0.9 if peer is not None else 0.7,
         )
+
+
+def _waits_for_work(case: Case, actor: Actor) -> bool:
+    """Whether its chain of waits, as in a pipeline, ends at a rank that may be at work."""
+    ends = {one.node for one in case.suspects} | {f"rank:{one}" for one in case.scene.elsewhere}
+    return not ends.isdisjoint(case.graph.reach.get(actor.node, ()))
 
 
 def _answers(scene: Scene, peer: Actor, actor: Actor) -> bool:

@@ -15,6 +15,7 @@ from grpo_doctor_probes.evidence import Disk
 _FULL_SHARE = 0.002  # of a disk; less is full
 _FULL_BYTES = 16 * 1024 * 1024
 _SLOW_BYTES_PER_S = 4_000_000  # any disk of this century writes faster
+FLUSH_S = 20.0
 _WCHANS = ("nfs", "rpc_", "fuse", "lustre", "ll_", "ceph", "percpu_rwsem", "folio_wait", "io_sched")
 
 
@@ -95,6 +96,12 @@ def _uninterruptible(actor: Actor) -> bool:
     return _sleeps_in_disk(actor) and actor.motion.wakes == 0 and actor.motion.io_bytes == 0
 
 
+def _may_flush(actor: Actor) -> bool:
+    """Whether this may be the fsync of a checkpoint: one sleep in D until the disk has it all."""
+    still = actor.motion.still_s
+    return actor.long_work is not None and still is not None and still < FLUSH_S
+
+
 def _in_file_system(actor: Actor) -> bool:
     main = actor.main
     return main is not None and any(main.wchan.startswith(name) for name in _WCHANS)
@@ -124,7 +131,7 @@ def _candidate(scene: Scene, actor: Actor) -> Candidate:
             still_item(actor),
             stack_item(actor),
         ),
-        hard=uninterruptible or fifo,
+        hard=(uninterruptible and not _may_flush(actor)) or fifo,
         precise=MECHANISM,
         strength=0.93 if uninterruptible or fifo else 0.85,
         phase=actor.phase,

@@ -13,6 +13,7 @@ from grpo_doctor.hang.matching.signatures import group_size
 from grpo_doctor.hang.matching.tracks import Track, track
 
 DEFAULT = "default_pg"
+MOST_RANKS = 200_000  # a dump that names a rank beyond that is damaged, or wants our memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,7 @@ def _joined_by(gathered: Gathered, implied: dict[int, set[int]]) -> Gathered:
 
 def world(recordings: Recordings, told: int | None) -> int | None:
     """How many ranks the job has: as told, or as many as the recordings name."""
-    named = _named(recordings)
+    named = (rank for rank in _named(recordings) if rank < MOST_RANKS)
     largest = max(named, default=-1) + 1
     return max(told or 0, largest) or None
 

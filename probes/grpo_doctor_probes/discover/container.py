@@ -24,6 +24,17 @@ def container_of(proc: Path, pid: int) -> str:
     return ""
 
 
+def has_our_network(proc: Path, pid: int) -> bool:
+    """Whether an address that it listens on is the same for us; so we take it where that is hidden.
+
+    In another name space 127.0.0.1 is another host, where another job's server may listen.
+    """
+    try:
+        return Path(f"{proc}/{pid}/ns/net").readlink() == Path(f"{proc}/self/ns/net").readlink()
+    except OSError:
+        return True
+
+
 class Containers:
     """The container of many processes: asked once for each set of name spaces."""
 

@@ -62,7 +62,7 @@ def _address_of(memory: Memory, start: int, name: str) -> int | None:
 def _variables(memory: Memory, address: int) -> dict[str, str]:
     try:
         array = int.from_bytes(memory.read(address, _POINTER_BYTES), "little")
-    except (OSError, OverflowError):
+    except OSError:
         return {}
     entries = (_text(memory, pointer) for pointer in _array(memory, array)) if array else ()
     return parse_environment(b"\0".join(entries))
@@ -75,7 +75,7 @@ def _array(memory: Memory, array: int) -> list[int]:
         size = (_PAGE_BYTES - array % _PAGE_BYTES) // _POINTER_BYTES * _POINTER_BYTES
         try:
             values = struct.unpack(f"<{size // _POINTER_BYTES}Q", memory.read(array, size))
-        except (OSError, OverflowError):
+        except OSError:
             return found
         if 0 in values or not values:
             return found + list(values[: values.index(0)] if values else ())
@@ -91,6 +91,6 @@ def _text(memory: Memory, address: int) -> bytes:
         text = memory.read(address, first)
         if b"\0" not in text and first < _LONGEST_BYTES:
             text += memory.read(address + first, _LONGEST_BYTES - first)
-    except (OSError, OverflowError):
+    except OSError:
         return b""
     return text.partition(b"\0")[0]

@@ -14,7 +14,6 @@ from pathlib import Path
 _ESTABLISHED, _LISTENING = b"01", b"0A"
 _MAPPED_V4 = b"0000000000000000FFFF0000"
 _LOOPBACK = (b"0100007F", b"00000000000000000000000001000000", b"0101007F")
-Endpoint = tuple[str, bytes]  # name space, address:port as the kernel prints them
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.evidence import FlightDump, Member, ProcessLook
 from grpo_doctor_probes.flight import recorders, threads
 from grpo_doctor_probes.flight.aarch64 import Aarch64
@@ -29,6 +30,7 @@ _PROC = Path("/proc")
 _TRIES = 4  # threads at a time, and times that none can be borrowed
 _AGAIN_S = 0.05
 _MAX_RETURN_LIBRARY_BYTES = 8 << 20
+_READS_WITHIN_S = 3.0  # milliseconds, unless a hanging thread holds the memory lock of the process
 
 
 class RefusedError(Exception):
@@ -69,20 +71,35 @@ def _inject_all(member: Member, look: ProcessLook, at_most_s: float) -> tuple[Fl
     try:
         _check(member)
         with WritableMemory(member.pid) as memory:
-            target = find_target(member, memory)
+            target = within(_READS_WITHIN_S, lambda: find_target(member, memory))
             share = at_most_s / len(target.recorders)
             return tuple(
                 _dump(target, recorder, member, look, begun + share * (number + 1))
                 for number, recorder in enumerate(target.recorders)
             )
-    except RefusedError as error:
-        return (_empty(member, "", str(error)),)
-    except PermissionError:
-        return (_empty(member, "", why_refused(member.pid)),)
+    except RefusedError as error:  # without torch: so is one that has given back its memory
+        return (_empty(member, "", _ended(member) or str(error)),)
     except (FileNotFoundError, ProcessLookupError):
         return (_empty(member, "", "the process ended"),)
+    except PermissionError:
+        return (_empty(member, "", _ended(member) or why_refused(member.pid)),)
     except (ElfError, OSError) as error:
-        return (_empty(member, "", f"its libraries can't be read: {error}"),)
+        why = _ended(member) or f"its libraries can't be read: {error}"
+        return (_empty(member, "", why),)
+
+
+def _ended(member: Member) -> str:
+    """That the process has ended, where it has: while it dies all is refused and its memory empty.
+
+    "" where it is still there.
+    """
+    try:
+        _check(member)
+    except RefusedError as reason:
+        return str(reason)
+    except OSError:
+        return "the process ended"
+    return ""
 
 
 def _check(member: Member) -> None:
@@ -91,7 +108,8 @@ def _check(member: Member) -> None:
     after_name = (folder / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     if member.started_ticks and int(after_name[19]) != member.started_ticks:
         raise RefusedError("the process ended, and another one has its number")
-    if after_name[0] in "ZX":
+    virtual_bytes = after_name[20]  # 0 as soon as it has given back its memory
+    if after_name[0] in "ZX" or virtual_bytes == "0":
         raise RefusedError("the process is dead, its parent has not collected it yet")
     if "shstk" in status(folder).get("x86_Thread_features", ""):
         raise RefusedError("it runs with shadow stacks, which refuse calls from outside")
@@ -132,7 +150,7 @@ def _dump(
     target: Target, recorder: Recorder, member: Member, look: ProcessLook, deadline: float
 ) -> FlightDump:
     """Asks one recorder, by one thread after another until one can be borrowed."""
-    why, nobody = "", 0
+    why, nobody = "there was no time left to ask it", 0
     while nobody < _TRIES:
         found = threads.sleepers(member.pid)
         asleep_in = target.place.machine.asleep_in
@@ -141,13 +159,16 @@ def _dump(
             nobody += 1
             why = f"no thread can be borrowed: {threads.why_none(found, target.maps, asleep_in)}"
         for sleeper in chosen[:_TRIES]:
+            if time.monotonic() >= deadline:  # a call would be taken back as soon as it began
+                break
             try:
                 return _ask(target.place, sleeper.tid, recorder, member, deadline)
             except NotBorrowedError as error:
                 why = f"no thread can be borrowed: the last one tried {error}"
-            except PermissionError:  # we may open its memory, so somebody else traces the thread
+            except PermissionError:  # somebody else traces the thread, or it ends
                 tracer = tracer_of(member.pid)
-                why = f"{tracer} is tracing it; try again" if tracer else why_refused(member.pid)
+                traced = f"{tracer} is tracing it; try again" if tracer else ""
+                why = _ended(member) or traced or why_refused(member.pid)
             except ProcessLookupError:
                 why = "the thread ended"
         if time.monotonic() + _AGAIN_S >= deadline:

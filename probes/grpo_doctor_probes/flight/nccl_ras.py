@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from grpo_doctor_probes.discover.container import has_our_network
 from grpo_doctor_probes.evidence import Job, RasAnswer
 from grpo_doctor_probes.flight.places import environment
 
@@ -24,6 +25,7 @@ _MAX_ANSWER_BYTES = 16 << 20
 _TRY_S = 1.0
 _NOTHING_NEW = 6  # answers in a row: with 2 meshes of equal size, 1 in 64 misses one
 _LISTEN = "0A"
+_WITH_NCCL = ("rank", "engine", "engine-worker")
 _PIDS = re.compile(r'"pid"\s*:\s*(\d+)')
 _MISSING_COMMA = re.compile(r"\}(\s*)\{")  # NCCL 2.28.9, between missing ranks
 
@@ -48,8 +50,8 @@ def _listening(job: Job, proc: Path) -> Iterator[tuple[str, int, set[int]]]:
     """The addresses at which somebody listens, with the processes of the job that use each."""
     wanted: dict[tuple[str, int], set[int]] = {}
     for member in job.members:
-        if member.role in ("rank", "engine", "engine-worker"):
-            address = environment(member.pid, proc).get(ADDRESS_VARIABLE, "")
+        if member.role in _WITH_NCCL and has_our_network(proc, member.pid):
+            address = environment(member, proc).get(ADDRESS_VARIABLE, "")
             wanted.setdefault(parse_address(address), set()).add(member.pid)
     for (host, port), pids in wanted.items():
         if any(port in _ports(proc / str(pid) / "net") for pid in pids):
@@ -59,7 +61,7 @@ def _listening(job: Job, proc: Path) -> Iterator[tuple[str, int, set[int]]]:
 def parse_address(text: str) -> tuple[str, int]:
     """Host and port of NCCL_RAS_ADDR: `host:port`, `[v6]:port`, or parts of it."""
     host, _, port = text.rpartition(":")
-    number = int(port) if port.isdigit() else _DEFAULT_PORT
+    number = int(port) if port.isdecimal() else _DEFAULT_PORT
     return host.strip("[]") or _DEFAULT_HOST, number
 
 

@@ -36,7 +36,7 @@ def ask_pipes(job: Job, at_most_s: float, proc: Path = Path("/proc")) -> tuple[F
     asked: list[_Asked] = []
     dumps: list[FlightDump] = []
     for member in job.ranks():
-        variables = environment(member.pid, proc)
+        variables = environment(member, proc)
         stem = next((variables[name] for name in PIPE_VARIABLES if variables.get(name)), "")
         if not stem or member.rank is None:
             continue

@@ -5,36 +5,54 @@ Many users do not know that a dump exists already: torch writes one when a colle
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
+from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.evidence import Job, Member
+from grpo_doctor_probes.rundir import FLIGHT
 
 PREFIX_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-RUN_FOLDER = "flight"  # within a run directory: what `grpo-doctor run` makes jobs write
 _NAMES = ("nccl_trace_rank_", "comm_lib_trace_rank_")
 _MAX_FILES = 4096
+_AT_MOST_S, _ALL_AT_MOST_S = 1.0, 3.0
 
 
 def known_dump_places(job: Job, proc: Path = Path("/proc")) -> tuple[Path, ...]:
-    """Dump files that ranks of `job` wrote since they started. Never raises OSError."""
-    found: dict[Path, None] = {}
+    """Dump files that ranks of `job` wrote since they started. Never raises OSError.
+
+    A place on a file system that does not answer within a second, as a dead NFS home, has none.
+    """
+    wanted: dict[Path, float] = {}
     for member in job.ranks():
         since = started_unix_s(member, proc)
         for prefix in dump_prefixes(member, proc):
-            found.update(dict.fromkeys(_newer_files(prefix, since)))
+            wanted[prefix] = min(since, wanted.get(prefix, since))
     if job.run_dir:
-        folder = Path(job.run_dir) / RUN_FOLDER
-        found.update(dict.fromkeys(_newer_files(folder / "", 0.0)))
+        wanted[Path(job.run_dir) / FLIGHT] = 0.0
+    found: dict[Path, None] = {}
+    deadline = time.monotonic() + _ALL_AT_MOST_S
+    for prefix, since in wanted.items():
+        left_s = min(_AT_MOST_S, deadline - time.monotonic())
+        with contextlib.suppress(TimeoutError):
+            found.update(dict.fromkeys(within(left_s, partial(_newer_files, prefix, since))))
     return tuple(found)[:_MAX_FILES]
 
 
-def environment(pid: int, proc: Path = Path("/proc")) -> dict[str, str]:
-    """The variables that process `pid` was started with, {} where they may not be read."""
+def environment(member: Member, proc: Path = Path("/proc")) -> dict[str, str]:
+    """The variables that a process was started with, {} where they may not be read.
+
+    Nor are they where `readable` is False: who reads them waits for the memory lock of the process,
+    and discovery has seen a hanging thread hold it.
+    """
+    if not member.readable:
+        return {}
     try:
-        raw = (proc / str(pid) / "environ").read_bytes()
+        raw = (proc / str(member.pid) / "environ").read_bytes()
     except OSError:
         return {}
     pairs = (os.fsdecode(part).partition("=") for part in raw.split(b"\0"))
@@ -43,7 +61,7 @@ def environment(pid: int, proc: Path = Path("/proc")) -> dict[str, str]:
 
 def dump_prefixes(member: Member, proc: Path = Path("/proc")) -> tuple[Path, ...]:
     """What a rank's dump file is called, up to its rank, as seen from here."""
-    variables = environment(member.pid, proc)
+    variables = environment(member, proc)
     given = [variables[name] for name in PREFIX_VARIABLES if variables.get(name)]
     prefixes = given or list(_defaults(variables))
     return tuple(seen_from_here(member.pid, prefix, proc) for prefix in prefixes)
@@ -86,14 +104,15 @@ def started_unix_s(member: Member, proc: Path = Path("/proc")) -> float:
     return time.time() - uptime + since_boot - 1.0
 
 
-def _newer_files(prefix: Path, since: float) -> Iterator[Path]:
+def _newer_files(prefix: Path, since: float) -> list[Path]:
     """Regular files whose path begins with `prefix`, last written after `since`."""
-    try:
+    found: list[Path] = []
+    # What is not there, or not ours to read: then no dump is known there.
+    with contextlib.suppress(OSError):
         folder, start = (prefix, "") if prefix.is_dir() else (prefix.parent, prefix.name)
         with os.scandir(folder) as entries:
             for entry in sorted(entries, key=lambda e: e.name):
                 ours = entry.name.startswith(start) and entry.is_file()
                 if ours and entry.stat().st_mtime >= since:
-                    yield Path(entry.path)
-    except OSError:
-        return  # not there, or not ours to read: then no dump is known there
+                    found.append(Path(entry.path))
+    return found

@@ -42,7 +42,7 @@ def ask_servers(job: Job, at_most_s: float, proc: Path = Path("/proc")) -> tuple
     """The dumps of ranks that serve them; () for a job without servers. Never raises OSError."""
     sockets: dict[str, None] = {}
     for member in job.ranks():
-        if path := environment(member.pid, proc).get(SOCKET_VARIABLE):
+        if path := environment(member, proc).get(SOCKET_VARIABLE):
             sockets[str(seen_from_here(member.pid, path, proc))] = None
     if not sockets:
         return ()

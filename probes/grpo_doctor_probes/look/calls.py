@@ -32,21 +32,15 @@ def _descriptor(way: Way) -> Callable[[Waiting, Call], Iterator[Blocked]]:
 
 
 def _poll(waiting: Waiting, _: Call) -> Iterator[Blocked]:
-    try:
-        found = pointers.polled(
-            waiting.view.proc, waiting.pid, waiting.argument(0), waiting.argument(1)
-        )
-    except (OSError, ValueError):
-        found = []
+    proc, pid, address, count = waiting.view.proc, waiting.pid, *map(waiting.argument, (0, 1))
+    found: Polled = waiting.in_memory(lambda: pointers.polled(proc, pid, address, count), [])
     yield from _any_of(waiting, found)
 
 
 def _select(waiting: Waiting, _: Call) -> Iterator[Blocked]:
+    proc, pid, count = waiting.view.proc, waiting.pid, waiting.argument(0)
     sets = (waiting.argument(1), waiting.argument(2))
-    try:
-        found = pointers.selected(waiting.view.proc, waiting.pid, waiting.argument(0), sets)
-    except (OSError, ValueError):
-        found = []
+    found: Polled = waiting.in_memory(lambda: pointers.selected(proc, pid, count, sets), [])
     yield from _any_of(waiting, found)
 
 

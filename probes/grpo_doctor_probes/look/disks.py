@@ -6,8 +6,8 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.evidence import Disk
-from grpo_doctor_probes.look.bounded import within
 from grpo_doctor_probes.look.descriptors import access
 from grpo_doctor_probes.look.mounts import Mount, mounts, on_mount
 from grpo_doctor_probes.look.plain import clean

@@ -7,8 +7,8 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
+from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.look import pointers
-from grpo_doctor_probes.look.bounded import within
 from grpo_doctor_probes.look.descriptors import target_of
 from grpo_doctor_probes.look.ends import file_peers
 from grpo_doctor_probes.look.filelocks import Lock, blocker_of, holding_descriptors
@@ -92,10 +92,8 @@ def wait_for_path(waiting: Waiting, call: Call) -> Iterator[Blocked]:
 
 def _path_argument(waiting: Waiting, at: int) -> str:
     proc, pid = waiting.view.proc, waiting.pid
-    try:
-        path = os.fsdecode(pointers.path_at(proc, pid, waiting.argument(at)))
-    except (OSError, ValueError):
-        return ""
+    address = waiting.argument(at)
+    path = os.fsdecode(waiting.in_memory(lambda: pointers.path_at(proc, pid, address), b""))
     if path.startswith("/") or not path:
         return path
     folder = waiting.descriptor(at - 1) if at else _AT_CWD

@@ -20,6 +20,7 @@ class HostView:
 
     def __init__(self, proc: Path) -> None:
         self.proc = proc
+        self.mute: set[int] = set()  # processes whose memory did not answer in time
         self._tcp: dict[str, TcpTable] = {}
 
     @cached_property

@@ -15,8 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from grpo_doctor_probes.bounded import within
+from grpo_doctor_probes.discover.container import has_our_network
 from grpo_doctor_probes.evidence import EngineLook
-from grpo_doctor_probes.look.bounded import within
 from grpo_doctor_probes.look.descriptors import target_of
 from grpo_doctor_probes.look.sockets import TcpTable
 
@@ -88,8 +89,11 @@ def parse_metrics(text: str) -> dict[str, float]:
 
 
 def parse_statistics(text: str) -> dict[str, float]:
-    """The same numbers of the bundled trainer's server. Raises ValueError where it is no JSON."""
-    found = json.loads(text)
+    """The same numbers of the bundled trainer's server. Raises ValueError where there are none."""
+    try:
+        found = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("JSON of too many levels") from error
     if not isinstance(found, dict):
         raise ValueError("no JSON object")
     return {
@@ -100,6 +104,8 @@ def parse_statistics(text: str) -> dict[str, float]:
 
 
 def _places(member: Member, proc: Path) -> list[_Place]:
+    if not has_our_network(proc, member.pid):
+        return []
     table = TcpTable(proc, member.pid)
     own = [one for inode in _socket_inodes(member.pid, proc) if (one := table.of(inode))]
     listening = {one.local[1]: one.local[0] for one in own if one.state == "LISTEN"}
@@ -138,11 +144,11 @@ def _ask(place: _Place) -> EngineLook:
     for path, parse in (("/metrics", parse_metrics), ("/statistics", parse_statistics)):
         try:
             status, text = within(_AT_MOST_S, lambda path=path: _get(place, path))  # type: ignore[misc]
-        except (OSError, ValueError) as error:
+            if status == http.client.OK:
+                return EngineLook(place.pid, at_ns, url, {**values, **parse(text)})
+        except (OSError, ValueError, OverflowError) as error:  # the last of a number like 10**400
             problem = f"{url}{path} gave no answer: {error}"
             return EngineLook(place.pid, at_ns, url, values, problem)
-        if status == http.client.OK:
-            return EngineLook(place.pid, at_ns, url, {**values, **parse(text)})
     return EngineLook(place.pid, at_ns, url, values)
 
 

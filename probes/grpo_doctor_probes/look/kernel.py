@@ -13,6 +13,7 @@ KMSG = Path("/dev/kmsg")
 LAST_S = 3600.0
 _MOST = 50
 _RECORD_BYTES = 8192
+_MOST_RECORDS = 1 << 18  # over those of the largest log, 32 MB: messages may come for ever
 _CONCERNS = re.compile(
     r"out of memory|oom-kill|oom_reaper|killed process|nvrm|\bxid\b|nvswitch|nvlink"
     r"|not responding|hung_task|nvme.*timeout|blocked for more than|(?:soft|hard) lockup|rcu.*stall"
@@ -39,6 +40,8 @@ def messages(path: Path = KMSG) -> tuple[tuple[tuple[float, str], ...], str]:
         records = list(_records(descriptor))
     except PermissionError:
         return (), HIDDEN
+    except OSError as error:  # containers may have another device under this name
+        return (), f"kernel messages cannot be read ({error.strerror}); on the host: dmesg -T"
     finally:
         os.close(descriptor)
     # The log's clock (local_clock) is CLOCK_MONOTONIC but for NTP's corrections.
@@ -70,13 +73,14 @@ def parse_record(record: bytes) -> tuple[float, str] | None:
 
 def _records(descriptor: int) -> list[bytes]:
     found: list[bytes] = []
-    while True:
+    while len(found) < _MOST_RECORDS:
         try:
             record = os.read(descriptor, _RECORD_BYTES)
         except BlockingIOError:
-            return found
+            break
         except BrokenPipeError:  # overwritten while we read: the next read goes on behind the gap
             continue
         if not record:
-            return found
+            break
         found.append(record)
+    return found

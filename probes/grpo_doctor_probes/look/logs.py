@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.evidence import LogTail
-from grpo_doctor_probes.look.bounded import within
 from grpo_doctor_probes.look.descriptors import access
 from grpo_doctor_probes.look.plain import clean
 from grpo_doctor_probes.redact import redact_text

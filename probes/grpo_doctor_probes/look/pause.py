@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -64,4 +65,5 @@ def leave_running(pid: int) -> None:
     while state_in(stat) == _TRACED and time.monotonic() < deadline:
         time.sleep(_PERIOD_S)
     if state_in(stat) == _STOPPED:
-        os.kill(pid, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)

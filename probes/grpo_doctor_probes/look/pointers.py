@@ -10,7 +10,7 @@ import os
 import struct
 from pathlib import Path
 
-from grpo_doctor_probes.look.bounded import within
+from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.memory.access import Memory
 
 _PATH_BYTES = 4096
@@ -57,10 +57,7 @@ def selected(
 
 def _bytes_at(proc: Path, pid: int, address: int, size: int) -> bytes:
     def ask() -> bytes:
-        try:
-            with Memory(pid, proc) as memory:
-                return memory.read(address, size)
-        except OverflowError as error:  # a program may pass any number as an address
-            raise OSError(f"there is no address {address:#x}") from error
+        with Memory(pid, proc) as memory:
+            return memory.read(address, size)
 
     return within(_AT_MOST_S, ask)

@@ -45,8 +45,14 @@ def dump(pid: int, *options: str, at_most_s: float) -> list[dict[str, Any]]:
         raise PySpyError(NOT_INSTALLED)
     command = [program, "dump", "--json", *options, "--pid", str(pid)]
     try:
+        # A session of its own: killed by a Ctrl-C in the midst of it, or with us, a blocking py-spy
+        # would leave the process stopped; left alone, it ends and lets go of it.
         done = subprocess.run(
-            command, capture_output=True, timeout=max(at_most_s, 0.05), check=False
+            command,
+            capture_output=True,
+            timeout=max(at_most_s, 0.05),
+            check=False,
+            start_new_session=True,
         )
     except subprocess.TimeoutExpired as error:
         raise DumpTimeoutError(f"py-spy gave no answer within {at_most_s:.1f} s") from error

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from grpo_doctor_probes.look.bounded import within
+from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.look.plain import read_record
 
 if TYPE_CHECKING:

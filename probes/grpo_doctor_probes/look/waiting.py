@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from grpo_doctor_probes.evidence import Blocked
 from grpo_doctor_probes.look.ends import end_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from grpo_doctor_probes.evidence import Thread
     from grpo_doctor_probes.evidence.looks import Blocking
     from grpo_doctor_probes.look.ends import Way
     from grpo_doctor_probes.look.hostview import HostView
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,21 @@ class Waiting:
     def descriptor(self, at: int = 0) -> int:
         """An argument that is a descriptor: an int, whatever is above it in the register."""
         return self.argument(at) & 0xFFFFFFFF
+
+    def in_memory(self, read: Callable[[], Value], otherwise: Value) -> Value:
+        """What `read` finds in the memory of the process, `otherwise` where it can't.
+
+        One that did not answer in time is not asked again: each of its threads would cost a second.
+        """
+        if self.pid in self.view.mute:
+            return otherwise
+        try:
+            return read()
+        except TimeoutError:
+            self.view.mute.add(self.pid)
+        except (OSError, ValueError):
+            pass
+        return otherwise
 
     def row(self, kind: Blocking, note: str = "", **values: object) -> Blocked:
         """A row of this thread."""

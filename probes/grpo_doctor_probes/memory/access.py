@@ -36,7 +36,10 @@ class Memory:
         """`size` bytes from `address`. Raises OSError where not all of them are there."""
         parts, at = [], address
         while at < address + size:
-            part = os.pread(self._file, address + size - at, at)
+            try:
+                part = os.pread(self._file, address + size - at, at)
+            except OverflowError as error:  # what a program has as an address may be any number
+                raise OSError(f"there is no address {at:#x}") from error
             if not part:
                 raise OSError(f"the process has no memory at {at:#x}")
             parts.append(part)

@@ -18,7 +18,8 @@ from pathlib import Path
 from grpo_doctor_probes.supervisor.oom import OomCounters, kernel_said
 from grpo_doctor_probes.supervisor.pidfd import pidfd_open, wait_status
 
-# A launcher of data-loading workers may have thousands of children; the first hundreds tell enough.
+# New data-loading workers every epoch add up to thousands of helpers; the first tell enough.
+# Ranks are always watched: those of a restart come last.
 _MOST = 512
 _END_WAIT_S = 2.0
 
@@ -96,7 +97,7 @@ class DeathWatch:
         One that has just gone is left out.
         """
         known = subject.pid in self._subjects
-        if not known and len(self._subjects) >= _MOST:
+        if not known and subject.rank is None and len(self._subjects) >= _MOST:
             return
         self._subjects[subject.pid] = subject
         if known:

@@ -14,7 +14,6 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-FOLDER = "flight"
 _ENTRIES = "2000"  # torch's own default since 2.11
 _SIZE = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 _FILES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")

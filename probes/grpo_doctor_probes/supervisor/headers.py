@@ -37,4 +37,4 @@ class Headers:
 
 def _is_wanted(name: str, main_pids: Collection[int]) -> bool:
     _, *rest = name.removesuffix(SPANS_SUFFIX).split(".")
-    return not rest or (rest[0].isdigit() and int(rest[0]) in main_pids)
+    return not rest or (rest[0].isdecimal() and int(rest[0]) in main_pids)

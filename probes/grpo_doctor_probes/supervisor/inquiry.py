@@ -95,10 +95,12 @@ class Inquiry:
         return self.poll()
 
     def cancel(self) -> None:
-        """Ends it and what it started."""
-        with contextlib.suppress(OSError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        """Ends it and what it started, but for a py-spy, which ends by itself and must: killed, it
+        would leave a rank stopped."""
+        if self._process.poll() is None:  # else the number may be another group's by now
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
 
     def discard(self) -> None:
         """Removes what it left: a look at a healthy job is not worth its room."""

@@ -8,7 +8,6 @@ A program of its own, so that whoever starts it waits for nothing.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,8 +18,11 @@ AT_MOST_S = 20.0
 
 def keep_stacks(folder: Path, pids: Sequence[int]) -> None:
     """Writes `folder/<pid>.txt` for each; where there are none, why. Raises OSError."""
+    # Only here: the supervisor, which imports this module to start it, has no need of `look`.
+    from grpo_doctor_probes.look.pyspy import binary  # noqa: PLC0415
+
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    program = shutil.which("py-spy") or str(Path(sys.executable).with_name("py-spy"))
+    program = binary() or "py-spy"
     for pid in pids:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         with os.fdopen(os.open(folder / f"{pid}.txt", flags, 0o600), "wb") as file:

@@ -23,7 +23,7 @@ def timeout_s(arguments: Sequence[str], *, bundled: bool, gpus: int) -> float:
         name, equals, value = word.partition("=")
         if name in _FLAGS:
             text = value if equals else "".join(arguments[index + 1 : index + 2])
-            if text.isdigit() and int(text):
+            if text.isdecimal() and int(text):
                 return float(text)
     if bundled:
         return _TRAINERS_S

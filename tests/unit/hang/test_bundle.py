@@ -235,3 +235,16 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="Choose another"):
         bundle.write(tmp_path / "file" / "hang", make_evidence(), make_diagnosis())
+
+
+def test_a_job_of_more_ranks_than_there_are_is_refused(tmp_path: Path) -> None:
+    evidence = make_evidence()
+    vast = replace(evidence, job=replace(evidence.job, world_size=10**15))
+    bundle.write(tmp_path / "vast", vast, make_diagnosis())
+    with pytest.raises(TraceError, match="1000000000000000 ranks"):
+        bundle.read(tmp_path / "vast")
+
+
+def test_the_readme_has_no_control_characters(tmp_path: Path) -> None:
+    where = bundle.write(tmp_path / "b", make_evidence(), make_diagnosis("rank 1 \x1b[2J\x07 is"))
+    assert "\x1b" not in (where / parts.README).read_text()

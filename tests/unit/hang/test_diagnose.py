@@ -19,7 +19,7 @@ from grpo_doctor_probes.evidence import (
     PythonThread,
     Thread,
 )
-from tests.evidence import UNIX_NS, EvidenceBuilder, collective, frames
+from tests.evidence import UNIX_NS, EvidenceBuilder, collective, frames, without_communication
 
 REWARD = frames("check /home/me/rewards.py:31", "reward /home/me/train.py:40", "main t.py:9")
 UPDATE = frames("clip /home/me/train.py:31", "update /home/me/train.py:40", "main t.py:9")
@@ -387,10 +387,8 @@ def test_a_rank_held_back_is_seen_while_the_job_crawls() -> None:
 
 def test_a_helper_that_outlived_its_rank_is_not_the_rank() -> None:
     build = EvidenceBuilder()
-    for rank in (0, 1, 3):
-        gloo = Thread(900 + rank, "pt_gloo_runloop", "S", last_ran_ns=1)
-        build.rank(rank).threads = [(PythonThread(900 + rank, "", ()), gloo)]
-    build.elsewhere(2, frames("upload /home/me/logs.py:3"))
+    helper = without_communication(build, 2)
+    helper.member = replace(helper.member, parent=1)
     expect(build, "rank-dead", 2, state="dead")
 
 

@@ -123,7 +123,7 @@ def test_a_process_that_dies_meanwhile_is_a_reason_not_an_error(tmp_path: Path) 
         deadline = time.monotonic() + 20
         while not (dump := asked(started.pid)).problem:
             assert time.monotonic() < deadline
-        assert any(word in dump.problem for word in ("ended", "dead", "not loaded"))
+        assert any(word in dump.problem for word in ("ended", "dead", "not loaded")), dump.problem
 
 
 HOLD = """

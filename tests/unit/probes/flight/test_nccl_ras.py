@@ -125,6 +125,17 @@ def test_the_json_of_2_28_9_is_mended(serve: Serve, port: int, tmp_path: Path) -
     assert len(json.loads(answer.text)["communicators"][0]["missing_ranks"]) == 2
 
 
+def test_nobody_is_asked_in_our_network_for_a_job_in_another(
+    serve: Serve, port: int, tmp_path: Path
+) -> None:
+    serve("trainer", 11)
+    members, proc = job(tmp_path, port, 11)
+    for name, space in (("self", "net:[1]"), ("11", "net:[2]")):
+        (proc / name / "ns").mkdir(parents=True)
+        (proc / name / "ns" / "net").symlink_to(space)
+    assert ras(members, 2.0, proc) == ()
+
+
 def test_a_job_without_nccl_costs_nothing(port: int, tmp_path: Path) -> None:
     found, proc = job(tmp_path, port, 501)
     assert ras(found, 60, proc) == ()
@@ -144,6 +155,7 @@ def test_json_that_is_right_stays_as_it_is() -> None:
         ("[::1]:99", ("::1", 99)),
         (":1234", ("localhost", 1234)),
         ("node7:", ("node7", 28028)),
+        ("node7:²", ("node7", 28028)),  # a digit, but no number
     ],
 )
 def test_addresses(text: str, address: tuple[str, int]) -> None:

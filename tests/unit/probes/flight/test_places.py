@@ -73,8 +73,8 @@ def test_the_run_directory_has_a_folder_for_them(proc: Path, tmp_path: Path) -> 
 
 
 def test_an_environment_that_may_not_be_read_is_no_error(proc: Path) -> None:
-    assert environment(4711, proc) == {}
     gone = Member(4711, 1, 0, "rank", "python", "x", rank=0)
+    assert environment(gone, proc) == {}
     known_dump_places(job(gone), proc)
 
 

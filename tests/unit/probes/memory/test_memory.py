@@ -39,5 +39,7 @@ def test_an_address_that_is_not_there_is_an_error() -> None:
     with WritableMemory(os.getpid()) as memory:
         with pytest.raises(OSError, match="Input/output error"):
             memory.read(16, 1)
+        with pytest.raises(OSError, match="no address 0xffff"):
+            memory.read(0xFFFF << 48, 1)
         with pytest.raises(OSError, match="Input/output error"):
             memory.write(16, b"x")

@@ -115,6 +115,18 @@ def test_one_that_is_gone_already_and_one_watched_twice_are_no_trouble(
     assert death.subject.role == "rank 0"
 
 
+def test_a_restarted_rank_is_watched_however_many_helpers_came_before(
+    sleepers: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grpo_doctor_probes.supervisor.deaths._MOST", 1)
+    watch = DeathWatch()
+    for process, rank in zip(sleepers, (None, None, 0)):
+        watch.watch(Subject(process.pid, "any", rank))
+    watched = [watch.watches(process.pid) for process in sleepers]
+    watch.close()
+    assert watched == [True, False, True]
+
+
 def test_the_last_deaths_before_the_end_are_not_lost(
     sleepers: list[subprocess.Popen[bytes]],
 ) -> None:

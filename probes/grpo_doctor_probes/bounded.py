@@ -16,15 +16,15 @@ def within(seconds: float, ask: Callable[[], Value]) -> Value:
 
     Raises:
         TimeoutError: it took longer.
-        OSError, ValueError: what `ask` raised.
+        Exception: what `ask` raised.
     """
     answers: list[Value] = []
-    errors: list[OSError | ValueError] = []
+    errors: list[Exception] = []
 
     def run() -> None:
         try:
             answers.append(ask())
-        except (OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - raised again where it is waited for
             errors.append(error)
 
     thread = threading.Thread(target=run, name="bounded", daemon=True)

@@ -1,0 +1,243 @@
+"""What looks like a hang for a moment and is none: a false `stuck` is the worst answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from grpo_doctor.hang.diagnose import diagnose
+from grpo_doctor.hang.verdict import Verdict
+from grpo_doctor_probes.evidence import CallArguments, Frame, Limits, PythonThread, Thread
+from tests.evidence import EvidenceBuilder, frames, without_communication
+
+UPDATE = frames("clip /home/me/train.py:31", "update /home/me/train.py:40", "main t.py:9")
+
+
+def verdict(build: EvidenceBuilder) -> Verdict:
+    return diagnose(build.build()).verdict
+
+
+def _thread(tid: int, stack: tuple[Frame, ...]) -> tuple[PythonThread, Thread]:
+    seen = Thread(tid, "worker", "S", "futex_do_wait", last_ran_ns=1)
+    return PythonThread(tid, "worker", stack), seen
+
+
+def test_a_rank_on_its_way_to_its_first_group_is_not_dead() -> None:
+    build = EvidenceBuilder(recorded=False)
+    late = without_communication(build, 2)
+    late.works(frames("<module> /home/me/train.py:3"))
+    assert verdict(build).state == "slow"
+
+
+def test_ranks_that_end_in_order_are_not_dead() -> None:
+    build = EvidenceBuilder(recorded=False)
+    saves = frames("write /home/me/train.py:3", "save_checkpoint /home/me/train.py:8")
+    build.rank(0).works(saves)
+    for rank in (1, 2, 3):
+        build.rank(rank).state, build.rank(rank).exit_code = "Z", 0
+    assert verdict(build).state == "slow"
+
+
+def test_a_job_that_ends_meanwhile() -> None:
+    build = EvidenceBuilder(recorded=False)
+    for rank in range(4):
+        build.rank(rank).state = "X"
+    said = verdict(build)
+    assert (said.state, said.summary) == ("healthy", "The job ended while it was looked at.")
+
+
+def test_a_rank_that_ended_a_moment_ago_is_not_dead() -> None:
+    build = EvidenceBuilder()
+    build.waited_s = 0.5
+    build.rank(3).state = "X"
+    assert verdict(build).state in ("healthy", "slow")
+
+
+def test_ranks_of_another_host_are_not_dead() -> None:
+    build = EvidenceBuilder(ranks=8)
+    for rank in (4, 5, 6, 7):
+        build.lose(rank)
+    build.local_ranks = None
+    assert verdict(build).state == "slow"
+
+
+def test_of_two_hosts_only_the_rank_that_should_be_here_is_dead() -> None:
+    build = EvidenceBuilder(ranks=8)
+    for rank in (1, 4, 5, 6, 7):
+        build.lose(rank)
+    build.local_ranks = 4
+    said = verdict(build)
+    assert (said.state, said.cause, said.culprits) == ("dead", "rank-dead", (1,))
+
+
+def test_a_gpu_fault_of_another_process_says_nothing() -> None:
+    build = EvidenceBuilder()
+    for rank in range(4):
+        build.rank(rank).works(UPDATE)
+    build.gpus = [(), ()]
+    build.kernel = [(20.0, "NVRM: Xid (PCI:0000:3b:00): 45, pid=4711, Ch 00000010")]
+    assert verdict(build).state == "healthy"
+
+
+def test_an_old_kill_in_the_control_group_is_nobodys_end() -> None:
+    build = EvidenceBuilder()
+    build.elsewhere(1, UPDATE).still_s = 1.0
+    build.waited_s = 1.0
+    sandbox = build.child(1, "reward", pid=500)
+    sandbox.state, sandbox.exit_code = "Z", 0
+    sandbox.limits = (Limits(500, oom_kills=3), Limits(500, oom_kills=3))
+    assert verdict(build).state in ("healthy", "slow")
+
+
+EXECUTOR = "/usr/lib/python3.11/concurrent/futures"
+
+
+def test_a_pool_of_threads_waits_for_no_child() -> None:
+    build = EvidenceBuilder()
+    build.waited_s = 4.0
+    asks = frames(f"result {EXECUTOR}/_base.py:451", "score /home/me/rewards.py:9")
+    rank = build.elsewhere(1, asks)
+    rank.still_s = 4.0
+    judge = frames("ask_judge /home/me/rewards.py:3", f"_worker {EXECUTOR}/thread.py:83")
+    rank.threads = [_thread(901, judge)]
+    idle = build.child(1, "helper", pid=500)
+    idle.stack = frames("get /usr/lib/python3.11/multiprocessing/queues.py:103")
+    found = verdict(build)
+    assert (found.state, found.cause, found.culprits) == ("slow", "reward-blocked", (1,))
+
+
+def test_a_loader_without_workers_that_waits_for_the_network() -> None:
+    build = EvidenceBuilder()
+    build.waited_s = 4.0
+    rank = build.elsewhere(
+        1,
+        frames(
+            "readinto /usr/lib/python3.11/socket.py:706",
+            "_iter /x/site-packages/datasets/iterable_dataset.py:20",
+            "_next_data /x/site-packages/torch/utils/data/dataloader.py:674",
+            "main /home/me/train.py:9",
+        ),
+    )
+    rank.still_s = 4.0
+    rank.blocks("socket-receive", "10.0.0.9:443")
+    assert verdict(build).state == "slow"
+
+
+def test_a_loader_whose_other_workers_came_to_their_end() -> None:
+    build = EvidenceBuilder()
+    build.waited_s = 4.0
+    rank = build.elsewhere(
+        1,
+        frames(
+            "_try_get_data /x/site-packages/torch/utils/data/dataloader.py:1132",
+            "main /home/me/train.py:9",
+        ),
+    )
+    rank.still_s = 4.0
+    done, reads = build.child(1, "dataloader", pid=500), build.child(1, "dataloader", pid=501)
+    done.state, done.exit_code = "Z", 0
+    reads.stack, reads.still_s = frames("__getitem__ /home/me/data.py:3"), 4.0
+    assert verdict(build).state == "slow"
+
+
+def test_two_threads_that_want_the_lock_of_a_third() -> None:
+    build = EvidenceBuilder()
+    build.waited_s = 4.0
+    rank = build.elsewhere(1, frames("log /home/me/train.py:3"))
+    rank.still_s = 4.0
+    rank.threads = [
+        _thread(901, frames("log /home/me/train.py:3", "report /home/me/train.py:40")),
+        _thread(902, frames("read /usr/lib/python3.11/socket.py:9", "send /home/me/m.py:2")),
+    ]
+    assert verdict(build).state == "slow"
+
+
+def test_a_lock_whose_owner_downloads_is_slow() -> None:
+    build = EvidenceBuilder()
+    build.waited_s = 4.0
+    build.elsewhere(0, frames("read /x/site-packages/huggingface_hub/file_download.py:4"))
+    build.rank(0).blocks("socket-receive", "10.0.0.9:443")
+    waits = build.elsewhere(1, UPDATE)
+    waits.blocks("file-lock", "/cache/model.lock", 100)
+    build.rank(0).still_s = waits.still_s = 4.0
+    assert verdict(build).state == "slow"
+
+
+def test_an_answer_from_a_helper_that_asks_somebody_else_is_slow() -> None:
+    build = EvidenceBuilder()
+    build.waited_s = 4.0
+    rank = build.elsewhere(1, UPDATE)
+    rank.still_s = 4.0
+    build.child(1, "reward", pid=500).still_s = 4.0
+    rank.blocks("pipe-read", "pipe:[77]", 500, peers_known=True)
+    assert verdict(build).state == "slow"
+
+
+def test_a_timer_that_has_the_gil_at_one_look_does_not_keep_it() -> None:
+    build = EvidenceBuilder()
+    build.waited_s = 4.0
+    rank = build.elsewhere(1, frames("read /home/me/train.py:3"))
+    rank.still_s, rank.owns_gil = 4.0, True
+    rank.blocks("socket-receive", "10.0.0.9:443")
+    evidence = build.build()
+    first = tuple(
+        replace(s, threads=tuple(replace(t, owns_gil=False) for t in s.threads))
+        for s in evidence.stacks[0]
+    )
+    evidence = replace(evidence, stacks=(first, evidence.stacks[1]))
+    assert diagnose(evidence).verdict.cause != "gil-held"
+
+
+def test_a_pipeline_whose_last_stage_computes() -> None:
+    build = EvidenceBuilder(recorded=False)
+    receives = frames("recv /x/site-packages/torch/distributed/distributed_c10d.py:9", "s t.py:2")
+    for rank in (0, 1, 2):
+        build.rank(rank).stack = receives
+        build.arguments.append(CallArguments(100 + rank, "recv", {"src": str(rank + 1)}))
+    build.rank(3).works(UPDATE)
+    assert verdict(build).state == "slow"
+
+
+def test_a_receive_from_a_rank_of_another_host() -> None:
+    build = EvidenceBuilder(ranks=2, recorded=False)
+    build.lose(1)
+    build.local_ranks = 1
+    build.rank(0).stack = frames(
+        "recv /x/site-packages/torch/distributed/distributed_c10d.py:9", "step /home/me/t.py:2"
+    )
+    build.arguments = [CallArguments(100, "recv", {"src": "1"})]
+    assert verdict(build).state == "slow"
+
+
+def test_a_rollout_of_a_server_on_another_host_takes_its_time() -> None:
+    build = EvidenceBuilder()
+    build.waited_s = 900.0
+    rank = build.elsewhere(
+        0,
+        frames(
+            "send /x/site-packages/requests/adapters.py:20",
+            "generate /x/site-packages/trl/extras/vllm_client.py:200",
+            "main /home/me/train.py:3",
+        ),
+    )
+    rank.still_s = 900.0
+    rank.blocks("socket-receive", "10.0.0.9:8000")
+    assert verdict(build).state == "slow"
+
+
+def test_a_checkpoint_is_flushed_to_a_slow_disk() -> None:
+    build = EvidenceBuilder()
+    build.waited_s = 4.0
+    rank = build.elsewhere(0, frames("fsync /me/train.py:3", "save_checkpoint /me/train.py:8"))
+    rank.state, rank.wchan, rank.still_s = "D", "jbd2_log_wait_commit", 4.0
+    assert verdict(build).state == "slow"
+
+
+def test_bytes_that_are_on_their_way_are_no_silence() -> None:
+    build = EvidenceBuilder()
+    build.waited_s = 4.0
+    for rank in range(4):
+        build.rank(rank).still_s = 4.0
+        build.rank(rank).blocks(
+            "poll", "10.0.0.9:4", tid=950, note="65536 bytes are not confirmed by the other end"
+        )
+    assert verdict(build).state == "slow"
