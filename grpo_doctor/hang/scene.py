@@ -26,6 +26,8 @@ from grpo_doctor_probes.evidence import (
     Thread,
 )
 
+NCCL_THREADS = ("pt_nccl_", "NCCL ")  # torch's watchdog and heartbeat, NCCL's own
+
 
 @dataclass(frozen=True, slots=True)
 class Actor:
@@ -88,6 +90,17 @@ class Actor:
         return self.motion.kind in ("gone", "stopped", "frozen")
 
     @property
+    def spins(self) -> bool:
+        """Whether it waits for its GPU, by the looks of it.
+
+        The CUDA driver burns a core at one line until a kernel ends, one of NCCL that never will
+        included. Only the flight recorders tell that from a long computation.
+        """
+        threads = self.look.threads if self.look is not None else ()
+        on_gpu = any(thread.name.startswith(NCCL_THREADS) for thread in threads)
+        return on_gpu and self.motion.kind == "busy" and bool(self.place.frames)
+
+    @property
     def long_work(self) -> Purpose | None:
         """Long work that it is in by its stack; what it is blocked on is not considered."""
         return self.place.long_work
@@ -130,6 +143,12 @@ class Scene:
         """All ranks of the job, seen or not."""
         size = self.evidence.job.world_size or self.matching.world_size or 0
         return tuple(sorted({*range(size), *self.by_rank, *self.evidence.job.ranks_missing}))
+
+    @property
+    def all_spin(self) -> bool:
+        """Whether every rank waits for its GPU, and no recorder says that it is for another."""
+        ranks = self.by_rank.values()
+        return bool(ranks) and all(one.spins and not one.waits for one in ranks)
 
     @property
     def elsewhere(self) -> frozenset[int]:

@@ -33,7 +33,7 @@ def stall_of(scene: Scene) -> Stall:
         )
     still = [one for one in ranks if one.held or _stands(scene, one)]
     return Stall(
-        stalled=bool(still),
+        stalled=bool(still) or scene.all_spin,
         suspects=suspects,
         working=tuple(one for one in suspects if not one.held and _works(one)),
     )

@@ -11,7 +11,7 @@ from grpo_doctor.hang.eta import seconds_left
 from grpo_doctor.hang.known_code import Purpose
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.stall import Stall
-from grpo_doctor.hang.verdict import Item, State, Verdict
+from grpo_doctor.hang.verdict import Fix, Item, State, Verdict
 from grpo_doctor.hang.wording import bytes_text, ranks_text, seconds_text, sentence
 
 _WORK: dict[Purpose, str] = {
@@ -99,6 +99,8 @@ def undecided(scene: Scene, stall: Stall) -> Verdict:
     patience = scene.patience
     unusual = patience.unusual_for_work() if scene.elsewhere else patience.unusual()
     suspects = [one for one in stall.suspects if not one.motion.progresses]
+    if scene.all_spin:
+        return _on_gpus(scene)
     ranks = tuple(one.rank for one in suspects if one.rank is not None)
     waits = scene.patience.text()
     most = list(scene.by_rank.values())
@@ -127,6 +129,26 @@ def undecided(scene: Scene, stall: Stall) -> Verdict:
             for item in (still_item(one), stack_item(one), *_native_items(one))
         ),
         confirm=tuple(f"py-spy dump --native --pid {one.pid}" for one in chosen[:1]),
+    )
+
+
+def _on_gpus(scene: Scene) -> Verdict:
+    """Every rank waits for its GPU, and no recorder says whether for a collective."""
+    most = list(scene.by_rank.values())
+    return Verdict(
+        state="slow",
+        cause="unknown",
+        culprits=(),
+        victims=(),
+        confidence=0.3,
+        phase=next((one.phase for one in most if one.phase), None),
+        summary=sentence(
+            "all ranks wait for their GPUs, each at one line of its code, which is a long "
+            "computation or a collective that does not end; no flight recorder tells which"
+        ),
+        evidence=tuple(item for one in most[:3] for item in (_motion_item(one), stack_item(one))),
+        confirm=("nvidia-smi dmon -s pu -c 10  # a hang is 100 % busy at low, flat power",),
+        fixes=(Fix("Start the next run with TORCH_FR_BUFFER_SIZE=2000 (torch before 2.11)."),),
     )
 
 

@@ -23,8 +23,12 @@ def propose(case: Case) -> Iterator[Candidate]:
         starved = _starved(case.scene, actor)
         if starved is not None:
             yield starved
-        elif actor in case.suspects and actor.motion.kind == "busy" and actor.long_work is None:
+        elif actor in case.suspects and _computes(actor) and not case.scene.all_spin:
             yield _busy(actor)
+
+
+def _computes(actor: Actor) -> bool:
+    return actor.motion.kind == "busy" and actor.long_work is None
 
 
 def _starved(scene: Scene, actor: Actor) -> Candidate | None:

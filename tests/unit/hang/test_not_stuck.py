@@ -241,3 +241,43 @@ def test_bytes_that_are_on_their_way_are_no_silence() -> None:
             "poll", "10.0.0.9:4", tid=950, note="65536 bytes are not confirmed by the other end"
         )
     assert verdict(build).state == "slow"
+
+
+def _all_spin_on_their_gpus(build: EvidenceBuilder) -> None:
+    """As under NCCL: nobody is in a collective's call, each waits for its loss at one line."""
+    for rank in range(build.world):
+        process = build.rank(rank)
+        process.works(UPDATE, moves=False)
+        watchdog = Thread(900 + rank, "pt_nccl_watchdg", "S", last_ran_ns=1)
+        process.threads = [(PythonThread(900 + rank, "", ()), watchdog)]
+
+
+def test_ranks_that_all_wait_for_their_gpus_are_not_stuck_without_recordings() -> None:
+    build = EvidenceBuilder(recorded=False)
+    _all_spin_on_their_gpus(build)
+    said = verdict(build)
+    assert (said.state, said.cause) == ("slow", "unknown")
+
+
+def test_ranks_that_wait_for_their_gpus_are_stuck_where_a_collective_is_long_outstanding() -> None:
+    build = EvidenceBuilder()
+    _all_spin_on_their_gpus(build)
+    build.joins[2] = []
+    said = verdict(build)
+    assert (said.culprits, said.victims) == ((2,), (0, 1, 3))
+    assert said.state in ("slow", "stuck")
+
+
+def test_ranks_that_wait_for_their_gpus_for_a_moment_are_not_stuck() -> None:
+    build = EvidenceBuilder()
+    build.waited_s = 1.0
+    _all_spin_on_their_gpus(build)
+    assert verdict(build).state in ("healthy", "slow")
+
+
+def test_a_mismatch_shows_while_all_ranks_wait_for_their_gpus() -> None:
+    build = EvidenceBuilder()
+    _all_spin_on_their_gpus(build)
+    build.calls(2, "broadcast")
+    said = verdict(build)
+    assert (said.state, said.cause, said.culprits) == ("stuck", "collective-mismatch", (2,))
