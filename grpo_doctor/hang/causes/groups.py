@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import GROUPS, MATTER, Candidate, Case
+from grpo_doctor.hang.causes.network import silence
 from grpo_doctor.hang.causes.wording import at, stack_item, still_item
 from grpo_doctor.hang.habits import strayed
 from grpo_doctor.hang.matching import Blame
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.wording import ranks_text
-from grpo_doctor_probes.evidence import Blocked
 
 _MISMATCH = ("other-op", "other-size", "other-type", "extra")
 _SKIPPED = ("skipped", "fewer-batches")
 _UNPAIRED = ("not-sent", "not-received")
-_UNCONFIRMED = re.compile(r"not confirmed by the other end|sent again")
-_SENT_AGAIN = re.compile(r"sent again")  # bytes on their way are unconfirmed as well
 _FIXES = {
     "collective-mismatch": (
         "Make every rank call the same collective with the same sizes in the same order; a call "
@@ -50,7 +46,7 @@ def propose(case: Case) -> Iterator[Candidate]:
     yield from _blamed(case.scene)
     if cycle is None and not case.suspects:
         yield from _by_stacks(case.scene)
-        yield from _silent(case.scene)
+        yield from silence(case.scene)
 
 
 def deadlock(
@@ -189,56 +185,3 @@ def _by_stacks(scene: Scene) -> Iterator[Candidate]:
         strength=0.4 if even else 0.7,
     )
     yield replace(found, hard=not scene.elsewhere)  # groups with other hosts may differ
-
-
-def _silent(scene: Scene) -> Iterator[Candidate]:
-    """Everyone came to the same collective and nobody is through."""
-    joined = [s for s in scene.matching.standings if s.kind in ("all-joined-none-done", "partial")]
-    if not joined or any(s.kind in ("missing", "mismatch") for s in scene.matching.standings):
-        return
-    front = joined[0]
-    unsent = [one for one in scene.evidence.blocked if _UNCONFIRMED.search(one.note)]
-    ranks = _most_cut_off(scene, unsent)
-    items = [
-        Item(
-            "flight recorder",
-            None,
-            f"all of {ranks_text(front.arrived)} are in {front.operation} and nobody is through",
-        )
-    ]
-    items += [
-        Item("fd", scene.by_pid[one.pid].rank, f"{one.target}: {one.note}")
-        for one in unsent[:4]
-        if one.pid in scene.by_pid
-    ]
-    yield Candidate(
-        cause="network-silent",
-        culprits=ranks,
-        reason="sends and gets no answer from the network",
-        whole=f"all ranks are in {front.operation} and nothing comes through the network",
-        evidence=tuple(items),
-        hard=any(_SENT_AGAIN.search(one.note) for one in unsent),
-        precise=MATTER,
-        strength=0.8 if unsent else 0.5,
-        still_s=scene.patience.waited_s,
-        fixes=(
-            Fix(
-                "Check the link and firewall between the hosts. NCCL_SOCKET_IFNAME, "
-                "NCCL_IB_DISABLE=1 and NCCL_P2P_DISABLE=1 tell which transport it is."
-            ),
-        ),
-        confirm=("ss -tnoi  # unacknowledged bytes and retransmissions between the ranks",),
-    )
-
-
-def _most_cut_off(scene: Scene, unsent: Sequence[Blocked]) -> tuple[int, ...]:
-    """The ranks with the most connections in trouble: each of these has two ends, and the end that
-    is the same in all of them is the broken one.
-    """
-    ends = Counter(
-        actor.rank
-        for one in unsent
-        if (actor := scene.by_pid.get(one.pid)) is not None and actor.rank is not None
-    )
-    most = max(ends.values(), default=0)
-    return tuple(sorted(rank for rank, count in ends.items() if count == most))

@@ -35,7 +35,7 @@ def propose(case: Case) -> Iterator[Candidate]:
             culprits=gone,
             reason="has not come to the rendezvous" if joining else "is not on this host",
             evidence=items,
-            hard=bool(joining) and (scene.patience.waited_s or 0.0) > _joining_s(scene),
+            hard=bool(joining) and _joined_for_s(scene) > _joining_s(scene),
             works=not joining,  # on its own host it may write a checkpoint: that is not seen here
             precise=FORCED if joining else GUESS,
             strength=0.9 if joining else 0.4,
@@ -69,6 +69,16 @@ def propose(case: Case) -> Iterator[Candidate]:
         dead=True,
         fixes=(Fix("Look at the first traceback in its log, and start the job again."),),
     )
+
+
+def _joined_for_s(scene: Scene) -> float:
+    """Since the last of the ranks that are here was started, or for how long they have waited.
+
+    Waiting at the store is done in slices of some seconds, after each of which the thread runs.
+    """
+    now_s = scene.evidence.looks[-1].at_ns / 1e9
+    begun_s = max(a.member.started_ticks / TICKS_PER_SECOND for a in scene.by_rank.values())
+    return max(scene.patience.waited_s or 0.0, now_s - begun_s)
 
 
 def _joining_s(scene: Scene) -> float:

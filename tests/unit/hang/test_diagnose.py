@@ -19,7 +19,14 @@ from grpo_doctor_probes.evidence import (
     PythonThread,
     Thread,
 )
-from tests.evidence import UNIX_NS, EvidenceBuilder, collective, frames, without_communication
+from tests.evidence import (
+    FIRST_NS,
+    UNIX_NS,
+    EvidenceBuilder,
+    collective,
+    frames,
+    without_communication,
+)
 
 REWARD = frames("check /home/me/rewards.py:31", "reward /home/me/train.py:40", "main t.py:9")
 UPDATE = frames("clip /home/me/train.py:31", "update /home/me/train.py:40", "main t.py:9")
@@ -118,7 +125,28 @@ def test_ranks_that_come_a_moment_later_are_waited_for() -> None:
     )
     for rank in (0, 2, 3):
         build.rank(rank).stack, build.rank(rank).still_s = joining, 4.0
+        started(build, rank, 4.0)
     assert verdict(build).state != "stuck"
+
+
+def test_ranks_that_were_all_started_long_ago_miss_the_one_that_is_not_there() -> None:
+    build = EvidenceBuilder(recorded=False)
+    build.lose(1)
+    joining = frames(
+        "init_process_group /x/site-packages/torch/distributed/distributed_c10d.py:90",
+        "main /home/me/train.py:5",
+    )
+    for rank in (0, 2, 3):
+        # The store is asked in slices of seconds, so that no thread waits for long.
+        build.rank(rank).stack, build.rank(rank).still_s = joining, 2.5
+        started(build, rank, 30.0)
+    expect(build, "rank-missing", 1)
+
+
+def started(build: EvidenceBuilder, rank: int, ago_s: float) -> None:
+    process = build.rank(rank)
+    ticks = int((FIRST_NS / 1e9 - ago_s) * 100)
+    process.member = replace(process.member, started_ticks=ticks)
 
 
 def test_another_operation() -> None:
@@ -518,3 +546,14 @@ def test_the_order_of_ranks_never_matters(
     shuffled = diagnose(build.build(dict(zip(order, range(5), strict=True))))
     assert shuffled == plain
     assert shuffled.taken_unix_ns == UNIX_NS
+
+
+def test_a_rank_whose_network_is_cut_is_the_end_that_all_connections_in_trouble_share() -> None:
+    build = EvidenceBuilder()
+    trouble = "ESTABLISHED; 48 bytes are not confirmed by the other end; sent again 5 times"
+    build.rank(1).blocks("socket-receive", "10.0.0.1:4001 -> 10.0.0.2:5001", note=trouble)
+    build.rank(2).blocks("socket-receive", "10.0.0.2:5003 -> 10.0.0.1:4003", note=trouble)
+    build.rank(3).blocks("socket-receive", "10.0.0.1:4003 -> 10.0.0.2:5003", note=trouble)
+    verdict = diagnose(build.build()).verdict
+    assert (verdict.cause, verdict.culprits) == ("network-silent", (2,))
+    assert verdict.summary.startswith("Rank 2 sends and gets no answer")
