@@ -125,7 +125,7 @@ def test_ranks_that_come_a_moment_later_are_waited_for() -> None:
     )
     for rank in (0, 2, 3):
         build.rank(rank).stack, build.rank(rank).still_s = joining, 4.0
-        started(build, rank, 4.0)
+        started(build, rank, 3.0)
     assert verdict(build).state != "stuck"
 
 
