@@ -126,7 +126,8 @@ def debug_update(scene: Scene) -> None:
 @fault("catastrophic regular expression", "reward-busy", phase="reward", states=BUSY, busy=True)
 def match_answer(scene: Scene) -> None:
     scene.takes_effect()
-    re.match(r"(\w+\s?)+$", "the answer is forty two and not forty three, is it not so?" * 4)
+    words = "the answer is forty two and not forty three is it not so "  # 2^57 ways to fail
+    re.match(r"(\w+\s?)+$", words + "?")
 
 
 @fault("endless arithmetic in the reward", "reward-busy", phase="reward", states=BUSY, busy=True)
