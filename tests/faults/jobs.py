@@ -149,7 +149,7 @@ def _trainer(job: Job, *, recorded: bool) -> None:
 
 def _trainer_ranks(folder: Path) -> dict[int, int]:
     """Processes of the trainer that have a rank and are nobody's helper."""
-    found = {}
+    found: dict[int, tuple[int, int]] = {}
     for entry in _proc():
         with contextlib.suppress(OSError):
             words = (entry / "cmdline").read_bytes().split(b"\0")
@@ -157,8 +157,10 @@ def _trainer_ranks(folder: Path) -> dict[int, int]:
             if inside and words[1:4] == [b"-u", b"-m", b"grpo_doctor_trainer"]:
                 variables = (entry / "environ").read_bytes().split(b"\0")
                 rank = next(v for v in variables if v.startswith(b"RANK=")).removeprefix(b"RANK=")
-                found[int(rank)] = int(entry.name)
-    return found
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                found[int(entry.name)] = int(rank), parent
+    # Loader workers are forks with the same command line, and children of one of these.
+    return {rank: pid for pid, (rank, parent) in found.items() if parent not in found}
 
 
 def start(job: Job, command: list[str], **more: str) -> None:

@@ -29,7 +29,8 @@ Which rank is to blame and at which step is drawn.
 - **culprit**: a rank is named, and no rank that is not to blame;
 - **class**: the class is one that an engineer would accept for this fault; mostly there is one.
 
-`tests/faults/families` has what was done and which answers are right.
+`tests/faults/families` has what was done and which answers are right. The causes were written with
+these faults at hand: a fault that nobody thought of will be judged less well than this page says.
 """
 _BINS = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 1.001)
 _WAYS = ("detected", "culprit_right", "class_right", "top_frame_right", "torchfrtrace_right")
