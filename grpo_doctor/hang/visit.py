@@ -26,6 +26,8 @@ from grpo_doctor_probes.evidence import (
     Stack,
 )
 
+_NO_PYTHON = "Failed to find python version"  # py-spy 0.4
+
 
 @dataclass
 class Visit:
@@ -91,9 +93,15 @@ class Visit:
         """What single records say they could not see: each text once, not once a process."""
         said: dict[str, Problem] = {}
         for stack in self.stacks[-1] if self.stacks else ():
-            if stack.problem:
+            if stack.problem and not self._is_no_python(stack):
                 said.setdefault(stack.problem, Problem(stack.problem, pid=stack.pid))
         for dump in self.dumps:
             if dump.problem:
                 said.setdefault(dump.problem, Problem(dump.problem, pid=dump.pid))
         return list(said.values())
+
+    def _is_no_python(self, stack: Stack) -> bool:
+        """A shell or a `sleep` that works for a rank has no Python stack, and nobody misses it."""
+        member = self.job.member(stack.pid)
+        helps = member is not None and member.role != "rank"
+        return helps and _NO_PYTHON in stack.problem
