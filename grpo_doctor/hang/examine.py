@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.recordings import ask_recorders
 from grpo_doctor.hang.stall import Stall, stall_of
 from grpo_doctor.hang.visit import Visit
-from grpo_doctor_probes import discover, flight, look
+from grpo_doctor_probes import flight, look
 from grpo_doctor_probes.evidence import CallArguments, Cost, Evidence, Job, Problem
 
 STACKS_S = 6.0  # py-spy takes 10 ms a process, a second when 64 of them share two cores
@@ -37,16 +37,6 @@ class Wishes:
     inject: bool = True
     seconds_between: float = 1.2
     at_most_s: float = 60.0
-
-
-def examine(pids: Sequence[int], wishes: Wishes, progress: Callable[[str], None]) -> Evidence:
-    """Looks at the job of these processes; without any, at the largest one of this host.
-
-    Raises:
-        NoJobError, NoPermissionError: as `discover.find_jobs`.
-    """
-    jobs = discover.find_jobs(pids)
-    return examine_job(max(jobs, key=lambda job: len(job.members)), wishes, progress)
 
 
 def examine_job(job: Job, wishes: Wishes, progress: Callable[[str], None]) -> Evidence:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from io import StringIO
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from grpo_doctor_reports import digest, formatting
+from grpo_doctor_reports.console import as_text
 from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.model import Finding, Report
 from grpo_doctor_reports.palette import color_of
@@ -37,23 +37,11 @@ def render_text(document: Mapping[str, Any], *, width: int, color: bool) -> str:
         DocumentError: the document has another schema, or a part of the wrong type.
     """
     report = read_document(document)
-    out = StringIO()
-    console = Console(
-        file=out,
+    return as_text(
+        lambda columns: _parts(report, columns),
         width=max(_NARROWEST, min(_WIDEST, width)),
-        force_terminal=color,
-        color_system="truecolor" if color else None,
-        no_color=not color,
-        markup=False,
-        highlight=False,
-        emoji=False,
-        legacy_windows=False,
-        _environ={},
+        colors="truecolor" if color else None,
     )
-    for part in _parts(report, console.width):
-        console.print(part)
-    lines = (line.rstrip() if not color else line for line in out.getvalue().splitlines())
-    return "\n".join(lines).strip("\n") + "\n"
 
 
 def _parts(report: Report, width: int) -> Iterator[RenderableType]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from io import StringIO
 from typing import Any, Final
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from grpo_doctor_reports.console import as_text
 from grpo_doctor_reports.hang import words
 from grpo_doctor_reports.hang.document import read_visit
 from grpo_doctor_reports.hang.model import Fix, Item, Visit
@@ -42,28 +42,21 @@ def hang_text(document: Mapping[str, Any], width: int, color: bool) -> str:
         DocumentError: the document has another schema, or a part of the wrong type.
     """
     visit = read_visit(document)
-    out = StringIO()
-    console = Console(
-        file=out,
+    return as_text(
+        lambda _: _lines(visit),
         width=max(_NARROWEST, min(_WIDEST, width)),
-        force_terminal=color,
-        color_system="standard" if color else None,
-        no_color=not color,
-        markup=False,
-        highlight=False,
-        emoji=False,
-        legacy_windows=False,
-        _environ={},
+        colors="standard" if color else None,
+        unwrapped=(_Command,),
     )
-    console.print(Text(words.headline(visit), style=_STYLES[words.state(visit)]), soft_wrap=True)
-    for part in _parts(visit):
-        console.print(part, soft_wrap=isinstance(part, _Command))
-    lines = (line.rstrip() if not color else line for line in out.getvalue().splitlines())
-    return "\n".join(lines).strip("\n") + "\n"
 
 
 class _Command(Text):
-    """A line to copy: never wrapped."""
+    """A line that is whole for whoever copies it or reads the first one alone: never wrapped."""
+
+
+def _lines(visit: Visit) -> Iterator[RenderableType]:
+    yield _Command(words.headline(visit), style=_STYLES[words.state(visit)])
+    yield from _parts(visit)
 
 
 def _parts(visit: Visit) -> Iterator[RenderableType]:
