@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.faults]
 RANKS = 4
 GUILTY = 2
 _DEADLINE_S = 240.0
+_YOUNG_S = 20.0
 _JOB = """
 import datetime, os, pathlib, signal, sys, time
 import torch, torch.distributed as dist
@@ -129,6 +130,9 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 def first_line_of(job: Running) -> str:
     ended = job.attach()
+    begun = time.monotonic()
+    while ended.returncode == 0 and time.monotonic() - begun < _YOUNG_S:
+        ended = job.attach()  # a wait of a second is no hang yet, whatever it is for
     if ended.returncode == 2:
         pytest.skip("other jobs run on this machine and this user may make no process namespace")
     assert ended.returncode == 3, ended.stderr
