@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from grpo_doctor_reports import assets, digest, formatting
@@ -18,6 +18,7 @@ from grpo_doctor_reports.charts.strips import strips_chart
 from grpo_doctor_reports.charts.waterfall import waterfall_chart
 from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.glossary import PHASE_MEANINGS, TERMS
+from grpo_doctor_reports.jinja import template_environment
 from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.packing import NumberPool, script_json
 from grpo_doctor_reports.palette import PHASE_COLORS, UNATTRIBUTED
@@ -85,13 +86,7 @@ def _facts(charts: Charts) -> dict[str, Any]:
 
 
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("grpo_doctor_reports"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = template_environment()
     environment.filters.update(
         bytes=formatting.size,
         compact=formatting.compact,

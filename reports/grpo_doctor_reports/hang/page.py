@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from grpo_doctor_reports import assets, formatting
@@ -14,6 +14,7 @@ from grpo_doctor_reports.hang import words
 from grpo_doctor_reports.hang.document import read_visit
 from grpo_doctor_reports.hang.graph import make_graph
 from grpo_doctor_reports.hang.layout import draw
+from grpo_doctor_reports.jinja import template_environment
 
 
 def hang_page(document: Mapping[str, Any]) -> bytes:
@@ -47,13 +48,7 @@ def _policy() -> str:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("grpo_doctor_reports"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = template_environment()
     environment.filters.update(
         count=formatting.count,
         ranges=words.ranges,
