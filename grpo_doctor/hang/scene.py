@@ -160,10 +160,6 @@ class Scene:
         """The processes that this one started, of the job."""
         return tuple(one for one in self.actors if one.member.parent == pid)
 
-    def with_role(self, *roles: str) -> tuple[Actor, ...]:
-        """All processes of these roles."""
-        return tuple(one for one in self.actors if one.member.role in roles)
-
     def engine_parts(self) -> tuple[Actor, ...]:
         """Engines, their workers, and the fronts that started them or answer for them."""
         cores = {one.pid for one in self.actors if _is_engine(one.member)}

@@ -57,11 +57,6 @@ class Signatures:
         """A signature in words."""
         return self.signature(self._examples[key]).text()
 
-    def differs_in(self, key: int, other: int) -> str:
-        """The first of `op`, `size` and `type` in which two signatures differ."""
-        mine, others = _key(self._examples[key]), _key(self._examples[other])
-        return next((w for w, a, b in zip(("op", "size", "type"), mine, others) if a != b), "op")
-
     def site(self, entry: Entry) -> str:
         """The line of the job's own code that called it."""
         found = self._sites.get(id(entry.frames))
