@@ -22,8 +22,8 @@ demo: $(READY) ## record a tiny GRPO run on 2 ranks and report on it; no GPU nee
 test: $(READY) ## the whole test suite, heavy parts included (under 15 minutes on 2 cores)
 	$(BIN)/python -m pytest -m "not vllm and not faults"
 
-test-faults: $(READY) ## what `attach` says of real faults in real ranks, all of them (25 minutes)
-	$(BIN)/python -m tests.faults --healthy 60 --check
+test-faults: $(READY) ## what `attach` says of real faults in real ranks; as many as 20 minutes hold
+	$(BIN)/python -m tests.faults --healthy 60 --no-baselines --minutes 20 --check
 
 test-vllm: $(VLLM_READY) ## the tests that need vLLM, on its CPU build; also part of CI
 	$(BIN)/python -m pytest -m vllm

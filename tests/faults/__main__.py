@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import signal
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from tests.faults.jobs import ROOT
 from tests.faults.results import Results
 
 HEALTHY = 200
+FAULTS_SHARE = 0.75  # of the minutes; the healthy jobs get the rest
 
 
 def _arguments() -> argparse.Namespace:
@@ -34,6 +37,7 @@ def _arguments() -> argparse.Namespace:
     add("--collect", type=Path, metavar="DIR", help="keep the evidence of each case")
     add("--write", type=Path, metavar="PAGE", help="write the table there")
     add("--json", type=Path, metavar="FILE", help="write every answer there")
+    add("--minutes", type=float, default=math.inf, help="start no further case after so long")
     add("--check", action="store_true", help="exit code 1 where a goal is missed")
     return parser.parse_args()
 
@@ -42,11 +46,15 @@ def main() -> int:
     """0, or 1 with --check and a goal missed."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no job is left behind
     arguments = _arguments()
-    options = Options(not arguments.no_baselines, arguments.collect, arguments.by_pid)
+    began, length = time.monotonic(), 60 * arguments.minutes
+    options = Options(
+        not arguments.no_baselines, arguments.collect, arguments.by_pid,
+        began + FAULTS_SHARE * length,
+    )  # fmt: skip
     seeds = range(arguments.seed, arguments.seed + arguments.repeat)
     faults = [] if arguments.no_faults else bench.chosen(arguments.only, arguments.classes)
     outcomes = bench.run_faults(faults, list(seeds), options, _say)
-    calm = bench.run_controls(arguments.healthy, arguments.only, _say)
+    calm = bench.run_controls(arguments.healthy, arguments.only, _say, began + length)
     results = Results(tuple(outcomes), tuple(calm))
     command = "python -m tests.faults " + " ".join(sys.argv[1:])
     _say(table.page(results, command.strip()))
@@ -55,6 +63,8 @@ def main() -> int:
     if arguments.json:
         arguments.json.write_text(json.dumps(asdict(results), indent=1), encoding="utf-8")
     misses = goals.missed(results)
+    if not (arguments.only or arguments.classes or arguments.no_faults):
+        misses += goals.too_few(results)
     for text in misses + goals.slow(results):
         _say(f"goal missed: {text}")
     return int(arguments.check and bool(misses))

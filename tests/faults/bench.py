@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 
-from tests.faults.cases import Options, run_case
+from tests.faults.cases import NO_TIME_LEFT, Options, run_case
 from tests.faults.controls import CONTROLS
 from tests.faults.events import Silence
 from tests.faults.healthy import Calm, watch
@@ -73,8 +75,10 @@ def run_faults(
     return sorted(outcomes, key=lambda outcome: order[outcome.name])
 
 
-def run_controls(attaches: int, only: Sequence[str], say: Say) -> list[Calm]:
-    """Attaches so many times, spread over the healthy jobs."""
+def run_controls(
+    attaches: int, only: Sequence[str], say: Say, until: float = math.inf
+) -> list[Calm]:
+    """Attaches so many times, spread over the healthy jobs; no further one starts after `until`."""
     controls = [
         one for one in CONTROLS.values() if not only or any(word in one.name for word in only)
     ]
@@ -83,6 +87,9 @@ def run_controls(attaches: int, only: Sequence[str], say: Say) -> list[Calm]:
     found = []
     with fork_server() as server:
         for place, control in enumerate(controls):
+            if time.monotonic() > until:
+                say(f"skip  {control.name}: {NO_TIME_LEFT}")
+                continue
             times = (attaches * (place + 1)) // len(controls) - attaches * place // len(controls)
             try:
                 found.append(watch(server, control, times))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import tempfile
 import threading
@@ -22,17 +23,20 @@ from tests.faults.score import Outcome, judge
 
 AGE_S = (6.0, 10.0)
 EFFECT_S = 120.0
+NO_TIME_LEFT = "no time left (--minutes)"
 
 
 @dataclass(frozen=True)
 class Options:
     """`compare`: run the other tools too. `collect`: where bundles are kept. `by_pid`: tell every
-    attach a PID, for a machine on which other jobs run.
+    attach a PID, for a machine on which other jobs run. `until`: `time.monotonic()` after which no
+    further case starts.
     """
 
     compare: bool = False
     collect: Path | None = None
     by_pid: bool = False
+    until: float = math.inf
 
 
 DEFAULTS = Options()
@@ -110,6 +114,8 @@ def run_case(
 ) -> Outcome:
     """Injects the fault, attaches, and judges the answer."""
     outcome = Outcome(fault.name, fault.family, fault.truth.classes, fault.world_size, -1, "")
+    if time.monotonic() > options.until:
+        return replace(outcome, skipped=NO_TIME_LEFT)
     try:
         with struck(server, fault, seed) as (job, drawn), one_attach:
             outcome = replace(outcome, culprit=drawn.culprit, phase=drawn.phase)

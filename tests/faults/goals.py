@@ -8,6 +8,7 @@ from tests.faults.score import median, share
 DETECTED_PCT = 95.0
 CULPRIT_PCT = 95.0
 CLASS_PCT = 90.0
+FAULTS = 36
 SECONDS = {8: 5.0, 64: 15.0}  # median of the cases with up to so many ranks, on 2 quiet cores
 
 
@@ -29,6 +30,12 @@ def missed(results: Results) -> list[str]:
             said = ", ".join(sorted({answer.state or "nothing" for answer in calm.wrong()}))
             found.append(f"{len(calm.wrong())} attaches to '{calm.name}' said: {said}")
     return found
+
+
+def too_few(results: Results) -> list[str]:
+    """That a slow machine got through less of the bench than says anything."""
+    ran = sum(not outcome.skipped for outcome in results.outcomes)
+    return [f"{ran} faults ran; the goal is {FAULTS}"] if ran < FAULTS else []
 
 
 def slow(results: Results) -> list[str]:

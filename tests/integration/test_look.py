@@ -191,6 +191,8 @@ def test_a_full_pipe_names_its_reader(stage: Stage) -> None:
     assert (row.kind, row.peers_known) == ("pipe-write", True)
     assert row.target.startswith("pipe:[")
     (reader,) = row.peers
+    asleep_in(reader, "nanosleep")  # the pipe may fill up before the reader has started
+    (row,) = main_rows(pid, "pipe_write")
     assert f"held by {reader} (sleep, sleeping)" in row.note
 
 
