@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from grpo_doctor.analysis.breakdown import Table, phase_seconds, wait_seconds
 from grpo_doctor.analysis.gpu import GpuMemory, busy_percent, gpu_memory
 from grpo_doctor.analysis.intervals import Intervals, none, union
-from grpo_doctor.analysis.rows import CODES, UNATTRIBUTED_CODE, rank_rows
+from grpo_doctor.analysis.rows import CODES, UNATTRIBUTED_CODE, RankRows, rank_rows
 from grpo_doctor.analysis.steps import Steps, find_steps
 from grpo_doctor.analysis.stragglers import Blame, find_blame
 from grpo_doctor.analysis.tracks import PhaseTrack, phase_track
@@ -33,6 +33,7 @@ class Analysis:
 
     trace: Trace
     ranks: tuple[int, ...]
+    mains: tuple[RankRows, ...]
     tracks: tuple[PhaseTrack, ...]
     steps: Steps
     waits: Waits
@@ -108,6 +109,7 @@ def analyse(trace: Trace) -> Analysis:
     return Analysis(
         trace=trace,
         ranks=trace.ranks,
+        mains=main,
         tracks=tracks,
         steps=steps,
         waits=waits,

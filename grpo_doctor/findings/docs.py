@@ -26,10 +26,10 @@ def rule_text(rule: RuleFile) -> str:
     """A rule's documentation in Markdown: its metadata, then its file's docstring."""
     meta = rule.RULE
     _, _, body = inspect.cleandoc(rule.__doc__ or "").partition("\n")
-    needs = "\n".join(f"- {signal.value}" for signal in meta.needs)
+    needs = "\n".join(f"- {signal.text}" for signal in meta.needs)
     return (
         f"# {meta.id}: {meta.title}\n\n{_NOTE}\n\n"
-        f"`{meta.slug}`, category {meta.category}\n\n{body.strip()}\n\n"
+        f"`{meta.slug}`, family {meta.family}\n\n{body.strip()}\n\n"
         f"## What the recording must hold\n\n{needs}\n"
     )
 
@@ -38,9 +38,9 @@ def pages(rules: Sequence[RuleFile] = ALL) -> dict[str, str]:
     """File name to contents of all pages."""
     found = {f"{rule.RULE.id}.md": rule_text(rule) for rule in rules}
     rows = "\n".join(
-        f"| [{r.RULE.id}]({r.RULE.id}.md) | {r.RULE.title} | {r.RULE.category} |" for r in rules
+        f"| [{r.RULE.id}]({r.RULE.id}.md) | {r.RULE.title} | {r.RULE.family} |" for r in rules
     )
-    found[INDEX] = f"# Rules\n\n{_NOTE}\n\n| rule | finding | category |\n|---|---|---|\n{rows}\n"
+    found[INDEX] = f"# Rules\n\n{_NOTE}\n\n| rule | finding | family |\n|---|---|---|\n{rows}\n"
     return found
 
 

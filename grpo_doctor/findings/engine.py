@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from grpo_doctor.findings.rule import SEVERITIES, Finding, NotApplicable, Passed, Rule, RuleFile
 from grpo_doctor.findings.rules import ALL
-from grpo_doctor.findings.signals import has_signal
 from grpo_doctor.findings.view import RunView
 
 
@@ -46,7 +45,7 @@ def _ask(rule: RuleFile, view: RunView) -> Finding | Passed | NotApplicable | No
     if 0 < ranks < rule.RULE.min_ranks:
         return NotApplicable(f"the run has {ranks} rank{'s' * (ranks != 1)}")
     try:
-        missing = [s.value for s in rule.RULE.needs if not has_signal(s, view.analysis)]
+        missing = [s.text for s in rule.RULE.needs if not s.present(view.analysis)]
         if missing:
             return NotRun("; ".join(missing))
         return rule.check(view)

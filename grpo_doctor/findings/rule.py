@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from grpo_doctor.findings.signals import Signal
 from grpo_doctor.whatif import Edit, Prediction
 
 if TYPE_CHECKING:
+    from grpo_doctor.findings.signals import Signal
     from grpo_doctor.findings.view import RunView
 
 Severity = Literal["high", "medium", "low", "info"]
 Safety = Literal["same-math", "changes-numerics", "changes-algorithm", "needs-code"]
+Family = Literal[
+    "offload", "rollout", "sync", "data", "reward", "training", "system", "learning", "visibility"
+]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
 
 # Shares of the step time. A fifth of a run is worth stopping it for; a twelfth is worth a flag at
@@ -36,7 +39,7 @@ class Rule:
     id: str
     slug: str
     title: str
-    category: Literal["memory", "data", "rollout", "balance", "visibility"]
+    family: Family
     needs: tuple[Signal, ...]
     min_ranks: int = 1
 
@@ -66,9 +69,11 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that costs this run time. `cost` is a share of the step time, for ordering.
+    """Something that costs this run time or what it learns.
 
-    `headline` is the rule's title with this run's own names, where there is more to say.
+    `cost` is the share of the step time that is wasted, 0 where it is not time that is lost.
+    `headline` is the rule's title with this run's own names, where there is more to say. `steps`
+    are the numbers of the steps that show it, empty for all.
     """
 
     severity: Severity
@@ -80,6 +85,7 @@ class Finding:
     cause: str
     fixes: tuple[Fix, ...]
     headline: str = ""
+    steps: tuple[int, ...] = ()
 
     @property
     def gain(self) -> float:

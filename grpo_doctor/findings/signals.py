@@ -3,33 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
+from dataclasses import dataclass
 
 import numpy as np
 
 from grpo_doctor.analysis import Analysis
+from grpo_doctor.analysis.sampled import series_named
 from grpo_doctor.whatif.replay import NEEDS_STEPS
 
 
-class Signal(Enum):
-    """A part of a recording; the value says what is missing, and how to get it."""
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A part of a recording: `text` says what is missing without it, and how to get it."""
 
-    STEPS = f"at least {NEEDS_STEPS} steps after the warm-up: record a longer run"
-    PHASES = "phases: record with `grpo-doctor run`, or mark them with grpo_doctor_probes.phase"
-    COLLECTIVES = "collectives of several ranks: call grpo_doctor_probes.watch_collectives()"
-    GPU_MEMORY = "GPU memory samples: record with `grpo-doctor run` on the GPU's machine"
-    SETTINGS = "the framework's settings: grpo_doctor_probes.describe(config=...)"
+    text: str
+    present: Callable[[Analysis], bool]
 
 
-def has_signal(signal: Signal, analysis: Analysis) -> bool:
-    """Whether the recording holds it."""
-    return _PRESENT[signal](analysis)
+STEPS = Signal(
+    f"at least {NEEDS_STEPS} steps after the warm-up: record a longer run",
+    lambda a: len(a.steps.used) >= NEEDS_STEPS,
+)
+PHASES = Signal(
+    "phases: record with `grpo-doctor run`, or mark them with grpo_doctor_probes.phase",
+    lambda a: bool(np.nansum(a.used_seconds[:, :, :-1]) > 0),
+)
+COLLECTIVES = Signal(
+    "collectives of several ranks: call grpo_doctor_probes.watch_collectives()",
+    lambda a: a.waits.collectives > 0,
+)
+GPU_MEMORY = Signal(
+    "GPU memory samples: record with `grpo-doctor run` on the GPU's machine",
+    lambda a: bool(a.gpu_memory),
+)
+SETTINGS = Signal(
+    "the framework's settings: grpo_doctor_probes.describe(config=...)",
+    lambda a: bool(a.trace.run.knobs),
+)
 
 
-_PRESENT: dict[Signal, Callable[[Analysis], bool]] = {
-    Signal.STEPS: lambda a: len(a.steps.used) >= NEEDS_STEPS,
-    Signal.PHASES: lambda a: bool(np.nansum(a.used_seconds[:, :, :-1]) > 0),
-    Signal.COLLECTIVES: lambda a: a.waits.collectives > 0,
-    Signal.GPU_MEMORY: lambda a: bool(a.gpu_memory),
-    Signal.SETTINGS: lambda a: bool(a.trace.run.knobs),
-}
+def sampled(name: str, how: str) -> Signal:
+    """A series or counter of this name; `how` says what records it."""
+    return Signal(f"`{name}`: {how}", lambda a: bool(series_named(a.trace, name)))
+
+
+def any_of(text: str, *signals: Signal) -> Signal:
+    """At least one of several."""
+    return Signal(text, lambda a: any(signal.present(a) for signal in signals))

@@ -9,10 +9,20 @@ from typing import Any
 
 from grpo_doctor import knobs
 from grpo_doctor.analysis import Analysis, analyse
+from grpo_doctor.analysis.named import named_seconds
 from grpo_doctor.analysis.rows import CODES
+from grpo_doctor.analysis.sampled import mean_over, series_named
 from grpo_doctor.findings.rule import Evidence, Fix, Safety
-from grpo_doctor.trace.model import Trace
-from grpo_doctor.whatif import Edit, Prediction, StepModel, Withheld, build_model, predict
+from grpo_doctor.trace.model import Series, Trace
+from grpo_doctor.whatif import (
+    Edit,
+    Prediction,
+    StepModel,
+    Withheld,
+    build_model,
+    predict,
+    predict_settings,
+)
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,24 @@ class RunView:
     ) -> Prediction | Withheld:
         """Replays a change; see `whatif.predict`."""
         return predict(self.model, edits, what, at_least=at_least)
+
+    def what_if(self, **after: Any) -> Prediction | Withheld:
+        """Replays other settings, by the laws of `whatif`; dots in names are spelled `__`."""
+        settings = {name.replace("__", "."): value for name, value in after.items()}
+        before = {name: self.knob(name) for name in settings}
+        return predict_settings(self.analysis, self.model, before, settings)
+
+    def span_seconds(self, name: str) -> float:
+        """A span's time per step, such as that of `sync/gather`; 0 where there is none."""
+        return float(named_seconds(self.analysis, name).mean() or 0.0)
+
+    def counter_means(self, name: str) -> float | None:
+        """A counter's mean over the used steps' samples; None without any."""
+        found = [m for s in series_named(self.trace, name) if (m := self._mean(s)) is not None]
+        return sum(found) / len(found) if found else None
+
+    def _mean(self, series: Series) -> float | None:
+        return mean_over(series, self.analysis.used_windows)
 
     def phase_evidence(self, phase: str) -> tuple[Evidence, Evidence]:
         """A phase's own work: seconds per step, and percent of the step."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from grpo_doctor.whatif.edits import Edit, without
 from grpo_doctor.whatif.model import StepModel, build_model
 from grpo_doctor.whatif.replay import Prediction, Withheld, law_error, predict, replay
+from grpo_doctor.whatif.settings import predict_settings
 
 __all__ = [
     "Edit",
@@ -14,6 +15,7 @@ __all__ = [
     "build_model",
     "law_error",
     "predict",
+    "predict_settings",
     "replay",
     "without",
 ]

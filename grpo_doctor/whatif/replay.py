@@ -20,12 +20,18 @@ NEEDS_STEPS = 3
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The change of the mean step time in percent, negative is faster; `basis` says from what."""
+    """The change of the mean step time in percent, negative is faster; `basis` says from what.
+
+    `edits` is the change itself, `at_least` a more cautious version of it, so that several
+    predicted changes can be replayed together.
+    """
 
     low: float
     mid: float
     high: float
     basis: str
+    edits: tuple[Edit, ...] = ()
+    at_least: tuple[Edit, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,8 @@ def predict(
         high=high,
         basis=f"replay of this run's own {steps} steps {what}; "
         f"the replay of the unchanged run is {100 * error:.1f} % off",
+        edits=tuple(edits),
+        at_least=None if at_least is None else tuple(at_least),
     )
 
 

@@ -1,22 +1,18 @@
-"""The rules, one per file. A file that is not named here does not exist; a test says so."""
+"""The rules, one per file: every module `gdNNN_slug` of this folder, in order of its number."""
 
 from __future__ import annotations
 
-from grpo_doctor.findings.rule import RuleFile
-from grpo_doctor.findings.rules import (
-    gd001_needless_offload,
-    gd002_data_starvation,
-    gd003_rollout_without_vllm,
-    gd004_straggler,
-    gd005_unaccounted_time,
-    gd006_unused_gpu_memory,
-)
+import importlib
+import pkgutil
+import re
+from typing import cast
 
-ALL: tuple[RuleFile, ...] = (
-    gd001_needless_offload,
-    gd002_data_starvation,
-    gd003_rollout_without_vllm,
-    gd004_straggler,
-    gd005_unaccounted_time,
-    gd006_unused_gpu_memory,
+from grpo_doctor.findings.rule import RuleFile
+
+_RULE_FILE = re.compile(r"gd\d{3}_\w+")
+
+ALL: tuple[RuleFile, ...] = tuple(
+    cast(RuleFile, importlib.import_module(f"{__name__}.{module.name}"))
+    for module in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name)
+    if _RULE_FILE.fullmatch(module.name)
 )

@@ -37,6 +37,7 @@ steps looks emptier than it will be.
 
 from __future__ import annotations
 
+from grpo_doctor.findings import signals
 from grpo_doctor.findings.headroom import room_without_offload
 from grpo_doctor.findings.offload_off import SWITCHES, offload_off, switched_on
 from grpo_doctor.findings.rule import (
@@ -47,7 +48,6 @@ from grpo_doctor.findings.rule import (
     Rule,
     severity_of,
 )
-from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Edit, Withheld, without
@@ -56,8 +56,8 @@ RULE = Rule(
     id="GD001",
     slug="needless-offload",
     title="Offload costs more than it saves",
-    category="memory",
-    needs=(Signal.STEPS, Signal.PHASES),
+    family="offload",
+    needs=(signals.STEPS, signals.PHASES),
 )
 # Below a twentieth, switching it off is lost in the spread of generation lengths.
 MIN_SHARE = 0.05

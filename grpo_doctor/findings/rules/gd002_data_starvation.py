@@ -38,8 +38,8 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.analysis.sampled import mean_over, series_named
+from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, severity_of
-from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Edit, Prediction, Withheld
@@ -48,8 +48,8 @@ RULE = Rule(
     id="GD002",
     slug="data-starvation",
     title="Data loading starves the step",
-    category="data",
-    needs=(Signal.STEPS, Signal.PHASES),
+    family="data",
+    needs=(signals.STEPS, signals.PHASES),
 )
 # Text prompts load in under a percent of a GRPO step; a twentieth is never a matter of course.
 MIN_SHARE = 0.05

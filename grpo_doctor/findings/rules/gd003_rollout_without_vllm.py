@@ -37,6 +37,7 @@ machine without a GPU vLLM is rarely an option.
 from __future__ import annotations
 
 from grpo_doctor.analysis.sampled import counter_sum
+from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,
@@ -47,7 +48,6 @@ from grpo_doctor.findings.rule import (
     Rule,
     severity_of,
 )
-from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Edit, Prediction, Withheld, without
@@ -56,8 +56,8 @@ RULE = Rule(
     id="GD003",
     slug="rollout-without-vllm",
     title="The rollout runs without vLLM",
-    category="rollout",
-    needs=(Signal.STEPS, Signal.PHASES, Signal.SETTINGS),
+    family="rollout",
+    needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
 )
 # With vLLM, rollouts of published runs take 11-70 % of a step; below three tenths another engine
 # is not the first thing to change.

@@ -42,8 +42,8 @@ import numpy as np
 from grpo_doctor.analysis.gpu import rank_gpus
 from grpo_doctor.analysis.rows import UNATTRIBUTED_CODE
 from grpo_doctor.analysis.stragglers import work_above_others
+from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, severity_of
-from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.phases import PHASES
@@ -54,8 +54,8 @@ RULE = Rule(
     id="GD004",
     slug="straggler-rank",
     title="One rank is the straggler",
-    category="balance",
-    needs=(Signal.STEPS, Signal.PHASES, Signal.COLLECTIVES),
+    family="system",
+    needs=(signals.STEPS, signals.PHASES, signals.COLLECTIVES),
     min_ranks=2,
 )
 # Ranks of one job differ by a few percent in any run; waiting below a twentieth is that.

@@ -31,8 +31,8 @@ a while, shows here too.
 from __future__ import annotations
 
 from grpo_doctor.analysis.gaps import gap_seconds
+from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule, severity_of
-from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.phases import UNATTRIBUTED
@@ -42,8 +42,8 @@ RULE = Rule(
     id="GD005",
     slug="unaccounted-time",
     title="Time nobody accounts for",
-    category="visibility",
-    needs=(Signal.STEPS, Signal.PHASES),
+    family="visibility",
+    needs=(signals.STEPS, signals.PHASES),
 )
 # The bundled trainer leaves under 2 %; a framework's own bookkeeping between phases may take as
 # much again.

@@ -35,10 +35,10 @@ from __future__ import annotations
 
 import math
 
+from grpo_doctor.findings import signals
 from grpo_doctor.findings.headroom import GIB, USABLE, room_without_offload
 from grpo_doctor.findings.offload_off import offload_off, switched_on
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, Severity
-from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Edit, Withheld, without
@@ -47,8 +47,8 @@ RULE = Rule(
     id="GD006",
     slug="unused-gpu-memory",
     title="GPU memory is left unused",
-    category="memory",
-    needs=(Signal.STEPS, Signal.PHASES, Signal.GPU_MEMORY),
+    family="rollout",
+    needs=(signals.STEPS, signals.PHASES, signals.GPU_MEMORY),
 )
 # A tenth is kept free on purpose, and sampled peaks are a little low.
 MIN_FREE_SHARE = 0.25

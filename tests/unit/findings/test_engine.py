@@ -2,12 +2,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grpo_doctor.findings import RunView, run_rules
+from grpo_doctor.findings import RunView, run_rules, signals
 from grpo_doctor.findings.rule import Answer, Finding, Passed, Rule, severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.whatif import Edit, Prediction
 from tests.build import TraceBuilder
 from tests.unit.findings.patients import healthy, run
+
+EVERY = (
+    signals.STEPS, signals.PHASES, signals.COLLECTIVES, signals.GPU_MEMORY, signals.SETTINGS,
+)  # fmt: skip
 
 
 class Fake:
@@ -16,7 +20,7 @@ class Fake:
     def __init__(
         self, answer: Answer | Exception, *, name: str = "GD900", needs: tuple[Signal, ...] = ()
     ) -> None:
-        self.RULE = Rule(id=name, slug="fake", title="Fake", category="data", needs=needs)
+        self.RULE = Rule(id=name, slug="fake", title="Fake", family="data", needs=needs)
         self.answer = answer
 
     def check(self, view: RunView) -> Answer:
@@ -45,7 +49,7 @@ def test_missing_signals_are_named_with_what_to_do() -> None:
     build = TraceBuilder(ranks=2)
     build.step(0, 0, 0.0, {"train": 1.0})
     build.step(1, 0, 0.0, {"train": 1.0})
-    results = run_rules(RunView.of(build.build()), [Fake(found(0.5), needs=tuple(Signal))])
+    results = run_rules(RunView.of(build.build()), [Fake(found(0.5), needs=EVERY)])
     ((_, entry),) = results.not_run
     assert "at least 3 steps" in entry.missing
     assert "GPU memory" in entry.missing
