@@ -9,6 +9,7 @@ from grpo_doctor.cli.output import color_wanted, terminal_width
 from grpo_doctor.errors import OutputError
 from grpo_doctor_reports import ReportError, render_html, render_text
 from grpo_doctor_reports.hang import hang_page, hang_text
+from grpo_doctor_reports.markdown import markdown_text
 
 
 def page(document: Mapping[str, Any]) -> bytes:
@@ -26,6 +27,12 @@ def digest(document: Mapping[str, Any], stream: TextIO | None) -> str:
         return render_text(document, width=terminal_width(), color=color)
     except ReportError as problem:
         raise OutputError(str(problem)) from problem
+
+
+def markdown(text: str, stream: TextIO | None) -> str:
+    """Markdown for a terminal, coloured if `stream` is one that shows colours."""
+    color = stream is not None and color_wanted(stream)
+    return markdown_text(text, terminal_width(), color)
 
 
 def verdict_page(document: Mapping[str, Any]) -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grpo_doctor.cli.choosing import add_rule_options, exit_code_of, price_of, selection_of
 from grpo_doctor.cli.console import say
 from grpo_doctor.cli.output import STDOUT, document_json, write_bytes
 from grpo_doctor.errors import OutputError, UsageError
@@ -28,7 +29,12 @@ examples:
   grpo-doctor report trace.json --format text          for the terminal
   grpo-doctor report trace.json --json | jq .findings  for programs
 
-exit codes: 0 written; 2 wrong usage; 3 the recording can't be read; 4 the report can't be written.
+  grpo-doctor report trace.json --select learning      one family of rules
+  grpo-doctor report trace.json --fail-on high         for CI: exit code 6 if that is found
+  grpo-doctor report trace.json --price 2.49           waste in money, at 2.49 USD per GPU-hour
+
+exit codes: 0 written; 2 wrong usage; 3 the recording can't be read; 4 the report can't be written;
+6 written, and --fail-on found something.
 """
 _FORMATS = ("html", "text", "json")
 
@@ -41,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--format", choices=_FORMATS, help="html (default), text or json")
     parser.add_argument("--json", action="store_true", help="the same as --format json")
+    add_rule_options(parser)
 
 
 def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
@@ -55,9 +62,10 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     from grpo_doctor.document import build_document  # noqa: PLC0415
     from grpo_doctor.trace.load import load  # noqa: PLC0415
 
+    selection, price = selection_of(options), price_of(options)
     trace = load(options.recording)
     _keep_trace(options.recording, trace)
-    document = build_document(trace)
+    document = build_document(trace, selection, price)
     output = options.output or (_beside(options.recording) if form == "html" else STDOUT)
     if form == "json":
         rendered = document_json(document)
@@ -68,7 +76,7 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     write_bytes(rendered, output)
     if output != STDOUT:
         say(f"wrote {output}")
-    return 0
+    return exit_code_of(options, document)
 
 
 def _keep_trace(recording: Path, trace: Trace) -> None:

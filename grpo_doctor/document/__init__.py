@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import grpo_doctor
+from grpo_doctor.document.cost import Price
 from grpo_doctor.document.facts import rank_entries, run_entry
 from grpo_doctor.document.results import (
     finding_entries,
@@ -14,24 +17,30 @@ from grpo_doctor.document.schema import SCHEMA, Document
 from grpo_doctor.document.summary import summary
 from grpo_doctor.document.views import views
 from grpo_doctor.findings import RunView, run_rules
+from grpo_doctor.findings.selection import Selection
 from grpo_doctor.trace.model import Trace
 
-__all__ = ["SCHEMA", "Document", "build_document"]
+__all__ = ["SCHEMA", "Document", "Price", "build_document"]
+
+EVERY_RULE = Selection()
 
 
-def build_document(trace: Trace) -> Document:
-    """Analyses a recording, runs every rule, and says it all as JSON-serialisable values.
+def build_document(
+    trace: Trace, selection: Selection = EVERY_RULE, price: Price | None = None
+) -> Document:
+    """Analyses a recording, runs the rules, and says it all as JSON-serialisable values.
 
     Any recording gives a document: without steps, without phases, cut off or with ranks missing.
     """
     view = RunView.of(trace)
-    results = run_rules(view)
+    results = run_rules(view, selection.chosen)
+    results = replace(results, not_applicable=(*results.not_applicable, *selection.left_out))
     return Document(
         schema=SCHEMA,
         tool={"name": "grpo-doctor", "version": grpo_doctor.__version__},
         run=run_entry(trace),
         summary=summary(view.analysis, results, rank_entries(trace)),
-        findings=finding_entries(results),
+        findings=finding_entries(results, view.analysis, price),
         passed=passed_entries(results),
         not_run=not_run_entries(results),
         not_applicable=not_applicable_entries(results),

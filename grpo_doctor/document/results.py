@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from grpo_doctor.analysis import Analysis
+from grpo_doctor.document.cost import Price, cost_entry
 from grpo_doctor.document.numbers import finite, significant
 from grpo_doctor.document.schema import (
+    CostEntry,
     EvidenceEntry,
     FindingEntry,
     FixEntry,
@@ -17,9 +20,14 @@ from grpo_doctor.findings.rule import Evidence, Finding, Fix, Rule
 from grpo_doctor.whatif import Prediction
 
 
-def finding_entries(results: Results) -> list[FindingEntry]:
-    """The findings, gravest first."""
-    return [_finding(rule, finding) for rule, finding in results.findings]
+def finding_entries(
+    results: Results, analysis: Analysis, price: Price | None
+) -> list[FindingEntry]:
+    """The findings, gravest first, each with what it wastes."""
+    return [
+        _finding(rule, finding, cost_entry(analysis, finding.cost, price))
+        for rule, finding in results.findings
+    ]
 
 
 def passed_entries(results: Results) -> list[PassedEntry]:
@@ -45,15 +53,18 @@ def not_applicable_entries(results: Results) -> list[NotApplicableEntry]:
     ]
 
 
-def _finding(rule: Rule, finding: Finding) -> FindingEntry:
+def _finding(rule: Rule, finding: Finding, cost: CostEntry) -> FindingEntry:
     return FindingEntry(
         id=rule.id,
         slug=rule.slug,
         title=finding.headline or rule.title,
+        family=rule.family,
         severity=finding.severity,
         confidence=round(finding.confidence, 2),
+        cost=cost,
         phases=list(finding.phases),
         ranks=list(finding.ranks),
+        steps=list(finding.steps),
         evidence=[_evidence(evidence) for evidence in finding.evidence],
         cause=finding.cause,
         fixes=[_fix(fix) for fix in finding.fixes],

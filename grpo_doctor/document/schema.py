@@ -147,16 +147,32 @@ FixEntry = TypedDict(
 )
 
 
+class CostEntry(TypedDict):
+    """What a finding wastes: in the recorded steps, and in a day of such steps. GPU-hours are null
+    without sampled GPUs, money is null without them or without a price."""
+
+    share: float
+    seconds_per_step: float | None
+    gpu_hours: float | None
+    gpu_hours_per_day: float | None
+    money: float | None
+    money_per_day: float | None
+    currency: str
+
+
 class FindingEntry(TypedDict):
     """Something that costs time, gravest first."""
 
     id: str
     slug: str
     title: str
+    family: str
     severity: str
     confidence: float
+    cost: CostEntry
     phases: list[str]
     ranks: list[int]
+    steps: list[int]
     evidence: list[EvidenceEntry]
     cause: str
     fixes: list[FixEntry]

@@ -15,6 +15,7 @@ import pytest
 
 from grpo_doctor.document import Document, build_document
 from grpo_doctor.document.schema import Views
+from grpo_doctor.findings.rules import ALL
 from grpo_doctor.trace.columns import in_order, spans_from
 from grpo_doctor.trace.model import Exit, Kind, Loss, Trace
 from tests.build import TraceBuilder
@@ -33,7 +34,7 @@ def build(trace: Trace) -> Document:
         for part in ("findings", "passed", "not_run", "not_applicable")
         for entry in document[part]
     ]
-    assert sorted(rules) == [f"GD00{n}" for n in range(1, 7)]
+    assert sorted(rules) == [rule.RULE.id for rule in ALL]
     return document
 
 

@@ -1,0 +1,77 @@
+"""Options of every command that runs rules: which of them, at what price, and when to fail."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import TYPE_CHECKING
+
+from grpo_doctor.errors import UsageError
+
+if TYPE_CHECKING:
+    from grpo_doctor.document import Document, Price
+    from grpo_doctor.findings.selection import Selection
+
+FOUND = 6
+_SEVERITIES = ("high", "medium", "low", "info")
+
+
+def add_rule_options(parser: argparse.ArgumentParser) -> None:
+    """Declares them."""
+    group = parser.add_argument_group("rules")
+    for option, text in (("--select", "run only these rules"), ("--ignore", "leave these out")):
+        group.add_argument(
+            option,
+            action="append",
+            default=[],
+            metavar="RULE[,RULE]",
+            help=f"{text}: ids (GD004), beginnings of ids (GD05), slugs or families (learning)",
+        )
+    group.add_argument(
+        "--fail-on",
+        choices=_SEVERITIES,
+        metavar="SEVERITY",
+        help=f"exit with {FOUND} if anything at least this grave was found, after writing: "
+        "high, medium, low or info",
+    )
+    group.add_argument(
+        "--price",
+        metavar="AMOUNT",
+        help="what one GPU costs in an hour, such as 2.49 or 2.49EUR: waste is also said in money",
+    )
+
+
+def selection_of(options: argparse.Namespace) -> Selection:
+    """The rules to run. Raises UsageError for a word that names none."""
+    from grpo_doctor.findings.selection import choose  # noqa: PLC0415 - after usage errors
+
+    return choose(_words(options.select), _words(options.ignore))
+
+
+def price_of(options: argparse.Namespace) -> Price | None:
+    """The price of a GPU-hour, if one is given. Raises UsageError if it is no amount."""
+    if options.price is None:
+        return None
+    from grpo_doctor.document import Price  # noqa: PLC0415
+
+    text = options.price.strip()
+    digits = text.rstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+    try:
+        amount = float(digits)
+    except ValueError:
+        amount = math.nan
+    if not 0 < amount < math.inf:
+        raise UsageError(f"--price {text}: give an amount above 0, such as 2.49 or 2.49EUR.")
+    return Price(amount, text[len(digits) :].upper() or "USD")
+
+
+def exit_code_of(options: argparse.Namespace, document: Document) -> int:
+    """6 where `--fail-on` was given and something that grave was found, else 0."""
+    if options.fail_on is None:
+        return 0
+    grave = _SEVERITIES[: _SEVERITIES.index(options.fail_on) + 1]
+    return FOUND if any(f["severity"] in grave for f in document["findings"]) else 0
+
+
+def _words(given: list[str]) -> list[str]:
+    return [word for part in given for word in part.replace(",", " ").split()]

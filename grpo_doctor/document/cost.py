@@ -1,0 +1,49 @@
+"""What a finding wastes: of a step, in GPU-hours, and in money if a price is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from grpo_doctor.analysis import Analysis
+from grpo_doctor.document.numbers import SHARE_DIGITS, number, significant
+from grpo_doctor.document.schema import CostEntry
+
+SECONDS_PER_HOUR = 3600.0
+HOURS_PER_DAY = 24.0
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What one GPU costs in an hour, in a currency that is only a word to us."""
+
+    per_gpu_hour: float
+    currency: str = "USD"
+
+
+def cost_entry(analysis: Analysis, share: float, price: Price | None) -> CostEntry:
+    """A share of the step time as seconds, GPU-hours of this recording's steps and of a day.
+
+    GPUs are those that were sampled and visible to the job, so a job on CPUs has no GPU-hours.
+    """
+    gpus = sum(gpu.visible for gpu in analysis.trace.gpus)
+    step_s = analysis.step_s or 0.0
+    hours = float(analysis.step_seconds.sum()) / SECONDS_PER_HOUR
+    spent = share * gpus * hours if gpus else None
+    daily = share * gpus * HOURS_PER_DAY if gpus else None
+    return CostEntry(
+        share=round(share, SHARE_DIGITS),
+        seconds_per_step=number(share * step_s),
+        gpu_hours=_digits(spent),
+        gpu_hours_per_day=_digits(daily),
+        money=_money(spent, price),
+        money_per_day=_money(daily, price),
+        currency=price.currency if price else "",
+    )
+
+
+def _digits(value: float | None) -> float | None:
+    return None if value is None else significant(value)
+
+
+def _money(gpu_hours: float | None, price: Price | None) -> float | None:
+    return None if gpu_hours is None or price is None else _digits(gpu_hours * price.per_gpu_hour)

@@ -1,0 +1,80 @@
+"""Which rules to run: by id, id prefix, slug or family."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from grpo_doctor.errors import UsageError
+from grpo_doctor.findings.rule import NotApplicable, Rule, RuleFile
+from grpo_doctor.findings.rules import ALL
+
+_ID = 5  # letters of a whole id, such as GD004
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Rules to run, and those left out with the reason."""
+
+    chosen: tuple[RuleFile, ...] = ALL
+    left_out: tuple[tuple[Rule, NotApplicable], ...] = field(default=())
+
+
+def choose(
+    select: Sequence[str] = (), ignore: Sequence[str] = (), rules: Sequence[RuleFile] = ALL
+) -> Selection:
+    """The rules that `select` names (all without it) less those that `ignore` names.
+
+    Args:
+        select: words such as `GD004`, `GD05` (all that begin so), `straggler-rank`, `learning`.
+        ignore: the same.
+        rules: what to choose from.
+
+    Raises:
+        UsageError: a word that names no rule.
+    """
+    wanted = _named(select, rules) if select else {rule.RULE.id for rule in rules}
+    unwanted = _named(ignore, rules)
+    chosen = tuple(r for r in rules if r.RULE.id in wanted - unwanted)
+    left_out = tuple(
+        (r.RULE, NotApplicable("left out by --ignore" if r.RULE.id in unwanted else _NOT_SELECTED))
+        for r in rules
+        if r not in chosen
+    )
+    return Selection(chosen, left_out)
+
+
+_NOT_SELECTED = "left out by --select"
+
+
+def find(word: str, rules: Sequence[RuleFile] = ALL) -> tuple[RuleFile, ...]:
+    """The rules that one word names.
+
+    Raises:
+        UsageError: it names none; the message has the nearest word that does.
+    """
+    ids = _named([word], rules)
+    return tuple(rule for rule in rules if rule.RULE.id in ids)
+
+
+def _named(words: Sequence[str], rules: Sequence[RuleFile]) -> set[str]:
+    found: set[str] = set()
+    for word in words:
+        ids = {rule.RULE.id for rule in rules if _names(word, rule.RULE)}
+        if not ids:
+            raise UsageError(f"no rule is called {word!r}.{_nearest(word, rules)}")
+        found |= ids
+    return found
+
+
+def _names(word: str, rule: Rule) -> bool:
+    upper = word.upper()
+    prefix = upper.startswith("GD") and len(upper) < _ID and rule.id.startswith(upper)
+    return prefix or upper == rule.id or word.lower() in (rule.slug, rule.family)
+
+
+def _nearest(word: str, rules: Sequence[RuleFile]) -> str:
+    known = [name for r in rules for name in (r.RULE.id, r.RULE.slug, r.RULE.family)]
+    close = difflib.get_close_matches(word, known, n=1)
+    return f" Did you mean {close[0]}?" if close else " `grpo-doctor rule` lists all."

@@ -1,0 +1,79 @@
+"""`grpo-doctor rule`, and what `report` lets one choose."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor.cli import main
+from grpo_doctor.findings.rules import ALL
+from grpo_doctor.trace.write import write_trace
+from tests.unit.findings.patients import offloaded
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    path = tmp_path / "trace.json"
+    write_trace(offloaded().build(), path)
+    return str(path)
+
+
+def test_every_rule_is_listed(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["rule"]) == 0
+    listed = capfd.readouterr().out
+    assert all(f"{rule.RULE.id}  " in listed for rule in ALL)
+
+
+def test_one_rule_is_explained(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["rule", "needless-offload"]) == 0
+    text = capfd.readouterr().out
+    for heading in ("GD001: Offload costs", "Why it costs", "When it is wrong", "References"):
+        assert heading in text
+    assert "https://www.deepspeed.ai/tutorials/zero-offload/" in text
+    assert "<!--" not in text
+
+
+def test_rules_as_json(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["rule", "GD004", "--json"]) == 0
+    (entry,) = json.loads(capfd.readouterr().out)["rules"]
+    assert (entry["id"], entry["family"]) == ("GD004", "system")
+
+
+def test_an_unknown_rule_is_a_usage_error(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["rule", "needless-ofload"]) == 2
+    assert "Did you mean needless-offload?" in capfd.readouterr().err
+
+
+def test_a_report_of_some_rules(trace: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", trace, "--json", "--select", "GD001,GD004", "--ignore", "GD004"]) == 0
+    document = json.loads(capfd.readouterr().out)
+    assert [f["id"] for f in document["findings"]] == ["GD001"]
+    left_out = {n["id"]: n["reason"] for n in document["not_applicable"]}
+    assert left_out["GD004"] == "left out by --ignore"
+    assert left_out["GD002"] == "left out by --select"
+
+
+@pytest.mark.parametrize(("severity", "code"), [("high", 0), ("medium", 6), ("info", 6)])
+def test_a_grave_finding_fails_where_asked(
+    trace: str, severity: str, code: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", trace, "--json", "--fail-on", severity]) == code
+    assert json.loads(capfd.readouterr().out)["findings"]
+
+
+def test_nothing_grave_passes(trace: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    arguments = ["report", trace, "--ignore", "GD001", "--fail-on", "high", "-o", str(page)]
+    assert main(arguments) == 0
+    assert page.exists()
+
+
+def test_a_price_is_an_amount(trace: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", trace, "--json", "--price", "2.5EUR"]) == 0
+    cost = json.loads(capfd.readouterr().out)["findings"][0]["cost"]
+    assert cost["currency"] == "EUR"
+    assert cost["money_per_day"] == pytest.approx(cost["gpu_hours_per_day"] * 2.5, rel=1e-3)
+    assert main(["report", trace, "--json", "--price", "cheap"]) == 2
+    assert "give an amount" in capfd.readouterr().err
