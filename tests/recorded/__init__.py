@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.recorded.workshop import Failed, Workshop, workshop
+from tests.recorded.workshop import TrainingFailedError, Workshop, workshop
 
-__all__ = ["Failed", "Workshop", "workshop"]
+__all__ = ["TrainingFailedError", "Workshop", "workshop"]

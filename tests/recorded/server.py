@@ -1,4 +1,4 @@
-"""Forks trainers: a process that has imported the torch stack once. `python -m tests.recorded.server`.
+"""Forks trainers from a process that has imported the torch stack: `python -m tests.recorded.server`.
 
 Reads one job a line from standard input and forks a launcher for it, which forks the ranks; says
 the launcher's pid, and its exit code when it has ended, on standard output. Imports are most of a

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _OURS = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "GRPO_DOCTOR", "TORCHELASTIC")
 
 
-class Failed(Exception):
+class TrainingFailedError(Exception):
     """A training did not end well; the message has the end of its log."""
 
 
@@ -61,7 +61,7 @@ class Workshop:
         """Trains with these flags in `folder`; returns the run directory, `folder / "run"`.
 
         Raises:
-            Failed: it ended with an exit code that is not 0, or not in time.
+            TrainingFailedError: it ended with an exit code that is not 0, or not in time.
         """
         folder.mkdir(parents=True, exist_ok=True)
         run_dir = create_run_dir(folder / "run")
@@ -91,7 +91,7 @@ class Workshop:
         run_file.write(Ended(state, code, None, time.monotonic_ns()))
         if code:
             log = (folder / "job.log").read_text(errors="replace")
-            raise Failed(f"{' '.join(flags)}: exit code {code}\n{log[-3000:]}")
+            raise TrainingFailedError(f"{' '.join(flags)}: exit code {code}\n{log[-3000:]}")
         return run_dir
 
     def close(self) -> None:
@@ -112,7 +112,9 @@ class Workshop:
             raise TimeoutError(f"no answer in {patience_s:.0f} s")
         line = self._process.stdout.readline()
         if not line:
-            raise Failed(f"the server has ended with exit code {self._process.wait(30)}")
+            raise TrainingFailedError(
+                f"the server has ended with exit code {self._process.wait(30)}"
+            )
         answer: dict[str, Any] = json.loads(line)
         return answer
 
