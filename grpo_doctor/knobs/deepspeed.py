@@ -1,4 +1,7 @@
-"""What a `--deepspeed` value says: a preset's name, or the contents of its JSON file."""
+"""What a `--deepspeed` value says: a preset's name, or the contents of its JSON file.
+
+`SPELLINGS` are paths in that JSON, held against the configuration classes of DeepSpeed 0.19.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,28 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from grpo_doctor.knobs.model import Spelling
+from grpo_doctor.knobs.names import BY_NAME
+from grpo_doctor.knobs.rows import Rows
+from grpo_doctor.knobs.syntax import read as from_config
+
 _PRESET = re.compile(r"^zero([0-3])(_offload)?$")
+_row = Rows("0.10.0")
+_ZERO = "zero_optimization."
+_HOST = ((False, "none"), (True, "cpu"), (True, "nvme"))
+
+SPELLINGS: tuple[Spelling, ...] = (
+    _row("deepspeed.stage", _ZERO + "stage", 0),
+    _row("deepspeed.offload_optimizer", _ZERO + "offload_optimizer.device", False, values=_HOST),
+    _row("deepspeed.offload_param", _ZERO + "offload_param.device", False, values=_HOST),
+    _row("deepspeed.pin_memory", _ZERO + "offload_optimizer.pin_memory", False),
+    _row("deepspeed.overlap_comm", _ZERO + "overlap_comm", None),
+    _row("deepspeed.prefetch_bucket_size", _ZERO + "stage3_prefetch_bucket_size", 50_000_000),
+    _row("deepspeed.persistence_threshold", _ZERO + "stage3_param_persistence_threshold", 100_000),
+    _row("deepspeed.hpz_partition_size", _ZERO + "zero_hpz_partition_size", 1),
+)
+_STATED = ("deepspeed.offload_optimizer", "deepspeed.offload_param")
+_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
 
 
 def read(value: Any) -> dict[str, Any]:
@@ -27,16 +51,23 @@ def read(value: Any) -> dict[str, Any]:
     }
 
 
+def preset_with(value: Any, knob: str, after: Any) -> str | None:
+    """The preset that differs from preset `value` in this knob alone; None where there is none."""
+    now = read(value) if isinstance(value, str) else {}
+    if knob not in now:
+        return None
+    wanted = {**now, knob: after}
+    if wanted["deepspeed.stage"] != 3:
+        wanted["deepspeed.offload_param"] = False
+    return next((name for name in _PRESETS if read(name) == wanted), None)
+
+
 def _from_contents(config: Mapping[str, Any]) -> dict[str, Any]:
     zero = config.get("zero_optimization")
     if not isinstance(zero, Mapping) or not isinstance(zero.get("stage"), int):
         return {}
-    return {
-        "deepspeed.stage": zero["stage"],
-        "deepspeed.offload_optimizer": _on_host(zero.get("offload_optimizer")),
-        "deepspeed.offload_param": _on_host(zero.get("offload_param")),
+    found = {
+        row.knob: from_config("json", row, BY_NAME[row.knob].kind, config) for row in SPELLINGS
     }
-
-
-def _on_host(part: Any) -> bool:
-    return isinstance(part, Mapping) and part.get("device") in ("cpu", "nvme")
+    found |= {knob: found[knob] or False for knob in _STATED}
+    return {knob: value for knob, value in found.items() if value is not None}

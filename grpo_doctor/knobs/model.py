@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Kind = Literal["bool", "int", "float", "str"]
+Kind = Literal["bool", "int", "float", "str", "words"]
+"""`words` is a text of several words that a command line takes one by one: `1.0 0.5`."""
 Version = tuple[int, ...]
 
 _NUMBER = re.compile(r"\d+")
@@ -35,10 +36,24 @@ class Knob:
 
 
 @dataclass(frozen=True, slots=True)
+class Gate:
+    """A switch of its own that must be on for a value to count; 0 and `none` turn it off.
+
+    `on` is what it is by default, and `value` the knob's value where the switch alone is set.
+    """
+
+    key: str
+    on: bool
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Spelling:
     """A knob's name in one framework, from version `since` on and before version `until`.
 
-    `defaults` are (from version, value) pairs, ascending.
+    `defaults` are (from version, value) pairs, ascending, in canonical values. `values` are all
+    (canonical, theirs) pairs where the two differ; of several for one value the first is written.
+    `beside` is set as well where the value is neither off nor 0, because it does nothing alone.
     """
 
     knob: str
@@ -46,6 +61,15 @@ class Spelling:
     since: str
     until: str | None = None
     defaults: tuple[tuple[str, Any], ...] = ()
+    values: tuple[tuple[Any, Any], ...] = ()
+    gate: Gate | None = None
+    beside: tuple[tuple[str, Any], ...] = ()
+    inside: str | None = None
+    """The option takes JSON, and this is the key in it."""
+    item: int | None = None
+    """The option takes several values, and this is the place of ours: it is only read."""
+    new: bool = False
+    """Hydra: the configuration lacks the key, so it must be added."""
 
     def covers(self, version: Version) -> bool:
         """Whether this version of the framework knows the name."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Mapping
 from typing import Any
 
-from grpo_doctor.knobs.model import Kind
+from grpo_doctor.knobs.model import Kind, Spelling
 
 _TRUE = frozenset({"true", "1", "yes", "on"})
 _FALSE = frozenset({"false", "0", "no", "off"})
@@ -22,6 +23,63 @@ def parse(kind: Kind, raw: Any) -> Any:
         return _PARSERS[kind](raw)
     except (TypeError, ValueError, OverflowError):
         return None
+
+
+def ours(spelling: Spelling, kind: Kind, raw: Any) -> Any:
+    """The canonical value of what this option says; None where it says nothing known."""
+    if spelling.inside is not None:
+        contents = _contents(raw)
+        raw = None if contents is None else contents.get(spelling.inside)
+    if spelling.item is not None:
+        words = raw if isinstance(raw, (list, tuple)) else str(raw or "").split()
+        raw = words[spelling.item] if len(words) > spelling.item else None
+    if not spelling.values:
+        return parse(kind, raw)
+    return next((own for own, text in spelling.values if _same(text, raw)), None)
+
+
+def theirs(spelling: Spelling, value: Any) -> tuple[Any] | None:
+    """What this option takes for a canonical value; None where it has no such value."""
+    if not spelling.values:
+        return (value,)
+    return next(
+        ((text,) for own, text in spelling.values if own == value and type(own) is type(value)),
+        None,
+    )
+
+
+def off(kind: Kind) -> Any:
+    """The value that stands for a gate that is shut."""
+    return {"bool": False, "int": 0, "float": 0.0, "str": "none", "words": ""}[kind]
+
+
+def spelled(value: Any) -> str:
+    """A value as a command line takes it: `true`, `0.6`, `zero3`."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "null" if value is None else str(value)
+
+
+def _same(text: Any, raw: Any) -> bool:
+    return raw is not None and _plain(text) == _plain(raw)  # unset is not `null`
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        value = f"[{','.join(str(item) for item in value)}]"
+    text = spelled(value).lower()
+    return "".join(c for c in text if c not in " '\"")
+
+
+def _contents(raw: Any) -> Mapping[str, Any] | None:
+    if isinstance(raw, str):
+        try:
+            raw = json.loads(raw)
+        except ValueError:
+            return None
+    return raw if isinstance(raw, Mapping) else None
 
 
 def _to_bool(raw: Any) -> bool | None:
@@ -50,33 +108,5 @@ _PARSERS: dict[Kind, Any] = {
     "int": _to_int,
     "float": _to_float,
     "str": _to_str,
+    "words": _to_str,
 }
-
-
-def spelled(value: Any) -> str:
-    """A value as a command line takes it: `true`, `0.6`, `zero3`."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return f"{value:g}"
-    return str(value)
-
-
-def options_of(argv: Sequence[str]) -> dict[str, Any]:
-    """The options of a command line such as `swift rlhf --use_vllm true --reward_funcs a b`.
-
-    Returns the option's name without dashes, and its text; a list where it takes several, True
-    where it takes none. Words before the first option are left out.
-    """
-    found: dict[str, list[str]] = {}
-    current: list[str] | None = None
-    for word in argv:
-        if word.startswith("--") and len(word) > 2:
-            name, equals, value = word[2:].partition("=")
-            current = found[name.replace("-", "_")] = [value] if equals else []
-        elif current is not None:
-            current.append(word)
-    return {
-        name: True if not words else words[0] if len(words) == 1 else words
-        for name, words in found.items()
-    }

@@ -9,8 +9,9 @@ import pytest
 from grpo_doctor import knobs
 from grpo_doctor.knobs.model import version_of
 from grpo_doctor.knobs.names import BY_NAME
-from grpo_doctor.knobs.values import options_of
+from grpo_doctor.knobs.syntax import options_of
 from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.serve.flags import ServeConfig
 
 SWIFT = "ms-swift"
 
@@ -19,6 +20,13 @@ def test_every_bundled_spelling_is_an_option_of_the_trainer() -> None:
     options = {option.name: option for option in dataclasses.fields(TrainerConfig)}
     for spelling in knobs.FRAMEWORKS["bundled"]:
         assert spelling.key in options
+        if spelling.knob not in ("rollout.importance_correction", "reward.weights"):  # none: off
+            assert spelling.default((0, 1, 0)) == options[spelling.key].default, spelling.key
+
+
+def test_every_server_spelling_is_an_option_of_the_bundled_server() -> None:
+    options = {option.name: option for option in dataclasses.fields(ServeConfig)}
+    for spelling in knobs.TABLES["bundled server"]:
         assert spelling.default((0, 1, 0)) == options[spelling.key].default, spelling.key
 
 

@@ -1,0 +1,94 @@
+"""Writes `docs/knobs.md` from the tables: `python -m grpo_doctor.knobs.docs [FILE]`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from grpo_doctor import knobs
+from grpo_doctor.knobs.model import Kind, Knob, Spelling, version_of
+from grpo_doctor.knobs.syntax import say
+from grpo_doctor.knobs.values import theirs
+
+_COLUMNS: Mapping[str, str] = {
+    "bundled": "bundled",
+    "ms-swift": "ms-swift",
+    "trl": "TRL",
+    "verl": "verl",
+    "openrlhf": "OpenRLHF",
+    "deepspeed": "DeepSpeed JSON",
+    "vllm": "vLLM",
+}
+_SAMPLES: Mapping[Kind, Any] = {"bool": True, "int": 2, "float": 0.5, "str": "X", "words": "1 0.5"}
+_TOP = """\
+# Knobs
+
+<!-- Made by `python -m grpo_doctor.knobs.docs`; edit `grpo_doctor/knobs/` instead. -->
+
+Every setting that a rule reads or changes, under one canonical name, and how each framework spells
+it. A row's sample value is written the way a finding prints it. What stands after it is the range
+of versions, none where no version that was read lacks the name, and the default. *only read*: no
+flag sets this value alone. *leave out*: the option is a switch, and false means not to give it.
+TRL's names are also the fields of `GRPOConfig(...)`. DeepSpeed's are paths in its JSON file.
+
+Names, ranges and defaults are held against the frameworks' wheels by `python -m tests.wheels`."""
+
+
+def page() -> str:
+    """The whole page in Markdown."""
+    parts = [_TOP]
+    for subject, group in groupby(knobs.KNOBS, key=lambda knob: knob.name.partition(".")[0]):
+        parts.append(f"\n## {subject}")
+        parts += [text for knob in group for text in _knob(knob)]
+    return "\n".join(parts) + "\n"
+
+
+def _knob(knob: Knob) -> Iterator[str]:
+    yield f"\n**`{knob.name}`** ({knob.kind}): {knob.meaning}\n"
+    for framework, title in _COLUMNS.items():
+        for row in knobs.TABLES[framework]:
+            if row.knob == knob.name:
+                yield f"- {title}: {_row(framework, row, knob)}"
+
+
+def _row(framework: str, row: Spelling, knob: Knob) -> str:
+    parts = (_said(framework, row, knob), _range(framework, row), _default(row))
+    return "; ".join(part for part in parts if part)
+
+
+def _said(framework: str, row: Spelling, knob: Knob) -> str:
+    value = _SAMPLES[knob.kind]
+    if row.values and theirs(row, value) is None:
+        value = row.values[0][0]
+    text = say(knobs.syntax_of(framework), row, knob.kind, value)
+    return f"`{row.key}`, only read" if text is None else f"`{text}`"
+
+
+def _range(framework: str, row: Spelling) -> str:
+    first = min(version_of(other.since) or () for other in knobs.TABLES[framework])
+    since = "" if version_of(row.since) == first else f"from {row.since}"
+    return f"{since} before {row.until}".strip() if row.until else since
+
+
+def _default(row: Spelling) -> str:
+    first, *later = row.defaults
+    said = [f"default {_plain(first[1])}"]
+    said += [f"{_plain(value)} from {version}" for version, value in later]
+    return "" if not later and first[1] is None else ", ".join(said)
+
+
+def _plain(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Writes the page."""
+    Path(arguments[0] if arguments else "docs/knobs.md").write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

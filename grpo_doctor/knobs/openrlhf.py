@@ -1,0 +1,243 @@
+"""OpenRLHF's options (`openrlhf.cli.train_ppo_ray`), read from the argument parsers of 0.6 to 0.11.
+
+Nearly all were renamed in 0.10.2, from underscores to dotted groups. What is true or false is a
+switch: its absence is the default, so switching it off means leaving it out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grpo_doctor.knobs.model import Spelling
+from grpo_doctor.knobs.rows import Rows
+
+_row = Rows("0.6.0")
+_DOTS = "0.10.2"
+
+
+def _renamed(
+    knob: str, old: str, new: str, default: Any, *later: tuple[str, Any], **more: Any
+) -> tuple[Spelling, Spelling]:
+    """The name before and after 0.10.2; `later` are (from version, default) pairs."""
+    last = later[-1][1] if later else default
+    since = more.pop("since", None)
+    return (
+        _row(knob, old, default, *later, since=since, until=_DOTS, **more),
+        _row(knob, new, last, since=_DOTS, **more),
+    )
+
+
+_WIDE = (("group", False), ("none", True))
+_COLOCATED = (("colocate", True), ("server", False))
+_SLEEPS = ((0, False), (1, True))
+_LEVELS = (("token", "ppo"), ("sequence", "gspo"))
+_CORRECTION = ((False, "off"), (True, "token"), (True, "seq"))
+_MEANS = (("dapo", "token-mean"), ("grpo", "seq-mean-token-mean"))
+
+SPELLINGS: tuple[Spelling, ...] = (
+    *_renamed(
+        "offload.optimizer", "deepspeed_enable_sleep", "ds.enable_sleep", False, since="0.6.1"
+    ),
+    *_renamed("offload.reference", "ref_reward_offload", "ref.offload", False),
+    *_renamed("deepspeed.stage", "zero_stage", "ds.zero_stage", 2),
+    *_renamed("deepspeed.offload_optimizer", "adam_offload", "ds.adam_offload", False),
+    *_renamed("deepspeed.overlap_comm", "overlap_comm", "ds.overlap_comm", False),
+    *_renamed("deepspeed.hpz_partition_size", "zpg", "ds.zpg", 1),
+    *_renamed(
+        "vllm.mode", "colocate_all_models", "train.colocate_all", "server", values=_COLOCATED
+    ),
+    *_renamed(
+        "vllm.gpu_memory_utilization",
+        "vllm_gpu_memory_utilization",
+        "vllm.gpu_memory_utilization",
+        0.9,
+        ("0.6.4", 0.95),
+    ),
+    *_renamed(
+        "vllm.tensor_parallel_size", "vllm_tensor_parallel_size", "vllm.tensor_parallel_size", 1
+    ),
+    *_renamed("vllm.data_parallel_size", "vllm_num_engines", "vllm.num_engines", None),
+    *_renamed("vllm.enforce_eager", "enforce_eager", "vllm.enforce_eager", False),
+    *_renamed(
+        "vllm.enable_prefix_caching",
+        "enable_prefix_caching",
+        "vllm.enable_prefix_caching",
+        False,
+    ),
+    *_renamed("vllm.sleep_level", "vllm_enable_sleep", "vllm.enable_sleep", 0, values=_SLEEPS),
+    *_renamed(
+        "dataload.num_workers",
+        "dataloader_num_workers",
+        "data.dataloader_num_workers",
+        0,
+        since="0.9.10",
+    ),
+    _row("data.max_length", "prompt_max_len", 1024, until="0.9.8"),
+    *_renamed("rollout.num_generations", "n_samples_per_prompt", "rollout.n_samples_per_prompt", 1),
+    *_renamed("rollout.prompts", "rollout_batch_size", "rollout.batch_size", 1024),
+    _row("rollout.max_completion_length", "generate_max_len", 1024, until="0.9.8"),
+    *_renamed(
+        "rollout.max_completion_length",
+        "max_new_tokens",
+        "rollout.max_new_tokens",
+        None,
+        since="0.9.8",
+    ),
+    *_renamed("rollout.temperature", "temperature", "rollout.temperature", 1.0),
+    *_renamed("rollout.top_p", "top_p", "rollout.top_p", 1.0),
+    *_renamed("rollout.async", "async_train", "train.async_enable", False, since="0.8.0"),
+    *_renamed(
+        "rollout.partial", "partial_rollout", "train.partial_rollout_enable", False, since="0.9.7"
+    ),
+    *_renamed(
+        "rollout.dynamic_sampling",
+        "dynamic_filtering",
+        "algo.dynamic_filtering_enable",
+        False,
+        since="0.8.1",
+    ),
+    _row(
+        "rollout.importance_correction",
+        "enable_vllm_is_correction",
+        False,
+        since="0.8.9",
+        until=_DOTS,
+    ),
+    _row(
+        "rollout.importance_correction",
+        "algo.advantage.is_correction_enable",
+        False,
+        since=_DOTS,
+        until="0.11.2",
+    ),
+    _row(
+        "rollout.importance_correction",
+        "algo.advantage.is_correction_level",
+        False,
+        since="0.11.2",
+        values=_CORRECTION,
+    ),
+    _row(
+        "rollout.importance_cap", "vllm_is_truncated_threshold", 2.0, since="0.8.9", until="0.9.1"
+    ),
+    *_renamed(
+        "rollout.importance_cap",
+        "vllm_is_truncated_threshold",
+        "algo.advantage.is_correction_threshold",
+        5.0,
+        since="0.9.1",
+        item=1,
+    ),
+    *_renamed(
+        "train.micro_batch", "micro_train_batch_size", "train.micro_batch_size", 4, ("0.10.0", 1)
+    ),
+    *_renamed("train.completions_per_step", "train_batch_size", "train.batch_size", 128),
+    *_renamed(
+        "train.logprob_micro_batch",
+        "micro_rollout_batch_size",
+        "rollout.micro_batch_size",
+        8,
+        ("0.10.0", 1),
+    ),
+    *_renamed(
+        "train.dynamic_batch",
+        "use_dynamic_batch",
+        "train.dynamic_batch_enable",
+        False,
+        since="0.8.6",
+    ),
+    *_renamed(
+        "train.max_tokens_per_gpu",
+        "train_max_tokens_per_gpu",
+        "train.max_tokens_per_gpu",
+        16192,
+        since="0.8.6",
+    ),
+    *_renamed(
+        "train.gradient_checkpointing",
+        "gradient_checkpointing",
+        "actor.gradient_checkpointing_enable",
+        False,
+    ),
+    *_renamed("train.num_iterations", "max_epochs", "train.max_epochs", 1),
+    *_renamed(
+        "train.freeze_vit",
+        "freeze_visual_encoder",
+        "actor.freeze_visual_encoder",
+        False,
+        since="0.10.0",
+    ),
+    *_renamed("train.lora_rank", "lora_rank", "ds.lora.rank", 0),
+    *_renamed("train.padding_free", "packing_samples", "ds.packing_samples", False),
+    *_renamed("train.learning_rate", "actor_learning_rate", "actor.adam.lr", 1e-6),
+    *_renamed(
+        "train.lr_scheduler",
+        "lr_scheduler",
+        "actor.lr_scheduler",
+        "cosine_with_min_lr",
+        since="0.8.5",
+    ),
+    *_renamed("train.weight_decay", "l2", "actor.adam.weight_decay", 0.0),
+    *_renamed("train.max_grad_norm", "max_norm", "actor.max_norm", 1.0),
+    *_renamed("train.beta", "init_kl_coef", "algo.kl.init_coef", 0.01),
+    *_renamed("train.epsilon", "eps_clip", "actor.eps_clip", 0.2),
+    *_renamed(
+        "train.epsilon_high",
+        "eps_clip_low_high",
+        "actor.eps_clip_low_high",
+        None,
+        since="0.8.2",
+        item=1,
+    ),
+    *_renamed("train.delta", "dual_clip", "actor.dual_clip", None, since="0.8.6"),
+    _row("train.loss_type", "actor.loss_agg_mode", "dapo", since="0.11.2", values=_MEANS),
+    *_renamed(
+        "train.scale_rewards",
+        "no_advantage_std_norm",
+        "algo.advantage.no_std_norm",
+        "group",
+        since="0.6.4",
+        values=_WIDE,
+    ),
+    *_renamed(
+        "train.importance_level",
+        "policy_loss_type",
+        "actor.policy_loss_type",
+        "token",
+        since="0.8.8",
+        values=_LEVELS,
+    ),
+    *_renamed(
+        "train.entropy_coefficient",
+        "entropy_loss_coef",
+        "actor.entropy_coef",
+        0.0,
+        ("0.8.3", None),
+        since="0.7.2",
+    ),
+    *_renamed(
+        "reward.overlong_buffer",
+        "overlong_buffer_len",
+        "reward.overlong_buffer_len",
+        None,
+        since="0.8.7",
+    ),
+    *_renamed("eval.steps", "eval_steps", "eval.steps", -1),
+    *_renamed("checkpoint.save_steps", "save_steps", "ckpt.save_steps", -1),
+    # Without DeepSpeed's checkpoint nothing is written at all unless the weights are asked for.
+    _row(
+        "checkpoint.save_only_model",
+        "disable_ds_ckpt",
+        False,
+        until=_DOTS,
+        beside=(("save_hf_ckpt", True),),
+    ),
+    _row(
+        "checkpoint.save_only_model",
+        "ckpt.disable_ds",
+        False,
+        since=_DOTS,
+        beside=(("ckpt.save_hf", True),),
+    ),
+    *_renamed("checkpoint.save_total_limit", "max_ckpt_num", "ckpt.max_num", 3),
+)

@@ -1,0 +1,51 @@
+"""The options of the programs that serve rollouts beside a trainer, where they have their own.
+
+`trl vllm-serve` of 0.18 to 1.15 (later it hands over to vLLM's own command), `swift rollout` from
+3.7 on, and the bundled trainer's server.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.knobs.model import Spelling
+from grpo_doctor.knobs.rows import Rows
+
+_trl = Rows("0.18.0")
+_swift = Rows("3.7.0")
+_bundled = Rows("0.1.0")
+_END = "1.16.0"
+_ENGINE = "vllm_engine_kwargs"
+
+TRL: tuple[Spelling, ...] = (
+    _trl("vllm.gpu_memory_utilization", "gpu_memory_utilization", 0.9, until=_END),
+    _trl("vllm.tensor_parallel_size", "tensor_parallel_size", 1, until=_END),
+    _trl("vllm.data_parallel_size", "data_parallel_size", 1, until=_END),
+    _trl("vllm.max_model_len", "max_model_len", None, until=_END),
+    _trl("vllm.enforce_eager", "enforce_eager", False, until=_END),
+    _trl("vllm.enable_prefix_caching", "enable_prefix_caching", None, until=_END),
+)
+SWIFT: tuple[Spelling, ...] = (
+    _swift("vllm.gpu_memory_utilization", "vllm_gpu_memory_utilization", 0.9),
+    _swift("vllm.tensor_parallel_size", "vllm_tensor_parallel_size", 1),
+    _swift("vllm.data_parallel_size", "vllm_data_parallel_size", 1),
+    _swift("vllm.max_model_len", "vllm_max_model_len", None),
+    _swift("vllm.max_num_seqs", "vllm_max_num_seqs", 256, ("3.11.0", None)),
+    _swift(
+        "vllm.max_num_batched_tokens",
+        _ENGINE,
+        None,
+        since="3.10.0",
+        inside="max_num_batched_tokens",
+    ),
+    _swift("vllm.enforce_eager", "vllm_enforce_eager", False),
+    _swift("vllm.enable_prefix_caching", "vllm_enable_prefix_caching", False, ("3.10.0", None)),
+    _swift("vllm.enable_lora", "vllm_enable_lora", False, since="3.10.0"),
+    _swift("vllm.disable_custom_all_reduce", "vllm_disable_custom_all_reduce", True),
+)
+BUNDLED: tuple[Spelling, ...] = (
+    _bundled("vllm.gpu_memory_utilization", "gpu_memory_utilization", 0.9),
+    _bundled("vllm.tensor_parallel_size", "tensor_parallel_size", 1),
+    _bundled("vllm.max_model_len", "max_model_len", None),
+    _bundled("vllm.max_num_seqs", "max_num_seqs", None),
+    _bundled("vllm.enforce_eager", "enforce_eager", False),
+    _bundled("vllm.enable_prefix_caching", "enable_prefix_caching", True),
+)

@@ -1,0 +1,138 @@
+"""How each framework's settings are written, and where they are found again."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from grpo_doctor.knobs.model import Kind, Spelling
+from grpo_doctor.knobs.values import off, ours, parse, spelled, theirs
+
+Syntax = Literal["flags", "switches", "hydra", "cli", "json"]
+"""`flags`: `--x true`; `switches`: `--x`, and nothing for false; `hydra`: `x=true`; `cli`: `--x`
+and `--no-x`; `json`: `"x": true`, with dots for what lies deeper."""
+
+_OVERRIDE = re.compile(r"^(?:\+{0,2}|~)([A-Za-z_][\w.@/-]*)=(.*)$", re.DOTALL)
+
+
+def say(syntax: Syntax, spelling: Spelling, kind: Kind, value: Any) -> str | None:
+    """The setting as text; None where this option can't say this value."""
+    if spelling.item is not None:
+        return None
+    gate = spelling.gate
+    if gate is not None and value == off(kind):
+        return _WORDS[syntax](gate.key, False, "bool", False)
+    mapped = theirs(spelling, value)
+    if mapped is None:
+        return None
+    content = json.dumps({spelling.inside: mapped[0]}) if spelling.inside else mapped[0]
+    said = [_WORDS[syntax](spelling.key, content, kind, spelling.new)]
+    if gate is not None:
+        said.insert(0, _WORDS[syntax](gate.key, True, "bool", False))
+    if value:
+        said += [_WORDS[syntax](key, extra, "str", False) for key, extra in spelling.beside]
+    return " ".join(said)
+
+
+def read(syntax: Syntax, spelling: Spelling, kind: Kind, config: Mapping[str, Any]) -> Any:
+    """The canonical value that `config` holds under this name; None where it holds none."""
+    gate = spelling.gate
+    value = ours(spelling, kind, _found(syntax, spelling.key, kind, config))
+    if gate is None:
+        return value
+    said = parse("bool", _found(syntax, gate.key, "bool", config))
+    if said is None and value is None:
+        return None
+    is_open = gate.on if said is None else said
+    if not is_open:
+        return off(kind)
+    return gate.value if value is None else value
+
+
+def _found(syntax: Syntax, key: str, kind: Kind, config: Mapping[str, Any]) -> Any:
+    value = look_up(config, key)
+    if value is None and kind == "bool" and syntax in ("flags", "cli"):
+        refused = parse("bool", config.get(f"no_{key}"))
+        return None if refused is None else not refused
+    return value
+
+
+def look_up(config: Mapping[str, Any], key: str) -> Any:
+    """The value under a dotted key, be the dots in the key or levels of the mapping."""
+    if key in config:
+        return config[key]
+    head, dot, rest = key.partition(".")
+    while dot:
+        if isinstance(inner := config.get(head), Mapping):
+            return look_up(inner, rest)
+        more, dot, rest = rest.partition(".")
+        head = f"{head}.{more}"
+    return None
+
+
+def options_of(argv: Sequence[str]) -> dict[str, Any]:
+    """The options of a command line such as `swift rlhf --use_vllm true --reward_funcs a b`.
+
+    Returns the option's name without dashes, and its text; a list where it takes several, True
+    where it takes none. Words before the first option are left out.
+    """
+    found: dict[str, list[str]] = {}
+    current: list[str] | None = None
+    for word in argv:
+        if word.startswith("--") and len(word) > 2:
+            name, equals, value = word[2:].partition("=")
+            current = found[name.replace("-", "_")] = [value] if equals else []
+        elif current is not None:
+            current.append(word)
+    return {
+        name: True if not words else words[0] if len(words) == 1 else words
+        for name, words in found.items()
+    }
+
+
+def overrides_of(argv: Sequence[str]) -> dict[str, Any]:
+    """Hydra's overrides in a command line: `trainer.save_freq=20`, `++data.x=1`."""
+    found = (_OVERRIDE.match(word) for word in argv if not word.startswith("-"))
+    return {match.group(1): match.group(2).strip("'\"") for match in found if match}
+
+
+def _flag(key: str, value: Any, kind: Kind, _new: bool) -> str:
+    return f"--{key} {_quoted(value, kind)}"
+
+
+def _switch(key: str, value: Any, kind: Kind, new: bool) -> str:
+    if value is True:
+        return f"--{key}"
+    return f"(leave out --{key})" if value is False else _flag(key, value, kind, new)
+
+
+def _command_line(key: str, value: Any, kind: Kind, new: bool) -> str:
+    key = key.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{key}" if value else f"--no-{key}"
+    return _flag(key, value, kind, new)
+
+
+def _override(key: str, value: Any, _kind: Kind, new: bool) -> str:
+    # `++` adds the key or changes it; a plain `+` is refused where the launch already has it.
+    return shlex.quote(f"{'++' * new}{key}={spelled(value)}")
+
+
+def _entry(key: str, value: Any, _kind: Kind, _new: bool) -> str:
+    return f'"{key}": {json.dumps(value)}'
+
+
+def _quoted(value: Any, kind: Kind) -> str:
+    return spelled(value) if kind == "words" else shlex.quote(spelled(value))
+
+
+_WORDS: dict[Syntax, Callable[[str, Any, Kind, bool], str]] = {
+    "flags": _flag,
+    "switches": _switch,
+    "cli": _command_line,
+    "hydra": _override,
+    "json": _entry,
+}

@@ -1,0 +1,70 @@
+"""Holds the table of knobs against every framework version at the border of a range.
+
+`python -m tests.wheels [--check]` compares; `--check` fails without an index too.
+`python -m tests.wheels --history verl 'trainer\\..*'` prints how options came, changed and went.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+
+from tests.wheels.compare import mismatches
+from tests.wheels.definitions import UNKNOWN, Option, options_of
+from tests.wheels.fetch import VERSIONS, NoWheelError, wheel
+
+
+def compare(check: bool) -> int:
+    """Prints each mismatch; 1 where there is one."""
+    found: list[str] = []
+    read = 0
+    for framework, versions in VERSIONS.items():
+        for version in versions:
+            try:
+                options = options_of(framework, wheel(framework, version))
+            except NoWheelError as problem:
+                sys.stdout.write(f"{problem}\n")
+                found += [str(problem)] * check
+                continue
+            read += 1
+            found += mismatches(framework, version, options)
+    said = "\n".join(found) or f"{read} wheels hold what the table of knobs says"
+    sys.stdout.write(f"{said}\n")
+    return 1 if found else 0
+
+
+def history(framework: str, pattern: str) -> int:
+    """Prints the versions at which options that match were seen to change."""
+    seen: dict[str, list[str]] = {}
+    last: dict[str, str] = {}
+    for version in VERSIONS[framework]:
+        options = options_of(framework, wheel(framework, version))
+        for name in sorted({*last, *options}):
+            now = _said(options.get(name))
+            if re.fullmatch(pattern, name) and last.get(name, "gone") != now:
+                seen.setdefault(name, []).append(f"{version} {now}")
+            last[name] = now
+    for name, changes in sorted(seen.items()):
+        sys.stdout.write(f"{name}: {'; '.join(changes)}\n")
+    return 0
+
+
+def _said(option: Option | None) -> str:
+    if option is None:
+        return "gone"
+    default = "made at start" if option.default is UNKNOWN else repr(option.default)
+    return f"{default} {option.takes}{' switch' * option.switch}".strip()
+
+
+def main() -> int:
+    """Runs one of the two."""
+    parser = argparse.ArgumentParser(prog="tests.wheels", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="fail where a wheel can't be had")
+    parser.add_argument("--history", nargs=2, metavar=("FRAMEWORK", "PATTERN"))
+    given = parser.parse_args()
+    return history(*given.history) if given.history else compare(given.check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
