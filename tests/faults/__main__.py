@@ -15,6 +15,7 @@ from tests.faults import bench, goals, table
 from tests.faults.cases import Options
 from tests.faults.jobs import ROOT
 from tests.faults.results import Results
+from tests.pages import put_section
 
 HEALTHY = 200
 FAULTS_SHARE = 0.75  # of the minutes; the healthy jobs get the rest
@@ -59,7 +60,7 @@ def main() -> int:
     command = "python -m tests.faults " + " ".join(sys.argv[1:])
     _say(table.page(results, command.strip()))
     if arguments.write:
-        (ROOT / arguments.write).write_text(table.page(results, command.strip()), encoding="utf-8")
+        put_section(ROOT / arguments.write, "attach", table.page(results, command.strip()))
     if arguments.json:
         arguments.json.write_text(json.dumps(asdict(results), indent=1), encoding="utf-8")
     misses = goals.missed(results)

@@ -1,0 +1,116 @@
+"""Puts a comparison together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import grpo_doctor
+from grpo_doctor.compare import times
+from grpo_doctor.compare.cautions import cautions, obstacles
+from grpo_doctor.compare.fixes import fix_results
+from grpo_doctor.compare.metrics import PARTED, metric_changes
+from grpo_doctor.compare.run import ComparedRun
+from grpo_doctor.compare.schema import (
+    SCHEMA,
+    Change,
+    Comparison,
+    FindingChange,
+    MetricChange,
+)
+from grpo_doctor.compare.settings import setting_changes
+from grpo_doctor.phases import PHASES, UNATTRIBUTED
+from grpo_doctor.trace.model import Trace
+
+MAX_STEPS = 1000
+
+
+def compare(before: Trace, after: Trace) -> Comparison:
+    """Compares two recordings. What could not be judged is said; the rest is given."""
+    first, second = ComparedRun.of(before), ComparedRun.of(after)
+    problems = obstacles(first, second)
+    step_time, per_token = times.step_time(first, second), times.per_token(first, second)
+    metrics = metric_changes(first, second)
+    return Comparison(
+        schema=SCHEMA,
+        tool={"name": "grpo-doctor", "version": grpo_doctor.__version__},
+        before=first.side(),
+        after=second.side(),
+        verdict=_verdict(problems, step_time, per_token, metrics),
+        comparable=not problems,
+        cautions=problems + cautions(first, second),
+        step_time=step_time,
+        per_token=per_token,
+        phases=times.phases(first, second),
+        settings=[
+            {**row, "before": _plain(row["before"]), "after": _plain(row["after"])}
+            for row in setting_changes(first, second)
+        ],
+        metrics=metrics,
+        fixes=fix_results(first, second, step_time),
+        findings=_findings(first, second),
+        steps={"before": _steps(first), "after": _steps(second)},
+    )
+
+
+def _verdict(
+    problems: Iterable[str], step: Change, token: Change, metrics: Iterable[MetricChange]
+) -> str:
+    reasons = list(problems)
+    if reasons:
+        return f"These runs can't be compared: {reasons[0]}."
+    if step["verdict"] == times.UNKNOWN:
+        return f"Not enough evidence: {step['note']}."
+    low, high = step["low_pct"] or 0.0, step["high_pct"] or 0.0
+    words = {
+        times.FASTER: f"The run after is {-(step['change_pct'] or 0):.0f} % faster per step",
+        times.SLOWER: f"The run after is {step['change_pct'] or 0:.0f} % slower per step",
+        times.SAME: "No difference in step time that these steps could show",
+    }
+    text = f"{words[step['verdict']]} ({low:+.0f} % to {high:+.0f} %)"
+    if token["change_pct"] is not None and token["verdict"] != step["verdict"]:
+        text += f", and {token['verdict']} per token ({token['change_pct']:+.0f} %)"
+    parted = [m for m in metrics if m["state"] == PARTED]
+    if parted:
+        text += f". Training metrics part at step {parted[0]['step']}, first {parted[0]['name']}"
+    return text + "."
+
+
+def _findings(before: ComparedRun, after: ComparedRun) -> list[FindingChange]:
+    first = {rule.id: (rule, found) for rule, found in before.results.findings}
+    second = {rule.id: (rule, found) for rule, found in after.results.findings}
+    rows = []
+    for identity in sorted({*first, *second}):
+        rule, found = second.get(identity) or first[identity]
+        state = "still" if identity in first and identity in second else ""
+        state = state or ("gone" if identity in first else "new")
+        rows.append(
+            FindingChange(
+                id=identity,
+                title=found.headline or rule.title,
+                state=state,
+                severity=found.severity,
+            )
+        )
+    return rows
+
+
+def _steps(run: ComparedRun) -> dict[str, list[float | None]]:
+    """Columns by used step: its number, its seconds, and each phase's; of many, evenly spread."""
+    table, numbers = run.phase_seconds, run.analysis.steps.numbers[run.analysis.steps.used]
+    rows = range(0, len(numbers), max(1, math.ceil(len(numbers) / MAX_STEPS)))
+    columns: dict[str, list[float | None]] = {
+        "step": [float(numbers[row]) for row in rows],
+        "seconds": [round(float(run.step_seconds[row]), 6) for row in rows],
+    }
+    for code, phase in enumerate((*PHASES, UNATTRIBUTED)):
+        if table[:, code].sum() > 0:
+            columns[phase] = [round(float(table[row, code]), 6) for row in rows]
+    return columns
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)

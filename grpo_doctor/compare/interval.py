@@ -1,0 +1,97 @@
+"""How sure a difference of two means is: a block bootstrap over steps.
+
+Steps are not independent: a slow minute of the file system, or completions that grow, spans many.
+So blocks of neighbouring steps are drawn, as long as their correlation asks for (Politis and White
+2004, https://doi.org/10.1081/ETC-120028836, for a correlation that falls off geometrically).
+Percentiles of a bootstrap are too narrow for few blocks; they are widened by Student's t over the
+normal (Hesterberg 2015, https://doi.org/10.1080/00031305.2015.1089789).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[np.float64]
+
+NEEDS_STEPS = 4
+LEVEL = 0.95
+_DRAWS = 2000
+_MOST_CORRELATED = 0.95
+_SEED = 20_050_101
+# Student's t over the normal quantile at 97.5 %, by degrees of freedom.
+_WIDER = {3: 1.62, 4: 1.42, 5: 1.31, 6: 1.25, 7: 1.21, 8: 1.18, 9: 1.15, 10: 1.14, 15: 1.09}
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate, and what it may as well be."""
+
+    mid: float
+    low: float
+    high: float
+
+
+def change_of_mean(before: Values, after: Values) -> Interval | None:
+    """The mean of `after` less that of `before`, each of shape (steps,); None for too few steps."""
+    if min(len(before), len(after)) < NEEDS_STEPS:
+        return None
+    lengths = block_length(before), block_length(after)
+    draws = _means(after, lengths[1], 1) - _means(before, lengths[0], 0)
+    blocks = min(len(before) // lengths[0], len(after) // lengths[1])
+    return _interval(float(after.mean() - before.mean()), draws, blocks)
+
+
+def change_of_ratio(before: tuple[Values, Values], after: tuple[Values, Values]) -> Interval | None:
+    """The change in percent of sum(amount) / sum(per), each pair of shape (steps,).
+
+    With `per` all one this is the change of the mean. None for too few steps, or where there is
+    nothing to divide by.
+    """
+    shortest = min(len(before[0]), len(after[0]))
+    if shortest < NEEDS_STEPS or min(part.sum() for part in (*before, after[1])) <= 0:
+        return None
+    lengths = block_length(before[0]), block_length(after[0])
+    first, second = _ratios(*before, lengths[0], 0), _ratios(*after, lengths[1], 1)
+    blocks = min(len(before[0]) // lengths[0], len(after[0]) // lengths[1])
+    mid = (after[0].sum() / after[1].sum()) / (before[0].sum() / before[1].sum()) - 1
+    return _interval(float(100 * mid), 100 * (second / first - 1), blocks)
+
+
+def block_length(values: Values) -> int:
+    """How many neighbouring steps to draw together: 1 without correlation between them."""
+    centred = values - values.mean()
+    spread = float((centred**2).sum())
+    correlation = float((centred[1:] * centred[:-1]).sum()) / spread if spread else 0.0
+    correlation = min(max(correlation, 0.0), _MOST_CORRELATED)
+    pull = (2 * correlation / (1 - correlation**2)) ** (2 / 3)
+    return int(np.clip(round((1.5 * len(values)) ** (1 / 3) * pull), 1, len(values) // 4 or 1))
+
+
+def _interval(mid: float, draws: Values, blocks: int) -> Interval:
+    tail = 100 * (1 - LEVEL) / 2
+    low, high = np.percentile(draws[np.isfinite(draws)], [tail, 100 - tail])
+    wider = next((w for freedom, w in _WIDER.items() if blocks - 1 <= freedom), 1.0)
+    return Interval(mid, mid + (float(low) - mid) * wider, mid + (float(high) - mid) * wider)
+
+
+def _means(values: Values, length: int, stream: int) -> Values:
+    drawn: Values = values[_blocks(len(values), length, stream)].mean(axis=1)
+    return drawn
+
+
+def _ratios(amount: Values, per: Values, length: int, stream: int) -> Values:
+    rows = _blocks(len(amount), length, stream)
+    drawn: Values = amount[rows].sum(axis=1) / np.maximum(per[rows].sum(axis=1), 1e-12)
+    return drawn
+
+
+def _blocks(count: int, length: int, stream: int) -> NDArray[np.intp]:
+    """Rows of each draw, shape (draws, count): whole blocks, from a circle, so that all steps
+    are drawn as often."""
+    dice = np.random.default_rng([_SEED, stream])
+    starts = dice.integers(0, count, (_DRAWS, -(-count // length)))
+    rows = (starts[:, :, None] + np.arange(length)) % count
+    return rows.reshape(_DRAWS, -1)[:, :count]

@@ -1,0 +1,100 @@
+"""The step at which the training metrics of two runs part.
+
+With the same seed and the same mathematics two runs agree to the last bit: the first step that
+differs is exact. Otherwise the noise of each curve is taken from its own step-to-step changes, and
+the runs have parted where their difference leaves that noise and does not come back.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpo_doctor.compare.run import ComparedRun
+from grpo_doctor.compare.schema import MetricChange
+
+NEEDS_POINTS = 8
+IDENTICAL, SAME, PARTED, UNKNOWN = "identical", "same", "parted", "not enough evidence"
+# Of a window's mean: four of its standard errors are passed by chance in one of 16,000.
+_SIGMAS = 4.0
+_WINDOW = 5
+# How long the runs have to stay apart: a spike that comes back is no parting.
+_STAYS = 2 * _WINDOW
+# Times of this machine are no learning curves.
+_CLOCKS = ("time", "second", "runtime", "throughput", "num_tokens", "epoch", "learning_rate")
+_DIGITS = 6
+
+
+def metric_changes(before: ComparedRun, after: ComparedRun) -> list[MetricChange]:
+    """Every metric that both runs log, those that part first, in order of the step."""
+    first, second = before.trace.metrics, after.trace.metrics
+    _, left, right = np.intersect1d(first.steps, second.steps, return_indices=True)
+    found = [
+        _one(name, first.steps[left], first.values[name][left], second.values[name][right])
+        for name in sorted(set(first.values) & set(second.values))
+        if not any(word in name.lower() for word in _CLOCKS)
+    ]
+    order = {PARTED: 0, UNKNOWN: 3, SAME: 2, IDENTICAL: 1}
+    return sorted(found, key=lambda m: (order[m["state"]], m["step"] or 0, m["name"]))
+
+
+def _one(
+    name: str, steps: NDArray[np.int64], a: NDArray[np.float64], b: NDArray[np.float64]
+) -> MetricChange:
+    both = np.isfinite(a) & np.isfinite(b)
+    steps, a, b = steps[both], a[both], b[both]
+    state, step, note = _parting(steps, a, b)
+    return MetricChange(
+        name=name,
+        state=state,
+        step=step,
+        before=_last(a),
+        after=_last(b),
+        note=note,
+    )
+
+
+def _parting(
+    steps: NDArray[np.int64], a: NDArray[np.float64], b: NDArray[np.float64]
+) -> tuple[str, int | None, str]:
+    differ = np.flatnonzero(a != b)
+    if len(a) and not len(differ):
+        return IDENTICAL, None, f"equal in all {len(a)} steps that both have"
+    if len(a) < NEEDS_POINTS:
+        return UNKNOWN, None, f"{len(a)} steps in common; {NEEDS_POINTS} are needed"
+    if differ[0] >= 2:
+        step = int(steps[differ[0]])
+        return PARTED, step, f"equal to the last bit until step {int(steps[differ[0] - 1])}"
+    return _from_noise(steps, a, b)
+
+
+def _from_noise(
+    steps: NDArray[np.int64], a: NDArray[np.float64], b: NDArray[np.float64]
+) -> tuple[str, int | None, str]:
+    noise = float(np.hypot(_noise(a), _noise(b)))
+    difference = np.convolve(b - a, np.ones(_WINDOW) / _WINDOW, mode="valid")
+    limit = _SIGMAS * noise / np.sqrt(_WINDOW)
+    scale = max(float(np.abs(a).max()), float(np.abs(b).max()))
+    away = np.sign(difference) * (np.abs(difference) > max(limit, 1e-9 * scale))
+    last = len(away) - 1
+    stays = min(_STAYS, len(away))
+    if not away[last] or np.any(away[last - stays + 1 :] != away[last]):
+        return SAME, None, "apart by no more than their own noise"
+    back = np.flatnonzero(away != away[last])
+    first = int(back[-1]) + 1 if len(back) else 0
+    # The window that is apart for good ends where the difference has just shown.
+    step = int(steps[first + _WINDOW - 1])
+    if first == 0:
+        return PARTED, int(steps[0]), "apart from the first step"
+    return PARTED, step, f"apart for good from step {step}"
+
+
+def _noise(values: NDArray[np.float64]) -> float:
+    """The standard deviation of a step around a slow curve, from changes between neighbours."""
+    return float(1.4826 * np.median(np.abs(np.diff(values))) / np.sqrt(2))
+
+
+def _last(values: NDArray[np.float64]) -> float | None:
+    if not len(values):
+        return None
+    return float(f"{values[-_WINDOW:].mean():.{_DIGITS}g}")

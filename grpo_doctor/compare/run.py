@@ -1,0 +1,94 @@
+"""What is compared of one run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpo_doctor.analysis import Analysis
+from grpo_doctor.analysis.sampled import series_named
+from grpo_doctor.compare.schema import Side
+from grpo_doctor.findings import Results, RunView, run_rules
+from grpo_doctor.trace.model import Trace
+
+TOKENS = "rollout/tokens"
+_DIGITS = 6
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """A run's steps, tokens, settings and findings."""
+
+    view: RunView
+    results: Results
+
+    @classmethod
+    def of(cls, trace: Trace) -> ComparedRun:
+        """Analyses a trace and runs every rule on it."""
+        view = RunView.of(trace)
+        return cls(view, run_rules(view))
+
+    @property
+    def analysis(self) -> Analysis:
+        """Its numbers."""
+        return self.view.analysis
+
+    @property
+    def trace(self) -> Trace:
+        """The recording."""
+        return self.view.trace
+
+    @property
+    def step_seconds(self) -> NDArray[np.float64]:
+        """Shape (used steps,)."""
+        return self.analysis.step_seconds
+
+    @property
+    def phase_seconds(self) -> NDArray[np.float64]:
+        """Shape (used steps, phases and unattributed): the mean over ranks."""
+        seconds = self.analysis.used_seconds
+        ranks = max(1, seconds.shape[1])
+        mean: NDArray[np.float64] = seconds.sum(axis=1) / ranks
+        return mean
+
+    @cached_property
+    def step_tokens(self) -> NDArray[np.float64] | None:
+        """Completion tokens of all ranks in each used step, shape (steps,); None if unknown."""
+        found = [s for s in series_named(self.trace, TOKENS) if s.scope == "counter"]
+        if not found or not len(self.step_seconds):
+            return None
+        steps, ranks = self.analysis.steps, self.analysis.ranks
+        total = np.zeros(len(steps.numbers))
+        for series in found:
+            if series.rank not in ranks:
+                continue
+            windows, rows = steps.windows(ranks.index(series.rank), used=True)
+            place = np.searchsorted(windows.start_ns, series.t_ns, side="right") - 1
+            inside = (place >= 0) & (series.t_ns < np.r_[windows.end_ns, 0][place])
+            np.add.at(total, rows[place[inside]], np.nan_to_num(series.values[inside]))
+        tokens: NDArray[np.float64] = total[steps.used]
+        return tokens if tokens.sum() > 0 else None
+
+    def side(self) -> Side:
+        """Its facts."""
+        run, tokens = self.trace.run, self.step_tokens
+        gpus = sorted({gpu.name for gpu in self.trace.gpus if gpu.visible})
+        count = sum(gpu.visible for gpu in self.trace.gpus)
+        step_s = self.analysis.step_s
+        return Side(
+            source=self.trace.source.rstrip("/").rpartition("/")[2],
+            id=run.id,
+            framework=run.framework,
+            framework_version=run.framework_version,
+            command=list(run.command),
+            world_size=run.world_size,
+            gpus=f"{count} x {', '.join(gpus)}" if gpus else "no GPU sampled",
+            steps=len(self.step_seconds),
+            steps_total=len(self.analysis.steps.numbers),
+            set_apart=len(self.analysis.steps.numbers) - len(self.step_seconds),
+            step_time_s=round(step_s, _DIGITS) if step_s else None,
+            tokens_per_step=round(float(tokens.mean()), 1) if tokens is not None else None,
+        )

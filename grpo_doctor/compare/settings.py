@@ -1,0 +1,47 @@
+"""What was set differently: knobs by canonical name, and the framework's own options beside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from grpo_doctor import knobs
+from grpo_doctor.compare.run import ComparedRun
+from grpo_doctor.compare.schema import SettingChange
+
+# Where a run writes and what it is called are no settings of it.
+_NAMES_ONLY = frozenset({"output_dir", "run_name", "logging_dir", "ddp_port", "master_port"})
+
+
+def changed_knobs(before: ComparedRun, after: ComparedRun) -> dict[str, tuple[Any, Any]]:
+    """Canonical name to (before, after), for knobs whose value differs; defaults count."""
+    found = {}
+    for knob in knobs.KNOBS:
+        pair = before.view.knob(knob.name), after.view.knob(knob.name)
+        said = knob.name in before.trace.run.knobs or knob.name in after.trace.run.knobs
+        if pair[0] != pair[1] and said:
+            found[knob.name] = pair
+    return found
+
+
+def setting_changes(before: ComparedRun, after: ComparedRun) -> list[SettingChange]:
+    """Knobs first, then options without a canonical name, then versions."""
+    rows = [
+        SettingChange(knob=name, name=name, before=a, after=b)
+        for name, (a, b) in changed_knobs(before, after).items()
+    ]
+    if before.trace.run.framework == after.trace.run.framework:
+        named = {s.key for s in knobs.FRAMEWORKS.get(before.trace.run.framework, ())}
+        rows += _differences(before.trace.run.config, after.trace.run.config, named | _NAMES_ONLY)
+    rows += _differences(before.trace.run.versions, after.trace.run.versions, frozenset())
+    return rows
+
+
+def _differences(
+    before: Mapping[str, Any], after: Mapping[str, Any], without: frozenset[str] | set[str]
+) -> list[SettingChange]:
+    return [
+        SettingChange(knob=None, name=name, before=before.get(name), after=after.get(name))
+        for name in sorted({*before, *after} - without)
+        if before.get(name) != after.get(name)
+    ]

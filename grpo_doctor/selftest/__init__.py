@@ -1,0 +1,8 @@
+"""Small jobs of which it is known what is wrong with them, to see whether the rules say so here."""
+
+from __future__ import annotations
+
+from grpo_doctor.selftest.cases import CASES, Case
+from grpo_doctor.selftest.judge import Outcome, judge
+
+__all__ = ["CASES", "Case", "Outcome", "judge"]

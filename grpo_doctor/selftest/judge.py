@@ -1,0 +1,37 @@
+"""What the rules said of a job, held to what is true of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from grpo_doctor.selftest.cases import Case
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One job. `problem` says why it could not be judged."""
+
+    case: Case
+    found: tuple[str, ...] = ()
+    seconds: float = 0.0
+    problem: str = ""
+
+    @property
+    def missed(self) -> bool:
+        """What is wrong was not said."""
+        return bool(self.case.has) and not self.case.has & set(self.found)
+
+    @property
+    def wrong(self) -> tuple[str, ...]:
+        """Said, and not true of this job."""
+        return tuple(i for i in self.found if i not in self.case.has | self.case.may)
+
+    @property
+    def right(self) -> bool:
+        """Everything said is true, and what is wrong was said."""
+        return not (self.problem or self.missed or self.wrong)
+
+
+def judge(case: Case, found: list[str], seconds: float) -> Outcome:
+    """Holds the ids of the rules that fired to the case."""
+    return Outcome(case, tuple(sorted(found)), seconds)

@@ -1,0 +1,85 @@
+"""`python -m tests.labelled`: runs the labelled set; prints, or writes, how right the rules are."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from tests.labelled import table
+from tests.labelled.bench import Ask, run_cases
+from tests.labelled.judge import Said, score
+from tests.labelled.registry import cases
+from tests.pages import put_section
+
+GOAL = 0.95
+
+
+def main() -> int:
+    """0, or 1 with --check and a goal missed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.labelled", description=__doc__)
+    add = parser.add_argument
+    add("--only", nargs="+", default=[], metavar="PART", help="of the names")
+    add("--others", action="store_true", help="also ask rldoctor and rlprobe (see neighbours.py)")
+    add("--keep", type=Path, metavar="DIR", help="keep the runs there")
+    add("--write", type=Path, metavar="PAGE", help="write the table there")
+    add("--json", type=Path, metavar="FILE", help="write every answer there")
+    add("--check", action="store_true", help="exit code 1 where a goal is missed")
+    arguments = parser.parse_args()
+    chosen = [
+        case
+        for case in cases()
+        if not arguments.only or any(part in case.title for part in arguments.only)
+    ]
+    others = _other_tools() if arguments.others else None
+    with tempfile.TemporaryDirectory(prefix="labelled-") as temporary:
+        said = run_cases(chosen, arguments.keep or Path(temporary), _say, others)
+    command = "python -m tests.labelled " + " ".join(sys.argv[1:])
+    page = table.section(said, command.strip())
+    _say(page)
+    if arguments.write:
+        put_section(arguments.write, "rules", page)
+    if arguments.json:
+        arguments.json.write_text(json.dumps([_plain(row) for row in said], indent=1))
+    misses = missed(said)
+    for miss in misses:
+        _say(f"goal missed: {miss}")
+    return int(arguments.check and bool(misses))
+
+
+def _other_tools() -> Ask:
+    from tests.labelled.neighbours import ask
+
+    return ask
+
+
+def missed(said: list[Said]) -> list[str]:
+    """The goals that were not reached, in words."""
+    total = score(said)
+    found = [f"{row.case.title} did not run: {row.failed}" for row in said if row.failed]
+    for what, value in (("precision", total.precision), ("recall", total.recall)):
+        if value < GOAL:
+            found.append(f"{what} {value:.3f}; the goal is {GOAL}")
+    if total.healthy_alarms:
+        found.append(f"{total.healthy_alarms} healthy runs have a finding of high severity")
+    return found
+
+
+def _plain(said: Said) -> dict[str, object]:
+    row = asdict(said)
+    row["case"] = said.case.title
+    row["wrong"], row["hit"] = sorted(said.wrong), said.hit
+    row["others"] = {name: sorted(ids) for name, ids in (said.others or {}).items()}
+    return row
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""Runs labelled cases and asks the rules, and the other tools, about each."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from grpo_doctor.findings import RunView, run_rules
+from grpo_doctor.trace.merge import merge
+from tests.labelled.case import SCHOOLING, Case, flags_of
+from tests.labelled.judge import Said
+from tests.recorded import TrainingFailedError, Workshop, workshop
+
+Ask = Callable[[Path], dict[str, frozenset[str]]]
+_BURN = "while True: pass"
+
+
+def run_cases(
+    cases: Sequence[Case], folder: Path, say: Callable[[str], None], others: Ask | None = None
+) -> list[Said]:
+    """Runs each in a folder of its own below `folder`."""
+    with workshop() as shop:
+        model = _schooled(shop, folder / "base")
+        found = []
+        for number, case in enumerate(cases):
+            found.append(_one(shop, case, folder / f"{number:03}", model, others))
+            say(line(found[-1]))
+    return found
+
+
+def _schooled(shop: Workshop, folder: Path) -> str:
+    """A model that all runs start from."""
+    shop.train(SCHOOLING, folder)
+    (checkpoint,) = (folder / "out").glob("checkpoint-*")
+    return str(checkpoint)
+
+
+def _one(shop: Workshop, case: Case, folder: Path, model: str, others: Ask | None) -> Said:
+    folder.mkdir(parents=True)
+    for name, contents in case.files.items():
+        data = contents.encode() if isinstance(contents, str) else contents
+        (folder / name).write_bytes(data)
+    began = time.monotonic()
+    try:
+        with burners(case.load):
+            run_dir = shop.train(
+                flags_of(case, model), folder, ranks=case.ranks, environment=case.environment
+            )
+    except TrainingFailedError as problem:
+        return Said(case, {}, time.monotonic() - began, failed=str(problem)[-600:])
+    seconds = time.monotonic() - began
+    view = RunView.of(merge(run_dir))
+    results = run_rules(view)
+    found: dict[str, str] = {rule.id: finding.severity for rule, finding in results.findings}
+    said = others(run_dir) if others else None
+    return Said(case, found, seconds, view.analysis.step_s, said)
+
+
+@contextlib.contextmanager
+def burners(count: int) -> Iterator[None]:
+    """So many processes that each want a core."""
+    started = [subprocess.Popen([sys.executable, "-c", _BURN]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def line(said: Said) -> str:
+    """One run in one line."""
+    if said.failed:
+        return f"FAIL  {said.case.title}: {said.failed}"
+    mark = "ok  " if said.hit and not said.wrong else "MISS" if not said.hit else "ODD "
+    found = " ".join(f"{i}:{severity[:1]}" for i, severity in sorted(said.found.items()))
+    wanted = "/".join(sorted(said.case.has)) or "nothing"
+    step = f"{said.step_s:.2f} s/step" if said.step_s else "no steps"
+    wrong = f"  wrong: {' '.join(sorted(said.wrong))}" if said.wrong else ""
+    answer = f"want {wanted}; found {found or 'nothing'}{wrong}"
+    return f"{mark}  {said.case.title}: {answer}  ({said.seconds:.0f} s, {step})"

@@ -1,0 +1,82 @@
+"""What rules said of labelled runs, held to the labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tests.labelled.case import ALWAYS_FAIR, Case
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What was found in one run: rule id to severity; `others`: what other tools said of it."""
+
+    case: Case
+    found: dict[str, str]
+    seconds: float
+    step_s: float | None = None
+    others: dict[str, frozenset[str]] | None = None
+    failed: str = ""
+
+    @property
+    def hit(self) -> bool:
+        """The illness was named; true of a healthy run without findings."""
+        return bool(self.case.has & set(self.found)) if self.case.has else not self.wrong
+
+    @property
+    def wrong(self) -> frozenset[str]:
+        """Findings that this run does not have."""
+        return frozenset(self.found) - self.case.has - self.case.may - ALWAYS_FAIR
+
+    @property
+    def alarms(self) -> frozenset[str]:
+        """Findings of high severity on a healthy run."""
+        if self.case.has:
+            return frozenset()
+        return frozenset(i for i, severity in self.found.items() if severity == "high")
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Counts over runs. A finding counts once per run."""
+
+    runs: int
+    ill: int
+    recalled: int
+    true_findings: int
+    false_findings: int
+    healthy_alarms: int
+
+    @property
+    def recall(self) -> float:
+        """Of the ill runs, the share whose illness was named."""
+        return self.recalled / self.ill if self.ill else 1.0
+
+    @property
+    def precision(self) -> float:
+        """Of all findings, the share that is true of its run."""
+        every = self.true_findings + self.false_findings
+        return self.true_findings / every if every else 1.0
+
+
+def score(said: Iterable[Said]) -> Score:
+    """Counts over all runs that did not fail."""
+    rows = [row for row in said if not row.failed]
+    ill = [row for row in rows if row.case.has]
+    return Score(
+        runs=len(rows),
+        ill=len(ill),
+        recalled=sum(row.hit for row in ill),
+        true_findings=sum(len(set(row.found) - row.wrong) for row in rows),
+        false_findings=sum(len(row.wrong) for row in rows),
+        healthy_alarms=sum(bool(row.alarms) for row in rows),
+    )
+
+
+def by_name(said: Sequence[Said]) -> dict[str, list[Said]]:
+    """Runs of the same illness together, in the order of their first."""
+    found: dict[str, list[Said]] = {}
+    for row in said:
+        found.setdefault(row.case.name, []).append(row)
+    return found

@@ -1,0 +1,190 @@
+"""The labelled runs: each illness at three strengths, and healthy runs of many kinds.
+
+Labels were written before the rules were run on them, from what the flags and files do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from tests.labelled import pictures, rewards
+from tests.labelled.case import LEARNING, Case, Strength
+
+_STRENGTHS: tuple[Strength, ...] = ("weak", "medium", "strong")
+_REWARD = ("--reward_funcs",)
+
+
+def cases() -> list[Case]:
+    """All of them."""
+    return [*healthy(), *slow(), *unlearning()]
+
+
+def healthy() -> Iterator[Case]:
+    """Nothing is wrong with these."""
+    kinds: tuple[tuple[str, tuple[str, ...]], ...] = (
+        ("defaults", ()),
+        ("another seed", ("--seed", "7")),
+        ("a third seed", ("--seed", "11")),
+        ("plain DDP", ("--deepspeed", "zero0")),
+        ("ZeRO-3", ("--deepspeed", "zero3")),
+        ("no reference model", ("--beta", "0")),
+        ("longer", LEARNING),
+        ("two passes a rollout", ("--gradient_accumulation_steps", "2")),
+        ("pictures", ("--model", "embedded-vl", "--max_steps", "10")),
+        ("groups of eight", ("--num_generations", "8")),
+        ("two rewards", ("--reward_funcs", "arithmetic", "accuracy")),
+        ("checkpoints now and then", ("--save_steps", "8", "--save_only_model", "true")),
+    )
+    for name, flags in kinds:
+        # A tiny model never needs ZeRO-3, and that is true of it.
+        yield Case(f"healthy: {name}", flags, may=frozenset({"GD039"} if "zero3" in flags else ()))
+
+
+def slow() -> Iterator[Case]:
+    """Time is lost."""
+    yield from _three(
+        "one rank's reward is slow", (0.3, 0.8, 2.0),
+        lambda s: _with_rewards(rewards.slow(s, rank=1), "judged"),
+        has={"GD004", "GD035"}, may={"GD033"},
+    )  # fmt: skip
+    yield from _three(
+        "the reward is slow", (0.3, 0.8, 2.0),
+        lambda s: _with_rewards(rewards.slow(s), "judged"), has={"GD033"}, may={"GD034"},
+    )  # fmt: skip
+    yield from _three(
+        "rewards one after the other", (0.2, 0.5, 1.2),
+        lambda s: _with_rewards(rewards.slow(s), "judged", "judged_again"),
+        has={"GD034"}, may={"GD033"},
+    )  # fmt: skip
+    yield from _three(
+        "no loader processes, large pictures", (500, 900, 1500),
+        lambda edge: Case(
+            "",
+            ("--model", "embedded-vl", "--dataset", "rows.jsonl", "--dataloader_num_workers", "0",
+             "--max_pixels", "3136", "--reward_funcs", "arithmetic", "--max_steps", "10",
+             "--per_device_train_batch_size", "16"),
+            files=pictures.dataset(int(edge)),
+        ),
+        has={"GD002", "GD031"}, may={"GD030", "GD032"},
+    )  # fmt: skip
+    yield from _three(
+        "a reward that hiccups", (1.0, 2.0, 4.0),
+        lambda s: _with_rewards(rewards.hiccups(s), "retried"), has={"GD036"}, may={"GD033"},
+    )  # fmt: skip
+    yield from _three(
+        "activations computed twice", (64, 128, 256),
+        lambda n: Case(
+            "", ("--gradient_checkpointing", "true", "--per_device_train_batch_size", str(int(n)))
+        ),
+        has={"GD041"},
+    )  # fmt: skip
+    yield from _three(
+        "weights sharded for nothing", (64, 32, 16),
+        lambda n: Case(
+            "", ("--deepspeed", "zero3", "--per_device_train_batch_size", str(int(n)))
+        ),
+        has={"GD039"},
+    )  # fmt: skip
+    yield from _three(
+        "a checkpoint too often", (3, 2, 1),
+        lambda every: Case("", ("--save_steps", str(int(every)), "--save_only_model", "true")),
+        has={"GD070"}, may={"GD071"},
+    )  # fmt: skip
+    yield from _three(
+        "garbage collection", (60_000, 200_000, 600_000),
+        lambda n: _with_rewards(
+            rewards.garbage(int(n)), "littered", more=("--reward_num_workers", "0")
+        ),
+        has={"GD024"}, may={"GD033", "GD032"},
+    )  # fmt: skip
+    yield from _three(
+        "other programs on the cores", (2, 4, 8),
+        lambda n: Case("", load=int(n)), has={"GD023"}, may={"GD004"},
+    )  # fmt: skip
+    yield from _three(
+        "a reference model for next to nothing", (1e-3, 1e-4, 1e-6),
+        lambda beta: Case("", ("--beta", str(beta))), has={"GD042"},
+    )  # fmt: skip
+
+
+def unlearning() -> Iterator[Case]:
+    """Time is spent and little is learned."""
+    yield from _three(
+        "groups without a difference", (0.5, 0.8, 1.0),
+        lambda share: _with_rewards(rewards.constant(share), "flat", more=LEARNING),
+        has={"GD050", "GD059"}, may={"GD051", "GD063"},
+    )  # fmt: skip
+    yield from _three(
+        "rewards that are missing", (0.2, 0.5, 1.0),
+        lambda share: _with_rewards(rewards.missing(share), "fragile", more=LEARNING),
+        has={"GD058"}, may={"GD051", "GD059", "GD062"},
+    )  # fmt: skip
+    yield from _three(
+        "completions cut off", (3, 2, 1),
+        lambda n: Case("", (*LEARNING, "--max_completion_length", str(int(n)), "--beta", "0.5")),
+        has={"GD051"}, may={"GD050", "GD059"},
+    )  # fmt: skip
+    yield from _three(
+        "the entropy collapses", (0.01, 0.03, 0.1),
+        lambda lr: Case("", (*LEARNING, "--learning_rate", str(lr), "--beta", "0")),
+        has={"GD052"}, may={"GD050", "GD051", "GD053", "GD056", "GD059", "GD062", "GD063"},
+    )  # fmt: skip
+    yield from _three(
+        "the policy runs away from its reference", (0.01, 0.03, 0.1),
+        lambda lr: Case("", (*LEARNING, "--learning_rate", str(lr), "--beta", "0.01")),
+        has={"GD055"},
+        may={"GD050", "GD051", "GD052", "GD053", "GD056", "GD059", "GD062", "GD063"},
+    )  # fmt: skip
+    yield from _three(
+        "most tokens are clipped", (0.02, 0.05, 0.1),
+        lambda lr: Case(
+            "", (*LEARNING, "--learning_rate", str(lr), "--num_iterations", "4", "--beta", "0"),
+        ),
+        has={"GD053", "GD054"},
+        may={"GD050", "GD051", "GD052", "GD055", "GD056", "GD059", "GD062", "GD063"},
+    )  # fmt: skip
+    yield from _three(
+        "too few generations", (4, 3, 2),
+        lambda n: Case(
+            "",
+            (*LEARNING, "--num_generations", str(int(n)), "--per_device_train_batch_size", "48"),
+        ),
+        has={"GD061"}, may={"GD050", "GD051"},
+    )  # fmt: skip
+    yield from _three(
+        "one reward drowns the other", (5.0, 20.0, 100.0),
+        lambda factor: _with_rewards(rewards.dominated(factor), "answer", "style", more=LEARNING),
+        has={"GD057"}, may={"GD051", "GD034"},
+    )  # fmt: skip
+    yield from _three(
+        "length is rewarded", (0.1, 0.3, 1.0),
+        lambda pay: _with_rewards(
+            rewards.lengthy(pay), "lengthy", more=(*LEARNING, "--max_completion_length", "24")
+        ),
+        has={"GD056"}, may={"GD051", "GD050", "GD052", "GD059"},
+    )  # fmt: skip
+    yield from _three(
+        "checkpoints with all the optimizer's state", (5, 4, 3),
+        lambda every: Case("", ("--save_steps", str(int(every)), "--save_total_limit", "20")),
+        has={"GD071"}, may={"GD070"},
+    )  # fmt: skip
+
+
+def _three(
+    name: str,
+    doses: Sequence[float],
+    make: Callable[[float], Case],
+    has: set[str],
+    may: set[str] | None = None,
+) -> Iterator[Case]:
+    for strength, dose in zip(_STRENGTHS, doses, strict=True):
+        made = make(dose)
+        yield Case(
+            name, made.flags, strength, frozenset(has), frozenset(may or ()), made.files,
+            made.environment, made.load, made.ranks,
+        )  # fmt: skip
+
+
+def _with_rewards(text: str, *functions: str, more: tuple[str, ...] = ()) -> Case:
+    flags = (*_REWARD, *(f"rewards.py:{name}" for name in functions), *more)
+    return Case("", flags, files={"rewards.py": text})

@@ -1,0 +1,99 @@
+"""The labelled set as a page."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Sequence
+
+from tests.labelled.judge import Said, Score, by_name, score
+
+
+def section(said: Sequence[Said], command: str) -> str:
+    """Markdown: totals, a row per illness, and every run that was judged wrongly."""
+    total = score(said)
+    tools = sorted({name for row in said for name in row.others or {}})
+    failed = [f"- not run: {row.case.title}: {row.failed}" for row in said if row.failed]
+    wrong = [
+        f"- {row.case.title}: found {', '.join(sorted(row.found)) or 'nothing'}; "
+        f"has {' or '.join(sorted(row.case.has)) or 'nothing'}"
+        for row in said
+        if not row.failed and (not row.hit or row.wrong)
+    ]
+    parts = [
+        "# How often the rules are right",
+        _how(command),
+        _totals(total),
+        _rows(said, tools),
+    ]
+    if tools:
+        parts.append(_NOTE)
+    if wrong or failed:
+        parts += ["Judged wrongly:", "\n".join(wrong + failed)]
+    return "\n\n".join(parts)
+
+
+def _how(command: str) -> str:
+    return (
+        f"Written by `{command}` on {time.strftime('%Y-%m-%d')}: {os.cpu_count()} cores, no GPU, "
+        f"Python {platform.python_version()}. Every run is a real training of the bundled trainer "
+        "on 2 ranks, made ill by its flags, its files or the machine, each illness in three "
+        "strengths. `tests/labelled/registry.py` has what was done and what is true of it. An ill "
+        "run counts as recalled if a rule names its illness; a finding counts as false unless the "
+        "run has it or it follows from what the run has. Illnesses that need a GPU are not here."
+    )
+
+
+def _totals(total: Score) -> str:
+    return (
+        f"{total.runs} runs, {total.ill} of them ill. **Recall {total.recall:.3f}, precision "
+        f"{total.precision:.3f}** ({total.true_findings} findings true, {total.false_findings} "
+        f"false); {total.healthy_alarms} healthy runs with a finding of high severity."
+    )
+
+
+_NOTE = (
+    "The columns of other tools count runs of which they said something that means this illness "
+    "(`tests/labelled/neighbours.py` has the mapping); for healthy runs, runs of which they said "
+    "nothing. A hyphen: the tool does not look for it."
+)
+
+
+def _rows(said: Sequence[Said], tools: Sequence[str]) -> str:
+    head = ["runs", "rule", "weak", "medium", "strong", *tools]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for name, rows in by_name(said).items():
+        if name.startswith("healthy"):
+            continue
+        marks = {row.case.strength: "yes" if row.hit else "no" for row in rows}
+        cells = [
+            name, " or ".join(sorted(rows[0].case.has)),
+            *(marks.get(strength, "") for strength in ("weak", "medium", "strong")),
+            *(_other(rows, tool) for tool in tools),
+        ]  # fmt: skip
+        lines.append("| " + " | ".join(cells) + " |")
+    calm = [row for row in said if not row.case.has and not row.failed]
+    silent = sum(row.hit for row in calm)
+    cells = [
+        "healthy",
+        "none",
+        f"{silent} of {len(calm)}",
+        "",
+        "",
+        *(_other(calm, t) for t in tools),
+    ]
+    return "\n".join([*lines, "| " + " | ".join(cells) + " |"])
+
+
+def _other(rows: Sequence[Said], tool: str) -> str:
+    """Runs that the tool got right, as "2 of 3"."""
+    asked = [row for row in rows if row.others is not None and tool in row.others]
+    if not asked:
+        return "-"
+    right = sum(
+        bool(row.others[tool] & row.case.has) if row.case.has else not row.others[tool]
+        for row in asked
+        if row.others is not None
+    )
+    return f"{right} of {len(asked)}"

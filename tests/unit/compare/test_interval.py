@@ -1,0 +1,61 @@
+"""Intervals that hold what they promise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from grpo_doctor.compare.interval import NEEDS_STEPS, change_of_mean, change_of_ratio
+
+
+def steps(mean: float, count: int, seed: int, *, memory: float = 0.0) -> NDArray[np.float64]:
+    """Step times with a spread of a tenth; `memory` ties each step to the one before."""
+    dice = np.random.default_rng(seed)
+    noise, found = 0.0, []
+    for shock in dice.normal(0, 0.1 * mean, count):
+        noise = memory * noise + np.sqrt(1 - memory**2) * shock
+        found.append(mean + noise)
+    return np.array(found)
+
+
+@pytest.mark.parametrize(("count", "memory"), [(6, 0.0), (20, 0.0), (60, 0.5)])
+def test_the_interval_holds_the_true_change(count: int, memory: float) -> None:
+    """95 % are promised; 150 pairs have a standard error of 2 %."""
+    held = 0
+    for seed in range(150):
+        before = steps(1.0, count, 2 * seed, memory=memory)
+        after = steps(0.8, count, 2 * seed + 1, memory=memory)
+        ones = np.ones(count)
+        found = change_of_ratio((before, ones), (after, ones))
+        assert found is not None
+        held += found.low <= -20.0 <= found.high
+    assert held / 150 >= 0.88
+
+
+def test_runs_of_the_same_length_do_not_differ_more_often_than_promised() -> None:
+    wrong = 0
+    for seed in range(150):
+        found = change_of_mean(steps(1.0, 12, 2 * seed), steps(1.0, 12, 2 * seed + 1))
+        assert found is not None
+        wrong += not found.low <= 0 <= found.high
+    assert wrong / 150 <= 0.12
+
+
+def test_a_ratio_is_of_sums() -> None:
+    before = np.array([1.0, 3.0, 1.0, 3.0]), np.array([1.0, 1.0, 1.0, 1.0])
+    after = np.array([2.0, 6.0, 2.0, 6.0]), np.array([2.0, 2.0, 2.0, 2.0])
+    found = change_of_ratio(before, after)
+    assert found is not None
+    assert found.mid == pytest.approx(0.0)
+
+
+def test_few_steps_or_nothing_to_divide_by_give_no_interval() -> None:
+    few, enough = np.ones(NEEDS_STEPS - 1), np.ones(NEEDS_STEPS)
+    assert change_of_mean(few, enough) is None
+    assert change_of_ratio((enough, np.zeros(NEEDS_STEPS)), (enough, enough)) is None
+
+
+def test_the_same_steps_give_the_same_interval() -> None:
+    before, after = steps(1.0, 30, 1), steps(0.9, 30, 2)
+    assert change_of_mean(before, after) == change_of_mean(before, after)

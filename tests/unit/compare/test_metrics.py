@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from grpo_doctor.compare.metrics import metric_changes
+from grpo_doctor.compare.run import ComparedRun
+from grpo_doctor.compare.schema import MetricChange
+from tests.build import TraceBuilder
+
+
+def runs(before: Sequence[float], after: Sequence[float], name: str = "reward") -> MetricChange:
+    """The comparison of one metric of two runs."""
+    made = []
+    for values in (before, after):
+        build = TraceBuilder(ranks=1)
+        for step, value in enumerate(values):
+            build.step(0, step, float(step), {"train": 1.0})
+            build.metrics(step, **{name: value})
+        made.append(ComparedRun.of(build.build()))
+    (found,) = metric_changes(*made)
+    return found
+
+
+def noisy(level: float, count: int, seed: int) -> list[float]:
+    return list(np.random.default_rng(seed).normal(level, 0.1, count))
+
+
+def test_equal_curves_are_identical() -> None:
+    curve = noisy(0.5, 20, 1)
+    assert runs(curve, curve)["state"] == "identical"
+
+
+def test_the_first_bit_that_differs_is_exact() -> None:
+    curve = noisy(0.5, 20, 1)
+    found = runs(curve, [*curve[:12], *(value + 1e-12 for value in curve[12:])])
+    assert (found["state"], found["step"]) == ("parted", 12)
+    assert found["note"] == "equal to the last bit until step 11"
+
+
+def test_other_noise_around_the_same_curve_is_the_same() -> None:
+    same = [runs(noisy(0.5, 60, s), noisy(0.5, 60, s + 1000))["state"] for s in range(30)]
+    assert same.count("same") >= 29
+
+
+def test_a_curve_that_leaves_is_dated() -> None:
+    for seed in range(10):
+        after = noisy(0.5, 60, seed + 1000)
+        after[30:] = [value + 0.6 for value in after[30:]]
+        found = runs(noisy(0.5, 60, seed), after)
+        assert found["state"] == "parted"
+        assert found["step"] is not None
+        assert 30 <= found["step"] <= 36
+
+
+def test_a_spike_that_comes_back_is_no_parting() -> None:
+    after = noisy(0.5, 60, 1001)
+    after[20:24] = [5.0] * 4
+    assert runs(noisy(0.5, 60, 1), after)["state"] == "same"
+
+
+def test_few_points_are_no_evidence() -> None:
+    assert runs([1, 2, 3], [2, 3, 4])["state"] == "not enough evidence"
+
+
+def test_clocks_are_no_learning_curves() -> None:
+    made = []
+    for seed in (1, 2):
+        build = TraceBuilder(ranks=1)
+        for step, value in enumerate(noisy(1, 12, seed)):
+            build.step(0, step, float(step), {"train": 1.0}).metrics(step, step_time=value)
+        made.append(ComparedRun.of(build.build()))
+    assert metric_changes(*made) == []
