@@ -5,7 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 
-BENCHMARKS = ("recorder", "trace_reader", "report", "overhead", "trainer_speed", "learning")
+BENCHMARKS = (
+    "recorder",
+    "trace_reader",
+    "report",
+    "scale",
+    "overhead",
+    "trainer_speed",
+    "learning",
+)
 
 
 def main() -> int:

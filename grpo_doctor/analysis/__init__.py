@@ -8,9 +8,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.breakdown import Table, phase_seconds, wait_seconds
-from grpo_doctor.analysis.gpu import GpuMemory, busy_percent, gpu_memory
+from grpo_doctor.analysis.accounting import Accounting, account
+from grpo_doctor.analysis.breakdown import Table, part_seconds, phase_seconds
+from grpo_doctor.analysis.gpu import GpuMemory, busy_percent, gpu_memory, truly_busy_percent
+from grpo_doctor.analysis.idle import idle
 from grpo_doctor.analysis.intervals import Intervals, none, union
+from grpo_doctor.analysis.regimes import Regimes, find_regimes
 from grpo_doctor.analysis.rows import CODES, UNATTRIBUTED_CODE, RankRows, rank_rows
 from grpo_doctor.analysis.steps import Steps, find_steps
 from grpo_doctor.analysis.stragglers import Blame, find_blame
@@ -50,10 +53,52 @@ class Analysis:
         """`waited` of the used steps and stepping ranks."""
         return self.waited[np.ix_(self.steps.used, np.flatnonzero(self.steps.stepping))]
 
+    @cached_property
+    def used_transferred(self) -> Table:
+        """`transferred` of the used steps and stepping ranks."""
+        return self.transferred[np.ix_(self.steps.used, np.flatnonzero(self.steps.stepping))]
+
+    @cached_property
+    def used_idled(self) -> Table:
+        """`idled` of the used steps and stepping ranks."""
+        return self.idled[np.ix_(self.steps.used, np.flatnonzero(self.steps.stepping))]
+
     @property
     def used_work(self) -> Table:
-        """`used_seconds` without `used_waited`."""
+        """`used_seconds` without `used_waited`: what a rank does without waiting for another.
+
+        Transfers and idle time are in it, as a change of a phase changes them too.
+        """
         return self.used_seconds - self.used_waited
+
+    @cached_property
+    def transferred(self) -> Table:
+        """The part of `seconds` in collectives that every rank had reached; same shape."""
+        return part_seconds(self.steps, self.tracks, self.waits.transfers)
+
+    @cached_property
+    def idle(self) -> tuple[Intervals, ...]:
+        """When each rank had nothing open, or waited for the engine, within its steps."""
+        taken = zip(self.waits.per_rank, self.waits.transfers, strict=True)
+        return tuple(
+            idle(self.trace, self.steps, column, self.mains[column], both)
+            for column, both in enumerate(taken)
+        )
+
+    @cached_property
+    def idled(self) -> Table:
+        """The part of `seconds` in which the rank was idle; same shape."""
+        return part_seconds(self.steps, self.tracks, self.idle)
+
+    @cached_property
+    def accounting(self) -> Accounting:
+        """Each step and rank as work, wait, transfer and idle."""
+        return account(self.seconds, self.waited, self.transferred, self.idled)
+
+    @cached_property
+    def regimes(self) -> Regimes:
+        """Which steps are like the others, and from which one on."""
+        return find_regimes(self.steps, self.seconds)
 
     @cached_property
     def step_seconds(self) -> NDArray[np.float64]:
@@ -87,7 +132,7 @@ class Analysis:
     @cached_property
     def blame(self) -> Blame:
         """Who the ranks waited for."""
-        return find_blame(self.steps, self.waits.claims)
+        return find_blame(self.steps, self.waits)
 
     @cached_property
     def gpu_memory(self) -> tuple[GpuMemory, ...]:
@@ -98,6 +143,11 @@ class Analysis:
     def gpu_busy(self) -> tuple[float, str] | None:
         """How busy the GPUs were within the used steps, in percent, and by which series."""
         return busy_percent(self.trace, self.used_windows)
+
+    @cached_property
+    def gpu_truly_busy(self) -> tuple[float, str] | None:
+        """The same by SM activity or power, which a rank that spins in a wait does not raise."""
+        return truly_busy_percent(self.trace, self.used_windows)
 
 
 def analyse(trace: Trace) -> Analysis:
@@ -114,5 +164,5 @@ def analyse(trace: Trace) -> Analysis:
         steps=steps,
         waits=waits,
         seconds=phase_seconds(steps, tracks),
-        waited=wait_seconds(steps, tracks, waits.per_rank),
+        waited=part_seconds(steps, tracks, waits.per_rank),
     )

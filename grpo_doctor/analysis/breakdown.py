@@ -23,9 +23,9 @@ def phase_seconds(steps: Steps, tracks: Sequence[PhaseTrack]) -> Table:
     return _table(steps, tracks, None)
 
 
-def wait_seconds(steps: Steps, tracks: Sequence[PhaseTrack], waits: Sequence[Intervals]) -> Table:
-    """The part of `phase_seconds` that a rank spent waiting for another; same shape."""
-    return _table(steps, tracks, waits)
+def part_seconds(steps: Steps, tracks: Sequence[PhaseTrack], part: Sequence[Intervals]) -> Table:
+    """How much of `phase_seconds` lies in some intervals of each rank, such as its waits."""
+    return _table(steps, tracks, part)
 
 
 def _table(steps: Steps, tracks: Sequence[PhaseTrack], only: Sequence[Intervals] | None) -> Table:

@@ -12,17 +12,19 @@ from grpo_doctor.trace.model import Trace
 
 Keys = NDArray[np.int64]
 _SEQUENCE_BITS = 40
-_WORLD = "world"
+WORLD = "world"
 
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
     """K collectives that at least two ranks entered, ascending by `key`.
 
-    When the last rank and the one before it came, which column was last, and how many came.
+    When the first, the last and the rank before it came, which column was last, and how many
+    came.
     """
 
     key: Keys
+    first_ns: Times
     last_ns: Times
     next_to_last_ns: Times
     last_rank: Rows
@@ -37,12 +39,34 @@ class Arrivals:
         return np.where(self.key[place] == key, place, -1)
 
 
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Who took part in which collective, for `took_part`."""
+
+    ranks: int
+    cells: Rows
+
+    @classmethod
+    def of(cls, arrivals: Arrivals, key: Keys, rank: Rows, ranks: int) -> Members:
+        """From the key and the rank's column of each call, shapes (calls,)."""
+        place = arrivals.find(key)
+        matched = place >= 0
+        return cls(ranks, np.unique(place[matched] * ranks + rank[matched]))
+
+    def took_part(self, collective: Rows, rank: Rows) -> NDArray[np.bool_]:
+        """Whether each rank entered each collective; rows of `Arrivals` and columns, (n,) each."""
+        cell = collective * self.ranks + rank
+        if not len(self.cells):
+            return np.zeros(len(cell), dtype=np.bool_)
+        place = np.minimum(np.searchsorted(self.cells, cell), len(self.cells) - 1)
+        found: NDArray[np.bool_] = self.cells[place] == cell
+        return found
+
+
 def collective_keys(trace: Trace, rows: Rows) -> Keys:
     """A number per (group, restart of the job, sequence number), for rows of collectives."""
     spans = trace.spans
-    ids: dict[str, int] = {_WORLD: 0}
-    groups = [ids.setdefault(str(a.get("group", _WORLD)), len(ids)) for a in trace.args]
-    group = np.array([*groups, 0], dtype=np.int64)[spans.args[rows]]  # -1, no args: the last
+    group = groups_of(trace, rows)[0]
     restarts = _restarts(trace)
     number = group * (int(restarts.max(initial=0)) + 1) + restarts[spans.process[rows]]
     # A stranger's file may hold 1e308 here, which no integer can.
@@ -50,6 +74,14 @@ def collective_keys(trace: Trace, rows: Rows) -> Keys:
     sequence = value.astype(np.int64) & ((1 << _SEQUENCE_BITS) - 1)
     keys: Keys = (number << _SEQUENCE_BITS) | sequence
     return keys
+
+
+def groups_of(trace: Trace, rows: Rows) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """The group of each row of collectives, as a place among the groups' names."""
+    ids: dict[str, int] = {WORLD: 0}
+    groups = [ids.setdefault(str(a.get("group", WORLD)), len(ids)) for a in trace.args]
+    by_args = np.array([*groups, 0], dtype=np.int64)  # -1, no args: the last
+    return by_args[trace.spans.args[rows]], tuple(ids)
 
 
 def match(key: Keys, start_ns: Times, rank: Rows) -> Arrivals:
@@ -60,7 +92,20 @@ def match(key: Keys, start_ns: Times, rank: Rows) -> Arrivals:
     last = np.r_[first[1:], len(key)] - 1 if len(key) else order
     several = last > first
     first, last = first[several], last[several]
-    return Arrivals(key[last], start_ns[last], start_ns[last - 1], rank[last], last - first + 1)
+    return Arrivals(
+        key=key[last],
+        first_ns=start_ns[first],
+        last_ns=start_ns[last],
+        next_to_last_ns=start_ns[last - 1],
+        last_rank=rank[last],
+        ranks=last - first + 1,
+    )
+
+
+def group_part(key: Keys) -> NDArray[np.int64]:
+    """The group, restarts told apart, of each key."""
+    groups: NDArray[np.int64] = key >> _SEQUENCE_BITS
+    return groups
 
 
 def _restarts(trace: Trace) -> NDArray[np.int64]:

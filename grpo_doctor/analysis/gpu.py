@@ -46,6 +46,41 @@ def busy_percent(trace: Trace, inside: Intervals) -> tuple[float, str] | None:
     return None
 
 
+# A GPU that computes draws at least twice what it draws idle; a smaller range says nothing.
+_POWER_RANGE = 2.0
+POWER, POWER_LIMIT = "gpu.power", "gpu.power_limit"
+
+
+def truly_busy_percent(trace: Trace, inside: Intervals) -> tuple[float, str] | None:
+    """How much of the GPUs' ability was used, in percent, and by which series; None if unknown.
+
+    Utilization counts any running kernel, so a rank that spins in an NCCL wait has 100 %. SM
+    activity (DCGM, GPM) tells those apart; else power does, from what the GPU drew at its least to
+    its limit, or to the most it ever drew where the limit was not sampled.
+    """
+    usable = {gpu.uuid for gpu in trace.gpus if gpu.visible}
+    sampled = busy_percent(trace, inside)
+    if sampled is not None and sampled[1] == BUSY[0]:
+        return sampled
+    limits = {s.gpu: float(np.nanmax(s.values)) for s in series_named(trace, POWER_LIMIT)}
+    shares = [
+        share
+        for series in series_named(trace, POWER)
+        if series.gpu in usable or not usable
+        if (share := _of_power(series, inside, limits.get(series.gpu))) is not None
+    ]
+    return (float(np.mean(shares)), POWER) if shares else None
+
+
+def _of_power(series: Series, inside: Intervals, limit: float | None) -> float | None:
+    least, most = float(np.nanmin(series.values)), float(np.nanmax(series.values))
+    mean = mean_over(series, inside)
+    if mean is None or least <= 0 or most < _POWER_RANGE * least:
+        return None
+    top = max(limit or most, most)
+    return 100 * min(1.0, max(0.0, (mean - least) / (top - least)))
+
+
 def gpu_memory(trace: Trace, tracks: tuple[PhaseTrack, ...]) -> tuple[GpuMemory, ...]:
     """The memory of each sampled GPU that the job could see and that knows its size."""
     gpus = {gpu.uuid: gpu for gpu in trace.gpus if gpu.visible and gpu.memory_total_bytes > 0}

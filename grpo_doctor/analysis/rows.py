@@ -48,8 +48,7 @@ def rank_rows(trace: Trace) -> tuple[RankRows, ...]:
 def _main_thread(trace: Trace, process: int, codes: Rows) -> Rows:
     """Rows of the thread that carries the steps; without steps, of the busiest thread."""
     spans = trace.spans
-    first, beyond = np.searchsorted(spans.process, [process, process + 1])
-    block = slice(int(first), int(beyond))
+    block = spans.of_process(process)
     kind, thread = spans.kind[block], spans.thread[block]
     steps = thread[kind == Kind.STEP]
     if len(steps):
@@ -60,4 +59,5 @@ def _main_thread(trace: Trace, process: int, codes: Rows) -> Rows:
             return np.empty(0, dtype=np.intp)
         lengths = (spans.end_ns[block] - spans.start_ns[block])[candidate]
         main = int(np.bincount(thread[candidate], weights=lengths).argmax())
-    return int(first) + np.flatnonzero(thread == main)
+    found: Rows = block.start + np.flatnonzero(thread == main)
+    return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.intervals import Intervals, Rows, Times
+from grpo_doctor.analysis.intervals import Intervals, Rows, Times, holding
 from grpo_doctor.analysis.rows import RankRows
 from grpo_doctor.trace.model import Kind, Spans
 
@@ -61,9 +61,20 @@ class Steps:
         rows = rows[np.argsort(self.start_ns[rows, rank], kind="stable")]
         start, end = self.start_ns[rows, rank], self.end_ns[rows, rank]
         if len(rows):  # damaged input: a step that began within another takes over
-            end = np.minimum(end, np.r_[start[1:], end[-1]])
+            end = np.minimum(end, np.append(start[1:], end[-1]))
         filled = end > start
         return Intervals(start[filled], end[filled]), rows[filled]
+
+    def of(self, rank: Rows, moment_ns: Times, *, used: bool = False) -> Rows:
+        """The row of the closed step in which each moment of a rank (its column) lies; -1: none."""
+        step = np.full(len(rank), -1, dtype=np.intp)
+        order = np.argsort(rank, kind="stable")
+        edges = np.searchsorted(rank[order], np.arange(len(self.stepping) + 1))
+        for column in np.flatnonzero(np.diff(edges)).tolist():
+            mine = order[edges[column] : edges[column + 1]]
+            windows, rows = self.windows(column, used=used)
+            step[mine] = np.r_[rows, -1][holding(windows, moment_ns[mine])]
+        return step
 
 
 def find_steps(spans: Spans, ranks: Sequence[RankRows]) -> Steps:

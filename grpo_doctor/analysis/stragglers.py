@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis.breakdown import Table
-from grpo_doctor.analysis.intervals import Rows
+from grpo_doctor.analysis.chains import root_causes
 from grpo_doctor.analysis.steps import NS_PER_S, Steps
-from grpo_doctor.analysis.waits import Claims
+from grpo_doctor.analysis.waits import Waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,8 @@ class Blame:
 
     `waited_s` sums all ranks' waits. `explained_s` (R,) is the part that would vanish if that rank
     came together with the next to last: a rank that is late only beside another one explains
-    little. `late_share` (R,) is the share of used steps in which that part passes 1 % of the step.
+    little, and one that is late because it waited itself explains only the rest.
+    `late_share` (R,) is the share of used steps in which that part passes 1 % of the step.
     """
 
     waited_s: float
@@ -33,39 +34,31 @@ class Blame:
 
 
 _NOTICEABLE = 0.01
+# Waits below a thousandth of a step are left with the last arriver: following them costs more than
+# they can say.
+_WORTH_FOLLOWING = 0.001
 
 
-def find_blame(steps: Steps, claims: Claims) -> Blame:
+def find_blame(steps: Steps, waits: Waits) -> Blame:
     """Sums the claims within the used steps. Does not depend on the order of ranks."""
-    ranks = len(steps.stepping)
-    step = _step_of(steps, claims)
-    within = step >= 0
-    cell = step[within] * ranks + claims.culprit[within]
-    explained = claims.explained_ns[within] / NS_PER_S
+    ranks, claims = len(steps.stepping), waits.claims
+    step = steps.of(claims.waiter, claims.start_ns, used=True)
+    usual = float(steps.used_seconds.mean()) if len(steps.used) else 0.0
+    shares = root_causes(waits, at_least_ns=_WORTH_FOLLOWING * usual * NS_PER_S)
+    inside = step[shares.claim] >= 0
+    cell = step[shares.claim[inside]] * ranks + shares.culprit[inside]
+    explained = shares.amount_ns[inside] / NS_PER_S
     size = len(steps.numbers) * ranks
     table = np.bincount(cell, weights=explained, minlength=size).reshape(len(steps.numbers), ranks)[
         steps.used
     ]
     noticeable = table > _NOTICEABLE * steps.used_seconds[:, None]
+    within = step >= 0
     return Blame(
         waited_s=float((claims.end_ns - claims.start_ns)[within].sum()) / NS_PER_S,
         explained_s=table.sum(axis=0),
         late_share=noticeable.mean(axis=0) if len(table) else np.zeros(ranks),
     )
-
-
-def _step_of(steps: Steps, claims: Claims) -> Rows:
-    """The used step in which each claim's wait began; -1 for none."""
-    step = np.full(len(claims.waiter), -1, dtype=np.intp)
-    for column in range(len(steps.stepping)):
-        windows, rows = steps.windows(column, used=True)
-        mine = np.flatnonzero(claims.waiter == column)
-        if not len(windows) or not len(mine):
-            continue
-        place = np.searchsorted(windows.start_ns, claims.start_ns[mine], side="right") - 1
-        inside = (place >= 0) & (claims.start_ns[mine] < windows.end_ns[place])
-        step[mine[inside]] = rows[place[inside]]
-    return step
 
 
 def work_above_others(work: Table, rank: int) -> NDArray[np.float64]:

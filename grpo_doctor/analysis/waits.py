@@ -1,19 +1,26 @@
 """Waiting told from working: what a rank spends in a collective before the last rank enters it.
 
-Only what blocks the host is seen: an NCCL collective returns at once and its rank waits elsewhere,
-so with NCCL this is a lower bound.
+What it spends there afterwards is transfer. Only what blocks the host is seen: an NCCL collective
+returns at once and its rank waits elsewhere, so with NCCL this is a lower bound.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.collectives import Arrivals, Keys, collective_keys, match
-from grpo_doctor.analysis.intervals import Intervals, Rows, Times, union
+from grpo_doctor.analysis.collectives import (
+    Arrivals,
+    Keys,
+    Members,
+    collective_keys,
+    match,
+)
+from grpo_doctor.analysis.intervals import Intervals, Rows, Times, subtract, union
 from grpo_doctor.analysis.rows import RankRows
 from grpo_doctor.trace.model import Kind, Trace
 
@@ -23,7 +30,8 @@ class Claims:
     """One row per collective and rank that waited in it: who, for whom, when.
 
     `explained_ns` is the part that would vanish if the culprit came together with the next to
-    last. `withheld` counts waits that are left out because clocks may be off by more.
+    last. `collective` is the row of `Waits.arrivals`. `withheld` counts waits that are left out
+    because clocks may be off by more.
     """
 
     waiter: Rows
@@ -31,21 +39,42 @@ class Claims:
     start_ns: Times
     end_ns: Times
     explained_ns: Times
+    collective: Rows
     withheld: int
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Every blocking stretch in a matched collective: the span's row, the rank's column and the
+    row of `Waits.arrivals`. `transfer_ns` is when transfer begins: the last arrival, or the
+    stretch's own start where that came later; the stretch's end where nobody can tell."""
+
+    row: Rows
+    rank: Rows
+    collective: Rows
+    transfer_ns: Times
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
     """What each rank waited: `per_rank[i]` is that of column i, `claims` says for whom.
 
-    `barriers_ns` are the moments at which the last of all stepping ranks entered a collective of
-    all of them. `collectives` counts those that could be matched.
+    `transfers[i]` is what it spent in collectives after the last rank had come. `barriers_ns` are
+    the moments at which the last of all stepping ranks entered a collective of all of them.
     """
 
     per_rank: tuple[Intervals, ...]
+    transfers: tuple[Intervals, ...]
     claims: Claims
+    calls: Calls
+    arrivals: Arrivals
+    members: Members
     barriers_ns: Times
-    collectives: int
+
+    @property
+    def collectives(self) -> int:
+        """How many collectives could be matched."""
+        return len(self.arrivals.key)
 
 
 def find_waits(trace: Trace, ranks: Sequence[RankRows], stepping: NDArray[np.bool_]) -> Waits:
@@ -60,15 +89,26 @@ def find_waits(trace: Trace, ranks: Sequence[RankRows], stepping: NDArray[np.boo
     # An asynchronous call returns at once; its rank blocks in the later wait instead.
     asynchronous = np.unique(key[~call])
     blocks = ~call | ~np.isin(key, asynchronous)
-    claims = _claims(trace, arrivals, rows[blocks], rank[blocks], key[blocks], ranks)
+    claims, calls = _claims(trace, arrivals, rows[blocks], rank[blocks], key[blocks], ranks)
+    waited = _per_rank(claims.waiter, claims.start_ns, claims.end_ns, len(ranks))
+    inside = _per_rank(calls.rank, calls.transfer_ns, trace.spans.end_ns[calls.row], len(ranks))
     return Waits(
-        per_rank=tuple(
-            union(claims.start_ns[mine], claims.end_ns[mine])
-            for mine in (claims.waiter == column for column in range(len(ranks)))
-        ),
+        per_rank=waited,
+        transfers=tuple(subtract(t, w).intervals for t, w in zip(inside, waited, strict=True)),
         claims=claims,
+        calls=calls,
+        arrivals=arrivals,
+        members=Members.of(arrivals, key[call], rank[call], len(ranks)),
         barriers_ns=_barriers(arrivals, asynchronous, int(stepping.sum())),
-        collectives=len(arrivals.key),
+    )
+
+
+def _per_rank(column: Rows, start_ns: Times, end_ns: Times, ranks: int) -> tuple[Intervals, ...]:
+    """What some stretches cover, by column; `column` (n,) is ascending."""
+    edges = np.searchsorted(column, np.arange(ranks + 1))
+    return tuple(
+        union(start_ns[first:beyond], end_ns[first:beyond])
+        for first, beyond in itertools.pairwise(edges.tolist())
     )
 
 
@@ -77,7 +117,7 @@ _NO_ROWS = np.empty(0, dtype=np.intp)
 
 def _claims(  # noqa: PLR0913 - columns of one table
     trace: Trace, arrivals: Arrivals, rows: Rows, rank: Rows, key: Keys, ranks: Sequence[RankRows]
-) -> Claims:
+) -> tuple[Claims, Calls]:
     place = arrivals.find(key)
     matched = place >= 0
     rows, rank, place = rows[matched], rank[matched], place[matched]
@@ -92,14 +132,20 @@ def _claims(  # noqa: PLR0913 - columns of one table
     saved = np.maximum(end - np.maximum(start, arrivals.next_to_last_ns[place]), 0)
     saved = np.where(left >= last, saved, 0)
     claimed = waited & certain
-    return Claims(
+    # A skew below the clocks' error leaves the stretch undivided: as good as all of it is transfer.
+    # Where the error has no bound, nothing of it is told.
+    begins = np.where(claimed, end, start)
+    begins = np.where(np.isinf(error[rank] + error[culprit]), left, begins)
+    claims = Claims(
         waiter=rank[claimed],
         culprit=culprit[claimed],
         start_ns=start[claimed],
         end_ns=end[claimed],
         explained_ns=saved[claimed],
+        collective=place[claimed],
         withheld=int((waited & ~certain).sum()),
     )
+    return claims, Calls(rows, rank, place, begins)
 
 
 def _barriers(arrivals: Arrivals, asynchronous: Keys, stepping: int) -> Times:

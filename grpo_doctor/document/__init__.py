@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import grpo_doctor
@@ -13,9 +14,10 @@ from grpo_doctor.document.results import (
     not_run_entries,
     passed_entries,
 )
-from grpo_doctor.document.schema import SCHEMA, Document
+from grpo_doctor.document.schema import SCHEMA, Document, HangEntry
 from grpo_doctor.document.summary import summary
 from grpo_doctor.document.views import views
+from grpo_doctor.document.whatif import whatif_entry
 from grpo_doctor.findings import RunView, run_rules
 from grpo_doctor.findings.selection import Selection
 from grpo_doctor.trace.model import Trace
@@ -26,7 +28,10 @@ EVERY_RULE = Selection()
 
 
 def build_document(
-    trace: Trace, selection: Selection = EVERY_RULE, price: Price | None = None
+    trace: Trace,
+    selection: Selection = EVERY_RULE,
+    price: Price | None = None,
+    hangs: Sequence[HangEntry] = (),
 ) -> Document:
     """Analyses a recording, runs the rules, and says it all as JSON-serialisable values.
 
@@ -45,4 +50,6 @@ def build_document(
         not_run=not_run_entries(results),
         not_applicable=not_applicable_entries(results),
         views=views(view.analysis),
+        whatif=whatif_entry(view, results),
+        hangs=list(hangs),
     )

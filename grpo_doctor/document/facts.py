@@ -7,6 +7,7 @@ from pathlib import PurePath
 
 import numpy as np
 
+from grpo_doctor.document.clocks import clock_entry
 from grpo_doctor.document.numbers import finite, seconds
 from grpo_doctor.document.schema import LossEntry, OpenSpan, RankEntry, RunEntry
 from grpo_doctor.trace.model import Kind, Process, Trace
@@ -47,6 +48,7 @@ def run_entry(trace: Trace) -> RunEntry:
         ranks=rank_entries(trace),
         loss=_loss(trace),
         notes=list(trace.run.notes),
+        clock=clock_entry(trace),
     )
 
 
@@ -81,8 +83,8 @@ def _rank(trace: Trace, process: Process) -> RankEntry:
 def _open_spans(trace: Trace, process: Process) -> list[OpenSpan]:
     """What was open at the end on all threads, outermost first; steps are not told."""
     spans = trace.spans
-    first, beyond = np.searchsorted(spans.process, [process.index, process.index + 1])
-    rows = int(first) + np.flatnonzero(spans.open[int(first) : int(beyond)])
+    block = spans.of_process(process.index)
+    rows = block.start + np.flatnonzero(spans.open[block])
     rows = rows[np.isin(spans.kind[rows], _OPEN_KINDS)]
     order: Sequence[int] = np.lexsort((spans.depth[rows], spans.start_ns[rows])).tolist()
     return [

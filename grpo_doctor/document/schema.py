@@ -64,6 +64,14 @@ class LossEntry(TypedDict):
     notes: list[str]
 
 
+class ClockEntry(TypedDict):
+    """How the ranks' clocks were put on one axis, and how far off that may be; null: unknown."""
+
+    max_error_ms: float | None
+    methods: list[str]
+    text: str
+
+
 class RunEntry(TypedDict):
     """The facts of the run."""
 
@@ -83,17 +91,32 @@ class RunEntry(TypedDict):
     ranks: list[RankEntry]
     loss: LossEntry
     notes: list[str]
+    clock: ClockEntry
 
 
 class PhaseEntry(TypedDict):
-    """One phase per step, the mean over ranks and used steps; p10 and p90 over steps."""
+    """One phase per step, the mean over ranks and used steps; p10 and p90 over steps.
+
+    Its seconds are work, wait, transfer and idle together.
+    """
 
     seconds: float
     share: float
     work_seconds: float
     wait_seconds: float
+    transfer_seconds: float
+    idle_seconds: float
     p10_s: float
     p90_s: float
+
+
+class SteadyEntry(TypedDict):
+    """The first steady step, null if there is no steady state, and why; `step_time_s` is the mean
+    of the steps from there on without those that are set apart."""
+
+    first_step: int | None
+    reason: str
+    step_time_s: float | None
 
 
 class Summary(TypedDict):
@@ -110,7 +133,13 @@ class Summary(TypedDict):
     unattributed_share: float | None
     unattributed_seconds: float | None
     gpu_busy_pct: float | None
+    gpu_truly_busy_pct: float | None
+    gpu_busy_by: str | None
     tokens_per_s: float | None
+    accounting: dict[str, float]
+    steady: SteadyEntry
+    set_apart: dict[str, list[int]]
+    not_judged: list[str]
 
 
 class EvidenceEntry(TypedDict):
@@ -215,6 +244,8 @@ class WaterfallEntry(TypedDict):
     p90_s: float
     work_seconds: float
     wait_seconds: float
+    transfer_seconds: float
+    idle_seconds: float
 
 
 class Heatmap(TypedDict):
@@ -264,13 +295,120 @@ class MetricsView(TypedDict):
     series: dict[str, Numbers]
 
 
+class StepEntry(TypedDict):
+    """One step on the timeline: from the first rank that began it to the last that ended it.
+
+    `kind` is warmup, steady, eval, checkpoint or open; the slowest rank has the most own work.
+    """
+
+    number: int
+    start_s: float
+    end_s: float
+    seconds: float | None
+    kind: str
+    slowest_rank: int | None
+
+
+class PathSegment(TypedDict):
+    """A stretch of a critical path; lane is rank or engine, kind is work, transfer or idle."""
+
+    lane: str
+    rank: int | None
+    phase: str
+    name: str
+    start_s: float
+    end_s: float
+    kind: str
+
+
+class CriticalPath(TypedDict):
+    """What a step's length was made of: at each moment the rank that all others waited for."""
+
+    step: int
+    seconds: float
+    segments: list[PathSegment]
+
+
+class CollectiveEntry(TypedDict):
+    """Collectives of one group, name and phase per step: how many, seconds in them (mean of their
+    ranks), first to last arrival, and last arrival to the end; who came last most often."""
+
+    group: str
+    name: str
+    phase: str
+    count: float
+    seconds: float
+    skew_seconds: float
+    transfer_seconds: float
+    last_rank: int
+
+
 class Views(TypedDict):
-    """What charts draw."""
+    """What charts draw. The paths are those of the median and the longest step; null without."""
 
     waterfall: list[WaterfallEntry]
     heatmap: Heatmap
     timeline: Timeline
     metrics: MetricsView
+    steps: list[StepEntry]
+    critical_path: CriticalPath | None
+    critical_path_worst: CriticalPath | None
+    collectives: list[CollectiveEntry]
+
+
+class WhatifFix(TypedDict):
+    """A fix with a prediction: the change of the step time in percent. `fix` is its place among
+    those of the finding, `index` its number in the sets."""
+
+    index: int
+    finding: str
+    fix: int
+    label: str
+    spelling: str
+    low: float
+    mid: float
+    high: float
+
+
+class WhatifSet(TypedDict):
+    """Some fixes, by index, replayed together. Sets of fixes that exclude each other are left out,
+    and in very large runs the largest sets."""
+
+    fixes: list[int]
+    low: float
+    mid: float
+    high: float
+
+
+class WhatifUnknown(TypedDict):
+    """A fix without a prediction, and why."""
+
+    finding: str
+    fix: int
+    label: str
+    reason: str
+
+
+class WhatifEntry(TypedDict):
+    """What the fixes would bring, alone and together. `law_error_pct` is how far a replay of the
+    unchanged run is off, null where none is possible; `steps` were replayed."""
+
+    step_time_s: float | None
+    steps: int
+    law_error_pct: float | None
+    fixes: list[WhatifFix]
+    sets: list[WhatifSet]
+    unknown: list[WhatifUnknown]
+    note: str
+
+
+class HangEntry(TypedDict):
+    """A verdict of the watchdog; `page` is relative to the run directory."""
+
+    page: str
+    headline: str
+    state: str
+    taken_unix_ns: int
 
 
 class Document(TypedDict):
@@ -285,3 +423,5 @@ class Document(TypedDict):
     not_run: list[NotRunEntry]
     not_applicable: list[NotApplicableEntry]
     views: Views
+    whatif: WhatifEntry
+    hangs: list[HangEntry]

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from grpo_doctor.analysis import Analysis
+from grpo_doctor.analysis.regimes import CHECKPOINT, EVAL, KINDS, WARMUP
 from grpo_doctor.analysis.rows import UNATTRIBUTED_CODE
 from grpo_doctor.analysis.sampled import counter_sum
+from grpo_doctor.document.judged import not_judged
 from grpo_doctor.document.numbers import PERCENT_DIGITS, SHARE_DIGITS, number
-from grpo_doctor.document.schema import PhaseEntry, RankEntry, Summary
+from grpo_doctor.document.schema import PhaseEntry, RankEntry, SteadyEntry, Summary
 from grpo_doctor.document.verdict import verdict
 from grpo_doctor.findings import Results
 from grpo_doctor.phases import PHASES
@@ -23,6 +25,7 @@ def summary(analysis: Analysis, results: Results, ranks: Sequence[RankEntry]) ->
     steps, step_s = analysis.steps, analysis.step_s
     lengths = analysis.step_seconds
     tail = np.percentile(lengths, [10, 90]) if len(lengths) else [None, None]
+    regimes, busy = analysis.regimes, analysis.gpu_truly_busy
     rest = phase_entry(analysis, UNATTRIBUTED_CODE) if step_s else None
     return Summary(
         verdict=verdict(analysis, results, ranks),
@@ -36,8 +39,33 @@ def summary(analysis: Analysis, results: Results, ranks: Sequence[RankEntry]) ->
         unattributed_share=rest["share"] if rest else None,
         unattributed_seconds=rest["seconds"] if rest else None,
         gpu_busy_pct=number(analysis.gpu_busy[0] if analysis.gpu_busy else None, PERCENT_DIGITS),
+        gpu_truly_busy_pct=number(busy[0] if busy else None, PERCENT_DIGITS),
+        gpu_busy_by=busy[1].removeprefix("gpu.") if busy else None,
         tokens_per_s=_tokens_per_s(analysis),
+        accounting=_accounting(analysis),
+        steady=_steady(analysis),
+        set_apart={
+            KINDS[kind]: steps.numbers[regimes.rows(kind)].tolist()
+            for kind in (CHECKPOINT, EVAL, WARMUP)
+        },
+        not_judged=not_judged(analysis),
     )
+
+
+def _steady(analysis: Analysis) -> SteadyEntry:
+    regimes = analysis.regimes
+    row = regimes.steady_from
+    return SteadyEntry(
+        first_step=None if row is None else int(analysis.steps.numbers[row]),
+        reason=regimes.reason,
+        step_time_s=number(regimes.steady_s),
+    )
+
+
+def _accounting(analysis: Analysis) -> dict[str, float]:
+    columns = np.flatnonzero(analysis.steps.stepping)
+    shares = analysis.accounting.shares(analysis.steps.used, columns)
+    return {kind: round(share, SHARE_DIGITS) for kind, share in shares.items()}
 
 
 def phase_entries(analysis: Analysis) -> dict[str, PhaseEntry]:
@@ -53,13 +81,19 @@ def phase_entries(analysis: Analysis) -> dict[str, PhaseEntry]:
 def phase_entry(analysis: Analysis, code: int) -> PhaseEntry:
     """One column of the tables per step: means over ranks, then over used steps."""
     per_step = analysis.used_seconds[:, :, code].mean(axis=1)
-    seconds, waited = float(per_step.mean()), float(analysis.used_waited[:, :, code].mean())
+    seconds = float(per_step.mean())
+    waited, transferred, idle = (
+        float(table[:, :, code].mean())
+        for table in (analysis.used_waited, analysis.used_transferred, analysis.used_idled)
+    )
     low, high = np.percentile(per_step, [10, 90])
     return PhaseEntry(
         seconds=round(seconds, 6),
         share=round(seconds / (analysis.step_s or 1.0), SHARE_DIGITS),
-        work_seconds=round(seconds - waited, 6),
+        work_seconds=round(seconds - waited - transferred - idle, 6),
         wait_seconds=round(waited, 6),
+        transfer_seconds=round(transferred, 6),
+        idle_seconds=round(idle, 6),
         p10_s=round(float(low), 6),
         p90_s=round(float(high), 6),
     )

@@ -42,11 +42,36 @@ def join(blocks: list[Spans]) -> Spans:
 def in_order(spans: Spans) -> Spans:
     """Rows by process, then start, then longest first, so that a parent precedes its children;
     where both are of one length, by depth."""
+    if _is_in_order(spans):
+        return spans
+    if len(spans) and 0 <= spans.process.min() <= spans.process.max() < _NARROW:
+        # Files are by start: a stable sort by process alone mends nearly all of them, and of 16
+        # bits it takes a tenth of the time of a sort by four keys.
+        spans = spans.select(np.argsort(spans.process.astype(np.int16), kind="stable"))
+        if _is_in_order(spans):
+            return spans
     keys = (spans.depth, -spans.end_ns, spans.start_ns, spans.process)
     order: NDArray[np.intp] = np.lexsort(keys)
-    if np.array_equal(order, np.arange(len(order))):
-        return spans
     return spans.select(order)
+
+
+_NARROW = 1 << 15
+
+
+def _is_in_order(spans: Spans) -> bool:
+    """Whether no row has to move; block by block, so that it takes no memory."""
+    for begin in range(0, len(spans) - 1, _BLOCK):
+        rows = slice(begin, begin + _BLOCK + 1)
+        columns = (spans.process, spans.start_ns, spans.end_ns, spans.depth)
+        process, start, end, depth = (np.diff(column[rows].astype(np.int64)) for column in columns)
+        fine = (end < 0) | ((end == 0) & (depth >= 0))
+        fine = (start > 0) | ((start == 0) & fine)
+        if not ((process > 0) | ((process == 0) & fine)).all():
+            return False
+    return True
+
+
+_BLOCK = 1 << 18
 
 
 class Interned(dict[Any, int]):

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from grpo_doctor.trace import lanes
 from grpo_doctor.trace.model import Kind, Series, Spans, Trace
@@ -101,52 +102,66 @@ def place(trace: Trace) -> tuple[Spans, np.ndarray[Any, np.dtype[np.int32]]]:
 
 def span_lines(trace: Trace, spans: Spans, lane: Any) -> Iterator[str]:
     """One line per span, by start."""
-    names = [text(name[:MAX_NAME]) for name in trace.names]
-    pids = np.array([p.pid for p in trace.processes], dtype=np.int64)
-    args = [text(finite(a))[1:-1] for a in trace.args]
-    values = np.where(np.isfinite(spans.value), spans.value, 0.0)  # JSON has no others
+    texts = _Texts(trace)
     order = np.argsort(spans.start_ns, kind="stable")
     for begin in range(0, len(order), _CHUNK):
         rows = order[begin : begin + _CHUNK]
-        columns = zip(
-            spans.kind[rows].tolist(),
-            pids[spans.process[rows]].tolist(),
-            lane[rows].tolist(),
-            spans.name[rows].tolist(),
-            spans.args[rows].tolist(),
-            spans.depth[rows].tolist(),
-            spans.start_ns[rows].tolist(),
-            spans.end_ns[rows].tolist(),
-            values[rows].tolist(),
-            spans.open[rows].tolist(),
-        )
-        for kind, pid, tid, name, details, depth, start, end, value, is_open in columns:
-            yield _span(
-                kind, pid, tid, names[name], args[details] if details >= 0 else "",
-                depth, start, end, value, is_open,
-            )  # fmt: skip
+        yield from _lines(spans.select(rows), lane[rows], texts)
 
 
-def _span(  # noqa: PLR0913 - one argument per column, called a million times
-    kind: int, pid: int, tid: int, name: str, args: str,
-    depth: int, start: int, end: int, value: float, is_open: bool,
-) -> str:  # fmt: skip
-    shape = f'"ph":"X","dur":{microseconds(end - start)},'
-    if is_open:
-        shape = '"ph":"B",'
-    elif kind == Kind.INSTANT:
-        shape = '"ph":"i","s":"t",'
+class _Texts:
+    """The parts of lines that many spans share, as JSON."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.names = [text(name[:MAX_NAME]) for name in trace.names]
+        self.pids = np.array([p.pid for p in trace.processes], dtype=np.int64)
+        # The last is that of -1: no arguments.
+        self.args = [*(f'"args":{{{text(finite(a))[1:-1]}}}}}' for a in trace.args), '"args":{}}']
+
+
+def _lines(spans: Spans, lane: NDArray[Any], texts: _Texts) -> list[str]:
+    start_us, start_ns = np.divmod(spans.start_ns, 1000)
+    dur_us, dur_ns = np.divmod(spans.end_ns - spans.start_ns, 1000)
+    columns = zip(
+        _shapes(spans), dur_us.tolist(), dur_ns.tolist(),
+        texts.pids[spans.process].tolist(), lane.tolist(),
+        spans.kind.tolist(), spans.name.tolist(),
+        start_us.tolist(), start_ns.tolist(), spans.depth.tolist(), _tails(spans, texts),
+    )  # fmt: skip
+    names, category = texts.names, _CATEGORY
+    # One expression and no call per line: 10 million lines take 20 s and not 45.
+    return [
+        f'{{{shape or f"{_COMPLETE}{us}.{ns:03d},"}"pid":{pid},"tid":{tid},'
+        f'"cat":"{category[kind]}","name":{names[name]},"ts":{ts}.{ts_ns:03d},"depth":{depth},{tail}'
+        for shape, us, ns, pid, tid, kind, name, ts, ts_ns, depth, tail in columns
+    ]
+
+
+def _shapes(spans: Spans) -> list[str]:
+    """What kind of event each span is; "" for complete ones, which have a duration."""
+    shapes = np.where(spans.kind == Kind.INSTANT, 1, 0)
+    shapes[spans.open] = 2
+    return [_SHAPES[shape] for shape in shapes.tolist()]
+
+
+def _tails(spans: Spans, texts: _Texts) -> list[str]:
+    """The end of each line: its value, if it has one, and its arguments."""
     # `value` and `depth` are ours; every reader of the format skips keys that it does not know.
-    number = f',"value":{value!r}' if value else ""
-    if kind == Kind.STEP:
-        args = f'"step":{int(value)}'
-    return (
-        f'{{{shape}"pid":{pid},"tid":{tid},"cat":"{_CATEGORY[kind]}","name":{name},'
-        f'"ts":{microseconds(start)},"depth":{depth}{number},"args":{{{args}}}}}'
-    )
+    tails = [texts.args[row] for row in spans.args.tolist()]
+    values = np.where(np.isfinite(spans.value), spans.value, 0.0)  # JSON has no others
+    steps = spans.kind == Kind.STEP
+    rows = np.flatnonzero((values != 0) | steps)
+    for row, is_step, value in zip(rows.tolist(), steps[rows].tolist(), values[rows].tolist()):
+        if is_step:
+            tails[row] = f'"args":{{"step":{int(value)}}}}}'
+        if value:
+            tails[row] = f'"value":{value!r},{tails[row]}'
+    return tails
 
 
 _CATEGORY = {int(kind): category for kind, category in lanes.CATEGORIES.items()}
+_COMPLETE = '"ph":"X","dur":'
+_SHAPES = ("", '"ph":"i","s":"t",', '"ph":"B",')
 
 
 def microseconds(ns: int) -> str:

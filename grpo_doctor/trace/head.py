@@ -230,10 +230,17 @@ def _series(track: Track) -> Series:
 
 def _metrics(metrics: HeadMetrics) -> Metrics:
     count = len(metrics.steps)
+    absent = {name: _absent(values, count) for name, values in metrics.values.items()}
     return Metrics(
         steps=np.array(metrics.steps, dtype=np.int64),
         values={name: _column(values, count) for name, values in metrics.values.items()},
+        absent={name: mask for name, mask in absent.items() if mask.any()},
     )
+
+
+def _absent(values: Sequence[float | str | None], count: int) -> np.ndarray[Any, Any]:
+    gone = [value is None for value in values[:count]]
+    return np.array(gone + [True] * (count - len(gone)), dtype=np.bool_)
 
 
 def _column(values: Sequence[float | str | None], count: int) -> np.ndarray[Any, Any]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from grpo_doctor.errors import TraceError
 from grpo_doctor.trace import columns
+from grpo_doctor.trace.entries import entry_rows
 from grpo_doctor.trace.facts import RunFacts, read_facts
 from grpo_doctor.trace.jsonfile import BAD_JSON, mapping, number, read_lines, whole
 from grpo_doctor.trace.model import Gpu, Kind, Loss, Metrics, Process, Spans, Trace
@@ -86,6 +87,10 @@ def _rows(
         rows_of(recording, process, table, process.clock_offset_ns - timeline.zero_ns)
         for recording, process in zip(recordings, processes)
     ]
+    blocks += [
+        entry_rows(recording, process, table, process.clock_offset_ns - timeline.zero_ns)
+        for recording, process in zip(recordings, processes)
+    ]
     return processes, table.names, tuple(_decode_args(text) for text in table.args), blocks
 
 
@@ -119,29 +124,45 @@ def _notes(samples: Sequence[Samples]) -> tuple[str, ...]:
 
 
 def read_metrics(path: Path) -> tuple[Metrics, list[str]]:
-    """`metrics.jsonl` as columns, and what is wrong with it; a step said twice is updated."""
+    """`metrics.jsonl` as columns, and what is wrong with it.
+
+    A step said twice is updated. Where a run goes back to an earlier step, resumed from a
+    checkpoint, what it had said of that step and later ones is of weights that were thrown away.
+    """
     rows, problem = read_lines(path)
     by_step: dict[int, dict[str, float]] = {}
-    strange = 0
+    strange = repeated = 0
     for row in rows:
         step, values = whole(row.get("step")), row.get("metrics")
         if step is None or not isinstance(values, dict):
             strange += 1
             continue
+        if step < max(by_step, default=step) and by_step.get(step, {}).keys() & values.keys():
+            abandoned = [later for later in by_step if later >= step]
+            repeated += len(abandoned)
+            for later in abandoned:
+                del by_step[later]
         by_step.setdefault(step, {}).update({str(k): number(v) for k, v in values.items()})
     problems = [problem] if problem else []
+    if repeated:
+        problems.append(
+            f"{path.name}: the run went back to an earlier step; the metrics of {repeated} steps "
+            "from before that are left out"
+        )
     if strange:
         problems.append(f"{path.name}: {strange} lines without a step or metrics left out")
     return metrics_from(by_step), problems
 
 
 def metrics_from(by_step: Mapping[int, Mapping[str, float]]) -> Metrics:
-    """Columns from rows; a step that lacks a metric has NaN there."""
+    """Columns from rows; a step that lacks a metric has NaN there, and is marked absent."""
     steps = sorted(by_step)
     keys = dict.fromkeys(key for step in steps for key in by_step[step])
+    absent = {k: np.array([k not in by_step[s] for s in steps]) for k in keys}
     return Metrics(
         steps=np.array(steps, dtype=np.int64),
         values={k: np.array([by_step[s].get(k, np.nan) for s in steps]) for k in keys},
+        absent={k: mask for k, mask in absent.items() if mask.any()},
     )
 
 

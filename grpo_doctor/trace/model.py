@@ -87,6 +87,12 @@ class Spans:
     def __len__(self) -> int:
         return len(self.start_ns)
 
+    def of_process(self, index: int) -> slice:
+        """The rows of one process, by its index."""
+        # Of the column's own type: for others the whole column would be converted, rank by rank.
+        edges = np.searchsorted(self.process, np.array([index, index + 1], self.process.dtype))
+        return slice(int(edges[0]), int(edges[1]))
+
     def select(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Spans:
         """The same columns at some rows: a mask of length n, or row numbers."""
         return Spans(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
@@ -113,10 +119,15 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Training metrics: `values[name][i]` belongs to `steps[i]`; NaN where a step lacks one."""
+    """Training metrics: `values[name][i]` belongs to `steps[i]`; NaN where a step lacks one.
+
+    `absent[name][i]` tells that from a NaN that the job said: true where the step had no such
+    metric. A name without an entry is absent nowhere.
+    """
 
     steps: NDArray[np.int64]
     values: Mapping[str, NDArray[np.float64]]
+    absent: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,14 @@ from __future__ import annotations
 import gzip
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from grpo_doctor import __version__
 from grpo_doctor.files import replacing
@@ -65,16 +67,11 @@ def _write(trace: Trace, file: IO[str]) -> None:
     for key, value in head.items():
         file.write(f"{events.text(key)}:{events.text(value)},\n")
     file.write(EVENTS_LINE + "\n")
+    lines = _lines(trace, spans, lane, tracks)
     separator = ""
-    batch: list[str] = []
-    for line in _lines(trace, spans, lane, tracks):
-        batch.append(line)
-        if len(batch) >= _FLUSH_LINES:
-            file.write(separator + ",\n".join(batch))
-            separator = ",\n"
-            batch.clear()
-    if batch:
+    while batch := list(islice(lines, _FLUSH_LINES)):
         file.write(separator + ",\n".join(batch))
+        separator = ",\n"
     file.write("\n]}\n")
 
 
@@ -170,10 +167,18 @@ def _series(trace: Trace, series: Series) -> dict[str, Any]:
 
 def _metrics(metrics: Metrics) -> dict[str, Any]:
     # NaN and infinities are findings, and JSON has no numbers for them: they travel as strings.
+    # A step that has no such metric has null.
     return {
         "steps": metrics.steps.tolist(),
         "values": {
-            name: [v if math.isfinite(v) else str(v) for v in values.tolist()]
+            name: _column(values.tolist(), metrics.absent.get(name))
             for name, values in metrics.values.items()
         },
     }
+
+
+def _column(values: Sequence[float], absent: NDArray[np.bool_] | None) -> list[float | str | None]:
+    said = [v if math.isfinite(v) else str(v) for v in values]
+    if absent is None:
+        return list(said)
+    return [None if gone else v for v, gone in zip(said, absent.tolist(), strict=True)]

@@ -38,7 +38,7 @@ def metrics(step: int, values: Mapping[str, float]) -> None:
     """Appends one step's training metrics to `metrics.jsonl`. Call on rank 0.
 
     What is no number is left out. NaN and infinities are kept, as the strings "nan", "inf" and
-    "-inf": a reward that is NaN is a finding, and JSON has no number for it.
+    "-inf": a reward that is NaN is a finding, and JSON has no number for it. None counts as NaN.
     """
     active = recorder.ACTIVE or recorder.start_if_asked()
     if active is None:
@@ -87,7 +87,7 @@ def _numbers(values: Mapping[str, float]) -> dict[str, float]:
     numbers = {}
     for name, value in values.items():
         try:
-            numbers[str(name)] = float(value)
+            numbers[str(name)] = float("nan" if value is None else value)
         except (TypeError, ValueError):
             continue
     return numbers

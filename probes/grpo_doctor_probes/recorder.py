@@ -12,6 +12,8 @@ import sys
 from _thread import allocate_lock, get_ident, get_native_id  # `threading` costs 7 ms
 
 from grpo_doctor_probes import layout, sidecar
+from grpo_doctor_probes.entrytimes import EntryTimes
+from grpo_doctor_probes.pauses import LONGEST, SECONDS, Pauses
 from grpo_doctor_probes.rundir import (
     MAX_MB_VARIABLE,
     RANKS,
@@ -65,6 +67,8 @@ class Recorder:
         self.cuda: CudaTimer | None = None
         self._rank_file = sidecar.RankFile(path.removesuffix(SPANS_SUFFIX) + ".json", rank)
         self._rank_file.write()
+        self.pauses = Pauses()
+        self.entries = EntryTimes.if_asked(path.removesuffix(SPANS_SUFFIX))
 
     def thread(self) -> ThreadState:
         """This thread's state, made on its first span."""
@@ -156,12 +160,21 @@ class Recorder:
 
             self.cuda = CudaTimer(self, cuda)
 
+    def write_pauses(self, now_ns: int) -> None:
+        """Writes how long the garbage collector stopped this process since the last call."""
+        found = self.pauses.take()
+        for name, seconds in zip((SECONDS, LONGEST), found or ()):
+            self.write(layout.COUNTER, self.name_id(name), now_ns, now_ns, seconds)
+
     def close(self) -> None:
         """Marks an orderly end in the file and notes the clocks once more. Raises OSError."""
+        self.pauses.close()
         if self.cuda is not None:
             self.cuda.drain()
         self.file.close()
         self._rank_file.write()
+        if self.entries is not None:
+            self.entries.look()
 
 
 def start(run_dir: str | None = None, rank: int | None = None) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 RUN_DIR_VARIABLE = "GRPO_DOCTOR_RUN_DIR"
 MAX_MB_VARIABLE = "GRPO_DOCTOR_MAX_MB"
+ENTRIES_VARIABLE = "GRPO_DOCTOR_FLIGHT"
 
 RUN_JSON = "run.json"
 JOB_JSON = "job.json"
@@ -15,6 +16,7 @@ RANKS = "ranks"
 HOSTS = "hosts"
 FLIGHT = "flight"
 SPANS_SUFFIX = ".spans"
+ENTRIES_SUFFIX = ".flight.jsonl"
 SAMPLES_SUFFIX = ".samples.jsonl"
 
 

@@ -75,6 +75,10 @@ class phase:  # noqa: N801 - reads like the built-in context managers it sits be
         active = recorder.ACTIVE
         if active is None:
             return
+        if error is not None:
+            from grpo_doctor_probes.failures import note_failure  # noqa: PLC0415 - seldom needed
+
+            note_failure(self._key, error)
         try:
             end_ns = monotonic_ns()
             level = self._level
@@ -139,6 +143,7 @@ class step(phase):  # noqa: N801
         if active is None:
             return
         try:
+            active.pauses.forget()
             active.file.state[layout.STATE_STEP] = max(0, int(self._number) + 1)
             active.watch_cuda()
         except Exception:  # noqa: BLE001 - a guest never raises into its host
@@ -158,10 +163,14 @@ class step(phase):  # noqa: N801
             level = getattr(self, "_level", None)
             if level is None or level.thread.owner is not active:
                 return
+            # Just before the end: a counter counts to the step in which it lies.
+            active.write_pauses(end_ns - 1)
             level.thread.leave(level)
             active.append(self._word, self._start_ns, end_ns, self._number)
             if level.cuda_start is not None:
                 self._finish_cuda(level, end_ns)
+            if active.entries is not None:
+                active.entries.after_step()
         except Exception:  # noqa: BLE001 - a guest never raises into its host
             recorder.note_error()
 

@@ -158,8 +158,8 @@ def test_phases_add_up_to_the_step() -> None:
         summary["step_time_s"], abs=1e-4
     )
     for entry in phases.values():
-        both = entry["work_seconds"] + entry["wait_seconds"]
-        assert both == pytest.approx(entry["seconds"], abs=2e-6)
+        parts = [entry["work_seconds"], entry["wait_seconds"], entry["transfer_seconds"]]
+        assert sum(parts) + entry["idle_seconds"] == pytest.approx(entry["seconds"], abs=4e-6)
     assert phases["train"]["wait_seconds"] > 1
     waterfall = document["views"]["waterfall"]
     assert [entry["phase"] for entry in waterfall] == [

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.document.schema import Views
+from grpo_doctor.document.views.collectives import collective_entries
+from grpo_doctor.document.views.critical import median_path, worst_path
 from grpo_doctor.document.views.heatmap import heatmap
 from grpo_doctor.document.views.metrics import metrics_view
+from grpo_doctor.document.views.steps import step_entries
 from grpo_doctor.document.views.timeline import timeline
 from grpo_doctor.document.views.waterfall import waterfall
 
@@ -17,4 +20,8 @@ def views(analysis: Analysis) -> Views:
         heatmap=heatmap(analysis),
         timeline=timeline(analysis),
         metrics=metrics_view(analysis.trace),
+        steps=step_entries(analysis),
+        critical_path=median_path(analysis),
+        critical_path_worst=worst_path(analysis),
+        collectives=collective_entries(analysis),
     )

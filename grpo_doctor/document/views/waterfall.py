@@ -32,6 +32,8 @@ def waterfall(analysis: Analysis) -> list[WaterfallEntry]:
                 p90_s=entry["p90_s"],
                 work_seconds=entry["work_seconds"],
                 wait_seconds=entry["wait_seconds"],
+                transfer_seconds=entry["transfer_seconds"],
+                idle_seconds=entry["idle_seconds"],
             )
         )
         now += entry["seconds"]

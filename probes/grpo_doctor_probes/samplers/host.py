@@ -31,6 +31,7 @@ DISK_WRITE = Track("host.disk_write", "bytes/s")
 NET_RX = Track("host.net_rx", "bytes/s")
 NET_TX = Track("host.net_tx", "bytes/s")
 SHM_USED = Track("host.shm_used", "bytes")
+SHM_SIZE = Track("host.shm_size", "bytes")
 MAJOR_FAULTS = Track("host.major_faults", "1/s")
 
 
@@ -196,7 +197,8 @@ class HostSampler:
     def _shared_memory(self) -> Callable[[int], Values]:
         def read(_now_ns: int) -> Values:
             size = os.statvfs(self._shm)
-            return {SHM_USED: (size.f_blocks - size.f_bfree) * size.f_frsize}
+            used = (size.f_blocks - size.f_bfree) * size.f_frsize
+            return {SHM_USED: used, SHM_SIZE: size.f_blocks * size.f_frsize}
 
         return read
 

@@ -81,6 +81,7 @@ class Process:
         self._seen_ns = now_ns
         self.environment = Environment(None, False, None)
         self._stat = ProcFile(self._folder / "stat")
+        self._schedstat: ProcFile | None = None
         try:
             first = self.usage()
             if first is None:
@@ -89,6 +90,8 @@ class Process:
             self._stat.close()
             raise
         self.parent, self.started_ticks = first.parent, first.started_ticks
+        with contextlib.suppress(OSError):  # a kernel without CONFIG_SCHED_INFO has none
+            self._schedstat = ProcFile(self._folder / "schedstat")
         self.read_environment(now_ns)
 
     def usage(self) -> Usage | None:
@@ -97,6 +100,24 @@ class Process:
             return parse_stat(self._stat.read_start())
         except ProcessLookupError:
             return None
+
+    def main_thread_waited_ns(self) -> int | None:
+        """How long its main thread has stood in a run queue, ready and without a processor; None
+        where the kernel does not say (/proc/<pid>/schedstat, second number)."""
+        if self._schedstat is None:
+            return None
+        try:
+            return int(self._schedstat.read_start().split()[1])
+        except (OSError, ValueError, IndexError):
+            return None
+
+    def processors(self) -> int | None:
+        """How many processors it may run on; None where that can't be asked."""
+        if not hasattr(os, "sched_getaffinity"):
+            return None
+        with contextlib.suppress(OSError):
+            return len(os.sched_getaffinity(self.pid))
+        return None
 
     def read_environment(self, now_ns: int) -> None:
         """Read the environment while it may still change; other users' stays unknown."""
@@ -112,3 +133,5 @@ class Process:
     def close(self) -> None:
         """Close what is open."""
         self._stat.close()
+        if self._schedstat is not None:
+            self._schedstat.close()

@@ -1,4 +1,4 @@
-"""Samples the ranks of this host: processor time, memory, page faults and threads of each."""
+"""Samples the ranks of this host: processor time and want of it, memory, page faults, threads."""
 
 from __future__ import annotations
 
@@ -26,12 +26,15 @@ class _Sum:
     major_faults: int = 0
     rss_bytes: int = 0
     threads: int | None = None
+    processors: int | None = None
     sampled: bool = False
 
 
 class RankSampler:
     """`rank.cpu`, `rank.rss` and `rank.major_faults` add up a rank's main process and its workers
-    (data loaders, a rollout engine); `rank.threads` is the main process alone.
+    (data loaders, a rollout engine). Of the main process alone: `rank.threads`, `rank.processors`
+    (how many it may run on), and `rank.cpu_wait`, the share of the time in which its main thread
+    was ready to run and had no processor.
 
     Memory that processes share, such as pages that a forked worker has not written to, is counted
     in each of them. Processes are looked for once a second.
@@ -45,6 +48,7 @@ class RankSampler:
         self._tree = JobTree(job_root_pid, run_dir, host, proc)
         self._groups: list[RankGroup] = []
         self._usage: dict[int, Usage] = {}
+        self._waited_ns: dict[int, int] = {}
         self._sampled_ns: int | None = None
         self._live: set[Track] = set()
         self._scan_pace = Pace(SCAN_PERIOD_NS)
@@ -65,6 +69,7 @@ class RankSampler:
         self._sampled_ns = now_ns
         for pid in self._usage.keys() - self._tree.processes.keys():
             del self._usage[pid]
+            self._waited_ns.pop(pid, None)
         for track in self._live - reading.values.keys():
             reading.values[track] = None
         self._live = {track for track, value in reading.values.items() if value is not None}
@@ -85,6 +90,9 @@ class RankSampler:
             _track("rank.rss", "bytes", group): total.rss_bytes,
             _track("rank.threads", "count", group): total.threads,
         }
+        if total.processors is not None:
+            values[_track("rank.processors", "count", group)] = total.processors
+        values.update(self._wait(group, now_ns))
         if total.sampled and self._sampled_ns is not None and now_ns > self._sampled_ns:
             elapsed_s = (now_ns - self._sampled_ns) / 1e9
             cpu_s = total.cpu_ticks / CLOCK_TICKS_PER_S
@@ -92,16 +100,30 @@ class RankSampler:
             values[_track("rank.major_faults", "1/s", group)] = total.major_faults / elapsed_s
         return values
 
+    def _wait(self, group: RankGroup, now_ns: int) -> dict[Track, float | None]:
+        process = self._tree.processes.get(group.main)
+        waited = process.main_thread_waited_ns() if process is not None else None
+        if waited is None:
+            return {}
+        previous = self._waited_ns.get(group.main)
+        self._waited_ns[group.main] = waited
+        if previous is None or self._sampled_ns is None or now_ns <= self._sampled_ns:
+            return {}
+        share = (waited - previous) / (now_ns - self._sampled_ns)
+        return {_track("rank.cpu_wait", "%", group): 100.0 * min(1.0, max(0.0, share))}
+
     def _add(self, total: _Sum, pid: int, *, is_main: bool) -> None:
         process = self._tree.processes.get(pid)
-        usage = process.usage() if process is not None else None
+        if process is None:
+            return
+        usage = process.usage()
         if usage is None:
-            if process is not None:
-                self._tree.drop(pid)
+            self._tree.drop(pid)
             return
         total.rss_bytes += usage.rss_bytes
         if is_main:
             total.threads = usage.threads
+            total.processors = process.processors()
         previous = self._usage.get(pid)
         self._usage[pid] = usage
         if previous is not None:

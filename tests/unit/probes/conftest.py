@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,9 @@ def not_recording(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def recording(tmp_path: Path) -> Recorded:
-    """Records this process as rank 0."""
+def recording(tmp_path: Path) -> Iterator[Recorded]:
+    """Records this process as rank 0; no collection comes unasked and adds a counter."""
     assert recorder.start(str(tmp_path))
-    return Recorded(tmp_path)
+    gc.disable()
+    yield Recorded(tmp_path)
+    gc.enable()

@@ -68,7 +68,7 @@ def test_an_exception_inside_a_generator_reaches_the_caller(recording: Recorded)
 
     with pytest.raises(OSError, match="disk"):
         list(batches())
-    assert [r.name for r in recording.rows] == ["dataload"]
+    assert [r.name for r in recording.rows] == ["error/dataload/OSError: disk", "dataload"]
 
 
 def test_a_generator_based_coroutine_can_still_be_awaited(recording: Recorded) -> None:

@@ -62,7 +62,7 @@ def test_metrics_keep_what_is_no_number_for_json(recording: Recorded) -> None:
 
 def test_one_metric_that_is_no_number_costs_only_itself(recording: Recorded) -> None:
     metrics(1, {"loss": 0.5, "note": "warming up", "none": None, "list": [1]})  # type: ignore[dict-item]
-    assert lines(recording)[0]["metrics"] == {"loss": 0.5}
+    assert lines(recording)[0]["metrics"] == {"loss": 0.5, "none": "nan"}
     assert recording.header.errors == 0
 
 

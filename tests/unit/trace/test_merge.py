@@ -277,6 +277,36 @@ def test_metrics_with_damage_are_used_as_far_as_they_go(tmp_path: Path) -> None:
     )
 
 
+def test_a_nan_that_was_said_stays_apart_from_a_metric_that_was_not(tmp_path: Path) -> None:
+    write_recording(tmp_path, 0, closed_ns=4 * S, facts=facts())
+    lines = [
+        '{"step":1,"metrics":{"loss":0.5,"reward":"nan","eval_reward":1}}',
+        '{"step":2,"metrics":{"loss":0.4,"reward":"nan"}}',
+    ]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
+    merged = merge(tmp_path)
+    write_trace(merged, tmp_path / "trace.json")
+    for trace in (merged, load(tmp_path / "trace.json")):
+        assert np.isnan(trace.metrics.values["reward"]).all()
+        assert np.isnan(trace.metrics.values["eval_reward"]).tolist() == [False, True]
+        assert {k: v.tolist() for k, v in trace.metrics.absent.items()} == {
+            "eval_reward": [False, True]
+        }
+
+
+def test_a_resumed_run_replaces_the_steps_that_it_repeats(tmp_path: Path) -> None:
+    write_recording(tmp_path, 0, closed_ns=4 * S, facts=facts())
+    said = [(1, 0.1), (2, 0.2), (3, 9.0), (4, 9.0), (2, 0.25), (3, 0.3)]
+    lines = [f'{{"step":{step},"metrics":{{"reward":{value}}}}}' for step, value in said]
+    lines.append('{"step":3,"metrics":{"eval_reward":1}}')  # more of the same step
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
+    trace = merge(tmp_path)
+    assert trace.metrics.steps.tolist() == [1, 2, 3]
+    assert trace.metrics.values["reward"].tolist() == [0.1, 0.25, 0.3]
+    (note,) = trace.loss.notes
+    assert "went back to an earlier step; the metrics of 3 steps" in note
+
+
 def test_nothing_to_read_is_an_error_with_a_next_step(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"not a run directory: .* Give the folder"):
         merge(tmp_path)

@@ -55,6 +55,7 @@ def test_all_tracks_with_their_units(host: Path) -> None:
     source.close()
     found = {(track.name, track.unit): value for track, value in second.values.items()}
     assert found.pop(("host.shm_used", "bytes")) == pytest.approx(_used_bytes(host), rel=0.2)
+    assert found.pop(("host.shm_size", "bytes")) == _size_bytes(host)
     assert found == {
         ("host.cpu", "%"): 30,
         ("host.load1", "load"): 1.25,
@@ -69,6 +70,11 @@ def test_all_tracks_with_their_units(host: Path) -> None:
         ("host.net_tx", "bytes/s"): 2500,
         ("host.major_faults", "1/s"): 4,
     }
+
+
+def _size_bytes(path: Path) -> int:
+    size = os.statvfs(path)
+    return size.f_blocks * size.f_frsize
 
 
 def _used_bytes(path: Path) -> int:

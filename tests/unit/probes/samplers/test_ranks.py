@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from grpo_doctor_probes.samplers import RankSampler
@@ -52,7 +53,7 @@ def test_ranks_are_measured_and_end_as_null(tmp_path: Path) -> None:
         first = sampler.read(0)
         assert {(t.name, t.rank, t.pid) for t in first.values} == {
             (name, rank, process.pid)
-            for name in ("rank.rss", "rank.threads")
+            for name in ("rank.rss", "rank.threads", "rank.processors")
             for rank, process in ((0, busy), (1, idle))
         }
         burn(busy)
@@ -61,6 +62,8 @@ def test_ranks_are_measured_and_end_as_null(tmp_path: Path) -> None:
         assert 45 <= (second["rank.cpu", 0] or 0) <= 70
         assert (second["rank.cpu", 1] or 0) <= 5
         assert second["rank.threads", 0] == 2
+        assert second["rank.processors", 0] == len(os.sched_getaffinity(busy.pid))
+        assert 0 <= (second["rank.cpu_wait", 1] or 0) <= 5
         assert (second["rank.rss", 0] or 0) > 2**20
         assert second["rank.major_faults", 1] == 0
         assert sampler.read(1 * S + S // 20).values == {}
@@ -79,3 +82,30 @@ def test_a_job_that_has_gone_gives_nothing(tmp_path: Path) -> None:
     sampler = RankSampler(gone.pid, run_dir=tmp_path, host="a")
     assert sampler.read(0).values == {}
     sampler.close()
+
+
+def test_two_ranks_on_one_processor_wait_for_it(tmp_path: Path) -> None:
+    one, other = start(0), start(1)
+    with one, other:
+        alone = min(os.sched_getaffinity(0))
+        for process in (one, other):
+            os.sched_setaffinity(process.pid, {alone})
+        sampler = RankSampler(os.getpid(), run_dir=tmp_path, host="a")
+        begun_ns = time.monotonic_ns()
+        sampler.read(begun_ns)
+        for process in (one, other):  # both burn half a second at once
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        for process in (one, other):
+            assert process.stdout is not None
+            process.stdout.readline()
+        values = sampler.read(time.monotonic_ns()).values
+        waits = [v for t, v in values.items() if t.name == "rank.cpu_wait"]
+        # Each needs 0.5 s and gets a processor half of the time, until the other is done.
+        assert len(waits) == 2
+        assert sum(wait or 0 for wait in waits) >= 50
+        assert [v for t, v in values.items() if t.name == "rank.processors"] == [1, 1]
+        sampler.close()
+        for process in (one, other):
+            process.communicate("")

@@ -1,0 +1,174 @@
+"""`grpo-doctor report` on up to ten million spans of 1,024 ranks: seconds, peak memory, growth.
+
+Beside it the same question, each rank's phases and waits from the same spans, put to plain pandas
+and, where it is installed, to Holistic Trace Analysis (pip install HolisticTraceAnalysis), at a
+size that all can do. Ours is then the reader and the analysis alone, as the others write no page.
+HTA_PYTHON names the Python that has HTA, if it is another one.
+
+python -m benchmarks.scale [--ranks 1024] [--steps 50 150 500] [--peers-steps 800] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.many_ranks import write_run
+
+SECONDS, PEAK_MIB = 60.0, 4096.0
+# Ten times the spans may take this many times ten times the seconds, what starting up takes aside.
+LINEAR = 1.25
+PEER_RATIO = 3.0
+# HTA holds one rank's kernels at a time in each of its processes: it is small, and slow.
+LEANER = {"pandas": 3.0, "hta": 1.5}
+PEERS = ("ours", "pandas", "hta")
+_PEERS = Path(__file__).with_name("scale_peers")
+
+
+def measured(command: list[str]) -> dict[str, float]:
+    """Wall and processor seconds and peak MiB of a command with its children; it must succeed."""
+    begun = time.monotonic()
+    log = os.open(os.devnull, os.O_WRONLY)
+    actions = [(os.POSIX_SPAWN_DUP2, log, 1)]
+    pid = os.posix_spawn(command[0], command, dict(os.environ), file_actions=actions)
+    tree = 0.0
+    while not (done := os.wait4(pid, os.WNOHANG))[0]:
+        tree = max(tree, _resident_mib(pid))
+        time.sleep(_POLL_S)
+    _, status, usage = done
+    os.close(log)
+    if status:
+        raise SystemExit(f"{command} failed")
+    return {
+        "seconds": time.monotonic() - begun,
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "peak_mib": max(tree, usage.ru_maxrss / 1024),
+    }
+
+
+_POLL_S = 0.05
+
+
+def _resident_mib(pid: int) -> float:
+    """What a process and its children have in memory now: HTA spreads its work over some."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError):
+        return 0.0
+    own = pages * os.sysconf("SC_PAGESIZE") / 2**20
+    return own + sum(_resident_mib(int(child)) for child in children)
+
+
+def report(recording: Path, page: Path) -> dict[str, float]:
+    """What one report takes, and how large its page is."""
+    found = measured(
+        [sys.executable, "-m", "grpo_doctor", "report", str(recording), "-o", str(page)]
+    )
+    return {**found, "page_mib": page.stat().st_size / 2**20}
+
+
+def size(folder: Path, ranks: int, steps: int) -> dict[str, Any]:
+    """One size: the report from the run directory, which writes trace.json on the way; again with
+    it; and from trace.json alone."""
+    run, page = folder / "run", folder / "report.html"
+    spans = write_run(run, ranks, steps)
+    with_trace = report(run, page)
+    trace = run / "trace.json"
+    found = {
+        "spans": spans,
+        "trace_mib": trace.stat().st_size / 2**20,
+        "run directory, trace.json written too": with_trace,
+        "run directory": report(run, page),
+        "trace.json": report(trace, page),
+    }
+    shutil.rmtree(run)
+    return found
+
+
+def peers(folder: Path, ranks: int, steps: int) -> dict[str, Any]:
+    """The same question at one size that all can do; None for a peer that is not installed."""
+    run = folder / "run"
+    spans = write_run(run, ranks, steps)
+    report(run, folder / "report.html")  # writes the trace
+    trace = run / "trace.json"
+    found: dict[str, Any] = {"spans": spans}
+    for name in PEERS:
+        script = _PEERS / f"{name}_breakdown.py"
+        python = os.environ.get(f"{name.upper()}_PYTHON", sys.executable)
+        known = subprocess.run([python, str(script), "--installed"], check=False).returncode == 0
+        if known and name == "hta":  # it reads a folder of one Kineto trace per rank
+            subprocess.run([python, str(script), "--convert", str(trace)], check=True)
+        found[name] = measured([python, str(script), str(trace)]) if known else None
+    shutil.rmtree(run)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, default=1024)
+    parser.add_argument("--steps", type=int, nargs="+", default=[50, 150, 500])
+    parser.add_argument("--peers-ranks", type=int, default=64)
+    parser.add_argument("--peers-steps", type=int, default=800, help="0: without peers")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sizes = [size(folder, options.ranks, steps) for steps in options.steps]
+        beside = (
+            peers(folder, options.peers_ranks, options.peers_steps) if options.peers_steps else {}
+        )
+    if options.json:
+        print(json.dumps({"sizes": sizes, "peers": beside}, indent=1))
+    else:
+        _say(sizes, beside)
+    return 0 if _kept(sizes, beside) else 1
+
+
+def _say(sizes: list[dict[str, Any]], beside: dict[str, Any]) -> None:
+    for found in sizes:
+        print(f"{found['spans']:,} spans, trace.json {found['trace_mib']:.0f} MiB")
+        for source, took in found.items():
+            if isinstance(took, dict):
+                print(_line(source, took) + f"  page {took['page_mib']:.1f} MiB")
+    if beside:
+        print(f"{beside['spans']:,} spans, the same question")
+        for who in PEERS:
+            took = beside[who]
+            print(_line(who, took) if took else f"  {who}: not installed, left out")
+
+
+def _line(what: str, took: dict[str, float]) -> str:
+    return (
+        f"  {what:<40} {took['seconds']:6.1f} s ({took['cpu_seconds']:6.1f} s of processors) "
+        f"{took['peak_mib']:6.0f} MiB"
+    )
+
+
+def _kept(sizes: list[dict[str, Any]], beside: dict[str, Any]) -> bool:
+    """Whether the bounds hold. Growth is judged by processor time: a busy machine's wall is not."""
+    largest = sizes[-1]
+    kept = all(
+        largest[source]["seconds"] < SECONDS and largest[source]["peak_mib"] < PEAK_MIB
+        for source in ("run directory", "trace.json")
+    )
+    for source in ("run directory", "trace.json"):
+        growth = largest[source]["cpu_seconds"] / sizes[0][source]["cpu_seconds"]
+        kept &= growth < LINEAR * largest["spans"] / sizes[0]["spans"]
+    for who in PEERS[1:]:
+        if beside.get(who):
+            kept &= beside[who]["cpu_seconds"] > PEER_RATIO * beside["ours"]["cpu_seconds"]
+            kept &= beside[who]["peak_mib"] > LEANER[who] * beside["ours"]["peak_mib"]
+    return kept
+
+
+if __name__ == "__main__":
+    sys.exit(main())

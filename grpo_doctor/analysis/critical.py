@@ -1,0 +1,173 @@
+"""The critical path of a step: at each moment, the rank that everybody waits for.
+
+Followed backwards from the end of the step's slowest rank: what that rank did since the last
+collective at which it had waited, then what the rank that came last there did before, and so on
+to the step's begin. Whatever is not on this path can be faster without the step being shorter.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from grpo_doctor.analysis.idle import engine_waits
+from grpo_doctor.analysis.innermost import innermost
+from grpo_doctor.analysis.intervals import Intervals, Rows, holding
+from grpo_doctor.phases import PHASES, UNATTRIBUTED
+from grpo_doctor.trace.model import Kind
+
+if TYPE_CHECKING:
+    from grpo_doctor.analysis import Analysis
+
+RANK, ENGINE = "rank", "engine"
+WORK, TRANSFER, IDLE = "work", "transfer", "idle"
+_OPEN = (Kind.SPAN, Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT)
+
+
+class Segment(NamedTuple):
+    """A stretch of the path: on which lane, of which rank (None: the engine's), doing what."""
+
+    lane: str
+    rank: int | None
+    phase: str
+    name: str
+    kind: str
+    start_ns: int
+    end_ns: int
+
+
+class Stretch(NamedTuple):
+    """A stretch of one rank, by column."""
+
+    column: int
+    start_ns: int
+    end_ns: int
+
+
+def critical_path(analysis: Analysis, row: int) -> list[Segment]:
+    """The path of one step, by its row, ascending and without holes; [] where no rank ended it.
+
+    It begins with the first rank that began the step and ends with the last that ended it.
+    """
+    steps = analysis.steps
+    columns = np.flatnonzero(steps.closed[row])
+    if not len(columns):
+        return []
+    begin_ns = int(steps.start_ns[row, columns].min())
+    ends = steps.end_ns[row, columns]
+    last = int(columns[ends.argmax()])
+    lanes = _Lanes(analysis, begin_ns, int(ends.max()))
+    found: list[Segment] = []
+    for stretch in hops(analysis, last, begin_ns, int(ends.max())):
+        found += lanes.segments(stretch)
+    return joined(found)
+
+
+def joined(path: list[Segment]) -> list[Segment]:
+    """The same path with neighbours that differ in nothing but time made one."""
+    found: list[Segment] = []
+    for segment in path:
+        if found and found[-1][:5] == segment[:5]:
+            found[-1] = found[-1]._replace(end_ns=segment.end_ns)
+        else:
+            found.append(segment)
+    return found
+
+
+def hops(analysis: Analysis, last: int, begin_ns: int, end_ns: int) -> list[Stretch]:
+    """The ranks on the path in a window, ascending: from the rank `last`, which ends it, back."""
+    waits = analysis.waits
+    claims, came_ns = waits.claims, waits.arrivals.last_ns[waits.claims.collective]
+    # Who left before the last one came (a broadcast's early receiver) did not wait for that one.
+    chosen = (claims.end_ns > begin_ns) & (claims.end_ns <= end_ns) & (claims.end_ns == came_ns)
+    rows = np.flatnonzero(chosen)
+    rows = rows[np.lexsort((claims.end_ns[rows], claims.waiter[rows]))]
+    waiter = claims.waiter[rows]
+    found: list[Stretch] = []
+    column, now_ns = last, end_ns
+    for _ in range(len(rows) + 1):  # each wait is passed once at most
+        first, beyond = np.searchsorted(waiter, [column, column + 1])
+        mine = claims.end_ns[rows[first:beyond]]
+        place = int(np.searchsorted(mine, now_ns, side="right")) - 1
+        # A wait that ends at this very moment in a step of no length would lead in circles.
+        while place >= 0 and found and mine[place] == now_ns:
+            place -= 1
+        if place < 0:
+            break
+        claim = rows[first + place]
+        _extend(found, Stretch(column, int(claims.end_ns[claim]), now_ns))
+        column, now_ns = int(claims.culprit[claim]), int(claims.end_ns[claim])
+    _extend(found, Stretch(column, begin_ns, now_ns))
+    return found[::-1]
+
+
+def _extend(found: list[Stretch], stretch: Stretch) -> None:
+    if stretch.end_ns > stretch.start_ns:
+        found.append(stretch)
+
+
+class _Lanes:
+    """What ranks did within a window, read once per rank."""
+
+    def __init__(self, analysis: Analysis, begin_ns: int, end_ns: int) -> None:
+        self.analysis = analysis
+        self.begin_ns, self.end_ns = begin_ns, end_ns
+        self._known: dict[int, _Lane] = {}
+
+    def segments(self, stretch: Stretch) -> list[Segment]:
+        """One stretch, cut where the rank began something else."""
+        column = stretch.column
+        if column not in self._known:
+            self._known[column] = _Lane.of(self.analysis, column, self.begin_ns, self.end_ns)
+        return self._known[column].segments(stretch)
+
+
+class _Lane(NamedTuple):
+    rank: int
+    names: tuple[str, ...]
+    pieces: Intervals  # by innermost span
+    name: Rows
+    track: Intervals
+    phase: Rows
+    transfers: Intervals
+    engine: Intervals
+
+    @classmethod
+    def of(cls, analysis: Analysis, column: int, begin_ns: int, end_ns: int) -> _Lane:
+        trace, main, track = analysis.trace, analysis.mains[column], analysis.tracks[column]
+        spans = trace.spans
+        rows = main.rows[np.isin(spans.kind[main.rows], _OPEN)]
+        rows = rows[(spans.start_ns[rows] < end_ns) & (spans.end_ns[rows] > begin_ns)]
+        pieces, owner = innermost(spans.start_ns[rows], spans.end_ns[rows])
+        return cls(
+            rank=analysis.ranks[column],
+            names=trace.names,
+            pieces=pieces,
+            name=spans.name[rows][owner].astype(np.intp),
+            track=track.pieces,
+            phase=track.phase,
+            transfers=analysis.waits.transfers[column],
+            engine=engine_waits(trace, main),
+        )
+
+    def segments(self, stretch: Stretch) -> list[Segment]:
+        parts = (self.pieces, self.track, self.transfers, self.engine)
+        cuts = np.concatenate(
+            [moments for part in parts for moments in (part.start_ns, part.end_ns)]
+        )
+        inside = cuts[(cuts > stretch.start_ns) & (cuts < stretch.end_ns)]
+        edges = np.unique(np.r_[stretch.start_ns, inside, stretch.end_ns])
+        starts = edges[:-1]
+        named, phased = holding(self.pieces, starts), holding(self.track, starts)
+        transfer, engine = holding(self.transfers, starts) >= 0, holding(self.engine, starts) >= 0
+        found: list[Segment] = []
+        for row, (start_ns, end_ns) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist())):
+            phase = PHASES[self.phase[phased[row]]] if phased[row] >= 0 else UNATTRIBUTED
+            name = self.names[self.name[named[row]]] if named[row] >= 0 else phase
+            if engine[row] and not transfer[row]:
+                found.append(Segment(ENGINE, None, phase, name, WORK, start_ns, end_ns))
+                continue
+            kind = TRANSFER if transfer[row] else WORK if named[row] >= 0 else IDLE
+            found.append(Segment(RANK, self.rank, phase, name, kind, start_ns, end_ns))
+        return found

@@ -1,0 +1,8 @@
+"""Training metrics as curves: one name for all frameworks, and what a curve does over the steps."""
+
+from __future__ import annotations
+
+from grpo_doctor.analysis.learning.curves import Curve, components, curve
+from grpo_doctor.analysis.learning.names import METRICS, spellings
+
+__all__ = ["METRICS", "Curve", "components", "curve", "spellings"]

@@ -1,0 +1,85 @@
+"""A metric over the steps that said it; NaN and infinities stay in, as facts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpo_doctor.analysis.learning.names import spellings
+from grpo_doctor.trace.model import Trace
+
+Numbers = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+_COMPONENT = re.compile(r"rewards/(?P<name>.+?)(?P<part>/mean|/std)?")
+_OF_ALL = "rewards/missing_ratio"
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A metric under its framework's key: shapes (n,), only the steps that said it, ascending."""
+
+    key: str
+    steps: NDArray[np.int64]
+    values: Numbers
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @property
+    def bad(self) -> Mask:
+        """Where the value is NaN or infinite."""
+        found: Mask = ~np.isfinite(self.values)
+        return found
+
+    @property
+    def finite(self) -> Curve:
+        """The steps with a number."""
+        return self.where(~self.bad)
+
+    def where(self, rows: Mask) -> Curve:
+        """The same metric at some of its steps."""
+        return Curve(self.key, self.steps[rows], self.values[rows])
+
+    def before(self, step: int | None) -> Curve:
+        """The steps before one; all, for None."""
+        return self if step is None else self.where(self.steps < step)
+
+
+def curve(trace: Trace, metric: str) -> Curve | None:
+    """The canonical metric, under the first of its keys that any step said; None without."""
+    run = trace.run
+    for key in spellings(metric, run.framework, run.framework_version):
+        found = curve_of_key(trace, key)
+        if found is not None:
+            return found
+    return None
+
+
+def curve_of_key(trace: Trace, key: str) -> Curve | None:
+    """The metric of one framework's key."""
+    metrics = trace.metrics
+    values = metrics.values.get(key)
+    if values is None:
+        return None
+    absent = metrics.absent.get(key)
+    said = np.ones(len(values), np.bool_) if absent is None else ~absent
+    return Curve(key, metrics.steps[said], values[said]) if said.any() else None
+
+
+def components(trace: Trace) -> dict[str, tuple[Curve, Curve | None]]:
+    """Each reward function's mean and, where it is logged, deviation over the completions."""
+    found: dict[str, dict[str, Curve]] = {}
+    for key in trace.metrics.values:
+        named = _COMPONENT.fullmatch(key)
+        one = curve_of_key(trace, key) if named and key != _OF_ALL else None
+        if named and one is not None:
+            found.setdefault(named["name"], {})[named["part"] or "/mean"] = one
+    return {
+        name: (parts["/mean"], parts.get("/std"))
+        for name, parts in found.items()
+        if "/mean" in parts
+    }

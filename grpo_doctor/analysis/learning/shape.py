@@ -1,0 +1,114 @@
+"""What a curve does: its ends, its noise, its trend, when something began and where it will end."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from grpo_doctor.analysis.learning.curves import Curve, Mask, Numbers
+
+# A normal distribution's standard deviation is 1.4826 median absolute deviations.
+MAD_TO_SD = 1.4826
+# Ends are medians over a tenth of the run: less is one unlucky batch, more hides a late collapse.
+END_SHARE = 0.10
+END_POINTS = 5
+# "From then on" allows every fifth step to be otherwise.
+LASTING = 0.80
+LASTING_POINTS = 3
+
+
+def end_points(count: int) -> int:
+    """How many points of a curve make up one of its ends."""
+    return min(count, max(END_POINTS, round(END_SHARE * count)))
+
+
+def ends(curve: Curve) -> tuple[float, float]:
+    """The median of the first and of the last tenth."""
+    width = end_points(len(curve))
+    return float(np.median(curve.values[:width])), float(np.median(curve.values[-width:]))
+
+
+def smooth(values: Numbers, width: int) -> Numbers:
+    """The running mean over `width` points; shorter at the ends. Shape (n,)."""
+    if width <= 1 or not len(values):
+        return values
+    half, sums = width // 2, np.r_[0.0, np.cumsum(values)]
+    place = np.arange(len(values))
+    low, high = np.maximum(place - half, 0), np.minimum(place + half + 1, len(values))
+    result: Numbers = (sums[high] - sums[low]) / (high - low)
+    return result
+
+
+def noise(values: Numbers) -> float:
+    """The standard deviation of a point around a slow trend, robust against single spikes."""
+    if len(values) < 3:
+        return 0.0
+    jumps = np.diff(values)
+    return float(MAD_TO_SD * np.median(np.abs(jumps - np.median(jumps))) / math.sqrt(2))
+
+
+def error_of_mean(values: Numbers) -> float:
+    """The standard error of these points' mean, neighbours that resemble each other counted in."""
+    count = len(values)
+    if count < 3:
+        return math.inf
+    centered = values - values.mean()
+    variance = float(centered @ centered) / (count - 1)
+    if not variance:
+        return 0.0
+    alike = float(centered[1:] @ centered[:-1]) / float(centered @ centered)
+    alike = min(0.9, max(0.0, alike))
+    return math.sqrt(variance / count * (1 + alike) / (1 - alike))
+
+
+def rising(values: Numbers) -> float:
+    """Spearman's rank correlation with time: 1 rises throughout, -1 falls, 0 neither."""
+    if len(values) < 3 or np.ptp(values) == 0:
+        return 0.0
+    ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable").astype(np.float64)
+    return float(np.corrcoef(ranks, np.arange(len(values)))[0, 1])
+
+
+def onset(curve: Curve, is_so: Mask) -> int | None:
+    """The first step from which on `is_so` (shape (n,)) lasts to the end; None if it does not."""
+    count = len(curve)
+    if count < LASTING_POINTS or not is_so[-LASTING_POINTS:].any():
+        return None
+    share = np.cumsum(is_so[::-1])[::-1] / np.arange(count, 0, -1)
+    rows = np.flatnonzero(is_so & (share >= LASTING))
+    if not len(rows) or count - rows[0] < LASTING_POINTS:
+        return None
+    return int(curve.steps[rows[0]])
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Where a falling curve meets a floor: the step, by which law, and how well that law fits."""
+
+    step: int
+    law: str  # "linear" or "exponential"
+    fit: float  # share of the variance that the law explains, at most 1
+
+
+def arrival(curve: Curve, floor: float) -> Arrival | None:
+    """Extends the better of a line and an exponential; None where neither comes down to it."""
+    steps, values = curve.steps.astype(np.float64), curve.values
+    total = float(((values - values.mean()) ** 2).sum())
+    if len(values) < LASTING_POINTS or not total:
+        return None
+    found = []
+    slope, start = np.polyfit(steps, values, 1)
+    found.append((float(((start + slope * steps - values) ** 2).sum()), "linear", slope, start))
+    goal = {"linear": floor}
+    if values.min() > 0 and floor > 0:
+        slope, start = np.polyfit(steps, np.log(values), 1)
+        error = float(((np.exp(start + slope * steps) - values) ** 2).sum())
+        found.append((error, "exponential", slope, start))
+        goal["exponential"] = math.log(floor)
+    error, law, slope, start = min(found)
+    if slope >= 0:
+        return None
+    step = (goal[law] - start) / slope
+    return Arrival(math.ceil(step), law, 1 - error / total) if step < 1e12 else None

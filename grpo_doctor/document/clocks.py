@@ -1,0 +1,32 @@
+"""How sure the common time axis is, for the document's `run.clock`."""
+
+from __future__ import annotations
+
+from grpo_doctor.document.numbers import number
+from grpo_doctor.document.schema import ClockEntry
+from grpo_doctor.trace.model import Trace
+
+_DIGITS = 3
+
+
+def clock_entry(trace: Trace) -> ClockEntry:
+    """The largest error of any rank's clock, and how the clocks were aligned."""
+    ranks = [p for p in trace.processes if p.role == "trainer"]
+    methods = list(dict.fromkeys(p.clock_method for p in ranks))
+    errors = [p.clock_error_ns for p in ranks]
+    known = [error for error in errors if error is not None]
+    unknown = sorted(p.rank for p in ranks if p.clock_error_ns is None)
+    worst_ms = max(known) / 1e6 if known and not unknown else None
+    if not ranks:
+        text = "no rank recorded anything"
+    elif unknown:
+        named = ", ".join(map(str, unknown[:8])) + (" and others" if len(unknown) > 8 else "")
+        text = (
+            f"the clock of rank{'s' * (len(unknown) > 1)} {named} could not be aligned: "
+            "who waits for whom is not said there"
+        )
+    elif worst_ms:
+        text = f"aligned by {methods[-1]} to {worst_ms:.3g} ms: shorter waits are not said"
+    else:
+        text = "all ranks read the same clock"
+    return ClockEntry(max_error_ms=number(worst_ms, _DIGITS), methods=methods, text=text)

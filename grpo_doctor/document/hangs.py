@@ -1,0 +1,55 @@
+"""The verdicts that the watchdog left in a run directory, so that the report can link them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from grpo_doctor.document.schema import HangEntry
+from grpo_doctor.hang.bundle.parts import PAGE, VERDICT
+from grpo_doctor_probes.supervisor.watchdog import FOLDER
+
+_MOST = 50
+_LARGEST_BYTES = 32 << 20
+
+
+class _Verdict(msgspec.Struct):
+    state: str = ""
+    summary: str = ""
+
+
+class _Kept(msgspec.Struct):
+    verdict: _Verdict
+    taken_unix_ns: int = 0
+
+
+def hang_entries(recording: Path) -> list[HangEntry]:
+    """Each verdict below `recording` that has a page; none where that is no run directory.
+
+    One that can't be read is linked without words: its page says more.
+    """
+    if not recording.is_dir():
+        return []
+    return [
+        _entry(page, recording) for page in sorted(recording.glob(f"{FOLDER}/*/{PAGE}"))[:_MOST]
+    ]
+
+
+def _entry(page: Path, recording: Path) -> HangEntry:
+    kept = _read(page.with_name(VERDICT))
+    return HangEntry(
+        page=page.relative_to(recording).as_posix(),
+        headline=kept.verdict.summary,
+        state=kept.verdict.state,
+        taken_unix_ns=kept.taken_unix_ns,
+    )
+
+
+def _read(path: Path) -> _Kept:
+    try:
+        if path.stat().st_size > _LARGEST_BYTES:
+            return _Kept(_Verdict())
+        return msgspec.json.decode(path.read_bytes(), type=_Kept)
+    except (OSError, msgspec.MsgspecError):
+        return _Kept(_Verdict())

@@ -1,0 +1,105 @@
+"""What of a recording could not be judged, in sentences; a report says it beside its numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grpo_doctor.analysis import Analysis
+
+_FEW_STEPS = 4
+_NAMED = 8
+
+
+def not_judged(analysis: Analysis) -> list[str]:
+    """One sentence per question that this recording leaves open."""
+    found = [
+        *_about_steps(analysis),
+        *_about_ranks(analysis),
+        *_about_clocks(analysis),
+    ]
+    if analysis.trace.gpus and analysis.gpu_truly_busy is None:
+        found.append(
+            "How much the GPUs really computed: neither SM activity nor a telling range of power "
+            "was sampled."
+        )
+    return found
+
+
+def _about_steps(analysis: Analysis) -> list[str]:
+    steps = analysis.steps
+    count = len(steps.used)
+    if not len(steps.numbers):
+        return ["Step times: no step was recorded."]
+    found = []
+    if not count:
+        found.append("Step times: no step ended on every rank.")
+    elif count < _FEW_STEPS:
+        found.append(f"How step times vary: only {count} step{'s' * (count > 1)} could be used.")
+    if count and not analysis.used_seconds[:, :, :-1].any():
+        found.append("Where the step time goes: no phase was recorded.")
+    return found
+
+
+def _about_ranks(analysis: Analysis) -> list[str]:
+    steps = analysis.steps
+    if steps.stepping.sum() == 1 and analysis.trace.run.world_size <= 1:
+        return ["Waiting: there is one rank only, with nobody to wait for."]
+    found = []
+    missing = analysis.trace.loss.missing_ranks
+    if missing:
+        found.append(f"{_ranks(list(missing))}: left no recording; others may have waited for it.")
+    if steps.stepping.any() and not analysis.waits.collectives:
+        found.append("Who waits for whom: no collective could be matched between ranks.")
+    silent = [r for r, s in zip(analysis.ranks, steps.stepping, strict=True) if not s]
+    if silent and steps.stepping.any():
+        found.append(f"{_ranks(silent)}: recorded no step and is in no mean.")
+    found += _different_ends(analysis)
+    return found
+
+
+def _different_ends(analysis: Analysis) -> list[str]:
+    """Ranks that died at different steps: later steps of the others are in no mean."""
+    steps = analysis.steps
+    columns = np.flatnonzero(steps.stepping & steps.closed.any(axis=0))
+    if len(columns) < 2:
+        return []
+    last = len(steps.numbers) - 1 - steps.closed[::-1, columns].argmax(axis=0)
+    if last.max() - last.min() <= 1:  # one step apart is how any job ends that is killed
+        return []
+    early = int(columns[last.argmin()])
+    first, beyond = steps.numbers[last.min()], steps.numbers[last.max()]
+    who = f"rank {analysis.ranks[early]} ended with step {first} already"
+    return [f"Steps {first + 1} to {beyond}: {who}; they are in no mean."]
+
+
+def _about_clocks(analysis: Analysis) -> list[str]:
+    found = []
+    withheld = analysis.waits.claims.withheld
+    if withheld:
+        found.append(
+            f"{withheld} wait{'s' * (withheld > 1)} in collectives: clocks of the ranks may be off "
+            "by more than these took."
+        )
+    jumped = _jumps(analysis)
+    if jumped:
+        found.append(
+            f"{_ranks(jumped)}: steps overlap or go back in time, so a clock jumped; the time of "
+            "an overlap is counted once."
+        )
+    return found
+
+
+def _jumps(analysis: Analysis) -> list[int]:
+    steps = analysis.steps
+    jumped = []
+    for column, rank in enumerate(analysis.ranks):
+        rows = np.flatnonzero(steps.closed[:, column])
+        start, end = steps.start_ns[rows, column], steps.end_ns[rows, column]
+        if (start[1:] < end[:-1]).any():
+            jumped.append(rank)
+    return jumped
+
+
+def _ranks(ranks: list[int]) -> str:
+    more = f" and {len(ranks) - _NAMED} more" if len(ranks) > _NAMED else ""
+    return f"Rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks[:_NAMED]))}{more}"

@@ -1,0 +1,31 @@
+"""Collectives per step, skew told from transfer."""
+
+from __future__ import annotations
+
+from grpo_doctor.analysis import Analysis
+from grpo_doctor.analysis.entered import entry_times
+from grpo_doctor.analysis.groups import group_times
+from grpo_doctor.document.numbers import SECONDS_DIGITS
+from grpo_doctor.document.schema import CollectiveEntry
+
+MAX_ENTRIES = 30
+
+
+def collective_entries(analysis: Analysis) -> list[CollectiveEntry]:
+    """The longest kinds of collective; [] where none could be matched.
+
+    First those in which ranks block, then those of which only entry times are known.
+    """
+    return [
+        CollectiveEntry(
+            group=each.group,
+            name=each.name,
+            phase=each.phase,
+            count=round(each.per_step, 3),
+            seconds=round(each.seconds, SECONDS_DIGITS),
+            skew_seconds=round(each.skew_s, SECONDS_DIGITS),
+            transfer_seconds=round(each.transfer_s, SECONDS_DIGITS),
+            last_rank=each.last_rank,
+        )
+        for each in (*group_times(analysis), *entry_times(analysis))[:MAX_ENTRIES]
+    ]

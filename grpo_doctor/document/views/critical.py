@@ -1,0 +1,67 @@
+"""Critical paths of two steps: the median one and the longest."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grpo_doctor.analysis import Analysis
+from grpo_doctor.analysis.critical import Segment, critical_path, joined
+from grpo_doctor.document.numbers import seconds
+from grpo_doctor.document.schema import CriticalPath, PathSegment
+
+# More than a screen shows; a step with a collective per layer has thousands.
+MAX_SEGMENTS = 400
+
+
+def median_path(analysis: Analysis) -> CriticalPath | None:
+    """The path of the used step of median length; None without any."""
+    lengths = analysis.step_seconds
+    if not len(lengths):
+        return None
+    return _path(analysis, int(np.argsort(lengths, kind="stable")[len(lengths) // 2]))
+
+
+def worst_path(analysis: Analysis) -> CriticalPath | None:
+    """The path of the longest used step; None without any."""
+    lengths = analysis.step_seconds
+    return _path(analysis, int(lengths.argmax())) if len(lengths) else None
+
+
+def _path(analysis: Analysis, used: int) -> CriticalPath | None:
+    row = int(analysis.steps.used[used])
+    path = thinned(critical_path(analysis, row), MAX_SEGMENTS)
+    if not path:
+        return None
+    return CriticalPath(
+        step=int(analysis.steps.numbers[row]),
+        seconds=seconds(path[-1].end_ns - path[0].start_ns),
+        segments=[
+            PathSegment(
+                lane=each.lane,
+                rank=each.rank,
+                phase=each.phase,
+                name=each.name,
+                start_s=seconds(each.start_ns),
+                end_s=seconds(each.end_ns),
+                kind=each.kind,
+            )
+            for each in path
+        ],
+    )
+
+
+def thinned(path: list[Segment], limit: int) -> list[Segment]:
+    """At most `limit` segments without holes: names are given up first, then the shortest
+    segments, whose time goes to their neighbour."""
+    if len(path) > limit:
+        path = joined([each._replace(name=each.phase) for each in path])
+    if len(path) <= limit:
+        return path
+    length = np.array([each.end_ns - each.start_ns for each in path])
+    kept = np.sort(np.argsort(-length, kind="stable")[:limit])
+    ends = [*(path[row].start_ns for row in kept[1:]), path[-1].end_ns]
+    begins = [path[0].start_ns, *ends[:-1]]
+    return [
+        path[row]._replace(start_ns=start, end_ns=end)
+        for row, start, end in zip(kept.tolist(), begins, ends, strict=True)
+    ]

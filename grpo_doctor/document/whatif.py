@@ -1,0 +1,119 @@
+"""The document's what-if part: each predicted fix, and every set of them replayed together."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from grpo_doctor.document.numbers import PERCENT_DIGITS, number
+from grpo_doctor.document.schema import WhatifEntry, WhatifFix, WhatifSet, WhatifUnknown
+from grpo_doctor.findings import Results, RunView
+from grpo_doctor.findings.rule import Finding, Fix, Rule
+from grpo_doctor.whatif import Ground, Prediction, ground, together
+
+MOST_FIXES = 7
+# Replays of all sets take as long as one of so many rows: some 2 s.
+_ROWS_OF_ALL_SETS = 20_000_000
+_NOT_PREDICTED = "Gain not predicted: "
+NOTE = (
+    "Each number is the change of the mean step time, replayed from this run's own steps; several "
+    "fixes together are replayed together. The interval holds nine in ten of what a second pair of "
+    "runs would show, if the laws hold."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    rule: Rule
+    finding: Finding
+    place: int
+    fix: Fix
+    predicted: Prediction
+
+    def excludes(self, other: _Candidate) -> bool:
+        """Whether both set one thing to different values."""
+        same = self.fix.knob is not None and self.fix.knob == other.fix.knob
+        return same and self.fix.after != other.fix.after
+
+
+def whatif_entry(view: RunView, results: Results) -> WhatifEntry:
+    """The fixes that have a prediction, those that have none, and the sets; never fails for want
+    of steps: then there is nothing in it."""
+    base = ground(view.model)
+    fixes = _candidates(results) if isinstance(base, Ground) else []
+    return WhatifEntry(
+        step_time_s=number(view.analysis.step_s),
+        steps=len(view.model.measured_s),
+        law_error_pct=number(100 * base.off, PERCENT_DIGITS) if isinstance(base, Ground) else None,
+        fixes=[_fix(index, one) for index, one in enumerate(fixes)],
+        sets=_sets(base, fixes) if isinstance(base, Ground) else [],
+        unknown=_unknown(results),
+        note=NOTE if isinstance(base, Ground) else base.reason,
+    )
+
+
+def _candidates(results: Results) -> list[_Candidate]:
+    """The predicted fixes that gain most, in the order of their findings; each change once."""
+    found: dict[tuple[object, ...], _Candidate] = {}
+    for rule, finding in results.findings:
+        for place, fix in enumerate(finding.fixes):
+            if fix.predicted is not None:
+                one = _Candidate(rule, finding, place, fix, fix.predicted)
+                found.setdefault((fix.knob, str(fix.after), fix.spelling), one)
+    best = sorted(found.values(), key=lambda one: one.predicted.mid)[:MOST_FIXES]
+    return [one for one in found.values() if one in best]
+
+
+def _fix(index: int, one: _Candidate) -> WhatifFix:
+    title = one.finding.headline or one.rule.title
+    several = len(one.finding.fixes) > 1 and one.fix.knob is not None
+    return WhatifFix(
+        index=index,
+        finding=one.rule.id,
+        fix=one.place,
+        label=f"{title}: {one.fix.knob}" if several else title,
+        spelling=one.fix.spelling,
+        low=round(one.predicted.low, PERCENT_DIGITS),
+        mid=round(one.predicted.mid, PERCENT_DIGITS),
+        high=round(one.predicted.high, PERCENT_DIGITS),
+    )
+
+
+def _sets(base: Ground, fixes: Sequence[_Candidate]) -> list[WhatifSet]:
+    rows = max(1, len(base.model.seconds))
+    most = len(fixes)
+    while most > 1 and rows << most > _ROWS_OF_ALL_SETS:
+        most -= 1
+    found = []
+    for size in range(1, most + 1):
+        for chosen in itertools.combinations(range(len(fixes)), size):
+            several = [fixes[index] for index in chosen]
+            if any(a.excludes(b) for a, b in itertools.combinations(several, 2)):
+                continue
+            found.append(_set(base, chosen, [one.predicted for one in several]))
+    return found
+
+
+def _set(base: Ground, chosen: tuple[int, ...], parts: Sequence[Prediction]) -> WhatifSet:
+    joint = parts[0] if len(parts) == 1 else together(base, parts, "with these fixes")
+    return WhatifSet(
+        fixes=list(chosen),
+        low=round(joint.low, PERCENT_DIGITS),
+        mid=round(joint.mid, PERCENT_DIGITS),
+        high=round(joint.high, PERCENT_DIGITS),
+    )
+
+
+def _unknown(results: Results) -> list[WhatifUnknown]:
+    return [
+        WhatifUnknown(
+            finding=rule.id,
+            fix=place,
+            label=finding.headline or rule.title,
+            reason=fix.risk.partition(_NOT_PREDICTED)[2].removesuffix("."),
+        )
+        for rule, finding in results.findings
+        for place, fix in enumerate(finding.fixes)
+        if fix.predicted is None and _NOT_PREDICTED in fix.risk
+    ]

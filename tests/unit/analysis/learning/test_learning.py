@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from grpo_doctor.analysis.learning import components, curve, spellings
+from grpo_doctor.analysis.learning.curves import Curve
+from grpo_doctor.analysis.learning.shape import (
+    arrival,
+    ends,
+    error_of_mean,
+    noise,
+    onset,
+    rising,
+    smooth,
+)
+from tests.build import TraceBuilder
+
+
+def made(values: Sequence[float]) -> Curve:
+    return Curve("x", np.arange(len(values)), np.array(values))
+
+
+@pytest.mark.parametrize(
+    ("framework", "version", "metric", "first"),
+    [
+        ("bundled", "0.1.0", "length", "completions/mean_length"),
+        ("trl", "0.15.2", "length", "completion_length"),
+        ("trl", "1.16.0", "length", "completions/mean_length"),
+        ("ms-swift", "4.6.0", "clip", "clip_ratio/region_mean"),
+        ("verl", "0.9.1", "reward", "critic/score/mean"),
+        ("openrlhf", "0.11.2", "reward", "rollout/reward_mean"),
+        ("openrlhf", "0.9.0", "reward", "reward"),
+    ],
+)
+def test_a_metric_has_its_frameworks_name(
+    framework: str, version: str, metric: str, first: str
+) -> None:
+    assert spellings(metric, framework, version)[0] == first
+
+
+def test_a_metric_is_found_under_any_frameworks_name() -> None:
+    trace = TraceBuilder(framework="unknown").metrics(1, **{"actor/entropy": 0.5}).build()
+    found = curve(trace, "entropy")
+    assert found is not None
+    assert (found.key, found.values.tolist()) == ("actor/entropy", [0.5])
+    assert curve(trace, "kl") is None
+
+
+def test_nan_is_kept_and_what_was_not_said_is_not() -> None:
+    build = TraceBuilder()
+    build.metrics(1, reward=math.nan, loss=1.0).metrics(2, loss=1.0).metrics(3, reward=math.inf)
+    found = curve(build.build(), "reward")
+    assert found is not None
+    assert found.steps.tolist() == [1, 3]
+    assert found.bad.all()
+    assert len(found.finite) == 0
+
+
+def test_components_of_old_and_new_names() -> None:
+    build = TraceBuilder()
+    build.metrics(1, **{"rewards/a/mean": 1.0, "rewards/a/std": 0.5, "rewards/b": 2.0})
+    build.metrics(2, **{"rewards/missing_ratio": 0.5})
+    found = components(build.build())
+    assert sorted(found) == ["a", "b"]
+    assert found["a"][1] is not None
+    assert found["b"][1] is None
+
+
+def test_ends_are_medians() -> None:
+    assert ends(made([1, 1, 9, 1, 1, *[5] * 40, 2, 2, -9, 2, 2])) == (1, 2)
+    assert ends(made([3])) == (3, 3)
+
+
+def test_noise_ignores_a_trend_and_a_spike() -> None:
+    drawn = np.random.default_rng(0).normal(0, 2, 400) + np.arange(400)
+    drawn[100] = 1e6
+    assert noise(drawn) == pytest.approx(2, rel=0.2)
+
+
+def test_neighbours_that_are_alike_widen_the_error() -> None:
+    rng = np.random.default_rng(1)
+    white = rng.normal(size=400)
+    slow = smooth(rng.normal(size=400), 9)
+    assert error_of_mean(white) == pytest.approx(0.05, rel=0.2)
+    assert error_of_mean(slow) > 2 * slow.std() / 20
+
+
+def test_rising_by_rank() -> None:
+    assert rising(np.array([1.0, 2, 30, 400])) == pytest.approx(1)
+    assert rising(np.array([4.0, 3, 2, 1])) == pytest.approx(-1)
+    assert rising(np.array([1.0, 1, 1, 1])) == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [("0000111111", 4), ("0100111011", 4), ("1111000000", None), ("0000000001", None)],
+)
+def test_onset_is_where_it_begins_to_last(flags: str, expected: int | None) -> None:
+    is_so = np.array([flag == "1" for flag in flags])
+    assert onset(made([0.0] * 10), is_so) == expected
+
+
+def test_arrival_takes_the_better_law() -> None:
+    steps = np.arange(40)
+    line = arrival(made((4 - 0.05 * steps).tolist()), 1.0)
+    assert line is not None
+    assert (line.step, line.law) == (60, "linear")
+    decay = arrival(made((4 * np.exp(-0.05 * steps)).tolist()), 0.04)
+    assert decay is not None
+    assert (decay.step, decay.law) == (math.ceil(math.log(100) / 0.05), "exponential")
+    assert arrival(made(steps.tolist()), 1.0) is None
+    assert arrival(made([1.0] * 9), 0.5) is None

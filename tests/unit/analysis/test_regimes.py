@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from grpo_doctor.analysis import Analysis, analyse
+from grpo_doctor.analysis.regimes import CHECKPOINT, EVAL, OPEN, STEADY, WARMUP, steady_state
+from grpo_doctor.trace.model import Kind
+from tests.build import TraceBuilder
+
+NOISE = np.random.default_rng(7).normal(1, 0.04, 200)
+
+
+def run(lengths: list[float], **sometimes: tuple[int, ...]) -> Analysis:
+    """One rank's steps; `checkpoint=(3,)` makes step 3 hold one of 2 s."""
+    build, now = TraceBuilder(), 0.0
+    for number, length in enumerate(lengths):
+        extra = {phase: 2.0 for phase, numbers in sometimes.items() if number in numbers}
+        build.step(0, number, now, {"train": length, **extra})
+        now += length + sum(extra.values())
+    build.row(Kind.STEP, 0, "step", now, now + 1, depth=0, value=len(lengths), open=True)
+    return analyse(build.build())
+
+
+def test_steps_with_a_checkpoint_or_an_evaluation_are_set_apart() -> None:
+    analysis = run([30.0, *[10.0] * 11], checkpoint=(4, 9), eval=(6,))
+    regimes = analysis.regimes
+    assert regimes.rows(CHECKPOINT).tolist() == [4, 9]
+    assert regimes.rows(EVAL).tolist() == [6]
+    assert regimes.rows(WARMUP).tolist() == [0]
+    assert regimes.rows(OPEN).tolist() == [12]
+    assert len(regimes.rows(STEADY)) == 8
+    assert regimes.steady_s == pytest.approx(10)
+    # They stay in the means, so that a finding about them sees what they cost.
+    assert analysis.step_s == pytest.approx(10 + 3 * 2 / 11)
+
+
+def test_what_every_step_does_sets_none_apart() -> None:
+    regimes = run([10.0] * 6, checkpoint=tuple(range(6))).regimes
+    assert not len(regimes.rows(CHECKPOINT))
+
+
+def test_a_step_time_that_settles_says_where() -> None:
+    lengths = [14.0 * n for n in NOISE[:12]] + [10.0 * n for n in NOISE[12:60]]
+    regimes = run(lengths).regimes
+    assert regimes.steady_from == 12
+    assert regimes.reason.startswith("before step 12 steps take 13.9 s, from there on 9.9")
+
+
+def test_a_trend_is_no_steady_state() -> None:
+    lengths = np.linspace(10, 14, 60) * NOISE[:60]
+    place, reason = steady_state(lengths)
+    assert place is None
+    assert "longer all along" in reason
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_noise_alone_is_neither_change_nor_trend(seed: int) -> None:
+    lengths = np.random.default_rng(seed).normal(10, 1.5, 80)
+    assert steady_state(lengths) == (0, "no level change and no trend among the steps")
+
+
+def test_few_steps_show_nothing() -> None:
+    assert steady_state(np.array([1.0]))[0] is None
+    assert steady_state(np.array([1.0, 2.0, 1.0]))[1].endswith("no change could show")
+
+
+def test_a_run_that_generates_every_third_step_is_steady() -> None:
+    assert steady_state(np.array([30.0, 5.0, 5.0] * 20) * NOISE[:60])[0] == 0

@@ -1,0 +1,118 @@
+"""A recording that leaves a question open says which one, and still gives the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from grpo_doctor.analysis import analyse
+from grpo_doctor.document import build_document
+from grpo_doctor.document.judged import not_judged
+from grpo_doctor.trace.model import Kind, Loss, Trace
+from tests.build import TraceBuilder
+from tests.unit.findings.patients import run
+
+
+def said(build: TraceBuilder | Trace) -> str:
+    trace = build.build() if isinstance(build, TraceBuilder) else build
+    document = build_document(trace)
+    found = not_judged(analyse(trace))
+    assert document["summary"]["not_judged"] == found
+    return " | ".join(found)
+
+
+def two(steps: tuple[int, int], **facts: object) -> TraceBuilder:
+    build = TraceBuilder(ranks=2)
+    for rank, count in enumerate(steps):
+        for number in range(count):
+            build.step(rank, number, 10.0 * number, {"rollout": 4.0, "train": 5.0})
+            build.collective(rank, number, 10.0 * number + 5 + rank, 10.0 * number + 7)
+    return build
+
+
+def test_a_full_recording_leaves_nothing_open() -> None:
+    assert said(two((6, 6))) == ""
+
+
+def test_one_step() -> None:
+    assert said(two((1, 1))) == "How step times vary: only 1 step could be used."
+
+
+def test_one_rank() -> None:
+    build = TraceBuilder()
+    for number in range(5):
+        build.step(0, number, 10.0 * number, {"train": 9.0})
+    assert said(build) == "Waiting: there is one rank only, with nobody to wait for."
+
+
+def test_no_phase() -> None:
+    build = TraceBuilder()
+    for number in range(5):
+        build.row(Kind.STEP, 0, "step", 10.0 * number, 10.0 * number + 9, depth=0, value=number)
+    assert "Where the step time goes: no phase was recorded." in said(build)
+
+
+def test_no_step_at_all() -> None:
+    assert said(TraceBuilder().span(0, "train", 0, 1)).startswith("Step times: no step was")
+
+
+def test_a_rank_without_a_recording() -> None:
+    trace = dataclasses.replace(two((5, 5)).build(), loss=Loss(missing_ranks=(2, 3)))
+    assert said(trace) == "Ranks 2, 3: left no recording; others may have waited for it."
+
+
+def test_ranks_that_died_at_different_steps() -> None:
+    text = "Steps 5 to 8: rank 1 ended with step 4 already; they are in no mean."
+    assert said(two((9, 5))) == text
+    summary = build_document(two((9, 5)).build())["summary"]
+    assert (summary["steps"], summary["steps_total"]) == (5, 9)
+
+
+def test_waits_below_the_clocks_error() -> None:
+    trace = two((6, 6)).build()
+    unsure = tuple(dataclasses.replace(p, clock_error_ns=2_000_000_000) for p in trace.processes)
+    document = build_document(dataclasses.replace(trace, processes=unsure))
+    assert document["summary"]["not_judged"][0].startswith("6 waits in collectives: clocks")
+    assert document["run"]["clock"]["max_error_ms"] == 2000
+    assert document["run"]["clock"]["text"] == (
+        "aligned by same clock to 2e+03 ms: shorter waits are not said"
+    )
+
+
+def test_a_clock_that_nobody_could_align() -> None:
+    trace = two((6, 6)).build()
+    first, second = trace.processes
+    lost = dataclasses.replace(second, clock_error_ns=None, clock_method="unknown")
+    document = build_document(dataclasses.replace(trace, processes=(first, lost)))
+    clock = document["run"]["clock"]
+    assert clock["max_error_ms"] is None
+    assert clock["methods"] == ["same clock", "unknown"]
+    assert clock["text"].startswith("the clock of rank 1 could not be aligned")
+
+
+def test_a_clock_that_jumps_back() -> None:
+    build = TraceBuilder()
+    for number, start_s in enumerate((0.0, 10.0, 15.0, 25.0, 35.0)):
+        build.step(0, number, start_s, {"train": 9.0})
+    assert "Rank 0: steps overlap or go back in time" in said(build)
+
+
+def test_gpus_of_which_neither_power_nor_activity_is_known() -> None:
+    assert "How much the GPUs really computed" in said(run())
+
+
+@pytest.mark.parametrize("limit", [None, 700.0])
+def test_power_tells_spinning_from_computing(limit: float | None) -> None:
+    build = run()
+    times = [0.0, 20.0, 40.0, 60.0]
+    build.series("gpu.util", "%", times, [100, 100, 100, 100], scope="gpu", gpu="GPU-0")
+    build.series("gpu.power", "W", times, [100, 500, 300, 500], scope="gpu", gpu="GPU-0")
+    if limit:
+        build.series("gpu.power_limit", "W", times, [limit] * 4, scope="gpu", gpu="GPU-0")
+    summary = build_document(build.build())["summary"]
+    assert summary["gpu_busy_pct"] == 100
+    assert summary["gpu_busy_by"] == "power"
+    busy = summary["gpu_truly_busy_pct"]
+    assert busy is not None
+    assert 40 < busy * (600 / 400 if limit else 1) < 60

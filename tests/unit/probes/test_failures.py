@@ -1,0 +1,71 @@
+"""An error that leaves a phase is noted once, where it left, and nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from grpo_doctor_probes import failures, phase
+from tests.unit.probes.conftest import Recorded
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures._Noted, "count", 0)
+    monkeypatch.setattr(failures._Noted, "last", 0)
+
+
+def noted(recording: Recorded) -> list[str]:
+    return [r.name for r in recording.rows if r.name.startswith(failures.PREFIX)]
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+def test_the_innermost_phase_is_named_once(recording: Recorded) -> None:
+    with pytest.raises(RuntimeError), phase("train"), phase("reward/judge"):
+        fail(RuntimeError("two devices\nsecond line"))
+    assert noted(recording) == ["error/reward/RuntimeError: two devices"]
+
+
+def test_what_steers_a_program_is_no_failure(recording: Recorded) -> None:
+    for steering in (StopIteration(), KeyboardInterrupt(), SystemExit(1)):
+        with pytest.raises(type(steering)), phase("dataload"):
+            raise steering
+    assert noted(recording) == []
+
+
+def test_secrets_are_taken_out(recording: Recorded) -> None:
+    with pytest.raises(OSError, match="401"), phase("reward"):
+        fail(OSError("401 for https://judge/?token=abcdef123"))
+    assert "abcdef123" not in noted(recording)[0]
+
+
+def test_errors_without_end_are_noted_a_few_times(recording: Recorded) -> None:
+    errors = [ValueError(f"row {number}") for number in range(40)]
+    for error in errors:
+        with pytest.raises(ValueError, match="row"), phase("dataload"):
+            fail(error)
+    assert len(noted(recording)) == 16
+
+
+class WordlessError(Exception):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+def test_an_error_that_has_no_words_harms_nobody(recording: Recorded) -> None:
+    with pytest.raises(WordlessError), phase("train"):
+        fail(WordlessError())
+    assert recording.header.errors == 1
+
+
+def test_a_generator_that_ends_is_no_failure(recording: Recorded) -> None:
+    @phase("dataload")
+    def rows() -> Iterator[int]:
+        yield 1
+
+    assert list(rows()) == [1]
+    assert noted(recording) == []
