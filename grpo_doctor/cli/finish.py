@@ -104,10 +104,11 @@ def _keep_traceback(folder: Path) -> str:
 def _write_report(folder: Path, trace_path: Path, report_path: Path) -> Document:
     from grpo_doctor.cli.rendering import page  # noqa: PLC0415
     from grpo_doctor.document import build_document  # noqa: PLC0415
+    from grpo_doctor.document.hangs import hang_entries  # noqa: PLC0415
     from grpo_doctor.trace.read import read_trace  # noqa: PLC0415
 
     # From the file, not from memory: what `report trace.json` will show on another machine.
-    document = build_document(read_trace(trace_path))
+    document = build_document(read_trace(trace_path), hangs=hang_entries(folder))
     findings = {
         "schema": document["schema"],
         "findings": document["findings"],

@@ -7,9 +7,9 @@ import difflib
 from typing import NoReturn
 
 from grpo_doctor import __version__
-from grpo_doctor.cli import attach, report, rule, run
+from grpo_doctor.cli import attach, compare, report, rule, run, selftest, whatif
 
-COMMANDS = (run, attach, report, rule)
+COMMANDS = (run, attach, report, compare, rule, whatif, selftest)
 
 _DESCRIPTION = """\
 A diagnostic profiler for GRPO runs: where the step time goes, what is wrong, which flags fix it.
@@ -22,6 +22,7 @@ examples:
   grpo-doctor attach                              why a job on this host does not move
   grpo-doctor report grpo-doctor-out/20261121-100000
   grpo-doctor report trace.json --json
+  grpo-doctor whatif trace.json --set offload.optimizer=false
   grpo-doctor rule GD004                          what a finding means
 
 `grpo-doctor COMMAND --help` says more.

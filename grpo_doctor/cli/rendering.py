@@ -7,7 +7,7 @@ from typing import Any, TextIO
 
 from grpo_doctor.cli.output import color_wanted, terminal_width
 from grpo_doctor.errors import OutputError
-from grpo_doctor_reports import ReportError, render_html, render_text
+from grpo_doctor_reports import ReportError, compare, render_html, render_text
 from grpo_doctor_reports.hang import hang_page, hang_text
 from grpo_doctor_reports.markdown import markdown_text
 
@@ -33,6 +33,23 @@ def markdown(text: str, stream: TextIO | None) -> str:
     """Markdown for a terminal, coloured if `stream` is one that shows colours."""
     color = stream is not None and color_wanted(stream)
     return markdown_text(text, terminal_width(), color)
+
+
+def comparison_page(document: Mapping[str, Any]) -> bytes:
+    """Two runs as a page. Raises OutputError if the page's parts are not installed."""
+    try:
+        return compare.comparison_page(document)
+    except ReportError as problem:
+        raise OutputError(str(problem)) from problem
+
+
+def comparison_text(document: Mapping[str, Any], stream: TextIO | None) -> str:
+    """Two runs for a terminal, coloured if `stream` is one that shows colours."""
+    color = stream is not None and color_wanted(stream)
+    try:
+        return compare.comparison_text(document, terminal_width(), color)
+    except ReportError as problem:
+        raise OutputError(str(problem)) from problem
 
 
 def verdict_page(document: Mapping[str, Any]) -> bytes:

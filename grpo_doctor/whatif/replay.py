@@ -1,119 +1,153 @@
-"""Replays a run's steps with a change, and says how far the result can be trusted."""
+"""Carries changes out on a step model: how long its steps would have taken."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.whatif.edits import Edit, factors
+from grpo_doctor.analysis.intervals import Rows
+from grpo_doctor.whatif.edits import Add, AsOthers, Change, Edit, Hide, Overlap
 from grpo_doctor.whatif.model import StepModel
 
-# Replays of a run from its own trace are published at 3-5 % error; beyond that the law does not
-# describe this run, and a prediction would be a guess.
-TOLERANCE = 0.05
-# With fewer steps there is no spread to speak of.
-NEEDS_STEPS = 3
+Seconds = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """The change of the mean step time in percent, negative is faster; `basis` says from what.
-
-    `edits` is the change itself, `at_least` a more cautious version of it, so that several
-    predicted changes can be replayed together.
-    """
-
-    low: float
-    mid: float
-    high: float
-    basis: str
-    edits: tuple[Edit, ...] = ()
-    at_least: tuple[Edit, ...] | None = None
+def replay(model: StepModel, changes: Sequence[Change] = ()) -> Seconds:
+    """The length of each step under the law and some changes, in seconds; shape (steps,)."""
+    return _replayed(model, changes)[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Withheld:
-    """No prediction, and why."""
+def _replayed(model: StepModel, changes: Sequence[Change]) -> tuple[Seconds, Seconds, Seconds]:
+    """Lengths of the steps (steps,); work of each row; work that is new, (steps, ranks)."""
+    seconds, extra = model.seconds, np.zeros((len(model.measured_s), max(1, len(model.ranks))))
+    for change in changes:
+        seconds, extra = _changed(model, change, seconds, extra)
+    hidden = [change for change in changes if isinstance(change, Hide)]
+    for change in hidden:
+        seconds = np.where(model.part(change.phase), 0.0, seconds)
+    steps = _lengths(model, seconds, extra)
+    for change in changes:
+        if isinstance(change, Overlap):
+            steps = steps - _saved_by_overlap(model, change, seconds)
+    for change in hidden:
+        steps = steps + _still_seen(model, change, seconds, steps)
+    return steps, seconds, extra
 
-    reason: str
+
+def work_after(model: StepModel, changes: Sequence[Change]) -> Seconds:
+    """The work of each row of the model, shape (n,); what is newly done lies in no row."""
+    return _replayed(model, changes)[1]
 
 
-def replay(model: StepModel, edits: Sequence[Edit] = ()) -> NDArray[np.float64]:
-    """The length of each used step under the law and some edits, in seconds; shape (steps,)."""
+def _lengths(model: StepModel, seconds: Seconds, extra: Seconds) -> Seconds:
+    """The sum over stretches of the longest rank's work; `extra` is work before the first one."""
     ranks, stretches = max(1, len(model.ranks)), len(model.step_of)
-    seconds = model.seconds * factors(edits, model.ranks)[model.rank, model.phase]
     cell = model.stretch * ranks + model.rank
-    work = np.bincount(cell, weights=seconds, minlength=stretches * ranks)
-    longest = work.reshape(stretches, ranks).max(axis=1)
+    flat = np.bincount(cell, weights=seconds, minlength=stretches * ranks).astype(np.float64)
+    work: Seconds = flat.reshape(stretches, ranks)
+    if extra.any() and stretches:
+        of_step, first = np.unique(model.step_of, return_index=True)
+        work[first] = work[first] + extra[of_step]
+    longest = work[np.arange(stretches), _last(model.between, work)]
     steps = np.bincount(model.step_of, weights=longest, minlength=len(model.measured_s))
     return steps.astype(np.float64)
 
 
-def law_error(model: StepModel) -> float:
-    """How far the unedited replay is off: the mean over steps of |replayed - measured| as a share
-    of the measured mean; infinite without steps."""
-    if not len(model.measured_s):
-        return float("inf")
-    off = np.abs(replay(model) - model.measured_s).mean()
-    return float(off / model.measured_s.mean())
+def _last(between: Rows, work: Seconds) -> Rows:
+    """Of each stretch the rank that comes last to the barrier at whose way the stretch lies."""
+    if not len(between):
+        return between
+    _, piece = np.unique(between, return_inverse=True)
+    total = np.zeros((int(piece.max()) + 1, work.shape[1]))
+    np.add.at(total, piece, work)
+    last: Rows = total.argmax(axis=1)[piece]
+    return last
 
 
-def predict(
-    model: StepModel,
-    edits: Sequence[Edit],
-    what: str,
-    *,
-    at_least: Sequence[Edit] | None = None,
-) -> Prediction | Withheld:
-    """Replays before and after on each used step.
-
-    `mid` is the change of the mean step; `low` and `high` are the changes of the 10th and 90th
-    percentile step, each widened by the law's own error. An edit that only removes work is never
-    predicted to cost time.
-
-    Args:
-        model: the run.
-        edits: the change.
-        what: the change in words, for the basis: "without its offload".
-        at_least: a more cautious version of the change, which sets `high`.
-    """
-    steps = len(model.measured_s)
-    if steps < NEEDS_STEPS:
-        return Withheld(f"a prediction needs at least {NEEDS_STEPS} steps, this run has {steps}")
-    error = law_error(model)
-    if error > TOLERANCE:
-        return Withheld(
-            f"replaying this run unchanged is {100 * error:.0f} % off its measured step time, "
-            "so a replayed change would be no better"
-        )
-    before = replay(model)
-    change = _percent(replay(model, edits), before)
-    cautious = _percent(replay(model, at_least), before) if at_least is not None else change
-    low = float(np.percentile(change.per_step, 10)) - 100 * error
-    high = float(np.percentile(cautious.per_step, 90)) + 100 * error
-    if all(edit.factor <= 1 for edit in (*edits, *(at_least or ()))):
-        high = min(high, 0.0)
-    low, high = max(low, -100.0), max(high, cautious.mean)
-    return Prediction(
-        low=min(low, change.mean),
-        mid=change.mean,
-        high=high,
-        basis=f"replay of this run's own {steps} steps {what}; "
-        f"the replay of the unchanged run is {100 * error:.1f} % off",
-        edits=tuple(edits),
-        at_least=None if at_least is None else tuple(at_least),
-    )
+def _changed(
+    model: StepModel, change: Change, seconds: Seconds, extra: Seconds
+) -> tuple[Seconds, Seconds]:
+    match change:
+        case Edit():
+            chosen = _parts(model, change.phases) & _on(model, change.ranks)
+            return np.where(chosen, seconds * change.factor, seconds), extra
+        case AsOthers():
+            return _as_others(model, change, seconds), extra
+        case Add():
+            return _added(model, change, seconds, extra)
+        case _:
+            return seconds, extra
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    mean: float
-    per_step: NDArray[np.float64]
+def _parts(model: StepModel, phases: Sequence[str]) -> NDArray[np.bool_]:
+    chosen = np.zeros(len(model.seconds), dtype=np.bool_)
+    for phase in phases:
+        chosen |= model.part(phase)
+    return chosen
 
 
-def _percent(after: NDArray[np.float64], before: NDArray[np.float64]) -> _Change:
-    per_step = 100 * (after / np.maximum(before, 1e-12) - 1)
-    return _Change(float(100 * (after.sum() / max(before.sum(), 1e-12) - 1)), per_step)
+def _on(model: StepModel, ranks: Sequence[int] | None) -> NDArray[np.bool_]:
+    if ranks is None:
+        return np.ones(len(model.seconds), dtype=np.bool_)
+    wanted = np.array([rank in ranks for rank in model.ranks], dtype=np.bool_)
+    found: NDArray[np.bool_] = wanted[model.rank]
+    return found
+
+
+def work_of(model: StepModel, chosen: NDArray[np.bool_], seconds: Seconds) -> Seconds:
+    """Work of some rows by step and rank, shape (steps, ranks)."""
+    ranks = max(1, len(model.ranks))
+    cell = model.step_of[model.stretch] * ranks + model.rank
+    size = len(model.measured_s) * ranks
+    total = np.bincount(cell[chosen], weights=seconds[chosen], minlength=size)
+    return total.reshape(len(model.measured_s), ranks).astype(np.float64)
+
+
+def _as_others(model: StepModel, change: AsOthers, seconds: Seconds) -> Seconds:
+    if change.rank not in model.ranks or len(model.ranks) < 2:
+        return seconds
+    column = model.ranks.index(change.rank)
+    for phase in change.phases:
+        chosen = model.part(phase)
+        work = work_of(model, chosen, seconds)
+        own, others = work[:, column], np.median(np.delete(work, column, axis=1), axis=1)
+        factor = np.minimum(1.0, others / np.maximum(own, 1e-12))
+        mine = chosen & (model.rank == column)
+        seconds = np.where(mine, seconds * factor[model.step_of[model.stretch]], seconds)
+    return seconds
+
+
+def _added(
+    model: StepModel, change: Add, seconds: Seconds, extra: Seconds
+) -> tuple[Seconds, Seconds]:
+    """Grows what is there in proportion; where nothing is, the step begins with it."""
+    chosen = model.part(change.phase)
+    wanted = np.array([change.ranks is None or rank in change.ranks for rank in model.ranks])
+    work = work_of(model, chosen, seconds)
+    factor = np.maximum(0.0, 1 + change.seconds / np.maximum(work, 1e-12))
+    factor = np.where((work > 0) & wanted, factor, 1.0)
+    grown = np.where(chosen, seconds * factor[model.step_of[model.stretch], model.rank], seconds)
+    new = np.where((work <= 0) & wanted, max(0.0, change.seconds), 0.0)
+    return grown, extra + new
+
+
+def _saved_by_overlap(model: StepModel, change: Overlap, seconds: Seconds) -> Seconds:
+    none = np.zeros((len(model.measured_s), max(1, len(model.ranks))))
+    one = _lengths(model, np.where(_parts(model, change.one), seconds, 0.0), none)
+    other = _lengths(model, np.where(_parts(model, change.other), seconds, 0.0), none)
+    # Rollouts of one step meet the training of the one before: means, not single steps, overlap.
+    shorter = min(one.mean(), other.mean()) if len(one) else 0.0
+    return np.full(len(one), shorter)
+
+
+def _still_seen(model: StepModel, change: Hide, seconds: Seconds, steps: Seconds) -> Seconds:
+    if not len(steps):
+        return steps
+    rest = float(steps.mean())
+    seen = max(0.0, change.effort_s / max(1, change.workers) - rest)
+    # What other changes took off the ranks, they need no longer compute.
+    gone = model.seconds.sum() - seconds.sum() - model.seconds[model.part(change.phase)].sum()
+    computed = change.computed_s - max(0.0, gone) / len(steps) / change.cores
+    return np.full(len(steps), max(seen, computed - rest, 0.0))

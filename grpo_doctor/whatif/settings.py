@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from grpo_doctor.analysis import Analysis
+from grpo_doctor.whatif.laws import BY_KNOB, Case, Effect, Law, UnsupportedError
 from grpo_doctor.whatif.model import StepModel
-from grpo_doctor.whatif.replay import Prediction, Withheld
+from grpo_doctor.whatif.prediction import Ground, Prediction, Withheld, ground, predict_on
+from grpo_doctor.whatif.sets import together
 
 
 def predict_settings(
@@ -20,6 +23,65 @@ def predict_settings(
         model: its steps.
         before: the knobs' values in this run, settings or defaults; None where unknown.
         after: the values to try, by canonical name.
+
+    Returns:
+        the change of the step time, all settings together; or, where the law of any of them has
+        no answer for this run, its reason.
     """
-    del analysis, model, before
-    return Withheld(f"no law says what {', '.join(after)} does to this run's time")
+    base = ground(model)
+    if isinstance(base, Withheld):
+        return base
+    changed = {name: value for name, value in after.items() if value != before.get(name)}
+    what = f"with {_said(changed) or 'the settings that it has'}"
+    parts, assumed = [], []
+    for law, settings in _by_law(changed).items():
+        effect = _effect(analysis, base, law, before, settings)
+        if isinstance(effect, Withheld):
+            whose = f"{', '.join(settings)}: " if len(changed) > len(settings) else ""
+            return Withheld(f"{whose}{effect.reason}")
+        parts.append(
+            predict_on(
+                base,
+                effect.changes,
+                what,
+                at_least=effect.at_least,
+                at_most=effect.at_most,
+                error=effect.error,
+            )
+        )
+        assumed += [effect.assumes] if effect.assumes else []
+    found = parts[0] if len(parts) == 1 else together(base, parts, what)
+    if not assumed:
+        return found
+    return replace(found, basis=f"{found.basis}; assumed: {'; '.join(assumed)}")
+
+
+def _effect(
+    analysis: Analysis,
+    base: Ground,
+    law: Law | None,
+    before: Mapping[str, Any],
+    settings: Mapping[str, Any],
+) -> Effect | Withheld:
+    if law is None:
+        return Withheld(f"no law says what {', '.join(settings)} does to this run's time")
+    now = {name: before.get(name) for name in settings}
+    try:
+        return law.effect(Case(analysis, base.model, now, settings))
+    except UnsupportedError as problem:
+        return Withheld(str(problem))
+
+
+def _by_law(settings: Mapping[str, Any]) -> dict[Law | None, dict[str, Any]]:
+    found: dict[Law | None, dict[str, Any]] = {}
+    for name, value in settings.items():
+        found.setdefault(BY_KNOB.get(name), {})[name] = value
+    return found
+
+
+def _said(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {_text(value)}" for name, value in settings.items())
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

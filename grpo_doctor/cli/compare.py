@@ -1,0 +1,85 @@
+"""`grpo-doctor compare`: did the fix help?"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grpo_doctor.cli.console import say
+from grpo_doctor.cli.output import STDOUT, document_json, write_bytes
+from grpo_doctor.errors import UsageError
+
+if TYPE_CHECKING:
+    from grpo_doctor.compare import Comparison
+
+NAME = "compare"
+SUMMARY = "two runs side by side: what got faster, how sure, and was it as predicted"
+DESCRIPTION = """\
+Compares two recordings: step time, time per token and every phase with 95 % intervals, the settings
+that differ, the step at which their training metrics part, the findings that went and came, and
+what was predicted of the changed settings beside what they brought.
+BEFORE and AFTER are run directories or traces.
+"""
+EPILOG = """\
+examples:
+  grpo-doctor compare runs/before runs/after
+  grpo-doctor compare before.json after.json --html compare.html
+  grpo-doctor compare before after --json | jq .step_time
+  grpo-doctor compare main.json branch.json --fail-on-regression 5     for CI
+
+exit codes: 0 compared; 2 wrong usage; 3 a recording can't be read; 4 a result can't be written;
+with --fail-on-regression also 7 for a regression, 8 if the runs can't be compared or have too few
+steps to say.
+"""
+REGRESSION, UNDECIDED = 7, 8
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's arguments."""
+    parser.add_argument("before", metavar="BEFORE", type=Path)
+    parser.add_argument("after", metavar="AFTER", type=Path)
+    parser.add_argument("--json", action="store_true", help="as JSON (schema 1)")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page")
+    parser.add_argument(
+        "--fail-on-regression",
+        type=float,
+        metavar="PCT",
+        help=f"exit with {REGRESSION} if AFTER is slower per step by more than PCT percent and the "
+        f"interval is above 0, with {UNDECIDED} if that can't be judged",
+    )
+
+
+def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
+    """Reads both, compares, prints; returns the exit code."""
+    if theirs:
+        raise UsageError("compare takes no arguments after `--`.")
+    limit = options.fail_on_regression
+    if limit is not None and not 0 <= limit < math.inf:
+        raise UsageError(f"--fail-on-regression {limit:g}: give a percentage of 0 or more.")
+
+    from grpo_doctor.cli.rendering import comparison_page, comparison_text  # noqa: PLC0415
+    from grpo_doctor.compare import compare  # noqa: PLC0415 - after usage errors
+    from grpo_doctor.trace.load import load  # noqa: PLC0415
+
+    comparison = compare(load(options.before), load(options.after))
+    if options.html is not None:
+        write_bytes(comparison_page(comparison), str(options.html))
+        say(f"wrote {options.html}")
+    if options.json:
+        write_bytes(document_json(comparison), STDOUT)
+    else:
+        write_bytes(comparison_text(comparison, sys.stdout).encode(), STDOUT)
+    return 0 if limit is None else regression_code(comparison, limit)
+
+
+def regression_code(comparison: Comparison, limit_pct: float) -> int:
+    """7 for a regression beyond the limit, 8 where nobody can tell, else 0."""
+    step = comparison["step_time"]
+    change, low = step["change_pct"], step["low_pct"]
+    if not comparison["comparable"] or change is None or low is None:
+        return UNDECIDED
+    return REGRESSION if change > limit_pct and low > 0 else 0

@@ -1,0 +1,121 @@
+"""`grpo-doctor selftest`: does the tool find on this machine what it should find?"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grpo_doctor.cli.console import say
+from grpo_doctor.cli.output import STDOUT, document_json, write_bytes
+from grpo_doctor.errors import GrpoDoctorError, UsageError
+
+if TYPE_CHECKING:
+    from grpo_doctor.selftest import Case, Outcome
+
+NAME = "selftest"
+SUMMARY = "run small ill jobs and see whether the rules find what is wrong with them"
+DESCRIPTION = """\
+Starts ten small jobs of two processes, each with one thing wrong and one with nothing, records them
+with `grpo-doctor run`, and compares what the rules say with what is true. Needs no GPU and no
+torch, and takes about a minute. It shows that recording, merging and judging work on this machine;
+how right the rules are on real training runs is in docs/accuracy.md.
+"""
+EPILOG = """\
+examples:
+  grpo-doctor selftest
+  grpo-doctor selftest straggler collapse      two of them
+  grpo-doctor selftest --keep DIR              keep the recordings
+  grpo-doctor selftest --json
+
+exit codes: 0 all right; 1 something was missed or wrongly said; 2 wrong usage.
+"""
+_PATIENCE_S = 120
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's arguments."""
+    parser.add_argument("cases", metavar="CASE", nargs="*", help="some of the jobs; default: all")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the recordings there")
+    parser.add_argument("--json", action="store_true", help="as JSON (schema 1)")
+
+
+def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
+    """Runs the jobs one after the other; returns the exit code."""
+    if theirs:
+        raise UsageError("selftest takes no arguments after `--`.")
+    chosen = _chosen(options.cases)
+    outcomes = []
+    with tempfile.TemporaryDirectory(prefix="grpo-doctor-selftest-") as temporary:
+        for case in chosen:
+            outcomes.append(_outcome(case, (options.keep or Path(temporary)) / case.name))
+            if not options.json:
+                write_bytes(_line(outcomes[-1]).encode(), STDOUT)
+    right = sum(outcome.right for outcome in outcomes)
+    if options.json:
+        write_bytes(document_json({"schema": 1, "cases": list(map(_entry, outcomes))}), STDOUT)
+    else:
+        write_bytes(f"{right} of {len(outcomes)} right".encode(), STDOUT)
+    return 0 if right == len(outcomes) else GrpoDoctorError.exit_code
+
+
+def _chosen(names: Sequence[str]) -> Sequence[Case]:
+    from grpo_doctor.selftest import CASES  # noqa: PLC0415 - after --help
+
+    known = {case.name: case for case in CASES}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise UsageError(f"no job is called {unknown[0]!r}. There are: {', '.join(known)}.")
+    return [known[name] for name in names] or CASES
+
+
+def _outcome(case: Case, folder: Path) -> Outcome:
+    from grpo_doctor.findings import RunView, run_rules  # noqa: PLC0415
+    from grpo_doctor.selftest import Outcome, judge  # noqa: PLC0415
+    from grpo_doctor.trace.load import load  # noqa: PLC0415
+
+    command = [
+        sys.executable, "-m", "grpo_doctor", "run", "--run-dir", str(folder), "--no-live",
+        "--no-watchdog", "--no-report", "--",
+        sys.executable, "-m", "grpo_doctor.selftest.actor", case.name,
+    ]  # fmt: skip
+    say(f"running {case.name}: {case.says} ...")
+    began = time.monotonic()
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+        )
+        if done.returncode:
+            return Outcome(case, problem=f"exit code {done.returncode}: {done.stderr[-800:]}")
+        results = run_rules(RunView.of(load(folder)))
+    except subprocess.TimeoutExpired:
+        return Outcome(case, problem=f"it did not end in {_PATIENCE_S} s")
+    except GrpoDoctorError as error:
+        return Outcome(case, problem=str(error))
+    return judge(case, [rule.id for rule, _ in results.findings], time.monotonic() - began)
+
+
+def _line(outcome: Outcome) -> str:
+    case = outcome.case
+    wanted = " or ".join(sorted(case.has)) or "nothing"
+    said = outcome.problem or f"found {', '.join(outcome.found) or 'nothing'}"
+    mark = "ok  " if outcome.right else "FAIL"
+    return f"{mark}  {case.name:<14} {case.says}; wanted {wanted}, {said}"
+
+
+def _entry(outcome: Outcome) -> dict[str, object]:
+    return {
+        "name": outcome.case.name,
+        "says": outcome.case.says,
+        "has": sorted(outcome.case.has),
+        "found": list(outcome.found),
+        "wrong": list(outcome.wrong),
+        "right": outcome.right,
+        "seconds": round(outcome.seconds, 2),
+        "problem": outcome.problem,
+    }

@@ -1,0 +1,182 @@
+"""`grpo-doctor whatif`: what other settings would do to a recorded run's step time."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grpo_doctor.cli.output import STDOUT, document_json, write_bytes
+from grpo_doctor.errors import UsageError
+
+if TYPE_CHECKING:
+    from grpo_doctor.analysis import Analysis
+    from grpo_doctor.whatif import Prediction, StepModel, Withheld
+
+NAME = "whatif"
+SUMMARY = "predict what other settings would do to a recorded run's step time"
+DESCRIPTION = """\
+Replays a recorded run's own steps with settings changed, and says what a step would take, with an
+interval. Where the run says nothing about a change it says so and gives no number. RECORDING is a
+run directory or a trace.json[.gz].
+"""
+EPILOG = """\
+examples:
+  grpo-doctor whatif trace.json --set offload.optimizer=false
+  grpo-doctor whatif trace.json --set offload_optimizer=false --set dataloader_num_workers=4
+                                          the framework's own flags, several at once
+  grpo-doctor whatif trace.json --set train.micro_batch=8 --set train.grad_accumulation=2 --json
+
+exit codes: 0 answered, also that nothing can be said; 2 wrong usage, an unknown setting; 3 the
+recording can't be read.
+"""
+_UNSET = ("", "none", "null")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's arguments."""
+    parser.add_argument("recording", metavar="RECORDING", type=Path)
+    parser.add_argument(
+        "--set",
+        metavar="KNOB=VALUE",
+        action="append",
+        required=True,
+        dest="settings",
+        help="a setting, by its canonical name or the framework's flag; can be given several times",
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON (schema 1)")
+
+
+def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
+    """Reads, replays, prints; returns the exit code."""
+    if theirs:
+        raise UsageError("whatif takes no arguments after `--`.")
+    pairs = [_pair(text) for text in options.settings]
+
+    from grpo_doctor.analysis import analyse  # noqa: PLC0415 - after usage errors
+    from grpo_doctor.trace.load import load  # noqa: PLC0415
+    from grpo_doctor.whatif import build_model, predict_settings  # noqa: PLC0415
+    from grpo_doctor.whatif.laws import knob  # noqa: PLC0415
+
+    analysis = analyse(load(options.recording))
+    after = dict(_setting(analysis, name, value) for name, value in pairs)
+    before = {name: knob(analysis, name) for name in after}
+    model = build_model(analysis)
+    outcome = predict_settings(analysis, model, before, after)
+    answer = _answer(analysis, model, before, after, outcome)
+    if options.json:
+        write_bytes(document_json(answer), STDOUT)
+    else:
+        write_bytes("".join(line + "\n" for line in _lines(answer)).encode(), STDOUT)
+    return 0
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise UsageError(f"--set {text}: give KNOB=VALUE, such as offload.optimizer=false.")
+    return name.strip().removeprefix("--"), value.strip()
+
+
+def _setting(analysis: Analysis, name: str, text: str) -> tuple[str, Any]:
+    """The knob's canonical name and the value, parsed."""
+    from grpo_doctor.knobs import FRAMEWORKS, KNOBS  # noqa: PLC0415
+    from grpo_doctor.knobs.values import parse  # noqa: PLC0415
+
+    kinds = {one.name: one.kind for one in KNOBS}
+    keys = {row.key: row.knob for row in FRAMEWORKS.get(analysis.trace.run.framework, ())}
+    canonical = name if name in kinds else keys.get(name.replace("-", "_"))
+    if canonical is None:
+        close = difflib.get_close_matches(name, [*kinds, *keys], n=1, cutoff=0.5)
+        hint = f" Did you mean {close[0]}?" if close else " docs/rules names those that matter."
+        raise UsageError(f"--set {name}: no setting of that name is known.{hint}")
+    value = parse(kinds[canonical], text)
+    if value is None and text.lower() not in _UNSET:
+        raise UsageError(
+            f"--set {name}={text}: {canonical} takes a value of type {kinds[canonical]}."
+        )
+    return canonical, value
+
+
+def _answer(
+    analysis: Analysis,
+    model: StepModel,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    outcome: Prediction | Withheld,
+) -> dict[str, Any]:
+    from grpo_doctor import knobs  # noqa: PLC0415
+    from grpo_doctor.whatif import Withheld  # noqa: PLC0415
+    from grpo_doctor.whatif.phases import by_phase  # noqa: PLC0415
+
+    run = analysis.trace.run
+    answer: dict[str, Any] = {
+        "schema": 1,
+        "run": run.id,
+        "source": analysis.trace.source,
+        "steps": len(model.measured_s),
+        "step_time_s": analysis.step_s,
+        "settings": [
+            {
+                "knob": name,
+                "from": before[name],
+                "to": value,
+                "spelling": knobs.spell(run.framework, run.framework_version, name, value),
+            }
+            for name, value in after.items()
+        ],
+        "predicted": None,
+        "reason": None,
+        "phases": {},
+    }
+    if isinstance(outcome, Withheld):
+        return answer | {"reason": outcome.reason}
+    replayed, _, assumed = outcome.basis.partition("; assumed: ")
+    phases = by_phase(model, outcome.edits)
+    return answer | {
+        "predicted": {
+            "low": round(outcome.low, 2),
+            "mid": round(outcome.mid, 2),
+            "high": round(outcome.high, 2),
+            "unit": "% of step time",
+        },
+        "basis": replayed,
+        "assumed": assumed or None,
+        "phases": {
+            phase: {"before_s": round(old, 6), "after_s": round(new, 6)}
+            for phase, (old, new) in phases.items()
+        },
+    }
+
+
+def _lines(answer: Mapping[str, Any]) -> list[str]:
+    lines = [f"{answer['source']}, {answer['steps']} steps"]
+    for one in answer["settings"]:
+        flag = f"  ({one['spelling']})" if one["spelling"] else ""
+        lines.append(f"  {one['knob']}: {_text(one['from'])} to {_text(one['to'])}{flag}")
+    if answer["reason"] is not None:
+        return [*lines, "", f"Unknown: {answer['reason']}."]
+    lines += ["", f"{'':14}{'now':>12}{'then':>12}{'change':>12}"]
+    for phase, pair in answer["phases"].items():
+        old, new = pair["before_s"], pair["after_s"]
+        change = f"{new - old:+.4f} s" if abs(new - old) >= 5e-5 else ""
+        lines.append(f"{phase:14}{old:>10.4f} s{new:>10.4f} s{change:>12}".rstrip())
+    predicted, step = answer["predicted"], answer["step_time_s"]
+    then = step * (1 + predicted["mid"] / 100)
+    lines += [
+        f"{'step':14}{step:>10.4f} s{then:>10.4f} s{predicted['mid']:>+10.1f} %",
+        "",
+        (
+            f"Between {predicted['low']:+.1f} % and {predicted['high']:+.1f} % of the step time; "
+            f"{answer['basis']}."
+        ),
+    ]
+    return [*lines, f"Assumed: {answer['assumed']}."] if answer["assumed"] else lines
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "unset"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,78 @@
+"""Writes `docs/whatif.md` from the laws: `python -m grpo_doctor.whatif.docs [FILE]`."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from grpo_doctor.whatif import laws, model, prediction
+from grpo_doctor.whatif.laws.law import Law
+
+PAGE = "docs/whatif.md"
+_HEAD = """\
+# What-if: how a step after a change is predicted
+
+<!-- Made by `python -m grpo_doctor.whatif.docs`; edit the laws' files instead. -->
+
+`grpo-doctor whatif RECORDING --set KNOB=VALUE` and the gains in a report replay the run's own
+steps.
+
+{model}
+
+A setting changes the work of some spans by a local law, below. Several changes are replayed
+together, so what two of them save twice counts once. Where a run has not measured what a law
+needs, the answer is *unknown*, with the reason.
+
+An interval holds nine in ten of what a second pair of runs of as many steps would show, if the law
+holds: steps are drawn again, and three errors are added in squares: the law's own, as a share of
+the change; how far the unchanged replay is off (above {tolerance:.0f} % nothing is predicted at
+all); and {run:.0f} % of the step, by which two runs of the same settings differ. How often that is
+true: [accuracy.md](accuracy.md).
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    head = _HEAD.format(
+        model=_body(model),
+        tolerance=100 * prediction.TOLERANCE,
+        run=100 * prediction.RUN_ERROR,
+    )
+    return head + "".join(_family(module) for module in _families())
+
+
+def _families() -> list[ModuleType]:
+    found = [inspect.getmodule(law.effect) for law in laws.LAWS]
+    return list(dict.fromkeys(module for module in found if module is not None))
+
+
+def _family(module: ModuleType) -> str:
+    own: Sequence[Law] = module.LAWS
+    errors = [f"{100 * value:.0f} %" for name, value in vars(module).items() if _is_error(name)]
+    said = " or ".join(dict.fromkeys(errors)) or "no number is given"
+    settings = ", ".join(f"`{knob}`" for law in own for knob in law.knobs)
+    title, _, rest = inspect.cleandoc(module.__doc__ or "").partition("\n")
+    return f"\n## {title.rstrip('.')}\n\nSettings: {settings}. Error of the law: {said}.\n" + (
+        f"\n{rest.strip()}\n" if rest.strip() else ""
+    )
+
+
+def _is_error(name: str) -> bool:
+    return name.startswith("_") and name.endswith("_ERROR")
+
+
+def _body(module: ModuleType) -> str:
+    return inspect.cleandoc(module.__doc__ or "").partition("\n")[2].strip().replace("::", ":")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Writes the page."""
+    Path(arguments[0] if arguments else PAGE).write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

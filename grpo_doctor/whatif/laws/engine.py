@@ -1,0 +1,95 @@
+"""More of a rollout in flight at once: fewer waves, and never less than the longest completion.
+
+A decoding pass takes the same time for few and many sequences as long as reading the weights is
+what it waits for, and in proportion to them where arithmetic is. A run of one size does not say
+which, so both are bounds; the middle lies nearer to the first on a GPU, where published decoding
+speeds stay flat up to some hundred sequences.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.whatif.edits import Edit
+from grpo_doctor.whatif.laws.law import NOTHING, Case, Effect, Law, UnsupportedError
+from grpo_doctor.whatif.laws.lengths import decode_steps, rollout_lengths
+from grpo_doctor.whatif.room import GIB, USABLE
+
+_SEQS, _MEMORY = "vllm.max_num_seqs", "vllm.gpu_memory_utilization"
+GENERATE = "rollout/generate"
+_FLAT = {True: 0.75, False: 0.5}  # how much of the first bound the middle has: with a GPU, without
+_ERROR = 0.25
+_FULL_CACHE_PCT = 90.0
+
+
+def _more_sequences(case: Case) -> Effect:
+    if case.knob("vllm.use") is not True:
+        raise UnsupportedError("the rollout does not run in vLLM")
+    running = case.values("engine/running_requests_peak")
+    if not len(running):
+        raise UnsupportedError("how many sequences ran at once was not recorded")
+    places = float(running.max())
+    waiting, preempted = (
+        case.values("engine/waiting_requests_peak"),
+        case.values("engine/preemptions"),
+    )
+    held_back = bool(len(waiting) and waiting.max() > 0) or bool(preempted.sum() > 0)
+    wanted = places
+    if case.changed(_SEQS):
+        limit = case.before.get(_SEQS)
+        if limit is None:
+            raise UnsupportedError("how many sequences the engine may run was not recorded")
+        if limit < case.after[_SEQS] and not held_back:
+            return NOTHING
+        wanted = min(float(case.after[_SEQS]), places * case.after[_SEQS] / limit)
+    if case.changed(_MEMORY):
+        wanted *= _more_cache(case, held_back)
+    return _waves(case, places, wanted)
+
+
+def _more_cache(case: Case, held_back: bool) -> float:
+    """By how much more fits into the cache; 1 where it was never full."""
+    before, after = case.before.get(_MEMORY), case.after[_MEMORY]
+    if not before:
+        raise UnsupportedError("how much memory the engine has was not recorded")
+    peak = case.values("engine/kv_cache_peak_pct")
+    if not len(peak):
+        raise UnsupportedError("how full the engine's cache was, was not recorded")
+    if after >= before and not held_back and peak.max() < _FULL_CACHE_PCT:
+        return 1.0
+    if after < before and peak.max() * before / after < _FULL_CACHE_PCT:
+        return 1.0
+    for memory in case.analysis.gpu_memory:
+        total = memory.gpu.memory_total_bytes
+        needed = memory.peak_bytes + (after - before) * total
+        if needed > USABLE * total:
+            raise UnsupportedError(
+                f"GPU {memory.gpu.index} would hold {needed / GIB:.1f} of {total / GIB:.1f} GiB"
+            )
+    # Weights stay as they are, so the cache grows by at least this.
+    return float(after / before)
+
+
+def _waves(case: Case, places: float, wanted: float) -> Effect:
+    if round(wanted) == round(places):
+        return NOTHING
+    lengths = rollout_lengths(case)
+    if lengths is None:
+        raise UnsupportedError("how long completions are was not recorded")
+    now, then = decode_steps(lengths, round(places)), decode_steps(lengths, round(wanted))
+    if not now:
+        return NOTHING
+    part = GENERATE if case.work_s(GENERATE) else "rollout"
+    bound = then / now
+    flat = _FLAT[case.has_gpu]
+    mid = 1 + flat * (bound - 1)
+    best, worst = Edit((part,), min(bound, 1.0)), Edit((part,), max(bound, 1.0))
+    return Effect(
+        (Edit((part,), mid),),
+        f"{round(wanted)} instead of {round(places)} sequences at once need {then:.0f} instead of "
+        f"{now:.0f} passes, and a pass takes at most in proportion longer",
+        _ERROR,
+        at_least=(worst,),
+        at_most=(best,),
+    )
+
+
+LAWS = (Law("engine batch", (_SEQS, _MEMORY), _more_sequences),)

@@ -1,0 +1,173 @@
+"""Predicts what a change brings, and says how far the result can be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpo_doctor.analysis.intervals import Rows
+from grpo_doctor.whatif.edits import Change, only_removes
+from grpo_doctor.whatif.model import StepModel
+from grpo_doctor.whatif.replay import replay
+
+# Replays of a run from its own trace are published at 3-5 % error; beyond that the law does not
+# describe this run, and a prediction would be a guess.
+TOLERANCE = 0.05
+# With fewer steps there is no spread to speak of.
+NEEDS_STEPS = 3
+# How far the change by a plain removal was off in `python -m tests.accuracy`, as a share of it.
+REMOVAL_ERROR = 0.15
+# Two runs of the same settings differ by so much of a step there, whatever is predicted.
+RUN_ERROR = 0.02
+_RESAMPLES = 400
+_LOW, _HIGH = 5, 95
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The change of the mean step time in percent, negative is faster; `basis` says from what.
+
+    `edits` is the change itself, `at_least` a more cautious and `at_most` a bolder version of it,
+    and `error` how far its law is off, as a share of the change: so several predicted changes can
+    be replayed together.
+    """
+
+    low: float
+    mid: float
+    high: float
+    basis: str
+    edits: tuple[Change, ...] = ()
+    at_least: tuple[Change, ...] | None = None
+    at_most: tuple[Change, ...] | None = None
+    error: float = REMOVAL_ERROR
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """No prediction, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A model whose unchanged replay is near enough to what was measured.
+
+    `before` is that replay, shape (steps,), and `off` how far it is off: see `law_error`. Another
+    run of as many steps is a draw from them: `drawn_s` (draws,) are the means of such draws, and
+    `draws` (draws, steps) the steps that a run after the change has, drawn by themselves.
+    """
+
+    model: StepModel
+    before: NDArray[np.float64]
+    off: float
+    drawn_s: NDArray[np.float64]
+    draws: Rows
+
+
+def law_error(model: StepModel) -> float:
+    """How far the unedited replay is off: the mean over steps of |replayed - measured| as a share
+    of the measured mean; infinite without steps."""
+    return _off(model, replay(model))
+
+
+def _off(model: StepModel, replayed: NDArray[np.float64]) -> float:
+    if not len(model.measured_s) or not model.measured_s.mean() > 0:
+        return float("inf")
+    return float(np.abs(replayed - model.measured_s).mean() / model.measured_s.mean())
+
+
+def ground(model: StepModel) -> Ground | Withheld:
+    """Replays a model unchanged; withheld where that says that no change can be replayed."""
+    steps = len(model.measured_s)
+    if steps < NEEDS_STEPS:
+        return Withheld(f"a prediction needs at least {NEEDS_STEPS} steps, this run has {steps}")
+    before = replay(model)
+    off = _off(model, before)
+    if not off <= TOLERANCE:
+        return Withheld(
+            f"replaying this run unchanged is {100 * off:.0f} % off its measured step time, "
+            "so a replayed change would be no better"
+        )
+    generator = np.random.default_rng(0)
+    first, second = generator.integers(steps, size=(2, _RESAMPLES, steps))
+    return Ground(model, before, off, before[first].mean(axis=1), second)
+
+
+def predict(  # noqa: PLR0913 - versions of one change
+    model: StepModel,
+    edits: Sequence[Change],
+    what: str,
+    *,
+    at_least: Sequence[Change] | None = None,
+    at_most: Sequence[Change] | None = None,
+    error: float = REMOVAL_ERROR,
+) -> Prediction | Withheld:
+    """Replays before and after on each step.
+
+    Args:
+        model: the run.
+        edits: the change.
+        what: the change in words, for the basis: "without its offload".
+        at_least: a more cautious version of the change, which sets `high`.
+        at_most: a bolder version, which sets `low`.
+        error: how far the law is off, as a share of the change.
+    """
+    base = ground(model)
+    if isinstance(base, Withheld):
+        return base
+    return predict_on(base, edits, what, at_least=at_least, at_most=at_most, error=error)
+
+
+def predict_on(  # noqa: PLR0913 - versions of one change
+    base: Ground,
+    edits: Sequence[Change],
+    what: str,
+    *,
+    at_least: Sequence[Change] | None = None,
+    at_most: Sequence[Change] | None = None,
+    error: float = REMOVAL_ERROR,
+) -> Prediction:
+    """The same on a model that was replayed before.
+
+    `mid` is the change of the mean step. `low` and `high` hold nine in ten of what a second pair
+    of runs of as many steps would show: steps are drawn again, and the law's own error and that of
+    the unchanged replay are added. Changes that only remove work are never predicted to cost time.
+    """
+    after = replay(base.model, edits)
+    bold = after if at_most is None else replay(base.model, at_most)
+    shy = after if at_least is None else replay(base.model, at_least)
+    mid = _percent(base.before, after)
+    low = _end(base, bold, _LOW, error)
+    high = _end(base, shy, _HIGH, error)
+    if only_removes((*edits, *(at_least or ()))):
+        high = min(high, 0.0)
+    return Prediction(
+        low=min(max(low, -100.0), mid),
+        mid=mid,
+        high=max(high, mid),
+        basis=f"replay of this run's own {len(base.before)} steps {what}; "
+        f"the replay of the unchanged run is {100 * base.off:.1f} % off",
+        edits=tuple(edits),
+        at_least=None if at_least is None else tuple(at_least),
+        at_most=None if at_most is None else tuple(at_most),
+        error=error,
+    )
+
+
+def _percent(before: NDArray[np.float64], after: NDArray[np.float64]) -> float:
+    return float(100 * (after.mean() / before.mean() - 1))
+
+
+def _end(base: Ground, after: NDArray[np.float64], end: int, error: float) -> float:
+    """One end of the interval around a change, in percent."""
+    change = _percent(base.before, after)
+    if not change:
+        return change
+    changes = 100 * (after[base.draws].mean(axis=1) / np.maximum(base.drawn_s, 1e-12) - 1)
+    drawn = float(np.percentile(changes, end)) - change
+    law = float(np.hypot(error * abs(change), 100 * np.hypot(base.off, RUN_ERROR)))
+    return change + float(np.copysign(np.hypot(drawn, law), end - 50))
