@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from grpo_doctor.whatif import Edit, Prediction
+from grpo_doctor.whatif import Change, Prediction
 
 if TYPE_CHECKING:
     from grpo_doctor.findings.signals import Signal
@@ -120,5 +120,5 @@ class RuleFile(Protocol):
     def check(self, view: RunView) -> Answer:
         """Judges a run that has all signals the rule needs."""
 
-    def counterfactual(self, view: RunView) -> Sequence[Edit]:
-        """The edits of the step model that undo what the rule found."""
+    def counterfactual(self, view: RunView) -> Sequence[Change]:
+        """The changes of the step model that undo what the rule found."""

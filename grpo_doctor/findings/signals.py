@@ -9,7 +9,7 @@ import numpy as np
 
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.sampled import series_named
-from grpo_doctor.whatif.replay import NEEDS_STEPS
+from grpo_doctor.whatif.prediction import NEEDS_STEPS
 
 
 @dataclass(frozen=True, slots=True)

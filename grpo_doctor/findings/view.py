@@ -9,13 +9,15 @@ from typing import Any
 
 from grpo_doctor import knobs
 from grpo_doctor.analysis import Analysis, analyse
+from grpo_doctor.analysis.gpu import rank_gpus
 from grpo_doctor.analysis.named import named_seconds
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.analysis.sampled import mean_over, series_named
 from grpo_doctor.findings.rule import Evidence, Fix, Safety
+from grpo_doctor.knobs.advice import instruct
 from grpo_doctor.trace.model import Series, Trace
 from grpo_doctor.whatif import (
-    Edit,
+    Change,
     Prediction,
     StepModel,
     Withheld,
@@ -79,11 +81,17 @@ class RunView:
         return knobs.default(run.framework, run.framework_version, name)
 
     def spell(self, name: str, value: Any) -> str | None:
-        """The setting as this run's framework and version take it, if they do."""
-        return knobs.spell(self.trace.run.framework, self.trace.run.framework_version, name, value)
+        """The setting as this run's framework and version take it, if they do.
+
+        A flag, or where in DeepSpeed's JSON or at the vLLM server it is set: `knobs.advice`.
+        """
+        run = self.trace.run
+        versions = {**run.versions, run.framework: run.framework_version}
+        settings = {**run.knobs, "vllm.mode": self.knob("vllm.mode")}
+        return instruct(run.framework, versions, settings, name, value)
 
     def predict(
-        self, edits: Sequence[Edit], what: str, at_least: Sequence[Edit] | None = None
+        self, edits: Sequence[Change], what: str, at_least: Sequence[Change] | None = None
     ) -> Prediction | Withheld:
         """Replays a change; see `whatif.predict`."""
         return predict(self.model, edits, what, at_least=at_least)
@@ -105,6 +113,14 @@ class RunView:
 
     def _mean(self, series: Series) -> float | None:
         return mean_over(series, self.analysis.used_windows)
+
+    def rank_gpu(self, rank: int) -> str | None:
+        """The UUID of the GPU that a rank works on, as far as it is known."""
+        return self._rank_gpus.get(rank)
+
+    @cached_property
+    def _rank_gpus(self) -> dict[int, str]:
+        return rank_gpus(self.trace)
 
     def phase_evidence(self, phase: str) -> tuple[Evidence, Evidence]:
         """A phase's own work: seconds per step, and percent of the step."""

@@ -14,7 +14,8 @@ arithmetic to the CPU.
 
 ## Evidence shown
 
-The time in `offload` spans per step and its share; the bytes that move, from the trainer's counter
+The time in `offload` spans per step and its share, less what is spent there on collecting garbage,
+which is a finding of its own; the bytes that move, from the trainer's counter
 or from the drop in GPU memory; the peak of GPU memory while they are away, and the GPU's size.
 
 ## Fix
@@ -42,6 +43,7 @@ from grpo_doctor.findings.headroom import room_without_offload
 from grpo_doctor.findings.offload_off import SWITCHES, offload_off, switched_on
 from grpo_doctor.findings.rule import (
     Answer,
+    Evidence,
     Finding,
     NotApplicable,
     Passed,
@@ -63,6 +65,7 @@ RULE = Rule(
 MIN_SHARE = 0.05
 # An optimizer step on the GPU takes a few percent; with ZeRO-Offload a tenth says it is the CPU's.
 MIN_ZERO_OPTIMIZER_SHARE = 0.10
+COLLECTING = "offload/collect"
 _CONFIDENCE = {True: 0.9, None: 0.6}
 
 
@@ -80,15 +83,21 @@ def check(view: RunView) -> Answer:
     if room.fits is False:
         return Passed(f"offload takes {percent(share, 1)} of the step and is needed: {room.text}")
     seconds, step = view.seconds("offload"), view.step_s
+    collecting = view.span_seconds(COLLECTING)
+    moving = max(0.0, share - collecting / step)
     return Finding(
-        severity=severity_of(share),
+        severity=severity_of(moving),
         confidence=_CONFIDENCE[room.fits],
-        cost=share,
+        cost=moving,  # what it collects is counted by the rule about that
         phases=("offload",),
         ranks=(),
-        evidence=(*view.phase_evidence("offload"), *room.evidence),
+        evidence=(
+            *view.phase_evidence("offload"),
+            *([_collecting(collecting)] if collecting else []),
+            *room.evidence,
+        ),
         cause=f"Each step spends {seconds:.3g} s of {step:.3g} s on moving {_what(view)} out of "
-        f"the rollout's way and back; {room.text}.",
+        f"the rollout's way and back{_of_that(collecting)}; {room.text}.",
         fixes=(offload_off(view, room),),
     )
 
@@ -96,6 +105,14 @@ def check(view: RunView) -> Answer:
 def counterfactual(view: RunView) -> tuple[Edit, ...]:
     """No offload at all."""
     return (without("offload"),) if view.share("offload") else ()
+
+
+def _of_that(collecting: float) -> str:
+    return f", {collecting:.3g} s of it collecting garbage" if collecting else ""
+
+
+def _collecting(seconds: float) -> Evidence:
+    return Evidence("of that collecting garbage, per step", seconds, "s", f"{COLLECTING} spans")
 
 
 def _what(view: RunView) -> str:

@@ -12,15 +12,16 @@ of it when there are none.
 
 ## Evidence shown
 
-The time in `dataload` per step, less any wait for other ranks; the number of loader processes; how
+The time in `dataload` per step, less any wait for other ranks; the number of loader processes; what
+one of them needs for a step's prompts and what most of that is, where loaders time themselves; how
 busy the host's CPUs were, where that was sampled.
 
 ## Fix
 
-More loader processes. The prediction takes the loader's total effort per step from this run (with w
-loader processes that never catch up, w times the step) and spreads it over the new number; its
-cautious end assumes that doubling the processes does only half as much good. On a host whose CPUs
-are busy anyway nothing is predicted.
+More loader processes, as many as would hide the loading behind the rest of the step. The
+prediction takes the loader's effort per step, recorded or as it was seen (with w loader processes
+that never catch up, w times the step), spreads it over the new number, and hides it behind the rest
+of the step as far as the host's cores allow.
 
 ## When it is wrong
 
@@ -39,10 +40,13 @@ import numpy as np
 
 from grpo_doctor.analysis.sampled import mean_over, series_named
 from grpo_doctor.findings import signals
+from grpo_doctor.findings.asking import MAX_HOST_CPU_PCT, edits_of, whole
+from grpo_doctor.findings.loading import enough_workers, loading
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, severity_of
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Edit, Prediction, Withheld
+from grpo_doctor.whatif import Prediction, Withheld
+from grpo_doctor.whatif.edits import Change
 
 RULE = Rule(
     id="GD002",
@@ -53,11 +57,13 @@ RULE = Rule(
 )
 # Text prompts load in under a percent of a GRPO step; a twentieth is never a matter of course.
 MIN_SHARE = 0.05
-# The numbers of loader processes that are advised, in turn; beyond that the data is the problem.
-TARGETS = (4, 8)
-# Above it loader processes would take the CPU from each other and from the ranks.
-MAX_HOST_CPU_PCT = 85.0
 _KNOB = "dataload.num_workers"
+_PARTS = {
+    "read_s": "reading and decoding images",
+    "process_s": "cutting images up",
+    "tokenize_s": "tokenizing",
+    "join_s": "joining prompts into batches",
+}
 
 
 def check(view: RunView) -> Answer:
@@ -65,7 +71,7 @@ def check(view: RunView) -> Answer:
     share = view.share("dataload")
     if share < MIN_SHARE:
         return Passed(f"data loading takes {percent(share, 1)} of the step")
-    workers = view.knob(_KNOB)
+    workers = whole(view, _KNOB)
     said = f"{workers} loader process{'es' * (workers != 1)}" if workers is not None else None
     evidence = list(view.phase_evidence("dataload"))
     if said is not None:
@@ -74,6 +80,7 @@ def check(view: RunView) -> Answer:
     cpu = _host_cpu_pct(view)
     if cpu is not None:
         evidence.append(Evidence("host CPU busy", round(cpu, 1), "%", "host.cpu over the steps"))
+    evidence += _loader_evidence(view)
     return Finding(
         severity=severity_of(share),
         confidence=0.9 if said is not None else 0.7,
@@ -83,21 +90,18 @@ def check(view: RunView) -> Answer:
         evidence=tuple(evidence),
         cause=f"Each step waits {view.seconds('dataload'):.3g} s of {view.step_s:.3g} s for its "
         f"prompts{f', with {said} per rank' if said else ''}.",
-        fixes=(_fix(view, workers, cpu),),
+        fixes=(_fix(view, workers),),
     )
 
 
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
+def counterfactual(view: RunView) -> tuple[Change, ...]:
     """As many loader processes as advised, each as fast as those of this run."""
-    workers, target = view.knob(_KNOB), _target(view.knob(_KNOB))
-    if workers is None or target is None:
-        return ()
-    return (Edit(("dataload",), _left(view, workers, target)),)
+    target = enough_workers(view, whole(view, _KNOB))
+    return () if target is None else edits_of(_outcome(view, target))
 
 
-def _fix(view: RunView, workers: int | None, cpu: float | None) -> Fix:
-    target = _target(workers)
-    outcome: Prediction | Withheld
+def _fix(view: RunView, workers: int | None) -> Fix:
+    target = enough_workers(view, workers)
     if target is None:
         return view.advice(
             "prepare the data beforehand: tokenize once, resize images, keep it on a local disk",
@@ -105,35 +109,28 @@ def _fix(view: RunView, workers: int | None, cpu: float | None) -> Fix:
             safety="same-math",
             risk="",
         )
-    if workers is None:
-        outcome = Withheld("how many loader processes this run has was not recorded")
-    elif cpu is not None and cpu > MAX_HOST_CPU_PCT:
-        outcome = Withheld(f"the host's CPUs are {cpu:.0f} % busy already")
-    else:
-        half = max(workers, target // 2)
-        outcome = view.predict(
-            counterfactual(view),
-            f"with its loading spread over {target} instead of {workers} loader processes "
-            "(cautious end: half of that helps)",
-            at_least=(Edit(("dataload",), _left(view, workers, half)),),
-        )
-    risk = f"Takes {target} processes per rank, their CPU time and their memory."
-    return view.setting(_KNOB, target, outcome, safety="same-math", risk=risk)
+    risk = f"Takes {target} process{'es' * (target != 1)} per rank, with CPU time and memory."
+    return view.setting(_KNOB, target, _outcome(view, target), safety="same-math", risk=risk)
 
 
-def _target(workers: int | None) -> int | None:
-    return next((n for n in TARGETS if n > (workers or 0)), None)
+def _outcome(view: RunView, target: int) -> Prediction | Withheld:
+    cpu = _host_cpu_pct(view)
+    if cpu is not None and cpu > MAX_HOST_CPU_PCT and not series_named(view.trace, "rank.cpu"):
+        # Whose the load is, and so what cores there will be, was not sampled.
+        return Withheld(f"the host's CPUs are {cpu:.0f} % busy already")
+    return view.what_if(dataload__num_workers=target)
 
 
-def _left(view: RunView, workers: int, target: int) -> float:
-    """The share of the `dataload` time that would still be seen with `target` processes."""
-    seen = view.seconds("dataload")
-    rest = view.step_s - seen
-    # Without loader processes all effort is seen; with some, they worked throughout the step.
-    effort = seen if workers == 0 else workers * view.step_s
-    if target == workers:
-        return 1.0
-    return min(1.0, max(0.0, effort / target - rest) / seen)
+def _loader_evidence(view: RunView) -> list[Evidence]:
+    found = loading(view)
+    if found is None or not found.effort_s:
+        return []
+    part = max(found.parts, key=lambda name: found.parts[name])
+    text = "a loader process needs for a step's prompts"
+    return [
+        Evidence(text, found.effort_s, "s", "dataload/*_s"),
+        Evidence(f"most of it: {_PARTS[part]}", 100 * found.share(part), "%", f"dataload/{part}"),
+    ]
 
 
 def _host_cpu_pct(view: RunView) -> float | None:

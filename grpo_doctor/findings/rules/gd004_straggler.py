@@ -14,7 +14,8 @@ lost, on as many GPUs as the job has.
 
 How long the other ranks wait per step; which share of all waiting would vanish had this rank come
 together with the next to last; in how many steps; and in which phase it works longer than the
-median of the others.
+median of the others. A rank that comes late because it has waited for another itself is not blamed
+for that: the other one is.
 
 ## Fix
 
@@ -24,10 +25,11 @@ others, phase by phase.
 
 ## When it is wrong
 
-With NCCL a collective returns to Python at once and its rank waits elsewhere, so waits are seen
-only where the host blocks; then this rule stays silent rather than guess. Where the late rank
-changes from step to step, the cause is the spread of completion lengths and this rule does not
-apply.
+A rollout server with fewer slots than requests answers one rank last, which is not that rank's
+doing, and not said of it. With NCCL a collective returns to Python at once and its rank waits
+elsewhere, so waits are seen only where the host blocks; then this rule stays silent rather than
+guess. Where the late rank changes from step to step, the cause is the spread of completion lengths
+and this rule does not apply.
 
 ## References
 
@@ -48,7 +50,7 @@ from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.phases import PHASES
 from grpo_doctor.trace.model import Process
-from grpo_doctor.whatif import Edit, Prediction, Withheld
+from grpo_doctor.whatif import AsOthers, Change, Prediction, Withheld
 
 RULE = Rule(
     id="GD004",
@@ -90,6 +92,8 @@ def check(view: RunView) -> Answer:
             f"in {percent(often)} of the steps"
         )
     phases = _slow_phases(view, rank)
+    if view.knob("vllm.mode") == "server" and next(iter(phases), None) == "rollout":
+        return Passed(f"the server answers rank {rank} last: its queue decides that, not the rank")
     named = ", ".join(f"{phase} +{seconds:.3g} s" for phase, seconds in phases.items())
     return Finding(
         severity=severity_of(share),
@@ -106,18 +110,18 @@ def check(view: RunView) -> Answer:
     )
 
 
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
-    """The late rank's slower phases at the median of the others."""
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """The late rank's slower phases at the median of the others, in each step."""
     analysis = view.analysis
     column = int(np.argmax(analysis.blame.explained_s))
     rank = analysis.ranks[column]
-    own = analysis.used_work[:, view.model.ranks.index(rank)].mean(axis=0)
     excess = work_above_others(analysis.used_work, view.model.ranks.index(rank))
-    return tuple(
-        Edit((phase,), float(max(0.0, 1 - excess[code] / own[code])), (rank,))
+    phases = tuple(
+        phase
         for code, phase in enumerate(PHASES)
-        if excess[code] > 0 and own[code] > 0 and phase not in ONE_RANK_PHASES
+        if excess[code] > 0 and phase not in ONE_RANK_PHASES
     )
+    return (AsOthers(phases, rank),) if phases else ()
 
 
 def _evidence(view: RunView, column: int, phases: dict[str, float]) -> tuple[Evidence, ...]:

@@ -1,0 +1,147 @@
+"""Whether the devices' memory has room for something, from what was sampled and recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from grpo_doctor.analysis import Analysis
+from grpo_doctor.analysis.gpu import GpuMemory
+from grpo_doctor.analysis.sampled import series_named
+from grpo_doctor.findings.headroom import GIB, USABLE
+from grpo_doctor.findings.rule import Evidence
+from grpo_doctor.findings.signals import GPU_MEMORY, Signal, any_of
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+
+_AVAILABLE = "host.memory_available"
+# Other programs on the host may want memory too, so half of what was free is not ours to plan with.
+HOST_USABLE = 0.50
+
+
+def gib(count: float) -> str:
+    """Bytes in GiB, small numbers with the digits that say something."""
+    size = count / GIB
+    return f"{size:.2f}" if size >= 1 else f"{size:.2g}"
+
+
+def on_cpu(analysis: Analysis) -> bool:
+    """Whether the model itself is in host memory."""
+    return not analysis.trace.gpus and analysis.trace.run.config.get("device") == "cpu"
+
+
+DEVICE_MEMORY: Signal = any_of(
+    "memory of the devices that train: GPU memory samples (record with `grpo-doctor run` on the "
+    "GPU's machine), or, where the model is on the CPU, `host.memory_available`",
+    GPU_MEMORY,
+    Signal("", lambda a: on_cpu(a) and bool(series_named(a.trace, _AVAILABLE))),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Whether some bytes more fit; `text` gives the numbers."""
+
+    fits: bool
+    text: str
+    evidence: tuple[Evidence, ...]
+
+
+def fullest(view: RunView) -> GpuMemory | None:
+    """The GPU whose peak is the largest part of its memory."""
+    found = view.analysis.gpu_memory
+    return max(found, key=lambda m: m.peak_bytes / m.gpu.memory_total_bytes, default=None)
+
+
+def peak_in(gpu: GpuMemory, *phases: str) -> float:
+    """The most that was held in some phases, in bytes; over the whole run where that is unknown."""
+    known = [gpu.phase_peak_bytes[p] for p in phases if p in gpu.phase_peak_bytes]
+    return max(known, default=gpu.peak_bytes)
+
+
+def room_for(view: RunView, more: float, *phases: str) -> Fit | None:
+    """Compares the peak in some phases plus `more` bytes per rank with the memory there is.
+
+    None where nothing was sampled.
+    """
+    memory = view.analysis.gpu_memory
+    if memory:
+        gpu = max(memory, key=lambda m: peak_in(m, *phases) / m.gpu.memory_total_bytes)
+        return _on_gpu(gpu, peak_in(gpu, *phases), more)
+    return _on_host(view, more) if on_cpu(view.analysis) else None
+
+
+def _on_gpu(gpu: GpuMemory, peak: float, more: float) -> Fit:
+    total = float(gpu.gpu.memory_total_bytes)
+    fits = peak + more <= USABLE * total
+    verb = "fits into" if fits else "does not fit into"
+    return Fit(
+        fits,
+        f"{gib(more)} GiB more beside a peak of {peak / GIB:.1f} GiB {verb} "
+        f"{percent(USABLE)} of {total / GIB:.1f} GiB",
+        (
+            Evidence("peak GPU memory", round(peak / GIB, 2), "GiB", "gpu.memory_used"),
+            Evidence("GPU memory", round(total / GIB, 2), "GiB", gpu.gpu.name),
+            Evidence("needed beside it", round(more / GIB, 3), "GiB", "computed"),
+        ),
+    )
+
+
+def _on_host(view: RunView, more: float) -> Fit | None:
+    found = [float(np.nanmin(s.values)) for s in series_named(view.trace, _AVAILABLE)]
+    if not found:
+        return None
+    ranks = max(1, len(view.analysis.ranks))  # at most all of them on the fullest host
+    fits = more * ranks <= HOST_USABLE * min(found)
+    verb = "fits into" if fits else "does not fit into"
+    return Fit(
+        fits,
+        f"{gib(more * ranks)} GiB more for {ranks} ranks {verb} {percent(HOST_USABLE)} of the "
+        f"{min(found) / GIB:.1f} GiB that were free on the host, where this model is",
+        (
+            Evidence("least free host memory", round(min(found) / GIB, 2), "GiB", _AVAILABLE),
+            Evidence("needed beside it", round(more * ranks / GIB, 3), "GiB", "computed"),
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSize:
+    """What the recording says of the model; None where it does not."""
+
+    parameters: int | None
+    trained: int | None
+    vocabulary: int | None
+    hidden: int | None
+    intermediate: int | None
+    layers: int | None
+
+
+def model_size(view: RunView) -> ModelSize:
+    """Reads what the job described."""
+    config = view.trace.run.config
+    names = (
+        "parameters",
+        "trained_parameters",
+        "vocab_size",
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+    )
+    values = [config.get(f"model_{name}") for name in names]
+    sizes = [
+        v if isinstance(v, int) and not isinstance(v, bool) and v > 0 else None for v in values
+    ]
+    return ModelSize(*sizes)
+
+
+_BYTES = {"float32": 4, "fp32": 4, "float16": 2, "fp16": 2, "bfloat16": 2, "bf16": 2}
+
+
+def weight_bytes(view: RunView) -> int:
+    """Bytes of one weight; two where the dtype is not known, as on most GPUs."""
+    dtype = str(view.trace.run.config.get("torch_dtype") or "").removeprefix("torch.")
+    if dtype in _BYTES:
+        return _BYTES[dtype]
+    return 4 if on_cpu(view.analysis) else 2

@@ -1,0 +1,116 @@
+"""What the rules about learning share: their signals, and the share of a step that learns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+
+from grpo_doctor.analysis import Analysis
+from grpo_doctor.analysis.learning import METRICS, Curve, curve
+from grpo_doctor.analysis.learning.curves import curve_of_key
+from grpo_doctor.analysis.learning.shape import onset
+from grpo_doctor.findings.rule import Evidence, Severity
+from grpo_doctor.findings.signals import Signal
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.whatif import Withheld
+
+# What a rollout whose reward teaches nothing has cost in vain.
+LEARNING_PHASES = ("rollout", "reward", "logprob", "train")
+# Rewards within this of each other are equal; the trainers' own advantage epsilon is 1e-4.
+EQUAL = 1e-6
+# A flat reward has to last this many steps to be called so.
+FLAT_POINTS = 5
+MOST_STEPS = 200
+LEARNS_OTHERWISE = Withheld("it changes what is learned, not how long a step takes")
+
+
+def metric(name: str, points: int = 1) -> Signal:
+    """A training metric that enough steps have said as a number."""
+    keys = {spelled.frameworks[0]: spelled.key for spelled in reversed(METRICS[name])}
+    others = ", ".join(f"{who} `{key}`" for who, key in keys.items() if who != "trl")
+    asked = f"metric `{keys['trl']}`" + (f" ({others})" if others else "")
+    at = f" at {points} steps or more" if points > 1 else ""
+    text = f"{asked}{at}: grpo_doctor_probes.metrics(step, values), and a run that is long enough"
+    return Signal(text, partial(_has, name, points))
+
+
+def said(name: str) -> Signal:
+    """A training metric that any step has said, be it NaN."""
+    text = f"metric `{METRICS[name][0].key}`: grpo_doctor_probes.metrics(step, values) on rank 0"
+    return Signal(text, lambda a: curve(a.trace, name) is not None)
+
+
+def _has(name: str, points: int, analysis: Analysis) -> bool:
+    found = curve(analysis.trace, name)
+    return found is not None and len(found.finite) >= points
+
+
+def known(view: RunView, name: str) -> Curve:
+    """The finite steps of a metric that the rule's signals asked for; empty without it."""
+    found = curve(view.trace, name)
+    return found.finite if found is not None else _none(name)
+
+
+def _none(name: str) -> Curve:
+    return Curve(METRICS[name][0].key, np.empty(0, np.int64), np.empty(0))
+
+
+def source(found: Curve) -> str:
+    """Where a number is from, for evidence."""
+    return f"{found.key}, {len(found)} steps"
+
+
+def step_evidence(text: str, step: int, found: Curve) -> Evidence:
+    """A step number."""
+    return Evidence(text, step, "", source(found))
+
+
+def from_step(found: Curve, step: int | None) -> tuple[int, ...]:
+    """The numbers of the steps from an onset on, the first of many; empty for all."""
+    if step is None:
+        return ()
+    return tuple(found.steps[found.steps >= step][:MOST_STEPS].tolist())
+
+
+def learning_share(view: RunView) -> float:
+    """The share of the step time that makes and uses rollouts; 0 where no time was recorded."""
+    if not len(view.analysis.step_seconds):
+        return 0.0
+    return min(1.0, sum(view.share(phase) for phase in LEARNING_PHASES))
+
+
+def graded(value: float, grades: Mapping[Severity, float]) -> Severity | None:
+    """The gravest severity whose threshold the value reaches; None below all."""
+    return next((severity for severity, least in grades.items() if value >= least), None)
+
+
+def flat_from(view: RunView) -> int | None:
+    """The step from which on all completions of a step have one reward, the same in each step."""
+    reward, spread = known(view, "reward"), known(view, "reward_std")
+    shared = np.intersect1d(reward.steps, spread.steps)
+    reward = reward.where(np.isin(reward.steps, shared))
+    spread = spread.where(np.isin(spread.steps, shared))
+    if len(shared) < FLAT_POINTS:
+        return None
+    last = float(reward.values[-1])
+    near = np.abs(reward.values - last) <= EQUAL * max(1.0, abs(last))
+    begins = onset(reward, near & (spread.values <= EQUAL))
+    if begins is None or (reward.steps >= begins).sum() < FLAT_POINTS:
+        return None
+    return begins
+
+
+def missing_share(view: RunView) -> Curve:
+    """The share of completions without a reward at each step: 1 where the reward is NaN."""
+    reward = curve(view.trace, "reward")
+    if reward is None:
+        return _none("reward")
+    shares = reward.bad.astype(np.float64)
+    partly = curve_of_key(view.trace, METRICS["reward_missing"][0].key)
+    if partly is not None:
+        rows = np.isin(reward.steps, partly.steps)
+        same = np.isin(partly.steps, reward.steps)
+        shares[rows] = np.maximum(shares[rows], np.nan_to_num(partly.values[same]))
+    return Curve(reward.key, reward.steps, shares)

@@ -1,0 +1,65 @@
+"""Fixes of runs whose updates go too far, which several rules give."""
+
+from __future__ import annotations
+
+from grpo_doctor.findings.learning import LEARNS_OTHERWISE
+from grpo_doctor.findings.rule import Fix
+from grpo_doctor.findings.view import RunView
+
+# DAPO's upper bound, with 0.2 below.
+CLIP_HIGH = 0.28
+_RATE, _HIGH, _EPSILON = "train.learning_rate", "train.epsilon_high", "train.epsilon"
+_BETA, _NORM, _ITERATIONS = "train.beta", "train.max_grad_norm", "train.num_iterations"
+# The weight of the KL term in DeepSeekMath.
+KL_BETA = 0.04
+
+
+def slower(view: RunView, divisor: int = 5) -> tuple[Fix, ...]:
+    """A lower learning rate, as a value where the present one is known."""
+    now = view.knob(_RATE)
+    risk = "Learning takes more steps."
+    if not isinstance(now, (int, float)) or now <= 0:
+        text = f"a learning rate of a {'fifth' if divisor == 5 else f'1/{divisor}'}"
+        return (view.advice(text, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk),)
+    rate = float(f"{now / divisor:.1g}")
+    return (view.setting(_RATE, rate, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk),)
+
+
+def clip_higher(view: RunView) -> tuple[Fix, ...]:
+    """A wider upper clipping bound, unless there is one already."""
+    now = view.knob(_HIGH) or view.knob(_EPSILON) or 0.2
+    if not isinstance(now, (int, float)) or now >= CLIP_HIGH:
+        return ()
+    risk = "Updates that raise rare tokens get larger."
+    return (
+        view.setting(_HIGH, CLIP_HIGH, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk),
+    )
+
+
+def stay_close(view: RunView, factor: float = 2.0) -> tuple[Fix, ...]:
+    """A KL term, or a heavier one."""
+    now = view.knob(_BETA)
+    if not isinstance(now, (int, float)):
+        return ()
+    beta = float(f"{now * factor:.2g}") if now else KL_BETA
+    risk = "Holds the policy near its reference"
+    risk += "." if now else ", whose log-probs then cost a forward pass per step."
+    return (view.setting(_BETA, beta, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk),)
+
+
+def clip_gradients(view: RunView) -> tuple[Fix, ...]:
+    """Gradient clipping at 1, unless it is that low already."""
+    now = view.knob(_NORM)
+    if isinstance(now, (int, float)) and 0 < now <= 1:
+        return ()
+    risk = "Large gradients are scaled down."
+    return (view.setting(_NORM, 1.0, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk),)
+
+
+def fewer_iterations(view: RunView) -> tuple[Fix, ...]:
+    """Each rollout trained on once."""
+    now = view.knob(_ITERATIONS)
+    if not isinstance(now, int) or now <= 1:
+        return ()
+    risk = "The same number of optimizer steps then needs more rollouts."
+    return (view.setting(_ITERATIONS, 1, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk),)

@@ -1,0 +1,156 @@
+"""ZeRO-3 fetches the parameters from the host in every micro-step.
+
+## What it means
+
+ZeRO-3 keeps this job's parameters in host memory (`offload_param`), so that each forward and each
+backward pass of each micro-step brings them to the GPU again.
+
+## Why it costs
+
+A rank's share of the weights crosses the link to the host at least twice per micro-step, and three
+times with recomputed activations, frozen weights under LoRA included. With gradient accumulation
+that is multiplied. The link moves 20 to 50 GB/s, GPU memory a hundred times that.
+
+## Evidence shown
+
+The time in `train` and `logprob`, the micro-batches per optimizer step, how often the weights cross
+the link in a step, and, where a GPU was sampled, the traffic to it during training.
+
+## Fix
+
+The DeepSpeed preset without parameter offload: `zero3` where GPU memory has room, else
+`zero2_offload`, which leaves the optimizer on the host but the weights on the GPU. A gain is
+predicted only from a law that this run supports.
+
+## When it is wrong
+
+A model whose share does not fit beside its activations needs the offload; then a larger micro-batch
+with fewer accumulation steps makes fewer passes. On a machine without a GPU the "link" is a copy
+within host memory and the finding stands only for the setting.
+
+## References
+
+- https://www.deepspeed.ai/docs/config-json/#parameter-offloading
+- https://www.deepspeed.ai/2021/03/07/zero3-offload.html
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.analysis.sampled import mean_over, series_named
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.asking import edits_of
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    Fix,
+    NotApplicable,
+    Passed,
+    Rule,
+    Severity,
+    severity_of,
+)
+from grpo_doctor.findings.spans_in import phase_windows, stepping_columns
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Change, Prediction, Withheld
+
+RULE = Rule(
+    id="GD010",
+    slug="parameters-on-the-host",
+    title="ZeRO-3 fetches the parameters from the host in every micro-step",
+    family="offload",
+    needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
+)
+# What the passes take when they are all of the cost's possible room: below a tenth of the step even
+# halving them is lost in the spread of generation lengths.
+MIN_SHARE = 0.10
+# A PCIe 4 x16 link moves 22-26 GB/s in practice; a third of that over a whole phase, sampled in
+# windows of 20 ms, is a link that the phase keeps coming back to.
+BUSY_LINK_BYTES_PER_S = 8e9
+LINK_BYTES_PER_S = 25e9
+_PRESET = "deepspeed.preset"
+_PASSES = ("train", "logprob")
+
+
+def check(view: RunView) -> Answer:
+    """Looks at the setting, then at what the passes over the model take."""
+    if view.knob("deepspeed.offload_param") is not True:
+        return NotApplicable("no parameters are kept on the host")
+    share = sum(view.share(phase) for phase in _PASSES)
+    if share < MIN_SHARE:
+        return Passed(f"the passes over the model take {percent(share, 1)} of the step")
+    traffic = _traffic(view)
+    seconds = sum(view.seconds(phase) for phase in _PASSES)
+    fetched = _fetches(view)
+    # Seconds in which the link was busy at its full speed; unknown traffic claims no cost.
+    cost = 0.0 if traffic is None else share * min(1.0, traffic / LINK_BYTES_PER_S)
+    return Finding(
+        severity=_severity(view, cost, traffic),
+        confidence=0.9 if traffic and traffic >= BUSY_LINK_BYTES_PER_S else 0.6,
+        cost=cost,
+        phases=tuple(phase for phase in _PASSES if view.share(phase)),
+        ranks=(),
+        evidence=(
+            *view.phase_evidence("train"),
+            Evidence(
+                "times that all weights come from the host, per step", fetched, "", "settings"
+            ),
+            *(
+                [Evidence("to the GPU during the passes", round(traffic / 1e9, 2), "GB/s", _SOURCE)]
+                if traffic is not None
+                else []
+            ),
+        ),
+        cause=f"The parameters live in host memory and are fetched {fetched} times per step; the "
+        f"passes over the model take {seconds:.3g} s of {view.step_s:.3g} s.",
+        fixes=(_fix(view),),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """What the law for the preset changes, where there is one."""
+    return edits_of(_outcome(view))
+
+
+_SOURCE = "gpu.pcie_rx during train and logprob"
+
+
+def _severity(view: RunView, cost: float, traffic: float | None) -> Severity:
+    if traffic is not None:
+        return severity_of(cost)
+    return "medium" if view.has_gpu else "low"
+
+
+def _fetches(view: RunView) -> int:
+    """Per micro-step: forward, backward, and the recomputed forward; per step, all micro-steps."""
+    passes = 3 if view.knob("train.gradient_checkpointing") else 2
+    return passes * max(1, int(view.knob("train.grad_accumulation") or 1))
+
+
+def _traffic(view: RunView) -> float | None:
+    """Mean bytes per second to the GPUs while their ranks are in a pass; None if not sampled."""
+    found = []
+    for series in series_named(view.trace, "gpu.pcie_rx"):
+        for column in stepping_columns(view):
+            if view.rank_gpu(view.analysis.ranks[column]) != series.gpu:
+                continue
+            means = [mean_over(series, phase_windows(view, column, phase)) for phase in _PASSES]
+            found += [mean for mean in means if mean is not None]
+    return max(found) if found else None
+
+
+def _outcome(view: RunView) -> Prediction | Withheld:
+    return view.what_if(deepspeed__offload_param=False)
+
+
+def _fix(view: RunView) -> Fix:
+    outcome = _outcome(view)
+    risk = (
+        "Needs each rank's share of the weights in GPU memory (2 bytes per parameter, divided by "
+        "the ranks); if that does not fit, try zero2_offload with fewer completions at once."
+    )
+    if str(view.knob(_PRESET)) == "zero3_offload":
+        return view.setting(_PRESET, "zero3", outcome, safety="same-math", risk=risk)
+    text = 'take "offload_param" out of zero_optimization in the DeepSpeed configuration'
+    return view.advice(text, outcome, safety="same-math", risk=risk)

@@ -1,0 +1,112 @@
+"""Garbage is collected after each offload.
+
+## What it means
+
+After each move of weights or optimizer state the trainer runs Python's garbage collector and hands
+back the CUDA cache.
+
+## Why it costs
+
+A full collection walks every object of the process, a few hundred milliseconds in one that has
+loaded a model, and runs while all ranks wait. Emptying the cache waits for the GPU and makes the
+next allocations ask the driver again. Both happen twice per rollout.
+
+## Evidence shown
+
+The time in `offload/collect` per step where it was recorded, else the time in `offload` with the
+setting, and how long the collector stopped the process in a step.
+
+## Fix
+
+`offload.gc_collect` off. PyTorch's cache is shared by all of the process; only an engine that
+allocates outside of it, vLLM beside the trainer, needs memory handed back, and sleeping does that.
+
+## When it is wrong
+
+A run that is short of memory at the moment at which vLLM wakes may need the cache emptied. Where no
+`offload/collect` was recorded the cost is a guess, and the finding says less.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-memory-management
+- https://docs.python.org/3/library/gc.html
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.asking import by_law, edits_of
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    NotApplicable,
+    Passed,
+    Rule,
+    severity_of,
+)
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Change, Prediction, Withheld, without
+
+RULE = Rule(
+    id="GD011",
+    slug="garbage-after-offload",
+    title="Garbage is collected after each offload",
+    family="offload",
+    needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
+)
+# Two collections of a process with a model take some 0.4 s; of a step of 10 s that is 4 %, and half
+# of it is the least that is worth a flag.
+MIN_SHARE = 0.02
+# Without the span only the whole offload is known; there a tenth makes the switch worth trying.
+MIN_OFFLOAD_SHARE = 0.10
+_KNOB, _SPAN = "offload.gc_collect", "offload/collect"
+
+
+def check(view: RunView) -> Answer:
+    """Takes the recorded collections, else the setting beside the offload's time."""
+    collecting = view.span_seconds(_SPAN)
+    if view.knob(_KNOB) is not True and not collecting:
+        return NotApplicable("no garbage is collected after an offload")
+    if not view.share("offload"):
+        return NotApplicable("nothing is offloaded")
+    share = collecting / view.step_s
+    known = _SPAN in view.trace.names
+    if known and share < MIN_SHARE:
+        return Passed(f"collecting garbage after offloads takes {percent(share, 1)} of the step")
+    if not known and view.share("offload") < MIN_OFFLOAD_SHARE:
+        return Passed(f"offload, collection included, takes {percent(view.share('offload'), 1)}")
+    evidence = [
+        Evidence("collection after offloads, per step", collecting, "s", f"{_SPAN} spans"),
+        Evidence("collection after offloads", 100 * share, "% of the step", f"{_SPAN} spans"),
+    ]
+    outcome, risk = (
+        _outcome(view),
+        "The moment at which vLLM wakes needs the most memory: watch it.",
+    )
+    return Finding(
+        severity=severity_of(share) if known else "low",
+        confidence=0.9 if known else 0.4,
+        cost=share if known else 0.0,
+        phases=("offload",),
+        ranks=(),
+        evidence=tuple(evidence) if known else view.phase_evidence("offload"),
+        cause=f"Each step spends {collecting:.3g} s of {view.step_s:.3g} s on collecting garbage "
+        "after its offloads."
+        if known
+        else "Garbage is collected after each offload; how long that takes was not recorded.",
+        fixes=(view.setting(_KNOB, False, outcome, safety="same-math", risk=risk),),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """No collection after offloads."""
+    return edits_of(_outcome(view))
+
+
+def _outcome(view: RunView) -> Prediction | Withheld:
+    if _SPAN not in view.trace.names:
+        return Withheld("how long the collections take was not recorded")
+    own = view.predict((without(_SPAN),), "without collecting garbage after its offloads")
+    return by_law(view, own, offload__gc_collect=False)

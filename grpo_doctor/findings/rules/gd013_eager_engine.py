@@ -1,0 +1,116 @@
+"""vLLM runs in eager mode.
+
+## What it means
+
+`vllm.enforce_eager` keeps vLLM from capturing CUDA graphs, so each kernel of each decoding step is
+launched from Python.
+
+## Why it costs
+
+A decoding step of a small model or a small batch is some hundred short kernels. Launching them one
+by one takes 5 to 15 ms of the CPU, replaying a captured graph well under one, and a rollout is as
+many decoding steps as its longest completion has tokens.
+
+## Evidence shown
+
+The setting, the rollout's share of the step, how many decoding steps a rollout has and how long one
+takes, and how busy the GPU was meanwhile.
+
+## Fix
+
+`vllm.enforce_eager` off. No gain is predicted unless a law is known for it: the part of a decoding
+step that is launching was not measured. Published gains go from 3 % to 15 % of the step for 7B and
+larger models, and are larger for small ones.
+
+## When it is wrong
+
+Graphs need some memory (0.2 to 2 GiB), and capturing them makes the start longer. A model that
+vLLM can't capture needs eager mode. On a machine without a GPU there are no graphs.
+
+## References
+
+- https://docs.vllm.ai/en/latest/design/cuda_graphs/
+- https://github.com/NVIDIA-NeMo/RL/pull/116
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.asking import edits_of
+from grpo_doctor.findings.generation import mean_of
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    NotApplicable,
+    Passed,
+    Rule,
+)
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Change
+
+RULE = Rule(
+    id="GD013",
+    slug="eager-engine",
+    title="vLLM runs in eager mode",
+    family="rollout",
+    needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
+)
+# Of a smaller rollout even the largest published gain is 3 % of the step.
+MIN_SHARE = 0.20
+# Launching takes 5 ms and more per decoding step; one of 50 ms is the GPU's time, not Python's.
+MAX_STEP_S = 0.05
+_KNOB = "vllm.enforce_eager"
+
+
+def check(view: RunView) -> Answer:
+    """Looks at the setting, then at what there is to gain."""
+    if view.knob("vllm.use") is not True or view.knob(_KNOB) is not True:
+        return NotApplicable("vLLM does not run in eager mode")
+    if not view.has_gpu:
+        return NotApplicable("no GPU was sampled, and without one there are no graphs")
+    share, step_s = view.share("rollout"), _decoding_step_s(view)
+    if share < MIN_SHARE:
+        return Passed(f"the rollout takes {percent(share)} of the step")
+    if step_s is not None and step_s > MAX_STEP_S:
+        return Passed(f"a decoding step takes {1000 * step_s:.0f} ms, of which launching is little")
+    return Finding(
+        severity="medium" if step_s is not None else "low",
+        confidence=0.8 if step_s is not None else 0.5,
+        cost=0.0,  # launching was not measured apart from computing
+        phases=("rollout",),
+        ranks=(),
+        evidence=(*view.phase_evidence("rollout"), *_decoding(step_s)),
+        cause=f"The rollout is {percent(share)} of the step, and each of its decoding steps is "
+        "launched kernel by kernel"
+        + (f"; one takes {1000 * step_s:.1f} ms." if step_s is not None else "."),
+        fixes=(
+            view.setting(
+                _KNOB,
+                False,
+                view.what_if(vllm__enforce_eager=False),
+                safety="same-math",
+                risk="Graphs take 0.2-2 GiB of GPU memory, and vLLM starts later.",
+            ),
+        ),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """What the law for graphs changes, where there is one."""
+    return edits_of(view.what_if(vllm__enforce_eager=False))
+
+
+def _decoding_step_s(view: RunView) -> float | None:
+    """Seconds of one step of the engine: the time in `rollout/generate` over its number."""
+    steps = mean_of(view, "steps")
+    generating = view.span_seconds("rollout/generate")
+    return generating / steps if steps and generating else None
+
+
+def _decoding(step_s: float | None) -> tuple[Evidence, ...]:
+    if step_s is None:
+        return ()
+    source = "rollout/generate spans and counter engine/steps"
+    return (Evidence("one decoding step", round(1000 * step_s, 2), "ms", source),)

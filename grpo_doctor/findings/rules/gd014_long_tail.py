@@ -1,0 +1,209 @@
+"""A few long completions hold up the rollout.
+
+## What it means
+
+For a large part of the rollout the engine decodes only the last few completions, or one rank still
+generates while the others have finished, another rank from step to step.
+
+## Why it costs
+
+A decoding step takes nearly as long for two requests as for two hundred, so the tail occupies the
+whole GPU, and in a synchronous step all ranks. Nothing else runs until the longest one is done.
+
+## Evidence shown
+
+The time per step in which at most a tenth of the most requests were still running; how much later
+the slowest rank finishes its rollout than the mean, less what one constantly slow rank would
+explain; the longest completion beside the mean.
+
+## Fix
+
+A smaller `rollout.max_completion_length`, where nearly all completions end well before it; else
+more prompts per rollout, so that the tail is a smaller part of it, or an asynchronous rollout. A
+gain is predicted only from a law that this run supports.
+
+## When it is wrong
+
+Completions that need their length to be right are what the training is for: cutting them changes
+what is learned. A tail that the next rollout overlaps costs nothing.
+
+## References
+
+- https://verl.readthedocs.io/en/latest/advance/one_step_off.html
+- https://arxiv.org/abs/2509.21009
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grpo_doctor.analysis.rows import CODES
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.asking import edits_of
+from grpo_doctor.findings.generation import RUNNING, Tail, length_at, lengths, tail
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    Fix,
+    Passed,
+    Rule,
+    Severity,
+    severity_of,
+)
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Change, Prediction, Withheld
+
+LONGEST, MEAN = "completions/max_length", "completions/mean_length"
+RULE = Rule(
+    id="GD014",
+    slug="long-tail",
+    title="A few long completions hold up the rollout",
+    family="rollout",
+    needs=(
+        signals.STEPS,
+        signals.PHASES,
+        signals.any_of(
+            f"`{RUNNING}` (the bundled trainer records it with --use_vllm true), or the metrics "
+            f"`{LONGEST}` and `{MEAN}`",
+            signals.sampled(RUNNING, ""),
+            signals.Signal("", lambda a: {LONGEST, MEAN} <= set(a.trace.metrics.values)),
+        ),
+    ),
+)
+# Completions that end evenly over the rollout have a tenth of it in this tail, exponentially
+# distributed ones of 64 requests half of it; what costs is measured against the step, below.
+LEFT = 0.10
+MIN_TAIL_OF_ROLLOUT = 0.25
+# With fewer requests "a tenth" is one, and a tail of one request is every rollout's end.
+MIN_PEAK = 16
+# The spread of a rollout of many samples is a few percent of the step in any run.
+MIN_SHARE = 0.08
+# A busy machine also makes ranks finish apart; lengths do where the longest is three times the
+# mean. Of 64 exponentially distributed lengths it is 4.7 times (the 64th harmonic number).
+MIN_RATIO = 3.0
+# A limit that 98 in 100 completions stay below cuts what rarely matters.
+COVERED = 0.98
+_KNOB = "rollout.max_completion_length"
+
+
+def check(view: RunView) -> Answer:
+    """Looks for an engine that is nearly empty, and for ranks that finish apart."""
+    end = tail(view, LEFT)
+    ratio = _ratio(view)
+    apart = _apart_s(view) if ratio is not None and ratio >= MIN_RATIO else 0.0
+    emptied = _counts(end)
+    seconds = max(emptied, apart)
+    share = seconds / view.step_s
+    if share < MIN_SHARE:
+        return Passed(
+            f"tails take {percent(share, 1)} of the step"
+            + (f", {percent(end.share)} of the rollout" if end is not None else "")
+        )
+    return Finding(
+        severity=_severity(share, emptied >= apart),
+        confidence=0.9 if emptied >= apart else 0.6,
+        cost=share,
+        phases=("rollout",),
+        ranks=(),
+        evidence=_evidence(view, end, apart, ratio),
+        cause=f"{seconds:.3g} s of each {view.step_s:.3g} s step go by while "
+        + (
+            f"at most a tenth of the engine's {end.peak:.0f} requests are left."
+            if end is not None and emptied >= apart
+            else "one rank, not always the same, still generates for the others to wait for."
+        ),
+        fixes=(_fix(view),),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """What the law for shorter completions changes, where there is one."""
+    return edits_of(_outcome(view))
+
+
+def _counts(end: Tail | None) -> float:
+    if end is None or end.peak < MIN_PEAK or end.share < MIN_TAIL_OF_ROLLOUT:
+        return 0.0
+    return end.seconds
+
+
+def _severity(share: float, seen_in_engine: bool) -> Severity:
+    """Grave only where the engine itself was seen nearly empty."""
+    return severity_of(share) if seen_in_engine or severity_of(share) == "low" else "medium"
+
+
+def _ratio(view: RunView) -> float | None:
+    """The longest completion over the mean one, the mean over the steps' metrics."""
+    metrics = view.trace.metrics.values
+    if LONGEST not in metrics or MEAN not in metrics:
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = metrics[LONGEST] / metrics[MEAN]
+    ratios = ratios[np.isfinite(ratios)]
+    return float(ratios.mean()) if len(ratios) else None
+
+
+def _apart_s(view: RunView) -> float:
+    """How much longer the slowest rank's rollout takes than the mean, beyond what any one rank is
+    slower by in all steps."""
+    work = view.analysis.used_work[:, :, CODES["rollout"]]
+    if work.shape[1] < 2:
+        return 0.0
+    return float(max(0.0, work.max(axis=1).mean() - work.mean(axis=0).max()))
+
+
+def _evidence(
+    view: RunView, end: Tail | None, apart: float, ratio: float | None
+) -> tuple[Evidence, ...]:
+    found = []
+    if end is not None:
+        source = f"counter {RUNNING} during rollout"
+        found += [
+            Evidence(
+                "with at most a tenth of the requests left, per step", end.seconds, "s", source
+            ),
+            Evidence("of the rollout", round(100 * end.share, 1), "%", source),
+            Evidence("most requests at once", end.peak, "", source),
+        ]
+    if apart:
+        steps, ranks = view.analysis.used_work.shape[:2]
+        source = f"rollout spans of {ranks} ranks, {steps} steps"
+        found.append(
+            Evidence("the slowest rank's rollout over the mean, per step", apart, "s", source)
+        )
+    if ratio is not None:
+        found.append(Evidence("longest completion over the mean", round(ratio, 2), "x", "metrics"))
+    return (*found, *view.phase_evidence("rollout"))
+
+
+def _shorter(view: RunView) -> int | None:
+    """A limit that nearly all completions stay below; None if that is no real cut."""
+    now, counts = view.knob(_KNOB), lengths(view)
+    limit = length_at(counts, COVERED)
+    if now is None or limit is None or limit > 0.75 * now:
+        return None
+    return limit
+
+
+def _outcome(view: RunView) -> Prediction | Withheld:
+    limit = _shorter(view)
+    if limit is not None:
+        return view.what_if(rollout__max_completion_length=limit)
+    return Withheld("this run does not say how its rollout time grows with more prompts")
+
+
+def _fix(view: RunView) -> Fix:
+    limit, outcome = _shorter(view), _outcome(view)
+    if limit is not None:
+        risk = f"{percent(1 - COVERED)} of this run's completions are longer and would be cut off."
+        return view.setting(_KNOB, limit, outcome, safety="changes-algorithm", risk=risk)
+    asynchronous = view.spell("rollout.async", True)
+    return view.advice(
+        "roll out more prompts at once and train several steps on them"
+        + (f", or overlap rollouts with training ({asynchronous})" if asynchronous else ""),
+        outcome,
+        safety="changes-algorithm",
+        risk="The later steps train on completions of slightly older weights.",
+    )

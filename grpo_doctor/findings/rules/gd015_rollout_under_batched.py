@@ -1,0 +1,194 @@
+"""The engine decodes fewer requests at once than it could.
+
+## What it means
+
+Requests wait although the cache has room, because `vllm.max_num_seqs` lets no more of them run; or
+a rollout has so few requests that the cache stays nearly empty.
+
+## Why it costs
+
+A decoding step reads all weights once, for one request or for hundreds. Until the batch is large
+enough to keep the GPU computing, more requests at once come almost for free, and the rollout is
+done in fewer decoding steps.
+
+## Evidence shown
+
+Requests running and waiting in the mean over the engine's steps, the most that ran at once, and how
+full the cache was at its peak.
+
+## Fix
+
+Where requests wait: `vllm.max_num_seqs` at the number that one rollout has. Where there are too
+few: more completions per rollout (`rollout.steps_per_generation`), or fewer GPUs per engine. The
+cost counts a decoding step as equally long with and without the waiting requests, an upper bound.
+
+## When it is wrong
+
+With long contexts the cache fills before the slots do; then the limit protects from preemption.
+Where the limit is not known, requests that wait for `vllm.max_num_batched_tokens` look the same. On
+a CPU decoding is bound by computing, and more requests at once may bring nothing.
+
+## References
+
+- https://docs.vllm.ai/en/latest/configuration/optimization/
+- https://docs.vllm.ai/en/latest/configuration/engine_args/
+"""
+
+from __future__ import annotations
+
+import math
+
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.asking import edits_of
+from grpo_doctor.findings.generation import engine_signal, mean_of, per_rollout, queued_share
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    Fix,
+    Passed,
+    Rule,
+    Severity,
+    severity_of,
+)
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Change, Prediction, Withheld
+
+RULE = Rule(
+    id="GD015",
+    slug="rollout-under-batched",
+    title="The engine decodes fewer requests at once than it could",
+    family="rollout",
+    needs=(signals.STEPS, signals.PHASES, engine_signal("running_requests_peak")),
+)
+# With a tenth of the requests waiting a rollout has at least a wave more than it needs.
+MIN_QUEUED = 0.10
+# At nine tenths the cache, not the number of slots, holds requests back: that is another finding.
+CACHE_FULL_PCT = 90.0
+# Decoding on current GPUs stays bound by reading weights up to 64 requests and more; with half of
+# that and a cache that is a quarter full, doubling the requests fits and costs little time.
+FEW_REQUESTS = 32
+NEARLY_EMPTY_PCT = 25.0
+MIN_ROLLOUT_SHARE = 0.20
+_SLOTS, _PER_ROLLOUT = "vllm.max_num_seqs", "rollout.steps_per_generation"
+
+
+def check(view: RunView) -> Answer:
+    """Looks for waiting requests beside a cache with room, then for too few requests."""
+    share, queued = view.share("rollout"), queued_share(view)
+    full = per_rollout(view, "kv_cache_peak_pct")
+    cache = float(full.max()) if len(full) else None
+    peak = float(per_rollout(view, "running_requests_peak").max(initial=0.0))
+    if share < MIN_ROLLOUT_SHARE:
+        return Passed(f"the rollout takes {percent(share)} of the step")
+    if cache is not None and cache >= CACHE_FULL_PCT:
+        return Passed(f"the cache is {cache:.0f} % full: there is no room for more requests")
+    if queued >= MIN_QUEUED and not _slots_full(view, peak):
+        return Passed(f"requests wait though only {peak:.0f} run: for their first pass, not a slot")
+    if queued >= MIN_QUEUED:
+        return _too_few_slots(view, queued, peak, cache)
+    if not view.has_gpu or cache is None or cache > NEARLY_EMPTY_PCT or peak > FEW_REQUESTS:
+        return Passed(
+            f"{percent(queued)} of the requests wait; at most {peak:.0f} run at once"
+            + ("" if cache is None else f" with the cache {cache:.0f} % full")
+        )
+    return _too_few_requests(view, peak, cache)
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """What the law for the engine's batch changes, where there is one."""
+    return edits_of(_outcome(view)) if queued_share(view) >= MIN_QUEUED else ()
+
+
+def _slots_full(view: RunView, peak: float) -> bool:
+    """Whether as many ran as may; requests also wait for the tokens that one pass computes. The
+    bundled trainer's default is all of a rollout, so there nothing waits for a slot."""
+    slots = None if _is_server(view) else view.knob(_SLOTS)
+    if not slots:
+        return _is_server(view) or view.trace.run.framework != "bundled"
+    return peak >= float(slots)
+
+
+def _is_server(view: RunView) -> bool:
+    return bool(view.knob("vllm.mode") == "server")
+
+
+def _too_few_slots(view: RunView, queued: float, peak: float, cache: float | None) -> Finding:
+    cost = view.share("rollout") * queued
+    return Finding(
+        severity=_severity(view, cost),
+        confidence=0.85 if view.has_gpu else 0.6,
+        cost=cost,
+        phases=("rollout",),
+        ranks=(),
+        evidence=_evidence(view, queued, peak, cache),
+        cause=f"{percent(queued)} of the engine's requests wait for a slot: at most {peak:.0f} run "
+        f"at once, and the cache is at most {cache or 0.0:.0f} % full.",
+        fixes=(_more_slots(view),),
+    )
+
+
+def _severity(view: RunView, cost: float) -> Severity:
+    """Without a GPU decoding is bound by computing, so the cost is only a bound."""
+    return severity_of(cost) if view.has_gpu or severity_of(cost) == "low" else "medium"
+
+
+def _needed(view: RunView) -> int:
+    """Slots for all requests of one rollout: the most that ran and waited at once."""
+    running, waiting = (per_rollout(view, f"{n}_requests_peak") for n in ("running", "waiting"))
+    return math.ceil(float(running.max(initial=0.0)) + float(waiting.max(initial=0.0)))
+
+
+def _outcome(view: RunView) -> Prediction | Withheld:
+    return view.what_if(vllm__max_num_seqs=_needed(view))
+
+
+def _more_slots(view: RunView) -> Fix:
+    risk = "More requests at once need more of the cache: watch for preemptions."
+    if _is_server(view):
+        text = f"start the server with --max-num-seqs {_needed(view)}, as vLLM itself spells it"
+        return view.advice(text, _outcome(view), safety="same-math", risk=risk)
+    return view.setting(_SLOTS, _needed(view), _outcome(view), safety="same-math", risk=risk)
+
+
+def _too_few_requests(view: RunView, peak: float, cache: float) -> Finding:
+    return Finding(
+        severity="low",
+        confidence=0.6,
+        cost=0.0,  # what a larger batch would bring was not measured
+        phases=("rollout",),
+        ranks=(),
+        evidence=_evidence(view, 0.0, peak, cache),
+        cause=f"An engine decodes at most {peak:.0f} requests at once and fills {cache:.0f} % of "
+        f"its cache, while the rollout takes {percent(view.share('rollout'))} of the step.",
+        fixes=(_more_requests(view),),
+    )
+
+
+def _more_requests(view: RunView) -> Fix:
+    outcome = Withheld("this run does not say how its engine's speed grows with its batch")
+    now = view.knob(_PER_ROLLOUT) or view.knob("train.grad_accumulation")
+    risk = "The later steps of a rollout train on completions of slightly older weights."
+    if now and view.spell(_PER_ROLLOUT, 2 * int(now)):
+        return view.setting(
+            _PER_ROLLOUT, 2 * int(now), outcome, safety="changes-algorithm", risk=risk
+        )
+    text = "roll out more prompts at once, or give each engine fewer GPUs"
+    return view.advice(text, outcome, safety="changes-algorithm", risk=risk)
+
+
+def _evidence(
+    view: RunView, queued: float, peak: float, cache: float | None
+) -> tuple[Evidence, ...]:
+    source = "counters engine/..., mean over rollouts"
+    running, waiting = (mean_of(view, f"{n}_requests_mean") for n in ("running", "waiting"))
+    cached = "counter engine/kv_cache_peak_pct"
+    return (
+        Evidence("requests running", round(running or 0.0, 1), "", source),
+        Evidence("requests waiting", round(waiting or 0.0, 1), "", source),
+        Evidence("requests that wait", round(100 * queued, 1), "%", source),
+        Evidence("most requests at once", peak, "", "counter engine/running_requests_peak"),
+        *([Evidence("cache at its fullest", round(cache, 1), "%", cached)] if cache else []),
+        *view.phase_evidence("rollout"),
+    )

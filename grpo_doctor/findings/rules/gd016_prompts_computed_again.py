@@ -1,0 +1,160 @@
+"""Prompts that a group shares are computed once per completion.
+
+## What it means
+
+GRPO samples several completions of each prompt. With the engine's prefix cache the prompt is
+computed once for all of them; here it is off, or nearly nothing is found in it.
+
+## Why it costs
+
+The first pass over a prompt computes all of its tokens, images included, and no token of any
+completion can be sampled before. A group of 8 does that eight times instead of once. With prompts
+of a few words that is nothing; with long ones or with images it may be most of what the engine
+computes.
+
+## Evidence shown
+
+The setting, prompt tokens and generated tokens per rollout, how many prompt tokens were computed
+again, and which share of the looked-up tokens the cache had.
+
+## Fix
+
+`vllm.enable_prefix_caching` on. Where it is on and finds little, the prompts of a group probably go
+to different engines, or differ at their beginning. No gain is predicted unless a law is known: the
+time of the first passes was not measured apart from decoding.
+
+## When it is wrong
+
+The cache keeps whole blocks of 16 tokens; shorter prompts share nothing. A model with a state that
+can't be cached per block (Mamba) may have to do without.
+
+## References
+
+- https://docs.vllm.ai/en/latest/features/automatic_prefix_caching/
+- https://docs.vllm.ai/en/latest/design/prefix_caching/
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.asking import edits_of
+from grpo_doctor.findings.generation import engine_signal, lengths, mean_of, per_rollout
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    Fix,
+    NotApplicable,
+    Passed,
+    Rule,
+)
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Change, Withheld
+
+RULE = Rule(
+    id="GD016",
+    slug="prompts-computed-again",
+    title="Prompts that a group shares are computed once per completion",
+    family="rollout",
+    needs=(signals.STEPS, signals.PHASES, signals.SETTINGS, engine_signal("prompt_tokens")),
+)
+# The first pass takes a prompt's tokens all at once, 10 to 50 times cheaper each than decoding one:
+# below half as many repeated prompt tokens as generated ones it is a percent or two of a rollout.
+MIN_REPEATED = 0.5
+# From four times as many on it is a tenth of the rollout or more.
+MANY_REPEATED = 4.0
+# vLLM caches whole blocks of 16 tokens; a prompt of less than two has next to nothing to share.
+BLOCK_TOKENS, BLOCKS = 16, 2
+# Half of what a group could share, found: the cache works.
+MIN_FOUND = 0.5
+MIN_ROLLOUT_SHARE = 0.10
+_KNOB = "vllm.enable_prefix_caching"
+
+
+def check(view: RunView) -> Answer:
+    """Compares what was computed again with what was generated."""
+    group = view.knob("rollout.num_generations")
+    if not isinstance(group, int) or group < 2:
+        return NotApplicable("no prompt is sampled more than once")
+    if view.share("rollout") < MIN_ROLLOUT_SHARE:
+        return Passed(f"the rollout takes {percent(view.share('rollout'))} of the step")
+    prompts, generated = mean_of(view, "prompt_tokens"), mean_of(view, "generated_tokens")
+    if not prompts or not generated:
+        return Passed("no prompt tokens were counted")
+    return _judged(view, group, prompts, generated)
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """What the law for the prefix cache changes, where there is one."""
+    return edits_of(view.what_if(vllm__enable_prefix_caching=True))
+
+
+def _judged(view: RunView, group: int, prompts: float, generated: float) -> Answer:
+    each = _prompt_length(view, prompts)
+    if each is not None and each < BLOCKS * BLOCK_TOKENS:
+        return Passed(f"prompts have {each:.0f} tokens, and the cache keeps whole blocks of 16")
+    found = _found(view)
+    on = view.knob(_KNOB) is not False
+    shared = (group - 1) / group * prompts
+    again = shared - (found or 0.0) * prompts if on and found is not None else shared
+    if on and (found is None or found * prompts >= MIN_FOUND * shared):
+        return Passed(
+            "the prefix cache is on"
+            + (f" and has {percent(found)} of the prompt tokens" if found is not None else "")
+        )
+    if again < MIN_REPEATED * generated:
+        return Passed(f"{again:.0f} prompt tokens computed again, {generated:.0f} generated")
+    return Finding(
+        severity="medium" if again >= MANY_REPEATED * generated else "low",
+        confidence=0.6 if on else 0.8,
+        cost=0.0,  # the first passes were not timed apart from decoding
+        phases=("rollout",),
+        ranks=(),
+        evidence=_evidence(view, prompts, generated, again, found),
+        cause=f"Each rollout computes {again:.0f} prompt tokens that others of their group "
+        f"have computed already, beside {generated:.0f} tokens that it generates.",
+        fixes=(_fix(view, on=on),),
+    )
+
+
+def _prompt_length(view: RunView, prompts: float) -> float | None:
+    """Tokens of a mean prompt: all of a rollout's over its completions; None if not counted."""
+    rollouts = len(per_rollout(view, "prompt_tokens"))
+    completions = sum(lengths(view).values())
+    return prompts * rollouts / completions if completions else None
+
+
+def _found(view: RunView) -> float | None:
+    """The share of the looked-up prompt tokens that the cache had; None if it was never asked."""
+    queried = mean_of(view, "prefix_cache_queried_tokens")
+    hit = mean_of(view, "prefix_cache_hit_tokens")
+    return hit / queried if queried and hit is not None else None
+
+
+def _fix(view: RunView, *, on: bool) -> Fix:
+    if not on:
+        outcome = view.what_if(vllm__enable_prefix_caching=True)
+        risk = "Takes no memory of its own: unused blocks of the cache are kept until needed."
+        return view.setting(_KNOB, True, outcome, safety="same-math", risk=risk)
+    return view.advice(
+        "send all completions of a prompt to one engine, and put what differs to its end",
+        Withheld("why the cache finds little was not recorded"),
+        safety="needs-code",
+        risk="",
+    )
+
+
+def _evidence(
+    view: RunView, prompts: float, generated: float, again: float, found: float | None
+) -> tuple[Evidence, ...]:
+    source = "counters engine/..., mean over rollouts"
+    cached = [] if found is None else [Evidence("found in the cache", 100 * found, "%", source)]
+    return (
+        Evidence("prompt tokens per rollout", round(prompts), "tokens", source),
+        Evidence("of them computed again", round(again), "tokens", source),
+        Evidence("generated per rollout", round(generated), "tokens", source),
+        Evidence("completions per prompt", view.knob("rollout.num_generations"), "", "settings"),
+        *cached,
+        *view.phase_evidence("rollout"),
+    )

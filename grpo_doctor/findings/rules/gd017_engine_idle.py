@@ -1,0 +1,81 @@
+"""The rollout server stands idle while the trainer works.
+
+## What it means
+
+vLLM runs as a server on devices of its own, and for most of the step nobody asks it for anything.
+
+## Why it costs
+
+The server's GPUs are paid for throughout. Between rollouts they hold weights and an empty cache.
+
+## Evidence shown
+
+Which shares of the step the engine and the trainer work, and how much of the two could overlap.
+
+## Fix
+
+Roll out the next batch while this one is trained on (`rollout.async`), where the framework can; or
+give the trainer the server's GPUs and let vLLM share them (`vllm.mode colocate` with sleep). The
+prediction lets both sides go on at once, so that the longer one decides.
+
+## When it is wrong
+
+A server that other jobs use as well is not idle. Overlapping trains on completions of slightly
+older weights; on jobs in which one side takes nearly all of the time it gains nothing, and has been
+seen to lose.
+
+## References
+
+- https://verl.readthedocs.io/en/latest/advance/one_step_off.html
+- https://huggingface.co/blog/vllm-colocate
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.asking import edits_of
+from grpo_doctor.findings.rule import Answer, Finding, NotApplicable, Passed, Rule, severity_of
+from grpo_doctor.findings.two_sides import MIN_OVERLAP, evidence, overlap_fix, overlapped, sides
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Change
+
+RULE = Rule(
+    id="GD017",
+    slug="engine-idle",
+    title="The rollout server stands idle while the trainer works",
+    family="rollout",
+    needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
+)
+_OTHERWISE = (
+    "roll out the next batch while this one is trained on (this framework has no flag for it), "
+    "or let vLLM share the trainer's GPUs instead of having its own"
+)
+
+
+def check(view: RunView) -> Answer:
+    """Compares the two sides where the trainer's is the longer one."""
+    found = sides(view)
+    if found is None:
+        return NotApplicable("the rollout engine is not a server of its own")
+    if found.trainer < found.engine:
+        return Passed(f"the engine works {percent(found.engine)} of the step")
+    if found.overlap < MIN_OVERLAP:
+        return Passed(f"at most {percent(found.overlap)} of the step could overlap")
+    low = severity_of(found.overlap) == "low"
+    return Finding(
+        severity="low" if low else "medium",  # what overlapping brings differs in sign by job
+        confidence=0.8,
+        cost=found.overlap,
+        phases=("rollout",),
+        ranks=(),
+        evidence=evidence(view, found),
+        cause=f"The server works {percent(found.engine)} of each step and waits while the trainer "
+        f"works {percent(found.trainer)} of it.",
+        fixes=(overlap_fix(view, _OTHERWISE),),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """Both sides at once."""
+    return edits_of(overlapped(view))

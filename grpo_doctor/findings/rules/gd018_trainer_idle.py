@@ -1,0 +1,118 @@
+"""The trainer stands idle while the rollout server works.
+
+## What it means
+
+vLLM runs as a server on devices of its own, and the ranks wait for its completions for most of the
+step.
+
+## Why it costs
+
+The trainer's GPUs, usually the larger part of the job, hold weights and wait for tokens.
+
+## Evidence shown
+
+Which shares of the step the engine and the trainer work, how much of the two could overlap, and how
+busy the trainer's GPUs were during rollouts, where they were sampled.
+
+## Fix
+
+Roll out the next batch while this one is trained on (`rollout.async`), where the framework can; or
+move GPUs from the trainer to the server; or share them (`vllm.mode colocate` with sleep). The
+prediction lets both sides go on at once, so that the longer one decides.
+
+## When it is wrong
+
+Moving GPUs to the server helps only while it decodes more than a few requests per GPU: the longest
+completion alone sets a floor that no number of GPUs moves.
+
+## References
+
+- https://verl.readthedocs.io/en/latest/advance/one_step_off.html
+- https://huggingface.co/docs/trl/main/en/vllm_integration
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grpo_doctor.analysis.sampled import mean_over, series_named
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.asking import edits_of
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    NotApplicable,
+    Passed,
+    Rule,
+    Severity,
+    severity_of,
+)
+from grpo_doctor.findings.spans_in import phase_windows, stepping_columns
+from grpo_doctor.findings.two_sides import MIN_OVERLAP, evidence, overlap_fix, overlapped, sides
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Change
+
+RULE = Rule(
+    id="GD018",
+    slug="trainer-idle",
+    title="The trainer stands idle while the rollout server works",
+    family="rollout",
+    needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
+)
+# A GPU that does nothing but hold memory and keep an NCCL connection alive shows less than this.
+IDLE_UTIL_PCT = 20.0
+_OTHERWISE = (
+    "roll out the next batch while this one is trained on (this framework has no flag for it), "
+    "or move GPUs from the trainer to the server"
+)
+
+
+def check(view: RunView) -> Answer:
+    """Compares the two sides where the engine's is the longer one."""
+    found = sides(view)
+    if found is None:
+        return NotApplicable("the rollout engine is not a server of its own")
+    if found.engine <= found.trainer:
+        return Passed(f"the trainer works {percent(found.trainer)} of the step")
+    # However long the rollout: what more engines or colocation could give back is all of the wait.
+    if found.engine < 2 * MIN_OVERLAP:
+        return Passed(f"the trainer waits {percent(found.engine)} of the step for completions")
+    busy = _busy_in_rollout(view)
+    seen = [] if busy is None else [Evidence("trainer's GPUs in rollout", busy, "%", "gpu.util")]
+    return Finding(
+        severity=_severity(found.engine, busy),
+        confidence=0.9 if busy is not None and busy < IDLE_UTIL_PCT else 0.8,
+        cost=found.engine,
+        phases=("rollout",),
+        ranks=(),
+        evidence=(*evidence(view, found), *seen),
+        cause=f"The ranks wait {percent(found.engine)} of each step for the server's completions "
+        f"and work {percent(found.trainer)} of it.",
+        fixes=(overlap_fix(view, _OTHERWISE),),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """Both sides at once."""
+    return edits_of(overlapped(view))
+
+
+def _severity(share: float, busy: float | None) -> Severity:
+    """Grave only where the GPUs were seen to do nothing."""
+    grave = severity_of(share)
+    idle = busy is not None and busy < IDLE_UTIL_PCT
+    return grave if idle or grave != "high" else "medium"
+
+
+def _busy_in_rollout(view: RunView) -> float | None:
+    """Mean utilization of the ranks' own GPUs during rollouts; None where it was not sampled."""
+    util = {series.gpu: series for series in series_named(view.trace, "gpu.util")}
+    found = []
+    for column in stepping_columns(view):
+        series = util.get(view.rank_gpu(view.analysis.ranks[column]))
+        mean = None if series is None else mean_over(series, phase_windows(view, column, "rollout"))
+        if mean is not None:
+            found.append(mean)
+    return round(float(np.mean(found)), 1) if found else None

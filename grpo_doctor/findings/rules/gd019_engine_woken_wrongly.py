@@ -1,0 +1,167 @@
+"""The sleeping engine is woken in a costly order.
+
+## What it means
+
+vLLM sleeps while the trainer works. Either it keeps a copy of its old weights on the host and
+brings them back just before new ones replace them, or its cache is woken before the weights are
+sent, so that both have to fit at once.
+
+## Why it costs
+
+Copying weights back that the next sync overwrites is time for nothing, at every rollout. A cache
+that is there while weights are gathered leaves the gather no room, and the share of memory given to
+the cache has to be smaller for it.
+
+## Evidence shown
+
+The time in `offload` just before `sync`; the time in `offload` between `sync` and `rollout`; the
+sleep level; where GPU memory was sampled, its peak during `sync`.
+
+## Fix
+
+`vllm.sleep_level` 2 where all weights are sent anyway: it drops the old ones instead of keeping
+them. For the order: wake the weights, send, and only then wake the cache (vLLM's `wake_up` takes
+`tags`). The prediction removes the waking that precedes a sync; its cautious end half of it, since
+memory still has to be mapped.
+
+## When it is wrong
+
+With `vllm.enable_lora` only adapters are sent and the base has to come back: level 1 is right.
+Something else that is moved just before a sync, such as weights that the trainer needs for it,
+looks the same.
+
+## References
+
+- https://docs.vllm.ai/en/latest/features/sleep_mode/
+- https://github.com/modelscope/ms-swift/pull/4770
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.asking import edits_of
+from grpo_doctor.findings.headroom import GIB
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    NotApplicable,
+    Passed,
+    Rule,
+    severity_of,
+)
+from grpo_doctor.findings.spans_in import seconds_just_after, seconds_just_before
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Change, Edit, Prediction, Withheld
+
+RULE = Rule(
+    id="GD019",
+    slug="engine-woken-wrongly",
+    title="The sleeping engine is woken in a costly order",
+    family="sync",
+    needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
+)
+# Mapping memory takes some 0.1 s of a step of 10 s; three times that is a copy.
+MIN_SHARE = 0.03
+# Above it a gather's next bucket fails or makes the allocator give memory back and ask again.
+FULL = 0.90
+_KNOB = "vllm.sleep_level"
+
+
+def check(view: RunView) -> Answer:
+    """Looks at what is moved just before, and just after, the weights are sent."""
+    level = view.knob(_KNOB)
+    if not level or view.knob("vllm.use") is False:
+        return NotApplicable("the rollout engine does not sleep")
+    before = seconds_just_before(view, "offload", "sync")
+    after = seconds_just_after(view, "offload", "sync")
+    if not before:
+        return Passed("nothing is woken before the weights are sent")
+    share = before / view.step_s
+    restored = level == 1 and view.knob("vllm.enable_lora") is not True
+    if restored and share >= MIN_SHARE:
+        return _restored(view, before, after)
+    if not after:
+        return _cache_first(view, before)
+    return Passed(f"waking before a sync takes {percent(share, 1)} of the step")
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """Nothing copied back before a sync."""
+    return edits_of(_outcome(view))
+
+
+def _evidence(view: RunView, before: float, after: float) -> tuple[Evidence, ...]:
+    source = f"offload spans beside sync, mean of {len(view.analysis.step_seconds)} steps"
+    return (
+        Evidence("moved just before sync, per step", before, "s", source),
+        Evidence("moved between sync and what follows, per step", after, "s", source),
+        Evidence("sleep level", view.knob(_KNOB), "", "settings"),
+    )
+
+
+def _outcome(view: RunView) -> Prediction | Withheld:
+    lawful = view.what_if(vllm__sleep_level=2)
+    moved, before = view.seconds("offload"), seconds_just_before(view, "offload", "sync")
+    if isinstance(lawful, Prediction) or not moved or view.knob(_KNOB) != 1:
+        return lawful
+    part = min(1.0, before / moved)
+    return view.predict(
+        (Edit(("offload",), 1 - part),),
+        "without waking old weights before a sync (cautious end: half of it stays)",
+        at_least=(Edit(("offload",), 1 - part / 2),),
+    )
+
+
+def _restored(view: RunView, before: float, after: float) -> Finding:
+    share = before / view.step_s
+    risk = "All weights have to be sent before each rollout, which this run does."
+    fix = view.setting(_KNOB, 2, _outcome(view), safety="same-math", risk=risk)
+    return Finding(
+        severity="low" if severity_of(share) == "low" else "medium",  # told by its place alone
+        confidence=0.7,
+        cost=share,
+        phases=("offload", "sync"),
+        ranks=(),
+        evidence=_evidence(view, before, after),
+        cause=f"Each step spends {before:.3g} s of {view.step_s:.3g} s on bringing back the old "
+        "weights of the engine, just before the new ones replace them.",
+        fixes=(fix,),
+        headline="The engine's old weights are brought back to be overwritten",
+    )
+
+
+def _cache_first(view: RunView, before: float) -> Answer:
+    peaks = [
+        (m.phase_peak_bytes["sync"] / m.gpu.memory_total_bytes, m)
+        for m in view.analysis.gpu_memory
+        if "sync" in m.phase_peak_bytes
+    ]
+    if not peaks:
+        return Passed("all is woken before the sync; GPU memory was not sampled then")
+    full, fullest = max(peaks, key=lambda p: p[0])
+    if full < FULL:
+        return Passed(f"all is woken before the sync, with memory at most {percent(full)} full")
+    peak = Evidence(
+        "peak GPU memory in sync",
+        round(fullest.phase_peak_bytes["sync"] / GIB, 2),
+        "GiB",
+        f"gpu.memory_used of GPU {fullest.gpu.index}",
+    )
+    text = (
+        'wake in two parts: wake_up(tags=["weights"]), send the weights, wake_up(tags=["kv_cache"])'
+    )
+    reason = Withheld("it makes room, not time")
+    return Finding(
+        severity="medium",
+        confidence=0.6,
+        cost=0.0,
+        phases=("sync",),
+        ranks=(),
+        evidence=(*_evidence(view, before, 0.0), peak),
+        cause=f"The engine's cache is woken before the weights are sent, and memory is "
+        f"{percent(full)} full meanwhile.",
+        fixes=(view.advice(text, reason, safety="needs-code", risk=""),),
+        headline="The engine's cache is woken before the weights are sent",
+    )

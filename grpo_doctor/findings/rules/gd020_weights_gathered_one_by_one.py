@@ -1,0 +1,122 @@
+"""Weights are gathered one by one for the rollout engine.
+
+## What it means
+
+Before each rollout the weights are collected from all ranks and sent to the engine, and each
+parameter, or each few, is a collective of its own.
+
+## Why it costs
+
+A collective has a fixed part (launch, rendezvous, bookkeeping of the partitions) that does not
+shrink with the parameter, and a model has hundreds of small ones. Ranks meet at each of them.
+
+## Evidence shown
+
+How many gathers a step has, how long they take together, which part of that even the smallest ones
+take, and the time in `sync`.
+
+## Fix
+
+Larger groups: `sync.move_model_batches` where the framework has it, `sync.bucket_mb` or
+`sync.flattened` where it sends buckets; else a newer version, as most frameworks have changed
+this. The cost shown is the fixed part only: the bytes have to move in any case.
+
+## When it is wrong
+
+A model that does not fit whole beside the engine's memory needs parts. Where no `sync/gather` spans
+were recorded only the number of collectives is known, and the finding is a question.
+
+## References
+
+- https://github.com/huggingface/trl/pull/5249
+- https://swift.readthedocs.io/en/latest/Instruction/GRPO/GetStarted/GRPO.html
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.asking import edits_of
+from grpo_doctor.findings.gathers import evidence, gathers
+from grpo_doctor.findings.rule import (
+    Answer,
+    Finding,
+    Fix,
+    NotApplicable,
+    Passed,
+    Rule,
+    severity_of,
+)
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Change, Prediction, Withheld
+
+RULE = Rule(
+    id="GD020",
+    slug="weights-gathered-one-by-one",
+    title="Weights are gathered one by one for the rollout engine",
+    family="sync",
+    needs=(signals.STEPS, signals.PHASES),
+    min_ranks=2,
+)
+# Published per-parameter syncs took 4 times as long as packed ones; a sync of a twentieth of the
+# step then has 4 % to give.
+MIN_SYNC_SHARE = 0.05
+# A model of 24 layers has some 300 tensors. A few dozen parts are buckets or layers.
+MANY = 64
+# The fixed part by itself has to be worth a change of settings.
+MIN_FIXED_SHARE = 0.03
+# As many groups as a 7B model needs for groups of about 1 GiB.
+GROUPS = 16
+_KNOB = "sync.move_model_batches"
+
+
+def check(view: RunView) -> Answer:
+    """Counts the gathers within the sync."""
+    if not view.share("sync"):
+        return NotApplicable("no weights are sent to a rollout engine")
+    share, found = view.share("sync"), gathers(view)
+    fixed = found.fixed_s / view.step_s
+    note = f"sync takes {percent(share, 1)} of the step, in {found.count:.0f} gathers"
+    if share < MIN_SYNC_SHARE or found.count < MANY:
+        return Passed(note)
+    if view.knob(_KNOB) is not None:
+        return Passed(f"{note}; {_KNOB} is set, which is another rule's question")
+    if found.seconds and fixed < MIN_FIXED_SHARE:
+        return Passed(f"{note}, whose fixed part is {percent(fixed, 1)} of the step")
+    return Finding(
+        severity=severity_of(fixed) if found.seconds else "low",
+        confidence=0.8 if found.seconds else 0.5,
+        cost=fixed,
+        phases=("sync",),
+        ranks=(),
+        evidence=evidence(view, found),
+        cause=f"Sending the weights takes {view.seconds('sync'):.3g} s of each {view.step_s:.3g} s "
+        f"step, in {found.count:.0f} gathers"
+        + (f", whose fixed part alone is {found.fixed_s:.3g} s." if found.seconds else "."),
+        fixes=(_fix(view),),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """What the law for larger groups changes, where there is one."""
+    return edits_of(_outcome(view))
+
+
+def _outcome(view: RunView) -> Prediction | Withheld:
+    if view.spell(_KNOB, GROUPS) is None:
+        return Withheld("this framework has no setting for it")
+    return view.what_if(sync__move_model_batches=GROUPS)
+
+
+def _fix(view: RunView) -> Fix:
+    outcome, risk = _outcome(view), "Each group has to fit beside the engine's memory."
+    if view.spell(_KNOB, GROUPS) is not None:
+        return view.setting(_KNOB, GROUPS, outcome, safety="same-math", risk=risk)
+    flattened = view.spell("sync.flattened", True)
+    text = "send the weights in buckets of some hundred megabytes, not one by one"
+    return view.advice(
+        f"{text} ({flattened})" if flattened else f"{text}: newer versions of most frameworks do",
+        outcome,
+        safety="same-math",
+        risk=risk,
+    )

@@ -1,0 +1,126 @@
+"""The whole model is sent to the engine though only adapters were trained.
+
+## What it means
+
+Training is LoRA, and before each rollout the adapters are merged into all weights and all of them
+are sent to vLLM.
+
+## Why it costs
+
+The weights are some hundred times the adapters. Each of them is gathered, merged, copied and
+loaded, at every rollout, to change what the adapters alone would say.
+
+## Evidence shown
+
+The time in `sync` per step and its share, what of it is gathering, loading and sending; the
+settings.
+
+## Fix
+
+`vllm.enable_lora`: vLLM loads the base once and gets only the adapters. With `vllm.sleep_level` 2
+the base would be dropped, so that goes to 1. No gain is predicted unless a law is known: what is
+saved in `sync` is known, what the adapter kernels cost in decoding is not.
+
+## When it is wrong
+
+vLLM's adapter kernels slow decoding by some percent to a third, most with small batches, so a sync
+of a few percent is better left as it is. vLLM has no adapters for some layers (vision towers,
+embeddings, some experts).
+
+## References
+
+- https://docs.vllm.ai/en/latest/features/lora/
+- https://swift.readthedocs.io/en/latest/Instruction/GRPO/GetStarted/GRPO.html
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.asking import edits_of
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    Fix,
+    NotApplicable,
+    Passed,
+    Rule,
+    severity_of,
+)
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Change, Prediction, Withheld
+
+RULE = Rule(
+    id="GD021",
+    slug="whole-model-for-adapters",
+    title="The whole model is sent to the engine though only adapters were trained",
+    family="sync",
+    needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
+)
+# Adapter kernels slow decoding by a tenth and more: a sync below a twentieth of the step would be
+# changed for a loss.
+MIN_SHARE = 0.05
+_KNOB, _SLEEP = "vllm.enable_lora", "vllm.sleep_level"
+
+
+def check(view: RunView) -> Answer:
+    """Looks at the settings, then at what the sync takes."""
+    if view.knob("train.type") != "lora" or view.knob("vllm.use") is False:
+        return NotApplicable("no adapters are trained for a rollout engine of its own")
+    if view.knob(_KNOB) is True:
+        return NotApplicable("only adapters are sent")
+    share = view.share("sync")
+    if share < MIN_SHARE:
+        return Passed(f"sending the weights takes {percent(share, 1)} of the step")
+    return Finding(
+        severity=severity_of(share),
+        confidence=0.8,
+        cost=share,
+        phases=("sync",),
+        ranks=(),
+        evidence=(
+            *view.phase_evidence("sync"),
+            Evidence("what is trained", "lora", "", "settings"),
+            *_parts(view),
+        ),
+        cause=f"Each step spends {view.seconds('sync'):.3g} s of {view.step_s:.3g} s on sending "
+        "merged weights of which only the adapters have changed.",
+        fixes=(_fix(view),),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """What the law for adapters changes, where there is one."""
+    return edits_of(_outcome(view))
+
+
+def _parts(view: RunView) -> tuple[Evidence, ...]:
+    parts = {name: view.span_seconds(f"sync/{name}") for name in ("gather", "load", "send")}
+    return tuple(
+        Evidence(f"of it {name}, per step", seconds, "s", f"sync/{name} spans")
+        for name, seconds in parts.items()
+        if seconds
+    )
+
+
+def _outcome(view: RunView) -> Prediction | Withheld:
+    return view.what_if(vllm__enable_lora=True)
+
+
+def _fix(view: RunView) -> Fix:
+    outcome = _outcome(view)
+    risk = "Decoding with adapters is slower by some percent to a third: compare the whole step."
+    if view.knob("vllm.mode") == "server":
+        return view.advice(
+            "start the server with adapters enabled and send it those alone",
+            outcome,
+            safety="same-math",
+            risk=risk,
+        )
+    fix = view.setting(_KNOB, True, outcome, safety="same-math", risk=risk)
+    level = view.spell(_SLEEP, 1) if view.knob(_SLEEP) == 2 else None
+    if level is None:
+        return fix
+    spelling = f"{fix.spelling} {level}"
+    return Fix(fix.knob, fix.before, True, spelling, fix.predicted, fix.safety, fix.risk)

@@ -1,0 +1,168 @@
+"""The number of parts in which weights are sent does not suit the memory.
+
+## What it means
+
+`sync.move_model_batches` cuts the model into parts that are gathered and sent one after the other.
+Either there is one part, the whole model on every rank, and memory is nearly full while it is
+gathered; or there are so many that the parts' fixed cost shows, and memory has room.
+
+## Why it costs
+
+Under ZeRO-3 a rank that gathers a part holds all of it: with one part that is the whole model
+beside the engine, and the run ends or the engine gets a smaller share for it. Each part costs a
+round of collectives and a call to the engine, whatever its size.
+
+## Evidence shown
+
+The setting, GPU memory at its peak during `sync`, the gathers per step, their time, and what even
+the smallest of them take, which bounds the fixed part from above.
+
+## Fix
+
+More parts where memory is short, fewer where it is not. What fewer parts bring is predicted only
+from a law that this run supports; more parts bring room, not time.
+
+## When it is wrong
+
+Memory peaks shorter than the sampling interval are not seen. Where a longer completion than any in
+this run comes along, the room during `sync` is the same, but not that of the rollout.
+
+## References
+
+- https://swift.readthedocs.io/en/latest/Instruction/Command-line-parameters.html
+- https://github.com/modelscope/ms-swift/issues/7986
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.asking import edits_of
+from grpo_doctor.findings.gathers import Gathers, evidence, gathers
+from grpo_doctor.findings.headroom import GIB
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    NotApplicable,
+    Passed,
+    Rule,
+    severity_of,
+)
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Change, Prediction, Withheld
+
+RULE = Rule(
+    id="GD022",
+    slug="parts-of-a-sync",
+    title="The number of parts in which weights are sent does not suit the memory",
+    family="sync",
+    needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
+)
+# Ten samples a second miss short peaks: at nine tenths seen, the real one is nearer to the end.
+FULL = 0.90
+# With so much room a part four times as large fits: parts are at most the model, which is here.
+ROOM = 0.75
+MIN_FIXED_SHARE = 0.03
+# A gather's fixed part is some milliseconds; one of 20 ms and more is mostly bytes, which have to
+# move in any number of parts. Fewer than 16 parts are not many for any model.
+MANY, SHORT_S = 16, 0.02
+# Parts of a 7B model of 2 GiB each.
+PARTS = 8
+_KNOB = "sync.move_model_batches"
+
+
+def check(view: RunView) -> Answer:
+    """Compares the parts' fixed time, and memory during the sync."""
+    if not view.share("sync"):
+        return NotApplicable("no weights are sent to a rollout engine")
+    if view.spell(_KNOB, PARTS) is None:
+        return NotApplicable(f"{view.framework} has no such setting")
+    parts, full = view.knob(_KNOB), _fullest(view)
+    if (parts or 1) <= 1:
+        return _whole(view, full)
+    return _cut(view, parts, full)
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """What the law for fewer parts changes, where there is one."""
+    return edits_of(_fewer(view)) if (view.knob(_KNOB) or 1) > 1 else ()
+
+
+def _fullest(view: RunView) -> float | None:
+    shares = [
+        m.phase_peak_bytes["sync"] / m.gpu.memory_total_bytes
+        for m in view.analysis.gpu_memory
+        if "sync" in m.phase_peak_bytes
+    ]
+    return max(shares) if shares else None
+
+
+def _whole(view: RunView, full: float | None) -> Answer:
+    if view.knob("deepspeed.stage") != 3:
+        return NotApplicable("weights are whole on every rank already")
+    if full is None:
+        return Passed("sent in one part; GPU memory was not sampled during sync")
+    if full < FULL:
+        return Passed(f"sent in one part, with memory at most {percent(full)} full")
+    fullest = max(view.analysis.gpu_memory, key=lambda m: m.phase_peak_bytes.get("sync", 0.0))
+    peak = fullest.phase_peak_bytes["sync"] / GIB
+    risk = "Takes a little longer: each part has a fixed cost."
+    outcome = Withheld("it makes room, not time")
+    source = f"gpu.memory_used of GPU {fullest.gpu.index} during sync"
+    return Finding(
+        severity="medium",
+        confidence=0.8,
+        cost=0.0,
+        phases=("sync",),
+        ranks=(),
+        evidence=(
+            Evidence("peak GPU memory in sync", round(peak, 2), "GiB", source),
+            Evidence("of the GPU", round(100 * full, 1), "%", source),
+            *view.phase_evidence("sync"),
+        ),
+        cause=f"Every rank gathers the whole model at once, and memory is {percent(full)} full "
+        "while it does.",
+        fixes=(view.setting(_KNOB, PARTS, outcome, safety="same-math", risk=risk),),
+        headline="The whole model is gathered at once, with memory nearly full",
+    )
+
+
+def _cut(view: RunView, parts: int, full: float | None) -> Answer:
+    found = gathers(view)
+    fixed = found.fixed_s / view.step_s
+    if full is not None and full > ROOM:
+        return Passed(f"{parts} parts, with memory {percent(full)} full during sync")
+    each = found.seconds / found.count if found.count else 0.0
+    if found.count < MANY or each > SHORT_S:
+        return Passed(f"{found.count:.0f} parts of {1000 * each:.0f} ms each")
+    if fixed < MIN_FIXED_SHARE:
+        return Passed(f"the fixed part of {parts} parts is {percent(fixed, 1)} of the step")
+    return _too_many(view, found, parts, full)
+
+
+def _fewer_parts(view: RunView) -> int:
+    return max(1, int(view.knob(_KNOB)) // 4)
+
+
+def _fewer(view: RunView) -> Prediction | Withheld:
+    return view.what_if(sync__move_model_batches=_fewer_parts(view))
+
+
+def _too_many(view: RunView, found: Gathers, parts: int, full: float | None) -> Finding:
+    share = found.fixed_s / view.step_s
+    room = "GPU memory was not sampled" if full is None else f"memory is {percent(full)} full"
+    risk = f"Each part has to fit beside the engine: {room} during sync."
+    fix = view.setting(_KNOB, _fewer_parts(view), _fewer(view), safety="same-math", risk=risk)
+    return Finding(
+        severity="low" if severity_of(share) == "low" else "medium",
+        confidence=0.7 if full is not None else 0.5,
+        cost=share,
+        phases=("sync",),
+        ranks=(),
+        evidence=(Evidence("parts", parts, "", "settings"), *evidence(view, found)),
+        cause=f"The weights go to the engine in {parts} parts, whose fixed cost alone is "
+        f"{found.fixed_s:.3g} s of each {view.step_s:.3g} s step; {room}.",
+        fixes=(fix,),
+        headline="The weights are sent in more parts than memory needs",
+    )

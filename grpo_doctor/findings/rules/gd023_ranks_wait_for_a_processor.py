@@ -1,0 +1,225 @@
+"""Ranks stand in line for a processor.
+
+## What it means
+
+A rank's main thread was ready to run and had no processor, for a noticeable part of the time: the
+ranks are pinned to too few cores, or more threads and processes want to run than there are cores.
+
+## Why it costs
+
+The main thread launches every kernel, tokenizes, decodes images and takes part in every collective.
+What it stands in line, the GPU stands idle, and the other ranks with it.
+
+## Evidence shown
+
+The share of the time that each rank's main thread stood in line, as the kernel counts it; how many
+processors it may use; how busy the host's processors were, and their pressure; the processor time
+of the ranks.
+
+## Fix
+
+Where a rank may use few processors while the host has idle ones: give it its share (`taskset`,
+`numactl`, `--cpus-per-task`, the container's limit). Where the host is full: fewer threads per rank
+(`OMP_NUM_THREADS`), fewer loader and reward processes; or, where most of what runs there is not of
+this job, other programs elsewhere. No gain is predicted: how the work would spread was not
+measured.
+
+## When it is wrong
+
+A thread that spins in a collective stands in line too and loses nothing by it. Without a GPU the
+processors do all of the work and are full in any run; then the finding is a note, and medium where
+others fill them, unless ranks are confined beside idle processors.
+
+## References
+
+- https://docs.kernel.org/scheduler/sched-stats.html
+- https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from grpo_doctor.analysis.intervals import Intervals, intersect, union
+from grpo_doctor.analysis.sampled import held, mean_over, series_named
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    Fix,
+    Passed,
+    Rule,
+    Severity,
+    severity_of,
+)
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.trace.model import Process
+from grpo_doctor.whatif import Change, Withheld
+
+_WAIT = "rank.cpu_wait"
+RULE = Rule(
+    id="GD023",
+    slug="ranks-wait-for-a-processor",
+    title="Ranks stand in line for a processor",
+    family="system",
+    needs=(
+        signals.STEPS,
+        signals.PHASES,
+        signals.sampled(_WAIT, "record with `grpo-doctor run` on a kernel that has schedstats"),
+    ),
+)
+# A rank with a core of its own stands in line for under 1 % of the time; samplers, loaders and
+# rewards that share it add a few percent.
+MIN_WAIT = 0.10
+# On a host this idle, standing in line comes from where a rank may run, not from how much there is.
+IDLE_HOST_PCT = 60.0
+BUSY_HOST_PCT = 90.0
+# With less than half of what is busy being the job's own, others decide how long it waits.
+OWN_PART = 0.50
+_UNKNOWN = Withheld("how the work would spread over more processors was not measured")
+
+
+def check(view: RunView) -> Answer:
+    """Reads what the kernel counted."""
+    waits = _by_rank(view, _WAIT)
+    if not waits:
+        return Passed("nothing was sampled within the steps")
+    worst = max(waits.values()) / 100
+    if worst < MIN_WAIT:
+        return Passed(f"ranks stand in line for a processor {percent(worst, 1)} of the time")
+    host = _host(view, "host.cpu", _while_waiting(view))
+    why = _why(view, host)
+    ranks = tuple(sorted(rank for rank, wait in waits.items() if wait / 100 >= MIN_WAIT))
+    return Finding(
+        severity=_severity(view, worst, why),
+        confidence=0.7 if why == "unclear" else 0.9,
+        cost=worst,
+        phases=(),
+        ranks=() if len(ranks) == len(view.analysis.ranks) else ranks,
+        evidence=_evidence(view, waits, host),
+        cause=f"Rank {max(waits, key=lambda r: (waits[r], -r))} was ready to run and had no "
+        f"processor {percent(worst)} of the time"
+        + (f", while the host's were {host:.0f} % busy." if host is not None else "."),
+        fixes=(_fix(view, ranks, why),),
+        headline=_HEADLINES[why],
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """None: nobody knows which part of the work would get a processor sooner."""
+    del view
+    return ()
+
+
+_Why = Literal["confined", "others", "full", "unclear"]
+_HEADLINES: dict[_Why, str] = {
+    "confined": "Ranks are confined to too few processors",
+    "others": "Other programs take the ranks' processors",
+    "full": "More wants to run than the host has processors",
+    "unclear": "",
+}
+
+
+def _why(view: RunView, host: float | None) -> _Why:
+    if host is None or IDLE_HOST_PCT <= host <= BUSY_HOST_PCT:
+        return "unclear"
+    if host < IDLE_HOST_PCT:
+        return "confined"
+    own = _own_pct(view)
+    return "others" if own is not None and own < OWN_PART * host else "full"
+
+
+def _own_pct(view: RunView) -> float | None:
+    """How busy the ranks and their workers alone keep the processors that they may use; for ranks
+    of one host, which have the most of them."""
+    if len({process.host for process in view.trace.processes}) > 1:
+        return None
+    used, allowed = _by_rank(view, "rank.cpu"), _by_rank(view, "rank.processors")
+    return sum(used.values()) / max(allowed.values()) if used and allowed else None
+
+
+def _severity(view: RunView, worst: float, why: _Why) -> Severity:
+    """A full host without a GPU is what training on processors looks like."""
+    grave = severity_of(worst)
+    if why == "confined" or grave == "low":
+        return grave
+    return "medium" if view.has_gpu or why == "others" else "low"
+
+
+def _by_rank(view: RunView, name: str) -> dict[int, float]:
+    inside = view.analysis.used_windows
+    found: dict[int, float] = {}
+    for series in series_named(view.trace, name):
+        mean = mean_over(series, inside)
+        if series.rank is not None and mean is not None:
+            found[series.rank] = max(found.get(series.rank, 0.0), mean)
+    return found
+
+
+def _while_waiting(view: RunView) -> Intervals:
+    """When any rank stood in line: a host that is idle otherwise says nothing about that."""
+    found = []
+    for series in series_named(view.trace, _WAIT):
+        stretches, values = held(series)
+        found.append(stretches.select(values >= 100 * MIN_WAIT))
+    waiting = union(
+        np.concatenate([one.start_ns for one in found]),
+        np.concatenate([one.end_ns for one in found]),
+    )
+    return intersect(view.analysis.used_windows, waiting)
+
+
+def _host(view: RunView, name: str, inside: Intervals) -> float | None:
+    means = [mean_over(series, inside) for series in series_named(view.trace, name)]
+    known = [mean for mean in means if mean is not None]
+    return float(np.max(known)) if known else None
+
+
+def _evidence(view: RunView, waits: dict[int, float], host: float | None) -> tuple[Evidence, ...]:
+    worst = max(waits, key=lambda r: (waits[r], -r))
+    found = [
+        Evidence(f"rank {worst} in line for a processor", round(waits[worst], 1), "%", _WAIT),
+        Evidence("mean of all ranks", round(float(np.mean([*waits.values()])), 1), "%", _WAIT),
+    ]
+    allowed, used = _by_rank(view, "rank.processors"), _by_rank(view, "rank.cpu")
+    if worst in allowed:
+        found.append(Evidence("processors it may use", allowed[worst], "", "rank.processors"))
+    if worst in used:
+        text = "processor time of it and its workers (100 %: one processor)"
+        found.append(Evidence(text, round(used[worst], 1), "%", "rank.cpu"))
+    if host is not None:
+        found.append(Evidence("host's processors busy then", round(host, 1), "%", "host.cpu"))
+    own = _own_pct(view)
+    if own is not None:
+        found.append(Evidence("of that this job's own", round(own, 1), "%", "rank.cpu"))
+    pressure = _host(view, "host.psi_cpu", _while_waiting(view))
+    if pressure is not None:
+        found.append(Evidence("processor pressure", round(pressure, 1), "%", "host.psi_cpu"))
+    return tuple(found)
+
+
+def _fix(view: RunView, ranks: tuple[int, ...], why: _Why) -> Fix:
+    process = _process(view, ranks[0])
+    if why == "others":
+        text = f"on {process.host}: top shows the programs that are not of this job; move them"
+        return view.advice(text, _UNKNOWN, safety="same-math", risk="")
+    if why == "confined":
+        text = (
+            f"on {process.host}: taskset -cp {process.os_pid} shows where rank {ranks[0]} may run; "
+            "give each rank processors of its own"
+        )
+        risk = "Look for a container's CPU limit as well."
+        return view.advice(text, _UNKNOWN, safety="same-math", risk=risk)
+    text = (
+        f"on {process.host}: top shows what runs beside the ranks; set OMP_NUM_THREADS to the "
+        "processors per rank, and start fewer loader and reward processes"
+    )
+    return view.advice(text, _UNKNOWN, safety="same-math", risk="Loaders then take longer.")
+
+
+def _process(view: RunView, rank: int) -> Process:
+    return next(p for p in view.trace.processes if p.rank == rank and p.role == "trainer")

@@ -1,0 +1,131 @@
+"""Python's garbage collector stops the ranks.
+
+## What it means
+
+In the middle of a step Python looks for unreachable objects, and while it does, no thread of the
+process runs.
+
+## Why it costs
+
+A full collection visits every container object there is: a process that holds a model, a tokenizer
+and a dataset has millions, and is stopped for some hundred milliseconds at a time. Ranks collect at
+different moments, so that in a synchronous step their pauses add up.
+
+## Evidence shown
+
+Seconds in collections per step and rank, their share of the step, and the longest one.
+
+## Fix
+
+`gc.freeze()` once everything is loaded takes what exists out of every later collection; or
+`gc.disable()` and `gc.collect()` at a moment of one's own, the same on all ranks. The prediction
+shortens each rank's work by its own collections; its cautious end by half of them.
+
+## When it is wrong
+
+Code that makes reference cycles with large tensors needs the collector to free them; without it
+memory grows. Collections that were asked for after an offload are another finding, and are left
+out here where they have a span.
+
+## References
+
+- https://docs.python.org/3/library/gc.html#gc.freeze
+- https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-memory-management
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grpo_doctor.analysis.sampled import series_named
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.asking import edits_of
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule, severity_of
+from grpo_doctor.findings.spans_in import inside, stepping_columns
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.phases import PHASES
+from grpo_doctor.whatif import Change, Edit, Prediction, Withheld
+
+_SECONDS, _LONGEST = "gc/seconds", "gc/longest_s"
+RULE = Rule(
+    id="GD024",
+    slug="collector-pauses",
+    title="Python's garbage collector stops the ranks",
+    family="system",
+    needs=(
+        signals.STEPS,
+        signals.PHASES,
+        signals.sampled(_SECONDS, "the recorder writes it per step, from this version on"),
+    ),
+)
+# Runs of the bundled trainer spend 0.1-0.4 % of a step collecting; five times that is a process
+# of too many objects, and eight ranks that collect at different moments may lose several times it.
+MIN_SHARE = 0.02
+
+
+def check(view: RunView) -> Answer:
+    """Adds up the collections of the used steps."""
+    seconds = _by_rank(view)
+    share = float(np.mean([*seconds.values()])) / view.step_s if seconds else 0.0
+    if share < MIN_SHARE:
+        return Passed(f"collections take {percent(share, 1)} of the step")
+    mean = float(np.mean([*seconds.values()]))
+    source = f"counter {_SECONDS}, mean of {len(seconds)} rank{'s' * (len(seconds) != 1)}"
+    return Finding(
+        severity="low" if severity_of(share) == "low" else "medium",  # no flag mends it
+        confidence=0.9,
+        cost=share,
+        phases=(),
+        ranks=(),
+        evidence=(
+            Evidence("in collections, per step and rank", mean, "s", source),
+            Evidence("in collections", round(100 * share, 2), "% of the step", source),
+            Evidence("longest collection", _longest(view), "s", f"counter {_LONGEST}"),
+        ),
+        cause=f"Each rank is stopped for {mean:.3g} s of each {view.step_s:.3g} s step while "
+        f"Python collects garbage, for up to {_longest(view):.2g} s at a time.",
+        fixes=(
+            view.advice(
+                "call gc.collect(); gc.freeze() once, after the model and the data are loaded",
+                _outcome(view),
+                safety="needs-code",
+                risk="Objects that exist then are never collected: free what is not needed before.",
+            ),
+        ),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """Each rank's work without its own collections."""
+    return edits_of(_outcome(view))
+
+
+def _by_rank(view: RunView) -> dict[int, float]:
+    """Seconds per step in collections, of each rank, less those that an offload asked for."""
+    windows, steps = view.analysis.used_windows, max(1, len(view.analysis.steps.used))
+    asked = view.span_seconds("offload/collect")
+    found = {view.analysis.ranks[column]: 0.0 for column in stepping_columns(view)}
+    for series in series_named(view.trace, _SECONDS):
+        if series.rank in found:
+            here = series.values[inside(windows, series.t_ns)]
+            found[series.rank] += float(np.nansum(here)) / steps
+    return {rank: max(0.0, seconds - asked) for rank, seconds in found.items()}
+
+
+def _longest(view: RunView) -> float:
+    windows = view.analysis.used_windows
+    found = [
+        float(np.nanmax(series.values[inside(windows, series.t_ns)], initial=0.0))
+        for series in series_named(view.trace, _LONGEST)
+    ]
+    return max(found, default=0.0)
+
+
+def _outcome(view: RunView) -> Prediction | Withheld:
+    shares = {rank: min(0.9, s / view.step_s) for rank, s in _by_rank(view).items()}
+    return view.predict(
+        tuple(Edit(PHASES, 1 - share, (rank,)) for rank, share in shares.items()),
+        "with each rank's work shorter by its collections (cautious end: half of them stay)",
+        tuple(Edit(PHASES, 1 - share / 2, (rank,)) for rank, share in shares.items()),
+    )

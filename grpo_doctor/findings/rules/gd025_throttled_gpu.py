@@ -1,0 +1,217 @@
+"""A GPU runs below its clock.
+
+## What it means
+
+The driver says that it holds a GPU's clock down: because it is too hot, because its power supply or
+the board asks for it, or because it reaches its power limit.
+
+## Why it costs
+
+Kernels that compute take longer in proportion to the clock, and in a synchronous step all ranks
+wait for the slowest GPU.
+
+## Evidence shown
+
+Which share of the busy time the driver names a reason; the clock during it, beside the fastest that
+GPUs of this kind run in this job; power; the ranks on these GPUs.
+
+## Fix
+
+Heat and power brakes are the machine's: cooling, fans, power cabling, a neighbour's load. The power
+limit can be raised where it was lowered (`nvidia-smi -pl`). No gain is predicted: which part of
+this run's kernels follows the clock was not measured.
+
+## When it is wrong
+
+Large GPUs touch their power limit in any dense computation, so that alone counts only with a clock
+far below the usual. Kernels that wait for memory or a link do not follow the clock, so the cost is
+an upper bound.
+
+## References
+
+- https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html
+- https://docs.nvidia.com/deploy/nvidia-smi/index.html
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpo_doctor.analysis.intervals import Intervals, intersect
+from grpo_doctor.analysis.sampled import held, mean_over, series_named
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    Fix,
+    Passed,
+    Rule,
+    Severity,
+    severity_of,
+)
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.trace.model import Gpu
+from grpo_doctor.whatif import Change, Withheld
+
+RULE = Rule(
+    id="GD025",
+    slug="throttled-gpu",
+    title="A GPU runs below its clock",
+    family="system",
+    needs=(
+        signals.STEPS,
+        signals.sampled("gpu.throttle", "record with `grpo-doctor run` on the GPU's machine"),
+        signals.sampled("gpu.sm_clock", "record with `grpo-doctor run` on the GPU's machine"),
+    ),
+)
+# nvmlClocksEventReasons: slowdowns by hardware (0x8), software thermal (0x20), hardware thermal
+# (0x40) and the power brake (0x80); the power limit alone is 0x4.
+HOT = 0x8 | 0x20 | 0x40 | 0x80
+POWER_LIMIT = 0x4
+# A GPU that hits its thermal limit for a twentieth of its busy time is not cooled as it should be.
+MIN_HOT_TIME = 0.05
+# The clocks of GPUs of one kind under one load differ by 5 %; less is no slowdown to speak of.
+MIN_HOT_LOSS = 0.05
+# Dense kernels at the power limit run 10-15 % below the top clock on any H100 or A100.
+MIN_LIMITED_TIME, MIN_LIMITED_LOSS = 0.50, 0.20
+BUSY_UTIL_PCT = 50.0
+_UNKNOWN = Withheld("which part of this run's kernels follows the clock was not measured")
+
+
+@dataclass(frozen=True, slots=True)
+class _Slowed:
+    gpu: Gpu
+    hot: bool
+    time: float
+    clock: float
+    usual: float
+
+    @property
+    def loss(self) -> float:
+        return max(0.0, 1 - self.clock / self.usual) if self.usual else 0.0
+
+    @property
+    def counts(self) -> bool:
+        if self.hot:
+            return self.time >= MIN_HOT_TIME and self.loss >= MIN_HOT_LOSS
+        return self.time >= MIN_LIMITED_TIME and self.loss >= MIN_LIMITED_LOSS
+
+    @property
+    def cost(self) -> float:
+        return self.time * self.loss
+
+
+def check(view: RunView) -> Answer:
+    """Reads the driver's reasons while the GPUs were busy."""
+    slowed = [s for mask in (HOT, POWER_LIMIT) for s in _slowed(view, mask)]
+    found = sorted((s for s in slowed if s.counts), key=lambda s: (-s.hot, -s.cost, s.gpu.uuid))
+    if not found:
+        most = max((s.time for s in slowed if s.hot), default=0.0)
+        return Passed(f"no GPU is held down by heat for more than {percent(most, 1)} of its time")
+    worst = found[0]
+    ranks = {view.rank_gpu(rank): rank for rank in view.analysis.ranks}
+    on = tuple(
+        sorted(ranks[s.gpu.uuid] for s in found if s.gpu.uuid in ranks and s.hot == worst.hot)
+    )
+    why = "heat or its power supply" if worst.hot else "its power limit"
+    return Finding(
+        severity=_severity(worst),
+        confidence=0.9 if worst.hot else 0.6,
+        cost=worst.cost,
+        phases=(),
+        ranks=on,
+        evidence=_evidence(view, worst),
+        cause=f"GPU {worst.gpu.index} on {worst.gpu.host} is held down by {why} for "
+        f"{percent(worst.time)} of its busy time, at {worst.clock:.0f} instead of "
+        f"{worst.usual:.0f} MHz.",
+        fixes=(_fix(view, worst),),
+        headline=f"GPU {worst.gpu.index} on {worst.gpu.host} is held down by {why}",
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """None: how this run's kernels follow the clock is unknown."""
+    del view
+    return ()
+
+
+def _severity(worst: _Slowed) -> Severity:
+    if not worst.hot:
+        return "low"
+    return "high" if severity_of(worst.cost) == "high" else "medium"
+
+
+def _busy(view: RunView, uuid: str) -> Intervals:
+    """When a GPU worked within the used steps; all of them where that was not sampled."""
+    for series in series_named(view.trace, "gpu.util"):
+        if series.gpu == uuid:
+            stretches, values = held(series)
+            busy = stretches.select(values >= BUSY_UTIL_PCT)
+            return intersect(view.analysis.used_windows, busy)
+    return view.analysis.used_windows
+
+
+def _slowed(view: RunView, mask: int) -> list[_Slowed]:
+    clocks = {s.gpu: s for s in series_named(view.trace, "gpu.sm_clock")}
+    gpus = {gpu.uuid: gpu for gpu in view.trace.gpus if gpu.visible}
+    usual = _usual(view)
+    found = []
+    for series in series_named(view.trace, "gpu.throttle"):
+        gpu, clock = gpus.get(series.gpu or ""), clocks.get(series.gpu)
+        if gpu is None or clock is None:
+            continue
+        busy = _busy(view, gpu.uuid)
+        stretches, values = held(series)
+        held_down = intersect(busy, stretches.select(_has(values, mask)))
+        mean = mean_over(clock, held_down)
+        if busy.total_ns and mean is not None:
+            time = held_down.total_ns / busy.total_ns
+            found.append(_Slowed(gpu, mask == HOT, time, mean, usual.get(gpu.name, 0.0)))
+    return found
+
+
+def _has(values: NDArray[np.float64], mask: int) -> NDArray[np.bool_]:
+    bits = np.clip(np.nan_to_num(values), 0, 2.0**62).astype(np.int64)
+    found: NDArray[np.bool_] = (bits & mask) != 0
+    return found
+
+
+def _usual(view: RunView) -> dict[str, float]:
+    """By kind of GPU, the clock that the fastest of them keep: their 95th percentile."""
+    names = {gpu.uuid: gpu.name for gpu in view.trace.gpus}
+    found: dict[str, list[float]] = {}
+    for series in series_named(view.trace, "gpu.sm_clock"):
+        name = names.get(series.gpu or "")
+        if name is not None:
+            found.setdefault(name, []).append(float(np.nanpercentile(series.values, 95)))
+    return {name: max(clocks) for name, clocks in found.items()}
+
+
+def _evidence(view: RunView, worst: _Slowed) -> tuple[Evidence, ...]:
+    uuid = worst.gpu.uuid
+    power = next((s for s in series_named(view.trace, "gpu.power") if s.gpu == uuid), None)
+    watts = None if power is None else mean_over(power, _busy(view, uuid))
+    label = f"GPU {worst.gpu.index}"
+    drawn = [] if watts is None else [Evidence(f"{label} power", round(watts), "W", "gpu.power")]
+    reason = "gpu.throttle while gpu.util is 50 % or more"
+    return (
+        Evidence(f"{label} held down", round(100 * worst.time, 1), "% of its busy time", reason),
+        Evidence("its clock then", round(worst.clock), "MHz", "gpu.sm_clock"),
+        Evidence("clock of the fastest of its kind", round(worst.usual), "MHz", "gpu.sm_clock"),
+        *drawn,
+    )
+
+
+def _fix(view: RunView, worst: _Slowed) -> Fix:
+    look = f"nvidia-smi -i {worst.gpu.uuid} -q -d PERFORMANCE,TEMPERATURE,POWER"
+    text = (
+        f"on {worst.gpu.host}: {look}, then its cooling and power supply"
+        if worst.hot
+        else f"on {worst.gpu.host}: {look}; raise the limit (nvidia-smi -pl) if it was lowered"
+    )
+    return view.advice(text, _UNKNOWN, safety="same-math", risk="")

@@ -1,0 +1,180 @@
+"""The link between GPU and host holds the step up.
+
+## What it means
+
+Either what is offloaded crosses the link far slower than a link can, or the link is busy through
+most of a phase.
+
+## Why it costs
+
+A PCIe 4 x16 link moves 22 to 26 GB/s in practice, from memory that is pinned. Pageable memory is
+copied twice and gives 3 to 8; a card that has fallen back to 4 or 8 lanes, or to an older
+generation, gives its share of that. The GPU computes nothing meanwhile.
+
+## Evidence shown
+
+Bytes offloaded per second of `offload`; traffic to and from the GPU in the phase that moves most.
+
+## Fix
+
+Slow copies: see which link the card has (`nvidia-smi -q`), and pin the host's memory
+(`deepspeed.pin_memory`). A busy link: move less, that is, keep optimizer state or parameters on the
+GPU. No gain is predicted: the speed that this machine's link could reach was not measured.
+
+## When it is wrong
+
+Which link the card has is not recorded: all is judged by PCIe 4 x16, so on PCIe 5 or NVLink-C2C a
+busy link costs less than is said, and is never called grave. Ranks that share a switch or a
+socket's memory also share their bandwidth. Samples of the traffic
+are windows of 20 ms once a second: short phases are seen by few of them.
+
+## References
+
+- https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
+- https://developer.nvidia.com/blog/how-optimize-data-transfers-cuda-cc/
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grpo_doctor.analysis.offloaded import COUNTER
+from grpo_doctor.analysis.sampled import counter_sum, mean_over, series_named
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    NotApplicable,
+    Passed,
+    Rule,
+    severity_of,
+)
+from grpo_doctor.findings.spans_in import phase_windows, stepping_columns
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Change, Withheld
+
+RULE = Rule(
+    id="GD026",
+    slug="link-bound",
+    title="The link between GPU and host holds the step up",
+    family="system",
+    needs=(
+        signals.STEPS,
+        signals.PHASES,
+        signals.any_of(
+            f"`gpu.pcie_rx` (record with `grpo-doctor run` on the GPU's machine), or `{COUNTER}`",
+            signals.sampled("gpu.pcie_rx", ""),
+            signals.sampled(COUNTER, ""),
+        ),
+    ),
+)
+GB = 1e9
+# Pageable copies reach 3-8 GB/s, PCIe 4 x16 from pinned memory 22-26: below 6 it is not the link at
+# its best, and at 20 nothing is wrong with it.
+SLOW_BYTES_PER_S, GOOD_BYTES_PER_S = 6 * GB, 20 * GB
+# Half of a PCIe 4 x16 link in the mean over a whole phase: what computes there waits for it.
+BUSY_BYTES_PER_S, LINK_BYTES_PER_S = 12 * GB, 25 * GB
+MIN_SHARE = 0.05
+_MOVING = ("train", "logprob", "optimizer", "sync", "offload")
+
+
+def check(view: RunView) -> Answer:
+    """Divides bytes by seconds, then looks at the link itself."""
+    if not view.has_gpu:
+        return NotApplicable("no GPU was sampled, so nothing crosses a link")
+    rate, share = _offload_rate(view), view.share("offload")
+    if rate is not None and rate < SLOW_BYTES_PER_S and share >= MIN_SHARE:
+        return _slow(view, rate)
+    phase, traffic = _busiest(view)
+    if phase is not None and traffic >= BUSY_BYTES_PER_S:
+        return _busy(view, phase, traffic)
+    if rate is None and phase is None:
+        return Passed("nothing was seen to move")
+    return Passed(
+        f"offload moves {rate / GB:.1f} GB/s" if rate is not None
+        else f"at most {traffic / GB:.1f} GB/s cross the link, in {phase}"
+    )  # fmt: skip
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """None: how fast the link could be is unknown."""
+    del view
+    return ()
+
+
+def _offload_rate(view: RunView) -> float | None:
+    """Bytes per second of a rank in `offload`: everything goes out and comes back."""
+    moved = counter_sum(view.trace, COUNTER, view.analysis.used_windows)
+    steps, ranks = view.analysis.used_work.shape[:2]
+    seconds = view.seconds("offload") * steps * ranks
+    return 2 * moved / seconds if moved and seconds else None
+
+
+def _busiest(view: RunView) -> tuple[str | None, float]:
+    """The phase with the most traffic on any rank's GPU, and its mean bytes per second."""
+    found: list[tuple[float, str]] = []
+    for name in ("gpu.pcie_rx", "gpu.pcie_tx"):
+        by_gpu = {series.gpu: series for series in series_named(view.trace, name)}
+        for column in stepping_columns(view):
+            series = by_gpu.get(view.rank_gpu(view.analysis.ranks[column]))
+            for phase in _MOVING:
+                if series is None or view.share(phase) < MIN_SHARE:
+                    continue
+                mean = mean_over(series, phase_windows(view, column, phase))
+                if mean is not None and np.isfinite(mean):
+                    found.append((mean, phase))
+    return (max(found)[1], max(found)[0]) if found else (None, 0.0)
+
+
+def _slow(view: RunView, rate: float) -> Finding:
+    cost = view.share("offload") * (1 - rate / GOOD_BYTES_PER_S)
+    source = f"counter {COUNTER}, both ways, and offload spans"
+    text = (
+        "nvidia-smi -q shows the card's link (width and generation, now and at most); "
+        "keep what is moved in pinned host memory"
+    )
+    reason = Withheld("the speed that this machine's link could reach was not measured")
+    pinned = view.spell("deepspeed.pin_memory", True)
+    return Finding(
+        severity=severity_of(cost),
+        confidence=0.7,
+        cost=cost,
+        phases=("offload",),
+        ranks=(),
+        evidence=(
+            Evidence("offload moves", round(rate / GB, 2), "GB/s", source),
+            *view.phase_evidence("offload"),
+        ),
+        cause=f"What is offloaded moves at {rate / GB:.1f} GB/s, a quarter or less of what a "
+        f"PCIe 4 x16 link does; that takes {percent(view.share('offload'))} of the step.",
+        fixes=(
+            view.advice(
+                text + (f" ({pinned})" if pinned else ""), reason, safety="same-math",
+                risk="Pinned memory can't be swapped: it has to be there.",
+            ),
+        ),
+        headline="Offloading crosses the link to the host slowly",
+    )  # fmt: skip
+
+
+def _busy(view: RunView, phase: str, traffic: float) -> Finding:
+    cost = view.share(phase) * min(1.0, traffic / LINK_BYTES_PER_S)
+    text = "keep on the GPU what fits: optimizer state or parameters (DeepSpeed without offload)"
+    reason = Withheld("what would be left to move was not measured")
+    return Finding(
+        severity="medium" if severity_of(cost) == "high" else severity_of(cost),
+        confidence=0.7,
+        cost=cost,
+        phases=(phase,),
+        ranks=(),
+        evidence=(
+            Evidence(f"traffic in {phase}", round(traffic / GB, 2), "GB/s", "gpu.pcie_rx, pcie_tx"),
+            *view.phase_evidence(phase),
+        ),
+        cause=f"In {phase} {traffic / GB:.1f} GB/s cross the link to the host in the mean, of some "
+        "25 that a PCIe 4 x16 link moves.",
+        fixes=(view.advice(text, reason, safety="same-math", risk="Needs the GPU memory."),),
+        headline=f"The link to the host is busy through {phase}",
+    )

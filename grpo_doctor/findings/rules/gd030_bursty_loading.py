@@ -1,0 +1,219 @@
+"""Data comes in bursts.
+
+## What it means
+
+Most steps find their prompts ready, and some wait long for them: the loader processes are fast
+enough on average, and the queue between them and the step is too short for one slow batch; or they
+are ended and started again after each pass over the data.
+
+## Why it costs
+
+A loader process that was started again imports its libraries, opens the data and makes its first
+batch while every rank waits. A batch with large images takes longer than a step; if only a few
+batches may be ready ahead, the step waits although the processes were idle before.
+
+## Evidence shown
+
+How many steps wait, how long they wait beyond the usual, at which distance they follow each other,
+and the loader's settings.
+
+## Fix
+
+Where the waits follow each other at one distance that is not the number of processes, and loader
+processes do not outlive a pass over the data: `dataload.persistent_workers`. Otherwise a larger
+`dataload.prefetch_factor`; its gain is a replay of the loader's queue with the recorded seconds of
+each batch.
+
+## When it is wrong
+
+A network file system that stalls now and then looks the same and is not mended by either. A larger
+queue needs host memory for each batch in it, decoded images included.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpo_doctor.analysis.rows import CODES
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.asking import whole
+from grpo_doctor.findings.loading import replayed_wait
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    Fix,
+    NotApplicable,
+    Passed,
+    Rule,
+    severity_of,
+)
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Edit, Prediction, Withheld
+
+RULE = Rule(
+    id="GD030",
+    slug="bursty-loading",
+    title="Data comes in bursts",
+    family="data",
+    needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
+)
+# What all bursts together take of the run; less is lost in the spread of generation lengths.
+MIN_SHARE = 0.03
+# A burst is this many times the usual wait, and a twentieth of a step.
+BURST_FACTOR = 3.0
+BURST_SHARE = 0.05
+# One long wait is an accident; and what more than half of the steps have is no burst.
+MIN_BURSTS = 2
+MIN_STEPS = 8
+# Batches ready per process: one that fills host memory helps nobody.
+TARGETS = (4, 8, 16)
+_WORKERS, _AHEAD = "dataload.num_workers", "dataload.prefetch_factor"
+_PERSISTENT = "dataload.persistent_workers"
+
+
+@dataclass(frozen=True, slots=True)
+class _Bursts:
+    numbers: tuple[int, ...]
+    steps: int
+    usual_s: float
+    excess_s: float  # per step, over all steps
+    share: float
+    distance: int | None  # in steps, where it is always the same
+
+
+def check(view: RunView) -> Answer:
+    """Looks for few steps with far more than the usual wait."""
+    workers = whole(view, _WORKERS)
+    if workers == 0:
+        return NotApplicable("there are no loader processes; GD002 says what that costs")
+    bursts = _bursts(view)
+    if bursts is None:
+        return Passed("data loading is as even as it can be told")
+    if bursts.share < MIN_SHARE or len(bursts.numbers) < MIN_BURSTS:
+        return Passed(f"waits beyond the usual one take {percent(bursts.share, 1)} of the run")
+    restarts = _restarts(view, bursts, workers)
+    why = (
+        f"every {bursts.distance} steps, as when loader processes are started again for each pass "
+        "over the data"
+        if restarts
+        else "while the other steps find their data ready"
+    )
+    return Finding(
+        severity=severity_of(bursts.share),
+        confidence=0.8 if restarts else 0.7,
+        cost=bursts.share,
+        phases=("dataload",),
+        ranks=(),
+        evidence=_evidence(view, bursts, workers),
+        cause=f"{len(bursts.numbers)} of {bursts.steps} steps wait much longer for data than the "
+        f"usual {bursts.usual_s:.2g} s, {why}.",
+        fixes=(_persistent(view, bursts) if restarts else _prefetch(view),),
+        headline="Loader processes are restarted for each pass over the data" if restarts else "",
+        steps=bursts.numbers,
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Edit, ...]:
+    """No burst, or what the replay of a longer queue leaves."""
+    bursts = _bursts(view)
+    if bursts is None:
+        return ()
+    if _restarts(view, bursts, whole(view, _WORKERS)):
+        return (Edit(("dataload",), 1 - bursts.excess_s / view.seconds("dataload")),)
+    return _longer_queue(view)[1]
+
+
+def _bursts(view: RunView) -> _Bursts | None:
+    analysis = view.analysis
+    waits: NDArray[np.float64] = analysis.used_work[:, :, CODES["dataload"]].mean(axis=1)
+    fetching = np.flatnonzero(waits > 0)
+    if len(fetching) < MIN_STEPS:
+        return None
+    usual = float(np.median(waits[fetching]))
+    step_s = view.step_s
+    limit = max(BURST_FACTOR * usual, usual + BURST_SHARE * step_s)
+    rows = np.flatnonzero(waits > limit)
+    excess = float((waits[rows] - usual).sum()) / len(waits)
+    numbers = analysis.steps.numbers[analysis.steps.used[rows]]
+    gaps = np.diff(numbers)
+    same = len(gaps) >= MIN_BURSTS and int(gaps.max() - gaps.min()) <= 1
+    return _Bursts(
+        tuple(int(number) for number in numbers),
+        len(waits),
+        usual,
+        excess,
+        excess / step_s,
+        round(float(gaps.mean())) if same else None,
+    )
+
+
+def _restarts(view: RunView, bursts: _Bursts, workers: int | None) -> bool:
+    # Processes that are too slow make every batch of one of them late: a distance of their number.
+    slow = bursts.distance is None or bursts.distance <= (workers or 1)
+    if view.knob(_PERSISTENT) is not False or slow:
+        return False
+    # Where batches were timed and their queue gives these waits, it is the batches.
+    ahead = whole(view, _AHEAD) or 2
+    return replayed_wait(view, workers=workers or 1, prefetch=ahead) is None
+
+
+def _evidence(view: RunView, bursts: _Bursts, workers: int | None) -> tuple[Evidence, ...]:
+    source = f"dataload spans, {bursts.steps} steps"
+    found = [
+        Evidence("steps that wait long for data", len(bursts.numbers), "", source),
+        Evidence("waited beyond the usual, mean per step", bursts.excess_s, "s", source),
+        Evidence("usual wait", bursts.usual_s, "s", source),
+    ]
+    if bursts.distance is not None:
+        found.append(Evidence("distance between them", bursts.distance, "steps", source))
+    for text, value in (
+        ("loader processes per rank", workers),
+        ("batches each has ready at most", whole(view, _AHEAD)),
+    ):
+        if value is not None:
+            found.append(Evidence(text, value, "", "settings, or the framework's defaults"))
+    return tuple(found)
+
+
+def _persistent(view: RunView, bursts: _Bursts) -> Fix:
+    share = bursts.excess_s / view.seconds("dataload")
+    outcome = view.predict(
+        (Edit(("dataload",), 1 - share),),
+        "with the usual wait for data where processes are started again",
+        at_least=(Edit(("dataload",), 1 - share / 2),),
+    )
+    risk = "Keeps the processes and their memory for the whole run."
+    return view.setting(_PERSISTENT, True, outcome, safety="same-math", risk=risk)
+
+
+def _prefetch(view: RunView) -> Fix:
+    ahead = whole(view, _AHEAD) or 2
+    target, edits = _longer_queue(view)
+    outcome: Prediction | Withheld = Withheld("how long each batch takes was not recorded")
+    if edits:
+        half = tuple(Edit(edit.phases, (1 + edit.factor) / 2) for edit in edits)
+        what = f"with {target} instead of {ahead} batches ready per loader process"
+        outcome = view.predict(edits, what, at_least=half)
+    risk = f"Takes host memory for {target} batches per loader process."
+    return view.setting(_AHEAD, target, outcome, safety="same-math", risk=risk)
+
+
+def _longer_queue(view: RunView) -> tuple[int, tuple[Edit, ...]]:
+    """The smallest queue that takes at least half of the wait away, and what it leaves."""
+    ahead, workers = whole(view, _AHEAD) or 2, whole(view, _WORKERS) or 1
+    seen = view.seconds("dataload")
+    larger = [target for target in TARGETS if target > ahead] or [2 * ahead]
+    for target in larger:
+        wait = replayed_wait(view, workers=workers, prefetch=target)
+        if wait is not None and wait <= seen / 2:
+            return target, (Edit(("dataload",), wait / seen),)
+    return larger[-1 if len(larger) == 1 else 1], ()

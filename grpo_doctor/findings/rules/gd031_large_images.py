@@ -1,0 +1,236 @@
+"""Images are larger than the step can bear.
+
+## What it means
+
+Reading, decoding and cutting up images is what loading waits for, or image places are most of what
+the model is trained on.
+
+## Why it costs
+
+A file is decoded at its full size, whatever `data.max_pixels` scales it to afterwards: some 50 to
+100 megapixels a second on one core. What is left of it costs again in the model: one place per 28 x
+28 pixels in Qwen2-VL and Qwen2.5-VL, for each completion of the prompt, in the rollout, in every
+log-prob pass and in training. Without a limit one photograph can take more than ten thousand.
+
+## Evidence shown
+
+Seconds per step that one loader process spends on images, and their part of all loading; images,
+pixels and places per image.
+
+## Fix
+
+For time in loading: images scaled down once, on disk, which takes both the reading and the decoding
+off every epoch; the replay takes decoding to go with the pixels of the files. For both: a smaller
+`data.max_pixels`, of which only cutting up and the model's own work go down.
+
+## When it is wrong
+
+Small print and fine detail need their pixels: what the reward asks for must stay readable. Where
+loader processes have time to spare, decoding costs nothing that is waited for, and this rule keeps
+silent about it.
+
+## References
+
+- https://huggingface.co/docs/transformers/model_doc/qwen2_5_vl
+- https://pillow.readthedocs.io/en/stable/reference/Image.html#PIL.Image.Image.draft
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grpo_doctor.analysis.counted import counted, counted_mean
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.asking import edits_of, whole
+from grpo_doctor.findings.loading import (
+    LOADER_TIMES,
+    Loading,
+    batch_seconds,
+    loading,
+    replayed_wait,
+)
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    Fix,
+    NotApplicable,
+    Passed,
+    Rule,
+    severity_of,
+)
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Edit, Prediction, Withheld
+from grpo_doctor.whatif.edits import Change
+
+RULE = Rule(
+    id="GD031",
+    slug="large-images",
+    title="Images are larger than the step can bear",
+    family="data",
+    needs=(signals.STEPS, signals.PHASES, LOADER_TIMES),
+)
+# The part of the step that is waited for images; less is not worth a change of the data.
+MIN_SHARE = 0.05
+# "It is the images" needs them to be most of what loaders do.
+MIN_PART = 0.50
+# 1280 places of 28 x 28 pixels, the limit that Qwen2-VL's documentation takes as its example.
+MANY_PIXELS = 1280 * 28 * 28
+# Of the tokens that are trained on.
+MANY_PLACES = 0.60
+# 512 places: enough for charts and photographs, a tenth of what a page of small print needs.
+SMALLER = 512 * 28 * 28
+_KNOB = "data.max_pixels"
+_IMAGE_WORK = ("read_s", "process_s")
+
+
+def check(view: RunView) -> Answer:
+    """Compares the loaders' seconds for images with the wait, and image places with all tokens."""
+    images = counted_mean(view.analysis, "dataload/images") or 0.0
+    found = loading(view)
+    if not images or found is None:
+        return NotApplicable("no images were loaded")
+    waited = view.share("dataload") * found.share(*_IMAGE_WORK)
+    if waited >= MIN_SHARE and found.share(*_IMAGE_WORK) >= MIN_PART:
+        return _waited(view, found, images, waited)
+    places = _places_share(view)
+    if places is not None and places >= MANY_PLACES and _pixels(view, images) > MANY_PIXELS:
+        return _many_places(view, images, places)
+    return Passed(
+        f"{percent(waited, 1)} of the step is waited for images of "
+        f"{_pixels(view, images) / 1e6:.2g} megapixels, as the model gets them"
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """Files of the size that the model gets, else smaller images by the law of that setting."""
+    return _stored_edits(view) or edits_of(view.what_if(data__max_pixels=SMALLER))
+
+
+def _waited(view: RunView, found: Loading, images: float, waited: float) -> Finding:
+    own = sum(found.parts[part] for part in _IMAGE_WORK)
+    return Finding(
+        severity=severity_of(waited),
+        confidence=0.85,
+        cost=waited,
+        phases=("dataload",),
+        ranks=(),
+        evidence=(
+            *view.phase_evidence("dataload"),
+            Evidence("a loader process's time on images, per step", own, "s", "dataload/*_s"),
+            Evidence(
+                "images in all that loaders do",
+                100 * found.share(*_IMAGE_WORK),
+                "%",
+                "dataload/read_s and process_s",
+            ),
+            *_image_evidence(view, images),
+        ),
+        cause=f"Each step waits {view.seconds('dataload'):.3g} s for its prompts, and "
+        f"{percent(found.share(*_IMAGE_WORK))} of what loading does is images: "
+        f"{found.parts['read_s']:.3g} s per step reading and decoding, "
+        f"{found.parts['process_s']:.3g} s cutting them up.",
+        fixes=(*_smaller(view, found, images), _on_disk(view, found, images)),
+    )
+
+
+def _many_places(view: RunView, images: float, places: float) -> Finding:
+    per_image = (counted_mean(view.analysis, "dataload/image_tokens") or 0.0) / images
+    reason = Withheld("how the rollout's and the training's time grow with places is not known")
+    return Finding(
+        severity="low",
+        confidence=0.5,
+        cost=0.0,
+        phases=("rollout", "train"),
+        ranks=(),
+        evidence=(
+            Evidence("image places in all tokens", 100 * places, "%", "dataload/image_tokens"),
+            *_image_evidence(view, images),
+        ),
+        cause=f"An image takes {per_image:.0f} places, and image places are {percent(places)} of "
+        "all tokens that go through the model.",
+        fixes=(view.setting(_KNOB, SMALLER, reason, safety="changes-algorithm", risk=_RISK),),
+    )
+
+
+_RISK = "What the reward asks for must stay readable at that size."
+
+
+def _smaller(view: RunView, found: Loading, images: float) -> list[Fix]:
+    if _pixels(view, images) <= SMALLER or found.parts["process_s"] < found.parts["read_s"] / 4:
+        return []
+    outcome = view.what_if(data__max_pixels=SMALLER)
+    return [view.setting(_KNOB, SMALLER, outcome, safety="changes-algorithm", risk=_RISK)]
+
+
+def _stored_edits(view: RunView) -> tuple[Edit, ...]:
+    """Loading from smaller files: decoding and cutting up go with the pixels, batch by batch."""
+    stored, pixels, images = (
+        np.nan_to_num(counted(view.analysis, f"dataload/{name}"))
+        for name in ("decoded_pixels", "pixels", "images")
+    )
+    workers, seen = whole(view, "dataload.num_workers"), view.seconds("dataload")
+    if not stored.any() or workers is None or not seen:
+        return ()
+    target = np.minimum(pixels, images * SMALLER)
+    seconds = batch_seconds(view)
+    seconds["read_s"] = seconds["read_s"] * np.minimum(1.0, target / np.maximum(stored, 1))
+    seconds["process_s"] = seconds["process_s"] * target / np.maximum(pixels, 1)
+    efforts = sum(seconds.values(), start=np.zeros(1))
+    ahead = whole(view, "dataload.prefetch_factor") or 2
+    wait = replayed_wait(view, workers=workers, prefetch=ahead, efforts=efforts)
+    return () if wait is None else (Edit(("dataload",), min(1.0, wait / seen)),)
+
+
+def _on_disk(view: RunView, found: Loading, images: float) -> Fix:
+    target = min(_pixels(view, images), float(SMALLER))
+    edits = _stored_edits(view)
+    outcome: Prediction | Withheld = Withheld(
+        f"how large the files are was not recorded; {found.parts['read_s']:.3g} s of one loader "
+        "process per step go into reading them as they are"
+    )
+    if edits:
+        half = tuple(Edit(edit.phases, (1 + edit.factor) / 2) for edit in edits)
+        outcome = view.predict(edits, f"reading files of {target:.0f} pixels", at_least=half)
+    text = f"scale the images down once, on disk, to {target:.0f} pixels at most, and store JPEG"
+    shrinks = _pixels(view, images) > SMALLER
+    return view.advice(
+        text,
+        outcome,
+        safety="changes-algorithm" if shrinks else "same-math",
+        risk=f"{_RISK} Keep the originals." if shrinks else "Keep the originals.",
+    )
+
+
+def _image_evidence(view: RunView, images: float) -> tuple[Evidence, ...]:
+    limit = view.knob(_KNOB)
+    tokens = counted_mean(view.analysis, "dataload/image_tokens") or 0.0
+    return (
+        Evidence("images per step and rank", images, "", "dataload/images"),
+        *_stored_evidence(view, images),
+        Evidence("pixels per image, scaled", _pixels(view, images), "", "dataload/pixels"),
+        Evidence("places per image", tokens / images, "", "dataload/image_tokens"),
+        Evidence("largest area", limit if limit is not None else "no limit", "", _KNOB),
+    )
+
+
+def _stored_evidence(view: RunView, images: float) -> list[Evidence]:
+    stored = counted_mean(view.analysis, "dataload/decoded_pixels")
+    if not stored:
+        return []
+    return [Evidence("pixels per image, as stored", stored / images, "", "dataload/decoded_pixels")]
+
+
+def _pixels(view: RunView, images: float) -> float:
+    return (counted_mean(view.analysis, "dataload/pixels") or 0.0) / images
+
+
+def _places_share(view: RunView) -> float | None:
+    """Image places in the tokens of a training step; each completion has its prompt's images."""
+    places = counted_mean(view.analysis, "dataload/image_tokens")
+    tokens = counted_mean(view.analysis, "train/tokens")
+    group = whole(view, "rollout.num_generations")
+    if not places or not tokens or not group:
+        return None
+    return float(min(1.0, places * group / tokens))

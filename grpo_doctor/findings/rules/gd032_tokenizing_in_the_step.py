@@ -1,0 +1,147 @@
+"""Texts are tokenized while the step waits.
+
+## What it means
+
+Chat templates, tokenizing or the preparation of inputs run on the main thread, within the step.
+
+## Why it costs
+
+They are plain CPU work of one thread and depend on nothing that the step computes, so all of it
+can be done before or beside the step. On the main thread no GPU does anything meanwhile, and every
+rank repeats it in each epoch, some frameworks for the rollout, the log-probs and the loss anew.
+
+## Evidence shown
+
+Seconds per step in spans that prepare inputs, or in the loader's own counts where it has no
+process of its own, and their share of the step.
+
+## Fix
+
+Loader processes where the loader has none; otherwise tokenize the data set once and store it, and
+let images be scaled on disk. What more loader processes bring is replayed.
+
+## When it is wrong
+
+A framework that tokenizes on another thread of the same process shows its spans elsewhere, and is
+not meant. Multi-turn rollouts have to tokenize what tools return, when they return it.
+
+## References
+
+- https://huggingface.co/docs/datasets/process#map
+- https://huggingface.co/docs/tokenizers/api/tokenizer
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.asking import by_law, edits_of
+from grpo_doctor.findings.loading import LOADER_TIMES, USUAL, enough_workers, loading
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, severity_of
+from grpo_doctor.findings.signals import Signal
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.phases import phase_of
+from grpo_doctor.trace.model import Trace
+from grpo_doctor.whatif import Prediction, Withheld
+from grpo_doctor.whatif.edits import Change
+
+# What spans are called that do it: the last part of `rollout/encode`.
+PREPARING = ("tokenize", "encode", "prepare_inputs", "process_inputs", "collate", "chat_template")
+
+
+def preparing_spans(trace: Trace) -> list[str]:
+    """The names of spans within a phase that prepare inputs."""
+    return [
+        name
+        for name in trace.names
+        if phase_of(name) and "/" in name and name.rpartition("/")[2] in PREPARING
+    ]
+
+
+_SPANS = Signal("", lambda a: bool(preparing_spans(a.trace)))
+RULE = Rule(
+    id="GD032",
+    slug="tokenizing-in-the-step",
+    title="Texts are tokenized while the step waits",
+    family="data",
+    needs=(
+        signals.STEPS,
+        signals.PHASES,
+        signals.any_of(
+            "seconds of preparing inputs: spans such as `rollout/encode` or `dataload/tokenize`, "
+            "or the counter `dataload/tokenize_s` of a loader that times itself",
+            LOADER_TIMES,
+            _SPANS,
+        ),
+    ),
+)
+# Tokenizing a GRPO batch takes milliseconds; a twentieth of a step is not a matter of course.
+MIN_SHARE = 0.05
+_KNOB = "dataload.num_workers"
+_BEFOREHAND = "tokenize the data set once, before training, and load the tokens"
+
+
+def check(view: RunView) -> Answer:
+    """Adds up what the main thread spends on preparing inputs."""
+    spans, loader_s = _span_seconds(view), _loader_seconds(view)
+    seconds = sum(spans.values()) + loader_s
+    share = seconds / view.step_s if view.step_s else 0.0
+    if share < MIN_SHARE:
+        return Passed(f"preparing inputs takes {percent(share, 1)} of the step on the main thread")
+    evidence = [Evidence(f"{name} per step", s, "s", "its spans") for name, s in spans.items() if s]
+    if loader_s:
+        source = "dataload/tokenize_s and join_s, without loader processes"
+        evidence.append(Evidence("tokenizing per step", loader_s, "s", source))
+    phases = {phase_of(name) or "" for name, s in spans.items() if s} | (
+        {"dataload"} if loader_s else set()
+    )
+    return Finding(
+        severity=severity_of(share),
+        confidence=0.8,
+        cost=share,
+        phases=tuple(sorted(phases)),
+        ranks=(),
+        evidence=tuple(evidence),
+        cause=f"{seconds:.3g} s of each {view.step_s:.3g} s step prepare inputs on the main thread "
+        f"({percent(share)}).",
+        fixes=tuple(_fixes(view, loader_s)),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """Loader processes that do it beside the step."""
+    return edits_of(_with_workers(view)) if _loader_seconds(view) else ()
+
+
+def _span_seconds(view: RunView) -> dict[str, float]:
+    return {name: view.span_seconds(name) for name in preparing_spans(view.trace)}
+
+
+def _loader_seconds(view: RunView) -> float:
+    found = loading(view)
+    if found is None or view.knob(_KNOB) != 0:
+        return 0.0
+    return found.parts["tokenize_s"] + found.parts["join_s"]
+
+
+def _with_workers(view: RunView) -> Prediction | Withheld:
+    return by_law(
+        view,
+        Withheld("no law says what loader processes do to this run"),
+        dataload__num_workers=enough_workers(view, 0) or USUAL,
+    )
+
+
+def _fixes(view: RunView, loader_s: float) -> list[Fix]:
+    beforehand = view.advice(
+        _BEFOREHAND,
+        Withheld("how much of the preparation can be stored depends on the framework"),
+        safety="same-math",
+        risk="The stored tokens are those of one tokenizer and chat template.",
+    )
+    if not loader_s:
+        return [beforehand]
+    target = enough_workers(view, 0) or USUAL
+    risk = f"Takes {target} process{'es' * (target != 1)} per rank, with CPU time and memory."
+    outcome = _with_workers(view)
+    return [view.setting(_KNOB, target, outcome, safety="same-math", risk=risk), beforehand]

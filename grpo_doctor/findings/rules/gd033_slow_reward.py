@@ -1,0 +1,165 @@
+"""Rewards are slow.
+
+## What it means
+
+Every rank spends a visible part of each step on scoring completions, and one function may be most
+of it.
+
+## Why it costs
+
+Between the rollout and the training step every GPU waits for the scores. Reward functions are
+plain code: they parse formulas, run programs, ask servers; none of that needs the GPU, and little
+of it needs to be as slow as it was first written.
+
+## Evidence shown
+
+The time in `reward` per step and its share, and for each function what it takes and what part of
+all scoring that is.
+
+## Fix
+
+Make the function that dominates faster: compile patterns once, keep answers of pure functions,
+send requests to a server all at once, start no process per completion. The bundled trainer's own
+functions take more processes, `reward.num_workers`. What the code could save is not in a trace, so
+only the bound is said: the step without that function.
+
+## When it is wrong
+
+A reward model on the GPU is work that the run needs. One slow rank is GD035, several functions one
+after the other GD034, calls that end at a time limit GD036: those rules keep to what they know
+better, and may speak beside this one.
+
+## References
+
+- https://docs.python.org/3/library/profile.html
+- https://github.com/benfred/py-spy
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.asking import by_law, edits_of, whole
+from grpo_doctor.findings.rewarding import (
+    BUILT_IN,
+    Scoring,
+    functions,
+    reward_seconds,
+    typical,
+)
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    Fix,
+    NotApplicable,
+    Passed,
+    Rule,
+    severity_of,
+)
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Prediction, Withheld, without
+from grpo_doctor.whatif.edits import Change
+
+RULE = Rule(
+    id="GD033",
+    slug="slow-reward",
+    title="Rewards are slow",
+    family="reward",
+    needs=(signals.STEPS, signals.PHASES),
+)
+# Rules that compare strings take far less than a percent; a twentieth is worth a profile.
+MIN_SHARE = 0.05
+# One function dominates where it takes half as much again as all others together.
+DOMINATES = 0.60
+SHOWN = 4
+_KNOB, _WORKERS = "reward.num_workers", 4
+
+
+def check(view: RunView) -> Answer:
+    """Compares what every rank spends on scoring with the step."""
+    per_rank = reward_seconds(view)
+    if not per_rank.any():
+        return NotApplicable("no time in `reward` was recorded")
+    found = functions(view)
+    # What is left of the phase, decoding and gathering, is no function's.
+    seconds = min(typical(per_rank), sum(typical(f.seen_s) for f in found) or np.inf)
+    share = seconds / view.step_s if view.step_s else 0.0
+    if share < MIN_SHARE:
+        return Passed(f"scoring takes {percent(share, 1)} of the step on a typical rank")
+    first = _dominating(found)
+    return Finding(
+        severity=severity_of(share),
+        confidence=0.9 if first else 0.75,
+        cost=share,
+        phases=("reward",),
+        ranks=(),
+        evidence=(*view.phase_evidence("reward"), *_evidence(found)),
+        cause=f"Each step spends {seconds:.3g} s of {view.step_s:.3g} s on scoring"
+        + (
+            f", {percent(_part(first, found))} of it in {first.name}."
+            if first
+            else "; no single function is most of it."
+        ),
+        fixes=tuple(_fixes(view, first)),
+        headline=f"The reward function {first.name} is slow" if first else "",
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """More processes, for functions that take them."""
+    first = _dominating(functions(view))
+    return edits_of(_more_processes(view)) if _takes_processes(view, first) else ()
+
+
+def _dominating(found: list[Scoring]) -> Scoring | None:
+    return found[0] if found and _part(found[0], found) > DOMINATES else None
+
+
+def _part(one: Scoring, found: list[Scoring]) -> float:
+    whole = sum(typical(f.own_s) for f in found)
+    return typical(one.own_s) / whole if whole else 0.0
+
+
+def _evidence(found: list[Scoring]) -> list[Evidence]:
+    return [
+        Evidence(f"{f.name} per step", typical(f.own_s), "s", f"{f.span} on a typical rank")
+        for f in found[:SHOWN]
+    ]
+
+
+def _fixes(view: RunView, first: Scoring | None) -> list[Fix]:
+    fixes = []
+    if _takes_processes(view, first):
+        risk = f"Takes {_WORKERS} processes per rank and their CPU time."
+        outcome = _more_processes(view)
+        fixes.append(view.setting(_KNOB, _WORKERS, outcome, safety="same-math", risk=risk))
+    process = min(
+        (p for p in view.trace.processes if p.role == "trainer"), key=lambda p: (p.rank, p.index)
+    )
+    look = f"py-spy record --subprocesses -p {process.os_pid} -d 30 -o reward.svg"
+    text = f"{f'make {first.name} faster' if first else 'find what is slow'}: {look}"
+    fixes.append(view.advice(text, Withheld(_bound(view, first)), safety="needs-code", risk=""))
+    return fixes
+
+
+def _takes_processes(view: RunView, first: Scoring | None) -> bool:
+    workers = whole(view, _KNOB)
+    built_in = first is not None and first.name in BUILT_IN
+    return workers is not None and workers < _WORKERS and built_in
+
+
+def _more_processes(view: RunView) -> Prediction | Withheld:
+    reason = Withheld("no law says what more processes do to these functions")
+    return by_law(view, reason, reward__num_workers=_WORKERS)
+
+
+def _bound(view: RunView, first: Scoring | None) -> str:
+    what = first.span if first else "reward"
+    bound = view.predict((without(what),), f"without {what}")
+    said = "what its code could save is not in a trace"
+    if isinstance(bound, Prediction):
+        return f"{said}; without {what} at all the step would be {-bound.mid:.0f} % shorter"
+    return said

@@ -1,0 +1,224 @@
+"""Rewards run one after the other.
+
+## What it means
+
+Several reward functions are called in turn, or one is called for each completion by itself, while
+they could run at once.
+
+## Why it costs
+
+The ranks wait for the sum of all functions instead of the slowest. Functions that wait themselves,
+for a server, a sandbox or a program, use no processor meanwhile; those that compute use one core of
+many.
+
+## Evidence shown
+
+What each function takes per step, their sum, what the ranks waited for it, and how many processes
+run them.
+
+## Fix
+
+As many processes as there are functions that take time: `reward.num_workers`. Elsewhere a pool of
+processes inside the function, or one `async` function that gathers the calls. The replay takes the
+time of the slowest function for that of all.
+
+## When it is wrong
+
+Functions that share a state, a rate limit or one GPU gain nothing from running at once. On a host
+whose processors are busy anyway nothing is predicted.
+
+## References
+
+- https://docs.python.org/3/library/concurrent.futures.html#processpoolexecutor
+- https://docs.python.org/3/library/asyncio-task.html#running-tasks-concurrently
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from grpo_doctor.analysis.sampled import mean_over, series_named
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.asking import MAX_HOST_CPU_PCT, by_law, edits_of, whole
+from grpo_doctor.findings.rewarding import (
+    BUILT_IN,
+    Scoring,
+    function_names,
+    functions,
+    reward_seconds,
+    typical,
+)
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    Fix,
+    NotApplicable,
+    Passed,
+    Rule,
+    severity_of,
+)
+from grpo_doctor.findings.signals import Signal
+from grpo_doctor.findings.spans_in import times_per_step
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Prediction, Withheld
+from grpo_doctor.whatif.edits import Change, Edit
+
+RULE = Rule(
+    id="GD034",
+    slug="serial-rewards",
+    title="Rewards run one after the other",
+    family="reward",
+    needs=(
+        signals.STEPS,
+        signals.PHASES,
+        Signal(
+            "a span for each reward function, `reward/NAME`, by grpo_doctor_probes.phase",
+            lambda a: bool(function_names(a.trace)),
+        ),
+    ),
+)
+# What running at once would save, as a share of the step.
+MIN_SHARE = 0.05
+# A function that takes less than this part of all scoring needs no process of its own.
+MIN_PART = 0.05
+# The ranks waited for nearly the sum: nothing ran at once.
+SERIAL = 0.80
+# More calls of a function than this per step are calls for single completions.
+SINGLE_CALLS = 8
+# Processes for calls of single completions; a host has at least this many cores per rank.
+POOL = 4
+_KNOB = "reward.num_workers"
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What could run at once: seconds per step on a typical rank."""
+
+    found: list[Scoring]
+    waited_s: float
+    sum_s: float
+    ideal_s: float
+    processes: int
+    calls: float
+
+    @property
+    def saved_s(self) -> float:
+        return max(0.0, min(self.waited_s, self.sum_s) - self.ideal_s)
+
+    @property
+    def left(self) -> float:
+        """What would be left of the waiting, as a share."""
+        return 1 - self.saved_s / self.waited_s if self.waited_s else 1.0
+
+
+def check(view: RunView) -> Answer:
+    """Compares what was waited with the slowest function."""
+    plan = _plan(view)
+    if plan is None:
+        return NotApplicable("one reward function, called once per batch")
+    share = plan.saved_s / view.step_s if view.step_s else 0.0
+    if share < MIN_SHARE or plan.waited_s < SERIAL * plan.sum_s:
+        return Passed(
+            f"more of {len(plan.found)} function{'s' * (len(plan.found) != 1)} at once could save "
+            f"{percent(share, 1)} of the step at most"
+        )
+    single = plan.calls >= SINGLE_CALLS
+    return Finding(
+        severity=severity_of(share),
+        confidence=0.8,
+        cost=share,
+        phases=("reward",),
+        ranks=(),
+        evidence=_evidence(view, plan),
+        cause=f"The ranks wait {plan.waited_s:.3g} s per step for functions that take "
+        f"{plan.sum_s:.3g} s together; at once they would take {plan.ideal_s:.3g} s."
+        + (f" {plan.found[0].name} is called {plan.calls:.0f} times per step." if single else ""),
+        fixes=(_fix(view, plan),),
+        headline="Completions are scored one at a time" if single else "",
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """All functions at once."""
+    plan = _plan(view)
+    return () if plan is None else (edits_of(_outcome(view, plan)) or _edits(plan))
+
+
+def _plan(view: RunView) -> _Plan | None:
+    found = functions(view)
+    whole = sum(typical(f.own_s) for f in found)
+    weighty = [f for f in found if whole and typical(f.own_s) >= MIN_PART * whole]
+    if not weighty:
+        return None
+    calls = times_per_step(view, weighty[0].span)
+    if len(weighty) < 2 and calls < SINGLE_CALLS and not _divisible(view, weighty[0], 1):
+        return None
+    processes = max(len(weighty), POOL if calls >= SINGLE_CALLS or len(weighty) == 1 else 2)
+    ideal = max(
+        typical(f.own_s)
+        / (POOL if (f is weighty[0] and calls >= SINGLE_CALLS) or _divisible(view, f, 1) else 1)
+        for f in weighty
+    )
+    return _Plan(weighty, typical(reward_seconds(view)), whole, ideal, processes, calls)
+
+
+def _divisible(view: RunView, one: Scoring, processes: int) -> bool:
+    """Whether more processes share this function's batch: the bundled trainer's own ones do."""
+    workers = whole(view, _KNOB)
+    return workers is not None and workers <= processes and one.name in BUILT_IN
+
+
+def _edits(plan: _Plan) -> tuple[Change, ...]:
+    return (Edit(("reward",), plan.left),)
+
+
+def _evidence(view: RunView, plan: _Plan) -> tuple[Evidence, ...]:
+    found = [
+        Evidence(f"{f.name} per step", typical(f.own_s), "s", f"{f.span}, a typical rank")
+        for f in plan.found
+    ]
+    source = "reward spans, a typical rank"
+    found.append(Evidence("waited for all of them, per step", plan.waited_s, "s", source))
+    found.append(Evidence("the slowest, or its part of a pool", plan.ideal_s, "s", source))
+    if plan.calls >= SINGLE_CALLS:
+        text = f"calls of {plan.found[0].name} per step"
+        found.append(Evidence(text, plan.calls, "", plan.found[0].span))
+    if whole(view, _KNOB) is not None:
+        found.append(Evidence("processes that run them", whole(view, _KNOB), "", _KNOB))
+    return tuple(found)
+
+
+def _outcome(view: RunView, plan: _Plan) -> Prediction | Withheld:
+    cpu = _host_cpu_pct(view)
+    if cpu is not None and cpu > MAX_HOST_CPU_PCT and not series_named(view.trace, "rank.cpu"):
+        # Whose the load is was not sampled: the functions may compute as much as they wait.
+        return Withheld(f"the host's CPUs are {cpu:.0f} % busy already")
+    half = (Edit(("reward",), (1 + plan.left) / 2),)
+    own = view.predict(
+        _edits(plan), f"with its rewards at once ({plan.processes} processes)", at_least=half
+    )
+    if whole(view, _KNOB) is None:
+        return own
+    return by_law(view, own, reward__num_workers=plan.processes)
+
+
+def _fix(view: RunView, plan: _Plan) -> Fix:
+    outcome = _outcome(view, plan)
+    if whole(view, _KNOB) is not None and plan.calls < SINGLE_CALLS:
+        risk = f"Takes {plan.processes} processes per rank."
+        return view.setting(_KNOB, plan.processes, outcome, safety="same-math", risk=risk)
+    names = ", ".join(f.name for f in plan.found)
+    text = (
+        f"score all completions of a batch at once in {names}: a pool of {POOL} processes"
+        if plan.calls >= SINGLE_CALLS
+        else f"run {names} at once: one function with a pool of processes, or async functions"
+    )
+    return view.advice(text, outcome, safety="needs-code", risk="Functions must share no state.")
+
+
+def _host_cpu_pct(view: RunView) -> float | None:
+    inside = view.analysis.used_windows
+    means = [mean_over(series, inside) for series in series_named(view.trace, "host.cpu")]
+    return max((mean for mean in means if mean is not None), default=None)

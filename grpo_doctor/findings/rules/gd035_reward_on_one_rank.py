@@ -1,0 +1,134 @@
+"""One rank scores while the others wait.
+
+## What it means
+
+Nearly all of the time in `reward` is one rank's, and the others stand still until it is done.
+
+## Why it costs
+
+N ranks wait as long as one takes for the work of all. The work would be an Nth for each if every
+rank scored its own completions, as rewards of different completions seldom depend on each other.
+
+## Evidence shown
+
+Each rank's own time in `reward`, the part of it that is this rank's, and what the others wait.
+
+## Fix
+
+Where only this rank calls the functions: call them on every rank with its own completions, and
+gather the scores. Where all ranks call them and one is slow: look at what is different there. Both
+are replayed: the work spread evenly, or this rank as fast as the median of the others.
+
+## When it is wrong
+
+A reward that ranks all completions of the batch against each other has to see them in one place. A
+sandbox or a licence that exists once, too.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.all_gather
+- https://huggingface.co/docs/trl/grpo_trainer
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.rewarding import functions, reward_seconds
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    Fix,
+    NotApplicable,
+    Passed,
+    Rule,
+    severity_of,
+)
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif.edits import AsOthers, Change, Edit
+
+RULE = Rule(
+    id="GD035",
+    slug="reward-on-one-rank",
+    title="One rank scores while the others wait",
+    family="reward",
+    needs=(signals.STEPS, signals.PHASES),
+    min_ranks=2,
+)
+# The rank's time in `reward` beyond any other rank's, as a share of the step.
+MIN_SHARE = 0.05
+# "Nearly all of the scoring": on two ranks 80 % is four times the other's.
+MIN_PART = 0.80
+
+
+def check(view: RunView) -> Answer:
+    """Looks for one rank with nearly all of the work in `reward`."""
+    work = reward_seconds(view)
+    if len(work) < 2 or not work.sum():
+        return NotApplicable("fewer than two ranks have steps, or nobody scores")
+    top = int(np.argmax(work))
+    rank, others = view.model.ranks[top], np.delete(work, top)
+    part, excess = float(work[top] / work.sum()), float(work[top] - others.max())
+    share = excess / view.step_s if view.step_s else 0.0
+    if part < MIN_PART or share < MIN_SHARE:
+        return Passed(
+            f"the rank that scores longest has {percent(part)} of all scoring, "
+            f"{percent(share, 1)} of the step more than any other"
+        )
+    alone = _alone(view, top)
+    waits = float(np.delete(view.analysis.used_waited.sum(axis=2).mean(axis=0), top).mean())
+    source = f"reward spans, mean of {len(view.analysis.step_seconds)} steps"
+    return Finding(
+        severity=severity_of(share),
+        confidence=0.9,
+        cost=share,
+        phases=("reward",),
+        ranks=(rank,),
+        evidence=(
+            Evidence(f"rank {rank} in reward, per step", float(work[top]), "s", source),
+            Evidence("longest of the other ranks", float(others.max()), "s", source),
+            Evidence(f"rank {rank}'s part of all scoring", 100 * part, "%", source),
+            Evidence("each other rank waits, per step", waits, "s", "matched collectives"),
+        ),
+        cause=f"Rank {rank} spends {work[top]:.3g} s per step in reward, every other rank at most "
+        f"{others.max():.2g} s"
+        + (": it alone scores." if alone else ", though all of them call the functions."),
+        fixes=(_fix(view, rank, alone),),
+        headline=f"Rank {rank} {'alone scores' if alone else 'is slow at scoring'}"
+        " while the others wait",
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """Its work spread over all ranks, or its pace that of the others."""
+    work = reward_seconds(view)
+    top = int(np.argmax(work))
+    rank = view.model.ranks[top]
+    if not _alone(view, top):
+        return (AsOthers(("reward",), rank),)
+    # The others' own part is at most what it was: an even share is the mean.
+    return (Edit(("reward",), float(work.mean() / work[top]), (rank,)),)
+
+
+def _alone(view: RunView, top: int) -> bool:
+    found = functions(view)
+    return not found or not any(np.delete(f.seen_s, top).any() for f in found)
+
+
+def _fix(view: RunView, rank: int, alone: bool) -> Fix:
+    edits = counterfactual(view)
+    if alone:
+        outcome = view.predict(edits, f"with rank {rank}'s scoring spread over all ranks")
+        text = "score each rank's own completions on that rank, and gather the scores"
+        risk = "A function that compares completions of different ranks has to stay in one place."
+        return view.advice(text, outcome, safety="needs-code", risk=risk)
+    process = next(p for p in view.trace.processes if p.rank == rank and p.role == "trainer")
+    outcome = view.predict(edits, f"with rank {rank} scoring as fast as the median of the others")
+    text = (
+        f"on {process.host}, while rank {rank} is in reward: "
+        f"py-spy dump --subprocesses --pid {process.os_pid}"
+    )
+    return view.advice(text, outcome, safety="needs-code", risk="Find the cause first.")

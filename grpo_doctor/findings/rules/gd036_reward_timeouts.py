@@ -1,0 +1,220 @@
+"""Reward calls run into a time limit.
+
+## What it means
+
+Many calls of a reward function end after nearly the same, long time, as calls do that wait for an
+answer until a limit; or the longest call comes near the limit at which the run itself ends.
+
+## Why it costs
+
+The batch waits for its slowest call. One answer that never comes costs the whole limit, in every
+step in which it happens, and what the limit returns in its place is a wrong score. With retries it
+is paid again.
+
+## Evidence shown
+
+The length at which calls end, how many of them do, the usual length, what the difference costs per
+step; the limit of the trainer, where it has one, and timeouts and retries where they are counted.
+
+## Fix
+
+A shorter limit inside the function, a little above its slowest honest answer, all requests of a
+batch at once, and no retry within the step. Where the trainer's own limit is near, raise
+`reward.timeout_s` first: reaching it ends the run.
+
+## When it is wrong
+
+A function that sleeps, or always runs a program for a fixed time, ends all its calls at one length:
+the rule asks that most calls are much shorter. Three calls that end within three percent of each
+other can be chance.
+
+## References
+
+- https://docs.python.org/3/library/asyncio-task.html#timeouts
+- https://requests.readthedocs.io/en/latest/user/advanced/#timeouts
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from grpo_doctor.analysis.counted import counted
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.asking import number
+from grpo_doctor.findings.rewarding import BUILT_IN, call_seconds, function_names
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    Fix,
+    Passed,
+    Rule,
+    Severity,
+    severity_of,
+)
+from grpo_doctor.findings.signals import Signal
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Withheld
+from grpo_doctor.whatif.edits import Change, Edit
+
+RULE = Rule(
+    id="GD036",
+    slug="reward-timeouts",
+    title="Reward calls run into a time limit",
+    family="reward",
+    needs=(
+        signals.STEPS,
+        signals.PHASES,
+        Signal(
+            "a span for each reward function, `reward/NAME`, or a counter `reward/NAME_s` with the "
+            "seconds of each call",
+            lambda a: bool(function_names(a.trace)),
+        ),
+    ),
+)
+# Calls that end this near to the longest one end at the same length.
+SAME_LENGTH = 0.03
+# So many of them are a limit; and usual calls take at most this part of it.
+MIN_CALLS = 3
+USUAL_PART = 0.50
+# Nobody gives a call less time than this.
+SHORTEST_S = 0.5
+# What the long calls cost, as a share of the step.
+MIN_SHARE = 0.02
+# Half of the trainer's own limit is one slow day away from the end of the run.
+NEAR, VERY_NEAR = 0.50, 0.80
+_KNOB = "reward.timeout_s"
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    name: str
+    count: int
+    usual_s: float
+    longest_s: float
+    limited: int  # calls that end at the longest length, 0 where that is no limit
+    factor: float  # what is left of the function's time with those calls at the usual length
+    cost: float  # their excess, as a share of the step
+
+
+def check(view: RunView) -> Answer:
+    """Looks for calls that end at one length, and for calls near the trainer's limit."""
+    found = [_calls(view, name) for name in function_names(view.trace)]
+    limited = [c for c in found if c is not None and c.limited and c.cost >= MIN_SHARE]
+    if limited:
+        return _limited(view, max(limited, key=lambda c: c.cost))
+    near = max((c for c in found if c), key=lambda c: _nearness(view, c), default=None)
+    if near is not None and _nearness(view, near) >= NEAR:
+        return _near(view, near)
+    longest = max((c.longest_s for c in found if c), default=0.0)
+    return Passed(f"no call ends at a limit; the longest takes {longest:.3g} s")
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """The calls that ran into the limit at their usual length."""
+    found = [_calls(view, name) for name in function_names(view.trace)]
+    limited = [c for c in found if c is not None and c.limited and c.cost >= MIN_SHARE]
+    if not limited:
+        return ()
+    worst = max(limited, key=lambda c: c.cost)
+    return (Edit((f"reward/{worst.name}",), worst.factor),)
+
+
+def _calls(view: RunView, name: str) -> _Calls | None:
+    ranks = call_seconds(view, name)
+    if not ranks:
+        return None
+    # One rank's usual length is no limit, however long it is beside the others'.
+    usual = np.concatenate([np.full(len(calls), np.median(calls)) for calls in ranks])
+    seconds = np.concatenate(ranks)
+    longest = float(seconds.max())
+    at_limit = (seconds >= (1 - SAME_LENGTH) * longest) & (usual <= USUAL_PART * longest)
+    limited = int(at_limit.sum())
+    if limited < MIN_CALLS or longest < SHORTEST_S:
+        limited = 0
+    excess = float((seconds - usual)[at_limit].sum()) if limited else 0.0
+    columns, steps = len(view.model.ranks), len(view.analysis.step_seconds)
+    cost = excess / (columns * steps * view.step_s) if columns * steps * view.step_s else 0.0
+    factor = 1 - excess / float(seconds.sum())
+    return _Calls(name, len(seconds), float(np.median(usual)), longest, limited, factor, cost)
+
+
+def _nearness(view: RunView, calls: _Calls) -> float:
+    limit = number(view, _KNOB)
+    # The bundled trainer's own functions have the limit for each completion, not for the call.
+    if not limit or calls.name in BUILT_IN:
+        return 0.0
+    return float(calls.longest_s / limit)
+
+
+def _limited(view: RunView, calls: _Calls) -> Finding:
+    edits = counterfactual(view)
+    half = tuple(
+        Edit(edit.phases, (1 + edit.factor) / 2) for edit in edits if isinstance(edit, Edit)
+    )
+    outcome = view.predict(
+        edits,
+        f"with the calls of {calls.name} that ran into a limit at their usual length",
+        at_least=half,
+    )
+    text = (
+        f"in {calls.name}: a limit a little above its slowest honest answer instead of "
+        f"{calls.longest_s:.3g} s, and all requests of a batch at once"
+    )
+    risk = "Answers that come later than the new limit are lost."
+    fix = view.advice(text, outcome, safety="needs-code", risk=risk)
+    return Finding(
+        severity=severity_of(calls.cost),
+        confidence=0.75,
+        cost=calls.cost,
+        phases=("reward",),
+        ranks=(),
+        evidence=_evidence(view, calls),
+        cause=f"{calls.limited} of {calls.count} calls of {calls.name} end after "
+        f"{calls.longest_s:.3g} s, within {percent(SAME_LENGTH)} of each other, while the usual "
+        f"one takes {calls.usual_s:.2g} s.",
+        fixes=(fix,),
+        headline=f"Calls of {calls.name} run into a time limit of {calls.longest_s:.3g} s",
+    )
+
+
+def _near(view: RunView, calls: _Calls) -> Finding:
+    limit, near = number(view, _KNOB) or 0.0, _nearness(view, calls)
+    severity: Severity = "medium" if near >= VERY_NEAR else "low"
+    reason = Withheld("it saves no time, it keeps the run alive")
+    fix: Fix = view.setting(
+        _KNOB, 4 * limit, reason, safety="same-math", risk="A function that hangs is found later."
+    )
+    return Finding(
+        severity=severity,
+        confidence=0.8,
+        cost=0.0,
+        phases=("reward",),
+        ranks=(),
+        evidence=(
+            *_evidence(view, calls),
+            Evidence("limit at which the run ends", limit, "s", _KNOB),
+        ),
+        cause=f"The longest call of {calls.name} took {calls.longest_s:.3g} s of the {limit:.3g} s "
+        "at which the run ends.",
+        fixes=(fix,),
+        headline=f"{calls.name} comes near the limit at which the run ends",
+    )
+
+
+def _evidence(view: RunView, calls: _Calls) -> tuple[Evidence, ...]:
+    source = f"reward/{calls.name}, {calls.count} calls"
+    found = [
+        Evidence("longest call", calls.longest_s, "s", source),
+        Evidence("usual call", calls.usual_s, "s", source),
+    ]
+    if calls.limited:
+        found.append(Evidence("calls that end at the same length", calls.limited, "", source))
+    for kind in ("timeouts", "retries"):
+        table = counted(view.analysis, f"reward/{kind}")
+        if np.isfinite(table).any():
+            found.append(Evidence(kind, float(np.nansum(table)), "", f"reward/{kind}"))
+    return tuple(found)

@@ -1,0 +1,249 @@
+"""Micro-batches are too small.
+
+## What it means
+
+Each optimizer step is cut into many short passes, the device is not busy during them, and there is
+memory left for larger ones.
+
+## Why it costs
+
+Each pass has costs that do not depend on its size: starting the kernels of every layer, gathering
+its weights under ZeRO-3, once per pass. Small matrix products leave most of a GPU's units without
+work.
+
+## Evidence shown
+
+Passes per step and completions in each, the seconds of a pass, how busy the GPUs were during
+training, and the memory that was left; on a CPU how little of a pass its arithmetic can be.
+
+## Fix
+
+Twice or more the `train.micro_batch` and as much less `train.grad_accumulation`, so that the
+optimizer sees the same completions. The gain is predicted only where the passes of this run tell
+how their time grows with their size.
+
+## When it is wrong
+
+`gpu.util` says that some kernel ran, not that the chip was full: where only that was sampled the
+rule needs more of a gap. Longer completions than in this run need more memory. Losses that are
+means over a micro-batch change a little with its size.
+
+## References
+
+- https://huggingface.co/docs/transformers/perf_train_gpu_one
+- https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from grpo_doctor.analysis.counted import counted_mean
+from grpo_doctor.analysis.gpu import busy_percent
+from grpo_doctor.analysis.intervals import union
+from grpo_doctor.analysis.rows import CODES
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.asking import edits_of
+from grpo_doctor.findings.device_memory import (
+    DEVICE_MEMORY,
+    fullest,
+    model_size,
+    on_cpu,
+    peak_in,
+)
+from grpo_doctor.findings.micro_batches import SPAN, per_step
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    Fix,
+    NotApplicable,
+    Passed,
+    Rule,
+    severity_of,
+)
+from grpo_doctor.findings.spans_in import phase_windows, stepping_columns
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Prediction, Withheld
+from grpo_doctor.whatif.edits import Change
+
+RULE = Rule(
+    id="GD037",
+    slug="small-micro-batch",
+    title="Micro-batches are too small",
+    family="training",
+    needs=(signals.STEPS, signals.PHASES, signals.SETTINGS, DEVICE_MEMORY),
+)
+# Training has to be a visible part of the step.
+MIN_TRAIN_SHARE = 0.15
+# Twice the completions need at most twice what a pass holds: what training held, and this free.
+MIN_FREE = 0.40
+# With a third of the chip busy, twice the batch still finds idle units. `gpu.util` counts a moment
+# with any kernel as busy, so there a fifth of idle moments already means short kernels.
+MAX_BUSY = {"gpu.sm_active": 35.0, "gpu.util": 80.0}
+# A prediction below this is noise.
+MIN_GAIN_PCT = 5.0
+# Forward and backward take 6 operations per weight and place; a slow core of 2015 does so many a
+# second in float32. What a pass takes beyond that is not its arithmetic.
+FLOPS_PER_PLACE = 6
+SLOW_CORE = 10e9
+MOSTLY = 0.80
+FEW = 4
+_MICRO, _PASSES = "train.micro_batch", "train.grad_accumulation"
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    micro: int
+    passes: int
+    factor: int  # how much larger
+
+
+def check(view: RunView) -> Answer:
+    """Looks at the passes of a step, the device during training, and the memory left."""
+    plan, share = _plan(view), view.share("train")
+    if plan is None:
+        return NotApplicable("an optimizer step is one pass, or the batch is not known")
+    if share < MIN_TRAIN_SHARE:
+        return Passed(f"training takes {percent(share, 1)} of the step, in {plan.passes} passes")
+    gpu = fullest(view)
+    if gpu is None:
+        return _by_prediction(view, plan)
+    free = 1 - peak_in(gpu, "train", "optimizer") / gpu.gpu.memory_total_bytes
+    busy = _busy_in_training(view)
+    if free < MIN_FREE:
+        return Passed(f"{percent(free)} of GPU memory is free in training: no room for twice")
+    if busy is None or busy[0] > MAX_BUSY[busy[1]]:
+        said = "how busy they are was not sampled" if busy is None else f"{busy[0]:.0f} % busy"
+        return Passed(f"in training the GPUs have room, and {said}")
+    idle = share * (1 - busy[0] / 100)
+    sure = busy[1] == "gpu.sm_active"
+    return Finding(
+        severity="low" if not sure else ("medium" if idle >= MIN_TRAIN_SHARE else "low"),
+        confidence=0.75 if sure else 0.5,
+        cost=idle if sure else 0.0,
+        phases=("train",),
+        ranks=(),
+        evidence=(
+            *_evidence(view, plan),
+            Evidence("GPUs busy in training", busy[0], "%", busy[1]),
+            Evidence("GPU memory free in training", 100 * free, "%", "gpu.memory_used"),
+        ),
+        cause=f"An optimizer step is {plan.passes} passes of {plan.micro} "
+        f"completion{'s' * (plan.micro != 1)}; the GPUs are {busy[0]:.0f} % busy in them and "
+        f"{percent(free)} of their memory is free.",
+        fixes=(_fix(view, plan),),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """Fewer, larger passes."""
+    plan = _plan(view)
+    return () if plan is None else edits_of(_outcome(view, plan))
+
+
+def _by_prediction(view: RunView, plan: _Plan) -> Answer:
+    """On a CPU nothing says how busy the chip is; the passes of this run may."""
+    outcome = _outcome(view, plan)
+    if not isinstance(outcome, Prediction):
+        return _by_arithmetic(view, plan, outcome)
+    if outcome.mid > -MIN_GAIN_PCT or outcome.high >= 0:
+        said = (
+            f"larger passes would change the step by {outcome.mid:.1f} %, "
+            f"at the cautious end by {outcome.high:.1f} %"
+        )
+        return _by_arithmetic(view, plan, Withheld(said))
+    gain = -outcome.mid / 100
+    return Finding(
+        severity=severity_of(gain) if gain < MIN_TRAIN_SHARE else "medium",
+        confidence=0.6,
+        cost=gain,
+        phases=("train",),
+        ranks=(),
+        evidence=_evidence(view, plan),
+        cause=f"An optimizer step is {plan.passes} passes of {plan.micro} "
+        f"completion{'s' * (plan.micro != 1)}, and much of a pass does not depend on its size.",
+        fixes=(_fix(view, plan),),
+    )
+
+
+def _by_arithmetic(view: RunView, plan: _Plan, withheld: Withheld) -> Answer:
+    """Compares a pass with the time that a slow core needs for its arithmetic."""
+    parameters = model_size(view).parameters
+    places = counted_mean(view.analysis, "train/token_places")
+    passes, seconds = per_step(view), view.span_seconds(SPAN)
+    if not (parameters and places and passes and seconds and on_cpu(view.analysis)):
+        return Passed(f"{plan.passes} passes of {plan.micro}: {withheld.reason}")
+    needed = FLOPS_PER_PLACE * parameters * places / SLOW_CORE
+    rest = 1 - needed / seconds
+    if plan.micro > FEW or rest < MOSTLY:
+        return Passed(f"the arithmetic of a pass takes at least {percent(1 - rest)} of it")
+    cost = view.share("train") * rest * (1 - 1 / plan.factor)
+    return Finding(
+        severity="low" if cost < MIN_TRAIN_SHARE else "medium",
+        confidence=0.6,
+        cost=cost,
+        phases=("train",),
+        ranks=(),
+        evidence=(
+            *_evidence(view, plan),
+            Evidence("of it arithmetic, at most", needed / passes, "s", "6 x weights x places"),
+        ),
+        cause=f"An optimizer step is {plan.passes} passes of {plan.micro} "
+        f"completion{'s' * (plan.micro != 1)}. A pass takes {1000 * seconds / passes:.3g} ms, and "
+        f"its arithmetic {1000 * needed / passes:.2g} ms at most: the rest is the same for a "
+        "larger one.",
+        fixes=(_fix(view, plan),),
+    )
+
+
+def _plan(view: RunView) -> _Plan | None:
+    micro, passes = view.knob(_MICRO), view.knob(_PASSES)
+    if not isinstance(micro, int) or not isinstance(passes, int) or passes < 2:
+        return None
+    if per_step(view) < 2:
+        return None
+    factor = next((f for f in (4, 2) if passes % f == 0 and micro * f <= 8), 2)
+    return None if passes % factor else _Plan(micro, passes, factor)
+
+
+def _busy_in_training(view: RunView) -> tuple[float, str] | None:
+    windows = [phase_windows(view, column, "train") for column in stepping_columns(view)]
+    if not windows:
+        return None
+    starts = np.concatenate([w.start_ns for w in windows])
+    ends = np.concatenate([w.end_ns for w in windows])
+    return busy_percent(view.trace, union(starts, ends)) if len(starts) else None
+
+
+def _evidence(view: RunView, plan: _Plan) -> tuple[Evidence, ...]:
+    spans = view.span_seconds(SPAN)
+    seconds = (spans or view.seconds("train")) / max(1.0, per_step(view))
+    steps = view.analysis.used_work[:, :, CODES["train"]].shape[0]
+    return (
+        Evidence("passes per optimizer step", plan.passes, "", _PASSES),
+        Evidence("completions in each", plan.micro, "", _MICRO),
+        Evidence("one pass", seconds, "s", f"train spans, mean of {steps} steps"),
+    )
+
+
+def _outcome(view: RunView, plan: _Plan) -> Prediction | Withheld:
+    return view.what_if(
+        train__micro_batch=plan.micro * plan.factor,
+        train__grad_accumulation=plan.passes // plan.factor,
+    )
+
+
+def _fix(view: RunView, plan: _Plan) -> Fix:
+    outcome = _outcome(view, plan)
+    larger, fewer = plan.micro * plan.factor, plan.passes // plan.factor
+    risk = "The same completions per optimizer step; longer ones than in this run need more memory."
+    first = view.setting(_MICRO, larger, outcome, safety="changes-numerics", risk=risk)
+    second = view.setting(_PASSES, fewer, outcome, safety="changes-numerics", risk=risk)
+    spelling = f"{first.spelling} {second.spelling}"
+    return Fix(
+        first.knob, first.before, first.after, spelling, first.predicted, first.safety, first.risk
+    )

@@ -1,0 +1,179 @@
+"""Padding is trained on.
+
+## What it means
+
+Completions of very different lengths share a micro-batch, which is as wide as the longest of them,
+and a large part of what the model computes is padding.
+
+## Why it costs
+
+Padding goes through every layer like a token does, forward and backward, and takes memory for
+activations and logits; its results are thrown away. Lengths in GRPO are spread widely, so half and
+more of a batch can be padding.
+
+## Evidence shown
+
+Tokens and places of the micro-batches, or the mean and the longest completion; the time in training
+and in log-prob passes.
+
+## Fix
+
+`train.padding_free` where the framework has it: sequences are packed and nothing is padded. The
+bundled trainer puts completions of like length together, `train.group_by_length`; what that leaves
+of the padding was counted in the run.
+
+## When it is wrong
+
+On small batches the time of a pass does not go down with its tokens. Where a step is one pass,
+grouping leaves its padding, and the rule keeps silent. Packing needs an attention kernel that knows
+borders of sequences. From mean and longest completion alone the share is a guess: a framework may
+cut its micro-batches to their own width.
+
+## References
+
+- https://huggingface.co/docs/trl/reducing_memory_usage
+- https://huggingface.co/blog/packing-with-FA2
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.analysis.counted import counted_mean
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.asking import by_law, edits_of
+from grpo_doctor.findings.micro_batches import LENGTHS, padding
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    Fix,
+    NotApplicable,
+    Passed,
+    Rule,
+    severity_of,
+)
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Prediction, Withheld
+from grpo_doctor.whatif.edits import Change, Edit
+
+RULE = Rule(
+    id="GD038",
+    slug="padding",
+    title="Padding is trained on",
+    family="training",
+    needs=(signals.STEPS, signals.PHASES, LENGTHS),
+)
+# A quarter of padding is what lengths that differ by a third give; that is nobody's fault.
+MIN_PADDING = 0.25
+# Padding's part of the step, if time goes with places.
+MIN_SHARE = 0.05
+_FREE, _GROUPED = "train.padding_free", "train.group_by_length"
+_PHASES = ("train", "logprob")
+
+
+def check(view: RunView) -> Answer:
+    """Compares tokens with places, and what is computed on them with the step."""
+    if view.knob(_FREE) is True:
+        return NotApplicable("sequences are packed")
+    found = padding(view)
+    if found is None:
+        return NotApplicable("no completion had a length")
+    share, source = found
+    avoidable = _avoidable(view, share)
+    phases = _passes(view)
+    cost = avoidable * sum(view.share(phase) for phase in phases)
+    if avoidable < MIN_PADDING or cost < MIN_SHARE:
+        return Passed(
+            f"{percent(share)} of what is trained on is padding, of which {percent(avoidable)} "
+            f"could be left out: {percent(cost, 1)} of the step"
+        )
+    counted = source.startswith("train/")
+    return Finding(
+        severity=severity_of(cost) if counted else "low",
+        confidence=0.85 if counted else 0.45,
+        cost=cost,
+        phases=phases,
+        ranks=(),
+        evidence=(
+            Evidence("padding in what is trained on", 100 * share, "%", source),
+            Evidence("of all places, padding that could be left out", 100 * avoidable, "%", source),
+            *(e for phase in phases for e in view.phase_evidence(phase)),
+        ),
+        cause=f"{percent(share)} of the places in a step's micro-batches are padding, and they go "
+        f"through {' and '.join(phases)}, "
+        f"{percent(sum(view.share(phase) for phase in phases))} of the step.",
+        fixes=tuple(_fixes(view, share)),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """The passes without the padding that the fix takes away."""
+    found = padding(view)
+    return () if found is None else edits_of(_outcome(view, found[0]))
+
+
+def _passes(view: RunView) -> tuple[str, ...]:
+    """The phases whose passes the fix changes: the bundled trainer groups for training alone."""
+    phases = ("train",) if _groups(view) else _PHASES
+    return tuple(phase for phase in phases if view.share(phase))
+
+
+def _groups(view: RunView) -> bool:
+    """Whether grouping by length is what there is to set, and it is not set."""
+    packs = view.spell(_FREE, True) is not None
+    return not packs and view.spell(_GROUPED, True) is not None and not view.knob(_GROUPED)
+
+
+def _avoidable(view: RunView, share: float) -> float:
+    """The part of the places that the fix leaves out: where it groups, what was counted."""
+    if view.knob(_GROUPED) is True:
+        return 0.0
+    places = counted_mean(view.analysis, "train/token_places")
+    left = counted_mean(view.analysis, "train/token_places_by_length")
+    if not _groups(view) or not places or left is None:
+        return share
+    return max(0.0, 1 - left / places)
+
+
+def _fixes(view: RunView, share: float) -> list[Fix]:
+    outcome = _outcome(view, share)
+    if view.spell(_FREE, True) is not None:
+        risk = "Needs flash attention."
+        return [view.setting(_FREE, True, outcome, safety="changes-numerics", risk=risk)]
+    if _groups(view):
+        risk = "The same completions per optimizer step, in other micro-batches."
+        return [view.setting(_GROUPED, True, outcome, safety="changes-numerics", risk=risk)]
+    text = "micro-batches of completions of like length, or packed sequences"
+    return [view.advice(text, outcome, safety="changes-numerics", risk="")]
+
+
+def _outcome(view: RunView, share: float) -> Prediction | Withheld:
+    if view.spell(_FREE, True) is not None:
+        return by_law(view, _packed(view, share), train__padding_free=True)
+    if _groups(view):
+        return by_law(view, _grouped(view), train__group_by_length=True)
+    return Withheld("how much padding another grouping would leave was not counted")
+
+
+def _packed(view: RunView, share: float) -> Prediction | Withheld:
+    if counted_mean(view.analysis, "train/tokens") is None:
+        return Withheld("the share of padding is a guess from the longest completion")
+    return view.predict(
+        (Edit(_PHASES, 1 - share),),
+        "with passes over tokens alone (cautious end: half of that helps)",
+        at_least=(Edit(_PHASES, 1 - share / 2),),
+    )
+
+
+def _grouped(view: RunView) -> Prediction | Withheld:
+    places = counted_mean(view.analysis, "train/token_places")
+    left = counted_mean(view.analysis, "train/token_places_by_length")
+    if not places or left is None:
+        return Withheld("how much padding grouping would leave was not counted")
+    factor = min(1.0, left / places)
+    return view.predict(
+        (Edit(("train/micro_batch",), factor),),
+        "with the places that its micro-batches would have by length "
+        "(cautious end: half of that helps)",
+        at_least=(Edit(("train/micro_batch",), (1 + factor) / 2),),
+    )

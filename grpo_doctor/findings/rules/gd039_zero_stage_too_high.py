@@ -1,0 +1,195 @@
+"""ZeRO-3 where ZeRO-2 fits.
+
+## What it means
+
+The weights are spread over the ranks and gathered again for every forward and backward pass, and
+the memory this saves is not needed.
+
+## Why it costs
+
+Every micro-batch gathers all weights twice, every log-prob pass and every rollout with the trained
+model once more, through all layers. With ZeRO-2 each rank holds the weights, and only gradients and
+optimizer state are spread: nothing is gathered within a pass.
+
+## Evidence shown
+
+The stage, the time in gathering collectives per step, what whole weights need beyond this rank's
+part of them, and the peak of memory in training.
+
+## Fix
+
+ZeRO-2, if whole weights fit beside the peak into 90 % of the device. If they do not, the answer
+says so, with the bytes that are lacking. What the passes would take without gathers is predicted
+only where the gathers themselves were seen.
+
+## When it is wrong
+
+Gathers that overlap with computing cost less than their time. NCCL collectives return at once, so
+on GPUs the recording may show none of them. Peaks shorter than the sampling interval are not seen.
+
+## References
+
+- https://www.deepspeed.ai/tutorials/zero/
+- https://huggingface.co/docs/transformers/deepspeed
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grpo_doctor.analysis.collectives import collective_keys
+from grpo_doctor.analysis.intervals import intersect, union
+from grpo_doctor.analysis.steps import NS_PER_S
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.device_memory import (
+    DEVICE_MEMORY,
+    Fit,
+    gib,
+    model_size,
+    room_for,
+    weight_bytes,
+)
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    Fix,
+    NotApplicable,
+    Passed,
+    Rule,
+    Severity,
+    severity_of,
+)
+from grpo_doctor.findings.signals import Signal
+from grpo_doctor.findings.spans_in import phase_windows, stepping_columns
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.trace.model import Kind
+from grpo_doctor.whatif import Prediction, Withheld
+from grpo_doctor.whatif.edits import Add, Change
+
+RULE = Rule(
+    id="GD039",
+    slug="zero-stage-too-high",
+    title="ZeRO-3 where ZeRO-2 fits",
+    family="training",
+    needs=(
+        signals.STEPS,
+        signals.PHASES,
+        signals.SETTINGS,
+        DEVICE_MEMORY,
+        Signal(
+            "the model's size: grpo_doctor_probes.describe(config={'model_parameters': ...})",
+            lambda a: bool(a.trace.run.config.get("model_parameters")),
+        ),
+    ),
+    min_ranks=2,
+)
+# Gathers that are seen; below it ZeRO-3 costs nothing that a change would show.
+MIN_SHARE = 0.05
+# The passes that gather weights under ZeRO-3 and not under ZeRO-2.
+PASSES = ("train", "logprob", "rollout")
+_GATHER = ("all_gather", "allgather")
+
+
+def check(view: RunView) -> Answer:
+    """Compares whole weights with the memory that training left."""
+    if view.knob("deepspeed.stage") != 3:
+        return NotApplicable("weights are not spread over the ranks (no ZeRO-3)")
+    more = _more_bytes(view)
+    room = room_for(view, more, *PASSES, "optimizer")
+    gathers = _gather_seconds(view)
+    share = sum(gathers.values()) / view.step_s if view.step_s else 0.0
+    if room is None:
+        return NotApplicable("no device memory was sampled")
+    if not room.fits:
+        seen = f"gathers take {percent(share, 1)} of the step" if share else "gathers were not seen"
+        return Passed(f"ZeRO-3 is needed: {room.text}; {seen}")
+    if view.trace.gpus and share < MIN_SHARE:
+        return _unseen(view, room)
+    if share < MIN_SHARE:
+        return Passed(f"ZeRO-2 would fit, but gathers take {percent(share, 1)} of the step")
+    return _finding(view, room, share, severity_of(share), confidence=0.8)
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """The passes without their gathers."""
+    return tuple(Add(phase, -seconds) for phase, seconds in _gather_seconds(view).items())
+
+
+def _unseen(view: RunView, room: Fit) -> Answer:
+    if view.share("train") < MIN_SHARE:
+        return Passed("ZeRO-2 would fit, but training is a small part of the step")
+    return _finding(view, room, 0.0, "low", confidence=0.5)
+
+
+def _finding(
+    view: RunView, room: Fit, share: float, severity: Severity, confidence: float
+) -> Finding:
+    phases = tuple(_gather_seconds(view)) or ("train",)
+    seen = (
+        f"gathering takes {percent(share)} of the step"
+        if share
+        else "the gathers themselves were not seen, as NCCL returns at once"
+    )
+    return Finding(
+        severity=severity,
+        confidence=confidence,
+        cost=share,
+        phases=phases,
+        ranks=(),
+        evidence=(
+            Evidence("ZeRO stage", 3, "", "settings"),
+            *(
+                Evidence(f"gathering in {phase}, per step", s, "s", "all_gather collectives")
+                for phase, s in _gather_seconds(view).items()
+            ),
+            *room.evidence,
+        ),
+        cause=f"ZeRO-3 gathers all weights in every pass, and whole weights would fit: "
+        f"{room.text}; {seen}.",
+        fixes=(_fix(view),),
+    )
+
+
+def _more_bytes(view: RunView) -> float:
+    """Whole weights less this rank's part: what ZeRO-2 holds beyond ZeRO-3."""
+    ranks = max(1, len(view.analysis.ranks))
+    return (model_size(view).parameters or 0) * weight_bytes(view) * (1 - 1 / ranks)
+
+
+def _gather_seconds(view: RunView) -> dict[str, float]:
+    """Seconds per step after all ranks had come to a gather, by phase; the mean over ranks."""
+    trace, analysis = view.trace, view.analysis
+    codes = [c for c, name in enumerate(trace.names) if any(g in name.lower() for g in _GATHER)]
+    kinds = (Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT)
+    found = dict.fromkeys(PASSES, 0.0)
+    columns = stepping_columns(view)
+    for column in columns:
+        rows = analysis.mains[column].rows
+        rows = rows[np.isin(trace.spans.kind[rows], kinds)]
+        # A gather that was started asynchronously blocks in the wait of the same sequence number.
+        key = collective_keys(trace, rows)
+        rows = rows[np.isin(key, key[np.isin(trace.spans.name[rows], codes)])]
+        gathers = union(trace.spans.start_ns[rows], trace.spans.end_ns[rows])
+        inside = intersect(gathers, analysis.waits.transfers[column])
+        for phase in PASSES:
+            found[phase] += intersect(inside, phase_windows(view, column, phase)).total_ns
+    scale = NS_PER_S * max(1, len(columns)) * max(1, len(analysis.steps.used))
+    return {phase: ns / scale for phase, ns in found.items() if ns}
+
+
+def _fix(view: RunView) -> Fix:
+    outcome: Prediction | Withheld = Withheld(
+        "gathers of another ZeRO stage can't be told from this run's collectives"
+    )
+    edits = counterfactual(view)
+    if edits and not view.trace.gpus:
+        half = tuple(Add(edit.phase, edit.seconds / 2) for edit in edits if isinstance(edit, Add))
+        outcome = view.predict(edits, "without the gathers of its passes", at_least=half)
+    risk = f"Each rank holds {gib(_more_bytes(view))} GiB more of weights."
+    preset = str(view.knob("deepspeed.preset") or "")
+    if "zero3" in preset:
+        after = preset.replace("zero3", "zero2")
+        return view.setting("deepspeed.preset", after, outcome, safety="same-math", risk=risk)
+    return view.setting("deepspeed.stage", 2, outcome, safety="same-math", risk=risk)

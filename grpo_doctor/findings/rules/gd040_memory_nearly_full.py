@@ -1,0 +1,213 @@
+"""GPU memory is nearly exhausted.
+
+## What it means
+
+The fullest GPU comes within a few percent of its size, the allocator had to give cached memory back
+and ask again, or the run ended because memory ran out.
+
+## Why it costs
+
+An allocation that fails first makes PyTorch wait for all streams, free its whole cache and ask the
+driver again: a retry costs tens of milliseconds and every following allocation is a new one. One
+longer completion, or a batch of larger images, then ends the run.
+
+## Evidence shown
+
+The peak, the GPU's size and the phase it was in; retries of the allocator, and the phase in which
+memory ran out, where they were counted.
+
+## Fix
+
+What costs least first: a smaller share for vLLM, if the peak is in a rollout; otherwise half the
+micro-batch and twice the passes, then activations that are recomputed, then ZeRO-3 if the weights
+are whole, then optimizer state on the host. What they cost is predicted where a law knows it.
+
+## When it is wrong
+
+vLLM takes its share at once and keeps it, so a rollout near 95 % is usual and no danger. PyTorch
+keeps freed memory: what is used, as the GPU counts, may be cache. Without retries the rule stays
+careful.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management
+- https://docs.vllm.ai/en/latest/configuration/conserving_memory.html
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from grpo_doctor.analysis import Analysis
+from grpo_doctor.analysis.gpu import GpuMemory
+from grpo_doctor.analysis.sampled import series_named
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.device_memory import fullest
+from grpo_doctor.findings.headroom import GIB
+from grpo_doctor.findings.memory_back import changes_for_memory, fixes_for_memory
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    Fix,
+    Passed,
+    Rule,
+    Severity,
+)
+from grpo_doctor.findings.signals import Signal
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.trace.model import Trace
+from grpo_doctor.whatif import Withheld
+from grpo_doctor.whatif.edits import Change
+
+RAN_OUT, RETRIES = "memory/out_of_memory/", "memory/alloc_retries"
+
+
+def where_it_ran_out(trace: Trace) -> str | None:
+    """The phase in which an allocation failed for good, as the trainer recorded it."""
+    names = [s.name for s in trace.series if s.name.startswith(RAN_OUT)]
+    return names[0].removeprefix(RAN_OUT) if names else None
+
+
+def _told(analysis: Analysis) -> bool:
+    return where_it_ran_out(analysis.trace) is not None
+
+
+RULE = Rule(
+    id="GD040",
+    slug="memory-nearly-full",
+    title="GPU memory is nearly exhausted",
+    family="training",
+    needs=(
+        signals.any_of(
+            "GPU memory samples (record with `grpo-doctor run` on the GPU's machine), or counters "
+            "`memory/alloc_retries` and `memory/out_of_memory/PHASE` of the trainer",
+            signals.GPU_MEMORY,
+            Signal("", lambda a: bool(series_named(a.trace, RETRIES))),
+            Signal("", _told),
+        ),
+    ),
+)
+# vLLM's default share is 0.9, and the CUDA context and NCCL take 1 to 3 % more; above this what is
+# left of 80 GiB is less than 2.5 GiB, the size of one large logits tensor.
+FULL = 0.97
+# A retry in most steps is a steady cost; a few may be a fragmented start.
+STEADY = 0.50
+_HEAVY = ("train", "logprob", "optimizer", "rollout", "sync")
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    gpu: GpuMemory | None
+    filled: float
+    phase: str | None
+    retries: float  # since the warm-up, on the worst rank
+    retry_steps: float  # share of the steps with one
+    ran_out: str | None
+
+    @property
+    def where(self) -> str | None:
+        """The phase that is short of memory."""
+        return self.ran_out or self.phase
+
+
+def check(view: RunView) -> Answer:
+    """Looks at the fullest GPU, at retries, and at how the run ended."""
+    state = _state(view)
+    if state.ran_out is None and not state.retries and state.filled < FULL:
+        if state.gpu is None:
+            return Passed("no allocation had to be tried again")
+        return Passed(f"the fullest GPU reaches {percent(state.filled)} of its memory, no retries")
+    if state.ran_out is None and not state.retries and state.phase == "rollout":
+        return Passed(f"vLLM fills {percent(state.filled)} of a GPU in rollouts, as it is told to")
+    return Finding(
+        severity=_severity(state),
+        confidence=0.95 if state.ran_out else (0.85 if state.retries else 0.5),
+        cost=0.0,
+        phases=tuple(p for p in (state.where,) if p),
+        ranks=(),
+        evidence=tuple(_evidence(state)),
+        cause=_cause(state),
+        fixes=tuple(fixes_for_memory(view, state.where)) or (_advice(view),),
+        headline=f"Memory ran out in {state.ran_out}" if state.ran_out else "",
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """What the first fix costs in time, where a law knows it."""
+    return changes_for_memory(view, _state(view).where)
+
+
+def _state(view: RunView) -> _State:
+    gpu = fullest(view)
+    phases = gpu.phase_peak_bytes if gpu else {}
+    # A sample holds until the next one, so the peak of a phase is seen in the one after it too.
+    most = max(phases.values(), default=0.0)
+    at = next((p for p in (*_HEAVY, *phases) if phases.get(p) == most), None)
+    counts = [_retries(view, s.values, s.t_ns) for s in series_named(view.trace, RETRIES)]
+    worst = max(counts, default=(0.0, 0.0))
+    filled = gpu.peak_bytes / gpu.gpu.memory_total_bytes if gpu else 0.0
+    return _State(gpu, filled, at, *worst, where_it_ran_out(view.trace))
+
+
+def _retries(view: RunView, values: np.ndarray, t_ns: np.ndarray) -> tuple[float, float]:
+    """Retries in the used steps and the share of those steps; counted since the start."""
+    known = np.isfinite(values)
+    values, t_ns = values[known], t_ns[known]
+    windows = view.analysis.used_windows
+    if not len(values):
+        return 0.0, 0.0
+    first = windows.start_ns[0] if len(windows) else t_ns[0]
+    before = values[t_ns < first]
+    rises = np.diff(np.r_[before[-1:] if len(before) else values[:1], values[t_ns >= first]])
+    rises = np.maximum(rises, 0)
+    return float(rises.sum()), float((rises > 0).mean()) if len(rises) else 0.0
+
+
+def _severity(state: _State) -> Severity:
+    if state.ran_out or state.retry_steps >= STEADY:
+        return "high"
+    return "medium" if state.retries else "low"
+
+
+def _cause(state: _State) -> str:
+    parts = []
+    if state.ran_out:
+        parts.append(f"memory ran out in {state.ran_out} and ended the run")
+    if state.retries:
+        parts.append(
+            f"the allocator had to free its cache and try again {state.retries:.0f} times, in "
+            f"{percent(state.retry_steps)} of the steps"
+        )
+    if state.gpu is not None:
+        total = state.gpu.gpu.memory_total_bytes
+        parts.append(
+            f"the fullest GPU reaches {state.gpu.peak_bytes / GIB:.1f} of {total / GIB:.1f} GiB"
+            + (f", in {state.phase}" if state.phase else "")
+        )
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _evidence(state: _State) -> list[Evidence]:
+    found = []
+    if state.ran_out:
+        found.append(Evidence("phase in which memory ran out", state.ran_out, "", RAN_OUT))
+    if state.gpu is not None:
+        total, source = state.gpu.gpu.memory_total_bytes, "gpu.memory_used"
+        peak = round(state.gpu.peak_bytes / GIB, 2)
+        found.append(Evidence("peak of the fullest GPU", peak, "GiB", source))
+        found.append(Evidence("its size", round(total / GIB, 2), "GiB", state.gpu.gpu.name))
+    if state.retries:
+        found.append(Evidence("retries of the allocator", state.retries, "", RETRIES))
+        found.append(Evidence("steps with a retry", 100 * state.retry_steps, "%", RETRIES))
+    return found
+
+
+def _advice(view: RunView) -> Fix:
+    reason = Withheld("it keeps the run alive and saves no time that was measured")
+    text = "shorter completions, fewer of them per pass, or more GPUs"
+    return view.advice(text, reason, safety="changes-algorithm", risk="")

@@ -1,0 +1,149 @@
+"""Activations are recomputed though there is room to keep them.
+
+## What it means
+
+Gradient checkpointing is on: the backward pass computes every layer's activations again, and the
+memory that this saves stays unused.
+
+## Why it costs
+
+A pass is forward, forward again, and backward, instead of forward and backward: a quarter of the
+arithmetic of training all weights, and up to a third with adapters, whose backward pass is smaller.
+
+## Evidence shown
+
+The time in training, the memory that training left free, and what kept activations would need, from
+the model's sizes and the places of a micro-batch.
+
+## Fix
+
+`train.gradient_checkpointing` off, if what activations need fits beside the peak into 90 % of the
+device. The gain is that of one forward pass, as a log-prob pass of this run measured it or from the
+arithmetic.
+
+## When it is wrong
+
+The estimate counts the tensors a Llama-like layer keeps with a fused attention kernel: eager
+attention keeps its scores too, which grow with the square of the length. Longer completions than in
+this run need more.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/checkpoint.html
+- https://huggingface.co/docs/transformers/perf_train_gpu_one#gradient-checkpointing
+- https://arxiv.org/abs/2205.05198
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.analysis.counted import counted_mean
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.asking import edits_of
+from grpo_doctor.findings.device_memory import (
+    DEVICE_MEMORY,
+    Fit,
+    model_size,
+    room_for,
+    weight_bytes,
+)
+from grpo_doctor.findings.micro_batches import per_step
+from grpo_doctor.findings.rule import (
+    Answer,
+    Finding,
+    NotApplicable,
+    Passed,
+    Rule,
+    severity_of,
+)
+from grpo_doctor.findings.signals import Signal, sampled
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Prediction, Withheld
+from grpo_doctor.whatif.edits import Change
+
+_SIZES = ("model_hidden_size", "model_intermediate_size", "model_num_hidden_layers")
+RULE = Rule(
+    id="GD041",
+    slug="needless-recomputation",
+    title="Activations are recomputed though there is room to keep them",
+    family="training",
+    needs=(
+        signals.STEPS,
+        signals.PHASES,
+        signals.SETTINGS,
+        DEVICE_MEMORY,
+        Signal(
+            "the model's sizes: grpo_doctor_probes.describe(config={'model_hidden_size': ..., "
+            "'model_intermediate_size': ..., 'model_num_hidden_layers': ...})",
+            lambda a: all(a.trace.run.config.get(name) for name in _SIZES),
+        ),
+        sampled(
+            "train/token_places",
+            "a counter with the tokens and padding of each micro-batch; the bundled trainer "
+            "records it",
+        ),
+    ),
+)
+# The recomputation is a quarter of training: below this it is a few percent of the step.
+MIN_TRAIN_SHARE = 0.20
+# A forward pass among forward, forward and backward: 2 of 8 units of arithmetic.
+RECOMPUTED = 0.25
+# Per place a layer keeps about so many values of the hidden size (norms, queries, keys, values,
+# attention output, residuals, in half precision or as float32 copies) and of the inner size (gate,
+# up, their product and its activation).
+HIDDEN_COPIES, INNER_COPIES = 16, 4
+_KNOB = "train.gradient_checkpointing"
+
+
+def check(view: RunView) -> Answer:
+    """Compares what activations would need with what training left free."""
+    if view.knob(_KNOB) is not True:
+        return NotApplicable("activations are kept already, or the setting is not known")
+    share = view.share("train")
+    if share < MIN_TRAIN_SHARE:
+        return Passed(f"training takes {percent(share, 1)} of the step, recomputing a part of that")
+    needed = _activation_bytes(view)
+    room = room_for(view, needed, "train", "optimizer") if needed else None
+    if room is None:
+        return NotApplicable("what activations would need can't be told")
+    if not room.fits:
+        return Passed(f"recomputing is needed: {room.text}")
+    outcome = _outcome(view)
+    gain = -outcome.mid / 100 if isinstance(outcome, Prediction) else RECOMPUTED * share
+    return _finding(view, room, gain, outcome)
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """Training without the second forward pass."""
+    return edits_of(_outcome(view))
+
+
+def _finding(view: RunView, room: Fit, gain: float, outcome: Prediction | Withheld) -> Answer:
+    if gain < RECOMPUTED * MIN_TRAIN_SHARE:
+        return Passed(f"keeping activations would save {percent(gain, 1)} of the step")
+    risk = "Longer completions than in this run need more memory; then the run ends."
+    return Finding(
+        severity=severity_of(gain),
+        confidence=0.7,
+        cost=gain,
+        phases=("train",),
+        ranks=(),
+        evidence=(*view.phase_evidence("train"), *room.evidence),
+        cause="The backward pass computes every layer again, and there is room to keep what it "
+        f"needs: {room.text}.",
+        fixes=(view.setting(_KNOB, False, outcome, safety="same-math", risk=risk),),
+    )
+
+
+def _activation_bytes(view: RunView) -> float:
+    """What the layers of one micro-batch keep for the backward pass."""
+    size, places = model_size(view), counted_mean(view.analysis, "train/token_places")
+    passes = per_step(view)
+    if not places or not passes or not (size.hidden and size.intermediate and size.layers):
+        return 0.0
+    per_place = HIDDEN_COPIES * size.hidden + INNER_COPIES * size.intermediate
+    return places / passes * size.layers * per_place * weight_bytes(view)
+
+
+def _outcome(view: RunView) -> Prediction | Withheld:
+    return view.what_if(train__gradient_checkpointing=False)

@@ -1,0 +1,160 @@
+"""A log-prob pass could be left out.
+
+## What it means
+
+Each rollout is followed by a forward pass over all its completions that the loss does not need: of
+the weights that sampled, though they are the weights that are trained; or of a reference model
+whose KL term has next to no weight.
+
+## Why it costs
+
+A log-prob pass is a forward pass over every completion, a third to a half of what training them
+takes. With one optimizer step per rollout the ratio of new to old probability is one, and its
+gradient needs no old log-probs. The reference model also takes its weights' memory.
+
+## Evidence shown
+
+Seconds per step in `logprob/old` and `logprob/reference`, optimizer steps per rollout, and the
+weight of the KL term.
+
+## Fix
+
+`train.beta` 0 where it is nearly that. For old log-probs there is a switch only in some frameworks;
+elsewhere a release that leaves the pass out. The gain is a replay without the pass.
+
+## When it is wrong
+
+Old log-probs of the trainer are needed where tokens are weighed by trainer over engine probability,
+and where a rollout feeds several optimizer steps. A reference with a weight that matters is a
+choice, and this rule does not question it.
+
+## References
+
+- https://arxiv.org/abs/2503.20783
+- https://arxiv.org/abs/2503.14476
+- https://huggingface.co/docs/trl/grpo_trainer
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.asking import by_law, edits_of
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    Fix,
+    NotApplicable,
+    Passed,
+    Rule,
+    severity_of,
+)
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Prediction, Withheld, without
+from grpo_doctor.whatif.edits import Change
+
+RULE = Rule(
+    id="GD042",
+    slug="avoidable-logprobs",
+    title="A log-prob pass could be left out",
+    family="training",
+    needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
+)
+# Below it the pass is cheaper than talking about it.
+MIN_SHARE = 0.03
+# The published default is 0.04; a fortieth of it moves no gradient that one would see.
+NO_WEIGHT = 0.001
+OLD, REFERENCE = "logprob/old", "logprob/reference"
+
+
+def check(view: RunView) -> Answer:
+    """Looks for passes whose results hardly enter the loss."""
+    old, reference = _share(view, OLD), _share(view, REFERENCE)
+    if not old and not reference:
+        return NotApplicable("no log-prob pass was recorded, logprob/old or logprob/reference")
+    avoidable = {
+        span: share
+        for span, share, needless in (
+            (OLD, old, _on_policy(view)),
+            (REFERENCE, reference, _weightless(view)),
+        )
+        if needless and share >= MIN_SHARE
+    }
+    if not avoidable:
+        return Passed(
+            f"old log-probs take {percent(old, 1)} of the step and those of the reference "
+            f"{percent(reference, 1)}; the loss needs what is there"
+        )
+    cost = sum(avoidable.values())
+    whose = {OLD: "the weights that sampled", REFERENCE: "the reference"}
+    return Finding(
+        severity=severity_of(cost),
+        confidence=0.8,
+        cost=cost,
+        phases=("logprob",),
+        ranks=(),
+        evidence=_evidence(view, avoidable),
+        cause=f"Each step computes log-probs of {' and of '.join(whose[s] for s in avoidable)}, "
+        f"{percent(cost)} of it, for a loss in which they do "
+        f"{'next to ' if REFERENCE in avoidable else ''}nothing.",
+        fixes=tuple(_fix(view, span) for span in avoidable),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """Without the passes that the loss does not need."""
+    spans = (OLD,) if _on_policy(view) and _share(view, OLD) >= MIN_SHARE else ()
+    if _weightless(view) and _share(view, REFERENCE) >= MIN_SHARE:
+        outcome = _without_reference(view)
+        return (*edits_of(outcome), *(without(span) for span in spans))
+    return tuple(without(span) for span in spans)
+
+
+def _share(view: RunView, span: str) -> float:
+    return view.span_seconds(span) / view.step_s if view.step_s else 0.0
+
+
+def _on_policy(view: RunView) -> bool:
+    """Whether each rollout feeds exactly one optimizer step, and nothing else asks for the pass."""
+    iterations, passes = view.knob("train.num_iterations"), view.knob("train.grad_accumulation")
+    fed = view.knob("rollout.steps_per_generation")
+    corrected = view.knob("rollout.importance_correction")
+    mode = view.knob("rollout.importance_mode")
+    if corrected is True or mode not in (None, "none"):
+        return False
+    return iterations == 1 and bool(passes) and fed in (None, passes)
+
+
+def _weightless(view: RunView) -> bool:
+    beta = view.knob("train.beta")
+    return isinstance(beta, int | float) and not isinstance(beta, bool) and 0 < beta <= NO_WEIGHT
+
+
+def _evidence(view: RunView, avoidable: dict[str, float]) -> tuple[Evidence, ...]:
+    found = []
+    for span, share in avoidable.items():
+        found.append(Evidence(f"{span} per step", view.span_seconds(span), "s", "its spans"))
+        found.append(Evidence(f"{span} of the step", 100 * share, "%", "its spans"))
+    if REFERENCE in avoidable:
+        found.append(Evidence("weight of the KL term", view.knob("train.beta"), "", "train.beta"))
+    if OLD in avoidable:
+        text = "optimizer steps per rollout"
+        found.append(Evidence(text, 1, "", "train.num_iterations, rollout.steps_per_generation"))
+    return tuple(found)
+
+
+def _without_reference(view: RunView) -> Prediction | Withheld:
+    own = view.predict((without(REFERENCE),), f"without {REFERENCE}")
+    return by_law(view, own, train__beta=0.0)
+
+
+def _fix(view: RunView, span: str) -> Fix:
+    if span == REFERENCE:
+        risk = "The policy may move away from the reference a little sooner."
+        outcome = _without_reference(view)
+        return view.setting("train.beta", 0.0, outcome, safety="changes-algorithm", risk=risk)
+    outcome = view.predict((without(OLD),), f"without {OLD}")
+    text = "a version or trainer that takes the ratio as 1 where a rollout feeds one step"
+    risk = "Some frameworks compute old log-probs always; there it needs a change of their code."
+    return view.advice(text, outcome, safety="needs-code", risk=risk)

@@ -1,0 +1,160 @@
+"""Logits take much of the memory.
+
+## What it means
+
+For each completion token of a micro-batch the loss holds one number per word of the vocabulary, in
+several copies, and that is a large part of a GPU that is nearly full.
+
+## Why it costs
+
+With a vocabulary of 150,000 a token's logits are 0.3 MB in half precision, and a plain loss holds
+them, their logarithms and two gradients. What they take can't hold a larger micro-batch or vLLM's
+cache, and their peak decides whether the run fits.
+
+## Evidence shown
+
+Vocabulary, completion tokens of a micro-batch and the bytes that follow; the GPU's size and its
+peak in training.
+
+## Fix
+
+A loss that is computed in chunks or in a fused kernel, `train.use_liger`, which holds one chunk at
+a time; otherwise a smaller micro-batch with as many more passes. No gain in time is predicted: what
+it frees has to be used for something first.
+
+## When it is wrong
+
+A trainer that computes its log-probs in blocks or in a fused kernel holds fewer copies than are
+assumed; the bundled one holds two. Where memory is not short, nothing is lost, and the rule keeps
+silent.
+
+## References
+
+- https://github.com/linkedin/Liger-Kernel
+- https://huggingface.co/docs/trl/liger_kernel_integration
+- https://arxiv.org/abs/2411.09009
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.device_memory import fullest, model_size, peak_in
+from grpo_doctor.findings.headroom import GIB
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    Fix,
+    NotApplicable,
+    Passed,
+    Rule,
+    Severity,
+)
+from grpo_doctor.findings.signals import Signal
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Withheld
+from grpo_doctor.whatif.edits import Change
+
+RULE = Rule(
+    id="GD043",
+    slug="logits-memory",
+    title="Logits take much of the memory",
+    family="training",
+    needs=(
+        signals.STEPS,
+        signals.PHASES,
+        signals.SETTINGS,
+        signals.GPU_MEMORY,
+        Signal(
+            "the size of the vocabulary: "
+            "grpo_doctor_probes.describe(config={'model_vocab_size': ...})",
+            lambda a: bool(a.trace.run.config.get("model_vocab_size")),
+        ),
+    ),
+)
+# Logits in half precision: themselves and their gradient in the bundled trainer; logarithms and a
+# copy divided by the temperature besides in a plain loss.
+COPIES = {"bundled": 2}
+PLAIN_COPIES = 4
+BYTES = 2
+# A tenth of the GPU is what a larger micro-batch or cache would notice.
+MIN_PART = 0.10
+MUCH = 0.25
+# Only a GPU that training nearly fills is short of what they take.
+FULL = 0.85
+_MICRO, _PASSES = "train.micro_batch", "train.grad_accumulation"
+
+
+def check(view: RunView) -> Answer:
+    """Computes the logits of a micro-batch and compares them with the GPU."""
+    if view.knob("train.use_liger") is True:
+        return NotApplicable("the loss is computed in chunks")
+    gpu, needed, tokens = fullest(view), _logits_bytes(view), _tokens(view)
+    if gpu is None or not needed:
+        return NotApplicable("the micro-batch or the length of completions is not known")
+    total = float(gpu.gpu.memory_total_bytes)
+    part, filled = needed / total, peak_in(gpu, "train") / total
+    if part < MIN_PART or filled < FULL:
+        return Passed(
+            f"logits take at most {needed / GIB:.2f} GiB, {percent(part, 1)} of a GPU that "
+            f"training fills to {percent(filled)}"
+        )
+    severity: Severity = "medium" if part >= MUCH else "low"
+    vocabulary = model_size(view).vocabulary or 0
+    return Finding(
+        severity=severity,
+        confidence=0.6,
+        cost=0.0,
+        phases=("train",),
+        ranks=(),
+        evidence=(
+            Evidence("vocabulary", vocabulary, "", "the job's description"),
+            Evidence("completion tokens in a micro-batch, at most", tokens, "", "settings"),
+            Evidence("copies assumed", _copies(view), "", "how this trainer computes its loss"),
+            Evidence("logits", round(needed / GIB, 2), "GiB", "computed"),
+            Evidence("GPU memory", round(total / GIB, 2), "GiB", gpu.gpu.name),
+            Evidence("filled in training", 100 * filled, "%", "gpu.memory_used"),
+        ),
+        cause=f"{tokens} completion tokens x {vocabulary} words x {_copies(view)} copies are "
+        f"{needed / GIB:.1f} GiB, {percent(part)} of a GPU that training fills to "
+        f"{percent(filled)}.",
+        fixes=(_fix(view),),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """None: it frees memory."""
+    del view
+    return ()
+
+
+def _copies(view: RunView) -> int:
+    return COPIES.get(view.trace.run.framework, PLAIN_COPIES)
+
+
+def _tokens(view: RunView) -> int:
+    micro, longest = view.knob(_MICRO), view.knob("rollout.max_completion_length")
+    if not isinstance(micro, int) or not isinstance(longest, int):
+        return 0
+    return micro * longest
+
+
+def _logits_bytes(view: RunView) -> float:
+    return float(_tokens(view) * (model_size(view).vocabulary or 0) * BYTES * _copies(view))
+
+
+def _fix(view: RunView) -> Fix:
+    reason = Withheld("it frees memory, and what that is used for decides the time")
+    if view.spell("train.use_liger", True) is not None:
+        risk = "Needs the liger-kernel package; its numbers differ in the last digits."
+        return view.setting("train.use_liger", True, reason, safety="changes-numerics", risk=risk)
+    micro, passes = view.knob(_MICRO), view.knob(_PASSES)
+    if isinstance(micro, int) and isinstance(passes, int) and micro % 2 == 0:
+        risk = "The same completions per optimizer step, in more passes."
+        half = view.setting(_MICRO, micro // 2, reason, safety="changes-numerics", risk=risk)
+        twice = view.setting(_PASSES, passes * 2, reason, safety="changes-numerics", risk=risk)
+        spelling = f"{half.spelling} {twice.spelling}"
+        return Fix(half.knob, half.before, half.after, spelling, None, half.safety, half.risk)
+    text = "a loss that is computed in chunks of tokens, or a shorter max_completion_length"
+    return view.advice(text, reason, safety="needs-code", risk="")

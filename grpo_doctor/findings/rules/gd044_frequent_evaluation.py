@@ -1,0 +1,192 @@
+"""Evaluation or logging of completions costs steps.
+
+## What it means
+
+Evaluations between the steps, or writing completions to the log within them, take a visible part of
+the run.
+
+## Why it costs
+
+An evaluation in GRPO generates completions for its whole data set with every reward: it is a
+rollout without a training step. Completions that are logged are gathered from all ranks, decoded
+and written while the other ranks go on to their next collective and wait there.
+
+## Evidence shown
+
+The time in `eval` over the whole run and how often it happens; seconds per step in spans that log
+completions.
+
+## Fix
+
+Evaluate less often, `eval.steps`: at twice the distance it costs half. Log no completions, or those
+of some steps.
+
+## When it is wrong
+
+Short runs pay for the evaluation at their start and end in full. Evaluations are how one knows
+whether training helps: what they may cost is yours to say.
+
+## References
+
+- https://huggingface.co/docs/transformers/main_classes/trainer#transformers.TrainingArguments.eval_steps
+- https://huggingface.co/docs/trl/grpo_trainer
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from grpo_doctor.analysis.named import named_seconds
+from grpo_doctor.analysis.rows import CODES
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    Fix,
+    NotApplicable,
+    Passed,
+    Rule,
+    severity_of,
+)
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.phases import phase_of
+from grpo_doctor.trace.model import Trace
+from grpo_doctor.whatif import Withheld
+from grpo_doctor.whatif.edits import Change, without
+
+RULE = Rule(
+    id="GD044",
+    slug="frequent-evaluation",
+    title="Evaluation or logging of completions costs steps",
+    family="training",
+    needs=(signals.STEPS, signals.PHASES),
+)
+# A tenth of a run for knowing how it goes is usual; logging should not be seen at all.
+MIN_EVAL_SHARE = 0.10
+MIN_LOG_SHARE = 0.03
+# One evaluation, at the start or the end, says nothing about how often.
+MIN_EVALS = 2
+_LOGGING = ("log_completions", "log_rollout", "log_samples")
+
+
+@dataclass(frozen=True, slots=True)
+class _Evaluations:
+    share: float  # of the whole run's steps
+    seconds: float  # each
+    numbers: tuple[int, ...]
+
+
+def check(view: RunView) -> Answer:
+    """Adds up evaluations over all steps, and spans that log."""
+    evaluations, logging = _evaluations(view), _logging_seconds(view)
+    log_share = sum(logging.values()) / view.step_s if view.step_s else 0.0
+    if log_share >= MIN_LOG_SHARE:
+        return _logs(view, logging, log_share)
+    if not evaluations.numbers:
+        if logging:
+            return Passed(f"logging completions takes {percent(log_share, 1)} of the step")
+        return NotApplicable("nothing is evaluated, and no completions are logged in the steps")
+    if evaluations.share < MIN_EVAL_SHARE or len(evaluations.numbers) < MIN_EVALS:
+        return Passed(
+            f"{len(evaluations.numbers)} evaluations take {percent(evaluations.share, 1)} of "
+            "the run's steps"
+        )
+    source = f"eval spans, {len(evaluations.numbers)} evaluations"
+    return Finding(
+        severity="medium" if severity_of(evaluations.share) != "low" else "low",
+        confidence=0.8,
+        cost=evaluations.share,
+        phases=("eval",),
+        ranks=(),
+        evidence=(
+            Evidence("evaluation of the run", 100 * evaluations.share, "%", source),
+            Evidence("one evaluation", evaluations.seconds, "s", source),
+            Evidence("evaluations", len(evaluations.numbers), "", source),
+        ),
+        cause=f"{len(evaluations.numbers)} evaluations of {evaluations.seconds:.3g} s take "
+        f"{percent(evaluations.share)} of the time of all steps.",
+        fixes=(_less_often(view, evaluations),),
+        steps=evaluations.numbers,
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """No logging of completions."""
+    return tuple(without(name) for name in _logging_seconds(view))
+
+
+def logging_spans(trace: Trace) -> list[str]:
+    """The names of spans within a phase that log completions."""
+    return [n for n in trace.names if phase_of(n) and n.rpartition("/")[2] in _LOGGING]
+
+
+def _logging_seconds(view: RunView) -> dict[str, float]:
+    """Per step, on the rank that logs: the others wait for it."""
+    found = {
+        name: float(named_seconds(view.analysis, name).mean(axis=0).max(initial=0.0))
+        for name in logging_spans(view.trace)
+    }
+    return {name: seconds for name, seconds in found.items() if seconds}
+
+
+def _evaluations(view: RunView) -> _Evaluations:
+    """Over all closed steps after the warm-up: those with an evaluation may be set apart."""
+    analysis = view.analysis
+    stepping = np.flatnonzero(analysis.steps.stepping)
+    table = analysis.seconds[analysis.steps.warmup :][:, stepping, CODES["eval"]]
+    lengths = analysis.steps.seconds[analysis.steps.warmup :][:, stepping]
+    whole, known = np.nansum(lengths), np.isfinite(table) & np.isfinite(lengths)
+    seconds = np.where(known, table, 0.0).max(axis=1, initial=0.0)
+    rows = np.flatnonzero(seconds > 0)
+    if not len(rows) or not whole:
+        return _Evaluations(0.0, 0.0, ())
+    numbers = analysis.steps.numbers[analysis.steps.warmup :][rows]
+    spent = np.where(known, table, 0.0).sum()
+    return _Evaluations(
+        float(spent / whole), float(seconds[rows].mean()), tuple(int(n) for n in numbers)
+    )
+
+
+def _less_often(view: RunView, evaluations: _Evaluations) -> Fix:
+    every = view.knob("eval.steps")
+    reason = Withheld("how often a run should be evaluated is yours to say")
+    risk = "You see later whether training helps."
+    if not isinstance(every, int | float) or every < 1:
+        text = "evaluate less often, or on fewer prompts"
+        return view.advice(text, reason, safety="same-math", risk=risk)
+    factor = math.ceil(evaluations.share / (MIN_EVAL_SHARE / 2))
+    after = int(every) * max(2, factor)
+    return view.setting("eval.steps", after, reason, safety="same-math", risk=risk)
+
+
+def _logs(view: RunView, logging: dict[str, float], share: float) -> Finding:
+    names = " and ".join(logging)
+    outcome = view.predict(counterfactual(view), f"without {names}")
+    return Finding(
+        severity=severity_of(share),
+        confidence=0.8,
+        cost=share,
+        phases=tuple(sorted({phase_of(name) or "" for name in logging})),
+        ranks=(),
+        evidence=tuple(
+            Evidence(f"{name} per step", s, "s", "its spans, slowest rank")
+            for name, s in logging.items()
+        ),
+        cause=f"Writing completions to the log takes {sum(logging.values()):.3g} s of each "
+        f"{view.step_s:.3g} s step.",
+        fixes=(
+            view.setting(
+                "log.completions",
+                False,
+                outcome,
+                safety="same-math",
+                risk="Completions are what shows reward hacking: look at some now and then.",
+            ),
+        ),
+        headline="Logging completions costs steps",
+    )

@@ -1,0 +1,160 @@
+"""Groups whose rewards are all equal.
+
+## What it means
+
+GRPO compares the completions of one prompt with each other. Where all of them have the same reward,
+because the prompt is too easy or too hard, every advantage is zero and the group teaches nothing.
+
+## Why it costs
+
+Those completions were generated, scored and trained on in vain. Of the part of the step that makes
+and uses rollouts, the same share bought no gradient; the batch that is left is smaller and noisier.
+
+## Evidence shown
+
+The mean share of such groups, that of the first and of the last tenth of the run, and the time per
+step that went into them. Steps without any reward, and those after the reward stopped to differ at
+all, are told by their own rules and not counted here.
+
+## Fix
+
+Sample again until the groups differ, where the framework can; else take out prompts that the model
+always or never solves, or raise the number of completions per prompt. What is said as cost is what
+those rollouts take today; filling the batch anew takes longer per step and learns more from it, so
+no gain in step time is predicted.
+
+## When it is wrong
+
+With a KL term or an entropy bonus those completions still have a gradient, only not one from the
+reward. With advantages scaled over the batch, frameworks may report 0 or 1 for the whole batch.
+
+## References
+
+- https://arxiv.org/abs/2503.14476 (DAPO, section 3.2: dynamic sampling)
+- https://arxiv.org/abs/2402.03300 (DeepSeekMath: group-relative advantages)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grpo_doctor.analysis.learning import Curve
+from grpo_doctor.analysis.learning.shape import ends, error_of_mean
+from grpo_doctor.findings.learning import (
+    LEARNS_OTHERWISE,
+    flat_from,
+    graded,
+    known,
+    learning_share,
+    metric,
+    missing_share,
+    source,
+)
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    Fix,
+    NotApplicable,
+    Passed,
+    Rule,
+    Severity,
+)
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Edit
+
+POINTS = 5
+RULE = Rule(
+    id="GD050",
+    slug="zero-variance-groups",
+    title="Groups whose rewards are all equal",
+    family="learning",
+    needs=(metric("zero_variance", POINTS),),
+)
+# With binary rewards and 8 completions a prompt of pass rate 0.75 gives such a group in 10 % of
+# all cases, one of 0.9 in 43 %: a third is a data set whose difficulty does not fit, two thirds
+# leave one useful rollout in three.
+GRADES: dict[Severity, float] = {"high": 0.67, "medium": 0.50, "low": 0.33}
+_SAMPLING = "rollout.dynamic_sampling"
+_GENERATIONS = "rollout.num_generations"
+_ENOUGH = 16
+
+
+def check(view: RunView) -> Answer:
+    """Compares the mean share of such groups with the thresholds, less twice its error."""
+    flat = flat_from(view)
+    found = without_missing(view).before(flat)
+    if len(found) < POINTS:
+        if flat is not None:
+            return NotApplicable(f"all rewards are equal from step {flat} on, see GD059")
+        return NotApplicable("too few steps have rewards at all, see GD058")
+    share = float(found.values.mean())
+    sure = share - 2 * error_of_mean(found.values)
+    severity = graded(share, GRADES) if sure >= GRADES["low"] / 2 else None
+    if severity is None:
+        return Passed(f"{percent(share)} of the groups have equal rewards")
+    cost = share * learning_share(view)
+    return Finding(
+        severity=severity,
+        confidence=0.95 if sure >= GRADES["low"] else 0.7,
+        cost=cost,
+        phases=("rollout", "reward", "train") if cost else (),
+        ranks=(),
+        evidence=_evidence(view, found, share, cost),
+        cause=f"In {percent(share)} of the groups all completions have the same reward: "
+        "their rollouts bought no gradient.",
+        fixes=_fixes(view),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Edit, ...]:
+    """None: rollouts that teach are not shorter ones."""
+    del view
+    return ()
+
+
+def without_missing(view: RunView) -> Curve:
+    """The share of groups with equal rewards, less the completions that have no reward."""
+    found, missing = known(view, "zero_variance"), missing_share(view)
+    gone = dict(zip(missing.steps.tolist(), missing.values.tolist(), strict=True))
+    lost = np.array([gone.get(step, 0.0) for step in found.steps.tolist()])
+    return Curve(found.key, found.steps, np.maximum(0.0, found.values - lost)).where(lost < 1)
+
+
+def _evidence(view: RunView, found: Curve, share: float, cost: float) -> tuple[Evidence, ...]:
+    first, last = ends(found)
+    where = source(found)
+    told = [
+        Evidence("groups with equal rewards", 100 * share, "%", where),
+        Evidence("first tenth of the run", 100 * first, "%", where),
+        Evidence("last tenth of the run", 100 * last, "%", where),
+    ]
+    if cost:
+        spans = "their share of rollout, reward, log-prob and train spans"
+        told.append(Evidence("spent on them, per step", cost * view.step_s, "s", spans))
+    return tuple(told)
+
+
+def _fixes(view: RunView) -> tuple[Fix, ...]:
+    fixes: list[Fix] = []
+    if view.knob(_SAMPLING) is not True and view.spell(_SAMPLING, True) is not None:
+        risk = "Steps take longer, as more is sampled until the batch is full."
+        fixes.append(
+            view.setting(_SAMPLING, True, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk)
+        )
+    generations = view.knob(_GENERATIONS)
+    if isinstance(generations, int) and 1 < generations < _ENOUGH:
+        risk = "The same number of completions then covers half as many prompts per step."
+        fixes.append(
+            view.setting(
+                _GENERATIONS,
+                2 * generations,
+                LEARNS_OTHERWISE,
+                safety="changes-algorithm",
+                risk=risk,
+            )
+        )
+    text = "take out the prompts that the model always or never solves: sample each a few times"
+    fixes.append(view.advice(text, LEARNS_OTHERWISE, safety="changes-algorithm", risk=""))
+    return tuple(fixes)

@@ -1,0 +1,148 @@
+"""Completions are cut off at the length limit.
+
+## What it means
+
+A share of the completions reaches the limit without an end token. Their answers are missing, so
+most reward functions give them the lowest score whatever they were about to say.
+
+## Why it costs
+
+Right reasoning that ran out of room is punished like wrong reasoning, which teaches to be short or
+nothing at all; and the longest completions of a batch, which set the time of its rollout, are those
+that are thrown away.
+
+## Evidence shown
+
+The mean share that was cut off, that of the first and of the last tenth of the run, the mean
+length, and the limit if it was recorded.
+
+## Fix
+
+A limit twice as high, if memory and time allow it; leaving what was cut off out of the loss; or a
+reward that falls off smoothly towards the limit. A longer limit makes rollouts longer by an amount
+that this run does not tell, so nothing is predicted.
+
+## When it is wrong
+
+A limit that is meant to force brevity shows here by design. Where the reward rises all the same, or
+the run is too short to see that, the finding is of low or medium severity. A model that never ends,
+such as a base model without a chat template or with a wrong end token, needs that mended and not
+more room.
+
+## References
+
+- https://arxiv.org/abs/2503.14476 (DAPO, section 3.4: overlong reward shaping)
+- https://huggingface.co/docs/trl/grpo_trainer
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.analysis.learning import Curve
+from grpo_doctor.analysis.learning.shape import ends
+from grpo_doctor.findings.learning import LEARNS_OTHERWISE, graded, known, metric, source
+from grpo_doctor.findings.reward_trend import reward_rises
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, Severity
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Edit, Withheld
+
+POINTS = 3
+RULE = Rule(
+    id="GD051",
+    slug="truncated-completions",
+    title="Completions are cut off at the length limit",
+    family="learning",
+    needs=(metric("truncated", POINTS),),
+)
+# One in twenty is the tail of any length distribution. One in seven outweighs most groups' best
+# answer at 8 completions per prompt; at a half the reward is about length and nothing else.
+GRADES: dict[Severity, float] = {"high": 0.50, "medium": 0.15, "low": 0.05}
+# Nearly all cut off, from begin to end: the model does not know how to end.
+NEVER_ENDS = 0.98
+REWARD_POINTS = 20
+_LIMIT = "rollout.max_completion_length"
+_MASK = "train.mask_truncated"
+_LONGER = Withheld("how long the completions would get is not known")
+
+
+def check(view: RunView) -> Answer:
+    """Takes the mean of the run, or of its last tenth if that is worse."""
+    found = known(view, "truncated")
+    first, last = ends(found)
+    mean = float(found.values.mean())
+    share = max(mean, last)
+    severity = _capped(view, graded(share, GRADES))
+    if severity is None:
+        return Passed(f"{percent(mean, 1)} of the completions are cut off")
+    never = min(mean, first, last) >= NEVER_ENDS
+    limit = view.knob(_LIMIT)
+    at = f" of {limit} tokens" if limit else ""
+    return Finding(
+        severity=severity,
+        confidence=0.95,
+        cost=0.0,
+        phases=("rollout",),
+        ranks=(),
+        evidence=_evidence(view, found, (mean, first, last)),
+        cause=f"{percent(share)} of the completions reach the limit{at} without an end token"
+        + (", and nearly none ends by itself at any time." if never else "."),
+        fixes=_fixes(view, never),
+        headline="No completion ends before the length limit" if never else "",
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Edit, ...]:
+    """None: what a higher limit makes of the lengths is not known."""
+    del view
+    return ()
+
+
+def _capped(view: RunView, severity: Severity | None) -> Severity | None:
+    """Low where the reward rises all the same; high only where it had time to and did not."""
+    if severity and reward_rises(view):
+        return "low"
+    enough = len(known(view, "reward")) >= REWARD_POINTS
+    return "medium" if severity == "high" and not enough else severity
+
+
+def _evidence(
+    view: RunView, found: Curve, shares: tuple[float, float, float]
+) -> tuple[Evidence, ...]:
+    texts = ("cut off", "first tenth of the run", "last tenth of the run")
+    told = [
+        Evidence(text, round(100 * share, 1), "%", source(found))
+        for text, share in zip(texts, shares, strict=True)
+    ]
+    length = known(view, "length")
+    if len(length):
+        mean = round(float(length.values.mean()), 1)
+        told.append(Evidence("mean length", mean, "tokens", source(length)))
+    if view.knob(_LIMIT):
+        told.append(Evidence("limit", view.knob(_LIMIT), "tokens", "settings"))
+    return tuple(told)
+
+
+def _fixes(view: RunView, never: bool) -> tuple[Fix, ...]:
+    if never:
+        text = "check the chat template and the end token: print a few completions to their end"
+        return (view.advice(text, LEARNS_OTHERWISE, safety="needs-code", risk=""),)
+    fixes: list[Fix] = []
+    limit = view.knob(_LIMIT)
+    if limit:
+        risk = "Rollouts, the key-value cache and the logits grow with it."
+        fixes.append(
+            view.setting(_LIMIT, 2 * limit, _LONGER, safety="changes-algorithm", risk=risk)
+        )
+    if view.knob(_MASK) is not True:
+        risk = "They are generated all the same, and less is learned from each step."
+        fixes.append(
+            view.setting(_MASK, True, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk)
+        )
+    return tuple(fixes) or (
+        view.advice(
+            "let the reward fall off smoothly towards the limit",
+            LEARNS_OTHERWISE,
+            safety="changes-algorithm",
+            risk="",
+        ),
+    )

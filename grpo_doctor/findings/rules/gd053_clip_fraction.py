@@ -1,0 +1,99 @@
+"""Much of the batch is clipped.
+
+## What it means
+
+For a large share of the tokens the new policy's probability has left the band around the old one's
+within one step's updates, so the clipped loss gives them no gradient.
+
+## Why it costs
+
+Clipped tokens were generated and computed and teach nothing, and a policy that leaves its band that
+often moves in steps too large for what one batch can tell: the usual forerunner of a collapse.
+
+## Evidence shown
+
+The mean share of clipped tokens, that of the first and of the last tenth of the run, and the step
+from which on it stayed above the threshold.
+
+## Fix
+
+A lower learning rate, fewer passes over each rollout, gradient clipping. They change what is
+learned, not the step time.
+
+## When it is wrong
+
+Ratios per sequence (GSPO) clip a large share by design; with that setting the rule does not apply.
+Where the engine's own log-probs are the old ones, its rounding alone can clip: see GD060.
+
+## References
+
+- https://arxiv.org/abs/1707.06347 (PPO)
+- https://arxiv.org/abs/2507.18071 (GSPO: 15 % clipped is usual there)
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.analysis.learning.shape import ends, onset, smooth
+from grpo_doctor.findings.learning import from_step, graded, known, metric, source, step_evidence
+from grpo_doctor.findings.learning_fixes import clip_gradients, fewer_iterations, slower
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    NotApplicable,
+    Passed,
+    Rule,
+    Severity,
+)
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Edit
+
+POINTS = 10
+RULE = Rule(
+    id="GD053",
+    slug="clip-fraction",
+    title="Much of the batch is clipped",
+    family="learning",
+    needs=(metric("clip", POINTS),),
+)
+# PPO's own runs clip 5 to 20 % of actions; language models, token by token, 0.1 to 5 %.
+GRADES: dict[Severity, float] = {"high": 0.40, "medium": 0.20, "low": 0.10}
+
+
+def check(view: RunView) -> Answer:
+    """Takes the mean of the run, or of its last tenth if that is worse."""
+    if view.knob("train.importance_level") == "sequence":
+        return NotApplicable("ratios are per sequence, which clips much by design")
+    found = known(view, "clip")
+    first, last = ends(found)
+    mean = float(found.values.mean())
+    share = max(mean, last)
+    severity = graded(share, GRADES)
+    if severity is None:
+        return Passed(f"{percent(mean, 1)} of the tokens are clipped")
+    since = onset(found, smooth(found.values, 3) >= GRADES["low"])
+    told = [
+        Evidence("tokens clipped", 100 * mean, "%", source(found)),
+        Evidence("first tenth of the run", 100 * first, "%", source(found)),
+        Evidence("last tenth of the run", 100 * last, "%", source(found)),
+    ]
+    if since is not None:
+        told.append(step_evidence("a tenth or more from step", since, found))
+    return Finding(
+        severity=severity,
+        confidence=0.9,
+        cost=0.0,
+        phases=("train",),
+        ranks=(),
+        evidence=tuple(told),
+        cause=f"{percent(share)} of the tokens are clipped and have no gradient.",
+        fixes=(*fewer_iterations(view), *slower(view), *clip_gradients(view)),
+        steps=from_step(found, since),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Edit, ...]:
+    """None: it changes what is learned."""
+    del view
+    return ()

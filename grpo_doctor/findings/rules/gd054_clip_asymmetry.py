@@ -1,0 +1,104 @@
+"""Clipping holds back one direction only.
+
+## What it means
+
+Nearly all clipped tokens are clipped upwards, or nearly all downwards. Upwards: tokens of good
+completions that may not gain more. Downwards: tokens of bad ones that may not lose more.
+
+## Why it costs
+
+A rare token of probability 0.01 may rise to 0.012 and no further within a step, while a common one
+is hardly bounded, so upward clipping wears down exploration and entropy. Downward clipping
+throughout says that the policy is mostly pushed away from what it does.
+
+## Evidence shown
+
+The mean shares clipped upwards and downwards, their ratio, and the share of steps in which the same
+side leads.
+
+## Fix
+
+Upwards: a higher upper bound. Downwards: a lower learning rate and fewer passes over each rollout.
+
+## When it is wrong
+
+A bound that is wider on one side on purpose makes the other side lead. Few clipped tokens make no
+difference whichever side they are on, and are left alone.
+
+## References
+
+- https://arxiv.org/abs/2503.14476 (DAPO, section 3.1: clip-higher)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grpo_doctor.findings.learning import LEARNS_OTHERWISE, known, metric, source
+from grpo_doctor.findings.learning_fixes import clip_higher, fewer_iterations, slower
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Edit
+
+POINTS = 10
+RULE = Rule(
+    id="GD054",
+    slug="clip-asymmetry",
+    title="Clipping holds back one direction only",
+    family="learning",
+    needs=(metric("clip_low", POINTS), metric("clip_high", POINTS)),
+)
+# Three to one, in four of five steps: a coin's luck does neither over ten steps.
+MIN_RATIO = 3.0
+MIN_STEPS_SHARE = 0.80
+# Below one token in fifty, clipping shapes nothing.
+MIN_CLIPPED = 0.02
+
+
+def check(view: RunView) -> Answer:
+    """Compares both sides, overall and step by step."""
+    low, high = known(view, "clip_low"), known(view, "clip_high")
+    shared = np.intersect1d(low.steps, high.steps)
+    below = low.values[np.isin(low.steps, shared)]
+    above = high.values[np.isin(high.steps, shared)]
+    if len(shared) < POINTS or below.mean() + above.mean() < MIN_CLIPPED:
+        return Passed(f"only {percent(float(below.mean() + above.mean()), 1)} are clipped at all")
+    up = bool(above.mean() > below.mean())
+    most, least = (above, below) if up else (below, above)
+    often = float((most > least).mean())
+    ratio = float(most.mean() / least.mean()) if least.mean() else float("inf")
+    if ratio < MIN_RATIO or often < MIN_STEPS_SHARE:
+        return Passed(f"the larger side has {ratio:.1f} times the smaller one")
+    side = "upwards" if up else "downwards"
+    fixes = clip_higher(view) if up else (*fewer_iterations(view), *slower(view))
+    return Finding(
+        severity="low",
+        confidence=0.7,
+        cost=0.0,
+        phases=("train",),
+        ranks=(),
+        evidence=(
+            Evidence("clipped upwards", 100 * float(above.mean()), "%", source(high)),
+            Evidence("clipped downwards", 100 * float(below.mean()), "%", source(low)),
+            Evidence(f"steps in which {side} leads", 100 * often, "%", source(low)),
+        ),
+        cause=f"{percent(float(most.mean()), 1)} of the tokens are clipped {side}, "
+        f"{percent(float(least.mean()), 1)} the other way.",
+        fixes=fixes
+        or (
+            view.advice(
+                "the upper bound is wide already: a lower learning rate, fewer passes per rollout",
+                LEARNS_OTHERWISE,
+                safety="changes-algorithm",
+                risk="",
+            ),
+        ),
+        headline=f"Clipping holds back {side} only",
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Edit, ...]:
+    """None: it changes what is learned."""
+    del view
+    return ()

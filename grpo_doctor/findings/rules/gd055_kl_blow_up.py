@@ -1,0 +1,128 @@
+"""The policy runs away from its reference.
+
+## What it means
+
+The KL divergence from the reference model, per token, is large or keeps growing, or is no number.
+
+## Why it costs
+
+Far from the reference the reward is usually gained by tricks, and the language decays: the run goes
+on and its result will not be used.
+
+## Evidence shown
+
+The KL divergence in the first and the last tenth of the run, its largest value, the number of steps
+at which it was NaN or infinite, and the step from which on it stayed above the threshold.
+
+## Fix
+
+A lower learning rate; a KL term twice as heavy; gradient clipping. They change what is learned, not
+the step time.
+
+## When it is wrong
+
+A policy that learns something new moves: up to 2 nats are no finding while the reward rises. Long
+runs without a KL term may drift far on purpose and end well. The usual estimator is an average
+of exponentials, so that one odd token can make a step's value huge: medians are judged, not single
+steps.
+
+## References
+
+- https://arxiv.org/abs/2402.03300 (DeepSeekMath: the KL term and its estimator)
+- http://joschu.net/blog/kl-approx.html
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grpo_doctor.analysis.learning import Curve, curve
+from grpo_doctor.analysis.learning.shape import ends, onset, smooth
+from grpo_doctor.findings.learning import (
+    from_step,
+    graded,
+    said,
+    source,
+    step_evidence,
+)
+from grpo_doctor.findings.learning_fixes import clip_gradients, slower, stay_close
+from grpo_doctor.findings.reward_trend import reward_rises
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    NotApplicable,
+    Passed,
+    Rule,
+    Severity,
+)
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.whatif import Edit
+
+POINTS = 10
+RULE = Rule(
+    id="GD055",
+    slug="kl-blow-up",
+    title="The policy runs away from its reference",
+    family="learning",
+    needs=(said("kl"),),
+)
+# Nats per token. Runs that end well stay below 0.1 to 0.3; at 0.5 the sampled tokens are 1.6 times
+# likelier than under the reference on average, at 2 more than 7 times.
+GRADES: dict[Severity, float] = {"high": 2.0, "medium": 0.5}
+# Infinite or NaN at one step may be a single token; at one in twenty it is the policy.
+MAX_BAD_SHARE = 0.05
+
+
+def check(view: RunView) -> Answer:
+    """Judges the last tenth of the run, and how often there is no number."""
+    every = curve(view.trace, "kl")
+    if every is None or len(every) < POINTS:
+        return NotApplicable(f"fewer than {POINTS} steps say a KL divergence")
+    found = every.finite
+    lost = float(every.bad.mean())
+    first, last = ends(found) if len(found) else (np.nan, np.inf)
+    severity = "high" if lost > MAX_BAD_SHARE else graded(last, GRADES)
+    goes = f"KL divergence goes from {first:.3g} to {last:.3g} nats per token"
+    if severity is None:
+        return Passed(goes)
+    if severity == "medium" and reward_rises(view):
+        return Passed(f"{goes}, and the reward rises with it")
+    since = onset(found, smooth(found.values, 3) >= GRADES["medium"])
+    cause = f"{goes}."
+    if lost > MAX_BAD_SHARE:
+        cause = f"KL divergence is no number at {int(every.bad.sum())} of {len(every)} steps."
+    return Finding(
+        severity=severity,
+        confidence=0.9,
+        cost=0.0,
+        phases=(),
+        ranks=(),
+        evidence=_evidence(every, (first, last), since),
+        cause=cause,
+        fixes=(*slower(view), *stay_close(view), *clip_gradients(view)),
+        headline="" if since is None else f"{RULE.title} at step {since}",
+        steps=from_step(found, since),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Edit, ...]:
+    """None: it changes what is learned."""
+    del view
+    return ()
+
+
+def _evidence(every: Curve, shown: tuple[float, float], since: int | None) -> tuple[Evidence, ...]:
+    found = every.finite
+    told = []
+    if len(found):
+        told = [
+            Evidence("KL divergence, first tenth of the run", shown[0], "nats", source(found)),
+            Evidence("KL divergence, last tenth of the run", shown[1], "nats", source(found)),
+            Evidence("largest", float(found.values.max()), "nats", source(found)),
+        ]
+    if every.bad.any():
+        told.append(Evidence("steps without a number", int(every.bad.sum()), "", source(every)))
+    if since is not None:
+        told.append(step_evidence("above 0.5 nats from step", since, found))
+    return tuple(told)

@@ -1,0 +1,148 @@
+"""Completions grow longer and not better.
+
+## What it means
+
+The mean length rises by half or more over the run while the reward stays where it was, or the
+reward goes up and down with the length of each batch: it pays for length itself.
+
+## Why it costs
+
+Rollout and training take time by the token. Length that brings no reward is paid for at every later
+step, and ends at the limit, where completions are cut off.
+
+## Evidence shown
+
+The mean length in the first and the last tenth of the run, the step from which on it was half as
+long again, the share of the step time that went into the added tokens, if time in rollout and train
+grows with them, and how the changes of length and reward from step to step go together.
+
+## Fix
+
+A loss that does not favour length in wrong answers (normalized by a constant, or over all tokens of
+the batch), a length penalty in the reward, or a lower limit. They change what is learned; the cost
+says what the added tokens take.
+
+## When it is wrong
+
+Longer reasoning that raises the reward is what many runs are for; then this rule is silent, unless
+each longer batch is also the better paid one. A reward that is bound to follow later has not been
+seen yet.
+
+## References
+
+- https://arxiv.org/abs/2503.20783 (Dr. GRPO: the length bias of the loss)
+- https://arxiv.org/abs/2503.14476 (DAPO: token-level loss)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grpo_doctor.analysis.learning.shape import ends, onset, rising, smooth
+from grpo_doctor.findings.learning import (
+    LEARNS_OTHERWISE,
+    from_step,
+    graded,
+    known,
+    learning_share,
+    metric,
+    source,
+    step_evidence,
+)
+from grpo_doctor.findings.reward_trend import reward_rises
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, Severity
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Edit
+
+POINTS = 20
+RULE = Rule(
+    id="GD056",
+    slug="length-growth",
+    title="Completions grow longer and not better",
+    family="learning",
+    needs=(metric("length", POINTS), metric("reward", POINTS)),
+)
+# Batches of other prompts differ by a tenth or two in mean length; half as much again does not
+# come from that. The rank correlation keeps a single long batch at the end from counting.
+GRADES: dict[Severity, float] = {"medium": 2.0, "low": 1.5}
+MIN_RISING = 0.60
+# Of changes from one step to the next, so that two curves that merely both rise do not count: of 20
+# unrelated pairs none gets near it (0.8 is over three standard errors of 1/sqrt(20)).
+PAYS = 0.80
+_LOSS = "train.loss_type"
+# Losses that divide by a constant or by all tokens of the batch: length earns a token nothing.
+CONSTANT_LOSSES = ("dr_grpo", "dapo")
+
+
+def check(view: RunView) -> Answer:
+    """Compares the ends of the length curve, and asks whether the reward rose."""
+    found = known(view, "length")
+    first, last = ends(found)
+    growth = last / first if first > 0 else 1.0
+    severity = graded(growth, GRADES) if rising(found.values) >= MIN_RISING else None
+    if severity is None:
+        return Passed(f"completions are {first:.4g} tokens long at first, {last:.4g} at last")
+    together = _together(view)
+    pays = together >= PAYS
+    if reward_rises(view) and not pays:
+        return Passed(f"completions grow {growth:.1f}-fold, and so does the reward")
+    since = onset(found, smooth(found.values, 3) >= GRADES["low"] * first)
+    added = max(0.0, 1 - first / float(found.values.mean()))
+    cost = added * learning_share(view)
+    told = [
+        Evidence("mean length, first tenth of the run", first, "tokens", source(found)),
+        Evidence("mean length, last tenth of the run", last, "tokens", source(found)),
+    ]
+    if since is not None:
+        told.append(step_evidence("half as long again from step", since, found))
+    if cost:
+        text = "their share of rollout, reward, log-prob and train spans, if it grows with length"
+        told.append(Evidence("added tokens, per step", cost * view.step_s, "s", text))
+    text = "correlation of the changes of length and reward"
+    told.append(Evidence(text, together, "", source(found)))
+    return Finding(
+        severity=severity,
+        confidence=0.8,
+        cost=cost,
+        phases=("rollout", "train") if cost else (),
+        ranks=(),
+        evidence=tuple(told),
+        cause=f"Completions grow {growth:.1f}-fold, to {last:.4g} tokens, and the reward "
+        + (f"goes up and down with them (correlation {together:.2f})" if pays else "does not rise")
+        + f": {percent(added)} of all tokens are growth.",
+        fixes=_fixes(view),
+        steps=from_step(found, since),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Edit, ...]:
+    """None: what keeps completions short is not a setting of speed."""
+    del view
+    return ()
+
+
+def _fixes(view: RunView) -> tuple[Fix, ...]:
+    fixes: list[Fix] = []
+    if view.knob(_LOSS) not in CONSTANT_LOSSES and view.spell(_LOSS, CONSTANT_LOSSES[0]):
+        risk = "Losses and gradients get another size: look at the learning rate."
+        fixes.append(
+            view.setting(
+                _LOSS, CONSTANT_LOSSES[0], LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk
+            )
+        )
+    text = "let the reward fall with length, or normalize the loss by a constant"
+    risk = "A penalty that is too strong teaches to give up early."
+    fixes.append(view.advice(text, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk))
+    return tuple(fixes)
+
+
+def _together(view: RunView) -> float:
+    """The correlation of the changes of length and reward from step to step; 0 where unknown."""
+    length, reward = known(view, "length"), known(view, "reward")
+    shared = np.intersect1d(length.steps, reward.steps)
+    longer = np.diff(length.values[np.isin(length.steps, shared)])
+    better = np.diff(reward.values[np.isin(reward.steps, shared)])
+    if len(longer) < POINTS - 1 or not np.ptp(longer) or not np.ptp(better):
+        return 0.0
+    return float(np.corrcoef(longer, better)[0, 1])

@@ -1,0 +1,194 @@
+"""One reward function decides, or one never counts.
+
+## What it means
+
+Of several reward functions one never tells completions apart, so that it adds nothing to any
+advantage; or one varies so much more than the others that it alone decides.
+
+## Why it costs
+
+What a function was written for is not learned: a format that is never met, an accuracy that a
+length bonus drowns. A function that never counts is also paid for at every step.
+
+## Evidence shown
+
+For each function its mean and the largest usual deviation of its scores over the run (the 90th
+percentile over steps, times its weight), and its part of the sum of these.
+
+## Fix
+
+For a function that is always zero: look at what it gets and returns, on a few completions; make it
+give partial credit. For one that decides alone: other weights. They change what is learned.
+
+## When it is wrong
+
+A function that is always satisfied from the first step on is a guard and harmless: that is only a
+note. Weights may be as uneven as this on purpose. A function that stops to vary once it has been
+learned is no finding: the largest deviation of the run is judged, not the last.
+
+## References
+
+- https://arxiv.org/abs/2402.03300 (DeepSeekMath: advantages are differences within a group)
+- https://huggingface.co/docs/trl/grpo_trainer (several reward functions and their weights)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from grpo_doctor.analysis.learning import components
+from grpo_doctor.findings.learning import EQUAL, LEARNS_OTHERWISE
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    Fix,
+    NotApplicable,
+    Passed,
+    Rule,
+)
+from grpo_doctor.findings.signals import Signal
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Edit
+
+POINTS = 10
+_TEXT = (
+    f"metrics `rewards/<function>/mean` and `rewards/<function>/std` at {POINTS} steps or more: "
+    "grpo_doctor_probes.metrics(step, values)"
+)
+RULE = Rule(
+    id="GD057",
+    slug="reward-components",
+    title="One reward function decides, or one never counts",
+    family="learning",
+    needs=(Signal(_TEXT, lambda a: bool(components(a.trace))),),
+)
+# With a tenth of the deviation left to all others, they turn the order of two completions only
+# where the first sees hardly any difference.
+MIN_PART = 0.90
+_WEIGHTS = "reward.weights"
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One function: its mean, and the deviation that it usually reaches at most, weighted."""
+
+    name: str
+    mean: float
+    spread: float
+    points: int
+    key: str
+
+
+def check(view: RunView) -> Answer:
+    """Looks for a function without deviation, then for one with nearly all of it."""
+    found = _components(view)
+    if len(found) < 2:
+        return NotApplicable("there are not several reward functions with enough steps")
+    total = sum(one.spread for one in found)
+    if total <= EQUAL:
+        return NotApplicable("no reward function tells completions apart, see GD059")
+    dead = [one for one in found if one.spread <= EQUAL]
+    lead = max(found, key=lambda one: one.spread)
+    if not dead and lead.spread < MIN_PART * total:
+        return Passed(f"{lead.name} has {percent(lead.spread / total)} of the deviation")
+    return _dead(view, found, (dead, lead), total) if dead else _alone(view, found, lead, total)
+
+
+def counterfactual(view: RunView) -> tuple[Edit, ...]:
+    """None: it changes what is learned."""
+    del view
+    return ()
+
+
+def _components(view: RunView) -> list[Component]:
+    every = components(view.trace)
+    weights = _weights(view, len(every))
+    found = []
+    for (name, (mean, spread)), weight in zip(every.items(), weights, strict=True):
+        if spread is None or len(spread.finite) < POINTS or not len(mean.finite):
+            continue
+        usual = abs(weight) * float(np.percentile(spread.finite.values, 90))
+        at = float(mean.finite.values.mean())
+        found.append(Component(name, at, usual, len(spread.finite), spread.key))
+    return found
+
+
+def _weights(view: RunView, count: int) -> list[float]:
+    said = str(view.knob(_WEIGHTS) or "").replace(",", " ").strip("[] ").split()
+    try:
+        weights = [float(word) for word in said]
+    except ValueError:
+        weights = []
+    return weights if len(weights) == count else [1.0] * count
+
+
+def _evidence(found: list[Component], total: float) -> tuple[Evidence, ...]:
+    told = []
+    for one in found:
+        where = f"{one.key}, {one.points} steps"
+        part = 100 * one.spread / total
+        told += [
+            Evidence(f"{one.name}: mean", one.mean, "", where),
+            Evidence(f"{one.name}: usual largest deviation, weighted", one.spread, "", where),
+            Evidence(f"{one.name}: part of all deviation", part, "%", where),
+        ]
+    return tuple(told)
+
+
+def _dead(
+    view: RunView, found: list[Component], which: tuple[list[Component], Component], total: float
+) -> Finding:
+    dead, lead = which
+    never = [one for one in dead if one.mean <= EQUAL]
+    names = ", ".join(one.name for one in never or dead)
+    what = "never gives anything" if never else "gives every completion the same"
+    too = lead.spread >= MIN_PART * total and len(found) > len(dead) + 1
+    also = f" Of the others {lead.name} decides alone." if too else ""
+    return Finding(
+        severity="medium" if never else "info",
+        confidence=0.9,
+        cost=0.0,
+        phases=("reward",),
+        ranks=(),
+        evidence=_evidence(found, total),
+        cause=f"{names} {what}: it adds nothing to any advantage.{also}",
+        fixes=(_advice(view, f"print what {names} gets and returns for a few completions"),),
+        headline=f"Reward function {names} {what}",
+    )
+
+
+def _alone(view: RunView, found: list[Component], lead: Component, total: float) -> Finding:
+    part = percent(lead.spread / total)
+    return Finding(
+        severity="low",
+        confidence=0.7,
+        cost=0.0,
+        phases=("reward",),
+        ranks=(),
+        evidence=_evidence(found, total),
+        cause=f"{lead.name} has {part} of the deviation of all reward functions together.",
+        fixes=(_advice(view, _weigh_less(view, found, lead)),),
+        headline=f"Reward function {lead.name} decides alone",
+    )
+
+
+def _weigh_less(view: RunView, found: list[Component], lead: Component) -> str:
+    """A weight with which the leader varies as much as the next one, where there is a flag."""
+    following = max(one.spread for one in found if one is not lead)
+    factor = float(f"{following / lead.spread:.1g}")
+    weights = _weights(view, len(found))
+    told = " ".join(
+        f"{factor * weight if one is lead else weight:.3g}"
+        for one, weight in zip(found, weights, strict=True)
+    )
+    flag = view.spell(_WEIGHTS, told)
+    order = f" ({', '.join(one.name for one in found)})" if flag else ""
+    return f"weigh {lead.name} {factor:.3g} times as much" + (f": {flag}{order}" if flag else "")
+
+
+def _advice(view: RunView, text: str) -> Fix:
+    return view.advice(text, LEARNS_OTHERWISE, safety="changes-algorithm", risk="")

@@ -1,0 +1,134 @@
+"""Completions have no reward.
+
+## What it means
+
+At some or all steps the reward is NaN or None, or a share of the completions got none from any
+reward function.
+
+## Why it costs
+
+Frameworks leave such completions out of their group's mean or turn the advantage into zero, without
+a word: they were generated and trained on for nothing. A NaN that gets through ends the run.
+
+## Evidence shown
+
+The number of steps whose reward is no number, the first of them, and the mean share of completions
+without a reward. Reward functions that are NaN at some steps are named.
+
+## Fix
+
+Return a number for every completion: 0, not None, for an answer that can't be read, and nothing
+that divides by zero or takes the logarithm of it. None is for functions that don't apply to a
+prompt, and then another one has to. The cost is the time of the completions without a reward.
+
+## When it is wrong
+
+Several functions that share a data set among themselves return None by design; as long as each
+completion gets a reward from one of them this rule is silent.
+
+## References
+
+- https://huggingface.co/docs/trl/grpo_trainer (None from a reward function)
+- https://github.com/huggingface/trl/blob/main/trl/trainer/grpo_trainer.py
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grpo_doctor.analysis.learning import Curve, components, curve
+from grpo_doctor.findings.learning import (
+    LEARNS_OTHERWISE,
+    MOST_STEPS,
+    learning_share,
+    missing_share,
+    said,
+    step_evidence,
+)
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    NotApplicable,
+    Passed,
+    Rule,
+    Severity,
+)
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Edit
+
+RULE = Rule(
+    id="GD058",
+    slug="missing-rewards",
+    title="Completions have no reward",
+    family="learning",
+    needs=(said("reward"),),
+)
+# One step is enough: a healthy run has none. The grades are shares of all completions.
+GRADES: dict[Severity, float] = {"high": 0.20, "medium": 0.02, "low": 0.0}
+
+
+def check(view: RunView) -> Answer:
+    """Counts completions without a reward, a step without any as all of its own."""
+    missing = missing_share(view)
+    reward = curve(view.trace, "reward")
+    if reward is None:
+        return NotApplicable("no step says a reward")
+    share = float(missing.values.mean())
+    if share <= 0:
+        return Passed(f"the reward is a number at all {len(missing)} steps")
+    lost = reward.where(reward.bad)
+    rows = missing.steps[missing.values > 0]
+    every = len(lost) == len(reward)
+    cost = share * learning_share(view)
+    culprits = _culprits(view)
+    where = "at every step" if every else f"at {len(rows)} of {len(reward)} steps"
+    return Finding(
+        severity=next(s for s, least in GRADES.items() if share >= least),
+        confidence=1.0,
+        cost=cost,
+        phases=("reward",),
+        ranks=(),
+        evidence=_evidence(missing, lost, int(rows[0])),
+        cause=f"{percent(share, 1)} of the completions have no reward, {where}"
+        + (f"; NaN comes from {', '.join(culprits)}." if culprits else "."),
+        fixes=(
+            view.advice(
+                "return a number from the reward function for every completion: 0 where the "
+                "answer can't be read, no None, no division by zero",
+                LEARNS_OTHERWISE,
+                safety="needs-code",
+                risk="",
+            ),
+        ),
+        headline=f"The reward is {_word(reward)} {where}" if len(lost) else "",
+        steps=() if every else tuple(rows[:MOST_STEPS].tolist()),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Edit, ...]:
+    """None: a reward is there to be computed."""
+    del view
+    return ()
+
+
+def _word(reward: Curve) -> str:
+    return (
+        "infinite"
+        if np.isinf(reward.values).any() and not np.isnan(reward.values).any()
+        else ("missing (NaN or None)")
+    )
+
+
+def _culprits(view: RunView) -> list[str]:
+    return [name for name, (mean, _) in components(view.trace).items() if mean.bad.any()]
+
+
+def _evidence(missing: Curve, lost: Curve, first: int) -> tuple[Evidence, ...]:
+    where = f"{missing.key}, {len(missing)} steps"
+    return (
+        Evidence("completions without a reward", 100 * float(missing.values.mean()), "%", where),
+        Evidence("steps whose reward is no number", len(lost), "", where),
+        step_evidence("first at step", first, missing),
+    )

@@ -1,0 +1,115 @@
+"""The reward does not tell completions apart.
+
+## What it means
+
+From some step on, or from the first, every completion of a step gets the same reward, the same in
+each step: a function that always returns its default, a task that nobody solves, or one that
+everybody has solved.
+
+## Why it costs
+
+All advantages are zero. Each of these steps takes as long as any other and changes nothing, apart
+from what a KL term pulls back.
+
+## Evidence shown
+
+The reward, its deviation over completions, the step from which on it is flat, and the share of all
+steps that are.
+
+## Fix
+
+Flat from the first step: look at what the reward function gets and returns for a few completions;
+then easier prompts, or partial credit. Flat after a rise: the task is solved; stop there, or go on
+with harder prompts. The cost is the learning part of the flat steps.
+
+## When it is wrong
+
+A few steps at the start of a hard task may all be failures and the first success still come; fewer
+than five flat steps are not judged.
+
+## References
+
+- https://arxiv.org/abs/2402.03300 (DeepSeekMath: advantages are differences within a group)
+- https://arxiv.org/abs/2503.14476 (DAPO, section 3.2)
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.findings.learning import (
+    EQUAL,
+    FLAT_POINTS,
+    LEARNS_OTHERWISE,
+    flat_from,
+    from_step,
+    known,
+    learning_share,
+    metric,
+    source,
+    step_evidence,
+)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Edit
+
+RULE = Rule(
+    id="GD059",
+    slug="constant-reward",
+    title="The reward does not tell completions apart",
+    family="learning",
+    needs=(metric("reward", FLAT_POINTS), metric("reward_std", FLAT_POINTS)),
+)
+# A few flat steps at the end of a solved task are no matter; a fifth of the run is.
+MIN_FLAT_SHARE = 0.20
+
+
+def check(view: RunView) -> Answer:
+    """Looks for a flat end of the run, which may be all of it."""
+    since = flat_from(view)
+    found, spread = known(view, "reward"), known(view, "reward_std")
+    if since is None:
+        deviation = float(spread.values.mean())
+        return Passed(f"rewards of one step differ by {deviation:.3g} on average")
+    share = float((found.steps >= since).mean())
+    whole = since == found.steps[0]
+    if not whole and share < MIN_FLAT_SHARE:
+        return Passed(f"the reward is flat in the last {percent(share)} of the steps only")
+    last = float(found.values[-1])
+    rose = not whole and last > float(found.values[0]) + EQUAL
+    cost = share * learning_share(view)
+    when = "at every step" if whole else f"from step {since} on"
+    return Finding(
+        severity="medium" if rose else "high",
+        confidence=0.95,
+        cost=cost,
+        phases=("reward",),
+        ranks=(),
+        evidence=(
+            Evidence("reward at the end", last, "", source(found)),
+            Evidence("its largest deviation", float(spread.values.max()), "", source(spread)),
+            step_evidence("flat from step", since, found),
+            Evidence("steps that are flat", 100 * share, "%", source(found)),
+        ),
+        cause=f"Every completion has the reward {last:.4g} {when}: all advantages are zero.",
+        fixes=(_fix(view, rose, since),),
+        headline=f"The task is solved at step {since}"
+        if rose
+        else f"The reward is {last:.4g} for every completion {when}",
+        steps=() if whole else from_step(found, since),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Edit, ...]:
+    """None: steps that teach are not shorter."""
+    del view
+    return ()
+
+
+def _fix(view: RunView, rose: bool, since: int) -> Fix:
+    text = (
+        f"take the checkpoint of about step {since}, or go on with harder prompts"
+        if rose
+        else "print what the reward function gets and returns for a few completions; if it is "
+        "right, give partial credit or begin with easier prompts"
+    )
+    return view.advice(text, LEARNS_OTHERWISE, safety="changes-algorithm", risk="")

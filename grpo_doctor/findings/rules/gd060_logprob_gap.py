@@ -1,0 +1,112 @@
+"""The rollout engine and the trainer disagree on probabilities.
+
+## What it means
+
+The engine that sampled gave tokens other log-probabilities than the trainer, with the same weights
+on the same text, computes for them.
+
+## Why it costs
+
+The update takes samples of one distribution for samples of another. A small gap is noise; a large
+one makes training off-policy in a way that no setting shows, and is a known cause of runs that
+collapse after days. A gap that grows says that weights do not arrive as they should.
+
+## Evidence shown
+
+The mean absolute difference per token in the first and the last tenth of the run, and the step from
+which on it stayed above the threshold.
+
+## Fix
+
+Weigh tokens by the ratio of both probabilities, where the framework can; the same precision on both
+sides (fp16, or a float32 head); no quantized engine. If the gap grows: check the weight transfer.
+
+## When it is wrong
+
+Sampling with top-p, top-k or a repetition penalty reshapes the engine's distribution, and some
+engines report log-probs after that: then the gap is by intention.
+
+## References
+
+- https://arxiv.org/abs/2510.26788 (Defeating the training-inference mismatch via FP16)
+- https://fengyao.notion.site/off-policy-rl (truncated importance sampling)
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.analysis.learning.shape import ends, onset, smooth
+from grpo_doctor.findings.learning import (
+    LEARNS_OTHERWISE,
+    from_step,
+    graded,
+    known,
+    metric,
+    source,
+    step_evidence,
+)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, Severity
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.whatif import Edit
+
+POINTS = 3
+RULE = Rule(
+    id="GD060",
+    slug="logprob-gap",
+    title="The rollout engine and the trainer disagree on probabilities",
+    family="learning",
+    needs=(metric("gap", POINTS),),
+)
+# Nats per token, mean of |engine - trainer|. Float32 differs by 1e-6, bfloat16 by 0.005 to 0.03;
+# at 0.1 the ratio of a token is off by a tenth on average, half of the usual clipping bound.
+GRADES: dict[Severity, float] = {"high": 0.30, "medium": 0.10, "low": 0.05}
+_CORRECTION = "rollout.importance_correction"
+
+
+def check(view: RunView) -> Answer:
+    """Judges the larger of the run's median and of its last tenth."""
+    found = known(view, "gap")
+    first, last = ends(found)
+    severity = graded(max(first, last), GRADES)
+    if severity is None:
+        return Passed(f"log-probs differ by {last:.2g} nats per token")
+    grows = last > 2 * first
+    since = onset(found, smooth(found.values, 3) >= GRADES["low"])
+    told = [
+        Evidence("difference, first tenth of the run", first, "nats", source(found)),
+        Evidence("difference, last tenth of the run", last, "nats", source(found)),
+    ]
+    if since is not None:
+        told.append(step_evidence("0.05 or more from step", since, found))
+    return Finding(
+        severity=severity,
+        confidence=0.9,
+        cost=0.0,
+        phases=("rollout", "sync"),
+        ranks=(),
+        evidence=tuple(told),
+        cause=f"Engine and trainer differ by {max(first, last):.2g} nats per token on average"
+        + (", more and more." if grows else "."),
+        fixes=_fixes(view, grows),
+        steps=from_step(found, since),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Edit, ...]:
+    """None: it changes what is learned."""
+    del view
+    return ()
+
+
+def _fixes(view: RunView, grows: bool) -> tuple[Fix, ...]:
+    fixes: list[Fix] = []
+    if grows:
+        text = "compare the engine's weights with the trainer's after a sync: some may not arrive"
+        fixes.append(view.advice(text, LEARNS_OTHERWISE, safety="needs-code", risk=""))
+    if view.knob(_CORRECTION) is not True and view.spell(_CORRECTION, True) is not None:
+        risk = "Needs the engine's log-probs."
+        fixes.append(
+            view.setting(_CORRECTION, True, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk)
+        )
+    text = "run engine and trainer in the same precision: fp16 for both, or a float32 head"
+    fixes.append(view.advice(text, LEARNS_OTHERWISE, safety="changes-numerics", risk=""))
+    return tuple(fixes)

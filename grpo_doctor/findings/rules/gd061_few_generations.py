@@ -1,0 +1,98 @@
+"""Too few completions per prompt for a group's statistics.
+
+## What it means
+
+The baseline of each completion is the mean of its group, and its scale often the group's standard
+deviation. With two or three completions both are little more than noise, with four they are rough.
+
+## Why it costs
+
+With two completions and scaled advantages the better one always gets the same positive number and
+the worse one the same negative, however small their difference: noise in the reward is learned like
+truth. Groups in which all are right or all wrong get frequent, and teach nothing.
+
+## Evidence shown
+
+The number of completions per prompt, the error of a group's mean in units of the rewards' own
+deviation, and, for a reward between 0 and 1, the share of groups expected to have equal rewards.
+
+## Fix
+
+More completions per prompt. With the same number of completions per step that means fewer prompts
+per step, so the step time stays about the same; nothing is predicted.
+
+## When it is wrong
+
+Two completions per prompt have been reported to keep 98 % of the result of sixteen at an eighth of
+the rollouts, as a contrast of one good and one bad answer: then small groups are a choice.
+
+## References
+
+- https://arxiv.org/abs/2402.03300 (DeepSeekMath: 64 completions per prompt)
+- https://arxiv.org/abs/2503.20783 (Dr. GRPO: what scaling by the deviation does)
+- https://arxiv.org/abs/2510.00977 (It takes two: the case for two)
+"""
+
+from __future__ import annotations
+
+import math
+
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.learning import LEARNS_OTHERWISE, known, source
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Edit
+
+RULE = Rule(
+    id="GD061",
+    slug="few-generations",
+    title="Too few completions per prompt for a group's statistics",
+    family="learning",
+    needs=(signals.SETTINGS,),
+)
+# The mean of n completions is off by 1/sqrt(n) of their deviation: 71 % for two, 50 % for four,
+# 35 % for eight, the frameworks' default. Four do work in many runs: that is only said.
+MIN_GENERATIONS = 5
+MEDIUM_GENERATIONS = 3
+TARGET = 8
+_KNOB = "rollout.num_generations"
+
+
+def check(view: RunView) -> Answer:
+    """Looks at the setting."""
+    count = view.knob(_KNOB)
+    if not isinstance(count, int) or count < 1:
+        return NotApplicable("the number of completions per prompt was not recorded")
+    if count >= MIN_GENERATIONS:
+        return Passed(f"{count} completions per prompt")
+    told = [
+        Evidence("completions per prompt", count, "", "settings"),
+        Evidence("error of a group's mean", 100 / math.sqrt(count), "% of the deviation", _KNOB),
+    ]
+    reward = known(view, "reward")
+    if len(reward) and reward.values.min() >= 0 and reward.values.max() <= 1:
+        rate = float(reward.values.mean())
+        equal = 100 * (rate**count + (1 - rate) ** count)
+        text = "groups expected to have equal rewards, if right or wrong is all there is"
+        told.append(Evidence(text, equal, "%", source(reward)))
+    risk = "The same number of completions then covers fewer prompts per step."
+    return Finding(
+        severity="high" if count == 1 else "medium" if count <= MEDIUM_GENERATIONS else "low",
+        confidence=0.8 if count <= MEDIUM_GENERATIONS else 0.5,
+        cost=0.0,
+        phases=("rollout",),
+        ranks=(),
+        evidence=tuple(told),
+        cause=f"With {count} completion{'s' * (count != 1)} per prompt a group's mean is off by "
+        f"{percent(1 / math.sqrt(count))} of the deviation of its rewards.",
+        fixes=(
+            view.setting(_KNOB, TARGET, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk),
+        ),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Edit, ...]:
+    """None: the number of completions per step stays the same."""
+    del view
+    return ()

@@ -1,0 +1,120 @@
+"""The reward falls after a peak.
+
+## What it means
+
+The reward had been higher: from its best stretch on it lost a large part of what had been gained,
+by more than its noise explains.
+
+## Why it costs
+
+Everything after the peak was paid for and made the model worse; the checkpoint near the peak is the
+result of the run.
+
+## Evidence shown
+
+The reward at the start, around its peak and at the end, each a mean over a tenth of the run, the
+step of the peak, and the fall in units of its error.
+
+## Fix
+
+Go back to the checkpoint before the peak, with a lower learning rate or a heavier KL term. What
+else changed near that step (entropy, KL, length, clipping) says why.
+
+## When it is wrong
+
+A curriculum that gets harder lowers the reward by design. A plateau is no fall and no finding. Runs
+of fewer than 40 steps are not judged: their peak is a lucky batch.
+
+## References
+
+- https://arxiv.org/abs/2210.10760 (Scaling laws for reward model overoptimization)
+- https://arxiv.org/abs/2505.22617 (The entropy mechanism of RL)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grpo_doctor.findings.learning import (
+    LEARNS_OTHERWISE,
+    from_step,
+    known,
+    metric,
+    source,
+    step_evidence,
+)
+from grpo_doctor.findings.learning_fixes import slower, stay_close
+from grpo_doctor.findings.reward_trend import Fall, fall_of
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.whatif import Edit
+
+POINTS = 40
+RULE = Rule(
+    id="GD063",
+    slug="reward-falls",
+    title="The reward falls after a peak",
+    family="learning",
+    needs=(metric("reward", POINTS),),
+)
+# The peak is the best of many windows, so luck alone puts it two to three errors above the rest.
+MIN_ERRORS = 6.0
+# Half of what was gained, and a difference that a single batch would show: a quarter of the
+# deviation between completions.
+MIN_LOST_SHARE = 0.50
+MIN_OF_DEVIATION = 0.25
+
+
+def check(view: RunView) -> Answer:
+    """Compares the best stretch with the last one."""
+    found = known(view, "reward")
+    fall = fall_of(found)
+    drop = fall.peak - fall.end
+    errors = drop / fall.error if fall.error else float("inf") if drop > 0 else 0.0
+    spread = known(view, "reward_std")
+    typical = float(np.median(spread.values)) if len(spread) else 0.0
+    gained = fall.peak - fall.start
+    least = max(MIN_LOST_SHARE * gained, MIN_OF_DEVIATION * typical)
+    if drop <= 0 or errors < MIN_ERRORS or drop < least:
+        return Passed(f"the reward is {fall.peak:.3g} at best and {fall.end:.3g} at the end")
+    below = fall.end < fall.start - 2 * fall.error
+    return Finding(
+        severity="high" if below else "medium",
+        confidence=min(0.95, 0.6 + errors / 50),
+        cost=0.0,
+        phases=(),
+        ranks=(),
+        evidence=(
+            *_evidence(fall, errors, source(found)),
+            step_evidence("peak at step", fall.peak_step, found),
+        ),
+        cause=f"The reward falls from {fall.peak:.3g} at step {fall.peak_step} to {fall.end:.3g}, "
+        + ("below where it started." if below else f"having started at {fall.start:.3g}."),
+        fixes=(
+            view.advice(
+                f"go back to a checkpoint before step {fall.peak_step}",
+                LEARNS_OTHERWISE,
+                safety="changes-algorithm",
+                risk="The steps since are lost, which are worse than nothing.",
+            ),
+            *slower(view),
+            *stay_close(view),
+        ),
+        headline=f"The reward falls after its peak at step {fall.peak_step}",
+        steps=from_step(found, fall.peak_step),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Edit, ...]:
+    """None: it changes what is learned."""
+    del view
+    return ()
+
+
+def _evidence(fall: Fall, errors: float, where: str) -> tuple[Evidence, ...]:
+    return (
+        Evidence("reward at the start", fall.start, "", where),
+        Evidence("reward at its peak", fall.peak, "", where),
+        Evidence("reward at the end", fall.end, "", where),
+        Evidence("fall, in its standard errors", min(errors, 1e6), "", where),
+    )

@@ -1,0 +1,193 @@
+"""Checkpoints are larger than what will be used of them.
+
+## What it means
+
+Most of what is written is optimizer state, in every checkpoint, and all are kept; or the weights
+are on disk with four bytes each although the model computes in two.
+
+## Why it costs
+
+AdamW's state is two numbers per trained weight, in float32 four times the bytes of a bfloat16
+model, and six with a float32 copy of the weights. It is of use to the one checkpoint that the run
+is resumed from. Larger files take longer to write, while training stands still, and fill the disk,
+which ends the run.
+
+## Evidence shown
+
+The bytes of weights and optimizer of one checkpoint, the bytes per weight on disk, the number of
+checkpoints written, and what they come to together.
+
+## Fix
+
+Keep few checkpoints, or leave the optimizer out if nothing will be resumed; save and train in the
+model's own dtype. Writing gets quicker by an unknown part, so nothing is predicted.
+
+## When it is wrong
+
+A run that may be continued from any of its checkpoints needs the state in all of them. Float32
+weights are right where training is in float32 or with float32 master weights to be resumed.
+
+## References
+
+- https://arxiv.org/abs/1910.02054 (ZeRO: what optimizer state weighs)
+- https://huggingface.co/docs/transformers/main_classes/trainer (save_only_model, save_total_limit)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from grpo_doctor.analysis.sampled import series_named
+from grpo_doctor.findings.headroom import GIB
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.signals import sampled
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Edit, Withheld
+
+_WEIGHTS, _OPTIMIZER = "checkpoint/weights_bytes", "checkpoint/optimizer_bytes"
+_COUNT = "checkpoint/weights"
+RULE = Rule(
+    id="GD071",
+    slug="checkpoint-bloat",
+    title="Checkpoints are larger than what will be used of them",
+    family="system",
+    needs=(
+        sampled(_WEIGHTS, "record it with grpo_doctor_probes.counter after each checkpoint"),
+        sampled(_OPTIMIZER, "record it with grpo_doctor_probes.counter after each checkpoint"),
+    ),
+)
+# Less than half of a checkpoint is no bloat, and fewer than three with state are no habit.
+MIN_OPTIMIZER_PART = 0.50
+MIN_CHECKPOINTS = 3
+KEEP = 2
+# Together, on a disk that is usually shared.
+MEDIUM_GIB = 50.0
+# Two bytes for a bfloat16 weight, a little more for the file's head; four for float32.
+MAX_HALF_BYTES = 3.0
+HALF_DTYPES = ("bfloat16", "float16", "bf16", "fp16", "half")
+_UNKNOWN = Withheld("how fast this disk writes smaller files is not known")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The checkpoints of a run, means over them: bytes, and bytes per weight (None: unknown)."""
+
+    count: int
+    weights: float
+    optimizer: float
+    per_weight: float | None
+
+    @property
+    def each(self) -> float:
+        """Bytes of one."""
+        return self.weights + self.optimizer
+
+
+def check(view: RunView) -> Answer:
+    """Looks at the dtype on disk, and at the optimizer's part."""
+    written = _written(view)
+    wide = _wide(view, written)
+    kept = _kept(view, written.count)
+    heavy = (
+        written.optimizer >= MIN_OPTIMIZER_PART * written.each
+        and kept >= MIN_CHECKPOINTS
+        and view.knob("checkpoint.save_only_model") is not True
+    )
+    if not wide and not heavy:
+        part = percent(written.optimizer / written.each) if written.each else "0 %"
+        return Passed(f"{written.each / GIB:.3g} GiB each, {part} of it optimizer; {kept} kept")
+    causes = []
+    if heavy:
+        part = percent(written.optimizer / written.each)
+        causes.append(f"{part} of each checkpoint is optimizer state, and {kept} are kept")
+    if wide:
+        causes.append(
+            f"weights take {written.per_weight:.2g} bytes on disk, "
+            f"though the model is {view.knob('train.dtype')}"
+        )
+    large = kept * written.each >= MEDIUM_GIB * GIB
+    return Finding(
+        severity="medium" if wide or large else "low",
+        confidence=0.9 if heavy else 0.8,
+        cost=0.0,
+        phases=("checkpoint",),
+        ranks=(),
+        evidence=_evidence(written, kept),
+        cause="; ".join(causes) + ".",
+        fixes=(*(_lighter(view) if heavy else ()), *(_narrower(view) if wide else ())),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Edit, ...]:
+    """None: the disk's speed on smaller files is not known."""
+    del view
+    return ()
+
+
+def _values(view: RunView, name: str) -> list[float]:
+    return [
+        v for s in series_named(view.trace, name) for v in s.values[np.isfinite(s.values)].tolist()
+    ]
+
+
+def _written(view: RunView) -> Written:
+    weights, optimizer = _values(view, _WEIGHTS), _values(view, _OPTIMIZER)
+    numbers = _values(view, _COUNT)
+    per_weight = None
+    if numbers and np.mean(numbers) > 0:
+        per_weight = float(np.mean(weights) / np.mean(numbers))
+    return Written(len(weights), float(np.mean(weights)), float(np.mean(optimizer)), per_weight)
+
+
+def _kept(view: RunView, count: int) -> int:
+    limit = view.knob("checkpoint.save_total_limit")
+    return min(count, limit) if isinstance(limit, int) and limit > 0 else count
+
+
+def _wide(view: RunView, written: Written) -> bool:
+    dtype = str(view.knob("train.dtype") or "").removeprefix("torch.")
+    return (
+        written.per_weight is not None
+        and written.per_weight > MAX_HALF_BYTES
+        and dtype in HALF_DTYPES
+    )
+
+
+def _evidence(written: Written, kept: int) -> tuple[Evidence, ...]:
+    where = f"checkpoint/* counters, mean of {written.count}"
+    told = [
+        Evidence("weights of one", written.weights / GIB, "GiB", where),
+        Evidence("optimizer state of one", written.optimizer / GIB, "GiB", where),
+        Evidence("checkpoints kept", kept, "", where),
+        Evidence("together", kept * written.each / GIB, "GiB", where),
+    ]
+    if written.per_weight is not None:
+        told.append(Evidence("bytes per weight on disk", written.per_weight, "", where))
+    return tuple(told)
+
+
+def _lighter(view: RunView) -> tuple[Fix, ...]:
+    keep = view.setting(
+        "checkpoint.save_total_limit",
+        KEEP,
+        _UNKNOWN,
+        safety="same-math",
+        risk="Older checkpoints are removed: copy those that you want to compare.",
+    )
+    only = view.setting(
+        "checkpoint.save_only_model",
+        True,
+        _UNKNOWN,
+        safety="same-math",
+        risk="The run can't be resumed with its optimizer state.",
+    )
+    return keep, only
+
+
+def _narrower(view: RunView) -> tuple[Fix, ...]:
+    text = f"save the weights as {view.knob('train.dtype')}: cast the state dict before saving"
+    risk = "Float32 master weights are lost to a run that is resumed."
+    return (view.advice(text, _UNKNOWN, safety="needs-code", risk=risk),)

@@ -1,0 +1,180 @@
+"""The host runs out of memory.
+
+## What it means
+
+Processes stand still because the kernel has to make room: pages go to swap and come back, or files
+that are in use are read again and again.
+
+## Why it costs
+
+A page that comes back from disk takes a thousand times as long as one in memory, and it is any
+process that waits: a rank, a loader, the engine. The next step is the kernel's out-of-memory
+killer, which ends the run.
+
+## Evidence shown
+
+The share of time in which some process stood still for memory (pressure stall information), swap
+in use at the begin and at its peak, major page faults a second, and the least memory available.
+
+## Fix
+
+Fewer or no loader processes and prefetched batches, less offloaded to the host, no second copy of
+the weights in /dev/shm. What stalls is not tied to one phase, so nothing is predicted.
+
+## When it is wrong
+
+Swap that was in use before the run and stays as it is does no harm, and a one-off rise may be other
+programs making room. On a shared host the pressure may be somebody else's.
+
+## References
+
+- https://docs.kernel.org/accounting/psi.html
+- https://docs.kernel.org/admin-guide/sysctl/vm.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from grpo_doctor.analysis.intervals import Intervals
+from grpo_doctor.analysis.sampled import max_over, mean_over, series_named
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.headroom import GIB
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, severity_of
+from grpo_doctor.findings.signals import any_of, sampled
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.trace.model import Series
+from grpo_doctor.whatif import Edit, Withheld
+
+_RUN = "record with `grpo-doctor run`"
+_PSI, _SWAP, _FAULTS = "host.psi_memory", "host.swap_used", "host.major_faults"
+_AVAILABLE = "host.memory_available"
+RULE = Rule(
+    id="GD072",
+    slug="memory-pressure",
+    title="The host runs out of memory",
+    family="system",
+    needs=(
+        signals.STEPS,
+        any_of(f"`{_PSI}` or `{_SWAP}`: {_RUN}", sampled(_PSI, _RUN), sampled(_SWAP, _RUN)),
+    ),
+)
+# A host with room has none at all; a twentieth of the time stalled can be felt.
+MIN_STALLED = 0.05
+# The kernel moves some hundred megabytes of idle pages out on any busy host.
+MIN_SWAPPED_GIB = 1.0
+# Swapped pages that are not wanted back cost nothing; a hundred a second are a wait of some 10 ms
+# per second on an SSD and of a second on a disk.
+MIN_FAULTS = 100.0
+_UNKNOWN = Withheld("which part of a step stands still for memory is not known")
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """Of the worst host over the used steps; None where it was not sampled."""
+
+    stalled: float | None
+    swap_before: float | None
+    swap_peak: float | None
+    faults: float | None
+    available: float | None
+
+    @property
+    def swapped(self) -> float:
+        """GiB that went to swap during the run."""
+        if self.swap_peak is None or self.swap_before is None:
+            return 0.0
+        return max(0.0, self.swap_peak - self.swap_before) / GIB
+
+
+def check(view: RunView) -> Answer:
+    """Judges stalls first, then swap that is read back."""
+    found = _pressure(view)
+    stalled = found.stalled or 0.0
+    thrashes = found.swapped >= MIN_SWAPPED_GIB and (found.faults or 0.0) >= MIN_FAULTS
+    if stalled < MIN_STALLED and not thrashes:
+        return Passed(
+            f"{percent(stalled, 1)} of the time stalled for memory, "
+            f"{found.swapped:.2g} GiB more in swap"
+        )
+    cause = (
+        f"Some process stood still for memory in {percent(stalled)} of the time."
+        if stalled >= MIN_STALLED
+        else f"{found.swapped:.3g} GiB went to swap, {found.faults:.0f} pages a second came back."
+    )
+    return Finding(
+        severity=severity_of(stalled) if stalled >= MIN_STALLED else "medium",
+        confidence=0.8 if stalled >= MIN_STALLED else 0.6,
+        cost=stalled,
+        phases=(),
+        ranks=(),
+        evidence=_evidence(found),
+        cause=cause,
+        fixes=_fixes(view),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Edit, ...]:
+    """None: stalls hit any phase."""
+    del view
+    return ()
+
+
+def _pressure(view: RunView) -> Pressure:
+    inside = view.analysis.used_windows
+
+    def worst(name: str, of: Callable[[Series, Intervals], float | None]) -> float | None:
+        found = [of(series, inside) for series in series_named(view.trace, name)]
+        known = [value for value in found if value is not None]
+        return float(np.max(known)) if known else None
+
+    swaps = series_named(view.trace, _SWAP)
+    before = [float(s.values[np.isfinite(s.values)][0]) for s in swaps]
+    room = [s.values[np.isfinite(s.values)].min() for s in series_named(view.trace, _AVAILABLE)]
+    stalled = worst(_PSI, mean_over)
+    return Pressure(
+        stalled=stalled / 100 if stalled is not None else None,
+        swap_before=min(before) if before else None,
+        swap_peak=worst(_SWAP, max_over),
+        faults=worst(_FAULTS, mean_over),
+        available=float(min(room)) if room else None,
+    )
+
+
+def _evidence(found: Pressure) -> tuple[Evidence, ...]:
+    told = []
+    if found.stalled is not None:
+        told.append(Evidence("stalled for memory", 100 * found.stalled, "%", f"{_PSI}, steps"))
+    if found.swap_peak is not None and found.swap_before is not None:
+        told.append(Evidence("swap at the begin", found.swap_before / GIB, "GiB", _SWAP))
+        told.append(Evidence("swap at its peak", found.swap_peak / GIB, "GiB", _SWAP))
+    if found.faults is not None:
+        told.append(Evidence("major page faults", found.faults, "1/s", f"{_FAULTS}, steps"))
+    if found.available is not None:
+        told.append(Evidence("least available", found.available / GIB, "GiB", _AVAILABLE))
+    return tuple(told)
+
+
+def _fixes(view: RunView) -> tuple[Fix, ...]:
+    fixes = []
+    workers = view.knob("dataload.num_workers")
+    if isinstance(workers, int) and workers > 1:
+        fixes.append(
+            view.setting(
+                "dataload.num_workers",
+                workers // 2,
+                _UNKNOWN,
+                safety="same-math",
+                risk="Loading may become what the step waits for.",
+            )
+        )
+    for name in ("offload.optimizer", "offload.model"):
+        if view.knob(name) is True:
+            risk = "Takes GPU memory instead."
+            fixes.append(view.setting(name, False, _UNKNOWN, safety="same-math", risk=risk))
+    text = "find who holds the memory: smem -tk, or ps -eo pid,rss,args --sort -rss"
+    return tuple(fixes) or (view.advice(text, _UNKNOWN, safety="same-math", risk=""),)

@@ -1,0 +1,111 @@
+"""Shared memory is nearly full.
+
+## What it means
+
+Shared memory, through which loader processes hand over batches and NCCL and rollout engines talk
+within a host, has hardly any room left.
+
+## Why it costs
+
+The process that asks for one page too many dies of a bus error, with no message of its own: a
+loader "killed by signal", an NCCL error at start, an engine that hangs. Containers get 64 MiB
+unless told otherwise.
+
+## Evidence shown
+
+The size of /dev/shm, the most that was in use, and what was left.
+
+## Fix
+
+A larger one: `docker run --shm-size 16g` or `--ipc=host`; in Kubernetes a memory-backed emptyDir
+at /dev/shm. Meanwhile fewer loader processes and batches prepared ahead. It is a matter of failure
+and not of time: nothing is predicted.
+
+## When it is wrong
+
+Files of other programs, or of a run that was killed, may fill it: look before making it larger.
+
+## References
+
+- https://docs.docker.com/engine/containers/run/
+- https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grpo_doctor.analysis.sampled import series_named
+from grpo_doctor.findings.headroom import GIB
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.signals import sampled
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.trace.model import Trace
+from grpo_doctor.whatif import Edit, Withheld
+
+_USED, _SIZE = "host.shm_used", "host.shm_size"
+_RUN = "record with `grpo-doctor run`"
+RULE = Rule(
+    id="GD073",
+    slug="shared-memory-full",
+    title="Shared memory is nearly full",
+    family="system",
+    needs=(sampled(_USED, _RUN), sampled(_SIZE, _RUN)),
+)
+# Batches come in pieces of many megabytes: at nine tenths the next one may not fit.
+MIN_USED_SHARE = 0.80
+HIGH_USED_SHARE = 0.95
+# A container's default; a single batch of images fills it.
+DEFAULT_BYTES = 64 * 2**20
+
+
+def check(view: RunView) -> Answer:
+    """Compares the fullest moment of each host with the size."""
+    pairs = _pairs(view.trace)
+    if not pairs:
+        return NotApplicable("shared memory has no size on this host")
+    used, size, host = max(pairs, key=lambda pair: pair[0] / pair[1])
+    share = used / size
+    if share < MIN_USED_SHARE:
+        return Passed(f"at most {percent(share)} of {size / GIB:.3g} GiB are in use")
+    where = f"{_USED}, {_SIZE} of {host}"
+    text = "docker run --shm-size 16g (or --ipc=host); Kubernetes: emptyDir, medium: Memory"
+    return Finding(
+        severity="high" if share >= HIGH_USED_SHARE else "medium",
+        confidence=0.9,
+        cost=0.0,
+        phases=(),
+        ranks=(),
+        evidence=(
+            Evidence("most in use", used / GIB, "GiB", where),
+            Evidence("size", size / GIB, "GiB", where),
+            Evidence("in use", 100 * share, "%", where),
+        ),
+        cause=f"{percent(share)} of the {size / GIB:.3g} GiB of /dev/shm on {host} are in use"
+        + (", which has a container's default size." if size <= DEFAULT_BYTES else "."),
+        fixes=(
+            view.advice(
+                text,
+                Withheld("it keeps the run alive and makes no step shorter"),
+                safety="same-math",
+                risk="Takes its share of the host's memory as it fills.",
+            ),
+        ),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Edit, ...]:
+    """None: it is no matter of time."""
+    del view
+    return ()
+
+
+def _pairs(trace: Trace) -> list[tuple[float, float, str]]:
+    """Most in use and size, in bytes, of each host."""
+    sizes = {s.host: float(np.nanmax(s.values)) for s in series_named(trace, _SIZE)}
+    return [
+        (float(np.nanmax(s.values)), sizes[s.host], s.host)
+        for s in series_named(trace, _USED)
+        if sizes.get(s.host, 0.0) > 0
+    ]

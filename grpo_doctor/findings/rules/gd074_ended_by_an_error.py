@@ -1,0 +1,149 @@
+"""The run was ended by an error.
+
+## What it means
+
+A rank raised an error that nobody caught, and the job ended before its last step.
+
+## Why it costs
+
+All since the last checkpoint is lost, and a job that is started again as it was ends the same way.
+
+## Evidence shown
+
+The error as it left its phase: rank, phase, type and first line. Where several ranks failed it is
+the first of them; the others usually report the connection that they lost.
+
+## Fix
+
+For errors that GRPO jobs are known for, what helped there; for all others the place to look. No
+time is predicted: a run that ended has none.
+
+## When it is wrong
+
+Errors outside of every phase are not recorded, nor are those of a rank that was killed. An error
+that was caught within the job and followed by another, unrecorded one is taken for the reason.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/elastic/errors.html
+- https://github.com/huggingface/open-r1/issues/299 (a last batch that is not full)
+- https://github.com/modelscope/ms-swift/issues/3114 (tensors on two devices)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Rule
+from grpo_doctor.findings.signals import Signal
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.trace.model import Kind
+from grpo_doctor.whatif import Edit, Withheld
+
+RULE = Rule(
+    id="GD074",
+    slug="ended-by-an-error",
+    title="The run was ended by an error",
+    family="system",
+    needs=(
+        Signal(
+            "how the job ended: start it with `grpo-doctor run`",
+            lambda a: a.trace.run.exit.state != "unknown",
+        ),
+    ),
+)
+_PREFIX = "error/"
+_FOLLOWS = ("connection closed by peer", "connection reset by peer", "remote process exited")
+_ENDED = Withheld("a run that ended has no step time to change")
+_ONE_DEVICE = (
+    "start one process per GPU (ms-swift: NPROC_PER_NODE=GPUS, TRL: accelerate launch "
+    "--num_processes GPUS), or show a single process one GPU (CUDA_VISIBLE_DEVICES=0): one "
+    "process that sees several spreads the model over them, and its inputs lie on the first"
+)
+_WHOLE_BATCHES = (
+    "make the number of rows a multiple of ranks x batch x accumulation (or --dataloader_drop_last "
+    "true): the last batch was not full"
+)
+_LESS_FOR_VLLM = (
+    "lower the engine's share of the GPU, or end what else holds its memory (nvidia-smi)"
+)
+# Words of the error: what helped. The first that fits is told.
+KNOWN: tuple[tuple[str, str], ...] = (
+    ("to be on the same device", _ONE_DEVICE),  # kernels for GPUs
+    ("is not on the expected device", _ONE_DEVICE),  # torch's own comparison
+    ("ds_active_sub_modules", _WHOLE_BATCHES),
+    ("less than desired gpu memory utilization", _LESS_FOR_VLLM),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error as it left a phase of a rank; `at_ns` on the trace's clock."""
+
+    at_ns: int
+    rank: int
+    phase: str
+    text: str
+
+
+def check(view: RunView) -> Answer:
+    """Looks at how the run ended, and at the errors that were recorded."""
+    exit_ = view.trace.run.exit
+    if exit_.state != "failed":
+        return NotApplicable(f"the run was not ended by an error ({exit_.state})")
+    found = failures(view)
+    if not found:
+        return NotApplicable("no error left a phase: the ranks' own log says why the run ended")
+    first = next((f for f in found if not _follows(f.text)), found[0])
+    return Finding(
+        severity="high",
+        confidence=0.9,
+        cost=0.0,
+        phases=(first.phase,),
+        ranks=(first.rank,),
+        evidence=(
+            Evidence("error", first.text, "", f"as it left {first.phase} of rank {first.rank}"),
+            Evidence("ranks that failed", len({f.rank for f in found}), "", "errors in phases"),
+        ),
+        cause=f"Rank {first.rank} ended in {first.phase}: {first.text}",
+        fixes=(_fix(view, first),),
+        headline=f"Rank {first.rank} ended the run in {first.phase}: "
+        f"{first.text.partition(':')[0]}",
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Edit, ...]:
+    """None: there is no step time to change."""
+    del view
+    return ()
+
+
+def failures(view: RunView) -> list[Failure]:
+    """The last recorded error of each rank, in order of time."""
+    trace = view.trace
+    spans = trace.spans
+    last: dict[int, Failure] = {}
+    wanted = {n for n, name in enumerate(trace.names) if name.startswith(_PREFIX)}
+    ranks = {process.index: process.rank for process in trace.processes}
+    for row in np.flatnonzero(spans.kind == Kind.INSTANT):
+        name, rank = int(spans.name[row]), ranks.get(int(spans.process[row]))
+        if name not in wanted or rank is None:
+            continue
+        phase, _, text = trace.names[name].removeprefix(_PREFIX).partition("/")
+        failure = Failure(int(spans.start_ns[row]), rank, phase, text)
+        if rank not in last or last[rank].at_ns <= failure.at_ns:
+            last[rank] = failure
+    return sorted(last.values(), key=lambda f: f.at_ns)
+
+
+def _follows(text: str) -> bool:
+    return any(words in text.lower() for words in _FOLLOWS)
+
+
+def _fix(view: RunView, failure: Failure) -> Fix:
+    text = next((fix for words, fix in KNOWN if words in failure.text.lower()), "")
+    risk = "" if text else "The first error is the reason; later ones follow from it."
+    text = text or f"read the traceback of rank {failure.rank} in the job's log"
+    return view.advice(text, _ENDED, safety="needs-code", risk=risk)

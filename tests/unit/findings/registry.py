@@ -1,0 +1,30 @@
+"""The patients of every rule: those of `patients.py`, and those that a rule's own test file brings.
+
+`rules/test_gdNNN.py` brings them as functions `sick()` and `well()`, each of which returns a
+`TraceBuilder`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.build import TraceBuilder
+from tests.unit.findings import patients
+
+Patients = tuple[Callable[[], TraceBuilder], Callable[[], TraceBuilder]]
+_FILES = sorted((Path(__file__).parent / "rules").glob("test_gd*.py"))
+
+
+def _found() -> dict[str, Patients]:
+    found = {}
+    for path in _FILES:
+        module = importlib.import_module(f"tests.unit.findings.rules.{path.stem}")
+        if hasattr(module, "sick") and hasattr(module, "well"):  # else a test of test_rules fails
+            found[path.stem.removeprefix("test_").upper()] = (module.sick, module.well)
+    return found
+
+
+# Rule id: (a run that has it, a run that has not).
+PATIENTS: dict[str, Patients] = {**patients.PATIENTS, **_found()}

@@ -1,0 +1,97 @@
+"""What one rule says of a built run, for the tests of the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from grpo_doctor.findings import RunView, rules
+from grpo_doctor.findings.engine import NotRun, run_rules
+from grpo_doctor.findings.rule import Answer, Finding, Fix, NotApplicable, Passed
+from tests.build import TraceBuilder
+from tests.unit.findings.patients import HEALTHY, SETTINGS, STEPS, run
+
+BY_ID = {rule.RULE.id: rule for rule in rules.ALL}
+
+
+def answer(build: TraceBuilder, rule: str) -> Answer | NotRun:
+    """The answer of one rule, by way of the engine that runs all."""
+    results = run_rules(RunView.of(build.build()), [BY_ID[rule]])
+    for group in (results.findings, results.passed, results.not_run, results.not_applicable):
+        for _, found in group:
+            return found
+    raise AssertionError(f"{rule} answered nothing")
+
+
+def finding(build: TraceBuilder, rule: str) -> Finding:
+    """The finding; fails with what the rule said instead."""
+    found = answer(build, rule)
+    assert isinstance(found, Finding), found
+    return found
+
+
+def passed(build: TraceBuilder, rule: str) -> str:
+    """The note of a rule that passed the run."""
+    found = answer(build, rule)
+    assert isinstance(found, Passed), found
+    return found.note
+
+
+def not_applicable(build: TraceBuilder, rule: str) -> str:
+    """Why the rule has no question to this run."""
+    found = answer(build, rule)
+    assert isinstance(found, NotApplicable), found
+    return found.reason
+
+
+def missing(build: TraceBuilder, rule: str) -> str:
+    """Which signal the rule lacks."""
+    found = answer(build, rule)
+    assert isinstance(found, NotRun), found
+    assert "itself failed" not in found.missing
+    return found.missing
+
+
+def value(found: Finding, text: str) -> float:
+    """The number of the one piece of evidence whose text has these words."""
+    (one,) = [e.value for e in found.evidence if text in e.text]
+    assert isinstance(one, int | float)
+    return float(one)
+
+
+def mid(fix: Fix) -> float:
+    """The predicted change in percent."""
+    assert fix.predicted is not None, fix.risk
+    return fix.predicted.mid
+
+
+def step_s(phases: Mapping[str, float] = HEALTHY, idle: float = 0.05) -> float:
+    """The mean step of `run` with these phases."""
+    return idle + 1.01 * sum(phases.values())
+
+
+def step_starts(phases: Mapping[str, float] = HEALTHY, idle: float = 0.05) -> list[float]:
+    """When each step of `run` begins."""
+    starts = [0.0]
+    for number in range(STEPS):
+        starts.append(starts[-1] + idle + (1 + 0.01 * (number % 3)) * sum(phases.values()))
+    return starts[:-1]
+
+
+def counted(
+    build: TraceBuilder, values: Mapping[str, float], ranks: Sequence[int] = (0, 1, 2, 3)
+) -> TraceBuilder:
+    """Adds counters that are written once per step, in its middle, with the same value."""
+    times = [start + 0.5 * step_s() for start in step_starts()]
+    for name, number in values.items():
+        for rank in ranks:
+            build.series(name, "", times, [number] * len(times), scope="counter", rank=rank)
+    return build
+
+
+def with_knobs(**knobs: Any) -> dict[str, Any]:
+    """The settings of `run` and some more; dots are spelled `__`."""
+    return {**SETTINGS, **{name.replace("__", "."): value for name, value in knobs.items()}}
+
+
+__all__ = ["HEALTHY", "SETTINGS", "STEPS", "run"]

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.build import TraceBuilder
+from tests.unit.findings.rules.saying import finding, mid, passed, run, value, with_knobs
+
+
+def chained() -> TraceBuilder:
+    """Rank 0 trains 2 s longer; rank 1 waits for it, and rank 2 then waits for rank 1."""
+    build = TraceBuilder(ranks=3)
+    for number in range(6):
+        at = 10.0 * number
+        for rank, train in ((0, 5.0), (1, 3.0), (2, 3.0)):
+            build.span(rank, "train", at, at + train)
+        build.collective(0, number, at + 5.0, at + 5.1, group="pair-a")
+        build.collective(1, number, at + 3.0, at + 5.1, group="pair-a")
+        build.collective(1, number, at + 5.2, at + 5.3, group="pair-b")
+        build.collective(2, number, at + 3.0, at + 5.3, group="pair-b")
+        for rank in range(3):
+            build.collective(rank, number, at + 5.4, at + 5.5)
+            build.step(rank, number, at, {}, end_s=at + 5.6)
+    return build
+
+
+def test_who_is_late_because_it_waited_is_not_blamed() -> None:
+    found = finding(chained(), "GD004")
+    assert found.ranks == (0,)
+    assert found.phases == ("train",)
+    assert value(found, "rank 0's part of all waiting") >= 90
+    assert "Rank 0 is the straggler" in found.headline
+
+
+def test_the_gain_is_of_the_root() -> None:
+    (fix,) = finding(chained(), "GD004").fixes
+    # The step goes from 5.6 to some 3.6 s; a replay that knows no pairs may miss their meeting.
+    assert mid(fix) == pytest.approx(-100 * 2.0 / 5.6, abs=6)
+
+
+def test_a_rank_that_the_server_answers_last_is_not_slow() -> None:
+    build = run(slow={2: {"rollout": 2.0}}, knobs=with_knobs(vllm__mode="server"))
+    assert "answers rank 2 last" in passed(build, "GD004")

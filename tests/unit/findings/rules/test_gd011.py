@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.build import TraceBuilder
+from tests.unit.findings.patients import OFFLOADED
+from tests.unit.findings.rules.saying import (
+    finding,
+    mid,
+    not_applicable,
+    passed,
+    run,
+    step_s,
+    step_starts,
+    value,
+    with_knobs,
+)
+
+KNOBS = with_knobs(offload__gc_collect=True, offload__optimizer=True)
+BEFORE_OFFLOAD = sum(OFFLOADED.values()) - OFFLOADED["offload"]
+
+
+def collecting(seconds: float, knobs: dict[str, object] = KNOBS) -> TraceBuilder:
+    """Two seconds of offload, of which some collect garbage."""
+    build = run(OFFLOADED, knobs=knobs, framework="bundled", framework_version="0.1.0")
+    for number, start in enumerate(step_starts(OFFLOADED)):
+        at = start + 0.05 + (1 + 0.01 * (number % 3)) * BEFORE_OFFLOAD
+        for rank in range(4):
+            build.span(rank, "offload/collect", at, at + seconds, depth=2)
+    return build
+
+
+def sick() -> TraceBuilder:
+    return collecting(1.2)
+
+
+def well() -> TraceBuilder:
+    return collecting(0.1)
+
+
+def test_what_collecting_takes_is_the_cost_and_the_gain() -> None:
+    found = finding(sick(), "GD011")
+    share = 1.2 / step_s(OFFLOADED)
+    assert found.cost == pytest.approx(share, rel=0.01)
+    assert value(found, "per step") == pytest.approx(1.2)
+    assert (found.severity, found.confidence) == ("medium", 0.9)
+    (fix,) = found.fixes
+    assert fix.spelling == "--gc_collect_after_offload false"
+    assert mid(fix) == pytest.approx(-100 * share, abs=0.3)
+
+
+def test_little_collecting_passes() -> None:
+    assert "takes 0.8 %" in passed(well(), "GD011")
+
+
+def test_what_is_collected_is_not_counted_as_moved() -> None:
+    found = finding(sick(), "GD001")
+    assert found.cost == pytest.approx((2.0 * 1.01 - 1.2) / step_s(OFFLOADED), rel=0.02)
+    assert value(found, "collecting garbage") == pytest.approx(1.2)
+
+
+def test_without_spans_the_setting_is_a_question() -> None:
+    found = finding(run(OFFLOADED, knobs=KNOBS, framework_version="3.9.0"), "GD011")
+    assert (found.cost, found.severity, found.confidence) == (0.0, "low", 0.4)
+    assert found.fixes[0].spelling == "--gc_collect_after_offload false"
+    assert "not recorded" in found.fixes[0].risk
+
+
+def test_a_version_without_the_flag_gets_words() -> None:
+    found = finding(run(OFFLOADED, knobs=KNOBS, framework_version="4.6.0"), "GD011")
+    assert "no flag known" in found.fixes[0].spelling
+
+
+def test_nothing_offloaded_is_nothing_collected() -> None:
+    assert not_applicable(run(knobs=KNOBS), "GD011") == "nothing is offloaded"
+    assert "no garbage" in not_applicable(run(OFFLOADED), "GD011")

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.build import TraceBuilder
+from tests.unit.findings.rules.saying import (
+    HEALTHY,
+    counted,
+    finding,
+    missing,
+    passed,
+    run,
+    step_s,
+    value,
+    with_knobs,
+)
+
+KNOBS = with_knobs(vllm__gpu_memory_utilization=0.3)
+
+
+def engine(
+    *,
+    full: float = 99.0,
+    running: float = 30.0,
+    waiting: float = 20.0,
+    preemptions: float = 12.0,
+    memory_gib: tuple[float, float] | None = (40.0, 48.0),
+    phases: dict[str, float] = HEALTHY,
+) -> TraceBuilder:
+    """An engine of 64 requests per rollout."""
+    build = run(phases, knobs=KNOBS, memory_gib=memory_gib)
+    return counted(
+        build,
+        {
+            "engine/kv_cache_peak_pct": full,
+            "engine/running_requests_mean": running,
+            "engine/running_requests_peak": 40.0,
+            "engine/waiting_requests_mean": waiting,
+            "engine/waiting_requests_peak": 24.0,
+            "engine/preemptions": preemptions,
+        },
+    )
+
+
+def sick() -> TraceBuilder:
+    return engine()
+
+
+def well() -> TraceBuilder:
+    return engine(full=60.0, waiting=0.0, preemptions=0.0)
+
+
+def test_waiting_and_preempted_requests_are_the_cost() -> None:
+    found = finding(sick(), "GD012")
+    queued, preempted = 20 / 50, 12 / 64
+    assert value(found, "requests that wait") == pytest.approx(100 * queued)
+    assert value(found, "requests preempted") == pytest.approx(100 * preempted, abs=0.1)
+    rollout = 5.0 * 1.01 / step_s()
+    assert found.cost == pytest.approx(rollout * (queued + preempted), rel=0.01)
+    assert (found.severity, found.confidence) == ("high", 0.9)
+
+
+def test_the_engine_gets_what_no_gpu_ever_used() -> None:
+    # 48 of 80 GiB used: 40 % free, a tenth stays, 0.3 + 0.3.
+    assert finding(sick(), "GD012").fixes[0].spelling == "--vllm_gpu_memory_utilization 0.6"
+
+
+def test_a_full_gpu_gets_advice() -> None:
+    (fix,) = finding(engine(memory_gib=(70.0, 76.0)), "GD012").fixes
+    assert fix.knob is None
+    assert "--vllm_gpu_memory_utilization" in fix.spelling
+    assert "Gain not predicted" in fix.risk
+
+
+def test_waiting_alone_is_not_grave() -> None:
+    found = finding(engine(preemptions=0.0), "GD012")
+    assert (found.severity, found.confidence) == ("medium", 0.7)
+
+
+def test_a_cache_with_room_passes_however_many_wait() -> None:
+    assert "60 % full" in passed(engine(full=60.0), "GD012")
+
+
+def test_a_full_cache_that_holds_nobody_back_passes() -> None:
+    assert "0 % of the requests wait" in passed(engine(waiting=0.0, preemptions=0.0), "GD012")
+
+
+def test_a_short_rollout_has_nothing_to_give() -> None:
+    assert "rollout takes" in passed(engine(phases={**HEALTHY, "rollout": 0.2}), "GD012")
+
+
+def test_without_the_engines_counters_it_says_what_records_them() -> None:
+    assert "engine/kv_cache_peak_pct" in missing(run(), "GD012")
+
+
+def test_numbers_that_are_none_are_no_finding() -> None:
+    assert "kv_cache_peak_pct" in missing(engine(full=float("nan")), "GD012")
+    assert "0 % of the requests wait" in passed(
+        engine(waiting=float("nan"), preemptions=float("nan")), "GD012"
+    )

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.build import TraceBuilder
+from tests.unit.findings.rules.saying import (
+    STEPS,
+    counted,
+    finding,
+    missing,
+    passed,
+    run,
+    step_s,
+    step_starts,
+    value,
+    with_knobs,
+)
+
+KNOBS = with_knobs(rollout__max_completion_length=4096)
+
+
+def decaying(
+    full_s: float, *, peak: float = 64.0, knobs: dict[str, object] = KNOBS
+) -> TraceBuilder:
+    """Engines that are full for so long and then have two requests left, of 5 s of rollout."""
+    build = run(knobs=knobs)
+    times: list[float] = []
+    values: list[float] = []
+    for start in step_starts():
+        times += [start + 0.15, start + 0.15 + full_s, start + 5.5]
+        values += [peak, 2.0, 0.0]
+    for rank in range(4):
+        build.series("engine/running_requests", "", times, values, scope="counter", rank=rank)
+    return build
+
+
+def with_lengths(build: TraceBuilder) -> TraceBuilder:
+    """63 of 64 completions of up to 512 tokens, one of up to 4096."""
+    return counted(
+        build,
+        {
+            "engine/completions_of_257_to_512_tokens": 63.0,
+            "engine/completions_of_2049_to_4096_tokens": 1.0,
+        },
+    )
+
+
+def apart(ratio: float | None) -> TraceBuilder:
+    """Another rank's rollout takes 3 s longer in each step."""
+    build = TraceBuilder(ranks=2, knobs=KNOBS)
+    for number in range(STEPS):
+        at, late = 9.0 * number, number % 2
+        for rank in (0, 1):
+            rollout = 5.0 if rank == late else 2.0
+            build.step(
+                rank, number, at, {"rollout": rollout, "reward": 5.0 - rollout, "train": 3.0}
+            )
+            build.collective(rank, number, at + rollout, at + 5.0)
+        if ratio is not None:
+            build.metrics(
+                number,
+                **{"completions/max_length": 100 * ratio, "completions/mean_length": 100.0},
+            )
+    return build
+
+
+def sick() -> TraceBuilder:
+    return with_lengths(decaying(1.0))
+
+
+def well() -> TraceBuilder:
+    return decaying(4.6)
+
+
+def test_the_time_with_a_nearly_empty_engine_is_the_cost() -> None:
+    found = finding(sick(), "GD014")
+    assert value(found, "tenth of the requests left") == pytest.approx(5.05 - 1.0, abs=0.05)
+    assert found.cost == pytest.approx(4.05 / step_s(), abs=0.01)
+    assert (found.severity, found.confidence) == ("high", 0.9)
+    assert "engine's 64 requests" in found.cause
+
+
+def test_a_limit_that_nearly_all_stay_below_is_advised() -> None:
+    (fix,) = finding(sick(), "GD014").fixes
+    assert (fix.knob, fix.after) == ("rollout.max_completion_length", 512)
+    assert fix.safety == "changes-algorithm"
+    assert "2 % of this run's completions" in fix.risk
+
+
+def test_without_lengths_more_prompts_are() -> None:
+    (fix,) = finding(decaying(1.0), "GD014").fixes
+    assert fix.knob is None
+    assert "more prompts" in fix.spelling
+
+
+def test_an_engine_that_stays_full_passes() -> None:
+    assert "9 % of the rollout" in passed(well(), "GD014")
+
+
+def test_an_engine_of_few_requests_always_ends_with_few() -> None:
+    assert "tails take 0.0 %" in passed(decaying(1.0, peak=8.0), "GD014")
+
+
+def test_ranks_that_finish_apart_by_turns_wait_for_lengths() -> None:
+    found = finding(apart(4.0), "GD014")
+    # The slowest takes 5 s, each rank 3.5 s in the mean.
+    assert value(found, "slowest rank") == pytest.approx(1.5)
+    assert found.cost == pytest.approx(1.5 / 8.0)
+    assert (found.severity, found.confidence) == ("medium", 0.6)
+
+
+def test_ranks_that_finish_apart_with_equal_lengths_do_not() -> None:
+    assert "tails take 0.0 %" in passed(apart(1.1), "GD014")
+
+
+def test_one_rank_that_is_always_late_is_no_tail() -> None:
+    build = run(slow={1: {"rollout": 3.0}}, knobs=KNOBS)
+    for number in range(STEPS):
+        build.metrics(number, **{"completions/max_length": 400.0, "completions/mean_length": 100.0})
+    assert "tails take 0" in passed(build, "GD014")
+
+
+def test_without_curve_or_lengths_it_says_what_to_record() -> None:
+    assert "engine/running_requests" in missing(run(), "GD014")

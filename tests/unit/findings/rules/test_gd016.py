@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.build import TraceBuilder
+from tests.unit.findings.rules.saying import (
+    counted,
+    finding,
+    missing,
+    not_applicable,
+    passed,
+    run,
+    value,
+    with_knobs,
+)
+
+OFF = with_knobs(vllm__enable_prefix_caching=False, rollout__num_generations=8)
+ON = with_knobs(vllm__enable_prefix_caching=True, rollout__num_generations=8)
+
+
+def prompts(
+    knobs: dict[str, object], tokens: float, *, hit: float = 0.0, queried: float = 0.0
+) -> TraceBuilder:
+    """So many prompt tokens per rollout, and 10,000 that are generated."""
+    return counted(
+        run(knobs=knobs),
+        {
+            "engine/prompt_tokens": tokens,
+            "engine/generated_tokens": 10_000.0,
+            "engine/prefix_cache_queried_tokens": queried,
+            "engine/prefix_cache_hit_tokens": hit,
+        },
+    )
+
+
+def sick() -> TraceBuilder:
+    return prompts(OFF, 80_000.0)
+
+
+def well() -> TraceBuilder:
+    return prompts(ON, 80_000.0, queried=80_000.0, hit=68_000.0)
+
+
+def test_all_but_one_of_a_group_are_computed_again() -> None:
+    found = finding(sick(), "GD016")
+    assert value(found, "computed again") == 70_000
+    assert (found.severity, found.confidence, found.cost) == ("medium", 0.8, 0.0)
+    assert found.fixes[0].spelling == "--vllm_enable_prefix_caching true"
+
+
+def test_short_prompts_are_not_worth_it() -> None:
+    assert "computed again" in passed(prompts(OFF, 4_000.0), "GD016")
+
+
+@pytest.mark.parametrize(("tokens", "judged"), [(60_000.0, False), (160_000.0, True)])
+def test_prompts_of_less_than_two_blocks_share_nothing(tokens: float, judged: bool) -> None:
+    # 2,500 completions: prompts of 24 and of 64 tokens.
+    build = counted(prompts(OFF, tokens), {"engine/completions_of_3_to_4_tokens": 2500.0})
+    if judged:
+        assert finding(build, "GD016").severity == "medium"
+    else:
+        assert "24 tokens" in passed(build, "GD016")
+
+
+def test_a_cache_that_finds_them_passes() -> None:
+    assert "85 % of the prompt tokens" in passed(well(), "GD016")
+
+
+def test_a_cache_that_finds_nothing_is_a_question() -> None:
+    found = finding(prompts(ON, 80_000.0, queried=80_000.0, hit=4_000.0), "GD016")
+    assert value(found, "computed again") == pytest.approx(66_000)
+    assert found.confidence == 0.6
+    assert found.fixes[0].knob is None
+
+
+def test_a_cache_that_was_never_asked_is_taken_to_work() -> None:
+    assert passed(prompts(ON, 80_000.0), "GD016") == "the prefix cache is on"
+
+
+def test_one_completion_per_prompt_shares_nothing() -> None:
+    knobs = {**OFF, "rollout.num_generations": 1}
+    assert "more than once" in not_applicable(prompts(knobs, 80_000.0), "GD016")
+
+
+def test_without_counters_it_says_what_records_them() -> None:
+    assert "engine/prompt_tokens" in missing(run(knobs=OFF), "GD016")

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.build import TraceBuilder
+from tests.unit.findings.rules.saying import (
+    STEPS,
+    finding,
+    not_applicable,
+    passed,
+    value,
+    with_knobs,
+)
+
+
+def gathering(
+    count: int, each_s: float, *, knobs: dict[str, object] | None = None, spans: bool = True
+) -> TraceBuilder:
+    """Two ranks that send their weights in so many parts; a tenth of them takes twice as long."""
+    build = TraceBuilder(
+        ranks=2,
+        knobs=with_knobs(deepspeed__stage=3) if knobs is None else knobs,
+        framework="ms-swift",
+        framework_version="4.6.0",
+    )
+    sequence = 0
+    for number in range(STEPS):
+        at = 20.0 * number
+        for rank in (0, 1):
+            now = at + 5.0
+            build.span(rank, "rollout", at, now)
+            begun, own = now, sequence
+            for part in range(count):
+                length = each_s * (2 if part % 10 == 9 else 1)
+                if spans:
+                    build.span(rank, "sync/gather", now, now + length, depth=2)
+                else:
+                    build.collective(rank, own, now, now + length)
+                own += 1
+                now += length
+            build.span(rank, "sync", begun, now)
+            build.span(rank, "train", now, now + 3.0)
+            build.step(rank, number, at, {}, end_s=now + 3.0)
+        sequence += count
+    return build
+
+
+def sick() -> TraceBuilder:
+    return gathering(300, 0.006)
+
+
+def well() -> TraceBuilder:
+    return gathering(8, 0.2)
+
+
+def test_the_fixed_part_of_many_gathers_is_the_cost() -> None:
+    found = finding(sick(), "GD020")
+    sync = 300 * 0.006 * 1.1
+    assert value(found, "gathers per step") == 300
+    assert value(found, "gathering, per step") == pytest.approx(sync)
+    assert value(found, "fixed part") == pytest.approx(1.8)
+    assert found.cost == pytest.approx(1.8 / (8.0 + sync))
+    assert (found.severity, found.confidence) == ("medium", 0.8)
+    assert found.fixes[0].spelling == "--move_model_batches 16"
+
+
+def test_few_gathers_are_buckets() -> None:
+    assert "in 8 gathers" in passed(well(), "GD020")
+
+
+def test_a_short_sync_is_left_alone() -> None:
+    assert "sync takes" in passed(gathering(300, 0.0005), "GD020")
+
+
+def test_collectives_stand_in_for_spans_without_a_cost() -> None:
+    found = finding(gathering(300, 0.006, spans=False), "GD020")
+    assert value(found, "gathers per step") == 300
+    assert (found.severity, found.confidence, found.cost) == ("low", 0.5, 0.0)
+
+
+def test_a_set_number_of_parts_is_another_rules() -> None:
+    knobs = with_knobs(deepspeed__stage=3, sync__move_model_batches=300)
+    assert "another rule" in passed(gathering(300, 0.006, knobs=knobs), "GD020")
+
+
+def test_without_a_sync_there_is_no_question() -> None:
+    build = TraceBuilder(ranks=2)
+    for number in range(STEPS):
+        for rank in (0, 1):
+            build.step(rank, number, 9.0 * number, {"rollout": 4.0, "train": 4.0})
+    assert "no weights" in not_applicable(build, "GD020")

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.build import TraceBuilder
+from tests.unit.findings.rules.saying import (
+    HEALTHY,
+    finding,
+    not_applicable,
+    passed,
+    run,
+    step_s,
+    with_knobs,
+)
+
+LORA = with_knobs(train__type="lora", vllm__enable_lora=False)
+SENDING = {**HEALTHY, "sync": 2.0}
+
+
+def sick() -> TraceBuilder:
+    return run(SENDING, knobs=LORA)
+
+
+def well() -> TraceBuilder:
+    return run(SENDING, knobs={**LORA, "vllm.enable_lora": True})
+
+
+def test_the_sync_is_the_cost() -> None:
+    found = finding(sick(), "GD021")
+    assert found.cost == pytest.approx(2.0 * 1.01 / step_s(SENDING), rel=0.01)
+    assert (found.severity, found.confidence) == ("medium", 0.8)
+    assert found.fixes[0].spelling == "--vllm_enable_lora true"
+
+
+def test_a_base_that_sleep_drops_is_kept() -> None:
+    found = finding(run(SENDING, knobs={**LORA, "vllm.sleep_level": 2}), "GD021")
+    assert found.fixes[0].spelling == "--vllm_enable_lora true --sleep_level 1"
+
+
+def test_a_server_gets_words() -> None:
+    found = finding(run(SENDING, knobs={**LORA, "vllm.mode": "server"}), "GD021")
+    assert found.fixes[0].knob is None
+
+
+def test_a_version_without_adapters_says_so() -> None:
+    found = finding(run(SENDING, knobs=LORA, framework_version="3.9.0"), "GD021")
+    assert "no flag known" in found.fixes[0].spelling
+
+
+def test_a_short_sync_is_left_alone() -> None:
+    assert "takes 3.0 %" in passed(run(knobs=LORA), "GD021")
+
+
+def test_only_adapters_of_an_engine_of_its_own_are_meant() -> None:
+    assert "only adapters" in not_applicable(well(), "GD021")
+    for knobs in ({**LORA, "train.type": "full"}, {**LORA, "vllm.use": False}):
+        assert "no adapters" in not_applicable(run(SENDING, knobs=knobs), "GD021")

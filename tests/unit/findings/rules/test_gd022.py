@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.build import TraceBuilder
+from tests.unit.findings.patients import GIB
+from tests.unit.findings.rules.saying import (
+    finding,
+    not_applicable,
+    passed,
+    run,
+    step_starts,
+    value,
+    with_knobs,
+)
+from tests.unit.findings.rules.test_gd020 import gathering
+
+WHOLE = with_knobs(deepspeed__stage=3)
+PARTS = with_knobs(deepspeed__stage=3, sync__move_model_batches=200)
+
+
+def sick() -> TraceBuilder:
+    return gathering(200, 0.006, knobs=PARTS)
+
+
+def well() -> TraceBuilder:
+    return gathering(8, 0.05, knobs={**PARTS, "sync.move_model_batches": 8})
+
+
+def gathered_whole(gib: float, knobs: dict[str, object] = WHOLE) -> TraceBuilder:
+    """GPU memory that is this full while the weights are sent, at the end of the step."""
+    build = run(knobs=knobs, memory_gib=None)
+    times, values = [], []
+    for start in step_starts():
+        times += [start, start + 9.6]
+        values += [40.0 * GIB, gib * GIB]
+    for rank in range(4):
+        build.gpu(f"GPU-{rank}", index=rank)
+        build.series("gpu.memory_used", "bytes", times, values, scope="gpu", gpu=f"GPU-{rank}")
+    return build
+
+
+def test_parts_whose_fixed_cost_shows_are_too_many() -> None:
+    found = finding(sick(), "GD022")
+    assert value(found, "fixed part") == pytest.approx(1.2)
+    assert found.cost == pytest.approx(1.2 / (8.0 + 200 * 0.006 * 1.1))
+    assert (found.severity, found.confidence) == ("medium", 0.5)
+    assert found.fixes[0].spelling == "--move_model_batches 50"
+    assert "was not sampled" in found.fixes[0].risk
+
+
+def test_few_parts_pass() -> None:
+    assert passed(well(), "GD022") == "8 parts of 50 ms each"
+
+
+def test_many_large_parts_are_bytes_and_not_a_fixed_cost() -> None:
+    note = passed(gathering(32, 0.06, knobs=PARTS), "GD022")
+    assert note == "32 parts of 66 ms each"
+
+
+def test_a_cheap_sync_may_have_many_parts() -> None:
+    assert "fixed part of 200 parts" in passed(gathering(200, 0.0005, knobs=PARTS), "GD022")
+
+
+def test_a_whole_model_gathered_into_a_full_gpu_is_cut() -> None:
+    found = finding(gathered_whole(76.0), "GD022")
+    assert value(found, "of the GPU") == pytest.approx(95.0)
+    assert (found.severity, found.cost) == ("medium", 0.0)
+    assert found.fixes[0].spelling == "--move_model_batches 8"
+    assert "makes room" in found.fixes[0].risk
+
+
+def test_a_whole_model_with_room_passes() -> None:
+    assert "at most 75 % full" in passed(gathered_whole(60.0), "GD022")
+
+
+def test_weights_that_are_whole_anyway_are_not_gathered() -> None:
+    knobs = {**WHOLE, "deepspeed.stage": 2}
+    assert "whole on every rank" in not_applicable(gathered_whole(76.0, knobs), "GD022")
+
+
+def test_a_framework_without_the_setting_is_not_asked() -> None:
+    build = run(framework="trl", framework_version="1.16.0")
+    assert "no such setting" in not_applicable(build, "GD022")

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.build import TraceBuilder
+from tests.unit.findings.rules.saying import finding, missing, passed, run, value
+
+TIMES = [0.0, 100.0]
+
+
+def standing(
+    waits: tuple[float, ...] = (30.0, 2.0, 2.0, 2.0),
+    *,
+    host: float | None = 30.0,
+    memory_gib: tuple[float, float] | None = (70.0, 72.0),
+) -> TraceBuilder:
+    """Ranks that stand in line for so many percent of the time."""
+    build = run(memory_gib=memory_gib)
+    for rank, wait in enumerate(waits):
+        build.series("rank.cpu_wait", "%", TIMES, [wait, wait], scope="rank", rank=rank)
+        build.series("rank.processors", "count", TIMES, [1.0, 1.0], scope="rank", rank=rank)
+    if host is not None:
+        build.series("host.cpu", "%", TIMES, [host, host])
+    return build
+
+
+def sick() -> TraceBuilder:
+    return standing()
+
+
+def well() -> TraceBuilder:
+    return standing((2.0, 2.0, 2.0, 2.0))
+
+
+def test_a_rank_in_line_beside_idle_processors_is_confined() -> None:
+    found = finding(sick(), "GD023")
+    assert found.ranks == (0,)
+    assert value(found, "rank 0 in line") == 30.0
+    assert value(found, "processors it may use") == 1
+    assert (found.severity, found.confidence) == ("high", 0.9)
+    assert found.cost == pytest.approx(0.3)
+    assert found.headline == "Ranks are confined to too few processors"
+    assert "taskset -cp 4000" in found.fixes[0].spelling
+
+
+def test_a_full_host_has_too_much_to_do() -> None:
+    found = finding(standing(host=97.0), "GD023")
+    assert (found.severity, found.confidence) == ("medium", 0.9)
+    assert "OMP_NUM_THREADS" in found.fixes[0].spelling
+
+
+def test_a_full_host_without_a_gpu_is_what_it_is_for() -> None:
+    assert finding(standing(host=97.0, memory_gib=None), "GD023").severity == "low"
+
+
+def test_programs_of_others_are_told_from_the_ranks_own() -> None:
+    build = standing(host=99.0, memory_gib=None)
+    for rank in range(4):
+        build.series("rank.cpu", "%", TIMES, [10.0, 10.0], scope="rank", rank=rank)
+    found = finding(build, "GD023")
+    assert found.headline == "Other programs take the ranks' processors"
+    assert value(found, "this job's own") == 40.0  # four ranks of 10 % on one processor
+    assert (found.severity, found.confidence) == ("medium", 0.9)
+    assert "not of this job" in found.fixes[0].spelling
+
+
+def test_a_host_of_middling_load_leaves_it_unclear() -> None:
+    found = finding(standing(host=75.0), "GD023")
+    assert (found.severity, found.confidence, found.headline) == ("medium", 0.7, "")
+
+
+def test_a_host_that_is_full_in_bursts_is_not_idle() -> None:
+    build = run(memory_gib=None)
+    times = [float(n) for n in range(60)]
+    bursts = [n % 3 == 0 for n in range(60)]
+    for rank in range(4):
+        waits = [60.0 if one else 0.0 for one in bursts]
+        build.series("rank.cpu_wait", "%", times, waits, scope="rank", rank=rank)
+    build.series("host.cpu", "%", times, [100.0 if one else 5.0 for one in bursts])
+    found = finding(build, "GD023")
+    assert value(found, "busy then") == pytest.approx(100.0)
+    assert (found.severity, found.headline) == (
+        "low",
+        "More wants to run than the host has processors",
+    )
+
+
+def test_all_ranks_in_line_are_named_as_none() -> None:
+    assert finding(standing((30.0,) * 4), "GD023").ranks == ()
+
+
+def test_a_little_waiting_passes() -> None:
+    assert "2.0 % of the time" in passed(well(), "GD023")
+
+
+def test_without_samples_it_says_what_takes_them() -> None:
+    assert "schedstats" in missing(run(), "GD023")

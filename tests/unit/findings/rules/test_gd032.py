@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from grpo_doctor.findings import RunView
+from grpo_doctor.findings.rule import Passed
+from grpo_doctor.findings.rules import gd032_tokenizing_in_the_step as rule
+from tests.build import TraceBuilder
+from tests.unit.findings.patients import HEALTHY, SETTINGS, run
+from tests.unit.findings.recorded import count, found, inside, judged, number
+
+
+def encoding(seconds: float) -> TraceBuilder:
+    build = run()
+    inside(build, "rollout/encode", seconds)
+    return inside(build, "logprob/prepare_inputs", seconds / 2)
+
+
+def sick() -> TraceBuilder:
+    return encoding(1.0)
+
+
+def well() -> TraceBuilder:
+    return encoding(0.02)
+
+
+def test_spans_of_several_phases_add_up() -> None:
+    finding = found(rule, sick())
+    assert finding.cost == pytest.approx(1.5 / 9.95, rel=0.01)
+    assert finding.phases == ("logprob", "rollout")
+    assert number(finding, "rollout/encode") == pytest.approx(1.0, rel=0.01)
+    assert finding.fixes[0].knob is None
+    assert isinstance(judged(rule, well()), Passed)
+
+
+def texts(workers: int) -> TraceBuilder:
+    facts: dict[str, Any] = {"framework": "bundled", "framework_version": "0.1.0"}
+    knobs = {**SETTINGS, "dataload.num_workers": workers}
+    build = run({**HEALTHY, "dataload": 2.0}, knobs=knobs, **facts)
+    for name, value in (("tokenize_s", 1.8), ("join_s", 0.1), ("read_s", 0.0)):
+        count(build, f"dataload/{name}", value)
+    return build
+
+
+def test_a_loader_without_processes_tokenizes_in_the_step() -> None:
+    finding = found(rule, texts(0))
+    assert number(finding, "tokenizing per step") == pytest.approx(1.9)
+    assert finding.fixes[0].knob == "dataload.num_workers"
+    assert isinstance(judged(rule, texts(2)), Passed)
+
+
+def test_a_recording_that_does_not_say_is_told_what_is_missing() -> None:
+    analysis = RunView.of(run().build()).analysis
+    missing = [signal.text for signal in rule.RULE.needs if not signal.present(analysis)]
+    assert len(missing) == 1
+    assert "rollout/encode" in missing[0]

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+
+from grpo_doctor.findings.rule import NotApplicable, Passed
+from grpo_doctor.findings.rules import gd033_slow_reward as rule
+from tests.build import TraceBuilder
+from tests.unit.findings.patients import HEALTHY, SETTINGS, run
+from tests.unit.findings.recorded import count, found, inside, judged, number
+
+
+def scoring(judge_s: float, format_s: float = 0.05) -> TraceBuilder:
+    build = run({**HEALTHY, "reward": judge_s + format_s + 0.05})
+    inside(build, "reward/judge", judge_s)
+    return inside(build, "reward/format", format_s, begin=judge_s)
+
+
+def sick() -> TraceBuilder:
+    return scoring(2.0)
+
+
+def well() -> TraceBuilder:
+    return scoring(0.1)
+
+
+def test_the_function_that_dominates_is_named_with_its_bound() -> None:
+    finding = found(rule, sick())
+    assert "judge" in finding.headline
+    assert finding.cost == pytest.approx(2.05 / 11.75, rel=0.02)
+    assert number(finding, "judge per step") == pytest.approx(2.02, rel=0.02)
+    assert finding.severity == "medium"
+    assert "at all the step would be 17 % shorter" in finding.fixes[0].risk
+
+
+def test_without_a_dominating_function_none_is_named() -> None:
+    finding = found(rule, scoring(1.0, 1.0))
+    assert finding.headline == ""
+    assert "no single function" in finding.cause
+
+
+def test_a_reward_without_named_functions_is_still_a_share() -> None:
+    finding = found(rule, run({**HEALTHY, "reward": 2.0}))
+    assert finding.confidence < 0.8
+    assert len(finding.evidence) == 2
+
+
+def test_one_slow_rank_does_not_speak_for_all() -> None:
+    assert isinstance(judged(rule, run(slow={1: {"reward": 5.0}})), Passed)
+    assert isinstance(judged(rule, run(ranks=2, slow={1: {"reward": 5.0}})), Passed)
+
+
+def test_decoding_and_gathering_are_no_function() -> None:
+    build = run({**HEALTHY, "reward": 2.0})
+    assert isinstance(judged(rule, inside(build, "reward/judge", 0.05)), Passed)
+
+
+def test_without_rewards_nothing_is_said() -> None:
+    phases = {name: s for name, s in HEALTHY.items() if name != "reward"}
+    assert isinstance(judged(rule, run(phases)), NotApplicable)
+
+
+def test_the_trainers_own_functions_take_more_processes() -> None:
+    build = run(
+        {**HEALTHY, "reward": 2.0},
+        knobs={**SETTINGS, "reward.num_workers": 1},
+        framework="bundled",
+        framework_version="0.1.0",
+    )
+    inside(build, "reward/accuracy", 1.9)
+    count(build, "reward/accuracy_s", 1.9)
+    fix = found(rule, build).fixes[0]
+    assert (fix.knob, fix.after) == ("reward.num_workers", 4)
+    assert fix.spelling == "--reward_num_workers 4"

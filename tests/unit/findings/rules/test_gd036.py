@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from grpo_doctor.findings.rule import Passed
+from grpo_doctor.findings.rules import gd036_reward_timeouts as rule
+from tests.build import TraceBuilder
+from tests.unit.findings.patients import run
+from tests.unit.findings.recorded import count, found, inside, judged, number
+
+BUNDLED: dict[str, Any] = {"framework": "bundled", "framework_version": "0.1.0"}
+
+
+def calls(seconds: list[float], limit: float = 60.0) -> TraceBuilder:
+    build = TraceBuilder(knobs={"reward.timeout_s": limit}, **BUNDLED)
+    now = 0.0
+    for step, reward in enumerate(seconds):
+        build.step(0, step, now, {"rollout": 3.0, "reward": reward + 0.01, "train": 2.0})
+        now += reward + 5.01
+    inside(build, "reward/judge", lambda _, step: seconds[step])
+    return count(build, "reward/judge_s", lambda _, step: seconds[step])
+
+
+LIMITED = [0.2, 0.3, 5.0, 0.2, 0.25, 5.02, 0.3, 0.2, 5.01, 0.2]
+
+
+def sick() -> TraceBuilder:
+    return calls(LIMITED)
+
+
+def well() -> TraceBuilder:
+    return calls([0.2, 0.3, 0.9, 0.2, 0.25, 0.4, 0.3, 0.2, 0.6, 0.2])
+
+
+def test_calls_that_end_at_one_length_ran_into_a_limit() -> None:
+    finding = found(rule, sick())
+    assert number(finding, "calls that end") == 3
+    assert number(finding, "longest call") == pytest.approx(5.02)
+    excess = sum(LIMITED[i] for i in (2, 5, 8)) - 3 * 0.275
+    step_s = 5.01 + sum(LIMITED) / 10
+    assert finding.cost == pytest.approx(excess / 10 / step_s, rel=0.01)
+    predicted = finding.fixes[0].predicted
+    assert predicted is not None
+    assert predicted.mid == pytest.approx(-100 * finding.cost, abs=1.0)
+
+
+def test_calls_of_one_usual_length_are_no_limit() -> None:
+    assert isinstance(judged(rule, calls([2.0] * 10)), Passed)
+
+
+def test_a_rank_that_is_always_slow_has_no_limit() -> None:
+    build = run(ranks=2, slow={1: {"reward": 2.0}})
+    inside(build, "reward/judge", lambda rank, _: 2.1 if rank else 0.1)
+    assert isinstance(judged(rule, build), Passed)
+
+
+def test_two_long_calls_are_no_limit() -> None:
+    assert isinstance(judged(rule, calls([0.2] * 8 + [5.0, 5.0])), Passed)
+
+
+@pytest.mark.parametrize(("limit", "severity"), [(9.0, "low"), (6.0, "medium")])
+def test_a_call_near_the_trainers_limit_may_end_the_run(limit: float, severity: str) -> None:
+    finding = found(rule, calls([0.2, 0.3, 5.0, 0.2, 0.3, 0.2], limit))
+    assert (finding.severity, finding.cost) == (severity, 0.0)
+    assert finding.fixes[0].spelling == f"--reward_timeout {4 * limit:.0f}"
+
+
+def test_timeouts_that_are_counted_are_shown() -> None:
+    build = count(sick(), "reward/timeouts", lambda _, step: float(step in (2, 5, 8)))
+    assert number(found(rule, build), "timeouts") == 3

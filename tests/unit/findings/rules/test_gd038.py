@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from grpo_doctor.findings.rule import NotApplicable, Passed
+from grpo_doctor.findings.rules import gd038_padding as rule
+from tests.build import TraceBuilder
+from tests.unit.findings.patients import SETTINGS, run
+from tests.unit.findings.recorded import count, found, inside, judged, number
+
+
+def padded(tokens: float, **facts: Any) -> TraceBuilder:
+    build = run(**facts)
+    inside(build, "train/micro_batch", 2.5, times=4)
+    count(build, "train/tokens", tokens)
+    count(build, "train/token_places", 1000.0)
+    return count(build, "train/token_places_by_length", tokens + 100)
+
+
+def sick() -> TraceBuilder:
+    return padded(400.0)
+
+
+def well() -> TraceBuilder:
+    return padded(850.0)
+
+
+def test_padding_costs_its_part_of_the_passes() -> None:
+    finding = found(rule, sick())
+    assert number(finding, "padding in what") == pytest.approx(60.0)
+    assert finding.cost == pytest.approx(0.6 * 4.0 / 9.85, rel=0.02)
+    assert finding.severity == "high"
+    fix = finding.fixes[0]
+    assert (fix.knob, fix.after) == ("train.padding_free", True)
+    assert isinstance(judged(rule, well()), Passed)
+
+
+def test_the_bundled_trainer_groups_by_length() -> None:
+    fix = found(rule, padded(400.0, framework="bundled", framework_version="0.1.0")).fixes[0]
+    assert fix.spelling == "--group_by_length true"
+    assert fix.safety == "changes-numerics"
+
+
+def test_padding_that_grouping_would_leave_is_no_finding() -> None:
+    build = run(framework="bundled", framework_version="0.1.0")
+    inside(build, "train/micro_batch", 2.5)
+    count(build, "train/tokens", 600.0)
+    count(build, "train/token_places", 1000.0)
+    count(build, "train/token_places_by_length", 1000.0)
+    answer = judged(rule, build)
+    assert isinstance(answer, Passed)
+    assert "40 % of what is trained on is padding, of which 0 %" in answer.note
+
+
+def test_lengths_from_metrics_are_a_weak_guess() -> None:
+    build = run()
+    for step in range(6):
+        lengths = {"completions/mean_length": 100.0, "completions/max_length": 400.0}
+        build.metrics(step, **lengths)
+    finding = found(rule, build)
+    assert (finding.severity, finding.confidence) == ("low", 0.45)
+    assert number(finding, "padding in what") == pytest.approx(75.0)
+    assert finding.fixes[0].predicted is None
+
+
+def test_packed_sequences_have_no_padding() -> None:
+    build = padded(400.0, knobs={**SETTINGS, "train.padding_free": True})
+    assert isinstance(judged(rule, build), NotApplicable)
+
+
+def test_lengths_of_nothing_are_no_padding() -> None:
+    build = run()
+    build.metrics(0, **{"completions/mean_length": float("nan"), "completions/max_length": 0.0})
+    assert isinstance(judged(rule, build), NotApplicable)

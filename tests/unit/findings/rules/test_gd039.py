@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from grpo_doctor.findings import RunView, run_rules
+from grpo_doctor.findings.rule import NotApplicable, Passed
+from grpo_doctor.findings.rules import gd039_zero_stage_too_high as rule
+from tests.build import TraceBuilder
+from tests.unit.findings.patients import SETTINGS, run
+from tests.unit.findings.recorded import found, judged, number
+
+GIB = 2**30
+ZERO3: dict[str, Any] = {**SETTINGS, "deepspeed.preset": "zero3", "deepspeed.stage": 3}
+
+
+def spread(
+    parameters: float, *, gather_s: float = 1.0, gib: float | None = 40.0, stage: int = 3
+) -> TraceBuilder:
+    config: dict[str, Any] = {"model_parameters": int(parameters), "torch_dtype": "bfloat16"}
+    if gib is None:
+        config["device"] = "cpu"
+    build = run(
+        knobs={**ZERO3, "deepspeed.stage": stage},
+        config=config,
+        memory_gib=None if gib is None else (30.0, gib),
+    )
+    if gib is None:
+        build.series("host.memory_available", "bytes", [0.0, 90.0], [20.0 * GIB] * 2)
+    spans = build._rows
+    starts = [
+        (spans["process"][i], spans["start_ns"][i] / 1e9)
+        for i in range(len(spans["name"]))
+        if build._names.names[spans["name"][i]] == "train"
+    ]
+    seen: dict[int, int] = {}
+    for rank, start in starts:
+        number_ = seen[rank] = seen.get(rank, -1) + 1
+        if gather_s:
+            build.collective(
+                rank, number_, start, start + gather_s, name="all_gather_into_tensor", group="z"
+            )
+    return build
+
+
+def sick() -> TraceBuilder:
+    return spread(7e9)
+
+
+def well() -> TraceBuilder:
+    return spread(30e9)
+
+
+def test_whole_weights_that_fit_make_gathers_a_waste() -> None:
+    finding = found(rule, sick())
+    assert number(finding, "gathering in train") == pytest.approx(1.0)
+    assert number(finding, "needed beside it") == pytest.approx(7e9 * 2 * 0.75 / GIB, rel=1e-3)
+    assert finding.cost == pytest.approx(1.0 / 9.95, rel=0.02)
+    assert finding.fixes[0].spelling == "--deepspeed zero2"
+    assert finding.fixes[0].predicted is None  # gathers may overlap on a GPU
+
+
+def test_a_model_that_does_not_fit_needs_its_stage_and_is_told_the_bytes() -> None:
+    answer = judged(rule, well())
+    assert isinstance(answer, Passed)
+    assert "does not fit into" in answer.note
+    assert f"{30e9 * 2 * 0.75 / GIB:.2f} GiB more" in answer.note
+
+
+def test_gathers_that_return_at_once_leave_only_a_hint() -> None:
+    finding = found(rule, spread(7e9, gather_s=0.0))
+    assert (finding.severity, finding.cost) == ("low", 0.0)
+    assert "NCCL returns at once" in finding.cause
+
+
+def test_on_a_cpu_the_weights_lie_in_host_memory() -> None:
+    finding = found(rule, spread(1e9, gib=None))
+    predicted = finding.fixes[0].predicted
+    assert predicted is not None
+    assert predicted.mid == pytest.approx(-100 * finding.cost, abs=0.5)
+    assert isinstance(judged(rule, spread(1e10, gib=None)), Passed)
+
+
+def test_lower_stages_and_single_ranks_are_not_asked() -> None:
+    assert isinstance(judged(rule, spread(7e9, stage=2)), NotApplicable)
+    alone = run(ranks=1, knobs=ZERO3).build()
+    ids = [r.id for r, _ in run_rules(RunView.of(alone), (rule,)).not_applicable]
+    assert ids == ["GD039"]

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from grpo_doctor.findings.rule import Passed
+from grpo_doctor.findings.rules import gd040_memory_nearly_full as rule
+from tests.build import TraceBuilder
+from tests.unit.findings.patients import SETTINGS, run
+from tests.unit.findings.recorded import count, found, judged, knob, memory, number
+
+BATCH: dict[str, Any] = {**SETTINGS, "train.micro_batch": 4, "train.grad_accumulation": 2}
+
+
+def full(
+    rollout: float = 60.0, train: float = 79.0, retries: float = 0.0, **knobs: Any
+) -> TraceBuilder:
+    build = run(knobs={**BATCH, **knobs}, memory_gib=None)
+    memory(build, {"rollout": rollout, "train": train})
+    return count(build, "memory/alloc_retries", lambda _, step: 5 + retries * step)
+
+
+def sick() -> TraceBuilder:
+    return full(retries=2.0)
+
+
+def well() -> TraceBuilder:
+    return full(train=72.0)
+
+
+def test_retries_in_most_steps_are_grave() -> None:
+    finding = found(rule, sick())
+    assert finding.severity == "high"
+    assert number(finding, "peak of the fullest GPU") == 79.0
+    assert number(finding, "steps with a retry") > 50
+    assert finding.phases == ("train",)
+    fix = finding.fixes[0]
+    assert fix.spelling == "--per_device_train_batch_size 2 --gradient_accumulation_steps 4"
+
+
+def test_retries_before_the_first_step_that_counts_are_a_start() -> None:
+    answer = judged(rule, full(train=72.0))
+    assert isinstance(answer, Passed)
+    assert "no retries" in answer.note
+
+
+def test_a_full_gpu_without_retries_is_a_careful_note() -> None:
+    finding = found(rule, full())
+    assert (finding.severity, finding.confidence) == ("low", 0.5)
+
+
+def test_a_cache_that_fills_the_gpu_in_rollouts_is_as_told() -> None:
+    assert isinstance(judged(rule, full(rollout=79.0, train=60.0)), Passed)
+
+
+def test_where_memory_ran_out_decides_what_to_change() -> None:
+    build = TraceBuilder(
+        knobs={**SETTINGS, "vllm.gpu_memory_utilization": 0.9},
+        framework="ms-swift",
+        framework_version="4.6.0",
+    )
+    build.span(0, "rollout", 0.0, 5.0)
+    build.series("memory/out_of_memory/rollout", "", [5.0], [1e9], scope="counter", rank=0)
+    finding = found(rule, build)
+    assert finding.severity == "high"
+    assert finding.headline == "Memory ran out in rollout"
+    assert finding.fixes[0].spelling == "--vllm_gpu_memory_utilization 0.8"
+
+
+def test_training_that_ran_out_under_zero_2_is_sent_to_zero_3() -> None:
+    build = full(retries=2.0, **knob("deepspeed.preset", "zero2"))
+    build.series("memory/out_of_memory/train", "", [50.0], [0.0], scope="counter", rank=1)
+    finding = found(rule, build)
+    assert "--deepspeed zero3" in [fix.spelling for fix in finding.fixes]
+    assert finding.fixes[0].knob == "train.micro_batch"
+
+
+def test_unknown_values_are_no_retries() -> None:
+    build = run(knobs=BATCH)
+    count(build, "memory/alloc_retries", float("nan"), ranks=[0])
+    count(build, "memory/alloc_retries", 7.0, ranks=[1])
+    assert isinstance(judged(rule, build), Passed)
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_run_without_steps_is_judged_by_its_memory(steps: int) -> None:
+    build = TraceBuilder(knobs=BATCH)
+    for step in range(steps):
+        build.step(0, step, float(step), {"train": 1.0})
+    build.span(0, "train", 1.0 * steps, 1.0 * steps + 5)
+    build.gpu("GPU-0").series(
+        "gpu.memory_used", "bytes", [0.0, 5.0], [10 * 2**30, 79 * 2**30], scope="gpu", gpu="GPU-0"
+    )
+    assert found(rule, build).fixes

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from grpo_doctor.findings.rule import NotApplicable, Passed
+from grpo_doctor.findings.rules import gd041_needless_recomputation as rule
+from tests.build import TraceBuilder
+from tests.unit.findings.patients import HEALTHY, SETTINGS, run
+from tests.unit.findings.recorded import count, found, inside, judged, knob, number
+
+MODEL: dict[str, Any] = {
+    "model_hidden_size": 2048,
+    "model_intermediate_size": 11008,
+    "model_num_hidden_layers": 36,
+    "torch_dtype": "bfloat16",
+}
+KNOBS: dict[str, Any] = {
+    **SETTINGS,
+    "train.gradient_checkpointing": True,
+    "train.grad_accumulation": 4,
+}
+
+
+def recomputing(places: float = 4 * 1000.0, gib: float = 40.0, **knobs: Any) -> TraceBuilder:
+    build = run(
+        {**HEALTHY, "train": 6.0},
+        knobs={**KNOBS, **knobs},
+        config=MODEL,
+        memory_gib=(60.0, gib),
+    )
+    inside(build, "train/micro_batch", 5.0, times=4)
+    inside(build, "logprob/reference", 0.9)
+    return count(build, "train/token_places", places)
+
+
+def sick() -> TraceBuilder:
+    return recomputing()
+
+
+def well() -> TraceBuilder:
+    return recomputing(gib=70.0)
+
+
+def test_activations_that_fit_need_not_be_computed_twice() -> None:
+    finding = found(rule, sick())
+    needed = 1000 * 36 * (16 * 2048 + 4 * 11008) * 2 / 2**30
+    assert number(finding, "needed beside it") == pytest.approx(needed, abs=0.001)
+    assert 0.05 < finding.cost < 0.25
+    assert finding.fixes[0].spelling == "--gradient_checkpointing false"
+    assert finding.severity in ("low", "medium")
+
+
+def test_activations_that_do_not_fit_are_rightly_recomputed() -> None:
+    for build in (well(), recomputing(places=4 * 20_000.0)):
+        answer = judged(rule, build)
+        assert isinstance(answer, Passed)
+        assert "does not fit" in answer.note
+
+
+def test_little_training_is_little_to_save() -> None:
+    build = run(knobs=KNOBS, config=MODEL, memory_gib=(60.0, 40.0))
+    for phase in ("rollout",):
+        inside(build, f"{phase}/generate", 1.0)
+    count(build, "train/token_places", 10.0)
+    quick = run({**HEALTHY, "train": 0.5}, knobs=KNOBS, config=MODEL, memory_gib=(60.0, 40.0))
+    assert isinstance(judged(rule, count(quick, "train/token_places", 10.0)), Passed)
+
+
+def test_kept_activations_are_not_asked_about() -> None:
+    answer = judged(rule, recomputing(**knob("train.gradient_checkpointing", False)))
+    assert isinstance(answer, NotApplicable)

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from grpo_doctor.findings.rule import NotApplicable, Passed
+from grpo_doctor.findings.rules import gd042_avoidable_logprobs as rule
+from tests.build import TraceBuilder
+from tests.unit.findings.patients import SETTINGS, run
+from tests.unit.findings.recorded import found, inside, judged, knob, number
+
+KNOBS: dict[str, Any] = {
+    **SETTINGS,
+    "train.num_iterations": 1,
+    "train.grad_accumulation": 4,
+    "train.beta": 0.04,
+}
+
+
+def passes(old: float = 0.0, reference: float = 0.0, **knobs: Any) -> TraceBuilder:
+    build = run(knobs={**KNOBS, **knobs})
+    inside(build, "logprob/old", old)
+    return inside(build, "logprob/reference", reference, begin=old)
+
+
+def sick() -> TraceBuilder:
+    return passes(reference=0.9, **knob("train.beta", 0.0001))
+
+
+def well() -> TraceBuilder:
+    return passes(reference=0.9)
+
+
+def test_a_reference_without_weight_is_a_pass_for_nothing() -> None:
+    finding = found(rule, sick())
+    assert finding.cost == pytest.approx(0.9 / 9.95, rel=0.01)
+    assert number(finding, "weight of the KL term") == 0.0001
+    fix = finding.fixes[0]
+    assert fix.spelling == "--beta 0"
+    assert fix.predicted is not None
+    assert fix.predicted.mid == pytest.approx(-100 * 0.9 / 9.95, abs=0.5)
+
+
+def test_a_reference_that_counts_is_a_choice() -> None:
+    assert isinstance(judged(rule, well()), Passed)
+    assert isinstance(judged(rule, passes(reference=0.9, **knob("train.beta", 0.0))), Passed)
+
+
+def test_old_logprobs_of_a_single_step_are_not_needed() -> None:
+    finding = found(rule, passes(old=0.5))
+    assert finding.cost == pytest.approx(0.5 / 9.95, rel=0.01)
+    predicted = finding.fixes[0].predicted
+    assert predicted is not None
+    assert predicted.mid == pytest.approx(-5.0, abs=0.3)
+    assert finding.severity == "low"
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {"train.num_iterations": 2},
+        {"rollout.steps_per_generation": 8},
+        {"rollout.importance_correction": True},
+        {"rollout.importance_mode": "token_truncate"},
+        {"train.num_iterations": None},
+        {"train.grad_accumulation": None},
+    ],
+)
+def test_old_logprobs_that_something_needs_stay(knobs: dict[str, Any]) -> None:
+    assert isinstance(judged(rule, passes(old=0.5, **knobs)), Passed)
+
+
+def test_both_passes_are_one_finding_with_two_fixes() -> None:
+    finding = found(rule, passes(old=0.4, reference=0.5, **knob("train.beta", 0.0005)))
+    assert finding.cost == pytest.approx(0.9 / 9.95, rel=0.01)
+    assert len(finding.fixes) == 2
+
+
+def test_without_passes_there_is_nothing_to_leave_out() -> None:
+    assert isinstance(judged(rule, run(knobs=KNOBS)), NotApplicable)

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.build import TraceBuilder
+from tests.unit.findings.learners import learner
+from tests.unit.findings.rules.saying import finding, missing, passed, value
+
+RATIO = "completions/clipped_ratio"
+
+
+FLAT = {"reward": lambda t, v, r: 0.5 + r.normal(0, 0.05, len(t))}
+
+
+def sick() -> TraceBuilder:
+    return learner({**FLAT, RATIO: lambda t, v, r: r.binomial(256, 0.2, len(t)) / 256})
+
+
+def well() -> TraceBuilder:
+    return learner()
+
+
+def test_the_limit_is_doubled() -> None:
+    found = finding(sick(), "GD051")
+    assert found.severity == "medium"
+    assert value(found, "cut off") == pytest.approx(20, abs=1)
+    assert found.fixes[0].spelling == "--max_completion_length 1024"
+    assert value(found, "limit") == 512
+
+
+@pytest.mark.parametrize(
+    ("share", "severity"), [(0.06, "low"), (0.3, "medium"), (0.6, "high"), (1.0, "high")]
+)
+def test_grades(share: float, severity: str) -> None:
+    assert finding(learner({**FLAT, RATIO: share}), "GD051").severity == severity
+
+
+def test_a_reward_that_rises_all_the_same_or_a_short_run() -> None:
+    rises = {"reward": lambda t, v, r: t + r.normal(0, 0.05, len(t))}
+    assert finding(learner({**rises, RATIO: 0.9}), "GD051").severity == "low"
+    assert finding(learner({**FLAT, RATIO: 0.9}, steps=10), "GD051").severity == "medium"
+
+
+def test_a_late_rise_counts() -> None:
+    found = finding(learner({RATIO: lambda t, v, r: np.where(t > 0.8, 0.4, 0.0)}), "GD051")
+    assert value(found, "last tenth") == 40
+
+
+def test_a_model_that_never_ends_gets_other_advice() -> None:
+    found = finding(learner({RATIO: 1.0}), "GD051")
+    assert "end token" in found.fixes[0].spelling
+    assert "No completion ends" in found.headline
+
+
+def test_few_and_missing() -> None:
+    assert "2.0 % of the completions" in passed(learner({RATIO: 0.02}), "GD051")
+    assert "response_length/clip_ratio" in missing(learner({RATIO: None}), "GD051")

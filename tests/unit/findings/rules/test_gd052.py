@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.build import TraceBuilder
+from tests.unit.findings.learners import alike, learner
+from tests.unit.findings.rules.saying import finding, missing, passed, value
+
+FLAT = {"reward": lambda t, v, r: 0.5 + alike(len(t), 0.05, r)}
+
+
+def sick() -> TraceBuilder:
+    """Gone at the middle of the run."""
+    fall = {"entropy": lambda t, v, r: np.maximum(0.01, 0.6 * (1 - 2 * t)) + 0.002 * r.random(80)}
+    return learner({**FLAT, **fall})
+
+
+def well() -> TraceBuilder:
+    return learner()
+
+
+def test_the_step_of_its_arrival_is_said() -> None:
+    found = finding(sick(), "GD052")
+    assert found.severity == "high"
+    assert value(found, "below a tenth of its start from step") == pytest.approx(37, abs=3)
+    assert "collapses at step" in found.headline
+    assert found.steps[0] == value(found, "from step")
+    assert found.steps[-1] == 80
+
+
+@pytest.mark.parametrize(
+    ("law", "curve", "arrives"),
+    [
+        # The floor is a tenth of 0.6.
+        ("linear", lambda t: 0.6 * (1 - 0.7 * t), 80 * 0.9 / 0.7),
+        ("exponential", lambda t: 0.6 * np.exp(-1.6 * t), 80 * np.log(10) / 1.6),
+    ],
+)
+def test_a_fall_that_goes_on_is_projected(law: str, curve: object, arrives: float) -> None:
+    change = {"entropy": lambda t, v, r: curve(t) + r.normal(0, 0.004, len(t))}  # type: ignore[operator]
+    found = finding(learner({**FLAT, **change}), "GD052")
+    assert found.severity == "medium"
+    assert value(found, f"{law} fall") == pytest.approx(arrives, rel=0.08)
+    assert "will collapse by step" in found.headline
+
+
+def test_a_task_that_is_being_learned_may_lose_entropy() -> None:
+    fall = {"entropy": lambda t, v, r: 0.6 * np.exp(-5 * t)}
+    assert finding(learner(fall), "GD052").severity == "medium"
+    steady = {"reward": lambda t, v, r: t + r.normal(0, 0.05, len(t))}
+    assert finding(learner({**fall, **steady}), "GD052").severity == "low"
+
+
+def test_a_fall_that_levels_off_is_healthy() -> None:
+    fall = {"entropy": lambda t, v, r: 0.2 + 0.4 * np.exp(-8 * t) + r.normal(0, 0.01, len(t))}
+    passed(learner({**FLAT, **fall}), "GD052")
+
+
+def test_a_collapse_within_the_first_steps_is_seen() -> None:
+    found = finding(learner({**FLAT, "entropy": lambda t, v, r: 5 * np.exp(-80 * t)}), "GD052")
+    assert value(found, "at the start") == 5
+    assert value(found, "from step") <= 6
+
+
+def test_short_runs_and_hardly_any_entropy() -> None:
+    assert "20 steps" in missing(learner(steps=12), "GD052")
+    assert "too low" in passed(learner({"entropy": 0.01}), "GD052")
+
+
+def test_clipping_and_rate_are_advised_with_values() -> None:
+    build = learner(
+        {**FLAT, "entropy": lambda t, v, r: 0.6 * np.exp(-6 * t)},
+        knobs={"train.learning_rate": 1e-5, "train.beta": 0.0, "train.epsilon": 0.2},
+    )
+    high, rate, beta = finding(build, "GD052").fixes
+    assert (high.knob, high.after) == ("train.epsilon_high", 0.28)
+    assert (rate.knob, rate.after) == ("train.learning_rate", 2e-6)
+    assert (beta.knob, beta.after) == ("train.beta", 0.04)

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.build import TraceBuilder
+from tests.unit.findings.learners import learner
+from tests.unit.findings.rules.saying import finding, missing, not_applicable, passed, value
+
+KEY = "clip_ratio/region_mean"
+
+
+def sick() -> TraceBuilder:
+    return learner({KEY: lambda t, v, r: np.where(t < 0.5, v, 0.25 + 0.02 * r.random(len(t)))})
+
+
+def well() -> TraceBuilder:
+    return learner()
+
+
+def test_a_late_half_is_graded_by_its_end() -> None:
+    found = finding(sick(), "GD053")
+    assert found.severity == "medium"
+    assert value(found, "last tenth") == pytest.approx(26, abs=1)
+    assert value(found, "from step") == pytest.approx(41, abs=2)
+
+
+def test_passes_over_a_rollout_come_first() -> None:
+    build = learner({KEY: 0.5}, knobs={"train.num_iterations": 4, "train.max_grad_norm": 5.0})
+    found = finding(build, "GD053")
+    assert found.severity == "high"
+    assert found.fixes[0].knob == "train.num_iterations"
+    assert found.fixes[-1].knob == "train.max_grad_norm"
+
+
+def test_ratios_per_sequence_clip_by_design() -> None:
+    build = learner({KEY: 0.3}, knobs={"train.importance_level": "sequence"})
+    assert "by design" in not_applicable(build, "GD053")
+
+
+def test_one_step_of_much_clipping_is_noise() -> None:
+    build = learner({KEY: lambda t, v, r: np.where(np.arange(len(t)) == 40, 0.9, v)})
+    passed(build, "GD053")
+    assert "clip" in missing(learner({KEY: None}), "GD053")

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.build import TraceBuilder
+from tests.unit.findings.learners import alike, learner
+from tests.unit.findings.rules.saying import finding, missing, passed, value
+
+KEY = "completions/mean_length"
+FLAT = {"reward": lambda t, v, r: 0.5 + alike(len(t), 0.05, r)}
+
+
+def sick() -> TraceBuilder:
+    return learner({**FLAT, KEY: lambda t, v, r: 200 * (1 + 2 * t) + r.normal(0, 10, len(t))})
+
+
+def well() -> TraceBuilder:
+    return learner()
+
+
+def test_the_added_tokens_are_time() -> None:
+    found = finding(sick(), "GD056")
+    assert found.severity == "medium"
+    assert value(found, "last tenth") == pytest.approx(580, rel=0.05)
+    # The mean is 400 and it began at about 220: 45 % of the tokens, times 93 % of the step.
+    assert found.cost == pytest.approx(0.45 * 9.2 / 9.85, abs=0.03)
+    assert value(found, "half as long again") == pytest.approx(26, abs=5)
+
+
+def test_growth_that_pays_is_what_it_is_for() -> None:
+    assert "so does the reward" in passed(learner({KEY: lambda t, v, r: 200 * (1 + t)}), "GD056")
+
+
+def test_a_reward_that_pays_for_length_is_found_although_it_rises() -> None:
+    rng = np.random.default_rng(3)
+    lengths = 200 * (1 + np.linspace(0, 1, 80)) + rng.normal(0, 15, 80)
+    found = finding(learner({KEY: lengths, "reward": 0.01 * lengths}), "GD056")
+    assert value(found, "correlation") == pytest.approx(1)
+    assert "goes up and down with them" in found.cause
+
+
+def test_one_long_batch_at_the_end_is_none() -> None:
+    late = {**FLAT, KEY: lambda t, v, r: np.where(t > 0.93, 700.0, v)}
+    passed(learner(late), "GD056")
+    assert "length" in missing(learner({KEY: None}), "GD056")

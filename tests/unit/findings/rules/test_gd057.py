@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.build import TraceBuilder
+from tests.unit.findings.learners import learner
+from tests.unit.findings.rules.saying import finding, missing, not_applicable, passed, value
+
+
+def sick() -> TraceBuilder:
+    return learner({"rewards/format/mean": 0.0, "rewards/format/std": 0.0})
+
+
+def well() -> TraceBuilder:
+    return learner()
+
+
+def test_a_function_that_never_gives_anything() -> None:
+    found = finding(sick(), "GD057")
+    assert found.severity == "medium"
+    assert found.headline == "Reward function format never gives anything"
+    assert value(found, "format: part of all deviation") == 0
+
+
+def test_one_that_is_always_satisfied_is_only_a_note() -> None:
+    build = learner({"rewards/format/mean": 1.0, "rewards/format/std": 0.0})
+    assert finding(build, "GD057").severity == "info"
+
+
+def test_one_that_decides_alone() -> None:
+    build = learner({"rewards/accuracy/std": 30.0})
+    found = finding(build, "GD057")
+    assert found.severity == "low"
+    assert "accuracy decides alone" in found.headline
+    assert value(found, "accuracy: part") == pytest.approx(98.4, abs=0.3)
+    assert "weigh accuracy 0.01 times as much: --reward_weights 0.01 1" in found.fixes[0].spelling
+    other = learner({"rewards/accuracy/std": 30.0}, framework="unknown", framework_version=None)
+    assert "--" not in finding(other, "GD057").fixes[0].spelling
+
+
+def test_weights_count() -> None:
+    build = learner({"rewards/accuracy/std": 30.0}, knobs={"reward.weights": "0.01 1.0"})
+    passed(build, "GD057")
+
+
+def test_a_function_that_was_learned_is_healthy() -> None:
+    done = {
+        "rewards/format/mean": lambda t, v, r: np.minimum(1, 0.5 + 2 * t),
+        "rewards/format/std": lambda t, v, r: np.maximum(0, 0.5 - 2 * t),
+    }
+    passed(learner(done), "GD057")
+
+
+def test_one_function_alone_and_none() -> None:
+    alone = {"rewards/format/mean": None, "rewards/format/std": None}
+    assert "several" in not_applicable(learner(alone), "GD057")
+    none = {**alone, "rewards/accuracy/mean": None, "rewards/accuracy/std": None}
+    assert "rewards/<function>/mean" in missing(learner(none), "GD057")

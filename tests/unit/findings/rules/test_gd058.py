@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.build import TraceBuilder
+from tests.unit.findings.learners import learner
+from tests.unit.findings.rules.saying import finding, missing, passed, value
+
+EVERYWHERE = {"reward": math.nan, "reward_std": math.nan}
+
+
+def sick() -> TraceBuilder:
+    return learner(EVERYWHERE)
+
+
+def well() -> TraceBuilder:
+    return learner()
+
+
+def test_on_all_steps() -> None:
+    found = finding(sick(), "GD058")
+    assert found.severity == "high"
+    assert found.headline == "The reward is missing (NaN or None) at every step"
+    assert value(found, "steps whose reward is no number") == 80
+    assert found.steps == ()
+    assert found.cost == pytest.approx(9.2 / 9.85, abs=0.01)
+
+
+@pytest.mark.parametrize(("every", "severity"), [(2, "high"), (20, "medium"), (79, "low")])
+def test_on_some_steps(every: int, severity: str) -> None:
+    gone = (np.arange(80) + 1) % every == 0
+    found = finding(learner({"reward": lambda t, v, r: np.where(gone, np.nan, v)}), "GD058")
+    assert found.severity == severity
+    assert found.steps == tuple(range(every, 81, every))
+    assert f"at {gone.sum()} of 80 steps" in found.headline
+
+
+def test_the_function_is_named() -> None:
+    nan = {**EVERYWHERE, "rewards/accuracy/mean": math.nan}
+    assert "NaN comes from accuracy" in finding(learner(nan), "GD058").cause
+
+
+def test_some_completions_of_each_step() -> None:
+    found = finding(learner({"rewards/missing_ratio": 0.3}), "GD058")
+    assert found.severity == "high"
+    assert value(found, "completions without a reward") == pytest.approx(30)
+    assert value(found, "steps whose reward is no number") == 0
+
+
+def test_infinite_is_said_as_such() -> None:
+    build = learner({"reward": lambda t, v, r: np.where(t == 1, math.inf, v)})
+    assert "infinite at 1 of 80" in finding(build, "GD058").headline
+
+
+def test_a_step_that_says_nothing_is_not_a_nan() -> None:
+    build = learner()
+    build.metrics(81, loss=0.1)
+    passed(build, "GD058")
+    assert "metric `reward`" in missing(learner({"reward": None}), "GD058")

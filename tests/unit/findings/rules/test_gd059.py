@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.build import TraceBuilder
+from tests.unit.findings.learners import learner
+from tests.unit.findings.rules.saying import finding, missing, passed, value
+
+
+def sick() -> TraceBuilder:
+    return learner({"reward": 0.5, "reward_std": 0.0, "frac_reward_zero_std": 1.0})
+
+
+def well() -> TraceBuilder:
+    return learner()
+
+
+def test_from_the_first_step() -> None:
+    found = finding(sick(), "GD059")
+    assert found.severity == "high"
+    assert found.headline == "The reward is 0.5 for every completion at every step"
+    assert value(found, "steps that are flat") == 100
+    assert found.cost == pytest.approx(9.2 / 9.85, abs=0.01)
+    assert found.steps == ()
+
+
+def test_solved_on_the_way() -> None:
+    build = learner(
+        {
+            "reward": lambda t, v, r: np.minimum(1, 0.2 + 1.6 * t),
+            "reward_std": lambda t, v, r: np.where(0.2 + 1.6 * t >= 1, 0, 0.3),
+        }
+    )
+    found = finding(build, "GD059")
+    assert found.severity == "medium"
+    assert found.headline == "The task is solved at step 41"
+    assert found.steps[0] == 41
+
+
+def test_a_few_flat_steps_at_the_end_or_at_the_start() -> None:
+    late = {
+        "reward": lambda t, v, r: np.where(t > 0.9, 1.0, v),
+        "reward_std": lambda t, v, r: np.where(t > 0.9, 0.0, v),
+    }
+    assert "in the last" in passed(learner(late), "GD059")
+    early = {
+        "reward": lambda t, v, r: np.where(t < 0.3, 0.0, v),
+        "reward_std": lambda t, v, r: np.where(t < 0.3, 0.0, v),
+    }
+    passed(learner(early), "GD059")
+
+
+def test_a_constant_mean_of_varying_rewards_is_alive() -> None:
+    passed(learner({"reward": 0.5}), "GD059")
+    assert "reward_std" in missing(learner({"reward_std": None}), "GD059")
+    missing(learner({"reward": 0.5, "reward_std": 0.0}, steps=4), "GD059")

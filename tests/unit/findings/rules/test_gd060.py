@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.build import TraceBuilder
+from tests.unit.findings.learners import learner
+from tests.unit.findings.rules.saying import finding, missing, passed, value
+
+KEY = "sampling/sampling_logp_difference/mean"
+
+
+def sick() -> TraceBuilder:
+    return learner({KEY: lambda t, v, r: 0.15 + 0.01 * r.random(len(t))})
+
+
+def well() -> TraceBuilder:
+    return learner()
+
+
+def test_the_gap_is_graded() -> None:
+    found = finding(sick(), "GD060")
+    assert found.severity == "medium"
+    assert value(found, "first tenth") == pytest.approx(0.155, abs=0.005)
+    assert finding(learner({KEY: 0.4}), "GD060").severity == "high"
+    assert finding(learner({KEY: 0.06}), "GD060").severity == "low"
+
+
+def test_one_that_grows_points_at_the_weights() -> None:
+    found = finding(learner({KEY: lambda t, v, r: 0.005 + 0.3 * t}), "GD060")
+    assert "more and more" in found.cause
+    assert "some may not arrive" in found.fixes[0].spelling
+    assert value(found, "from step") == pytest.approx(13, abs=2)
+
+
+def test_trl_has_a_flag() -> None:
+    build = learner(
+        {KEY: 0.15},
+        knobs={"rollout.importance_correction": False},
+        framework="trl",
+        framework_version="1.16.0",
+    )
+    assert finding(build, "GD060").fixes[0].knob == "rollout.importance_correction"
+
+
+def test_rounding_passes_and_no_engine_says_nothing() -> None:
+    passed(learner({KEY: 0.02}), "GD060")
+    assert "sampling_logp_difference" in missing(learner({KEY: None}), "GD060")

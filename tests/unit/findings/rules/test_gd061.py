@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.build import TraceBuilder
+from tests.unit.findings.learners import learner
+from tests.unit.findings.rules.saying import finding, missing, passed, run, value
+
+
+def sick() -> TraceBuilder:
+    return learner({"reward": 0.5}, knobs={"rollout.num_generations": 2})
+
+
+def well() -> TraceBuilder:
+    return learner()
+
+
+def test_the_error_of_the_mean_and_the_expected_groups() -> None:
+    found = finding(sick(), "GD061")
+    assert found.severity == "medium"
+    assert value(found, "error of a group's mean") == pytest.approx(70.7, abs=0.1)
+    assert value(found, "expected to have equal rewards") == pytest.approx(50)
+    assert found.fixes[0].spelling == "--num_generations 8"
+
+
+@pytest.mark.parametrize(("count", "severity"), [(1, "high"), (3, "medium"), (4, "low")])
+def test_grades(count: int, severity: str) -> None:
+    build = learner(knobs={"rollout.num_generations": count})
+    assert finding(build, "GD061").severity == severity
+
+
+def test_five_are_few_and_not_too_few() -> None:
+    passed(learner(knobs={"rollout.num_generations": 5}), "GD061")
+
+
+def test_unknown_settings() -> None:
+    assert "settings" in missing(run(knobs={}), "GD061")

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.build import TraceBuilder
+from tests.unit.findings.learners import learner
+from tests.unit.findings.rules.saying import finding, missing, passed, value
+
+
+def sick() -> TraceBuilder:
+    return learner({"grad_norm": lambda t, v, r: np.where(np.arange(len(t)) == 50, 900.0, v)})
+
+
+def well() -> TraceBuilder:
+    return learner()
+
+
+def test_a_spike_has_its_step() -> None:
+    found = finding(sick(), "GD062")
+    assert found.steps == (51,)
+    assert value(found, "largest") == 900
+    assert value(found, "usual norm") == pytest.approx(math.exp(-1), rel=0.2)
+
+
+def test_with_clipping_it_does_less_harm() -> None:
+    spike = {"grad_norm": lambda t, v, r: np.where(t == 1, 900.0, v)}
+    assert finding(learner(spike, knobs={"train.max_grad_norm": 0.0}), "GD062").severity == "medium"
+    assert finding(learner(spike, knobs={"train.max_grad_norm": 1.0}), "GD062").severity == "low"
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_no_number(bad: float) -> None:
+    some = learner({"grad_norm": lambda t, v, r: np.where(t > 0.9, bad, v)})
+    found = finding(some, "GD062")
+    assert found.severity == "high"
+    assert found.steps == tuple(range(73, 81))
+    assert finding(learner({"grad_norm": bad}, steps=3), "GD062").severity == "high"
+
+
+def test_one_in_many_may_be_a_loss_scale() -> None:
+    build = learner({"grad_norm": lambda t, v, r: np.where(t == 0, np.inf, v)}, steps=200)
+    assert finding(build, "GD062").severity == "medium"
+
+
+def test_growth_is_told_from_spikes() -> None:
+    found = finding(learner({"grad_norm": lambda t, v, r: v * 10 ** (2 * t)}), "GD062")
+    assert "grew" in found.headline
+    assert found.steps == ()
+
+
+def test_steps_without_a_gradient_make_no_spikes() -> None:
+    gone = {"grad_norm": lambda t, v, r: np.where(r.random(len(t)) < 0.7, 0.0, v)}
+    passed(learner(gone), "GD062")
+
+
+def test_rounding_is_no_gradient() -> None:
+    rest = {"grad_norm": lambda t, v, r: np.where(np.arange(len(t)) % 10 < 7, 1e-17, v)}
+    passed(learner(rest), "GD062")
+
+
+def test_nothing_said_and_too_few() -> None:
+    assert "grad_norm" in missing(learner({"grad_norm": None}), "GD062")
+    assert "too few" in passed(learner(steps=5), "GD062")

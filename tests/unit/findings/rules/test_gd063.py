@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.build import TraceBuilder
+from tests.unit.findings.learners import alike, learner
+from tests.unit.findings.rules.saying import finding, missing, passed, value
+
+
+def sick() -> TraceBuilder:
+    hill = {"reward": lambda t, v, r: 1 - np.abs(2 * t - 1) + alike(len(t), 0.04, r)}
+    return learner(hill)
+
+
+def well() -> TraceBuilder:
+    return learner()
+
+
+def test_the_peak_and_the_fall() -> None:
+    found = finding(sick(), "GD063")
+    assert found.severity == "medium"
+    assert value(found, "peak at step") == pytest.approx(40, abs=6)
+    assert value(found, "at its peak") == pytest.approx(0.93, abs=0.08)
+    assert "a checkpoint before step" in found.fixes[0].spelling
+
+
+def test_below_the_start_is_worse() -> None:
+    build = learner({"reward": lambda t, v, r: 0.6 - 0.6 * t + alike(len(t), 0.03, r)})
+    assert finding(build, "GD063").severity == "high"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_plateau_is_no_fall(seed: int) -> None:
+    plateau = {"reward": lambda t, v, r: np.minimum(0.6, 0.1 + t) + alike(len(t), 0.08, r, 0.7)}
+    passed(learner(plateau, seed=seed), "GD063")
+    noise = {"reward": lambda t, v, r: 0.5 + alike(len(t), 0.1, r, 0.7)}
+    passed(learner(noise, seed=seed, steps=60 + 40 * seed), "GD063")
+
+
+def test_too_short() -> None:
+    assert "40 steps" in missing(learner(steps=30), "GD063")

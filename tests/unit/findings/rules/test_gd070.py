@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.build import TraceBuilder
+from tests.unit.findings.rules.saying import finding, missing, not_applicable, passed, value
+
+
+def saved(every: int, seconds: float, *, steps: int = 12, step_s: float = 60.0) -> TraceBuilder:
+    """Steps of a minute on two ranks; every so many and the last end with a checkpoint."""
+    build = TraceBuilder(ranks=2, knobs={"checkpoint.save_steps": every})
+    at = 0.0
+    for number in range(1, steps + 1):
+        phases = {"rollout": 0.7 * step_s, "train": 0.3 * step_s}
+        if number % every == 0 or number == steps:
+            phases["checkpoint"] = seconds
+        for rank in (0, 1):
+            build.step(rank, number, at, phases)
+        at += sum(phases.values())
+    return build
+
+
+def sick() -> TraceBuilder:
+    return saved(2, 20.0)
+
+
+def well() -> TraceBuilder:
+    return saved(4, 2.0)
+
+
+def test_youngs_interval_is_advised() -> None:
+    found = finding(sick(), "GD070")
+    # Steps 2, 4, 6, 8 and 10 of eleven; the last one has to be.
+    assert found.steps == (2, 4, 6, 8, 10)
+    assert value(found, "in checkpoints") == pytest.approx(100 * 100 / (11 * 60 + 100))
+    # sqrt(2 x 20 s x 86,400 s) = 1,859 s, 31 steps of a minute; 20 is round.
+    assert value(found, "best interval") == 20
+    assert found.fixes[0].spelling == "--save_steps 20"
+    assert "20 minutes" in found.fixes[0].risk
+    assert found.severity == "medium"
+    assert found.cost == pytest.approx(100 / 760 * (1 - 2 / 20))
+
+
+def test_where_every_step_saves_the_gain_is_replayed() -> None:
+    found = finding(saved(1, 20.0), "GD070")
+    (fix,) = found.fixes
+    if fix.predicted is not None:  # while steps with a checkpoint are not set apart
+        assert fix.predicted.mid == pytest.approx(-100 * 20 / 80 * (1 - 1 / 20), abs=0.5)
+
+
+def test_long_checkpoints_of_long_steps_are_right() -> None:
+    note = passed(saved(2, 1200.0, step_s=7200.0), "GD070")
+    assert "every 2 steps is right" in note
+
+
+def test_one_checkpoint_makes_no_interval() -> None:
+    assert "fewer than two" in not_applicable(saved(12, 600.0), "GD070")
+    assert "fewer than two" in not_applicable(saved(6, 600.0), "GD070")
+
+
+def test_without_steps() -> None:
+    assert "steps" in missing(saved(1, 20.0, steps=1), "GD070")
+
+
+def test_ranks_that_died_at_different_steps() -> None:
+    build = saved(2, 20.0)
+    build.step(0, 13, 2000.0, {"rollout": 40.0})
+    assert len(finding(build, "GD070").steps) >= 5

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.build import TraceBuilder
+from tests.unit.findings.rules.saying import finding, missing, passed, run, value, with_knobs
+
+GIB = 2**30
+# 7.6e9 weights: 14.2 GiB in bfloat16.
+WEIGHTS = 7.6e9
+
+
+def saved(
+    count: int, *, per_weight: float = 2.0, optimizer: float = 8.0, **knobs: Any
+) -> TraceBuilder:
+    """Checkpoints with so many bytes per weight, and optimizer state of so many per weight."""
+    build = run(knobs=with_knobs(**knobs))
+    times = [5.0 * n for n in range(count)]
+    for name, value_ in (
+        ("weights_bytes", per_weight * WEIGHTS),
+        ("optimizer_bytes", optimizer * WEIGHTS),
+        ("weights", WEIGHTS),
+    ):
+        values = [value_] * count
+        build.series(f"checkpoint/{name}", "", times, values, scope="counter", rank=0)
+    return build
+
+
+def sick() -> TraceBuilder:
+    return saved(4)
+
+
+def well() -> TraceBuilder:
+    return saved(4, optimizer=0.0, train__dtype="bfloat16")
+
+
+def test_all_that_is_kept_counts() -> None:
+    found = finding(sick(), "GD071")
+    assert found.severity == "medium"
+    assert value(found, "together") == pytest.approx(4 * 10 * WEIGHTS / GIB)
+    assert "80 % of each checkpoint is optimizer state, and 4 are kept" in found.cause
+    assert [fix.spelling for fix in found.fixes] == [
+        "--save_total_limit 2",
+        "--save_only_model true",
+    ]
+
+
+def test_few_that_are_kept_are_no_habit() -> None:
+    passed(saved(4, checkpoint__save_total_limit=2), "GD071")
+    passed(saved(2), "GD071")
+
+
+def test_float32_of_a_bfloat16_model() -> None:
+    found = finding(saved(1, per_weight=4.0, optimizer=0.0, train__dtype="bfloat16"), "GD071")
+    assert found.severity == "medium"
+    assert value(found, "bytes per weight") == 4
+    assert "weights take 4 bytes on disk, though the model is bfloat16" in found.cause
+    assert found.fixes[0].knob is None
+
+
+def test_float32_of_a_float32_model_is_right() -> None:
+    passed(saved(1, per_weight=4.0, optimizer=0.0, train__dtype="float32"), "GD071")
+    passed(saved(1, per_weight=4.0, optimizer=0.0), "GD071")
+
+
+def test_the_counters_are_named() -> None:
+    assert "checkpoint/optimizer_bytes" in missing(run(), "GD071")

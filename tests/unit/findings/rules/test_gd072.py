@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.build import TraceBuilder
+from tests.unit.findings.rules.saying import finding, missing, passed, run, value, with_knobs
+
+GIB = 2**30
+TIMES = [0.0, 20.0, 40.0, 60.0]
+
+
+def pressed(psi: float, swap_gib: tuple[float, ...], faults: float = 0.0) -> TraceBuilder:
+    build = run(knobs=with_knobs(dataload__num_workers=8, offload__optimizer=True))
+    build.series("host.psi_memory", "%", TIMES, [psi] * 4)
+    build.series("host.swap_used", "bytes", TIMES, [gib * GIB for gib in swap_gib])
+    return build.series("host.major_faults", "1/s", TIMES, [faults] * 4)
+
+
+def sick() -> TraceBuilder:
+    return pressed(25.0, (0.0, 4.0, 8.0, 8.0), 900.0)
+
+
+def well() -> TraceBuilder:
+    return pressed(0.1, (2.0, 2.0, 2.1, 2.1))
+
+
+def test_stalls_are_the_cost() -> None:
+    found = finding(sick(), "GD072")
+    assert found.severity == "high"
+    assert found.cost == pytest.approx(0.25)
+    assert value(found, "swap at its peak") == 8
+    assert [fix.knob for fix in found.fixes] == ["dataload.num_workers", "offload.optimizer"]
+    assert found.fixes[0].after == 4
+
+
+def test_swap_that_is_read_back_and_swap_that_is_not() -> None:
+    found = finding(pressed(0.0, (0.0, 3.0, 3.0, 3.0), 400.0), "GD072")
+    assert found.severity == "medium"
+    assert "400 pages a second" in found.cause
+    passed(pressed(0.0, (0.0, 3.0, 3.0, 3.0), 1.0), "GD072")
+
+
+def test_either_series_is_enough() -> None:
+    assert "host.psi_memory" in missing(run(), "GD072")
+    only = run().series("host.psi_memory", "%", TIMES, [10.0] * 4)
+    found = finding(only, "GD072")
+    assert found.severity == "medium"
+    assert found.fixes[0].predicted is None

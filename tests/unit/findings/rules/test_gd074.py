@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+
+from grpo_doctor.findings.rule import NotApplicable
+from grpo_doctor.findings.rules import gd074_ended_by_an_error as rule
+from grpo_doctor.trace.model import Exit, Kind
+from tests.build import TraceBuilder
+from tests.unit.findings.patients import SETTINGS
+from tests.unit.findings.recorded import found, judged
+
+DEVICES = (
+    "RuntimeError: Expected all tensors to be on the same device, but found at least two devices"
+)
+LOST = "RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:4242"
+
+
+def ended(*errors: tuple[int, float, str], state: str = "failed") -> TraceBuilder:
+    build = TraceBuilder(ranks=2, knobs=SETTINGS, exit=Exit(state=state, code=1))
+    for rank in (0, 1):
+        build.span(rank, "train", 0.0, 5.0)
+    for rank, at_s, text in errors:
+        build.row(Kind.INSTANT, rank, f"error/train/{text}", at_s, at_s)
+    return build
+
+
+def test_the_error_is_named_with_its_rank_phase_and_remedy() -> None:
+    finding = found(rule, ended((1, 4.0, DEVICES)))
+    assert (finding.severity, finding.ranks, finding.phases) == ("high", (1,), ("train",))
+    assert finding.evidence[0].value == DEVICES
+    assert finding.cause.startswith("Rank 1 ended in train: RuntimeError: Expected all tensors")
+    assert "NPROC_PER_NODE" in finding.fixes[0].spelling
+
+
+def test_lost_connections_are_not_the_reason_even_if_they_are_seen_first() -> None:
+    finding = found(rule, ended((0, 3.9, LOST), (1, 4.0, DEVICES)))
+    assert finding.ranks == (1,)
+    assert finding.evidence[1].value == 2
+
+
+def test_where_all_lost_a_connection_the_first_is_told() -> None:
+    assert found(rule, ended((0, 4.1, LOST), (1, 4.0, LOST))).ranks == (1,)
+
+
+def test_of_several_errors_of_a_rank_the_last_ended_it() -> None:
+    finding = found(rule, ended((0, 1.0, "ValueError: caught"), (0, 4.0, "KeyError: 'image'")))
+    assert finding.cause == "Rank 0 ended in train: KeyError: 'image'"
+    assert "traceback of rank 0" in finding.fixes[0].spelling
+
+
+@pytest.mark.parametrize("state", ["finished", "interrupted", "killed"])
+def test_errors_that_ended_nothing_are_none(state: str) -> None:
+    assert isinstance(judged(rule, ended((0, 4.0, DEVICES), state=state)), NotApplicable)
+
+
+def test_a_failed_run_without_a_recorded_error_points_to_the_log() -> None:
+    answer = judged(rule, ended())
+    assert isinstance(answer, NotApplicable)
+    assert "log" in answer.reason

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+
+from grpo_doctor.findings import RunView
+from grpo_doctor.findings.generation import (
+    length_at,
+    lengths,
+    mean_of,
+    per_rollout,
+    queued_share,
+    tail,
+)
+from tests.build import TraceBuilder
+from tests.unit.findings.rules.saying import counted, run, step_starts
+
+
+def view(**values: float) -> RunView:
+    return RunView.of(counted(run(), {f"engine/{n}": v for n, v in values.items()}).build())
+
+
+def test_samples_are_those_of_the_steps_and_all_engines() -> None:
+    found = view(steps=100.0)
+    assert len(per_rollout(found, "steps")) == 6 * 4
+    assert mean_of(found, "steps") == 100
+    assert mean_of(found, "never") is None
+
+
+def test_the_queued_share_is_of_all_requests() -> None:
+    found = view(running_requests_mean=30.0, waiting_requests_mean=10.0)
+    assert queued_share(found) == pytest.approx(0.25)
+    assert queued_share(view(running_requests_mean=30.0)) == 0
+
+
+def test_lengths_are_added_up_by_bucket() -> None:
+    found = view(completions_of_3_to_4_tokens=9.0, completions_of_5_to_8_tokens=1.0)
+    counts = lengths(found)
+    assert counts == {4: 9.0 * 24, 8: 24.0}
+    assert length_at(counts, 0.9) == 4
+    assert length_at(counts, 0.95) == 8
+    assert length_at({}, 0.9) is None
+
+
+def test_a_tail_is_the_time_with_few_left() -> None:
+    build: TraceBuilder = run()
+    for rank in range(4):
+        times = [start + at for start in step_starts() for at in (0.2, 2.2, 4.2)]
+        build.series(
+            "engine/running_requests", "", times, [50.0, 5.0, 0.0] * 6, scope="counter", rank=rank
+        )
+    found = tail(RunView.of(build.build()), 0.1)
+    assert found is not None
+    assert found.peak == 50
+    assert found.seconds == pytest.approx(2.0)
+    assert found.share == pytest.approx(2.0 / 5.05, rel=0.01)
+    assert tail(view(), 0.1) is None
