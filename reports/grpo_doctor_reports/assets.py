@@ -16,14 +16,27 @@ from grpo_doctor_reports.palette import PHASE_COLORS, ink_on
 
 _SCRIPTS: Final = (
     "page.js",
+    "clipboard.js",
     "data.js",
+    "view.js",
+    "axis.js",
+    "ranks.js",
+    "light.js",
+    "stepper.js",
+    "whatif.js",
+    "findings.js",
+    "drawer.js",
+    "keys.js",
+    "charts/lanes.js",
+    "charts/steps.js",
     "charts/waterfall.js",
     "charts/heatmap.js",
     "charts/strips.js",
     "charts/curves.js",
     "boot.js",
 )
-_HANG_SCRIPTS: Final = ("page.js", "hang.js")
+_HANG_SCRIPTS: Final = ("page.js", "clipboard.js", "still.js")
+_COMPARE_SCRIPTS: Final = _HANG_SCRIPTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +54,7 @@ def style() -> str:
         f".phase-{phase}{{--c:{color};--on-c:{ink_on(phase)}}}\n"
         for phase, color in PHASE_COLORS.items()
     )
-    return f"{classes}{_read('report.css')}"
+    return classes + "\n".join(_read(name) for name in ("report.css", "explore.css", "narrow.css"))
 
 
 @cache
@@ -53,13 +66,25 @@ def script() -> str:
 @cache
 def hang_style() -> str:
     """Return the style sheet of the page about a stuck job: the report's, and its own."""
-    return f"{_read('report.css')}\n{_read('hang.css')}"
+    return "\n".join(_read(name) for name in ("report.css", "hang.css", "narrow.css"))
 
 
 @cache
 def hang_script() -> str:
     """Return the script of the page about a stuck job."""
     return _in_one_scope(_HANG_SCRIPTS)
+
+
+@cache
+def compare_style() -> str:
+    """Return the style sheet of the page about two runs: the report's, and its own."""
+    return f"{style()}\n{_read('compare.css')}"
+
+
+@cache
+def compare_script() -> str:
+    """Return the script of the page about two runs."""
+    return _in_one_scope(_COMPARE_SCRIPTS)
 
 
 def _in_one_scope(names: Iterable[str]) -> str:

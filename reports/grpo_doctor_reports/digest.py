@@ -9,7 +9,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.model import Finding, Fix, Predicted, Report, Run
+from grpo_doctor_reports.finding_model import Finding, Fix, Predicted
+from grpo_doctor_reports.model import Report, Run
 from grpo_doctor_reports.palette import UNATTRIBUTED
 
 TOP_FINDINGS = 3
@@ -40,6 +41,8 @@ class BarPart:
     seconds: float
     work_s: float
     wait_s: float
+    transfer_s: float
+    idle_s: float
     fraction: float
 
 
@@ -66,7 +69,7 @@ def key_numbers(report: Report) -> list[KeyNumber]:
     summary, run = report.summary, report.run
     return [
         KeyNumber("Step time", formatting.seconds(summary.step_time_s), _spread(report)),
-        KeyNumber("GPU busy", formatting.percent(summary.gpu_busy_pct), _gpus(run)),
+        KeyNumber("GPU busy", formatting.percent(summary.gpu_busy_pct), _gpus(report)),
         KeyNumber("Tokens/s", formatting.compact(summary.tokens_per_s), "of completions"),
         KeyNumber("Steps", formatting.number(summary.steps), _steps_detail(report)),
         KeyNumber("Ranks", formatting.number(run.world_size or len(run.ranks)), _hosts(run)),
@@ -81,7 +84,11 @@ def _spread(report: Report) -> str:
     return f"p10{formatting.NOTHING}p90 {formatting.seconds(low)} to {formatting.seconds(high)}"
 
 
-def _gpus(run: Run) -> str:
+def _gpus(report: Report) -> str:
+    summary, run = report.summary, report.run
+    if summary.gpu_truly_busy_pct is not None:
+        by = f" by {summary.gpu_busy_by.replace('_', ' ')}" if summary.gpu_busy_by else " in truth"
+        return f"{formatting.percent(summary.gpu_truly_busy_pct)}{by}"
     names = {gpu.name for gpu in run.gpus}
     if not names:
         return "no GPU sampled"
@@ -115,15 +122,19 @@ def _exit_detail(run: Run) -> str:
 def step_bar(report: Report) -> list[BarPart]:
     """Return the parts of a step in phase order; their fractions add up to at most 1."""
     summary = report.summary
-    parts = [(p.phase, p.seconds, p.work_s, p.wait_s) for p in summary.phases if p.seconds > 0]
-    known = UNATTRIBUTED in {phase for phase, *_ in parts}
-    if summary.unattributed_s and summary.unattributed_s > 0 and not known:
-        parts.append((UNATTRIBUTED, summary.unattributed_s, summary.unattributed_s, 0.0))
-    whole = max(sum(seconds for _, seconds, _, _ in parts), summary.step_time_s or 0.0)
-    return [
-        BarPart(phase, seconds, work_s, wait_s, seconds / whole)
-        for phase, seconds, work_s, wait_s in parts
-    ]
+    parts = [p for p in summary.phases if p.seconds > 0]
+    rest = summary.unattributed_s or 0.0
+    if rest <= 0 or UNATTRIBUTED in {part.phase for part in parts}:
+        rest = 0.0
+    whole = max(sum(part.seconds for part in parts) + rest, summary.step_time_s or 0.0)
+    bar = [
+        BarPart(
+            part.phase, part.seconds, part.work_s, part.wait_s, part.transfer_s, part.idle_s,
+            part.seconds / whole,
+        )
+        for part in parts
+    ]  # fmt: skip
+    return [*bar, BarPart(UNATTRIBUTED, rest, rest, 0.0, 0.0, 0.0, rest / whole)] if rest else bar
 
 
 def bar_sentence(parts: list[BarPart]) -> str:
@@ -223,16 +234,3 @@ def knob_change(fix: Fix) -> str:
 def safety_words(safety: str) -> str:
     """Return what a fix may change, in words."""
     return _SAFETY_WORDS.get(safety, safety)
-
-
-def markdown(finding: Finding) -> str:
-    """Return a finding for pasting into a chat or an issue."""
-    lines = [f"**{finding.id} {finding.title}** ({finding.severity})"]
-    lines += [
-        f"- {item.text}: {item.shown}" + (f" [{item.source}]" if item.source else "")
-        for item in finding.evidence
-    ]
-    lines += [f"Cause: {finding.cause}"] if finding.cause else []
-    for fix in finding.fixes:
-        lines += ["```", fix_line(fix), "```", f"{gain_sentence(fix.predicted)}; {fix.safety}"]
-    return "\n".join(lines)

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from grpo_doctor_reports import formatting
-from grpo_doctor_reports.errors import DocumentError
-from grpo_doctor_reports.model import (
-    Check,
-    Checks,
-    Evidence,
-    Finding,
-    Fix,
-    PhaseTime,
-    Predicted,
-    Report,
-    Summary,
+from grpo_doctor_reports.accounting import (
+    read_accounting,
+    read_collectives,
+    read_kinds,
+    read_paths,
+    read_steps,
 )
+from grpo_doctor_reports.errors import DocumentError
+from grpo_doctor_reports.finding_model import Checks
+from grpo_doctor_reports.findings import read_checks, read_findings
+from grpo_doctor_reports.hang_pages import read_hang_pages
+from grpo_doctor_reports.model import PhaseTime, Report, Summary
 from grpo_doctor_reports.palette import order_of
 from grpo_doctor_reports.reader import Node
-from grpo_doctor_reports.run_facts import any_value, read_run
+from grpo_doctor_reports.run_facts import read_run
 from grpo_doctor_reports.text_safety import PROSE_LIMIT
 from grpo_doctor_reports.views import read_curves, read_heatmap, read_timeline, read_waterfall
+from grpo_doctor_reports.whatif import read_whatif
 
 SCHEMA_VERSION: Final = 1
-
-_RULE_ID = re.compile(r"[A-Z]{2}\d{3,6}")
 
 
 def read_document(document: Mapping[str, Any]) -> Report:
@@ -44,16 +41,21 @@ def read_document(document: Mapping[str, Any]) -> Report:
         version=tool.text("version"),
         run=read_run(root.node("run")),
         summary=_read_summary(root.node("summary")),
-        findings=_read_findings(root.nodes("findings")),
+        findings=read_findings(root.nodes("findings")),
         checks=Checks(
-            passed=_read_checks(root.nodes("passed"), "note"),
-            not_run=_read_checks(root.nodes("not_run"), "missing"),
-            not_applicable=_read_checks(root.nodes("not_applicable"), "reason"),
+            passed=read_checks(root.nodes("passed"), "note"),
+            not_run=read_checks(root.nodes("not_run"), "missing"),
+            not_applicable=read_checks(root.nodes("not_applicable"), "reason"),
         ),
         waterfall=read_waterfall(views.nodes("waterfall")),
         heatmap=read_heatmap(views.node("heatmap")),
         timeline=read_timeline(views.node("timeline")),
         curves=read_curves(views.node("metrics")),
+        steps=read_steps(views.nodes("steps")),
+        paths=read_paths(views),
+        collectives=read_collectives(views.nodes("collectives")),
+        whatif=read_whatif(root.node("whatif")),
+        hangs=read_hang_pages(root.nodes("hangs")),
     )
 
 
@@ -96,97 +98,24 @@ def _read_summary(node: Node) -> Summary:
         unattributed_share=node.number("unattributed_share"),
         unattributed_s=node.number("unattributed_seconds"),
         gpu_busy_pct=node.number("gpu_busy_pct"),
+        gpu_truly_busy_pct=node.number("gpu_truly_busy_pct"),
+        gpu_busy_by=node.text("gpu_busy_by"),
         tokens_per_s=node.number("tokens_per_s"),
+        accounting=read_accounting(node),
+        not_judged=node.texts("not_judged", PROSE_LIMIT),
     )
 
 
 def _read_phase(name: str, node: Node) -> PhaseTime:
-    total = max(0.0, node.number("seconds") or 0.0)
-    wait = min(total, max(0.0, node.number("wait_seconds") or 0.0))
-    work = node.number("work_seconds")
+    kinds = read_kinds(node)
     return PhaseTime(
         phase=name,
-        seconds=total,
+        seconds=kinds.seconds,
         share=node.number("share"),
-        work_s=total - wait if work is None else max(0.0, work),
-        wait_s=wait,
+        work_s=kinds.work_s,
+        wait_s=kinds.wait_s,
+        transfer_s=kinds.transfer_s,
+        idle_s=kinds.idle_s,
         p10_s=node.number("p10_s"),
         p90_s=node.number("p90_s"),
     )
-
-
-def _read_findings(nodes: list[Node]) -> list[Finding]:
-    anchors: set[str] = set()
-    findings = []
-    for at, node in enumerate(nodes, start=1):
-        anchor = _anchor(node.text("id"), at, anchors)
-        anchors.add(anchor)
-        findings.append(_read_finding(node, anchor))
-    return findings
-
-
-def _anchor(rule_id: str, position: int, taken: set[str]) -> str:
-    plain = rule_id if _RULE_ID.fullmatch(rule_id) else "finding"
-    return plain if plain != "finding" and plain not in taken else f"{plain}-{position}"
-
-
-def _read_finding(node: Node, anchor: str) -> Finding:
-    return Finding(
-        anchor=anchor,
-        id=node.text("id"),
-        slug=node.text("slug"),
-        title=node.text("title"),
-        severity=node.text("severity"),
-        confidence=node.number("confidence"),
-        phases=node.texts("phases"),
-        ranks=node.integers("ranks"),
-        evidence=[_read_evidence(item) for item in node.nodes("evidence")],
-        cause=node.block("cause"),
-        fixes=[_read_fix(item) for item in node.nodes("fixes")],
-    )
-
-
-def _read_evidence(node: Node) -> Evidence:
-    value, unit = node.members.get("value"), node.text("unit")
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    measured = node.number("value") if is_number else None
-    if measured is not None:
-        shown = formatting.quantity(measured, unit)
-    else:
-        shown = f"{any_value(value)} {unit}".strip()
-    return Evidence(text=node.text("text", PROSE_LIMIT), shown=shown, source=node.text("source"))
-
-
-def _read_fix(node: Node) -> Fix:
-    predicted = node.node("predicted")
-    return Fix(
-        knob=node.text("knob"),
-        before=any_value(node.members.get("from")),
-        after=any_value(node.members.get("to")),
-        spelling=node.block("spelling"),
-        predicted=_read_predicted(predicted) if predicted else None,
-        safety=node.text("safety"),
-        risk=node.text("risk", PROSE_LIMIT),
-    )
-
-
-def _read_predicted(node: Node) -> Predicted:
-    return Predicted(
-        low=node.number("low"),
-        mid=node.number("mid"),
-        high=node.number("high"),
-        unit=node.text("unit"),
-        basis=node.text("basis", PROSE_LIMIT),
-    )
-
-
-def _read_checks(nodes: list[Node], note: str) -> list[Check]:
-    return [
-        Check(
-            id=node.text("id"),
-            slug=node.text("slug"),
-            title=node.text("title"),
-            note=node.text(note, PROSE_LIMIT),
-        )
-        for node in nodes
-    ]

@@ -66,7 +66,8 @@ def percent(value_pct: float | None) -> str:
         return NOTHING
     if 0 < abs(value_pct) < 0.1:
         return "<0.1 %"
-    decimals = 1 if abs(value_pct) < 9.95 and value_pct != int(value_pct) else 0
+    is_whole = abs(value_pct - round(value_pct)) < 1e-9  # 0.07 * 100 is 7.000000000000001
+    decimals = 1 if abs(value_pct) < 9.95 and not is_whole else 0
     return f"{value_pct:.{decimals}f} %".replace("-", MINUS)
 
 

@@ -9,10 +9,18 @@ TERMS: Final = (
     ("step time", "From the start of a step to the start of the next, mean over the used steps."),
     ("work", "Time that a rank spends by itself: computing, copying, reading. Drawn solid."),
     ("wait", "Time that a rank spends for another rank to arrive. Drawn hatched."),
+    ("transfer", "Moving data: a copy, or a collective once every rank has come. Drawn striped."),
+    ("idle", "A rank or engine has nothing to do and waits for nobody in particular."),
+    ("skew", "Of a collective: how long the others wait for the rank that comes last."),
+    ("critical path", "The chain that a step's end hung on; only what is on it can shorten it."),
+    ("steady", "Steps after warm-up, without evaluation or checkpoint; the means are theirs."),
+    ("truly busy", "GPU use by power or active SMs. Utilization also counts waiting in NCCL."),
     ("unattributed", "Step time that no recorded phase covers. Drawn grey."),
     ("p10 to p90", "Eight of ten steps lie in this range."),
     ("warm-up", "First steps, slower by compiling and caching; left out of every mean."),
     ("predicted", "Change of step time with the fix, replayed on this run; negative is faster."),
+    ("what if", "Fixes replayed together. Not a sum: fixes may hide or need each other."),
+    ("cost", "The share of step time that a finding wastes, in GPU-hours and money too."),
     ("same math", "The fix changes speed only: same numbers, same algorithm."),
     ("changes numerics", "Results differ by rounding or reduction order."),
     ("changes the algorithm", "Training sees other data, or another objective. Check the curves."),
@@ -30,4 +38,13 @@ PHASE_MEANINGS: Final = (
     ("offload", "Moving weights or optimizer state between GPU and CPU memory."),
     ("checkpoint", "Saving."),
     ("eval", "Evaluation."),
+)
+
+KEYS: Final = (
+    ("n p", "next worst step, previous worst step"),
+    ("+ -", "zoom all charts over time in and out"),
+    ("← →", "move along the run"),
+    ("0", "show the whole run again; so does a double click"),
+    ("Esc", "put out the light on a finding"),
+    ("g", "open and close this drawer"),
 )

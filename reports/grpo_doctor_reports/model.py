@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from grpo_doctor_reports.finding_model import Checks, Finding
+from grpo_doctor_reports.time_model import Accounting, Clock, Collective, CriticalPath, StepTime
+from grpo_doctor_reports.whatif_model import WhatIf
+
 Numbers = list[float | None]
 
 
@@ -70,17 +74,20 @@ class Run:
     ranks: list[Rank]
     loss: Loss
     notes: list[str]  # worth knowing, nothing lost: no NVIDIA driver, for example
+    clock: Clock | None
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseTime:
-    """Seconds of one phase per step: mean over ranks and used steps; seconds = work + wait."""
+    """Seconds of one phase per step: the mean over ranks and used steps, and its four kinds."""
 
     phase: str
     seconds: float
     share: float | None
     work_s: float
     wait_s: float
+    transfer_s: float
+    idle_s: float
     p10_s: float | None
     p90_s: float | None
 
@@ -100,76 +107,11 @@ class Summary:
     unattributed_share: float | None
     unattributed_s: float | None
     gpu_busy_pct: float | None
+    gpu_truly_busy_pct: float | None  # by power or by active SMs: waiting in NCCL is not busy
+    gpu_busy_by: str
     tokens_per_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """One measured fact; `shown` is its value with unit, for people."""
-
-    text: str
-    shown: str
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class Predicted:
-    """Predicted change, negative = faster; low <= mid <= high."""
-
-    low: float | None
-    mid: float | None
-    high: float | None
-    unit: str
-    basis: str
-
-
-@dataclass(frozen=True, slots=True)
-class Fix:
-    """One prescription."""
-
-    knob: str
-    before: str
-    after: str
-    spelling: str
-    predicted: Predicted | None
-    safety: str
-    risk: str
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One diagnosis. `anchor` is unique in the page and safe as an HTML id."""
-
-    anchor: str
-    id: str
-    slug: str
-    title: str
-    severity: str
-    confidence: float | None
-    phases: list[str]
-    ranks: list[int]
-    evidence: list[Evidence]
-    cause: str
-    fixes: list[Fix]
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A rule that did not fire, and why."""
-
-    id: str
-    slug: str
-    title: str
-    note: str
-
-
-@dataclass(frozen=True, slots=True)
-class Checks:
-    """The rules that did not fire, by outcome."""
-
-    passed: list[Check]
-    not_run: list[Check]
-    not_applicable: list[Check]
+    accounting: Accounting
+    not_judged: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +125,8 @@ class WaterfallBar:
     p90_s: float | None
     work_s: float
     wait_s: float
+    transfer_s: float
+    idle_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +183,17 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
+class HangPage:
+    """A verdict on a stuck moment of this run; `page` is a relative path that is safe to link."""
+
+    page: str
+    shown: str
+    headline: str
+    state: str
+    taken_unix_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """The whole document."""
 
@@ -252,3 +207,8 @@ class Report:
     heatmap: Heatmap
     timeline: Timeline
     curves: list[Curve]
+    steps: list[StepTime]
+    paths: list[CriticalPath]  # of the median step, then of the worst
+    collectives: list[Collective]
+    whatif: WhatIf | None
+    hangs: list[HangPage]

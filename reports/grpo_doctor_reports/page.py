@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-from jinja2 import Environment
 from markupsafe import Markup
 
-from grpo_doctor_reports import assets, digest, formatting
+from grpo_doctor_reports import assets
 from grpo_doctor_reports.charts.chart import Chart
 from grpo_doctor_reports.charts.curves import curves_chart
 from grpo_doctor_reports.charts.heatmap import heatmap_chart
+from grpo_doctor_reports.charts.lanes import lanes_chart
+from grpo_doctor_reports.charts.steps import slowest_ranks, steps_chart
 from grpo_doctor_reports.charts.strips import strips_chart
 from grpo_doctor_reports.charts.waterfall import waterfall_chart
 from grpo_doctor_reports.document import read_document
-from grpo_doctor_reports.glossary import PHASE_MEANINGS, TERMS
-from grpo_doctor_reports.jinja import template_environment
 from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.packing import NumberPool, script_json
-from grpo_doctor_reports.palette import PHASE_COLORS, UNATTRIBUTED
-from grpo_doctor_reports.severity import severity_class
+from grpo_doctor_reports.page_words import report_environment
+from grpo_doctor_reports.whatif import whatif_facts
+
+_STEPS_LIT = 2_000  # of one finding; more than this is every step
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,9 @@ class Charts:
     """The page's charts; None where the document has nothing to draw."""
 
     waterfall: Chart | None
+    steps: Chart | None
     heatmap: Chart | None
+    lanes: Chart | None
     strips: Chart | None
     curves: Chart | None
 
@@ -50,19 +53,25 @@ def render_html(document: Mapping[str, Any]) -> str:
     pool = NumberPool()
     charts = Charts(
         waterfall=waterfall_chart(report.waterfall),
+        steps=steps_chart(report, pool),
         heatmap=heatmap_chart(report.heatmap, pool),
+        lanes=lanes_chart(report.timeline, pool),
         strips=strips_chart(report.timeline, pool),
         curves=curves_chart(report.curves, pool),
     )
-    return _environment().get_template("report.html.j2").render(
+    facts = _facts(report, charts)
+    return report_environment().get_template("report.html.j2").render(
         report=report,
         charts=charts,
+        has_step=_has_step(report, charts),
+        ranks_known=facts["ranks"]["all"],
+        rank_example=_rank_example(facts["ranks"]["all"]),
         command=shlex.join(report.run.command),
         plotly=assets.plotly_source(),
         script=Markup(assets.script()),  # noqa: S704 (our own file; its hash is in the policy)
         style=Markup(assets.style()),  # noqa: S704 (our own file)
         policy=_policy(),
-        facts=Markup(script_json(_facts(charts))),  # noqa: S704 (no < > & ' left in it)
+        facts=Markup(script_json(facts)),  # noqa: S704 (no < > & ' left in it)
         numbers=pool.packed(),
     )  # fmt: skip
 
@@ -75,45 +84,35 @@ def _policy() -> str:
     )
 
 
-def _facts(charts: Charts) -> dict[str, Any]:
-    drawn = {
-        "waterfall": charts.waterfall,
-        "heatmap": charts.heatmap,
-        "strips": charts.strips,
-        "curves": charts.curves,
+def _has_step(report: Report, charts: Charts) -> bool:
+    shares = report.summary.accounting.shares
+    return bool(charts.waterfall or shares or report.paths or report.collectives)
+
+
+def _facts(report: Report, charts: Charts) -> dict[str, Any]:
+    drawn = {field.name: getattr(charts, field.name) for field in fields(charts)}
+    facts = {name: chart.data for name, chart in drawn.items() if chart is not None}
+    facts["findings"] = {
+        finding.anchor: {
+            "name": finding.id or "finding",
+            "title": finding.title,
+            "phases": finding.phases,
+            "ranks": finding.ranks,
+            "steps": finding.steps[:_STEPS_LIT],
+        }
+        for finding in report.findings[:100]
     }
-    return {name: chart.data for name, chart in drawn.items() if chart is not None}
+    facts["ranks"] = {"all": _ranks(report), "slowest": slowest_ranks(report.heatmap)}
+    if report.whatif is not None:
+        facts["whatif"] = whatif_facts(report.whatif)
+    return facts
 
 
-def _environment() -> Environment:
-    environment = template_environment()
-    environment.filters.update(
-        bytes=formatting.size,
-        compact=formatting.compact,
-        count=formatting.count,
-        number=formatting.number,
-        ranges=formatting.int_ranges,
-        seconds=formatting.seconds,
-        share=formatting.share,
-        utc=formatting.utc,
-        phase_class=phase_class,
-        severity_class=severity_class,
-    )
-    environment.globals.update(
-        digest=digest,
-        glossary_phases=PHASE_MEANINGS,
-        glossary_terms=TERMS,
-        phases_of=_phases_drawn,
-    )
-    return environment
+def _ranks(report: Report) -> list[int]:
+    known = {rank.rank for rank in report.run.ranks} | set(report.heatmap.ranks)
+    return sorted(known | {band.rank for band in report.timeline.bands})
 
 
-def phase_class(phase: str) -> str:
-    """Return the CSS class of a phase's colour; unknown phases share the grey."""
-    name = phase.partition("/")[0]
-    return f"phase-{name if name in PHASE_COLORS else UNATTRIBUTED}"
-
-
-def _phases_drawn(report: Report) -> list[str]:
-    present = {band.phase for band in report.timeline.bands}
-    return [phase for phase in PHASE_COLORS if phase in present]
+def _rank_example(ranks: list[int]) -> str:
+    half = max(1, len(ranks) // 2)
+    return f"{ranks[0]}-{ranks[half - 1]}" if len(ranks) > 1 else "0"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from grpo_doctor_reports.accounting import read_clock
 from grpo_doctor_reports.model import Gpu, Loss, OpenSpan, Rank, Run
 from grpo_doctor_reports.reader import Node
 from grpo_doctor_reports.text_safety import PROSE_LIMIT, clean
@@ -32,6 +33,7 @@ def read_run(node: Node) -> Run:
         ranks=sorted((_read_rank(item) for item in node.nodes("ranks")), key=lambda r: r.rank),
         loss=_read_loss(node.node("loss")),
         notes=node.texts("notes", PROSE_LIMIT),
+        clock=read_clock(node.node("clock")),
     )
 
 

@@ -12,17 +12,24 @@ from rich.text import Text
 
 from grpo_doctor_reports import digest, formatting
 from grpo_doctor_reports.console import as_text
+from grpo_doctor_reports.costs import cost_words
 from grpo_doctor_reports.document import read_document
-from grpo_doctor_reports.model import Finding, Report
+from grpo_doctor_reports.finding_model import Finding
+from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.palette import color_of
 from grpo_doctor_reports.severity import severity_class
+from grpo_doctor_reports.whatif import best_set, joint_words
 
 _NARROWEST = 40
 _NOTES = 5
 _WIDEST = 120
-_WORK, _WAIT = "█", "░"
+_WORK, _TRANSFER, _WAIT = "█", "▒", "░"
 _SEVERITY_STYLES = {"high": "bold red", "medium": "bold yellow", "low": "bold", "info": "bold"}
 _INDENT = 4
+_EVIDENCE, _FEW = 2, 5  # numbers under a finding; of more findings than a few only one
+_ALSO = 5  # in one line each; the rest is counted, so that forty rules stay a screenful
+_IDS = 12
+_WANTED = 2
 
 
 def render_text(document: Mapping[str, Any], *, width: int, color: bool) -> str:
@@ -52,8 +59,10 @@ def _parts(report: Report, width: int) -> Iterator[RenderableType]:
         yield Text(sentence, style="bold red")
     yield Text(_key_numbers(report) + "\n")
     yield from _step_bar(report, width)
-    yield from _findings(report)
+    yield from _findings(report, width)
     yield Text("\n" + _checks(report), style="dim")
+    for sentence in report.summary.not_judged[:_NOTES]:
+        yield Text(f"Open: {sentence}", style="dim")
     for note in report.run.notes[:_NOTES]:
         yield Text(f"Note: {note}", style="dim")
 
@@ -103,40 +112,50 @@ def _step_bar(report: Report, width: int) -> Iterator[RenderableType]:
             f"wait {formatting.seconds(part.wait_s)}" if part.wait_s > 0 else "",
         )
     yield table
-    yield Text(f"{_WORK} work  {_WAIT} wait for other ranks", style="dim")
+    moves = f"{_TRANSFER} transfer  " if any(part.transfer_s > 0 for part in parts) else ""
+    yield Text(f"{_WORK} work  {moves}{_WAIT} wait for other ranks", style="dim")
 
 
 def _bar(part: digest.BarPart, scale: float) -> Text:
     cells = max(1, round(part.fraction * scale))
-    waiting = min(cells, round(cells * part.wait_s / part.seconds))
-    return Text(_WORK * (cells - waiting) + _WAIT * waiting, style=color_of(part.phase))
+    waiting = min(cells, round(cells * (part.wait_s + part.idle_s) / part.seconds))
+    moving = min(cells - waiting, round(cells * part.transfer_s / part.seconds))
+    bar = _WORK * (cells - waiting - moving) + _TRANSFER * moving + _WAIT * waiting
+    return Text(bar, style=color_of(part.phase))
 
 
-def _findings(report: Report) -> Iterator[RenderableType]:
+def _findings(report: Report, width: int) -> Iterator[RenderableType]:
     shown = report.findings[: digest.TOP_FINDINGS]
     if not shown:
         yield Text("\nNo findings.")
         return
+    evidence = _EVIDENCE if len(report.findings) <= _FEW else 1
     for finding in shown:
-        yield from _finding(finding)
+        yield from _finding(finding, evidence)
+    yield from _together(report)
     more = report.findings[digest.TOP_FINDINGS :]
     if more:
         yield Text("\nAlso found:")
-    for finding in more:
-        fix = digest.main_fix(finding)
-        sentence = digest.gain_sentence(fix.predicted if fix else None)
-        yield Padding(Text(f"{finding.id} {finding.title}: {sentence}"), (0, 0, 0, _INDENT))
+    for finding in more[:_ALSO]:
+        yield _indented(_one_line(finding, width - _INDENT))
+    rest = more[_ALSO:]
+    if rest:
+        ids = ", ".join(finding.id for finding in rest[:_IDS])
+        yield _indented(Text(f"and {formatting.number(len(rest))} more: {ids}", style="dim"))
 
 
-def _finding(finding: Finding) -> Iterator[RenderableType]:
+def _finding(finding: Finding, evidence: int) -> Iterator[RenderableType]:
     line = Text("\n")
     line.append(
         f"{finding.id} {finding.severity}", style=_SEVERITY_STYLES[severity_class(finding.severity)]
     )
     line.append(f"  {finding.title}")
     yield line
-    for item in finding.evidence[:2]:
+    for item in finding.evidence[:evidence]:
         yield _indented(Text(f"{item.text}: {item.shown}", style="dim"))
+    cost = ", ".join(_cost(finding))
+    if cost:
+        yield _indented(Text(f"costs {cost}"))
     fix = digest.main_fix(finding)
     if fix is None:
         return
@@ -144,6 +163,32 @@ def _finding(finding: Finding) -> Iterator[RenderableType]:
     safety = digest.safety_words(fix.safety)
     gain = ", ".join(filter(None, [digest.gain_sentence(fix.predicted), safety]))
     yield _indented(Text(f"gain  {gain}"))
+
+
+def _cost(finding: Finding) -> list[str]:
+    words = cost_words(finding.cost)
+    return list(dict.fromkeys([*words[:1], *words[-1:]]))
+
+
+def _one_line(finding: Finding, width: int) -> Text:
+    """A finding with its cost and gain on one line: the title gives way, the numbers stay."""
+    fix = digest.main_fix(finding)
+    gain = digest.gain(fix.predicted) if fix else None
+    cost = [f"costs {formatting.share(finding.cost.share)}"] if finding.cost.share else []
+    numbers = ", ".join([*cost, *([f"fix {gain.value}"] if gain else [])])
+    title = Text(f"{finding.id} {finding.title}", no_wrap=True, overflow="ellipsis")
+    title.truncate(max(12, width - len(numbers) - 2), overflow="ellipsis")
+    return title.append(f"  {numbers}", style="bold") if numbers else title
+
+
+def _together(report: Report) -> Iterator[Text]:
+    whatif = report.whatif
+    best = best_set(whatif) if whatif else ()
+    words = joint_words(whatif, best) if whatif else None
+    if words is None or len(best) < 2:
+        return
+    said = f"{formatting.count(len(best), 'fix', 'fixes')} together: a step takes {words['time']}"
+    yield Text(f"\n{said}, {words['change']} ({words['range']})", style="bold")
 
 
 def _indented(text: Text) -> Padding:
@@ -159,4 +204,6 @@ def _checks(report: Report) -> str:
     # Rules that lack several signals list them with semicolons; each is worth saying once.
     parts = [part for check in checks.not_run for part in check.note.split("; ") if part]
     missing = list(dict.fromkeys(parts))
-    return counts + (f"; not run for want of {'; '.join(missing[:3])}" if missing else "")
+    more = f" and {len(missing) - _WANTED} more" if len(missing) > _WANTED else ""
+    said = f"; not run for want of {'; '.join(missing[:_WANTED])}{more}" if missing else ""
+    return counts + said

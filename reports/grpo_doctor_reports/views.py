@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpo_doctor_reports.accounting import read_kinds
 from grpo_doctor_reports.model import (
     Band,
     Curve,
@@ -19,17 +20,18 @@ def read_waterfall(nodes: list[Node]) -> list[WaterfallBar]:
     """Return the phases of the mean step, in the order of the document."""
     bars = []
     for node in nodes:
-        total = max(0.0, node.number("seconds") or 0.0)
-        wait = min(total, max(0.0, node.number("wait_seconds") or 0.0))
+        kinds = read_kinds(node)
         bars.append(
             WaterfallBar(
                 phase=node.text("phase"),
                 start_s=max(0.0, node.number("start_s") or 0.0),
-                seconds=total,
+                seconds=kinds.seconds,
                 p10_s=node.number("p10_s"),
                 p90_s=node.number("p90_s"),
-                work_s=total - wait,
-                wait_s=wait,
+                work_s=kinds.work_s,
+                wait_s=kinds.wait_s,
+                transfer_s=kinds.transfer_s,
+                idle_s=kinds.idle_s,
             )
         )
     return bars

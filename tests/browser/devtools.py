@@ -86,12 +86,15 @@ class Tab:
             raise RuntimeError(json.dumps(answer["exceptionDetails"])[:2_000])
         return answer["result"].get("value")
 
-    def open(self, path: Path, width: int, height: int = 900, *, scripts: bool = True) -> None:
-        """Show a file at a window size and wait until it has loaded."""
+    def open(
+        self, path: Path, width: int, height: int = 900, *, scripts: bool = True, target: str = ""
+    ) -> None:
+        """Show a file, or the element `target` in it, at a window size; wait until it loaded."""
         self.resize(width, height)
         self.call("Emulation.setScriptExecutionDisabled", value=not scripts)
         self.events.clear()
-        self.call("Page.navigate", url=path.as_uri())
+        # The query makes it another document: another fragment alone loads nothing.
+        self.call("Page.navigate", url=path.as_uri() + (f"?{target}#{target}" if target else ""))
         deadline = time.monotonic() + _DEADLINE_S
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._read(deadline))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from grpo_doctor_reports import render_html
 from grpo_doctor_reports.demo import DEMOS
+from grpo_doctor_reports.demo.documents import wide_document
+from tests.browser.acting import show, show_all
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,27 +18,6 @@ if TYPE_CHECKING:
     from tests.browser.devtools import Tab
 
 pytestmark = pytest.mark.browser
-
-_PENDING = "document.querySelectorAll('.plot:not(.drawn):not(.failed)').length"
-
-
-def show_all(tab: Tab) -> None:
-    """Open every fold, scroll through the page and wait until every chart is drawn."""
-    tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-    height = int(tab.evaluate("document.documentElement.scrollHeight"))
-    for top in range(0, height, 500):
-        tab.evaluate(f"scrollTo({{ top: {top}, behavior: 'instant' }})")
-        tab.evaluate("new Promise((next) => requestAnimationFrame(() => setTimeout(next)))")
-    tab.evaluate("document.querySelectorAll('.plot').forEach((one) => one.scrollIntoView())")
-    tab.wait_for(lambda: _scroll_to_pending(tab) == 0)
-
-
-def _scroll_to_pending(tab: Tab) -> int:
-    tab.evaluate(
-        "document.querySelector('.plot:not(.drawn):not(.failed)')"
-        "?.scrollIntoView({ behavior: 'instant' })"
-    )
-    return int(tab.evaluate(_PENDING))
 
 
 @pytest.fixture
@@ -60,7 +43,9 @@ def test_every_chart_is_really_drawn(shown: Tab) -> None:
         "Object.fromEntries([...document.querySelectorAll('.plot')].map((plot) => "
         "[plot.dataset.chart + plot.dataset.index, plot._fullData.length]))"
     )
-    assert set(traces) >= {"waterfall", "heatmap", "strips0", "strips1", "strips2", "curves0"}
+    assert set(traces) >= {
+        "waterfall", "steps", "heatmap", "lanes", "strips0", "strips1", "strips2", "curves0",
+    }  # fmt: skip
     assert min(traces.values()) >= 1
     assert shown.evaluate("document.querySelectorAll('.plot .bars path').length") >= 10
     assert shown.evaluate("document.querySelectorAll('.plot .hm image').length") == 1
@@ -89,13 +74,17 @@ def test_hostile_strings_execute_nothing_and_stay_text(shown: Tab) -> None:
 
 @pytest.mark.parametrize("shown", ["hostile"], indirect=True)
 def test_hostile_hover_texts_stay_text(shown: Tab) -> None:
-    shown.evaluate(
-        "Plotly.Fx.hover(document.querySelector('[data-chart=waterfall]'),"
-        " [{ curveNumber: 0, pointNumber: 3 }])"
-    )
+    show(shown, "waterfall")
     hover = "document.querySelector('.hovertext')?.textContent ?? ''"
-    shown.wait_for(lambda: shown.evaluate(hover))
-    assert "%{x}<b>bold</b>%{customdata}" in shown.evaluate(hover)
+    seen: list[str] = []
+    for point in range(9):
+        shown.evaluate(
+            "Plotly.Fx.hover(document.querySelector('[data-chart=waterfall]'),"
+            f" [{{ curveNumber: 0, pointNumber: {point} }}])"
+        )
+        shown.wait_for(lambda: shown.evaluate(hover) not in {"", *seen[-1:]})
+        seen.append(str(shown.evaluate(hover)))
+    assert any("%{x}<b>bold</b>%{customdata}" in text for text in seen)
     assert shown.evaluate("window.executed") is None
 
 
@@ -114,38 +103,20 @@ def test_verdict_bar_and_top_findings_fit_on_the_first_screen(tab: Tab, reports:
 
 def test_charts_are_drawn_only_when_they_come_into_view(tab: Tab, reports: Path) -> None:
     tab.open(reports / "slow.html", width=1_440, height=900)
-    tab.wait_for(lambda: tab.evaluate("document.querySelectorAll('.plot.drawn').length"))
+    show(tab, "waterfall")
     assert tab.evaluate("document.querySelector('#curves .plot.drawn')") is None
 
 
-def test_selectors_redraw_their_charts(tab: Tab, reports: Path) -> None:
+def test_a_selector_redraws_its_chart(tab: Tab, reports: Path) -> None:
     tab.open(reports / "slow.html", width=1_440)
-    show_all(tab)
+    show(tab, "heatmap")
     corner = "document.querySelector('[data-chart=heatmap]')._fullData[0].z[5][0]"
-    lane = (
-        "JSON.stringify(document.querySelector('[data-chart=strips]')._fullData[0].x.slice(0, 9))"
-    )
-    before = (tab.evaluate(corner), tab.evaluate(lane))
-    for select, value in (("heatmap-kind", 1), ("strips-rank", 5)):
-        tab.evaluate(
-            f"(() => {{ const one = document.getElementById('{select}'); one.value = '{value}';"
-            " one.dispatchEvent(new Event('change')); })()"
-        )
-    tab.wait_for(lambda: tab.evaluate(corner) != before[0] and tab.evaluate(lane) != before[1])
-
-
-def test_zooming_one_strip_zooms_all(tab: Tab, reports: Path) -> None:
-    tab.open(reports / "slow.html", width=1_440)
-    show_all(tab)
+    before = tab.evaluate(corner)
     tab.evaluate(
-        "Plotly.relayout(document.querySelector('[data-chart=strips]'),"
-        " { 'xaxis.range[0]': 3, 'xaxis.range[1]': 5 }).then(() => null)"
+        "(() => { const one = document.getElementById('heatmap-kind'); one.value = '1';"
+        " one.dispatchEvent(new Event('change')); })()"
     )
-    ranges = (
-        "JSON.stringify([...document.querySelectorAll('[data-chart=strips]')]"
-        ".map((one) => one._fullLayout.xaxis.range))"
-    )
-    tab.wait_for(lambda: tab.evaluate(ranges) == "[[3,5],[3,5],[3,5]]")
+    tab.wait_for(lambda: tab.evaluate(corner) != before)
 
 
 def test_the_theme_follows_the_system_and_the_button(tab: Tab, reports: Path) -> None:
@@ -156,6 +127,7 @@ def test_the_theme_follows_the_system_and_the_button(tab: Tab, reports: Path) ->
     show_all(tab)
     dark_page, dark_label = tab.evaluate(page), tab.evaluate(label)
     tab.evaluate("document.getElementById('theme').click()")
+    show(tab, "waterfall")
     tab.wait_for(lambda: tab.evaluate(label) != dark_label)
     assert tab.evaluate(page) != dark_page
     tab.evaluate("localStorage.clear()")
@@ -206,3 +178,28 @@ def test_paper_is_light_also_for_those_who_read_in_the_dark(tab: Tab, reports: P
     tab.evaluate("dispatchEvent(new Event('afterprint'))")
     assert tab.evaluate(ink) == dark_ink
     tab.dark(False)
+
+
+@pytest.mark.slow
+def test_64_ranks_and_2000_steps_open_in_seconds_and_stay_small(
+    tab: Tab, reports: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "wide.html"
+    page.write_text(render_html(wide_document(64, 2_000)), encoding="utf-8")
+    assert page.stat().st_size < 5_000_000
+    took, least = _opening_s(tab, page), _opening_s(tab, reports / "minimal.html")
+    # 3 s where nothing else runs; a machine that opens an empty report slowly is busy.
+    assert took < max(3.0, 6 * least)
+    assert tab.problems() == []
+
+
+def _opening_s(tab: Tab, page: Path) -> float:
+    """Seconds until the page has loaded and its first charts are drawn, the best of three."""
+    best = float("inf")
+    for _ in range(3):
+        began = time.monotonic()
+        tab.open(page, width=1_440)
+        if tab.evaluate("document.querySelector('.plot') !== null"):
+            show(tab, "steps", "heatmap")
+        best = min(best, time.monotonic() - began)
+    return best

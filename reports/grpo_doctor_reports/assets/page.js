@@ -1,4 +1,4 @@
-// The page itself: theme, copy buttons. Everything below works without charts.
+// The page itself: theme, paper, links. Everything below works without charts.
 const root = document.documentElement;
 root.classList.add("scripted");
 
@@ -32,52 +32,34 @@ function setUpTheme(redraw) {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { label(); redraw(); });
 }
 
-async function toClipboard(text) {
-  if (navigator.clipboard) return navigator.clipboard.writeText(text);
-  const area = document.createElement("textarea");
-  area.value = text;
-  document.body.append(area);
-  area.select();
-  const copied = document.execCommand("copy");
-  area.remove();
-  if (!copied) throw new Error("not copied");
-}
-
-function setUpCopyButtons() {
-  for (const button of document.querySelectorAll("button.copy")) {
-    const label = button.textContent;
-    button.addEventListener("click", async () => {
-      const text = button.dataset.copy ?? button.previousElementSibling.textContent;
-      try {
-        await toClipboard(text);
-        button.textContent = "Copied";
-      } catch {
-        button.textContent = "Press Ctrl+C";
-        getSelection().selectAllChildren(button.previousElementSibling ?? button);
-      }
-      setTimeout(() => { button.textContent = label; }, 1500);
-    });
-  }
-}
-
 // Paper is light and has nothing to click: open every fold, print in the light theme, then go back.
 function setUpPrinting(redraw) {
   let chosen;
+  let opened = [];
   addEventListener("beforeprint", () => {
     chosen = root.dataset.theme;
-    document.querySelectorAll("details").forEach((one) => { one.open = true; });
+    opened = [...document.querySelectorAll("details:not([open])")];
+    opened.forEach((one) => { one.open = true; });
     root.dataset.theme = "light";
+    root.classList.add("printing"); // as narrow as paper, so that charts are drawn for its width
     redraw();
   });
   addEventListener("afterprint", () => {
+    opened.forEach((one) => { one.open = false; });
+    root.classList.remove("printing");
     if (chosen) root.dataset.theme = chosen; else delete root.dataset.theme;
     redraw();
   });
 }
 
+function hashTarget() {
+  try { return decodeURIComponent(location.hash.slice(1)); } catch { return ""; }
+}
+
 // An element inside a closed <details> is out of reach of its own link.
 function openTarget() {
-  let element = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  let element = document.getElementById(hashTarget());
+  element?.querySelectorAll(":scope > details").forEach((one) => { one.open = true; });
   for (; element; element = element.parentElement) {
     if (element.tagName === "DETAILS") element.open = true;
   }

@@ -8,7 +8,7 @@ from grpo_doctor_reports import formatting
 from grpo_doctor_reports.charts.chart import Chart
 from grpo_doctor_reports.model import Heatmap, Numbers
 from grpo_doctor_reports.packing import NumberPool
-from grpo_doctor_reports.thinning import bin_columns, bin_edges
+from grpo_doctor_reports.thinning import slowest_columns
 
 _ROWS = 128
 _CELLS = 16_000  # per matrix; 13 matrices of it are about 300 kB in the page
@@ -19,7 +19,7 @@ def heatmap_chart(heatmap: Heatmap, pool: NumberPool) -> Chart | None:
     ranks, steps = heatmap.ranks[:_ROWS], heatmap.steps
     if not ranks or not steps:
         return None
-    columns = min(len(steps), max(1, _CELLS // len(ranks)))
+    columns = slowest_columns(heatmap.step_s, len(steps), max(1, _CELLS // len(ranks)))
     options = [
         {"label": label, "z": pool.add(_flat(rows[:_ROWS], columns))}
         for label, rows in _matrices(heatmap)
@@ -30,8 +30,7 @@ def heatmap_chart(heatmap: Heatmap, pool: NumberPool) -> Chart | None:
     return Chart(
         data={
             "ranks": ranks,
-            "steps": pool.add_integers(_first_steps(steps, columns)),
-            "stepsPerColumn": round(len(steps) / columns, 1),
+            "steps": pool.add_integers([steps[at] for at in columns]),
             "options": options,
         },
         summary=_summary(heatmap),
@@ -44,14 +43,8 @@ def _matrices(heatmap: Heatmap) -> list[tuple[str, list[Numbers]]]:
     return named + list(heatmap.phases_s.items())
 
 
-def _flat(rows: list[Numbers], columns: int) -> Numbers:
-    return [value for row in bin_columns(rows, columns) for value in row]
-
-
-def _first_steps(steps: list[int], columns: int) -> list[int]:
-    if len(steps) == columns:
-        return steps
-    return [steps[start] for start, _ in bin_edges(len(steps), columns)]
+def _flat(rows: list[Numbers], columns: list[int]) -> Numbers:
+    return [row[at] for row in rows for at in columns]
 
 
 def _summary(heatmap: Heatmap) -> str:
@@ -85,10 +78,11 @@ def _wait_summary(heatmap: Heatmap) -> list[str]:
     return [f"Mean wait per step runs from {lowest} to {highest}."]
 
 
-def _note(heatmap: Heatmap, columns: int) -> str:
+def _note(heatmap: Heatmap, columns: list[int]) -> str:
     notes = []
     if len(heatmap.ranks) > _ROWS:
         notes.append(f"The first {_ROWS} of {len(heatmap.ranks):,} ranks are drawn.")
-    if len(heatmap.steps) > columns:
-        notes.append(f"{len(heatmap.steps):,} steps are drawn as means in {columns:,} columns.")
+    if len(heatmap.steps) > len(columns):
+        shown = formatting.number(len(heatmap.steps) / len(columns), 2)
+        notes.append(f"Of every {shown} steps the slowest is drawn.")
     return " ".join(notes)

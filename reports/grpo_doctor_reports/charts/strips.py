@@ -1,4 +1,4 @@
-"""Samples over time in strips that share one time axis, with a rank's phases behind them."""
+"""Samples over time, one strip per quantity, under the axis that all charts over time share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from statistics import fmean
 from typing import Any
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.charts.bands import bands_data
 from grpo_doctor_reports.charts.chart import Chart, line_values
 from grpo_doctor_reports.model import Numbers, Timeline, Track
 from grpo_doctor_reports.packing import NumberPool
@@ -41,18 +40,23 @@ _TITLES = {
     "host.net_rx": "network received",
     "host.net_tx": "network sent",
     "host.shm_used": "shared memory used",
+    "host.shm_size": "shared memory size",
     "host.major_faults": "major page faults",
     "rank.cpu": "CPU, 100 % = one core",
     "rank.rss": "resident memory",
     "rank.major_faults": "major page faults",
     "rank.threads": "threads",
+    "rank.cpu_wait": "ready, without a processor",
+    "rank.processors": "processors it may use",
+    "gc/seconds": "Python's garbage collector",
+    "gc/longest_s": "longest garbage collection",
 }
 _ORDER = {name: at for at, name in enumerate(_TITLES)}
 
 
 def strips_chart(timeline: Timeline, pool: NumberPool) -> Chart | None:
-    """Return all strips and bands, None where neither was recorded."""
-    if not timeline.bands and not timeline.tracks:
+    """Return all strips, None where nothing was sampled."""
+    if not timeline.tracks:
         return None
     tracks = timeline.tracks[:_TRACKS]
     limit = _points_per_track(len(tracks))
@@ -61,11 +65,10 @@ def strips_chart(timeline: Timeline, pool: NumberPool) -> Chart | None:
         for key, title in _group_titles(tracks)
         if (strips := _strips([t for t in tracks if _group(t) == key], limit, timeline, pool))
     ]
-    bands, bands_note = bands_data(timeline, pool)
     return Chart(
-        data={"end": timeline.end_s, "groups": groups, "bands": bands},
+        data={"end": timeline.end_s, "groups": groups},
         summary=_summary(timeline, tracks),
-        note=" ".join(filter(None, [bands_note, _note(timeline, limit)])),
+        note=_note(timeline, limit),
     )
 
 

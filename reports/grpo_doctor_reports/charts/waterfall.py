@@ -32,7 +32,8 @@ def _row(bar: WaterfallBar) -> dict[str, object]:
         "color": color_of(bar.phase),
         "start": _rounded(bar.start_s),
         "work": _rounded(bar.work_s),
-        "wait": _rounded(bar.wait_s),
+        "transfer": _rounded(bar.transfer_s),
+        "wait": _rounded(bar.wait_s + bar.idle_s),
         "p10": None if bar.p10_s is None else _rounded(bar.p10_s),
         "p90": None if bar.p90_s is None else _rounded(bar.p90_s),
         "label": formatting.seconds(bar.seconds),
@@ -44,11 +45,18 @@ def _hover(bar: WaterfallBar) -> list[str]:
     lines = [
         f"{bar.phase}: {formatting.seconds(bar.seconds)}",
         f"work {formatting.seconds(bar.work_s)}, wait {formatting.seconds(bar.wait_s)}",
+        *_rare_kinds(bar),
         f"starts at {formatting.seconds(bar.start_s)}",
     ]
     if bar.p10_s is not None and bar.p90_s is not None:
         lines.append(f"p10 {formatting.seconds(bar.p10_s)}, p90 {formatting.seconds(bar.p90_s)}")
     return lines
+
+
+def _rare_kinds(bar: WaterfallBar) -> list[str]:
+    kinds = [("transfer", bar.transfer_s), ("idle", bar.idle_s)]
+    said = ", ".join(f"{kind} {formatting.seconds(taken)}" for kind, taken in kinds if taken > 0)
+    return [said] if said else []
 
 
 def _rounded(value_s: float) -> float:

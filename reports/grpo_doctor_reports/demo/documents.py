@@ -1,29 +1,26 @@
-"""Whole documents: a healthy run, a slow one, a killed one, a long one, an almost empty one."""
+"""Whole documents: healthy, slow, killed, long, with many findings, hostile, almost empty."""
 
 from __future__ import annotations
 
 import random
-import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
-from grpo_doctor_reports.demo.findings import (
-    NOT_APPLICABLE,
-    NOT_RUN,
-    PASSED,
-    SLOW_RUN_FINDINGS,
-)
+from grpo_doctor_reports.demo.added import slowest_of_each
+from grpo_doctor_reports.demo.crowd import crowd_checks, crowd_findings
+from grpo_doctor_reports.demo.findings import NOT_RUN, PASSED
 from grpo_doctor_reports.demo.hostile import hostile_copy
-from grpo_doctor_reports.demo.measurements import (
-    Shape,
-    simulate,
-    summary_of,
-    tracks_of,
-    views_of,
+from grpo_doctor_reports.demo.measurements import Shape, simulate, tracks_of
+from grpo_doctor_reports.demo.slow import (
+    SLOW,
+    STARTED_UNIX_NS,
+    TOOL,
+    demo_document,
+    rank_entry,
+    run_of,
 )
 
-_TOOL: Final = {"name": "grpo-doctor", "version": "0.1.0"}
-_STARTED_UNIX_NS: Final = 1_795_000_000_000_000_000
 _HEALTHY = Shape(
     ranks=2,
     steps=24,
@@ -38,50 +35,17 @@ _HEALTHY = Shape(
         "sync": 0.06,
     },
 )
-_SLOW = Shape(
-    ranks=8,
-    steps=48,
-    slow_rank=5,
-    slow_factor=1.45,
-    phases_s={
-        "dataload": 3.4,
-        "rollout": 14.2,
-        "reward": 1.1,
-        "logprob": 3.2,
-        "train": 9.6,
-        "offload": 4.7,
-        "optimizer": 2.2,
-        "sync": 1.3,
-        "checkpoint": 0.4,
-    },
-)
-
-
-def demo_document(shape: Shape = _SLOW, seed: int = 0) -> dict[str, Any]:
-    """Return an ms-swift run with offload, data and straggler findings."""
-    spans = simulate(shape, random.Random(seed))  # noqa: S311 (made-up samples)
-    summary = summary_of(shape, spans, unattributed_s=0.6)
-    return {
-        "schema": 1,
-        "tool": _TOOL,
-        "run": _run(shape),
-        "summary": {
-            "verdict": "A third of each step is rollout that seven ranks spend waiting for rank 5, "
-            "and 13 % goes to offloading an optimizer that would fit.",
-            **summary,
-        },
-        "findings": SLOW_RUN_FINDINGS,
-        "passed": PASSED,
-        "not_run": NOT_RUN,
-        "not_applicable": NOT_APPLICABLE,
-        "views": views_of(shape, spans, summary),
-    }
+_HEATMAP_STEPS, _BAND_RANKS, _TRACKS = 1_000, 8, 48  # as the analysis thins
+_SIMULATED: Final = 100  # steps of the wide run; they come again and again
 
 
 def healthy_document() -> dict[str, Any]:
     """Return a run of the bundled trainer on two CPU ranks without findings."""
     document = demo_document(_HEALTHY, seed=3)
     document["findings"] = []
+    del document["whatif"]
+    for key in ("gpu_truly_busy_pct", "gpu_busy_by"):
+        del document["summary"][key]
     document["summary"]["verdict"] = "Nothing stands out: rollout and training fill 85 % of a step."
     document["run"].update(
         framework="bundled",
@@ -101,9 +65,9 @@ def killed_document() -> dict[str, Any]:
     ]
     return {
         "schema": 1,
-        "tool": _TOOL,
+        "tool": TOOL,
         "run": {
-            **_run(shape),
+            **run_of(shape),
             "exit": {"state": "killed", "code": None, "signal": "SIGKILL"},
             "duration_s": 734.0,
             "ranks": [_open_rank(0), _open_rank(1), _open_rank(2), _missing_rank(3)],
@@ -144,79 +108,66 @@ def killed_document() -> dict[str, Any]:
 
 def long_document() -> dict[str, Any]:
     """Return 1,000 steps on 8 ranks, every view full: what the size budget is measured on."""
-    phases = {**_SLOW.phases_s, "eval": 0.9}
+    phases = {**SLOW.phases_s, "eval": 0.9}
     return demo_document(Shape(8, 1_000, phases, slow_rank=5, slow_factor=1.3), seed=1)
+
+
+def crowded_document() -> dict[str, Any]:
+    """Return a run with findings of every family, and forty rules in all."""
+    document = demo_document(seed=2)
+    found = crowd_findings(document["summary"]["step_time_s"])
+    document["findings"] += found
+    document["passed"] = crowd_checks(14, "note", 41)
+    document["not_run"] = crowd_checks(8, "missing", 55)
+    document["not_applicable"] = crowd_checks(3, "reason", 63)
+    document["hangs"] = [
+        {
+            "page": "hangs/0/report.html",
+            "headline": "Rank 3 was stopped for 4 minutes, everybody waited in train",
+            "state": "stuck",
+            "taken_unix_ns": STARTED_UNIX_NS + 400_000_000_000,
+        }
+    ]
+    return document
+
+
+def wide_document(ranks: int = 64, steps: int = 2_000) -> dict[str, Any]:
+    """Return a run of this size as the analysis thins it: what the time to open is measured on."""
+    shape = Shape(ranks, steps, {**SLOW.phases_s, "eval": 0.9}, slow_rank=5, slow_factor=1.3)
+    few = simulate(replace(shape, steps=_SIMULATED), random.Random(4))  # noqa: S311 (made-up)
+    spans = {(r, s): few[r, s % _SIMULATED] for r in range(ranks) for s in range(steps)}
+    document = demo_document(shape, spans=spans)
+    views = document["views"]
+    heatmap, timeline = views["heatmap"], views["timeline"]
+    means = [sum(column) / ranks for column in zip(*heatmap["step_seconds"], strict=True)]
+    kept = slowest_of_each(means, _HEATMAP_STEPS)
+    heatmap["steps"] = [heatmap["steps"][at] for at in kept]
+    matrices = [
+        heatmap["step_seconds"],
+        heatmap["wait_seconds"],
+        *heatmap["phase_seconds"].values(),
+    ]
+    for rows in matrices:
+        rows[:] = [[round(row[at], 4) for at in kept] for row in rows]
+    timeline["bands"] = [band for band in timeline["bands"] if band["rank"] < _BAND_RANKS]
+    timeline["tracks"] = timeline["tracks"][:_TRACKS]
+    document["findings"] += crowd_findings(document["summary"]["step_time_s"])
+    return document
 
 
 def hostile_document() -> dict[str, Any]:
     """Return the slow run with an attack in every string, and everything lost that can be."""
     document = demo_document()
     document["run"]["loss"].update(missing_ranks=[9], truncated=True, notes=["note"])
+    document["hangs"] = [{"page": "p", "headline": "h", "state": "s"}]
+    document["summary"]["set_apart"]["x"] = [4]
     document["run"]["ranks"][0]["open"] = [{"name": "rollout", "open_s": 5.0}]
     return hostile_copy(document)
 
 
 def minimal_document() -> dict[str, Any]:
     """Return the least that is a document."""
-    return {"schema": 1, "tool": _TOOL}
-
-
-DEMOS: Final[dict[str, Callable[[], dict[str, Any]]]] = {
-    "slow": demo_document,
-    "healthy": healthy_document,
-    "killed": killed_document,
-    "long": long_document,
-    "hostile": hostile_document,
-    "minimal": minimal_document,
-}
-
-
-def _run(shape: Shape) -> dict[str, Any]:
-    return {
-        "id": "20261121-014856-7f3a",
-        "source": "trace.json",
-        "command": _COMMAND,
-        "framework": "ms-swift",
-        "framework_version": "4.6.0",
-        "hosts": ["node-a"],
-        "world_size": shape.ranks,
-        "started_unix_ns": _STARTED_UNIX_NS,
-        "duration_s": 41.0 * shape.steps,
-        "exit": {"state": "finished", "code": 0, "signal": None},
-        "knobs": {
-            "offload.optimizer": True,
-            "vllm.gpu_memory_utilization": 0.4,
-            "vllm.mode": "colocate",
-            "rollout.num_generations": 8,
-            "data.num_workers": 0,
-            "deepspeed": "zero2",
-        },
-        "versions": {"torch": "2.9.1", "vllm": "0.12.0", "ms-swift": "4.6.0"},
-        "gpus": [
-            {
-                "uuid": f"GPU-{index:08x}-2f1e-4c58-9d0a-6b1f6a7c{index:04x}",
-                "name": "NVIDIA H200",
-                "index": index,
-                "host": "node-a",
-                "memory_total_bytes": 150_754_820_096,
-            }
-            for index in range(shape.ranks)
-        ],
-        "ranks": [{**_rank(rank), "state": "finished", "open": []} for rank in range(shape.ranks)],
-        "loss": {"dropped_events": 0, "missing_ranks": [], "truncated": False, "notes": []},
-    }
-
-
-_COMMAND: Final = shlex.split(
-    "swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-7B-Instruct --dataset gsm8k --use_vllm true "
-    "--vllm_mode colocate --vllm_gpu_memory_utilization 0.4 --num_generations 8 --deepspeed zero2 "
-    "--offload_optimizer true --dataloader_num_workers 0"
-)
-
-
-def _rank(rank: int) -> dict[str, Any]:
-    clock_error_ns = 1_800 + 90 * rank
-    return {"rank": rank, "host": "node-a", "pid": 41_200 + rank, "clock_error_ns": clock_error_ns}
+    return {"schema": 1, "tool": TOOL}
 
 
 def _open_rank(rank: int) -> dict[str, Any]:
@@ -224,8 +175,19 @@ def _open_rank(rank: int) -> dict[str, Any]:
         {"name": "init", "open_s": 734.0},
         {"name": "init/process_group", "open_s": 703.5 - rank},
     ]
-    return {**_rank(rank), "state": "open", "open": open_spans}
+    return {**rank_entry(rank), "state": "open", "open": open_spans}
 
 
 def _missing_rank(rank: int) -> dict[str, Any]:
     return {"rank": rank, "host": "node-a", "state": "missing", "open": [], "clock_error_ns": None}
+
+
+DEMOS: Final[dict[str, Callable[[], dict[str, Any]]]] = {
+    "slow": demo_document,
+    "healthy": healthy_document,
+    "killed": killed_document,
+    "long": long_document,
+    "crowded": crowded_document,
+    "hostile": hostile_document,
+    "minimal": minimal_document,
+}

@@ -8,6 +8,7 @@ SLOW_RUN_FINDINGS: Final[list[dict[str, Any]]] = [
     {
         "id": "GD003",
         "slug": "straggler-rank",
+        "family": "system",
         "title": "Rank 5 generates 45 % longer than the others, and everyone waits for it",
         "severity": "high",
         "confidence": 0.93,
@@ -62,6 +63,7 @@ SLOW_RUN_FINDINGS: Final[list[dict[str, Any]]] = [
     {
         "id": "GD007",
         "slug": "needless-optimizer-offload",
+        "family": "offload",
         "title": "The optimizer is offloaded although it would fit on the GPU",
         "severity": "high",
         "confidence": 0.81,
@@ -113,6 +115,7 @@ SLOW_RUN_FINDINGS: Final[list[dict[str, Any]]] = [
     {
         "id": "GD011",
         "slug": "starved-dataloader",
+        "family": "data",
         "title": "Every rank waits for its next batch",
         "severity": "medium",
         "confidence": 0.88,
@@ -144,6 +147,7 @@ SLOW_RUN_FINDINGS: Final[list[dict[str, Any]]] = [
     {
         "id": "GD019",
         "slug": "small-kv-cache",
+        "family": "rollout",
         "title": "vLLM preempts requests: its KV cache is small",
         "severity": "low",
         "confidence": 0.55,

@@ -6,6 +6,8 @@ import pytest
 
 from grpo_doctor_reports.charts.curves import curves_chart
 from grpo_doctor_reports.charts.heatmap import heatmap_chart
+from grpo_doctor_reports.charts.lanes import lanes_chart
+from grpo_doctor_reports.charts.steps import slowest_ranks, steps_chart
 from grpo_doctor_reports.charts.strips import strips_chart
 from grpo_doctor_reports.charts.waterfall import waterfall_chart
 from grpo_doctor_reports.demo import DEMOS
@@ -27,7 +29,9 @@ def test_nothing_to_draw_is_no_chart() -> None:
     empty, pool = report(), NumberPool()
     assert waterfall_chart(empty.waterfall) is None
     assert heatmap_chart(empty.heatmap, pool) is None
+    assert lanes_chart(empty.timeline, pool) is None
     assert strips_chart(empty.timeline, pool) is None
+    assert steps_chart(empty, pool) is None
     assert curves_chart(empty.curves, pool) is None
 
 
@@ -56,8 +60,7 @@ def test_a_wide_heatmap_is_binned_and_says_so() -> None:
         NumberPool(),
     )
     assert chart is not None
-    assert chart.data["stepsPerColumn"] > 1
-    assert chart.note == "1,000 steps are drawn as means in 160 columns."
+    assert chart.note == "Of every 6.2 steps the slowest is drawn."
 
 
 def test_strips_are_grouped_and_scaled_to_readable_units(slow: Report) -> None:
@@ -68,7 +71,6 @@ def test_strips_are_grouped_and_scaled_to_readable_units(slow: Report) -> None:
     units = {strip["title"]: strip["unit"] for strip in groups["gpu"]}
     assert units["GPU memory used"] == "GiB"
     assert len(groups["gpu"][0]["lines"]) == 8
-    assert len(chart.data["bands"]["ranks"]) == 8
 
 
 def test_an_open_band_is_marked_and_sub_spans_are_left_to_their_phase() -> None:
@@ -76,10 +78,11 @@ def test_an_open_band_is_marked_and_sub_spans_are_left_to_their_phase() -> None:
         {"rank": 1, "phase": "rollout", "start_s": 3.0, "end_s": 9.0, "open": True},
         {"rank": 1, "phase": "rollout/generate", "start_s": 3.0, "end_s": 9.0, "open": True},
     ]
-    chart = strips_chart(report(timeline={"end_s": 9.0, "bands": bands}).timeline, NumberPool())
+    chart = lanes_chart(report(timeline={"end_s": 9.0, "bands": bands}).timeline, NumberPool())
     assert chart is not None
-    assert [phase["name"] for phase in chart.data["bands"]["phases"]] == ["rollout"]
-    assert chart.data["bands"]["ranks"][0]["open"] == [0]
+    assert [phase["name"] for phase in chart.data["phases"]] == ["rollout"]
+    assert chart.data["ranks"][0]["open"] == [0]
+    assert chart.summary == "Recorded phases of 1 rank over 9 s: rollout 100 %."
 
 
 def test_reward_and_loss_come_first_and_the_rest_is_counted() -> None:
@@ -92,7 +95,62 @@ def test_reward_and_loss_come_first_and_the_rest_is_counted() -> None:
     assert chart.summary.startswith("reward goes from 0.500 to 0.500; loss goes from 3 to 1;")
 
 
+def test_a_metric_that_never_changes_is_said_instead_of_drawn() -> None:
+    series = {"reward": [1.0, 1.0], "kl": [0.1, 0.2], "learning_rate": [0.003, 0.003]}
+    chart = curves_chart(report(metrics={"steps": [1, 2], "series": series}).curves, NumberPool())
+    assert chart is not None
+    assert [curve["label"] for curve in chart.data["curves"]] == ["reward", "kl"]
+    assert chart.note == "The same throughout: learning_rate 0.00300."
+
+
 def test_chart_data_is_json(slow: Report) -> None:
     chart = strips_chart(slow.timeline, NumberPool())
     assert chart is not None
     json.dumps(chart.data, allow_nan=False)
+
+
+def step(number: int, seconds: float, kind: str = "steady") -> dict[str, object]:
+    start = 10.0 * number
+    return {"number": number, "start_s": start, "end_s": start + seconds, "seconds": seconds,
+            "kind": kind, "slowest_rank": 1}  # fmt: skip
+
+
+def test_the_worst_steps_are_steady_ones_longest_first_against_their_median() -> None:
+    steps = [step(1, 9.0, "warmup"), step(2, 2.0), step(3, 6.0), step(4, 2.5)]
+    chart = steps_chart(report(steps=steps), NumberPool())
+    assert chart is not None
+    assert chart.data["worst"] == [2, 3, 1]
+    assert chart.data["median"] == 2.5
+    assert chart.summary == (
+        "Of 3 steps, step 3 is the longest with 6 s, +140 % against the median of 2.50 s, "
+        "rank 1 the slowest. Beside them 1 warmup."
+    )
+
+
+def test_a_steps_phases_stand_next_to_the_median_of_steady_steps() -> None:
+    heatmap = {"ranks": [0, 1], "steps": [1, 2, 3], "step_seconds": [[9.0, 2.0, 6.0]] * 2,
+               "phase_seconds": {"train": [[5.0, 1.0, 2.0], [5.0, 1.0, 4.0]]}}  # fmt: skip
+    steps = [step(1, 9.0, "warmup"), step(2, 2.0), step(3, 6.0)]
+    pool = NumberPool()
+    chart = steps_chart(report(heatmap=heatmap, steps=steps), pool)
+    assert chart is not None
+    assert [phase["median"] for phase in chart.data["phases"]] == [2.0]
+
+
+def test_steps_without_times_come_from_the_heatmap_and_say_so() -> None:
+    heatmap = {"ranks": [0], "steps": [4, 5], "step_seconds": [[1.0, 3.0]]}
+    chart = steps_chart(report(heatmap=heatmap), NumberPool())
+    assert chart is not None
+    assert chart.data["start"] is None
+    assert chart.data["worst"] == [1, 0]
+    assert "the axis counts them" in chart.note
+
+
+def test_the_slowest_ranks_are_those_that_work_longest_not_those_that_wait() -> None:
+    heatmap = {
+        "ranks": [0, 1, 2],
+        "steps": [1],
+        "step_seconds": [[9.0], [9.0], [9.0]],
+        "wait_seconds": [[5.0], [0.5], [8.0]],
+    }
+    assert slowest_ranks(report(heatmap=heatmap).heatmap) == [1]

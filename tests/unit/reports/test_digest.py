@@ -85,10 +85,3 @@ def test_key_numbers_of_a_killed_run() -> None:
     assert shown["Exit"].value == "killed"
     assert shown["Exit"].detail == "SIGKILL after 12 min 14 s"
     assert shown["Step time"].value == "–"
-
-
-def test_markdown_has_evidence_fix_and_gain() -> None:
-    text = digest.markdown(read_document(DEMOS["slow"]()).findings[1])
-    assert "--offload_optimizer false" in text
-    assert "- offload, mean per step: 4.70 s [spans]" in text
-    assert "step time −12 % (−13 % to −8.1 %); same-math" in text

@@ -27,6 +27,25 @@ def test_the_digest_has_what_the_first_screen_has() -> None:
         assert said in text, said
 
 
+def test_forty_rules_stay_a_screenful_and_nothing_is_dropped_in_silence() -> None:
+    text = digest("crowded")
+    assert len(text.splitlines()) <= 55
+    for said in (
+        "costs 14 % of step time, $67.20 a day",
+        "3 fixes together: a step takes 33.7 s, −31 % (−35 % to −21 %)",
+        "GD030 The model is copied to the host and back in every step  costs 11 %, fix −9.9 %",
+        "and 7 more: GD034, GD035, GD036, GD037, GD038, GD039, GD040",
+        "15 findings, 14 passed, 8 not run, 3 not applicable",
+        "and 6 more",
+    ):
+        assert said in text, said
+
+
+def test_a_long_title_gives_way_to_its_numbers() -> None:
+    narrow = next(line for line in digest("crowded", 60).splitlines() if "GD030" in line)
+    assert narrow.endswith("…  costs 11 %, fix −9.9 %")
+
+
 def test_wait_is_drawn_apart_from_work() -> None:
     train = next(line for line in digest("slow").splitlines() if line.startswith("train"))
     assert train.count("█") > train.count("░") > 0

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_doctor_reports.model import Band
-from grpo_doctor_reports.thinning import bin_columns, thin_bands, thin_line
+from grpo_doctor_reports.thinning import slowest_columns, thin_bands, thin_line
 
 
 def test_a_short_line_is_left_alone() -> None:
@@ -23,11 +23,11 @@ def test_a_thinned_line_keeps_its_extremes(values: list[float | None], limit: in
         assert min(value for value in line.lows if value is not None) == min(known)
 
 
-def test_columns_are_means_of_what_is_known() -> None:
-    assert bin_columns([[1.0, 3.0, None, 5.0], [None, None, 2.0, 2.0]], columns=2) == [
-        [2.0, 5.0],
-        [None, 2.0],
-    ]
+def test_of_equal_bins_the_slowest_column_is_kept_so_that_no_outlier_is_lost() -> None:
+    rows = [[1.0, 3.0, None, 5.0, 1.0, 1.0], [None, None, 2.0, 2.0, 1.0, 90.0]]
+    assert slowest_columns(rows, width=6, limit=3) == [1, 3, 5]
+    assert slowest_columns(rows, width=6, limit=6) == [0, 1, 2, 3, 4, 5]
+    assert slowest_columns([[None] * 6], width=6, limit=2) == [0, 3]
 
 
 def test_bands_go_to_the_phase_that_covers_most_of_a_bucket() -> None:

@@ -1,3 +1,15 @@
+// Steps that a lit finding names, as lines through the curve; more than a few dozen would cover it.
+const LIT_LINES = 40;
+
+function litLines() {
+  const steps = litFinding()?.steps ?? [];
+  return steps.slice(0, LIT_LINES).map((step) => ({
+    type: "line", x0: step, x1: step, yref: "paper", y0: 0, y1: 1, line: { color: token("high"), width: 1, dash: "dot" },
+  }));
+}
+
+shapers.curves = () => [...litLines(), ...focusFrame("step")];
+
 painters.curves = (element, index) => {
   const curve = facts.curves.curves[index];
   const [x, y] = [unpack(curve.x), unpack(curve.v)];
@@ -8,7 +20,16 @@ painters.curves = (element, index) => {
     text: y.map((value, at) => lines([`step ${x[at]}`, `${curve.label} ${shown(value, "")}`])),
   };
   return Plotly.react(element, [...spreadTraces(curve, x, {}, token("link")), trace], layout({
-    height: element.clientHeight, hovermode: "x", margin: { l: 40, r: 6, t: 6, b: 22 },
-    xaxis: axis({ nticks: 5, showgrid: false, tickformat: "d" }), yaxis: axis({ nticks: 4 }),
-  }), CONFIG);
+    height: element.clientHeight, hovermode: "x", margin: { l: 40, r: 6, t: 6, b: 22 }, dragmode: "zoom",
+    xaxis: axis({ nticks: 5, showgrid: false, tickformat: "d", fixedrange: false, range: rangeOf("step"), ...stepTicks(rangeOf("step")) }), yaxis: axis({ nticks: 4 }),
+    shapes: shapers.curves(),
+  }), CONFIG).then(() => followAxis(element, "step"));
 };
+
+// Between few steps plotly would number halves of them, and round two to the same.
+function stepTicks([from, to]) {
+  return to - from < 6 ? { tick0: 0, dtick: 1 } : { tick0: null, dtick: null, tickmode: "auto" };
+}
+
+axisExtras.curves = (range) =>
+  Object.fromEntries(Object.entries(stepTicks(range)).map(([name, value]) => [`xaxis.${name}`, value]));

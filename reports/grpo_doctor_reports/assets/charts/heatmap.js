@@ -1,11 +1,12 @@
-function evenly(count, most) {
-  const stride = Math.max(1, Math.ceil(count / most));
-  return Array.from({ length: Math.ceil(count / stride) }, (_, at) => at * stride);
+function evenly(from, to, most) {
+  const stride = Math.max(1, Math.ceil((to - from) / most));
+  return Array.from({ length: Math.max(1, Math.ceil((to - from) / stride)) }, (_, at) => from + at * stride);
 }
 
 // One slow first step must not bleach the rest: colour stops at the 98th percentile if that is far below.
 function colorRange(values) {
   const sorted = values.filter((value) => value !== null).sort((a, b) => a - b);
+  if (!sorted.length) return [0, 1];
   const high = sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * 0.98))];
   const most = sorted[sorted.length - 1];
   const top = most > 1.6 * high ? high : most;
@@ -13,35 +14,93 @@ function colorRange(values) {
   return [low, top > low ? top : low + 1e-9];
 }
 
+function columnTicks([from, to], element) {
+  const steps = unpack(facts.heatmap.steps);
+  const first = Math.max(0, Math.ceil(from));
+  const last = Math.min(steps.length, Math.floor(to) + 1);
+  const at = evenly(first, last, Math.max(2, Math.floor(element.clientWidth / 80)));
+  return { tickvals: at, ticktext: at.map((one) => String(steps[one] ?? "")) };
+}
+
+axisExtras.heatmap = (range, element) => {
+  const { tickvals, ticktext } = columnTicks(range, element);
+  return { "xaxis.tickvals": tickvals, "xaxis.ticktext": ticktext };
+};
+
+// What a lit finding is not about lies under a veil.
+function veil(rows, steps) {
+  const finding = litFinding();
+  if (!finding || !(finding.ranks.length || finding.steps.length)) return [];
+  const z = rows.map(({ rank }) => steps.map((step) => (litRank(rank) && litStep(step) ? null : 1)));
+  const color = token("page");
+  return [{
+    type: "heatmap", z, hoverinfo: "skip", showscale: false, opacity: 0.78, zmin: 0, zmax: 1,
+    colorscale: [[0, color], [1, color]], hoverongaps: false,
+  }];
+}
+
+shapers.heatmap = () => focusFrame("column");
+
 painters.heatmap = (element) => {
-  const { ranks, steps, stepsPerColumn, options } = facts.heatmap;
+  const { ranks, options } = facts.heatmap;
   const option = options[Number(document.getElementById("heatmap-kind").value)];
-  const firstSteps = unpack(steps);
+  const steps = unpack(facts.heatmap.steps);
   const flat = unpack(option.z);
-  const width = firstSteps.length;
-  const rows = ranks.map((_, at) => flat.slice(at * width, (at + 1) * width));
-  const column = stepsPerColumn > 1 ? "around step" : "step";
-  const hover = rows.map((row, rank) => row.map((value, at) =>
-    lines([`rank ${ranks[rank]}, ${column} ${firstSteps[at]}`, `${option.label} ${duration(value)}`])));
-  const [zmin, zmax] = colorRange(flat);
-  const x = evenly(width, Math.max(2, Math.floor(element.clientWidth / 80)));
-  const y = evenly(ranks.length, Math.max(2, Math.floor(element.clientHeight / 16)));
+  const width = steps.length;
+  const rows = ranks.map((rank, at) => ({ rank, z: flat.slice(at * width, (at + 1) * width) })).filter(({ rank }) => isShown(rank));
+  const label = plain(option.label); // the only words of the document in a cell's text
+  const hover = rows.map(({ rank, z }) => z.map((value, at) => `rank ${rank}, step ${steps[at]}<br>${label} ${duration(value)}`));
+  const [zmin, zmax] = colorRange(rows.flatMap(({ z }) => z));
+  const height = Math.min(560, Math.max(150, 74 + 22 * rows.length));
+  element.style.setProperty("--plot-height", `${height}px`);
+  const range = rangeOf("column");
+  const y = evenly(0, rows.length, Math.max(2, Math.floor(height / 16)));
   const trace = {
-    type: "heatmap", z: rows, text: hover, hoverinfo: "text", zmin, zmax, hoverongaps: false,
-    xgap: width < 200 ? 1 : 0, ygap: 1,
+    type: "heatmap", z: rows.map(({ z }) => z), text: hover, hoverinfo: "text", zmin, zmax, hoverongaps: false,
+    xgap: width < 200 ? 1 : 0, ygap: rows.length < 40 ? 1 : 0,
     colorscale: [0, 1, 2, 3, 4].map((at) => [at / 4, token(`heat-${at}`)]),
     colorbar: {
       thickness: 9, outlinewidth: 0, ticks: "", nticks: 5, ticksuffix: " s", x: 1.005, xpad: 6,
       tickfont: { size: 11, color: token("muted") },
     },
   };
-  return Plotly.react(element, [trace], layout({
-    height: element.clientHeight, hovermode: "closest",
-    xaxis: axis({ tickvals: x, ticktext: x.map((at) => String(firstSteps[at])), showgrid: false, title: { text: "step", font: { size: 11, color: token("muted") } } }),
-    yaxis: axis({ tickvals: y, ticktext: y.map((at) => `rank ${ranks[at]} `), showgrid: false, range: [ranks.length - 0.5, -0.5] }),
-  }), CONFIG);
+  return Plotly.react(element, [trace, ...veil(rows, steps)], layout({
+    height, hovermode: "closest", dragmode: "zoom", margin: { l: 64, r: 8, t: 4, b: 38 },
+    xaxis: axis({
+      ...columnTicks(range, element), range, fixedrange: false, showgrid: false, automargin: false,
+      title: { text: "step", font: { size: 11, color: token("muted") }, standoff: 6 },
+    }),
+    yaxis: axis({ tickvals: y, ticktext: y.map((at) => `rank ${rows[at]?.rank ?? ""} `), showgrid: false, automargin: false, range: [rows.length - 0.5, -0.5] }),
+    shapes: shapers.heatmap(),
+  }), CONFIG).then(() => {
+    followAxis(element, "column");
+    if (element.dataset.clicks) return;
+    element.dataset.clicks = "yes";
+    element.on("plotly_click", ({ points }) => {
+      const number = unpack(facts.heatmap.steps)[points[0].x];
+      const at = facts.steps ? unpack(facts.steps.number).indexOf(number) : -1;
+      if (at >= 0) focusStep(at);
+    });
+  });
 };
 
 function setUpHeatmap() {
   document.getElementById("heatmap-kind")?.addEventListener("change", () => repaint("heatmap"));
+  when("finding", chooseLitMatrix);
+}
+
+// A finding about phases is best seen in the matrix of the first of them; without a light all is as before.
+let matrixBefore = null;
+function chooseLitMatrix() {
+  const select = document.getElementById("heatmap-kind");
+  if (!select) return;
+  const phase = litFinding()?.phases[0]?.split("/")[0];
+  const at = facts.heatmap.options.findIndex(({ label }) => label === phase);
+  if (at >= 0) {
+    matrixBefore ??= select.value;
+    select.value = String(at);
+  } else if (matrixBefore !== null) {
+    select.value = matrixBefore;
+    matrixBefore = null;
+  }
 }

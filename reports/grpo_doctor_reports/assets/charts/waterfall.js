@@ -1,17 +1,25 @@
 painters.waterfall = (element) => {
   const rows = facts.waterfall.rows;
   const y = rows.map((_, at) => at);
-  const end = (row) => row.start + row.work + row.wait;
+  const end = (row) => row.start + row.work + row.transfer + row.wait;
   const reach = (row) => Math.max(end(row), row.start + (row.p90 ?? 0));
   const hover = rows.map((row) => lines(row.hover));
   const colors = rows.map((row) => row.color);
+  const opacity = rows.map((row) => (litPhase(row.phase) ? 1 : DIM));
   const bar = { type: "bar", orientation: "h", y, width: 0.62, hovertext: hover, hoverinfo: "text", textposition: "none" };
-  const work = { ...bar, x: rows.map((row) => row.work), base: rows.map((row) => row.start), marker: { color: colors } };
+  const work = { ...bar, x: rows.map((row) => row.work), base: rows.map((row) => row.start), marker: { color: colors, opacity } };
   const wait = {
-    ...bar, x: rows.map((row) => row.wait), base: rows.map((row) => row.start + row.work),
+    ...bar, x: rows.map((row) => row.wait), base: rows.map((row) => row.start + row.work + row.transfer),
     marker: {
-      color: colors, line: { color: colors, width: rows.map((row) => (row.wait > 0 ? 1 : 0)) },
+      color: colors, opacity, line: { color: colors, width: rows.map((row) => (row.wait > 0 ? 1 : 0)) },
       pattern: { shape: "/", fgcolor: colors, bgcolor: token("page"), fillmode: "replace", size: 5, solidity: 0.4 },
+    },
+  };
+  const transfer = {
+    ...bar, x: rows.map((row) => row.transfer), base: rows.map((row) => row.start + row.work),
+    marker: {
+      color: colors, opacity,
+      pattern: { shape: "|", fgcolor: colors, bgcolor: token("page"), fillmode: "replace", size: 6, solidity: 0.6 },
     },
   };
   const whiskers = {
@@ -25,10 +33,10 @@ painters.waterfall = (element) => {
   const labels = {
     type: "scatter", mode: "text", x: rows.map(reach), y, hoverinfo: "skip", cliponaxis: false,
     text: rows.map((row) => `  ${plain(row.label)}`), textposition: "middle right",
-    textfont: { color: token("ink"), size: 12 },
+    textfont: { color: rows.map((row) => token(litPhase(row.phase) ? "ink" : "muted")), size: 12 },
   };
   const longest = Math.max(...rows.map(reach));
-  return Plotly.react(element, [work, wait, whiskers, labels], layout({
+  return Plotly.react(element, [work, transfer, wait, whiskers, labels], layout({
     barmode: "overlay", hovermode: "closest", height: element.clientHeight,
     xaxis: axis({ range: [0, longest * (1 + 75 / Math.max(150, element.clientWidth - 175)) || 1], title: { text: "seconds since the step began", font: { size: 11, color: token("muted") } } }),
     yaxis: axis({

@@ -1,3 +1,4 @@
+// A page without charts: theme, copying, links, paper.
 setUpTheme(() => {});
 setUpCopyButtons();
 addEventListener("hashchange", openTarget);

@@ -1,0 +1,121 @@
+"""The comparison as types. Every string in here is safe to show; every number is finite."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two runs."""
+
+    source: str
+    run: str
+    framework: str
+    command: str
+    world_size: int
+    gpus: str
+    steps: int
+    steps_total: int
+    step_time_s: float | None
+    tokens_per_step: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One quantity in both runs; changes in percent, negative is faster."""
+
+    before: float | None
+    after: float | None
+    change_pct: float | None
+    low_pct: float | None
+    high_pct: float | None
+    verdict: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One phase per step, in seconds."""
+
+    phase: str
+    before_s: float
+    after_s: float
+    change_s: float
+    low_s: float | None
+    high_s: float | None
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting that differs; values as text."""
+
+    name: str
+    known: bool
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One training metric and where the runs part."""
+
+    name: str
+    state: str
+    before: float | None
+    after: float | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class FixResult:
+    """What changed settings were predicted to bring, and what they brought, in percent."""
+
+    settings: list[str]
+    findings: list[str]
+    low_pct: float | None
+    mid_pct: float | None
+    high_pct: float | None
+    measured_pct: float | None
+    inside: bool | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class FindingChange:
+    """A finding that went, came or stayed."""
+
+    id: str
+    title: str
+    state: str
+    severity: str
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Step numbers and seconds of one run."""
+
+    steps: list[float]
+    seconds: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The whole document."""
+
+    tool: str
+    version: str
+    verdict: str
+    comparable: bool
+    cautions: list[str]
+    before: Side
+    after: Side
+    step_time: Change
+    per_token: Change
+    phases: list[Phase]
+    settings: list[Setting]
+    metrics: list[Metric]
+    fixes: list[FixResult]
+    findings: list[FindingChange]
+    curves: tuple[Curve, Curve]

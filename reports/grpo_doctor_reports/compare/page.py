@@ -1,0 +1,62 @@
+"""The comparison as one HTML file that opens offline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment
+from markupsafe import Markup
+
+from grpo_doctor_reports import assets, formatting
+from grpo_doctor_reports.compare import drawing, words
+from grpo_doctor_reports.compare.document import read_comparison
+from grpo_doctor_reports.jinja import template_environment
+from grpo_doctor_reports.page_words import phase_class
+from grpo_doctor_reports.severity import severity_class
+
+
+def comparison_page(document: Mapping[str, Any]) -> bytes:
+    """Return the comparison as one self-contained page (UTF-8, about 50 kB, no requests).
+
+    Args:
+        document: what `compare --json` prints; every string in it is treated as hostile.
+
+    Raises:
+        DocumentError: the document has another schema, or a part of the wrong type.
+        AssetError: a file of the page is not installed.
+    """
+    comparison = read_comparison(document)
+    page = _environment().get_template("compare.html.j2").render(
+        comparison=comparison,
+        steps=drawing.steps_drawing(comparison),
+        bars=drawing.phase_bars(comparison),
+        size=(drawing.WIDTH, drawing.HEIGHT),
+        script=Markup(assets.compare_script()),  # noqa: S704 (our own file; its hash is in the policy)
+        style=Markup(assets.compare_style()),  # noqa: S704 (our own file)
+        policy=_policy(),
+    )  # fmt: skip
+    return page.encode("utf-8")
+
+
+def _policy() -> str:
+    return (
+        f"default-src 'none'; script-src {assets.csp_hash(assets.compare_script())}; "
+        "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+@cache
+def _environment() -> Environment:
+    environment = template_environment()
+    environment.filters.update(
+        compact=formatting.compact,
+        number=formatting.number,
+        phase_class=phase_class,
+        seconds=formatting.seconds,
+        severity_class=severity_class,
+        signed=formatting.signed_percent,
+    )
+    environment.globals.update(words=words)
+    return environment

@@ -1,0 +1,43 @@
+"""What a finding wastes, in words."""
+
+from __future__ import annotations
+
+from grpo_doctor_reports import formatting
+from grpo_doctor_reports.finding_model import Cost
+
+_CURRENCIES = {"USD": "$", "EUR": "€", "GBP": "£"}
+
+
+def cost_words(cost: Cost) -> list[str]:
+    """Return what is known: share of a step, seconds, GPU-hours, money; largest unit last."""
+    said = []
+    if cost.share:
+        said.append(f"{formatting.share(cost.share)} of step time")
+    if cost.seconds_per_step:
+        said.append(f"{formatting.seconds(cost.seconds_per_step)} a step")
+    if cost.gpu_hours_per_day:
+        said.append(f"{_hours(cost.gpu_hours_per_day)} a day")
+    elif cost.gpu_hours:
+        said.append(_hours(cost.gpu_hours))
+    if cost.money_per_day:
+        said.append(f"{money(cost.money_per_day, cost.currency)} a day")
+    return said
+
+
+def cost_detail(cost: Cost) -> str:
+    """Return all of it: `1.2 s a step, 9.6 GPU-hours a day; 0.4 GPU-hours in this recording`."""
+    parts = [_hours(cost.gpu_hours)] if cost.gpu_hours else []
+    parts += [money(cost.money, cost.currency)] if cost.money else []
+    recorded = f"{', '.join(parts)} in this recording" if parts else ""
+    return "; ".join(filter(None, [", ".join(cost_words(cost)[1:]), recorded]))
+
+
+def money(amount: float, currency: str) -> str:
+    """Return an amount with its currency: `$12.30`, `1,204 CHF`."""
+    shown = f"{amount:,.0f}" if abs(amount) >= 100 else f"{amount:,.2f}"
+    sign = _CURRENCIES.get(currency, currency if len(currency) == 1 else "")
+    return f"{sign}{shown}" if sign else f"{shown} {currency}".strip()
+
+
+def _hours(hours: float | None) -> str:
+    return f"{formatting.number(hours)} GPU-hours"

@@ -1,0 +1,90 @@
+"""Findings, their fixes, and the rules that did not fire, as types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One measured fact; `shown` is its value with unit, for people."""
+
+    text: str
+    shown: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """Predicted change, negative = faster; low <= mid <= high."""
+
+    low: float | None
+    mid: float | None
+    high: float | None
+    unit: str
+    basis: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """One prescription."""
+
+    knob: str
+    before: str
+    after: str
+    spelling: str
+    predicted: Predicted | None
+    safety: str
+    risk: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a finding wastes; None where it is not known (no GPU sampled, no price given)."""
+
+    share: float | None
+    seconds_per_step: float | None
+    gpu_hours: float | None
+    gpu_hours_per_day: float | None
+    money: float | None
+    money_per_day: float | None
+    currency: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One diagnosis. `anchor` is unique in the page and safe as an HTML id."""
+
+    anchor: str
+    id: str
+    slug: str
+    title: str
+    family: str
+    severity: str
+    confidence: float | None
+    cost: Cost
+    phases: list[str]
+    ranks: list[int]
+    steps: list[int]
+    evidence: list[Evidence]
+    cause: str
+    fixes: list[Fix]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A rule that did not fire, and why."""
+
+    id: str
+    slug: str
+    title: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """The rules that did not fire, by outcome."""
+
+    passed: list[Check]
+    not_run: list[Check]
+    not_applicable: list[Check]

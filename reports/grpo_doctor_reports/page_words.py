@@ -1,0 +1,69 @@
+"""What templates ask for beyond the document: filters, words, and small look-ups."""
+
+from __future__ import annotations
+
+from jinja2 import Environment
+
+from grpo_doctor_reports import digest, formatting, time_words
+from grpo_doctor_reports.costs import cost_detail, cost_words
+from grpo_doctor_reports.families import families, severities
+from grpo_doctor_reports.glossary import KEYS, PHASE_MEANINGS, TERMS
+from grpo_doctor_reports.jinja import template_environment
+from grpo_doctor_reports.model import Report
+from grpo_doctor_reports.palette import PHASE_COLORS, UNATTRIBUTED
+from grpo_doctor_reports.pasting import markdown
+from grpo_doctor_reports.severity import severity_class
+from grpo_doctor_reports.whatif import alone_words, best_set, joint_flags, joint_words
+
+
+def report_environment() -> Environment:
+    """Return the templates' environment with all that they call."""
+    environment = template_environment()
+    environment.filters.update(
+        bytes=formatting.size,
+        compact=formatting.compact,
+        count=formatting.count,
+        cut=time_words.cut,
+        number=formatting.number,
+        ranges=formatting.int_ranges,
+        seconds=formatting.seconds,
+        share=formatting.share,
+        utc=formatting.utc,
+        phase_class=phase_class,
+        severity_class=severity_class,
+    )
+    environment.globals.update(
+        accounting_sentence=time_words.accounting_sentence,
+        alone_words=alone_words,
+        best_set=best_set,
+        clock_sentence=time_words.clock_sentence,
+        cost_detail=cost_detail,
+        cost_words=cost_words,
+        digest=digest,
+        families=families,
+        glossary_phases=PHASE_MEANINGS,
+        glossary_terms=TERMS,
+        joint_flags=joint_flags,
+        joint_words=joint_words,
+        keys=KEYS,
+        lanes_of=time_words.lanes_of,
+        longest_collective=time_words.longest_collective,
+        markdown=markdown,
+        path_sentence=time_words.path_sentence,
+        phases_of=phases_drawn,
+        severities=severities,
+        time_notes=time_words.time_notes,
+    )
+    return environment
+
+
+def phase_class(phase: str) -> str:
+    """Return the CSS class of a phase's colour; unknown phases share the grey."""
+    name = phase.partition("/")[0]
+    return f"phase-{name if name in PHASE_COLORS else UNATTRIBUTED}"
+
+
+def phases_drawn(report: Report) -> list[str]:
+    """Return the known phases that the timeline shows, in the order of the palette."""
+    present = {band.phase for band in report.timeline.bands}
+    return [phase for phase in PHASE_COLORS if phase in present]

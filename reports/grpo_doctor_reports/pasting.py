@@ -1,0 +1,46 @@
+"""A finding as Markdown, for a chat or an issue."""
+
+from __future__ import annotations
+
+from grpo_doctor_reports import digest
+from grpo_doctor_reports.costs import cost_words
+from grpo_doctor_reports.finding_model import Evidence, Finding, Fix
+
+_SPECIAL = str.maketrans({one: f"\\{one}" for one in "\\`*_[]<>#|!"})
+
+
+def markdown(finding: Finding) -> str:
+    """Return a finding so that its words show as they are, whatever they hold."""
+    cost = ", ".join(cost_words(finding.cost))
+    lines = [f"**{_text(finding.id)} {_text(finding.title)}** ({_text(finding.severity)})", ""]
+    lines += [f"Costs {cost}.", ""] if cost else []
+    lines += [_evidence(item) for item in finding.evidence]
+    lines += ["", f"Cause: {_text(finding.cause)}"] if finding.cause else []
+    for fix in finding.fixes:
+        lines += ["", *_fix(fix)]
+    return "\n".join(lines)
+
+
+def _evidence(item: Evidence) -> str:
+    source = f" ({_text(item.source)})" if item.source else ""
+    return f"- {_text(item.text)}: {_text(item.shown)}{source}"
+
+
+def _fix(fix: Fix) -> list[str]:
+    typed = digest.fix_line(fix)
+    fence = "`" * max(3, 1 + _longest_run_of_backticks(typed))
+    safety = digest.safety_words(fix.safety)
+    said = "; ".join(filter(None, [digest.gain_sentence(fix.predicted), safety]))
+    return [fence, typed, fence, _text(said)]
+
+
+def _text(words: str) -> str:
+    return words.translate(_SPECIAL)
+
+
+def _longest_run_of_backticks(text: str) -> int:
+    longest = run = 0
+    for character in text:
+        run = run + 1 if character == "`" else 0
+        longest = max(longest, run)
+    return longest

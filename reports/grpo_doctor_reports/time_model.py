@@ -1,0 +1,87 @@
+"""Where the time of a step went, as types: accounting, steps, critical path, collectives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """Seconds of a phase by kind; they never add up to more than `seconds`."""
+
+    seconds: float
+    work_s: float
+    wait_s: float
+    transfer_s: float
+    idle_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Accounting:
+    """Shares (0 to 1) of the ranks' time by kind, and the steps that no mean holds.
+
+    `set_apart` is (why, step numbers), for example ("checkpoint", [25, 50]).
+    """
+
+    shares: list[tuple[str, float]]
+    steady_from: int | None
+    steady_reason: str
+    set_apart: list[tuple[str, list[int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How well the ranks' clocks agree."""
+
+    max_error_ms: float | None
+    methods: list[str]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """One step over all ranks; start and end in seconds since the trace began."""
+
+    number: int
+    start_s: float
+    end_s: float
+    seconds: float
+    kind: str
+    slowest_rank: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of a critical path, in seconds since its step began."""
+
+    lane: str
+    phase: str
+    name: str
+    start_s: float
+    seconds: float
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalPath:
+    """What a step's end waited for, from its begin to its end; `which` is median or worst."""
+
+    which: str
+    step: int
+    seconds: float
+    segments: list[Segment]
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One collective, mean per step: waiting for the last rank (skew), then moving data."""
+
+    group: str
+    name: str
+    phase: str
+    count: float
+    seconds: float
+    skew_s: float
+    transfer_s: float
+    last_rank: int | None

@@ -1,0 +1,93 @@
+"""Where the time of a step went, in words and in lanes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Final
+
+from grpo_doctor_reports import formatting
+from grpo_doctor_reports.model import Report
+from grpo_doctor_reports.time_model import Accounting, Collective, CriticalPath, Segment
+
+_LANES: Final = 12
+_NUMBERS_SHOWN: Final = 90  # characters; a run may have thousands of checkpoint steps
+
+
+def lanes_of(path: CriticalPath) -> list[tuple[str, list[Segment]]]:
+    """Return the path's pieces by lane, the lanes by when the path first reaches them."""
+    lanes: dict[str, list[Segment]] = defaultdict(list)
+    for segment in path.segments:
+        lanes[segment.lane].append(segment)
+    return list(lanes.items())[:_LANES]
+
+
+def path_sentence(path: CriticalPath) -> str:
+    """Return what the path spends most on, by phase, and how much of it is not work."""
+    by_phase: dict[str, float] = defaultdict(float)
+    by_kind: dict[str, float] = defaultdict(float)
+    for segment in path.segments:
+        by_phase[segment.phase] += segment.seconds
+        by_kind[segment.kind] += segment.seconds
+    longest = sorted(by_phase.items(), key=lambda item: -item[1])[:4]
+    said = ", ".join(f"{phase} {formatting.seconds(taken)}" for phase, taken in longest)
+    rest = [
+        f"{kind} {formatting.seconds(by_kind[kind])}" for kind in ("transfer", "idle", "wait")
+        if by_kind.get(kind)
+    ]  # fmt: skip
+    lanes = len({segment.lane for segment in path.segments})
+    through = f", through {formatting.count(lanes, 'rank or engine', 'ranks and engines')}"
+    return f"Its end hung on {said}{through}{'; of that ' + ', '.join(rest) if rest else ''}."
+
+
+def accounting_sentence(accounting: Accounting) -> str:
+    """Return the shares in words."""
+    return ", ".join(f"{kind} {formatting.share(share)}" for kind, share in accounting.shares)
+
+
+def time_notes(report: Report) -> list[tuple[str, str]]:
+    """Return what bears on how far the numbers can be trusted: (label, sentence)."""
+    summary, clock, accounting = report.summary, report.run.clock, report.summary.accounting
+    said = []
+    if summary.gpu_truly_busy_pct is not None:
+        by = f", judged by {summary.gpu_busy_by.replace('_', ' ')}" if summary.gpu_busy_by else ""
+        against = f" Utilization says {formatting.percent(summary.gpu_busy_pct)}."
+        said.append((
+            "GPU", f"Truly busy {formatting.percent(summary.gpu_truly_busy_pct)}{by}."
+            + (against if summary.gpu_busy_pct is not None else ""),
+        ))  # fmt: skip
+    if accounting.steady_from is not None:
+        reason = f": {accounting.steady_reason}" if accounting.steady_reason else ""
+        said.append(("Steady", f"from step {accounting.steady_from}{reason}"))
+    if accounting.set_apart:
+        kinds = "; ".join(
+            f"{formatting.count(len(steps), f'{name} step')} ({cut(formatting.int_ranges(steps))})"
+            for name, steps in accounting.set_apart
+        )
+        said.append(("Set apart", f"{kinds}. No mean above holds them."))
+    if clock is not None:
+        said.append(("Clocks", clock_sentence(report)))
+    return said
+
+
+def clock_sentence(report: Report) -> str:
+    """Return how far the ranks' clocks may be apart."""
+    clock = report.run.clock
+    if clock is None:
+        return ""
+    if clock.text:
+        return clock.text
+    if clock.max_error_ms is None:
+        return "How far the clocks of the ranks are apart is not known."
+    methods = f", aligned by {', '.join(clock.methods)}" if clock.methods else ""
+    within = formatting.quantity(clock.max_error_ms, "ms")
+    return f"Moments of two ranks compare within {within}{methods}."
+
+
+def longest_collective(collectives: list[Collective]) -> float:
+    """Return the most seconds from a first arrival to an end: what the bars are scaled by."""
+    return max((one.skew_s + one.transfer_s for one in collectives), default=0.0)
+
+
+def cut(text: str) -> str:
+    """Return a list of numbers short enough for one line."""
+    return text if len(text) <= _NUMBERS_SHOWN else text[: _NUMBERS_SHOWN - 1] + "…"

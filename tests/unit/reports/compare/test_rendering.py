@@ -1,0 +1,80 @@
+"""Two runs drawn: the same words on the page and in the terminal, whatever the document holds."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Any
+
+import pytest
+
+from grpo_doctor.compare import compare
+from grpo_doctor_reports.compare import comparison_page, comparison_text
+from grpo_doctor_reports.compare.document import read_comparison
+from grpo_doctor_reports.compare.drawing import HEIGHT, phase_bars, steps_drawing
+from grpo_doctor_reports.errors import DocumentError
+from tests.build import TraceBuilder
+from tests.unit.findings.patients import healthy, offloaded
+
+HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e"
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    return dict(compare(offloaded().build(), healthy()))
+
+
+def test_the_first_line_is_the_verdict(document: dict[str, Any]) -> None:
+    text = comparison_text(document, 100, color=False)
+    assert text.splitlines()[0] == document["verdict"]
+    assert "predicted −17 %" in text  # noqa: RUF001 - a minus sign
+    assert re.search(r"offload +2\.02 s +0 s", text)
+    assert "gone  GD001" in text
+
+
+def test_the_page_says_the_same(document: dict[str, Any]) -> None:
+    page = comparison_page(document).decode()
+    assert f"<h1>{document['verdict']}</h1>" in page
+    assert "As predicted." in page
+    assert "default-src &#39;none&#39;" in page
+    assert not re.search(r"(src|href)=[\"']?(https?:|//)", page)
+
+
+def test_both_runs_share_their_axes(document: dict[str, Any]) -> None:
+    comparison = read_comparison(document)
+    drawing = steps_drawing(comparison)
+    assert drawing is not None
+    heights = [
+        [float(y) for y in re.findall(r"[\d.]+ ([\d.]+)", path)]
+        for path in (drawing.before, drawing.after)
+    ]
+    assert all(a < b for a, b in zip(*heights, strict=True))  # slower is higher on the page
+    assert all(0 <= y <= HEIGHT for y in heights[0] + heights[1])
+    bars = dict(zip((p.phase for p in comparison.phases), phase_bars(comparison), strict=True))
+    assert bars["rollout"].before_pct == bars["rollout"].after_pct == 100
+    assert (bars["offload"].before_pct, bars["offload"].after_pct) == (40, 0)
+
+
+def test_runs_without_steps_are_drawn_too() -> None:
+    document = dict(compare(TraceBuilder(ranks=0).build(), healthy()))
+    assert "can&#39;t be compared" in comparison_page(document).decode()
+    assert "can't be compared" in comparison_text(document, 80, color=False)
+
+
+def test_hostile_strings_are_harmless(document: dict[str, Any]) -> None:
+    hostile = dict(document)
+    hostile["verdict"] = HOSTILE
+    hostile["cautions"] = [HOSTILE]
+    hostile["settings"] = [{"knob": HOSTILE, "name": HOSTILE, "before": HOSTILE, "after": {"a": 1}}]
+    hostile["fixes"] = [{"knobs": {HOSTILE: [HOSTILE, None], "b": 3}, "findings": [HOSTILE]}]
+    hostile["findings"] = [dict.fromkeys(("id", "title", "state", "severity"), HOSTILE)]
+    page = comparison_page(hostile).decode()
+    assert "<script>alert" not in page
+    text = comparison_text(hostile, 80, color=False)
+    for character in text:
+        assert character == "\n" or unicodedata.category(character) not in {"Cc", "Cf", "Cs"}
+
+
+def test_another_schema_is_refused() -> None:
+    with pytest.raises(DocumentError, match="schema 2"):
+        comparison_page({"schema": 2})

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from grpo_doctor_reports import time_words
+from grpo_doctor_reports.document import read_document
+from grpo_doctor_reports.model import Report
+
+
+def read(**parts: Any) -> Report:
+    return read_document({"schema": 1, **parts})
+
+
+def test_a_phases_kinds_never_exceed_its_seconds() -> None:
+    row = {"seconds": 10.0, "wait_seconds": 4.0, "transfer_seconds": 3.0, "idle_seconds": 9.0}
+    phase = read(summary={"phases": {"train": row}}).summary.phases[0]
+    assert (phase.work_s, phase.wait_s, phase.transfer_s, phase.idle_s) == (0.0, 4.0, 3.0, 3.0)
+
+
+def test_shares_come_in_one_order_and_set_apart_steps_are_said() -> None:
+    summary = {
+        "accounting": {"idle": 0.1, "work": 0.7, "made_up": 1.0, "wait": 0.2, "transfer": None},
+        "set_apart": {"checkpoint": [50, 25], "eval": []},
+        "steady": {"first_step": 3, "reason": "compiled"},
+        "gpu_busy_pct": 97.0, "gpu_truly_busy_pct": 41.0, "gpu_busy_by": "sm_active",
+    }  # fmt: skip
+    report = read(summary=summary)
+    assert report.summary.accounting.shares == [("work", 0.7), ("wait", 0.2), ("idle", 0.1)]
+    assert time_words.time_notes(report) == [
+        ("GPU", "Truly busy 41 %, judged by sm active. Utilization says 97 %."),
+        ("Steady", "from step 3: compiled"),
+        ("Set apart", "2 checkpoint steps (25, 50). No mean above holds them."),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("clock", "said"),
+    [
+        ({"text": "one host, one clock"}, "one host, one clock"),
+        ({"max_error_ms": None, "methods": []}, "is not known"),
+        ({"max_error_ms": 0.2, "methods": ["ping"]}, "within 200 µs, aligned by ping"),
+    ],
+)
+def test_the_clocks_error_is_always_said(clock: dict[str, Any], said: str) -> None:
+    assert said in time_words.clock_sentence(read(run={"clock": clock}))
+
+
+def test_a_critical_path_begins_at_nought_and_names_its_lanes() -> None:
+    segments = [
+        {"lane": "rank", "rank": 5, "phase": "train", "start_s": 102.0, "end_s": 104.0},
+        {"lane": "engine", "phase": "rollout", "start_s": 100.0, "end_s": 102.0, "kind": "x"},
+        {"lane": "rank", "rank": 5, "phase": "sync", "start_s": 104.0, "end_s": 105.0,
+         "kind": "transfer"},
+    ]  # fmt: skip
+    path = read(views={"critical_path": {"step": 7, "segments": segments}}).paths[0]
+    assert (path.which, path.step, path.seconds) == ("median", 7, 5.0)
+    assert [segment.start_s for segment in path.segments] == [2.0, 0.0, 4.0]
+    assert [lane for lane, _ in time_words.lanes_of(path)] == ["rank 5", "engine"]
+    assert time_words.path_sentence(path) == (
+        "Its end hung on train 2 s, rollout 2 s, sync 1 s, through 2 ranks and engines; "
+        "of that transfer 1 s."
+    )
+
+
+def test_a_step_without_times_or_that_ends_before_it_begins_is_left_out() -> None:
+    steps = [{"number": 1, "start_s": 5.0, "end_s": 4.0}, {"number": 2, "start_s": 5.0},
+             {"number": 3, "start_s": 5.0, "end_s": 7.0, "seconds": None}]  # fmt: skip
+    assert [(s.number, s.seconds) for s in read(views={"steps": steps}).steps] == [(3, 2.0)]
+
+
+def test_collectives_come_longest_first() -> None:
+    rows = [{"name": "a", "seconds": 1.0}, {"name": "b", "seconds": 2.0, "last_rank": 0}]
+    collectives = read(views={"collectives": rows}).collectives
+    assert [(one.name, one.last_rank) for one in collectives] == [("b", 0), ("a", None)]

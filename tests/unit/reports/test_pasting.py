@@ -1,0 +1,29 @@
+# ruff: noqa: RUF001 (the minus sign is what a report prints)
+from __future__ import annotations
+
+from grpo_doctor_reports.demo import DEMOS
+from grpo_doctor_reports.document import read_document
+from grpo_doctor_reports.pasting import markdown
+
+
+def test_a_finding_as_markdown_has_cost_evidence_fix_and_gain() -> None:
+    text = markdown(read_document(DEMOS["slow"]()).findings[1])
+    for said in (
+        "**GD007 The optimizer is offloaded",
+        "Costs 9.7 % of step time, 4.67 s a step, 18.6 GPU-hours a day, $46.56 a day.",
+        "- offload, mean per step: 4.70 s (spans)",
+        "```\n--offload_optimizer false\n```",
+        "step time −12 % (−13 % to −8.1 %); same math",
+    ):
+        assert said in text, said
+
+
+def test_hostile_words_stay_words_in_markdown() -> None:
+    finding = {
+        "id": "GD001", "title": "a](http://x) <b> `c`", "cause": "# not a heading",
+        "fixes": [{"spelling": "``` \n# out of the fence"}],
+    }  # fmt: skip
+    text = markdown(read_document({"schema": 1, "findings": [finding]}).findings[0])
+    assert "a\\](http://x) \\<b\\> \\`c\\`" in text
+    assert "Cause: \\# not a heading" in text
+    assert "````\n``` \n# out of the fence\n````" in text

@@ -1,0 +1,64 @@
+# ruff: noqa: RUF001 (the minus sign is what a report prints)
+from __future__ import annotations
+
+from typing import Any
+
+from grpo_doctor_reports.document import read_document
+from grpo_doctor_reports.whatif import (
+    best_set,
+    joint_flags,
+    joint_words,
+    whatif_facts,
+)
+from grpo_doctor_reports.whatif_model import WhatIf
+
+
+def fix(index: int, spelling: str) -> dict[str, Any]:
+    return {"index": index, "finding": "GD003", "label": f"fix {index}", "spelling": spelling}
+
+
+def change(fixes: list[int], mid: float | None) -> dict[str, Any]:
+    return {"fixes": fixes, "low": None if mid is None else mid - 2, "mid": mid, "high": 1.0}
+
+
+def read(**parts: Any) -> WhatIf:
+    known = {"step_time_s": 10.0, "fixes": [fix(0, "--a"), fix(1, "--b 2")], **parts}
+    whatif = read_document({"schema": 1, "whatif": known}).whatif
+    assert whatif is not None
+    return whatif
+
+
+def test_nothing_predicted_and_nothing_withheld_is_no_panel() -> None:
+    assert read_document({"schema": 1}).whatif is None
+    assert read_document({"schema": 1, "whatif": {}}).whatif is None
+
+
+def test_a_set_is_looked_up_as_it_was_predicted_and_never_added_up() -> None:
+    sets = [change([0], -20.0), change([1], -30.0), change([1, 0], -35.0)]
+    whatif = read(sets=sets)
+    assert whatif_facts(whatif)["sets"]["0,1"] == {
+        "time": "6.50 s", "interval": "6.30 s to 10.1 s", "change": "−35 %",
+        "range": "−37 % to +1 %", "low": 0.63, "mid": 0.65, "high": 1.01,
+    }  # fmt: skip
+    assert best_set(whatif) == (0, 1)
+    assert joint_flags(whatif, (0, 1)) == "--a --b 2"
+
+
+def test_a_set_that_was_not_predicted_is_not_there() -> None:
+    whatif = read(sets=[change([0], -20.0), change([0, 1], None)])
+    assert joint_words(whatif, (0, 1)) is None
+    assert best_set(whatif) == (0,)
+
+
+def test_no_fix_is_chosen_where_none_helps() -> None:
+    assert best_set(read(sets=[change([0], 3.0)])) == ()
+
+
+def test_flags_share_a_line_and_all_else_keeps_its_own() -> None:
+    whatif = read(fixes=[fix(0, "a:\n  b: 1"), fix(1, "--c"), fix(2, "call f()"), fix(3, "-d 1")])
+    assert joint_flags(whatif, (0, 1, 2, 3)) == "--c -d 1\na:\n  b: 1\ncall f()"
+
+
+def test_an_unknown_effect_says_why() -> None:
+    whatif = read(fixes=[], unknown=[{"finding": "GD019", "label": "l", "reason": "r"}])
+    assert [(one.finding, one.label, one.reason) for one in whatif.unknown] == [("GD019", "l", "r")]
