@@ -17,7 +17,13 @@ from grpo_doctor_trainer.data.experience import Experience
 from grpo_doctor_trainer.data.feed import Feed
 from grpo_doctor_trainer.interrupts import stop_if_asked
 from grpo_doctor_trainer.logs.completions import decode, write_completions
-from grpo_doctor_trainer.logs.metrics import completion_metrics, loss_metrics, reward_metrics
+from grpo_doctor_trainer.logs.metrics import (
+    completion_metrics,
+    loss_metrics,
+    reward_metrics,
+    tokens_of,
+)
+from grpo_doctor_trainer.memory.usage import report_memory
 from grpo_doctor_trainer.model.load import reference_weights
 from grpo_doctor_trainer.phases import phase
 from grpo_doctor_trainer.ranks.group import gather_rows, settle
@@ -45,21 +51,28 @@ def train(run: Run) -> None:
                 feed, found = collect(run, number)
 
             with phase("train"):
-                micro_batches = feed.take(accumulation)
+                counter("train/token_places_by_length", float(feed.places_by_length(accumulation)))
+                micro_batches = feed.take(accumulation, by_length=config.group_by_length)
                 tokens = tokens_in_loss(micro_batches, run.ranks)
                 statistics = []
                 for index, micro_batch in enumerate(micro_batches):
-                    with engine.micro_batch(last=index == accumulation - 1):
+                    counter("train/token_places", float(micro_batch.tokens.places))
+                    with (
+                        phase("train/micro_batch"),
+                        engine.micro_batch(last=index == accumulation - 1),
+                    ):
                         loss, seen = grpo_loss(engine.model, micro_batch, config, tokens)
                         engine.backward(loss)
                     statistics.append(seen)
                 found |= loss_metrics(statistics, run.ranks)
+                counter("train/tokens", tokens_of(statistics))
                 check_gap(config, found)
 
             with phase("optimizer"):
                 found["learning_rate"] = learning_rate(config, number, run.steps)
                 found["grad_norm"] = engine.step(found["learning_rate"])
                 settle(run.ranks.device)
+                report_memory(run.ranks.device)
                 run.log.write(number, found, time.perf_counter() - started)
 
             if run.checkpoints.due(number, run.steps):
@@ -118,7 +131,10 @@ def reward(
     )
     own = slice(run.ranks.rank * len(mine), (run.ranks.rank + 1) * len(mine))
     if config.log_completions and run.ranks.is_main:
-        write_completions(config, number, prompts.texts, completions, scores[own], advantages[own])
+        with phase("reward/log_completions"):
+            write_completions(
+                config, number, prompts.texts, completions, scores[own], advantages[own]
+            )
     kept = ends[own].to(run.ranks.device) if config.mask_truncated_completions else None
     return advantages[own].to(run.ranks.device), kept, found
 

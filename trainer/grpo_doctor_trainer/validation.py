@@ -59,6 +59,7 @@ _NOT_NEGATIVE = (
 )
 
 
+_WIDTH_STEP = 64  # four heads, each with a turn for an image's time, height and width
 _MOST_SHOWN = 12
 _LARGEST_SEED = 2**32 - 1  # NumPy's; torch's is larger, and each rank adds its number
 
@@ -89,6 +90,10 @@ def _check_ranges(config: TrainerConfig) -> None:
         raise ConfigError(
             f"--num_generations {config.num_generations} gives no group to compare with; "
             "use 2 or more"
+        )
+    if config.embedded_width < 1 or config.embedded_width % _WIDTH_STEP:
+        raise ConfigError(
+            f"--embedded_width {config.embedded_width} must be a multiple of {_WIDTH_STEP}"
         )
     if not 0 <= config.seed <= _LARGEST_SEED:
         raise ConfigError(f"--seed {config.seed} must be between 0 and {_LARGEST_SEED}")

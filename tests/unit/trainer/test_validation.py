@@ -104,6 +104,12 @@ def test_what_is_no_finite_number_is_refused(flag: str, value: str) -> None:
     assert "is not a finite number" in message_of(f"--{flag}={value}")
 
 
+@pytest.mark.parametrize("width", ["0", "100", "-64"])
+def test_a_width_that_heads_cannot_share(width: str) -> None:
+    message = message_of("--embedded_width", width)
+    assert message == f"--embedded_width {width} must be a multiple of 64"
+
+
 def test_a_seed_that_some_rank_could_not_take() -> None:
     assert "--seed 4294967296 must be between" in message_of("--seed", "4294967296")
 

@@ -33,6 +33,7 @@ def ignored(config: TrainerConfig, *, takes_images: bool) -> Iterator[str]:
         (colocated or not config.use_vllm, _COLOCATED, "--vllm_mode colocate"),
         (config.train_type == "lora", _LORA, "--train_type lora"),
         (takes_images, _VISION, "a vision-language model"),
+        (config.embedded, ("embedded_width",), "an embedded model"),
         (zero3 and not config.use_vllm, ("ds3_gather_for_generation",), "ZeRO-3 without vLLM"),
     ):
         given = [name for name in names if _is_given(config, name)]

@@ -17,6 +17,11 @@ class ModelOptions:
         "Hugging Face name or local folder; none: an embedded tiny random Qwen2; "
         "embedded-vl: an embedded tiny random Qwen2.5-VL",
     )
+    embedded_width: int = option(
+        128,
+        "model",
+        "embedded models: width of a layer, a multiple of 64; weights grow with its square",
+    )
     train_type: str = option(
         "lora",
         "model",

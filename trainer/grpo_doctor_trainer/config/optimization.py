@@ -20,6 +20,9 @@ class OptimizationOptions:
         None, "batch", "passes fed by one rollout; none: --gradient_accumulation_steps"
     )
     num_iterations: int = option(1, "batch", "times each rollout is trained on")
+    group_by_length: bool = option(
+        False, "batch", "put completions of like length into one pass, which saves padding"
+    )
 
     # -- loss
     beta: float = option(0.04, "loss", "weight of the KL term; 0: no reference model", embedded=0.1)

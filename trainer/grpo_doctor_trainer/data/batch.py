@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -52,12 +53,14 @@ class Fetched:
         problem: the message of a DatasetError.
         skipped: images met that could not be read, whose rows others stood in for.
         cut: prompts that lost their start.
+        effort: what making it took the worker, by the names of the counters.
     """
 
     batch: PromptBatch | None
     problem: str | None
     skipped: tuple[str, ...]
     cut: int
+    effort: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,10 @@ class Collator:
                 return Fetched(None, failure.message, skipped, 0)
         prompts = [made.prompt for made in found if isinstance(made, Made)]
         cut = sum(prompt.cut > 0 for prompt in prompts)
-        return Fetched(self._batch(prompts), None, skipped, cut)
+        began = time.perf_counter()
+        batch = self._batch(prompts)
+        joined_s = time.perf_counter() - began
+        return Fetched(batch, None, skipped, cut, _effort(prompts) | {"join_s": joined_s})
 
     def _batch(self, prompts: list[Prompt]) -> PromptBatch:
         every = [prompt for prompt in prompts for _ in range(prompt.copies)]
@@ -133,3 +139,8 @@ class Collator:
             torch.cat(positions),
             self.layout,
         )
+
+
+def _effort(prompts: list[Prompt]) -> dict[str, float]:
+    parts = [asdict(prompt.effort) for prompt in prompts]
+    return {name: float(sum(part[name] for part in parts)) for name in parts[0]}

@@ -48,6 +48,10 @@ class ImageFeatures:
         indices = tuple(self.indices[row] for row in chosen.tolist())
         return dataclasses.replace(self, indices=indices, positions=self.positions[chosen])
 
+    def trimmed(self, first: int) -> ImageFeatures:
+        """Drops the prompts' places before `first`, which are padding."""
+        return dataclasses.replace(self, positions=self.positions[:, :, first:])
+
     def gathered(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Lines up the images of each completion, one after the other.
 
@@ -93,6 +97,22 @@ class TokenBatch:
             None if self.images is None else self.images.select(rows),
         )
 
+    def trimmed(self, prompt: int, completion: int) -> TokenBatch:
+        """Keeps the last `prompt` and the first `completion` places: the rest must be padding."""
+        first = self.prompt_tokens.size(1) - prompt
+        return TokenBatch(
+            self.prompt_tokens[:, first:],
+            self.prompt_mask[:, first:],
+            self.completion_tokens[:, :completion],
+            self.completion_mask[:, :completion],
+            None if self.images is None else self.images.trimmed(first),
+        )
+
+    @property
+    def places(self) -> int:
+        """Counts tokens and padding."""
+        return self.prompt_tokens.numel() + self.completion_tokens.numel()
+
     def parts(self, size: int) -> Iterator[TokenBatch]:
         """Cuts the batch into parts of at most `size` completions."""
         every = torch.arange(len(self))
@@ -137,6 +157,15 @@ class Experience:
                 )
             ),
         )
+
+    def trimmed(self, prompt: int, completion: int) -> Experience:
+        """Keeps the last `prompt` and the first `completion` places: the rest must be padding."""
+        old, reference, sampling = (
+            None if values is None else values[:, :completion]
+            for values in (self.old_logprobs, self.reference_logprobs, self.sampling_logprobs)
+        )
+        tokens = self.tokens.trimmed(prompt, completion)
+        return Experience(tokens, self.advantages, old, reference, sampling, self.kept)
 
     @property
     def loss_mask(self) -> torch.Tensor:

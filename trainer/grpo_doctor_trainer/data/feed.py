@@ -36,11 +36,36 @@ class Feed:
         """Whether a new rollout is due."""
         return len(self.order) == 0
 
-    def take(self, count: int) -> list[Experience]:
-        """Takes the next `count` micro-batches."""
+    def take(self, count: int, *, by_length: bool = False) -> list[Experience]:
+        """Takes the next `count` micro-batches.
+
+        Args:
+            count: as many as go into one optimizer step.
+            by_length: put completions of like length together, the longest first, and cut off the
+                padding that a micro-batch does not need. The same completions are in the step.
+        """
         device = self.experience.advantages.device
-        taken = []
-        for _ in range(count):
-            rows, self.order = self.order[: self.size], self.order[self.size :]
-            taken.append(self.experience.select(rows.to(device)))
-        return taken
+        rows, self.order = self.order[: count * self.size], self.order[count * self.size :]
+        if by_length:
+            return self._by_length(rows)
+        return [self.experience.select(part.to(device)) for part in torch.split(rows, self.size)]
+
+    def places_by_length(self, count: int) -> int:
+        """Counts the tokens and the padding that `take` would give with `by_length`."""
+        parts = self._grouped(self.order[: count * self.size])
+        return sum(len(part) * (prompt + completion) for part, prompt, completion in parts)
+
+    def _by_length(self, rows: torch.Tensor) -> list[Experience]:
+        device = self.experience.advantages.device
+        return [
+            self.experience.select(part.to(device)).trimmed(prompt, completion)
+            for part, prompt, completion in self._grouped(rows)
+        ]
+
+    def _grouped(self, rows: torch.Tensor) -> list[tuple[torch.Tensor, int, int]]:
+        """Each micro-batch's completions, and its longest prompt and completion in tokens."""
+        tokens = self.experience.tokens
+        masks = (tokens.prompt_mask, tokens.completion_mask)
+        sizes = torch.stack([mask.sum(dim=1) for mask in masks], dim=1).cpu()[rows]
+        order = sizes.sum(dim=1).argsort(descending=True, stable=True)
+        return [(rows[p], *sizes[p].amax(dim=0).tolist()) for p in torch.split(order, self.size)]

@@ -96,13 +96,25 @@ def read_image(source: ImageSource, max_pixels: int | None) -> Image.Image:
     Raises:
         BadImageError: it cannot be read, or is damaged.
     """
+    return read_with_size(source, max_pixels)[0]
+
+
+def read_with_size(source: ImageSource, max_pixels: int | None) -> tuple[Image.Image, int]:
+    """Does the same, and counts the pixels that were decoded for it.
+
+    Raises:
+        BadImageError: it cannot be read, or is damaged.
+    """
     with _opened(source) as opened:
         try:
             image = opened.convert("RGB")
         except (OSError, ValueError, SyntaxError, MemoryError) as error:
             raise BadImageError(_reason(error)) from error
+    decoded = image.width * image.height
     size = scaled(image.size, max_pixels)
-    return image if size == image.size else image.resize(size, Image.Resampling.BICUBIC)
+    if size != image.size:
+        image = image.resize(size, Image.Resampling.BICUBIC)
+    return image, decoded
 
 
 def scaled(size: tuple[int, int], max_pixels: int | None) -> tuple[int, int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from grpo_doctor_trainer.data.checking import describe_image
-from grpo_doctor_trainer.data.images import BadImageError, read_image
+from grpo_doctor_trainer.data.images import BadImageError, read_with_size
 from grpo_doctor_trainer.errors import ConfigError, DatasetError
 from grpo_doctor_trainer.model.vision import VisionLayout, rope_positions
 from grpo_doctor_trainer.model.vision_options import pixel_limit
@@ -39,6 +40,28 @@ class Vision:
 
 
 @dataclass(frozen=True)
+class Effort:
+    """What making prompts took: seconds of one process, and the images it was for.
+
+    Attributes:
+        read_s: reading image files, decoding them and scaling them down.
+        process_s: cutting images into the patches that the model takes.
+        tokenize_s: the chat template and the tokenizer.
+        decoded_pixels: of the images as they are stored.
+        pixels: of the images as they were processed.
+        image_tokens: places of the prompt that images take.
+    """
+
+    read_s: float = 0.0
+    process_s: float = 0.0
+    tokenize_s: float = 0.0
+    images: int = 0
+    decoded_pixels: int = 0
+    pixels: int = 0
+    image_tokens: int = 0
+
+
+@dataclass(frozen=True)
 class Prompt:
     """One prompt of this rank, `copies` completions of which it makes.
 
@@ -49,6 +72,7 @@ class Prompt:
         copies: completions to make.
         cut: tokens that were cut off its start.
         vision: none with a model that takes no images.
+        effort: what it took to make.
     """
 
     row: Row
@@ -57,6 +81,7 @@ class Prompt:
     copies: int
     cut: int = 0
     vision: Vision | None = None
+    effort: Effort = Effort()
 
 
 @dataclass(frozen=True)
@@ -86,12 +111,19 @@ class PromptMaker:
             BadImageError: an image cannot be read; the message names it.
             DatasetError: a prompt with images is too long, or the template has no place for them.
         """
+        began = time.perf_counter()
         text = self._text(row)
         ids = self.tokenizer(text, add_special_tokens=not self.tokenizer.chat_template)["input_ids"]
+        tokenized = time.perf_counter()
         if self.layout is None:
-            return Prompt(row, text, ids[-self.limit :], copies, max(0, len(ids) - self.limit))
-        pictures = [self._read(row, number) for number in range(1, len(row.images) + 1)]
+            effort = Effort(tokenize_s=tokenized - began)
+            cut = max(0, len(ids) - self.limit)
+            return Prompt(row, text, ids[-self.limit :], copies, cut, effort=effort)
+        found = [self._read(row, number) for number in range(1, len(row.images) + 1)]
+        pictures = [picture for picture, _ in found]
+        read = time.perf_counter()
         pixels, grid = self._processed(row, pictures)
+        processed = time.perf_counter()
         tokens = self._expanded(row, ids, grid.tolist())
         cut = max(0, len(tokens) - self.limit)
         if cut and pictures:
@@ -105,7 +137,16 @@ class PromptMaker:
         tokens = tokens[-self.limit :]
         positions = rope_positions(tokens, grid.tolist(), self.layout)
         vision = Vision(pixels, grid, positions, pictures if self.keeps_pictures else [])
-        return Prompt(row, text, tokens, copies, cut, vision)
+        effort = Effort(
+            read_s=read - tokenized,
+            process_s=processed - read,
+            tokenize_s=tokenized - began,
+            images=len(pictures),
+            decoded_pixels=sum(decoded for _, decoded in found),
+            pixels=sum(picture.width * picture.height for picture in pictures),
+            image_tokens=tokens.count(self.layout.image_token),
+        )
+        return Prompt(row, text, tokens, copies, cut, vision, effort)
 
     def _text(self, row: Row) -> str:
         if not self.tokenizer.chat_template:
@@ -121,9 +162,9 @@ class PromptMaker:
         mark = self.layout and self.tokenizer.convert_ids_to_tokens(self.layout.image_token)
         return "".join(part["text"] if part["type"] == "text" else str(mark) for part in content)
 
-    def _read(self, row: Row, number: int) -> Image:
+    def _read(self, row: Row, number: int) -> tuple[Image, int]:
         try:
-            return read_image(row.images[number - 1], self.max_pixels)
+            return read_with_size(row.images[number - 1], self.max_pixels)
         except BadImageError as error:
             raise BadImageError(describe_image(row, number, str(error))) from error
 

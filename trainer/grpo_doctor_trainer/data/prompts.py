@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from grpo_doctor_probes import counter
 from grpo_doctor_trainer.data.batch import Collator, Failure, Made
 from grpo_doctor_trainer.data.checking import stop_message
 from grpo_doctor_trainer.data.images import BadImageError
@@ -113,6 +114,8 @@ def _delivered(fetched: Iterator[Fetched]) -> Generator[PromptBatch, None, None]
     told: set[str] = set()
     warned = False
     for found in fetched:
+        for name, value in found.effort.items():
+            counter(f"dataload/{name}", value)
         for text in found.skipped:
             if text not in told:
                 LOG.warning("skipped %s; the next row stands in for it", text)

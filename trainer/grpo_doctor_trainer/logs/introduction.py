@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grpo_doctor_probes import describe
 from grpo_doctor_trainer import __version__
@@ -43,15 +43,31 @@ def _versions() -> dict[str, str]:
     return found
 
 
+_SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
+
+
+def model_sizes(config: Any) -> dict[str, int]:
+    """Gives what memory estimates need of a model's configuration, as far as it says so."""
+    text = getattr(config, "text_config", None) or config
+    found = {name: getattr(text, name, None) for name in _SIZES}
+    return {f"model_{name}": size for name, size in found.items() if isinstance(size, int)}
+
+
 def introduce(run: Run, rows: int, resume: Resume | None) -> None:
     """Tells the recorder and the reader what is about to run; on the main rank."""
     config, ranks = run.config, run.ranks
-    options = {**dataclasses.asdict(config), "world_size": ranks.world_size}
-    describe("bundled", __version__, options, _versions())
     weights = [getattr(w, "ds_numel", w.numel()) for w in run.engine.module.parameters()]
     trained = [
         getattr(w, "ds_numel", w.numel()) for w in run.engine.module.parameters() if w.requires_grad
     ]
+    facts = {
+        "world_size": ranks.world_size,
+        "device": ranks.device.type,
+        "model_parameters": sum(weights),
+        "model_trained_parameters": sum(trained),
+        **model_sizes(run.engine.module.config),
+    }
+    describe("bundled", __version__, dataclasses.asdict(config) | facts, _versions())
     where = f"{ranks.device.type.upper()} rank{'s' * (ranks.world_size > 1)}"
     prompts = ranks.world_size * config.completions_per_rank // config.num_generations
     LOG.info("grpo-doctor trainer %s", __version__)

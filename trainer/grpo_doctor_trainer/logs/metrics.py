@@ -31,12 +31,17 @@ def reward_metrics(
 
     Returns:
         what applies to at least one completion; deviations are over the whole batch.
+        `rewards/missing_ratio`, the share of completions to which no function applied, is left
+        out where it is 0.
     """
     found = {
         "reward": float(rewards.nanmean()),
         "reward_std": float(deviation(rewards)),
         "frac_reward_zero_std": groups_without_signal(rewards, group_size),
     }
+    missing = float(rewards.isnan().float().mean())
+    if missing:
+        found["rewards/missing_ratio"] = missing
     for place, name in enumerate(names):
         found[f"rewards/{name}/mean"] = float(scores[:, place].nanmean())
         found[f"rewards/{name}/std"] = float(deviation(scores[:, place]))
@@ -97,6 +102,11 @@ def loss_metrics(parts: Sequence[LossStatistics], ranks: Ranks) -> Metrics:
             "sampling/importance_sampling_ratio/max": highest["weight"],
         }
     return found
+
+
+def tokens_of(parts: Sequence[LossStatistics]) -> float:
+    """Counts this rank's prompt and completion tokens in some micro-batches, without padding."""
+    return float(LossStatistics.joined(parts).sums[SUMS.index("tokens")])
 
 
 def _finite(values: torch.Tensor) -> list[float]:

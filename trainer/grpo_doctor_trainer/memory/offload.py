@@ -35,15 +35,21 @@ class Offload:
     """What to move out of the way of a rollout.
 
     Attributes:
-        find: gives the tensors to move; the optimizer has some only after its first step.
+        find_models: gives the tensors of models to move.
+        find_states: gives those of the optimizer, which has some only after its first step.
         collect_garbage: whether to hand freed memory back at once.
         frees: whether moved memory is given back; without a device it is only copied.
     """
 
-    find: Callable[[], list[torch.Tensor]]
+    find_models: Callable[[], list[torch.Tensor]]
+    find_states: Callable[[], list[torch.Tensor]]
     enabled: bool
     collect_garbage: bool
     frees: bool = False
+
+    def find(self) -> list[torch.Tensor]:
+        """Gives all tensors to move."""
+        return self.find_models() + self.find_states()
 
     @contextmanager
     def during_rollout(self) -> Iterator[None]:
@@ -52,7 +58,8 @@ class Offload:
             yield
             return
         with phase("offload", direction="to_cpu"):
-            moved = [_Moved(s, self.frees) for s in _storages(self.find(), self.frees)]
+            moved = self._moved("model", self.find_models())
+            moved += self._moved("optimizer", self.find_states())
             counter("offload/bytes", float(sum(one.copy.nbytes() for one in moved)))
             if self.frees:
                 for one in moved:
@@ -64,11 +71,17 @@ class Offload:
                 one.restore()
             self._collect()
 
+    def _moved(self, what: str, tensors: list[torch.Tensor]) -> list[_Moved]:
+        moved = [_Moved(s, self.frees) for s in _storages(tensors, self.frees)]
+        counter(f"offload/{what}_bytes", float(sum(one.copy.nbytes() for one in moved)))
+        return moved
+
     def _collect(self) -> None:
         if self.collect_garbage:
-            gc.collect()
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+            with phase("offload/collect"):
+                gc.collect()
+                if torch.cuda.is_available():
+                    torch.cuda.empty_cache()
 
 
 class _Moved:
@@ -116,13 +129,15 @@ def make_offload(
         models += [engine.module] if stand_in or not rollout.shares_weights else []
         models += [] if reference is None else [getattr(reference, "module", reference)]
 
-    def find() -> list[torch.Tensor]:
-        tensors = [tensor for model in models for tensor in _weights(model)]
-        return tensors + (_states(engine) if config.offload_optimizer else [])
+    def find_models() -> list[torch.Tensor]:
+        return [tensor for model in models for tensor in _weights(model)]
+
+    def find_states() -> list[torch.Tensor]:
+        return _states(engine) if config.offload_optimizer else []
 
     enabled = config.offload_model or config.offload_optimizer
     frees = engine.device.type != "cpu"
-    return Offload(find, enabled, config.gc_collect_after_offload, frees)
+    return Offload(find_models, find_states, enabled, config.gc_collect_after_offload, frees)
 
 
 def _weights(model: Any) -> list[torch.Tensor]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from grpo_doctor_probes import counter
 from grpo_doctor_trainer.errors import OutOfMemoryError
 from grpo_doctor_trainer.memory.advice import advice
 from grpo_doctor_trainer.phases import phase_of
@@ -57,6 +58,7 @@ def explain_out_of_memory(
     where = phase_of(error) or "init"
     device = _device_of(error, ranks)
     asked = _asked(str(error))
+    counter(f"memory/out_of_memory/{where}", asked or 0.0)  # bytes, as far as the error says
     lines = [
         f"rank {ranks.rank} ran out of memory in phase {where} on {device}"
         + (f", asking for {human(asked)} more" if asked else ""),

@@ -162,7 +162,8 @@ def _load_weights(
     config: TrainerConfig, tokenizer: Any, dtype: torch.dtype, *, with_images: bool
 ) -> Any:
     if config.embedded:
-        return _cast((tiny_vl_model if with_images else tiny_model)(tokenizer), dtype)
+        make = tiny_vl_model if with_images else tiny_model
+        return _cast(make(tokenizer, config.embedded_width), dtype)
     kind = AutoModelForImageTextToText if with_images else AutoModelForCausalLM
     try:
         return _with_exact_rotary(kind.from_pretrained(config.model, dtype=dtype))

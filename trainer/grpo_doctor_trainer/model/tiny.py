@@ -40,12 +40,12 @@ def tiny_tokenizer() -> Any:
     return tokenizer
 
 
-def tiny_model(tokenizer: Any) -> Any:
+def tiny_model(tokenizer: Any, width: int = 128) -> Any:
     """Makes the random model, in float32; the global random state is left as it was."""
     config = Qwen2Config(
         vocab_size=len(tokenizer),
-        hidden_size=128,
-        intermediate_size=256,
+        hidden_size=width,
+        intermediate_size=2 * width,
         num_hidden_layers=1,
         num_attention_heads=4,
         num_key_value_heads=2,

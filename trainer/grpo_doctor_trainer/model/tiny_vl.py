@@ -69,8 +69,13 @@ def _image_processor_class() -> Any:
     return found or transformers.Qwen2VLImageProcessor
 
 
-def tiny_vl_model(tokenizer: Any) -> Any:
-    """Makes the random model, in float32; the global random state is left as it was."""
+def tiny_vl_model(tokenizer: Any, width: int = 128) -> Any:
+    """Makes the random model, in float32; the global random state is left as it was.
+
+    Args:
+        tokenizer: the processor's.
+        width: of the language model, a multiple of 64; the vision tower stays as it is.
+    """
     tokens = {
         "image_token_id": tokenizer.convert_tokens_to_ids(_IMAGE),
         "video_token_id": tokenizer.convert_tokens_to_ids(_VIDEO),
@@ -84,18 +89,18 @@ def tiny_vl_model(tokenizer: Any) -> Any:
     }
     language = {
         "vocab_size": len(tokenizer),
-        "hidden_size": 128,
-        "intermediate_size": 256,
+        "hidden_size": width,
+        "intermediate_size": 2 * width,
         "num_hidden_layers": 1,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "max_position_embeddings": 2048,
         "initializer_range": _WEIGHT_DEVIATION,
-        # Halves of a head's 32 values, shared out to time, height and width as in Qwen2.5-VL.
+        # Half of a head's values, shared out to time, height and width as in Qwen2.5-VL.
         "rope_parameters": {
             "rope_type": "default",
             "rope_theta": 1e6,
-            "mrope_section": [4, 6, 6],
+            "mrope_section": [width // 32, 3 * width // 64, 3 * width // 64],
         },
         **ends,
     }
@@ -104,7 +109,7 @@ def tiny_vl_model(tokenizer: Any) -> Any:
         "hidden_size": 64,
         "intermediate_size": 128,
         "num_heads": 4,
-        "out_hidden_size": 128,
+        "out_hidden_size": width,
         "patch_size": _PATCH,
         "spatial_merge_size": _MERGE,
         "temporal_patch_size": _FRAMES,

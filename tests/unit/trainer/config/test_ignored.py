@@ -14,6 +14,10 @@ from grpo_doctor_trainer.flags import parse
         (["--sleep_level", "1"], "--sleep_level: no effect without --use_vllm true"),
         (["--vllm_mode", "server"], "--vllm_mode: no effect without --use_vllm true"),
         (["--lora_rank", "4"], "--lora_rank: no effect without --train_type lora"),
+        (
+            ["--model", "m", "--num_generations", "2", "--embedded_width", "256"],
+            "--embedded_width: no effect without an embedded model",
+        ),
         (["--max_pixels", "99"], "--max_pixels: no effect without a vision-language model"),
         (
             ["--ds3_gather_for_generation", "false"],

@@ -16,6 +16,7 @@ from grpo_doctor_trainer.data.images import (
     image_sources,
     probe,
     read_image,
+    read_with_size,
     scaled,
 )
 from grpo_doctor_trainer.errors import ConfigError, DatasetError
@@ -102,6 +103,7 @@ def test_small_images_are_left_alone() -> None:
     assert scaled((30, 20), 600) == (30, 20)
     assert scaled((30, 20), None) == (30, 20)
     assert read_image(png((60, 40)), 600).size == (30, 20)
+    assert read_with_size(png((60, 40)), 600)[1] == 60 * 40  # what was decoded for it
 
 
 def test_the_flag_wins_over_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:

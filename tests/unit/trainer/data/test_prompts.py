@@ -8,6 +8,7 @@ import itertools
 import pytest
 
 from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.data import prompts
 from grpo_doctor_trainer.data.batch import Made, PromptBatch
 from grpo_doctor_trainer.data.making import PromptMaker, prompt_limit
 from grpo_doctor_trainer.data.order import GroupSampler, steps_in
@@ -154,3 +155,14 @@ def test_steps_of_a_run(options: dict[str, float], steps: int) -> None:
         **options,  # type: ignore[arg-type]
     )
     assert steps_in(config, rows=100, ranks=2) == steps
+
+
+def test_the_work_of_making_a_batch_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, list[float]] = {}
+    monkeypatch.setattr(
+        prompts, "counter", lambda name, value: seen.setdefault(name, []).append(value)
+    )
+    batches(workers=0, count=2)
+    assert len(seen["dataload/tokenize_s"]) == 2
+    assert all(seconds > 0 for seconds in seen["dataload/tokenize_s"] + seen["dataload/join_s"])
+    assert seen["dataload/read_s"] == seen["dataload/images"] == [0, 0]

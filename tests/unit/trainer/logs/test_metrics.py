@@ -47,6 +47,14 @@ def test_a_function_that_applied_nowhere_has_no_metrics() -> None:
     assert not [name for name in found if "mine" in name]
 
 
+def test_completions_without_any_reward_are_counted() -> None:
+    scores = torch.tensor([[1.0], [math.nan], [0.0], [1.0]])
+    assert "rewards/missing_ratio" not in reward_metrics(scores[[0, 2]][:, 0], scores, ["a"], 2)
+    assert reward_metrics(scores[:, 0], scores, ["a"], 2)["rewards/missing_ratio"] == 0.25
+    nothing = torch.full((4,), math.nan)
+    assert reward_metrics(nothing, scores, ["a"], 2)["rewards/missing_ratio"] == 1
+
+
 def test_lengths() -> None:
     found = completion_metrics(torch.tensor([2.0, 4.0, 8.0, 8.0]), torch.tensor([1.0, 1, 0, 0]))
     assert found == {

@@ -81,7 +81,7 @@ def test_views_of_one_buffer_move_once_and_stay_views_of_it() -> None:
     module.weight.data, module.bias.data = buffer[:6].view(2, 3), buffer[6:]
     before = buffer.clone()
     weights = list(module.parameters())
-    plan = Offload(lambda: weights, enabled=True, collect_garbage=True, frees=False)
+    plan = Offload(lambda: weights, list, enabled=True, collect_garbage=True, frees=False)
     with plan.during_rollout():
         buffer.zero_()
     assert buffer.equal(before)

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="needs the trainer extra")
 pytest.importorskip("deepspeed", reason="needs the trainer extra")
 
 from grpo_doctor_trainer.flags import parse  # noqa: E402
+from grpo_doctor_trainer.memory import shortage  # noqa: E402
 from grpo_doctor_trainer.memory.advice import advice  # noqa: E402
 from grpo_doctor_trainer.memory.shortage import (  # noqa: E402
     explain_out_of_memory,
@@ -65,7 +66,9 @@ def test_what_the_run_holds_is_counted_by_kind() -> None:
     assert holdings(None, parse([], 2), CPU) == {}
 
 
-def test_the_message_says_where_what_and_which_option() -> None:
+def test_the_message_says_where_what_and_which_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: dict[str, float] = {}
+    monkeypatch.setattr(shortage, "counter", counted.__setitem__)
     config = parse(["--per_device_train_batch_size", "16"], 2)
     error = a_real_one()
     with pytest.raises(RuntimeError), phase("train"):
@@ -78,6 +81,7 @@ def test_the_message_says_where_what_and_which_option() -> None:
     assert "try --per_device_train_batch_size 8 --gradient_accumulation_steps 2" in message
     assert "try --gradient_checkpointing true" in message
     assert "largest tensors: " in message
+    assert counted == {"memory/out_of_memory/train": 2.0**60}
 
 
 @pytest.mark.parametrize(

@@ -63,3 +63,10 @@ def test_the_model_fits_its_tokenizer() -> None:
     assert model.generation_config.pad_token_id == TOKENIZER.pad_token_id
     assert {weight.dtype for weight in model.parameters()} == {torch.float32}
     assert sum(weight.numel() for weight in model.parameters()) < 1_000_000
+
+
+def test_a_wider_model_has_more_to_move_and_still_computes() -> None:
+    usual, wider = (tiny_model(TOKENIZER, width) for width in (128, 256))
+    counts = [sum(weight.numel() for weight in model.parameters()) for model in (usual, wider)]
+    assert counts[1] > 2 * counts[0]
+    assert wider(torch.tensor([[1, 2, 3]])).logits.shape == (1, 3, len(TOKENIZER))

@@ -87,6 +87,20 @@ def test_the_model_is_the_same_each_time() -> None:
     assert sum(weight.numel() for weight in first.values()) < 1_000_000
 
 
+def test_a_wider_model_sees_pictures_too() -> None:
+    config = dataclasses.replace(flags(), embedded_width=192)
+    wide = load_model(config, torch.float32)
+    prompt = prompt_maker(wide, config).make(PICTURE, 1)
+    assert prompt.vision is not None
+    scored = wide.policy(
+        input_ids=torch.tensor([prompt.tokens]),
+        pixel_values=prompt.vision.pixel_values,
+        image_grid_thw=prompt.vision.grid_thw,
+    )
+    assert scored.logits.shape[:2] == (1, len(prompt.tokens))
+    assert wide.policy.config.get_text_config().hidden_size == 192
+
+
 def test_a_saved_folder_loads_again(loaded: LoadedModel, tmp_path: Path) -> None:
     loaded.policy.save_pretrained(tmp_path)
     loaded.saved_with_weights.save_pretrained(tmp_path)

@@ -1,0 +1,77 @@
+"""Micro-batches of a rollout: shuffled, or by length and without the padding nobody needs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+
+from grpo_doctor_trainer.algorithm.loss import grpo_loss
+from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.data.experience import Experience, TokenBatch
+from grpo_doctor_trainer.data.feed import Feed
+from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
+
+PROMPTS = (1, 3, 2, 1)
+COMPLETIONS = (2, 6, 1, 5)
+
+
+def feed_of(size: int) -> Feed:
+    prompt_mask = torch.tensor([[0] * (3 - n) + [1] * n for n in PROMPTS])
+    mask = torch.tensor([[1] * n + [0] * (6 - n) for n in COMPLETIONS])
+    rows = torch.arange(4).view(4, 1)
+    tokens = TokenBatch(prompt_mask * (rows + 1), prompt_mask, mask * (rows + 1), mask)
+    experience = Experience(tokens, torch.arange(4.0), (mask * rows).float(), None)
+    return Feed(experience, torch.tensor([2, 0, 3, 1]), size)
+
+
+def test_shuffled_micro_batches_keep_their_order_and_width() -> None:
+    feed = feed_of(2)
+    first, second = feed.take(2)
+    assert first.advantages.tolist() == [2, 0]
+    assert second.advantages.tolist() == [3, 1]
+    assert first.tokens.completion_tokens.shape == (2, 6)
+    assert first.tokens.places == 2 * (3 + 6)
+    assert feed.empty
+
+
+def test_by_length_a_step_has_the_same_completions_and_less_padding() -> None:
+    feed = feed_of(2)
+    assert feed.places_by_length(2) == 2 * (3 + 6) + 2 * (2 + 2)
+    long, short = feed.take(2, by_length=True)
+    assert sorted([*long.advantages.tolist(), *short.advantages.tolist()]) == [0, 1, 2, 3]
+    assert long.advantages.tolist() == [1, 3]
+    assert short.tokens.completion_tokens.shape == (2, 2)
+    assert short.tokens.prompt_tokens.shape == (2, 2)
+    assert [short.tokens.places, long.tokens.places] == [8, 18]
+    kept = sum(int(part.tokens.completion_mask.sum()) for part in (long, short))
+    assert kept == sum(COMPLETIONS)
+    assert sum(int(part.tokens.prompt_mask.sum()) for part in (long, short)) == sum(PROMPTS)
+    assert short.old_logprobs is not None
+    assert short.old_logprobs.shape == (2, 2)
+
+
+def test_by_length_only_sorts_within_a_step() -> None:
+    feed = feed_of(1)
+    assert feed.places_by_length(2) == (2 + 1) + (1 + 2)
+    first = feed.take(2, by_length=True)
+    assert sorted(part.advantages.item() for part in first) == [0, 2]
+    assert feed.order.tolist() == [3, 1]
+
+
+@pytest.mark.parametrize("kind", ["grpo", "dr_grpo", "dapo"])
+def test_by_length_the_step_has_the_same_gradient(kind: str) -> None:
+    config = TrainerConfig(loss_type=kind, beta=0.0)
+    gradients = []
+    for by_length in (False, True):
+        torch.manual_seed(0)
+        model: Any = tiny_model(tiny_tokenizer()).eval()
+        for part in feed_of(2).take(2, by_length=by_length):
+            kept = dataclasses.replace(part, old_logprobs=None)
+            loss: Any = grpo_loss(model, kept, config, 7.0)[0]
+            loss.backward()
+        gradients.append(model.lm_head.weight.grad)
+    assert gradients[0].abs().max() > 1e-4
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-6)

@@ -1,0 +1,31 @@
+"""What the allocator went through."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the trainer extra")
+
+from grpo_doctor_trainer.memory import usage  # noqa: E402
+
+
+def test_on_a_gpu_retries_and_peaks_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    statistics = {
+        "num_alloc_retries": 3,
+        "reserved_bytes.all.peak": 80,
+        "allocated_bytes.all.peak": 70,
+    }
+    seen: dict[str, float] = {}
+    monkeypatch.setattr(usage, "counter", seen.__setitem__)
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda _device: statistics)
+    usage.report_memory(torch.device("cuda", 0))
+    assert seen == {
+        "memory/alloc_retries": 3.0,
+        "memory/reserved_peak": 80.0,
+        "memory/allocated_peak": 70.0,
+    }
+
+
+def test_on_a_cpu_nothing_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage, "counter", lambda *_: pytest.fail("there is no such allocator"))
+    usage.report_memory(torch.device("cpu"))
