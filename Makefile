@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_ARGS) -c c
 READY := $(VENV)/.ready
 VLLM_READY := $(VENV)/.vllm-ready
 
-.PHONY: demo test test-fast test-faults test-vllm accuracy lint format bench docs clean help
+.PHONY: demo test test-fast test-faults test-wheels patients test-vllm accuracy lint format bench docs clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -25,8 +25,14 @@ test: $(READY) ## the whole test suite, heavy parts included (under 15 minutes o
 test-faults: $(READY) ## what `attach` says of real faults in real ranks; as many as 20 minutes hold
 	$(BIN)/python -m tests.faults --healthy 60 --no-baselines --minutes 20 --check
 
+patients: $(READY) ## a real user's trouble: diagnosed, treated as printed, measured again (4 minutes)
+	$(BIN)/python -m tests.patients
+
 test-vllm: $(VLLM_READY) ## the tests that need vLLM, on its CPU build; also part of CI
 	$(BIN)/python -m pytest -m vllm
+
+test-wheels: $(READY) ## hold the table of knobs against 79 wheels of TRL, ms-swift, verl, OpenRLHF (60 MB)
+	$(BIN)/python -m tests.wheels --check
 
 test-fast: $(READY) ## what takes seconds: no training runs, no large traces, no browser
 	$(BIN)/python -m pytest -m "not slow and not browser and not perfetto and not vllm and not faults"
@@ -43,12 +49,15 @@ format: $(READY) ## let ruff fix and format
 bench: $(READY) ## the benchmarks: ratios against peers in one run
 	$(BIN)/python -m benchmarks
 
-accuracy: $(READY) ## the same with 200 attaches to healthy jobs, written to docs/accuracy.md
+accuracy: $(READY) ## how right it is, written to docs/accuracy.md: rules, predictions, attach (75 minutes)
+	$(BIN)/python -m tests.labelled --write docs/accuracy.md
+	$(BIN)/python -m tests.accuracy --write docs/accuracy.md
 	$(BIN)/python -m tests.faults --write docs/accuracy.md
 
 docs: $(READY) ## write docs/rules, docs/hang.md and docs/trainer_matrix.md from the code
 	$(BIN)/python -m grpo_doctor.findings.docs
 	$(BIN)/python -m grpo_doctor.hang.docs
+	$(BIN)/python -m grpo_doctor.knobs.docs
 	$(BIN)/python -m tests.matrix.table
 
 clean: ## remove the environment and caches; recordings stay

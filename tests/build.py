@@ -226,6 +226,11 @@ class TraceBuilder:
                     key: np.array([self._metrics[s].get(key, np.nan) for s in steps])
                     for key in keys
                 },
+                absent={
+                    key: np.array([key not in self._metrics[s] for s in steps])
+                    for key in keys
+                    if any(key not in self._metrics[s] for s in steps)
+                },
             ),
             loss=self.loss,
         )

@@ -351,6 +351,7 @@ def test_metrics_have_trls_names_and_values(pair: Pair, kl: bool, correction: st
     *_, expected = pair.theirs(case)
     assert expected.pop("num_tokens") > 0  # the log adds ours up
     found.pop("loss"), found.pop("step_tokens")  # TRL's is logged by the Trainer of transformers
+    assert found.pop("rewards/missing_ratio") == 1 / len(SCORES)  # ours alone
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         assert found[name] == pytest.approx(value, rel=1e-4, abs=1e-6), name

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from grpo_doctor.findings import RunView, run_rules
 from grpo_doctor.trace.merge import merge
+from tests.labelled import rewards
 from tests.labelled.case import SCHOOLING, Case, flags_of
 from tests.labelled.judge import Said
 from tests.recorded import TrainingFailedError, Workshop, workshop
@@ -34,6 +35,8 @@ def run_cases(
 
 def _schooled(shop: Workshop, folder: Path) -> str:
     """A model that all runs start from."""
+    folder.mkdir(parents=True)
+    (folder / "rewards.py").write_text(rewards.brief())
     shop.train(SCHOOLING, folder)
     (checkpoint,) = (folder / "out").glob("checkpoint-*")
     return str(checkpoint)

@@ -57,8 +57,10 @@ BASE = (
 )  # fmt: skip
 # A model with random weights never ends a completion and learns at first in leaps: all runs start
 # from one that has been trained for so long.
-SCHOOLING = ("--max_steps", "100", "--save_steps", "100", "--save_only_model", "true",
-             "--output_dir", "out")  # fmt: skip
+SCHOOLING = (
+    "--max_steps", "240", "--per_device_train_batch_size", "128", "--save_steps", "240",
+    "--save_only_model", "true", "--reward_funcs", "rewards.py:brief", "--output_dir", "out",
+)  # fmt: skip
 LEARNING = ("--max_steps", "40")
 
 

@@ -125,9 +125,9 @@ def unlearning() -> Iterator[Case]:
         has={"GD051"}, may={"GD050", "GD059"},
     )  # fmt: skip
     yield from _three(
-        "the entropy collapses", (0.01, 0.03, 0.1),
+        "the entropy collapses", (0.05, 0.1, 0.3),
         lambda lr: Case("", (*LEARNING, "--learning_rate", str(lr), "--beta", "0")),
-        has={"GD052"}, may={"GD050", "GD051", "GD053", "GD056", "GD059", "GD062", "GD063"},
+        has={"GD052"}, may={"GD050", "GD051", "GD053", "GD056", "GD057", "GD059", "GD062", "GD063"},
     )  # fmt: skip
     yield from _three(
         "the policy runs away from its reference", (0.01, 0.03, 0.1),
@@ -152,7 +152,7 @@ def unlearning() -> Iterator[Case]:
         has={"GD061"}, may={"GD050", "GD051"},
     )  # fmt: skip
     yield from _three(
-        "one reward drowns the other", (5.0, 20.0, 100.0),
+        "one reward drowns the other", (10.0, 30.0, 100.0),
         lambda factor: _with_rewards(rewards.dominated(factor), "answer", "style", more=LEARNING),
         has={"GD057"}, may={"GD051", "GD034"},
     )  # fmt: skip

@@ -7,6 +7,15 @@ from grpo_doctor_trainer.tasks.arithmetic import arithmetic_reward
 """
 
 
+def brief() -> str:
+    """Pays for answers that end, which the arithmetic task alone does not ask for."""
+    return f"""{_ARITHMETIC}
+def brief(completions, solution, completion_ids, **columns):
+    scores = arithmetic_reward(completions, solution)
+    return [score - 0.15 * len(ids) for score, ids in zip(scores, completion_ids)]
+"""
+
+
 def slow(seconds: float, *, rank: int | None = None) -> str:
     """Takes so long for a batch, on one rank or all."""
     who = "True" if rank is None else f"os.environ.get('RANK') == '{rank}'"

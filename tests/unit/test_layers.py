@@ -28,7 +28,7 @@ ALLOWED = {
 # Inside grpo_doctor, from the top down: a module imports its own layer and those below.
 LAYERS = (
     {"cli", "__main__"},
-    {"document"},
+    {"document", "selftest", "compare"},
     {"findings", "hang", "memory"},
     {"whatif"},
     {"analysis"},

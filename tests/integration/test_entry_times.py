@@ -1,0 +1,56 @@
+"""Entry times of collectives from the flight recorders of real gloo ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor.document import build_document
+from grpo_doctor.trace.load import load
+from grpo_doctor.trace.read import read_trace
+from grpo_doctor.trace.write import write_trace
+from tests.recording import PATIENCE_S, start_job
+
+pytest.importorskip("torch.distributed", reason="torch is not installed")
+
+PROGRAM = """
+import os, sys, time
+os.environ["TORCH_FR_BUFFER_SIZE"] = "2000"
+import torch
+import torch.distributed as dist
+from grpo_doctor_probes import phase, step
+
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo", store=dist.FileStore(sys.argv[1], 2), rank=rank, world_size=2)
+for number in range(4):
+    with step(number), phase("train"):
+        if rank == 1:
+            time.sleep(0.1)
+        dist.all_reduce(torch.ones(4), async_op=True).wait()
+"""
+
+
+def test_who_entered_last_is_known_without_watching_any_call(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    jobs = [
+        start_job(
+            PROGRAM, run, arguments=[str(tmp_path / "store")],
+            env={"RANK": str(rank), "WORLD_SIZE": "2", "GRPO_DOCTOR_FLIGHT": "0"},
+        )
+        for rank in (0, 1)
+    ]  # fmt: skip
+    assert [job.wait(PATIENCE_S) for job in jobs] == [0, 0]
+    trace = load(run)
+    assert not trace.loss.notes
+    entries = build_document(trace)["views"]["collectives"]
+    (found,) = [entry for entry in entries if entry["name"] == "gloo:all_reduce"]
+    assert (found["phase"], found["last_rank"]) == ("train", 1)
+    assert found["count"] == 1
+    # Rank 0 enters right after the last step, rank 1 0.1 s later.
+    assert 0.05 < found["skew_seconds"] < 5
+    assert found["transfer_seconds"] == 0
+
+    write_trace(trace, tmp_path / "trace.json")
+    again = build_document(read_trace(tmp_path / "trace.json"))
+    assert again["views"]["collectives"] == entries

@@ -1,0 +1,18 @@
+"""A reward that asks a judge: the wait that stands in for a GPU at work.
+
+Whoever waits for a GPU waits without using the CPU, and nothing that this patient may switch makes
+the wait shorter.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+ANSWER_S = 1.3
+
+
+def count_judged(completions: list[str], solution: list[str], **_columns: Any) -> list[float]:
+    """1 for the right number of photographs, after the judge's time for a whole batch."""
+    time.sleep(ANSWER_S)
+    return [float(right in completion) for completion, right in zip(completions, solution)]

@@ -1,0 +1,50 @@
+"""`grpo-doctor compare` as a user calls it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor.cli import main
+from grpo_doctor.trace.write import write_trace
+from tests.unit.findings.patients import healthy, offloaded
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> tuple[str, str]:
+    paths = tmp_path / "slow.json", tmp_path / "fast.json"
+    write_trace(offloaded().build(), paths[0])
+    write_trace(healthy(), paths[1])
+    return str(paths[0]), str(paths[1])
+
+
+def test_text_json_and_page(
+    traces: tuple[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    slow, fast = traces
+    page = tmp_path / "page.html"
+    assert main(["compare", slow, fast, "--html", str(page)]) == 0
+    assert capfd.readouterr().out.startswith("The run after is 17 % faster per step")
+    assert page.read_text().startswith("<!doctype html>")
+    assert main(["compare", slow, fast, "--json"]) == 0
+    document = json.loads(capfd.readouterr().out)
+    assert (document["schema"], document["before"]["source"]) == (1, "slow.json")
+
+
+def test_a_regression_ends_with_seven(traces: tuple[str, str]) -> None:
+    slow, fast = traces
+    assert main(["compare", fast, slow, "--json", "--fail-on-regression", "5"]) == 7
+    assert main(["compare", slow, fast, "--json", "--fail-on-regression", "5"]) == 0
+    assert main(["compare", fast, slow, "--json", "--fail-on-regression", "50"]) == 0
+
+
+def test_mistakes_are_one_message(
+    traces: tuple[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    slow, _ = traces
+    assert main(["compare", slow, "nowhere.json"]) == 3
+    assert "nowhere.json" in capfd.readouterr().err
+    assert main(["compare", slow, slow, "--fail-on-regression", "-3"]) == 2
+    assert "0 or more" in capfd.readouterr().err

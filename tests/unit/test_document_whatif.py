@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from grpo_doctor.document.whatif import whatif_entry
+from grpo_doctor.findings import Results, RunView
+from grpo_doctor.findings.rule import Finding, Fix, Rule
+from grpo_doctor.whatif import Prediction, Withheld, without
+from tests.build import TraceBuilder
+
+PARTS = ("dataload", "rollout", "reward", "logprob", "train", "optimizer", "sync", "offload")
+
+
+def view(steps: int = 6) -> RunView:
+    build = TraceBuilder()
+    for number in range(steps):
+        build.step(0, number, 10.0 * number, dict.fromkeys(PARTS, 1.0))
+    return RunView.of(build.build())
+
+
+def results(run: RunView, *fixes: tuple[str | None, object, Prediction | None]) -> Results:
+    """One finding per fix: its knob, the value, the prediction."""
+    found = []
+    for number, (knob, value, predicted) in enumerate(fixes):
+        rule = Rule(f"GD{number:03d}", "slug", f"Problem {number}", "system", ())
+        risk = "" if predicted else "Risky. Gain not predicted: nobody knows."
+        fix = Fix(knob, None, value, f"--flag {number}", predicted, "same-math", risk)
+        found.append((rule, Finding("low", 1.0, 0.1, (), (), (), "", (fix,))))
+    return Results(tuple(found), (), (), ())
+
+
+def removal(run: RunView, part: str) -> Prediction:
+    found = run.predict((without(part),), f"without {part}")
+    assert not isinstance(found, Withheld)
+    return found
+
+
+def test_each_fix_alone_and_every_set_of_them() -> None:
+    run = view()
+    fixes = [(f"knob.{part}", 1, removal(run, part)) for part in PARTS[:3]]
+    found = whatif_entry(run, results(run, *fixes))
+    assert [fix["finding"] for fix in found["fixes"]] == ["GD000", "GD001", "GD002"]
+    assert [fix["mid"] for fix in found["fixes"]] == [-12.5] * 3
+    sets = {tuple(one["fixes"]): one["mid"] for one in found["sets"]}
+    assert set(sets) == {c for n in (1, 2, 3) for c in itertools.combinations(range(3), n)}
+    assert sets[0, 1, 2] == -37.5
+    assert found["law_error_pct"] == 0
+    assert found["step_time_s"] == pytest.approx(8)
+
+
+def test_the_same_change_in_two_findings_counts_once_together() -> None:
+    run = view()
+    same = removal(run, "offload")
+    found = whatif_entry(run, results(run, (None, None, same), ("offload.model", False, same)))
+    assert {tuple(one["fixes"]): one["mid"] for one in found["sets"]}[0, 1] == -12.5
+
+
+def test_two_values_of_one_setting_exclude_each_other() -> None:
+    run = view()
+    one = removal(run, "dataload")
+    found = whatif_entry(run, results(run, ("workers", 2, one), ("workers", 4, one)))
+    assert [one["fixes"] for one in found["sets"]] == [[0], [1]]
+
+
+def test_of_eight_fixes_the_seven_that_gain_most_are_kept() -> None:
+    run = view()
+    fixes = [(f"knob.{part}", 1, removal(run, part)) for part in PARTS[:7]]
+    small = run.predict((without("nothing"),), "so")
+    assert not isinstance(small, Withheld)
+    found = whatif_entry(run, results(run, ("knob.none", 1, small), *fixes))
+    assert [fix["finding"] for fix in found["fixes"]] == [f"GD{n:03d}" for n in range(1, 8)]
+    assert len(found["sets"]) == 127
+
+
+def test_a_fix_without_a_prediction_has_its_reason() -> None:
+    run = view()
+    found = whatif_entry(run, results(run, ("knob", 1, None)))
+    assert found["unknown"] == [
+        {"finding": "GD000", "fix": 0, "label": "Problem 0", "reason": "nobody knows"}
+    ]
+
+
+def test_a_run_without_steps_has_nothing_and_says_why() -> None:
+    run = view(steps=0)
+    found = whatif_entry(run, results(run))
+    assert (found["fixes"], found["sets"], found["law_error_pct"]) == ([], [], None)
+    assert "at least 3 steps" in found["note"]
