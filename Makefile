@@ -54,9 +54,10 @@ accuracy: $(READY) ## how right it is, written to docs/accuracy.md: rules, predi
 	$(BIN)/python -m tests.accuracy --write docs/accuracy.md
 	$(BIN)/python -m tests.faults --write docs/accuracy.md
 
-docs: $(READY) ## write docs/rules, docs/hang.md and docs/trainer_matrix.md from the code
+docs: $(READY) ## write docs/ (rules, whatif, knobs, hang, trainer_matrix) from the code
 	$(BIN)/python -m grpo_doctor.findings.docs
 	$(BIN)/python -m grpo_doctor.hang.docs
+	$(BIN)/python -m grpo_doctor.whatif.docs
 	$(BIN)/python -m grpo_doctor.knobs.docs
 	$(BIN)/python -m tests.matrix.table
 

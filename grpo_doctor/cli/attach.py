@@ -124,12 +124,18 @@ def _evidence(options: argparse.Namespace) -> Evidence:
 
 def _of_dumps(folder: Path) -> Evidence:
     if not folder.exists():
-        raise UsageError(f"--dumps {folder}: there is no such folder.")
+        raise UsageError(
+            f"--dumps {folder}: there is no such folder. Give the one that the job wrote its dumps "
+            "to (TORCH_FR_DUMP_TEMP_FILE without the file's name)."
+        )
     from grpo_doctor.hang.examine import examine_dumps  # noqa: PLC0415
 
     evidence = examine_dumps(folder)
     if not evidence.dumps:
-        raise NoJobError(f"--dumps {folder}: there is no flight-recorder file in it.")
+        raise NoJobError(
+            f"--dumps {folder}: there is no flight-recorder file in it. Torch writes them where "
+            "TORCH_NCCL_DUMP_ON_TIMEOUT=1 and TORCH_FR_BUFFER_SIZE=2000 are set."
+        )
     return evidence
 
 

@@ -45,7 +45,13 @@ def selection_of(options: argparse.Namespace) -> Selection:
     """The rules to run. Raises UsageError for a word that names none."""
     from grpo_doctor.findings.selection import choose  # noqa: PLC0415 - after usage errors
 
-    return choose(_words(options.select), _words(options.ignore))
+    for option, given in (("--select", options.select), ("--ignore", options.ignore)):
+        if given and not _words(given):
+            raise UsageError(f"{option} names no rule. `grpo-doctor rule` lists all.")
+    selection = choose(_words(options.select), _words(options.ignore))
+    if not selection.chosen:
+        raise UsageError("--select and --ignore leave no rule to run; take one of them back.")
+    return selection
 
 
 def price_of(options: argparse.Namespace) -> Price | None:

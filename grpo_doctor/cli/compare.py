@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_doctor.cli.console import say
-from grpo_doctor.cli.output import STDOUT, document_json, write_bytes
+from grpo_doctor.cli.output import STDOUT, check_output, document_json, write_bytes
 from grpo_doctor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ REGRESSION, UNDECIDED = 7, 8
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
-    parser.add_argument("before", metavar="BEFORE", type=Path)
-    parser.add_argument("after", metavar="AFTER", type=Path)
+    parser.add_argument("before", metavar="BEFORE", type=Path, help="a run directory or a trace")
+    parser.add_argument("after", metavar="AFTER", type=Path, help="a run directory or a trace")
     parser.add_argument("--json", action="store_true", help="as JSON (schema 1)")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page")
     parser.add_argument(
@@ -60,6 +60,10 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     limit = options.fail_on_regression
     if limit is not None and not 0 <= limit < math.inf:
         raise UsageError(f"--fail-on-regression {limit:g}: give a percentage of 0 or more.")
+    if options.html is not None:
+        if str(options.html) == STDOUT:
+            raise UsageError("--html takes a file; standard output has the comparison in words.")
+        check_output(options.html, options.before, options.after)
 
     from grpo_doctor.cli.rendering import comparison_page, comparison_text  # noqa: PLC0415
     from grpo_doctor.compare import compare  # noqa: PLC0415 - after usage errors

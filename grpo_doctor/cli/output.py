@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from grpo_doctor.errors import OutputError
+from grpo_doctor.errors import OutputError, UsageError
 from grpo_doctor.files import replacing
 
 STDOUT = "-"
@@ -29,6 +29,17 @@ def write_bytes(content: bytes, output: str) -> None:
         return
     with replacing(Path(output)) as file:
         file.write(content)
+
+
+def check_output(output: str | Path, *recordings: Path) -> None:
+    """Raises UsageError where writing to `output` would replace one of the recordings."""
+    for recording in recordings:
+        try:
+            same = Path(output).samefile(recording)
+        except OSError:  # one of them does not exist: nothing is replaced
+            continue
+        if same and recording.is_file():
+            raise UsageError(f"{output} is the recording itself; write to another file.")
 
 
 def _write_stdout(content: bytes) -> None:

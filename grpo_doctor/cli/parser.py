@@ -22,8 +22,10 @@ examples:
   grpo-doctor attach                              why a job on this host does not move
   grpo-doctor report grpo-doctor-out/20261121-100000
   grpo-doctor report trace.json --json
-  grpo-doctor whatif trace.json --set offload.optimizer=false
   grpo-doctor rule GD004                          what a finding means
+  grpo-doctor whatif trace.json --set offload.optimizer=false
+  grpo-doctor compare before/trace.json after/trace.json
+  grpo-doctor selftest                            does all that work on this machine
 
 `grpo-doctor COMMAND --help` says more.
 """
@@ -37,6 +39,11 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}{self._nearest(message)}\n{self._more()}")
 
     def _nearest(self, message: str) -> str:
+        command = message.removeprefix("argument COMMAND: invalid choice: '").partition("'")[0]
+        if command != message:
+            names = [one.NAME for one in COMMANDS]
+            near = difflib.get_close_matches(command, names, n=1)
+            return f". Did you mean {near[0]}?" if near else ""
         if not message.startswith("unrecognized arguments: "):
             return ""
         rest = message.removeprefix("unrecognized arguments: ")

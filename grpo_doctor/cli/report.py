@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from grpo_doctor.cli.choosing import add_rule_options, exit_code_of, price_of, selection_of
 from grpo_doctor.cli.console import say
-from grpo_doctor.cli.output import STDOUT, document_json, write_bytes
+from grpo_doctor.cli.output import STDOUT, check_output, document_json, write_bytes
 from grpo_doctor.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ _FORMATS = ("html", "text", "json")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
-    parser.add_argument("recording", metavar="RECORDING", type=Path)
+    parser.add_argument(
+        "recording", metavar="RECORDING", type=Path, help="a run directory or a trace"
+    )
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="where to write; - for standard output"
     )
@@ -57,6 +59,8 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     if options.json and options.format not in (None, "json"):
         raise UsageError("--json and --format say different things; give one of them.")
     form = "json" if options.json else options.format or "html"
+    if options.output is not None:
+        check_output(options.output, options.recording, options.recording / "trace.json")
 
     from grpo_doctor.cli.rendering import digest, page  # noqa: PLC0415 - after usage errors
     from grpo_doctor.document import build_document  # noqa: PLC0415

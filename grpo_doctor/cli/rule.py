@@ -26,7 +26,7 @@ examples:
   grpo-doctor rule learning            one family
   grpo-doctor rule --json | jq '.rules[].id'
 
-exit codes: 0; 2 wrong usage, or no rule of that name.
+exit codes: 0; 2 wrong usage, or no rule of that name; 4 the text can't be written.
 """
 
 

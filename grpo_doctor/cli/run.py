@@ -151,7 +151,8 @@ def _make_folder(wanted: Path | None) -> Path:
         ) from problem
     except OSError as problem:
         raise OutputError(
-            f"can't make the run directory: {problem}. Choose another with --run-dir DIR."
+            f"can't make the run directory {wanted or ''}: {problem.strerror}. "
+            "Choose another with --run-dir DIR."
         ) from problem
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from grpo_doctor.cli.console import say
 from grpo_doctor.cli.output import STDOUT, document_json, write_bytes
-from grpo_doctor.errors import GrpoDoctorError, UsageError
+from grpo_doctor.errors import GrpoDoctorError, OutputError, UsageError
 
 if TYPE_CHECKING:
     from grpo_doctor.selftest import Case, Outcome
@@ -33,7 +33,8 @@ examples:
   grpo-doctor selftest --keep DIR              keep the recordings
   grpo-doctor selftest --json
 
-exit codes: 0 all right; 1 something was missed or wrongly said; 2 wrong usage.
+exit codes: 0 all right; 1 something was missed or wrongly said; 2 wrong usage; 4 nothing can be
+written there.
 """
 _PATIENCE_S = 120
 
@@ -50,6 +51,8 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     if theirs:
         raise UsageError("selftest takes no arguments after `--`.")
     chosen = _chosen(options.cases)
+    if options.keep is not None:
+        _make(options.keep)
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="grpo-doctor-selftest-") as temporary:
         for case in chosen:
@@ -62,6 +65,14 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     else:
         write_bytes(f"{right} of {len(outcomes)} right".encode(), STDOUT)
     return 0 if right == len(outcomes) else GrpoDoctorError.exit_code
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        reason = problem.strerror
+        raise OutputError(f"--keep {folder}: {reason}. Choose another place.") from problem
 
 
 def _chosen(names: Sequence[str]) -> Sequence[Case]:

@@ -29,15 +29,20 @@ examples:
                                           the framework's own flags, several at once
   grpo-doctor whatif trace.json --set train.micro_batch=8 --set train.grad_accumulation=2 --json
 
+Settings are named as in docs/knobs.md; docs/whatif.md says for which of them there is a law.
+
 exit codes: 0 answered, also that nothing can be said; 2 wrong usage, an unknown setting; 3 the
-recording can't be read.
+recording can't be read; 4 the answer can't be written.
 """
 _UNSET = ("", "none", "null")
+_TAKES = {"bool": "true or false", "int": "a whole number", "float": "a number"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
-    parser.add_argument("recording", metavar="RECORDING", type=Path)
+    parser.add_argument(
+        "recording", metavar="RECORDING", type=Path, help="a run directory or a trace"
+    )
     parser.add_argument(
         "--set",
         metavar="KNOB=VALUE",
@@ -61,7 +66,7 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     from grpo_doctor.whatif.laws import knob  # noqa: PLC0415
 
     analysis = analyse(load(options.recording))
-    after = dict(_setting(analysis, name, value) for name, value in pairs)
+    after = _settings(analysis, pairs)
     before = {name: knob(analysis, name) for name in after}
     model = build_model(analysis)
     outcome = predict_settings(analysis, model, before, after)
@@ -80,24 +85,46 @@ def _pair(text: str) -> tuple[str, str]:
     return name.strip().removeprefix("--"), value.strip()
 
 
+def _settings(analysis: Analysis, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, text in pairs:
+        knob, value = _setting(analysis, name, text)
+        if knob in found:
+            raise UsageError(f"--set {name}={text}: {knob} is set twice; give one value.")
+        found[knob] = value
+    return found
+
+
 def _setting(analysis: Analysis, name: str, text: str) -> tuple[str, Any]:
     """The knob's canonical name and the value, parsed."""
     from grpo_doctor.knobs import FRAMEWORKS, KNOBS  # noqa: PLC0415
     from grpo_doctor.knobs.values import parse  # noqa: PLC0415
+    from grpo_doctor.whatif.laws import BY_KNOB, NONE_IS_A_VALUE  # noqa: PLC0415
 
     kinds = {one.name: one.kind for one in KNOBS}
     keys = {row.key: row.knob for row in FRAMEWORKS.get(analysis.trace.run.framework, ())}
     canonical = name if name in kinds else keys.get(name.replace("-", "_"))
     if canonical is None:
         close = difflib.get_close_matches(name, [*kinds, *keys], n=1, cutoff=0.5)
-        hint = f" Did you mean {close[0]}?" if close else " docs/rules names those that matter."
-        raise UsageError(f"--set {name}: no setting of that name is known.{hint}")
-    value = parse(kinds[canonical], text)
-    if value is None and text.lower() not in _UNSET:
-        raise UsageError(
-            f"--set {name}={text}: {canonical} takes a value of type {kinds[canonical]}."
-        )
+        hint = f"Did you mean {close[0]}?" if close else "docs/knobs.md lists all."
+        raise UsageError(f"--set {name}: no setting of that name is known. {hint}")
+    takes = _TAKES.get(kinds[canonical], "a text")
+    may_be_unset = takes == "a text" or canonical in NONE_IS_A_VALUE
+    value = None if name in kinds else _as_read(analysis, name.replace("-", "_"), canonical, text)
+    value = parse(kinds[canonical], text) if value is None else value
+    if value is None and not (may_be_unset and text.lower() in _UNSET):
+        raise UsageError(f"--set {name}={text}: {canonical} takes {takes}.")
+    if isinstance(value, int | float) and value < 0 and canonical in BY_KNOB:
+        raise UsageError(f"--set {name}={text}: {canonical} takes no number below 0.")
     return canonical, value
+
+
+def _as_read(analysis: Analysis, key: str, canonical: str, text: str) -> Any:
+    """What the framework's own flag says: some take other values than the setting has."""
+    from grpo_doctor import knobs  # noqa: PLC0415
+
+    run = analysis.trace.run
+    return knobs.canonical(run.framework, run.framework_version, {key: text}).get(canonical)
 
 
 def _answer(
@@ -145,23 +172,25 @@ def _answer(
         "basis": replayed,
         "assumed": assumed or None,
         "phases": {
-            phase: {"before_s": round(old, 6), "after_s": round(new, 6)}
+            phase: {"before_s": _rounded(old, 6), "after_s": _rounded(new, 6)}
             for phase, (old, new) in phases.items()
         },
     }
 
 
 def _lines(answer: Mapping[str, Any]) -> list[str]:
-    lines = [f"{answer['source']}, {answer['steps']} steps"]
+    steps = answer["steps"]
+    lines = [f"{answer['source']}, {steps} step{'' if steps == 1 else 's'}"]
     for one in answer["settings"]:
         flag = f"  ({one['spelling']})" if one["spelling"] else ""
-        lines.append(f"  {one['knob']}: {_text(one['from'])} to {_text(one['to'])}{flag}")
+        said = f"{_text(one['from'])} to {_text(one['to'])}{flag}"
+        lines.append(f"  {one['knob']}: {said if one['from'] != one['to'] else 'as it is'}")
     if answer["reason"] is not None:
         return [*lines, "", f"Unknown: {answer['reason']}."]
     lines += ["", f"{'':14}{'now':>12}{'then':>12}{'change':>12}"]
     for phase, pair in answer["phases"].items():
-        old, new = pair["before_s"], pair["after_s"]
-        change = f"{new - old:+.4f} s" if abs(new - old) >= 5e-5 else ""
+        old, new = _rounded(pair["before_s"], 4), _rounded(pair["after_s"], 4)
+        change = f"{new - old:+.4f} s" if new != old else ""
         lines.append(f"{phase:14}{old:>10.4f} s{new:>10.4f} s{change:>12}".rstrip())
     predicted, step = answer["predicted"], answer["step_time_s"]
     then = step * (1 + predicted["mid"] / 100)
@@ -174,6 +203,10 @@ def _lines(answer: Mapping[str, Any]) -> list[str]:
         ),
     ]
     return [*lines, f"Assumed: {answer['assumed']}."] if answer["assumed"] else lines
+
+
+def _rounded(seconds: float, digits: int) -> float:
+    return round(seconds, digits) + 0.0  # a wait of -0.0 s is none
 
 
 def _text(value: Any) -> str:

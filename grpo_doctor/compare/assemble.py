@@ -24,6 +24,7 @@ from grpo_doctor.phases import PHASES, UNATTRIBUTED
 from grpo_doctor.trace.model import Trace
 
 MAX_STEPS = 1000
+_SMALL = 2.0  # percent
 
 
 def compare(before: Trace, after: Trace) -> Comparison:
@@ -64,17 +65,28 @@ def _verdict(
         return f"Not enough evidence: {step['note']}."
     low, high = step["low_pct"] or 0.0, step["high_pct"] or 0.0
     words = {
-        times.FASTER: f"The run after is {-(step['change_pct'] or 0):.0f} % faster per step",
-        times.SLOWER: f"The run after is {step['change_pct'] or 0:.0f} % slower per step",
+        times.FASTER: f"The run after is {_size(step['change_pct'])} % faster per step",
+        times.SLOWER: f"The run after is {_size(step['change_pct'])} % slower per step",
         times.SAME: "No difference in step time that these steps could show",
     }
-    text = f"{words[step['verdict']]} ({low:+.0f} % to {high:+.0f} %)"
-    if token["change_pct"] is not None and token["verdict"] != step["verdict"]:
-        text += f", and {token['verdict']} per token ({token['change_pct']:+.0f} %)"
+    text = f"{words[step['verdict']]} ({_signed(low)} % to {_signed(high)} %)"
+    judged = token["change_pct"] is not None and token["verdict"] != times.UNKNOWN
+    if judged and token["verdict"] != step["verdict"]:
+        text += f", and {token['verdict']} per token ({_signed(token['change_pct'])} %)"
     parted = [m for m in metrics if m["state"] == PARTED]
     if parted:
         text += f". Training metrics part at step {parted[0]['step']}, first {parted[0]['name']}"
     return text + "."
+
+
+def _size(percent: float | None) -> str:
+    return _signed(abs(percent or 0.0)).removeprefix("+")
+
+
+def _signed(percent: float | None) -> str:
+    """With a digit where without one a change might read as none."""
+    value = percent or 0.0
+    return f"{value:+.1f}" if abs(value) < _SMALL else f"{value:+.0f}"
 
 
 def _findings(before: ComparedRun, after: ComparedRun) -> list[FindingChange]:

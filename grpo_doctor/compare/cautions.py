@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from grpo_doctor.compare.run import ComparedRun
 
 # Batches that differ by more than this do different work per step.
 _TOKENS_TOLERANCE = 0.10
+# Long completions and checkpoints make a step some times longer, not twenty.
+_LONG_STEP = 20.0
+_BATCH = ("train.micro_batch", "train.grad_accumulation")
 
 
 def obstacles(before: ComparedRun, after: ComparedRun) -> list[str]:
@@ -24,25 +29,55 @@ def cautions(before: ComparedRun, after: ComparedRun) -> list[str]:
     first, second = before.trace.run, after.trace.run
     found = []
     for what, a, b in (
-        ("framework", first.framework, second.framework),
-        ("framework version", first.framework_version, second.framework_version),
-        ("number of ranks", first.world_size, second.world_size),
-        ("GPUs", before.side()["gpus"], after.side()["gpus"]),
-        ("hosts", _hosts(before), _hosts(after)),
+        ("framework differs", first.framework, second.framework),
+        ("framework version differs", first.framework_version, second.framework_version),
+        ("number of ranks differs", first.world_size, second.world_size),
+        ("GPUs differ", before.side()["gpus"], after.side()["gpus"]),
+        ("hosts differ", _hosts(before), _hosts(after)),
     ):
         if a != b:
-            found.append(f"the {what} differs: {a or 'unknown'} before, {b or 'unknown'} after")
-    for knob in ("train.micro_batch", "train.grad_accumulation", "rollout.num_generations"):
+            found.append(f"the {what}: {a or 'unknown'} before, {b or 'unknown'} after")
+    for knob in _other_work(before, after):
         a, b = before.view.knob(knob), after.view.knob(knob)
-        if a != b:
-            found.append(f"a step is not the same work: {knob} is {a} before, {b} after")
+        a, b = ("unknown" if value is None else value for value in (a, b))
+        found.append(f"a step is not the same work: {knob} is {a} before, {b} after")
     found += _tokens(before, after)
     for which, run in (("before", before), ("after", after)):
         if run.trace.run.exit.state not in ("finished", "running", "unknown"):
             found.append(f"the run {which} {run.trace.run.exit.state}")
         if run.trace.loss.any:
             found.append(f"the recording of the run {which} is not whole")
+        found += _broken_steps(which, run)
     return found
+
+
+def _broken_steps(which: str, run: ComparedRun) -> list[str]:
+    """Steps that ranks did not all end, ranks without any, and one that took as long as many."""
+    found, steps, seconds = [], run.analysis.steps, run.step_seconds
+    open_steps = int((~steps.closed[:, steps.stepping].all(axis=1)).sum())
+    if open_steps:
+        found.append(
+            f"the run {which} has {open_steps} of {len(steps.numbers)} steps that did not end on "
+            "all ranks; they are left out"
+        )
+    silent = int((~steps.stepping).sum())
+    if silent and steps.stepping.any():
+        found.append(f"the run {which} has no steps on {silent} of {len(steps.stepping)} ranks")
+    usual = float(np.median(seconds)) if len(seconds) else 0.0
+    if usual and seconds.max() > _LONG_STEP * usual:
+        found.append(
+            f"one step of the run {which} took {seconds.max() / usual:.0f} times as long as usual: "
+            "the machine stood still, or its clock jumped; means hang on that step"
+        )
+    return found
+
+
+def _other_work(before: ComparedRun, after: ComparedRun) -> list[str]:
+    """Settings that make a step another piece of work: a batch cut otherwise is the same batch."""
+    batches = before.batch, after.batch
+    same = batches[0] is not None and batches[0] == batches[1]
+    names = ("rollout.num_generations",) if same else (*_BATCH, "rollout.num_generations")
+    return [name for name in names if before.view.knob(name) != after.view.knob(name)]
 
 
 def _tokens(before: ComparedRun, after: ComparedRun) -> list[str]:

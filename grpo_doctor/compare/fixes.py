@@ -7,45 +7,103 @@ from typing import Any
 from grpo_doctor.compare.run import ComparedRun
 from grpo_doctor.compare.schema import Change, FixResult
 from grpo_doctor.compare.settings import changed_knobs
-from grpo_doctor.whatif import Prediction
+from grpo_doctor.whatif import Ground, Prediction, Withheld, ground, together
+from grpo_doctor.whatif.laws import BY_KNOB
+
+Changed = dict[str, tuple[Any, Any]]
 
 
 def fix_results(before: ComparedRun, after: ComparedRun, measured: Change) -> list[FixResult]:
     """One entry for all changed knobs together: they were measured together.
 
-    Knobs of which no law knows anything are named in the note; then there is no prediction to
-    hold the measurement to, but for a single changed knob that a finding's fix predicted.
+    Where no law has an answer for a knob, the prediction of a finding's fix that is just this
+    change takes its place. Knobs of which nothing is known are named in the note; then there is no
+    prediction to hold the measurement to.
     """
     changed = {
         name: pair for name, pair in changed_knobs(before, after).items() if pair[1] is not None
     }
     if not changed:
         return []
-    advised = _advised(before, changed)
-    outcome = before.view.what_if(**{n.replace(".", "__"): new for n, (_, new) in changed.items()})
-    predicted = outcome if isinstance(outcome, Prediction) else _of_finding(before, changed)
-    note = "" if predicted else f"not predicted: {getattr(outcome, 'reason', 'no law')}"
+    outcome = _predicted(before, changed)
+    predicted = outcome if isinstance(outcome, Prediction) else None
+    note = f"not predicted: {outcome.reason}" if isinstance(outcome, Withheld) else ""
     inside = None
-    value = measured["change_pct"]
-    if predicted and value is not None and measured["low_pct"] is not None:
-        # Both have an interval; the prediction holds if they meet.
-        high, low = measured["high_pct"], measured["low_pct"]
-        inside = bool(high is not None and low <= predicted.high and high >= predicted.low)
+    if predicted:
+        inside, note = _held(predicted, measured, _what_else(before, after))
     return [
         FixResult(
             knobs={name: [old, new] for name, (old, new) in changed.items()},
-            findings=advised,
+            findings=_advised(before, changed),
             predicted_low_pct=round(predicted.low, 1) if predicted else None,
             predicted_mid_pct=round(predicted.mid, 1) if predicted else None,
             predicted_high_pct=round(predicted.high, 1) if predicted else None,
-            measured_pct=value,
+            measured_pct=measured["change_pct"],
             inside=inside,
             note=note,
         )
     ]
 
 
-def _advised(before: ComparedRun, changed: dict[str, tuple[Any, Any]]) -> list[str]:
+def _held(predicted: Prediction, measured: Change, other: str) -> tuple[bool | None, str]:
+    """Whether the prediction holds what was measured, and why that can't be said.
+
+    Both have an interval. A measured one that only touches the predicted one decides nothing.
+    """
+    value, low, high = measured["change_pct"], measured["low_pct"], measured["high_pct"]
+    if other:
+        return None, f"{other} differs too, which was not in the prediction"
+    if value is None or low is None or high is None:
+        return None, "too few steps to hold the prediction to"
+    # To the digit that is shown.
+    if round(predicted.low, 1) <= round(value, 1) <= round(predicted.high, 1):
+        return True, ""
+    if low <= predicted.high and high >= predicted.low:
+        return None, "the measured change lies outside, but its own interval reaches the predicted"
+    return False, ""
+
+
+def _what_else(before: ComparedRun, after: ComparedRun) -> str:
+    """What differs that no setting says; empty where nothing does."""
+    first, second = before.trace.run, after.trace.run
+    if first.framework != second.framework:
+        return "the framework"
+    return "the number of ranks" if first.world_size != second.world_size else ""
+
+
+def _predicted(before: ComparedRun, changed: Changed) -> Prediction | Withheld:
+    """By the laws; what they have no answer for by findings, all replayed together."""
+    outcome = _by_laws(before, changed)
+    base = ground(before.view.model)
+    if isinstance(outcome, Prediction) or not isinstance(base, Ground):
+        return outcome
+    advised = {name: _of_finding(before, name, new) for name, (_, new) in changed.items()}
+    # A law speaks of several knobs at once, so those that it has an answer for stay together.
+    silent = [name for name, one in advised.items() if one and not _has_law(before, name, changed)]
+    parts = [one for name in silent if (one := advised[name]) is not None]
+    rest = {name: pair for name, pair in changed.items() if name not in silent}
+    if not parts:
+        return outcome
+    if rest:
+        others = _by_laws(before, rest)
+        if isinstance(others, Withheld):
+            return others
+        parts.append(others)
+    return parts[0] if len(parts) == 1 else together(base, parts, "with these settings")
+
+
+def _has_law(before: ComparedRun, name: str, changed: Changed) -> bool:
+    """Whether its law has an answer, given what else it speaks of that changed."""
+    law = BY_KNOB.get(name)
+    family = {other: pair for other, pair in changed.items() if BY_KNOB.get(other) is law}
+    return law is not None and isinstance(_by_laws(before, family), Prediction)
+
+
+def _by_laws(before: ComparedRun, changed: Changed) -> Prediction | Withheld:
+    return before.view.what_if(**{n.replace(".", "__"): new for n, (_, new) in changed.items()})
+
+
+def _advised(before: ComparedRun, changed: Changed) -> list[str]:
     """Findings of the run before whose fix sets one of these knobs."""
     return [
         rule.id
@@ -54,11 +112,12 @@ def _advised(before: ComparedRun, changed: dict[str, tuple[Any, Any]]) -> list[s
     ]
 
 
-def _of_finding(before: ComparedRun, changed: dict[str, tuple[Any, Any]]) -> Prediction | None:
-    """The prediction of a finding's fix that is exactly what was done."""
+def _of_finding(before: ComparedRun, name: str, value: Any) -> Prediction | None:
+    """The prediction of a finding's fix that sets this knob so, and nothing beside."""
+    alone = before.view.spell(name, value)
     for _, finding in before.results.findings:
         for fix in finding.fixes:
-            done = {fix.knob: fix.after} == {name: new for name, (_, new) in changed.items()}
-            if done and fix.predicted is not None:
+            same = (fix.knob, fix.after) == (name, value) and alone in (None, fix.spelling)
+            if same and fix.predicted is not None:
                 return fix.predicted
     return None

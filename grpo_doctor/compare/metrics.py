@@ -62,7 +62,8 @@ def _parting(
         return IDENTICAL, None, f"equal in all {len(a)} steps that both have"
     if len(a) < NEEDS_POINTS:
         return UNKNOWN, None, f"{len(a)} steps in common; {NEEDS_POINTS} are needed"
-    if differ[0] >= 2:
+    # Two curves that both stood still, at 0 or 1, say nothing of the same bits.
+    if differ[0] >= 2 and np.ptp(a[: differ[0]]) > 0:
         step = int(steps[differ[0]])
         return PARTED, step, f"equal to the last bit until step {int(steps[differ[0] - 1])}"
     return _from_noise(steps, a, b)

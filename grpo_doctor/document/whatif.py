@@ -10,6 +10,7 @@ from grpo_doctor.document.numbers import PERCENT_DIGITS, number
 from grpo_doctor.document.schema import WhatifEntry, WhatifFix, WhatifSet, WhatifUnknown
 from grpo_doctor.findings import Results, RunView
 from grpo_doctor.findings.rule import Finding, Fix, Rule
+from grpo_doctor.knobs.values import spelled
 from grpo_doctor.whatif import Ground, Prediction, ground, together
 
 MOST_FIXES = 7
@@ -19,7 +20,7 @@ _NOT_PREDICTED = "Gain not predicted: "
 NOTE = (
     "Each number is the change of the mean step time, replayed from this run's own steps; several "
     "fixes together are replayed together. The interval holds nine in ten of what a second pair of "
-    "runs would show, if the laws hold."
+    "runs would show, if the laws hold; where work is only taken away it ends at no change."
 )
 
 
@@ -65,14 +66,23 @@ def _candidates(results: Results) -> list[_Candidate]:
     return [one for one in found.values() if one in best]
 
 
+def _label(rule: Rule, finding: Finding, place: int) -> str:
+    """What is wrong; of several fixes also what this one sets, so that no two read the same."""
+    title, fix = finding.headline or rule.title, finding.fixes[place]
+    if len(finding.fixes) == 1:
+        return title
+    if fix.knob is None:
+        return f"{title}: {fix.spelling}"
+    alone = sum(other.knob == fix.knob for other in finding.fixes) == 1
+    return f"{title}: {fix.knob}" if alone else f"{title}: {fix.knob} {spelled(fix.after)}"
+
+
 def _fix(index: int, one: _Candidate) -> WhatifFix:
-    title = one.finding.headline or one.rule.title
-    several = len(one.finding.fixes) > 1 and one.fix.knob is not None
     return WhatifFix(
         index=index,
         finding=one.rule.id,
         fix=one.place,
-        label=f"{title}: {one.fix.knob}" if several else title,
+        label=_label(one.rule, one.finding, one.place),
         spelling=one.fix.spelling,
         low=round(one.predicted.low, PERCENT_DIGITS),
         mid=round(one.predicted.mid, PERCENT_DIGITS),
@@ -110,7 +120,7 @@ def _unknown(results: Results) -> list[WhatifUnknown]:
         WhatifUnknown(
             finding=rule.id,
             fix=place,
-            label=finding.headline or rule.title,
+            label=_label(rule, finding, place),
             reason=fix.risk.partition(_NOT_PREDICTED)[2].removesuffix("."),
         )
         for rule, finding in results.findings

@@ -26,7 +26,7 @@ from grpo_doctor_probes import layout, recorder
 RANKS = 2
 STEPS = 40
 _PATIENCE_S = 60.0
-_SECONDS = {"rollout": 0.02, "reward": 0.004, "train": 0.02, "optimizer": 0.002}
+_SECONDS = {"rollout": 0.02, "reward": 0.001, "train": 0.02, "optimizer": 0.002}
 _CHECKPOINT_BYTES = 4 << 20
 _OBJECTS = 150_000
 

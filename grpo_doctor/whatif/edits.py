@@ -88,7 +88,7 @@ def named(part: str, name: str) -> bool:
 
 
 def only_removes(changes: Iterable[Change]) -> bool:
-    """Whether none of the changes can make a step longer."""
+    """Whether none of the changes adds work; `Hide` moves it, and may leave more to wait for."""
     return all(_removes(change) for change in changes)
 
 

@@ -18,9 +18,9 @@ from grpo_doctor.whatif.replay import replay
 TOLERANCE = 0.05
 # With fewer steps there is no spread to speak of.
 NEEDS_STEPS = 3
-# How far the change by a plain removal was off in `python -m tests.accuracy`, as a share of it.
+# A guess, fitted to no runs: how far the change by a plain removal is off, as a share of it.
 REMOVAL_ERROR = 0.15
-# Two runs of the same settings differ by so much of a step there, whatever is predicted.
+# A guess too: two runs of the same settings differ by so much of a step, whatever is predicted.
 RUN_ERROR = 0.02
 _RESAMPLES = 400
 _LOW, _HIGH = 5, 95
@@ -135,7 +135,8 @@ def predict_on(  # noqa: PLR0913 - versions of one change
 
     `mid` is the change of the mean step. `low` and `high` hold nine in ten of what a second pair
     of runs of as many steps would show: steps are drawn again, and the law's own error and that of
-    the unchanged replay are added. Changes that only remove work are never predicted to cost time.
+    the unchanged replay are added. Changes that only remove work are never predicted to cost time:
+    their interval ends at no change.
     """
     after = replay(base.model, edits)
     bold = after if at_most is None else replay(base.model, at_most)
@@ -143,7 +144,9 @@ def predict_on(  # noqa: PLR0913 - versions of one change
     mid = _percent(base.before, after)
     low = _end(base, bold, _LOW, error)
     high = _end(base, shy, _HIGH, error)
-    if only_removes((*edits, *(at_least or ()))):
+    # A `Hide` with fewer processes than now does cost time: then there is nothing to cut off.
+    costs = max(mid, _percent(base.before, shy)) > 0
+    if only_removes((*edits, *(at_least or ()))) and not costs:
         high = min(high, 0.0)
     return Prediction(
         low=min(max(low, -100.0), mid),

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from grpo_doctor import knobs
 from grpo_doctor.analysis import Analysis
-from grpo_doctor.whatif.laws import BY_KNOB, Case, Effect, Law, UnsupportedError
+from grpo_doctor.whatif.laws import BY_KNOB, NONE_IS_A_VALUE, Case, Effect, Law, UnsupportedError
 from grpo_doctor.whatif.model import StepModel
 from grpo_doctor.whatif.prediction import Ground, Prediction, Withheld, ground, predict_on
 from grpo_doctor.whatif.sets import together
@@ -31,6 +32,7 @@ def predict_settings(
     base = ground(model)
     if isinstance(base, Withheld):
         return base
+    after = {name: _held(analysis, name, value) for name, value in after.items()}
     changed = {name: value for name, value in after.items() if value != before.get(name)}
     what = f"with {_said(changed) or 'the settings that it has'}"
     parts, assumed = [], []
@@ -65,11 +67,29 @@ def _effect(
 ) -> Effect | Withheld:
     if law is None:
         return Withheld(f"no law says what {', '.join(settings)} does to this run's time")
+    if (refused := _refused(settings)) is not None:
+        return Withheld(refused)
     now = {name: before.get(name) for name in settings}
     try:
         return law.effect(Case(analysis, base.model, now, settings))
     except UnsupportedError as problem:
         return Withheld(str(problem))
+
+
+def _held(analysis: Analysis, name: str, value: Any) -> Any:
+    """The value that holds: of a setting that is taken away, its default."""
+    run = analysis.trace.run
+    return knobs.default(run.framework, run.framework_version, name) if value is None else value
+
+
+def _refused(settings: Mapping[str, Any]) -> str | None:
+    """Why no law is asked: none speaks of a value that nobody knows, or of less than nothing."""
+    for name, value in settings.items():
+        if value is None and name not in NONE_IS_A_VALUE:
+            return f"what holds where {name} is not set is not known"
+        if isinstance(value, (int, float)) and value < 0:
+            return f"{name} can't be {value}"
+    return None
 
 
 def _by_law(settings: Mapping[str, Any]) -> dict[Law | None, dict[str, Any]]:

@@ -20,7 +20,11 @@ NO_CHANGE = 1.0
 @dataclass(frozen=True)
 class Row:
     """A fix over its pairs: medians, in percent of the step time before; `relative` is of the step
-    time after."""
+    time after.
+
+    `inside` counts pairs whose interval has the median change of all pairs, `inside_own` those
+    whose interval has what this very pair measured.
+    """
 
     name: str
     pairs: int
@@ -33,6 +37,7 @@ class Row:
     relative: float
     sign_right: bool
     inside: int
+    inside_own: int
     reason: str
 
 
@@ -63,6 +68,7 @@ def _row(pairs: Sequence[Pair]) -> Row:
             _sign(mid) == _sign(measured) or abs(mid - measured) < 2 * NO_CHANGE
         ),
         inside=sum(p.low <= measured <= p.high for p in said),
+        inside_own=sum(p.low <= p.measured <= p.high for p in said),
         reason=next((p.reason for p in pairs if p.reason), ""),
     )  # fmt: skip
 
@@ -83,6 +89,7 @@ def totals(pairs: Sequence[Pair]) -> dict[str, float]:
         "points": median(row.error for row in said) if said else float("nan"),
         "sign": sum(row.sign_right for row in said) / max(1, len(said)),
         "inside": sum(row.inside for row in said) / max(1, predicted),
+        "inside_own": sum(row.inside_own for row in said) / max(1, predicted),
         "replay": 100 * max(p.replay_off for p in pairs),
         "replay_median": 100 * median(p.replay_off for p in pairs),
     }
@@ -115,8 +122,11 @@ def section(pairs: Sequence[Pair], command: str, minutes: float) -> str:
         ),
         "",
         (
-            "The laws' own errors were set on other seeds than these. Slow storage and services "
-            "are waits, so that two cores can show what more processes bring."
+            "The laws' own errors, and that of two runs of the same settings, are guesses: none "
+            "was fitted to runs. Slow storage and services are waits, so that two cores can show "
+            "what more processes bring. A sign is right where both changes are on the same side, "
+            f"or one is below {NO_CHANGE:.0f} % and they differ by less than "
+            f"{2 * NO_CHANGE:.0f} points."
         ),
         "",
         "|  |  |",
@@ -126,6 +136,7 @@ def section(pairs: Sequence[Pair], command: str, minutes: float) -> str:
         f"| error in points of the step time before, median | {found['points']:.1f} |",
         f"| sign right | {100 * found['sign']:.0f} % |",
         f"| measured change inside the interval | {100 * found['inside']:.0f} % of predictions |",
+        f"| each pair's own change inside | {100 * found['inside_own']:.0f} % of predictions |",
         (
             f"| unchanged replay off by, median / most | {found['replay_median']:.1f} / "
             f"{found['replay']:.1f} % |"

@@ -28,6 +28,18 @@ def test_an_error_is_of_the_median_and_relative_to_the_time_after() -> None:
     assert table.missed(pairs) == []
 
 
+def test_an_interval_is_held_to_the_median_and_to_its_own_pair() -> None:
+    pairs = [replace(PAIR, seed=seed, after_s=after) for seed, after in enumerate((0.6, 0.8, 1.1))]
+    (row,) = table.rows(pairs)
+    assert (row.inside, row.inside_own) == (3, 1)
+    assert "own change inside | 33 %" in table.section(pairs, "python -m tests.accuracy", 1.0)
+
+
+def test_a_change_that_is_none_has_no_sign_to_miss() -> None:
+    assert table.rows([replace(PAIR, mid=-1.2, after_s=1.005)])[0].sign_right
+    assert not table.rows([replace(PAIR, mid=-5.0, after_s=1.005)])[0].sign_right
+
+
 def test_a_wrong_sign_an_interval_that_misses_and_a_bad_replay_are_named() -> None:
     pairs = [replace(PAIR, after_s=1.2, replay_off=0.04)]
     words = [text.partition(" ")[0] for text in table.missed(pairs)]

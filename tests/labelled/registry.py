@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from tests.labelled import pictures, rewards
 from tests.labelled.case import LEARNING, Case, Strength
 
+# A tiny model never needs ZeRO-3; the model for pictures has random weights, so nearly none of its
+# completions end.
+_TRUE_OF = {"ZeRO-3": frozenset({"GD039"}), "pictures": frozenset({"GD051"})}
 _STRENGTHS: tuple[Strength, ...] = ("weak", "medium", "strong")
 _REWARD = ("--reward_funcs",)
 
@@ -36,25 +39,24 @@ def healthy() -> Iterator[Case]:
         ("checkpoints now and then", ("--save_steps", "8", "--save_only_model", "true")),
     )
     for name, flags in kinds:
-        # A tiny model never needs ZeRO-3, and that is true of it.
-        yield Case(f"healthy: {name}", flags, may=frozenset({"GD039"} if "zero3" in flags else ()))
+        yield Case(f"healthy: {name}", flags, may=_TRUE_OF.get(name, frozenset()))
 
 
 def slow() -> Iterator[Case]:
     """Time is lost."""
     yield from _three(
-        "one rank's reward is slow", (0.3, 0.8, 2.0),
+        "one rank's reward is slow", (0.15, 0.4, 1.0),
         lambda s: _with_rewards(rewards.slow(s, rank=1), "judged"),
         has={"GD004", "GD035"}, may={"GD033"},
     )  # fmt: skip
     yield from _three(
-        "the reward is slow", (0.3, 0.8, 2.0),
+        "the reward is slow", (0.15, 0.4, 1.0),
         lambda s: _with_rewards(rewards.slow(s), "judged"), has={"GD033"}, may={"GD034"},
     )  # fmt: skip
     yield from _three(
-        "rewards one after the other", (0.2, 0.5, 1.2),
+        "rewards one after the other", (0.1, 0.25, 0.6),
         lambda s: _with_rewards(rewards.slow(s), "judged", "judged_again"),
-        has={"GD034"}, may={"GD033"},
+        has={"GD034"}, may={"GD033", "GD051"},  # one of both pays for length
     )  # fmt: skip
     yield from _three(
         "no loader processes, large pictures", (500, 900, 1500),
@@ -65,7 +67,7 @@ def slow() -> Iterator[Case]:
              "--per_device_train_batch_size", "16"),
             files=pictures.dataset(int(edge)),
         ),
-        has={"GD002", "GD031"}, may={"GD030", "GD032"},
+        has={"GD002", "GD031"}, may={"GD030", "GD032", "GD051"},  # random weights again
     )  # fmt: skip
     yield from _three(
         "a reward that hiccups", (1.0, 2.0, 4.0),
@@ -133,15 +135,16 @@ def unlearning() -> Iterator[Case]:
         "the policy runs away from its reference", (0.01, 0.03, 0.1),
         lambda lr: Case("", (*LEARNING, "--learning_rate", str(lr), "--beta", "0.01")),
         has={"GD055"},
-        may={"GD050", "GD051", "GD052", "GD053", "GD056", "GD059", "GD062", "GD063"},
+        may={"GD050", "GD051", "GD052", "GD053", "GD056", "GD057", "GD059", "GD062", "GD063"},
     )  # fmt: skip
     yield from _three(
-        "most tokens are clipped", (0.02, 0.05, 0.1),
-        lambda lr: Case(
-            "", (*LEARNING, "--learning_rate", str(lr), "--num_iterations", "4", "--beta", "0"),
+        "most tokens are clipped", (0.05, 0.02, 0.01),
+        lambda epsilon: Case(
+            "",
+            (*LEARNING, "--epsilon", str(epsilon), "--num_iterations", "4",
+             "--learning_rate", "0.002"),
         ),
-        has={"GD053", "GD054"},
-        may={"GD050", "GD051", "GD052", "GD055", "GD056", "GD059", "GD062", "GD063"},
+        has={"GD053", "GD054"}, may={"GD050", "GD052", "GD055", "GD059"},
     )  # fmt: skip
     yield from _three(
         "too few generations", (4, 3, 2),
@@ -152,9 +155,9 @@ def unlearning() -> Iterator[Case]:
         has={"GD061"}, may={"GD050", "GD051"},
     )  # fmt: skip
     yield from _three(
-        "one reward drowns the other", (10.0, 30.0, 100.0),
+        "one reward drowns the other", (20.0, 50.0, 200.0),
         lambda factor: _with_rewards(rewards.dominated(factor), "answer", "style", more=LEARNING),
-        has={"GD057"}, may={"GD051", "GD034"},
+        has={"GD057"}, may={"GD051", "GD052", "GD034"},
     )  # fmt: skip
     yield from _three(
         "length is rewarded", (0.1, 0.3, 1.0),

@@ -82,6 +82,25 @@ def test_a_fix_without_a_prediction_has_its_reason() -> None:
     ]
 
 
+def test_fixes_of_one_finding_are_told_apart_by_what_they_set() -> None:
+    run, rule = view(), Rule("GD009", "slug", "Problem", "system", ())
+    unknown = "Gain not predicted: nobody knows."
+    fixes = (
+        Fix("a.knob", None, 1, "--a 1", None, "same-math", unknown),
+        Fix("b.knob", None, 2, "--b 2", None, "same-math", unknown),
+        Fix("b.knob", None, True, "--b 4", None, "same-math", unknown),
+        Fix(None, None, None, "buy a faster disk", None, "same-math", unknown),
+        Fix("c.knob", None, 1, "--c 1", removal(run, "sync"), "same-math", ""),
+    )
+    finding = Finding("low", 1.0, 0.1, (), (), (), "", fixes)
+    found = whatif_entry(run, Results(((rule, finding),), (), (), ()))
+    assert [one["label"] for one in found["unknown"]] == [
+        "Problem: a.knob", "Problem: b.knob 2", "Problem: b.knob true",
+        "Problem: buy a faster disk",
+    ]  # fmt: skip
+    assert [one["label"] for one in found["fixes"]] == ["Problem: c.knob"]
+
+
 def test_a_run_without_steps_has_nothing_and_says_why() -> None:
     run = view(steps=0)
     found = whatif_entry(run, results(run))

@@ -27,7 +27,8 @@ of the step as far as the host's cores allow.
 
 Work that the trainer does itself within `dataload`, such as copying to the GPU or image processing
 in the main process, does not move to loader processes. Files on a slow network share may have no
-more to give.
+more to give. Where loader processes have time to spare and little is waited, or where what is
+waited comes in bursts (GD030), this rule keeps silent.
 
 ## References
 
@@ -41,8 +42,19 @@ import numpy as np
 from grpo_doctor.analysis.sampled import mean_over, series_named
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.asking import MAX_HOST_CPU_PCT, edits_of, whole
+from grpo_doctor.findings.deferring import finding_of
 from grpo_doctor.findings.loading import enough_workers, loading
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, severity_of
+from grpo_doctor.findings.rule import (
+    MEDIUM_SHARE,
+    Answer,
+    Evidence,
+    Finding,
+    Fix,
+    Passed,
+    Rule,
+    severity_of,
+)
+from grpo_doctor.findings.rules import gd030_bursty_loading
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld
@@ -57,6 +69,14 @@ RULE = Rule(
 )
 # Text prompts load in under a percent of a GRPO step; a twentieth is never a matter of course.
 MIN_SHARE = 0.05
+# Taking a batch that is ready out of a loader's queue costs 3 to 5 ms of pickling and waking up:
+# what is below that no loader process takes away.
+MIN_S = 0.008
+# Processes that need at most half of the time they have were never what was waited for: what is left
+# is the queue, unpickling and the copy, some milliseconds that more processes do not take away.
+AT_EASE = 0.5
+# Bursts that are so much of the waiting are all there is to say about it.
+MOSTLY = 0.80
 _KNOB = "dataload.num_workers"
 _PARTS = {
     "read_s": "reading and decoding images",
@@ -69,9 +89,18 @@ _PARTS = {
 def check(view: RunView) -> Answer:
     """Compares the ranks' own time in `dataload` with the step."""
     share = view.share("dataload")
-    if share < MIN_SHARE:
-        return Passed(f"data loading takes {percent(share, 1)} of the step")
+    if share < MIN_SHARE or view.seconds("dataload") < MIN_S:
+        taken = f"{1000 * view.seconds('dataload'):.1f} ms"
+        return Passed(f"data loading takes {percent(share, 1)} of the step, {taken}")
     workers = whole(view, _KNOB)
+    if share < MEDIUM_SHARE and _have_time(view, workers):
+        return Passed(
+            f"data loading takes {percent(share, 1)} of the step, while its processes have time to "
+            "spare: that is handing over, not loading"
+        )
+    bursts = finding_of(gd030_bursty_loading, view)
+    if bursts is not None and bursts.cost >= MOSTLY * share:
+        return Passed(f"data loading takes {percent(share, 1)} of the step, in bursts: see GD030")
     said = f"{workers} loader process{'es' * (workers != 1)}" if workers is not None else None
     evidence = list(view.phase_evidence("dataload"))
     if said is not None:
@@ -119,6 +148,14 @@ def _outcome(view: RunView, target: int) -> Prediction | Withheld:
         # Whose the load is, and so what cores there will be, was not sampled.
         return Withheld(f"the host's CPUs are {cpu:.0f} % busy already")
     return view.what_if(dataload__num_workers=target)
+
+
+def _have_time(view: RunView, workers: int | None) -> bool:
+    """Whether the loaders timed themselves and could have done more."""
+    found = loading(view)
+    if not workers or found is None or not found.effort_s:
+        return False
+    return found.effort_s / workers <= AT_EASE * (view.step_s - view.seconds("dataload"))
 
 
 def _loader_evidence(view: RunView) -> list[Evidence]:

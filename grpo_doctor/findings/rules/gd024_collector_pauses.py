@@ -17,8 +17,9 @@ Seconds in collections per step and rank, their share of the step, and the longe
 
 ## Fix
 
-`gc.freeze()` once everything is loaded takes what exists out of every later collection; or
-`gc.disable()` and `gc.collect()` at a moment of one's own, the same on all ranks. The prediction
+`gc.freeze()` once everything is loaded takes what exists out of every later collection;
+`gc.disable()`, and a collection of young objects alone at the end of each step, the same on all
+ranks, keep the rest short. The prediction
 shortens each rank's work by its own collections; its cautious end by half of them.
 
 ## When it is wrong
@@ -73,7 +74,7 @@ def check(view: RunView) -> Answer:
     mean = float(np.mean([*seconds.values()]))
     source = f"counter {_SECONDS}, mean of {len(seconds)} rank{'s' * (len(seconds) != 1)}"
     return Finding(
-        severity="low" if severity_of(share) == "low" else "medium",  # no flag mends it
+        severity=severity_of(share),
         confidence=0.9,
         cost=share,
         phases=(),
@@ -87,10 +88,11 @@ def check(view: RunView) -> Answer:
         f"Python collects garbage, for up to {_longest(view):.2g} s at a time.",
         fixes=(
             view.advice(
-                "call gc.collect(); gc.freeze() once, after the model and the data are loaded",
+                "call gc.collect(); gc.freeze(); gc.disable() once, after the model and the data "
+                "are loaded, and gc.collect(1) after each step",
                 _outcome(view),
                 safety="needs-code",
-                risk="Objects that exist then are never collected: free what is not needed before.",
+                risk="Cycles that outlive their step are never collected: watch the memory.",
             ),
         ),
     )

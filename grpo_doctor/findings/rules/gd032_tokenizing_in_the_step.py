@@ -23,7 +23,8 @@ let images be scaled on disk. What more loader processes bring is replayed.
 ## When it is wrong
 
 A framework that tokenizes on another thread of the same process shows its spans elsewhere, and is
-not meant. Multi-turn rollouts have to tokenize what tools return, when they return it.
+not meant. Where the loader has no process and reading is most of what it does, GD002 and GD031
+tell of it; where tokenizing is, this rule adds to GD002 that it can be done beforehand. Multi-turn rollouts have to tokenize what tools return, when they return it.
 
 ## References
 
@@ -35,8 +36,10 @@ from __future__ import annotations
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.asking import by_law, edits_of
+from grpo_doctor.findings.deferring import finding_of, fixed_alike
 from grpo_doctor.findings.loading import LOADER_TIMES, USUAL, enough_workers, loading
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, severity_of
+from grpo_doctor.findings.rules import gd002_data_starvation
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
@@ -77,6 +80,8 @@ RULE = Rule(
 )
 # Tokenizing a GRPO batch takes milliseconds; a twentieth of a step is not a matter of course.
 MIN_SHARE = 0.05
+# Of what the loader does; with less it is loading that is slow, and another rule's matter.
+MOSTLY = 0.50
 _KNOB = "dataload.num_workers"
 _BEFOREHAND = "tokenize the data set once, before training, and load the tokens"
 
@@ -88,6 +93,14 @@ def check(view: RunView) -> Answer:
     share = seconds / view.step_s if view.step_s else 0.0
     if share < MIN_SHARE:
         return Passed(f"preparing inputs takes {percent(share, 1)} of the step on the main thread")
+    starved = finding_of(gd002_data_starvation, view) if loader_s else None
+    if starved is not None and sum(spans.values()) < MIN_SHARE * view.step_s:
+        loaded = loading(view)
+        if loaded is None or loaded.share("tokenize_s", "join_s") < MOSTLY:
+            return Passed(
+                f"preparing inputs takes {percent(share, 1)} of the step, a part of the loading "
+                "that GD002 tells of"
+            )
     evidence = [Evidence(f"{name} per step", s, "s", "its spans") for name, s in spans.items() if s]
     if loader_s:
         source = "dataload/tokenize_s and join_s, without loader processes"
@@ -96,7 +109,7 @@ def check(view: RunView) -> Answer:
         {"dataload"} if loader_s else set()
     )
     return Finding(
-        severity=severity_of(share),
+        severity="low" if starved is not None else severity_of(share),
         confidence=0.8,
         cost=share,
         phases=tuple(sorted(phases)),
@@ -104,7 +117,7 @@ def check(view: RunView) -> Answer:
         evidence=tuple(evidence),
         cause=f"{seconds:.3g} s of each {view.step_s:.3g} s step prepare inputs on the main thread "
         f"({percent(share)}).",
-        fixes=tuple(_fixes(view, loader_s)),
+        fixes=tuple(_fixes(view, 0.0 if fixed_alike(starved, _KNOB) else loader_s)),
     )
 
 

@@ -25,9 +25,9 @@ only the bound is said: the step without that function.
 
 ## When it is wrong
 
-A reward model on the GPU is work that the run needs. One slow rank is GD035, several functions one
-after the other GD034, calls that end at a time limit GD036: those rules keep to what they know
-better, and may speak beside this one.
+A reward model on the GPU is work that the run needs. One slow rank is GD004 or GD035. Where several
+functions run one after the other and none is most of it (GD034), or calls that end at a time limit
+are most of it (GD036), those rules say what to do, and this one keeps silent.
 
 ## References
 
@@ -41,6 +41,7 @@ import numpy as np
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.asking import by_law, edits_of, whole
+from grpo_doctor.findings.deferring import finding_of
 from grpo_doctor.findings.rewarding import (
     BUILT_IN,
     Scoring,
@@ -58,6 +59,7 @@ from grpo_doctor.findings.rule import (
     Rule,
     severity_of,
 )
+from grpo_doctor.findings.rules import gd034_serial_rewards, gd036_reward_timeouts
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld, without
@@ -90,6 +92,9 @@ def check(view: RunView) -> Answer:
     if share < MIN_SHARE:
         return Passed(f"scoring takes {percent(share, 1)} of the step on a typical rank")
     first = _dominating(found)
+    other = _better_told(view, first, share)
+    if other is not None:
+        return Passed(f"scoring takes {percent(share, 1)} of the step; see {other}")
     return Finding(
         severity=severity_of(share),
         confidence=0.9 if first else 0.75,
@@ -112,6 +117,19 @@ def counterfactual(view: RunView) -> tuple[Change, ...]:
     """More processes, for functions that take them."""
     first = _dominating(functions(view))
     return edits_of(_more_processes(view)) if _takes_processes(view, first) else ()
+
+
+def _better_told(view: RunView, first: Scoring | None, share: float) -> str | None:
+    """The rule that says why scoring takes so long, and what to do: functions in turn of which
+    none is most of it, or that take more processes; or calls that end at a limit."""
+    if first is None or _takes_processes(view, first):
+        serial = finding_of(gd034_serial_rewards, view)
+        if serial is not None:
+            return gd034_serial_rewards.RULE.id
+    limited = finding_of(gd036_reward_timeouts, view)
+    if limited is not None and share - limited.cost < MIN_SHARE:
+        return gd036_reward_timeouts.RULE.id
+    return None
 
 
 def _dominating(found: list[Scoring]) -> Scoring | None:

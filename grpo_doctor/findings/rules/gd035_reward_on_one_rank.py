@@ -22,7 +22,8 @@ are replayed: the work spread evenly, or this rank as fast as the median of the 
 ## When it is wrong
 
 A reward that ranks all completions of the batch against each other has to see them in one place. A
-sandbox or a licence that exists once, too.
+sandbox or a licence that exists once, too. Where all ranks score and collectives say that one is
+late, GD004 names it, and this rule keeps silent.
 
 ## References
 
@@ -35,7 +36,9 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.rewarding import functions, reward_seconds
+from grpo_doctor.findings.deferring import finding_of
+from grpo_doctor.findings.one_scorer import one_scorer
+from grpo_doctor.findings.rewarding import reward_seconds
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,
@@ -46,6 +49,7 @@ from grpo_doctor.findings.rule import (
     Rule,
     severity_of,
 )
+from grpo_doctor.findings.rules import gd004_straggler
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif.edits import AsOthers, Change, Edit
@@ -58,64 +62,56 @@ RULE = Rule(
     needs=(signals.STEPS, signals.PHASES),
     min_ranks=2,
 )
-# The rank's time in `reward` beyond any other rank's, as a share of the step.
-MIN_SHARE = 0.05
-# "Nearly all of the scoring": on two ranks 80 % is four times the other's.
-MIN_PART = 0.80
+_WAITS = "matched collectives"
 
 
 def check(view: RunView) -> Answer:
     """Looks for one rank with nearly all of the work in `reward`."""
-    work = reward_seconds(view)
-    if len(work) < 2 or not work.sum():
+    top = one_scorer(view)
+    if top is None:
         return NotApplicable("fewer than two ranks have steps, or nobody scores")
-    top = int(np.argmax(work))
-    rank, others = view.model.ranks[top], np.delete(work, top)
-    part, excess = float(work[top] / work.sum()), float(work[top] - others.max())
-    share = excess / view.step_s if view.step_s else 0.0
-    if part < MIN_PART or share < MIN_SHARE:
+    rank = top.rank
+    if not top.counts:
         return Passed(
-            f"the rank that scores longest has {percent(part)} of all scoring, "
-            f"{percent(share, 1)} of the step more than any other"
+            f"the rank that scores longest has {percent(top.part)} of all scoring, "
+            f"{percent(top.share, 1)} of the step more than any other"
         )
-    alone = _alone(view, top)
-    waits = float(np.delete(view.analysis.used_waited.sum(axis=2).mean(axis=0), top).mean())
+    late = None if top.alone else finding_of(gd004_straggler, view)
+    if late is not None and rank in late.ranks and "reward" in late.phases:
+        return Passed(f"all ranks score, and rank {rank} is slow at it: see GD004")
+    waits = np.delete(view.analysis.used_waited.sum(axis=2).mean(axis=0), top.column)
     source = f"reward spans, mean of {len(view.analysis.step_seconds)} steps"
     return Finding(
-        severity=severity_of(share),
+        severity=severity_of(top.share),
         confidence=0.9,
-        cost=share,
+        cost=top.share,
         phases=("reward",),
         ranks=(rank,),
         evidence=(
-            Evidence(f"rank {rank} in reward, per step", float(work[top]), "s", source),
-            Evidence("longest of the other ranks", float(others.max()), "s", source),
-            Evidence(f"rank {rank}'s part of all scoring", 100 * part, "%", source),
-            Evidence("each other rank waits, per step", waits, "s", "matched collectives"),
+            Evidence(f"rank {rank} in reward, per step", top.seconds, "s", source),
+            Evidence("longest of the other ranks", top.others_s, "s", source),
+            Evidence(f"rank {rank}'s part of all scoring", 100 * top.part, "%", source),
+            Evidence("each other rank waits, per step", float(waits.mean()), "s", _WAITS),
         ),
-        cause=f"Rank {rank} spends {work[top]:.3g} s per step in reward, every other rank at most "
-        f"{others.max():.2g} s"
-        + (": it alone scores." if alone else ", though all of them call the functions."),
-        fixes=(_fix(view, rank, alone),),
-        headline=f"Rank {rank} {'alone scores' if alone else 'is slow at scoring'}"
+        cause=f"Rank {rank} spends {top.seconds:.3g} s per step in reward, every other rank at "
+        f"most {top.others_s:.2g} s"
+        + (": it alone scores." if top.alone else ", though all of them call the functions."),
+        fixes=(_fix(view, rank, top.alone),),
+        headline=f"Rank {rank} {'alone scores' if top.alone else 'is slow at scoring'}"
         " while the others wait",
     )
 
 
 def counterfactual(view: RunView) -> tuple[Change, ...]:
     """Its work spread over all ranks, or its pace that of the others."""
-    work = reward_seconds(view)
-    top = int(np.argmax(work))
-    rank = view.model.ranks[top]
-    if not _alone(view, top):
-        return (AsOthers(("reward",), rank),)
+    top = one_scorer(view)
+    if top is None or not top.counts:
+        return ()
+    if not top.alone:
+        return (AsOthers(("reward",), top.rank),)
     # The others' own part is at most what it was: an even share is the mean.
-    return (Edit(("reward",), float(work.mean() / work[top]), (rank,)),)
-
-
-def _alone(view: RunView, top: int) -> bool:
-    found = functions(view)
-    return not found or not any(np.delete(f.seen_s, top).any() for f in found)
+    even = float(reward_seconds(view).mean())
+    return (Edit(("reward",), even / top.seconds, (top.rank,)),)
 
 
 def _fix(view: RunView, rank: int, alone: bool) -> Fix:

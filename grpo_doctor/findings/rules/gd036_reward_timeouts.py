@@ -80,6 +80,9 @@ SAME_LENGTH = 0.03
 # So many of them are a limit; and usual calls take at most this part of it.
 MIN_CALLS = 3
 USUAL_PART = 0.50
+# A limit is a cliff: of the calls that take longer than that part, most end at it. Work that is now
+# and then more, such as a full garbage collection, leaves calls of every length on the way up.
+AT_THE_CLIFF = 0.75
 # Nobody gives a call less time than this.
 SHORTEST_S = 0.5
 # What the long calls cost, as a share of the step.
@@ -133,7 +136,8 @@ def _calls(view: RunView, name: str) -> _Calls | None:
     longest = float(seconds.max())
     at_limit = (seconds >= (1 - SAME_LENGTH) * longest) & (usual <= USUAL_PART * longest)
     limited = int(at_limit.sum())
-    if limited < MIN_CALLS or longest < SHORTEST_S:
+    long = int((seconds > USUAL_PART * longest).sum())
+    if limited < max(MIN_CALLS, AT_THE_CLIFF * long) or longest < SHORTEST_S:
         limited = 0
     excess = float((seconds - usual)[at_limit].sum()) if limited else 0.0
     columns, steps = len(view.model.ranks), len(view.analysis.step_seconds)

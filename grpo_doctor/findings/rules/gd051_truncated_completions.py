@@ -25,7 +25,8 @@ that this run does not tell, so nothing is predicted.
 ## When it is wrong
 
 A limit that is meant to force brevity shows here by design. Where the reward rises all the same, or
-the run is too short to see that, the finding is of low or medium severity. A model that never ends,
+the run is too short to see that, the finding is of low severity; in fewer than 20 steps only a
+majority is one at all. A model that never ends,
 such as a base model without a chat template or with a wrong end token, needs that mended and not
 more room.
 
@@ -60,6 +61,10 @@ GRADES: dict[Severity, float] = {"high": 0.50, "medium": 0.15, "low": 0.05}
 # Nearly all cut off, from begin to end: the model does not know how to end.
 NEVER_ENDS = 0.98
 REWARD_POINTS = 20
+# Hardly a sentence: with such a limit it is no wonder that nothing ends.
+SHORT = 16
+# A model's first steps change its lengths fast; until then only most of all completions count.
+SETTLED = 20
 _LIMIT = "rollout.max_completion_length"
 _MASK = "train.mask_truncated"
 _LONGER = Withheld("how long the completions would get is not known")
@@ -75,6 +80,11 @@ def check(view: RunView) -> Answer:
     if severity is None:
         return Passed(f"{percent(mean, 1)} of the completions are cut off")
     never = min(mean, first, last) >= NEVER_ENDS
+    if len(found) < SETTLED and not never and mean < GRADES["high"]:
+        return Passed(
+            f"{percent(mean, 1)} of the completions are cut off in {len(found)} steps; how long "
+            f"they get is judged from {SETTLED} on"
+        )
     limit = view.knob(_LIMIT)
     at = f" of {limit} tokens" if limit else ""
     return Finding(
@@ -86,7 +96,7 @@ def check(view: RunView) -> Answer:
         evidence=_evidence(view, found, (mean, first, last)),
         cause=f"{percent(share)} of the completions reach the limit{at} without an end token"
         + (", and nearly none ends by itself at any time." if never else "."),
-        fixes=_fixes(view, never),
+        fixes=_fixes(view, never, stopped=last >= NEVER_ENDS),
         headline="No completion ends before the length limit" if never else "",
     )
 
@@ -102,7 +112,7 @@ def _capped(view: RunView, severity: Severity | None) -> Severity | None:
     if severity and reward_rises(view):
         return "low"
     enough = len(known(view, "reward")) >= REWARD_POINTS
-    return "medium" if severity == "high" and not enough else severity
+    return severity if enough or severity is None else "low"
 
 
 def _evidence(
@@ -122,13 +132,16 @@ def _evidence(
     return tuple(told)
 
 
-def _fixes(view: RunView, never: bool) -> tuple[Fix, ...]:
-    if never:
+def _fixes(view: RunView, never: bool, *, stopped: bool) -> tuple[Fix, ...]:
+    limit = view.knob(_LIMIT)
+    if never and not (limit and limit < SHORT):
         text = "check the chat template and the end token: print a few completions to their end"
         return (view.advice(text, LEARNS_OTHERWISE, safety="needs-code", risk=""),)
     fixes: list[Fix] = []
-    limit = view.knob(_LIMIT)
-    if limit:
+    if stopped and not never:
+        text = "go back to a checkpoint of before completions stopped to end: more room is no help"
+        fixes.append(view.advice(text, LEARNS_OTHERWISE, safety="changes-algorithm", risk=""))
+    elif limit:
         risk = "Rollouts, the key-value cache and the logits grow with it."
         fixes.append(
             view.setting(_LIMIT, 2 * limit, _LONGER, safety="changes-algorithm", risk=risk)

@@ -13,7 +13,8 @@ often moves in steps too large for what one batch can tell: the usual forerunner
 ## Evidence shown
 
 The mean share of clipped tokens, that of the first and of the last tenth of the run, and the step
-from which on it stayed above the threshold.
+from which on it stayed above the threshold; where the whole run clips little, the steps that
+clipped most.
 
 ## Fix
 
@@ -33,6 +34,9 @@ Where the engine's own log-probs are the old ones, its rounding alone can clip: 
 
 from __future__ import annotations
 
+import numpy as np
+
+from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.shape import ends, onset, smooth
 from grpo_doctor.findings.learning import from_step, graded, known, metric, source, step_evidence
 from grpo_doctor.findings.learning_fixes import clip_gradients, fewer_iterations, slower
@@ -40,6 +44,7 @@ from grpo_doctor.findings.rule import (
     Answer,
     Evidence,
     Finding,
+    Fix,
     NotApplicable,
     Passed,
     Rule,
@@ -59,6 +64,8 @@ RULE = Rule(
 )
 # PPO's own runs clip 5 to 20 % of actions; language models, token by token, 0.1 to 5 %.
 GRADES: dict[Severity, float] = {"high": 0.40, "medium": 0.20, "low": 0.10}
+# Steps in a row that are no odd batch; more where a rollout feeds more.
+WHILE = 3
 
 
 def check(view: RunView) -> Answer:
@@ -70,8 +77,11 @@ def check(view: RunView) -> Answer:
     mean = float(found.values.mean())
     share = max(mean, last)
     severity = graded(share, GRADES)
-    if severity is None:
+    worst, at = _worst(view, found)
+    if severity is None and worst < GRADES["medium"]:
         return Passed(f"{percent(mean, 1)} of the tokens are clipped")
+    if severity is None:
+        return _for_a_while(view, found, worst, at)
     since = onset(found, smooth(found.values, 3) >= GRADES["low"])
     told = [
         Evidence("tokens clipped", 100 * mean, "%", source(found)),
@@ -88,9 +98,43 @@ def check(view: RunView) -> Answer:
         ranks=(),
         evidence=tuple(told),
         cause=f"{percent(share)} of the tokens are clipped and have no gradient.",
-        fixes=(*fewer_iterations(view), *slower(view), *clip_gradients(view)),
+        fixes=_fixes(view),
         steps=from_step(found, since),
     )
+
+
+def _worst(view: RunView, found: Curve) -> tuple[float, tuple[int, ...]]:
+    """The largest mean over the updates of as many steps as one rollout feeds, and those steps."""
+    passes = view.knob("train.num_iterations")
+    width = min(len(found), max(WHILE, passes if isinstance(passes, int) else 1))
+    means = np.convolve(found.values, np.full(width, 1 / width), mode="valid")
+    first = int(np.argmax(means))
+    return float(means[first]), tuple(found.steps[first : first + width].tolist())
+
+
+def _for_a_while(view: RunView, found: Curve, worst: float, at: tuple[int, ...]) -> Finding:
+    """Few steps that clip much: often those in which a policy is lost, and nothing is clipped of
+    what is left of it."""
+    return Finding(
+        severity="medium" if worst >= GRADES["high"] else "low",
+        confidence=0.8,
+        cost=0.0,
+        phases=("train",),
+        ranks=(),
+        evidence=(
+            Evidence("tokens clipped", 100 * float(found.values.mean()), "%", source(found)),
+            Evidence(f"in steps {at[0]} to {at[-1]}", 100 * worst, "%", source(found)),
+        ),
+        cause=f"In steps {at[0]} to {at[-1]} {percent(worst)} of the tokens are clipped and have "
+        "no gradient: the policy moves further than its batch can tell.",
+        fixes=_fixes(view),
+        headline=f"Much of the batch is clipped in steps {at[0]} to {at[-1]}",
+        steps=at,
+    )
+
+
+def _fixes(view: RunView) -> tuple[Fix, ...]:
+    return (*fewer_iterations(view), *slower(view), *clip_gradients(view))
 
 
 def counterfactual(view: RunView) -> tuple[Edit, ...]:

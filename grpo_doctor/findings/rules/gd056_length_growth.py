@@ -80,11 +80,13 @@ def check(view: RunView) -> Answer:
     found = known(view, "length")
     first, last = ends(found)
     growth = last / first if first > 0 else 1.0
-    severity = graded(growth, GRADES) if rising(found.values) >= MIN_RISING else None
-    if severity is None:
-        return Passed(f"completions are {first:.4g} tokens long at first, {last:.4g} at last")
     together = _together(view)
     pays = together >= PAYS
+    # Where length is paid for it may grow at once and then stay at the limit.
+    lasting = pays or rising(found.values) >= MIN_RISING
+    severity = graded(growth, GRADES) if lasting else None
+    if severity is None:
+        return Passed(f"completions are {first:.4g} tokens long at first, {last:.4g} at last")
     if reward_rises(view) and not pays:
         return Passed(f"completions grow {growth:.1f}-fold, and so does the reward")
     since = onset(found, smooth(found.values, 3) >= GRADES["low"] * first)

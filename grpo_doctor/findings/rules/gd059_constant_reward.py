@@ -47,6 +47,7 @@ from grpo_doctor.findings.learning import (
     source,
     step_evidence,
 )
+from grpo_doctor.findings.learning_fixes import slower
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
@@ -76,6 +77,7 @@ def check(view: RunView) -> Answer:
         return Passed(f"the reward is flat in the last {percent(share)} of the steps only")
     last = float(found.values[-1])
     rose = not whole and last > float(found.values[0]) + EQUAL
+    fell = not whole and last < float(found.values[0]) - EQUAL
     cost = share * learning_share(view)
     when = "at every step" if whole else f"from step {since} on"
     return Finding(
@@ -91,10 +93,8 @@ def check(view: RunView) -> Answer:
             Evidence("steps that are flat", 100 * share, "%", source(found)),
         ),
         cause=f"Every completion has the reward {last:.4g} {when}: all advantages are zero.",
-        fixes=(_fix(view, rose, since),),
-        headline=f"The task is solved at step {since}"
-        if rose
-        else f"The reward is {last:.4g} for every completion {when}",
+        fixes=_lost(view, since) if fell else (_fix(view, rose, since),),
+        headline=_headline(last, since, when, rose=rose, fell=fell),
         steps=() if whole else from_step(found, since),
     )
 
@@ -103,6 +103,22 @@ def counterfactual(view: RunView) -> tuple[Edit, ...]:
     """None: steps that teach are not shorter."""
     del view
     return ()
+
+
+def _headline(last: float, since: int, when: str, *, rose: bool, fell: bool) -> str:
+    if rose:
+        return f"The task is solved at step {since}"
+    said = f"he reward is {last:.4g} for every completion {when}"
+    return f"The policy is lost: t{said}" if fell else f"T{said}"
+
+
+def _lost(view: RunView, since: int) -> tuple[Fix, ...]:
+    """The reward was better before: it is not the reward function."""
+    back = f"go back to a checkpoint of before step {since}: what is left of the policy can't learn"
+    return (
+        *slower(view),
+        view.advice(back, LEARNS_OTHERWISE, safety="changes-algorithm", risk=""),
+    )
 
 
 def _fix(view: RunView, rose: bool, since: int) -> Fix:

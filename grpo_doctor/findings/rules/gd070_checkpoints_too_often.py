@@ -64,8 +64,9 @@ RULE = Rule(
     needs=(signals.STEPS, signals.PHASES),
 )
 # At the best interval for one failure a day, checkpoints of 10 s take 0.8 % of the run, of a minute
-# 1.9 %, of five minutes 4.2 %: above a twentieth there is something to save.
-MIN_SHARE = 0.05
+# 1.9 %, of five minutes 4.2 %: below three hundredths there is little to save, and above
+# it only an interval that is too short for the length of a checkpoint is a finding.
+MIN_SHARE = 0.03
 MEAN_TIME_BETWEEN_FAILURES_S = 86_400.0
 # The last checkpoint of a run has to be written; two before it make an interval.
 MIN_CHECKPOINTS = 2

@@ -27,6 +27,10 @@ def read(path: Path) -> Evidence:
         raise TraceError(f"can't read the bundle {path}: {problem}.") from problem
     except (EOFError, zlib.error, tarfile.TarError) as problem:
         raise TraceError(f"can't read the bundle {path}: it is damaged: {problem}.") from problem
+    except gzip.BadGzipFile as problem:
+        raise TraceError(
+            f"{path} is no bundle: Not a gzipped file. Give what `attach --out` wrote."
+        ) from problem
     except OSError as problem:
         reason = problem.strerror or str(problem)
         raise TraceError(f"can't read the bundle {path}: {reason}.") from problem

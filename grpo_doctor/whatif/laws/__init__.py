@@ -21,7 +21,16 @@ from grpo_doctor.whatif.laws import (
 )
 from grpo_doctor.whatif.laws.law import Case, Effect, Law, UnsupportedError, knob
 
-__all__ = ["BY_KNOB", "LAWS", "Case", "Effect", "Law", "UnsupportedError", "knob"]
+__all__ = [
+    "BY_KNOB",
+    "LAWS",
+    "NONE_IS_A_VALUE",
+    "Case",
+    "Effect",
+    "Law",
+    "UnsupportedError",
+    "knob",
+]
 
 LAWS: tuple[Law, ...] = tuple(
     law
@@ -31,4 +40,6 @@ LAWS: tuple[Law, ...] = tuple(
     )
     for law in family.LAWS
 )  # fmt: skip
+# Unset, a sync is not cut into parts.
+NONE_IS_A_VALUE = frozenset({"sync.move_model_batches"})
 BY_KNOB: Mapping[str, Law] = {name: law for law in LAWS for name in law.knobs}

@@ -21,7 +21,7 @@ from grpo_doctor.whatif.laws.law import NOTHING, Case, Effect, Law, UnsupportedE
 PASS, PLACES, TOKENS = "train/micro_batch", "train/token_places", "train/tokens"
 _BATCH, _PASSES = "train.micro_batch", "train.grad_accumulation"
 _ERROR = 0.20
-# Passes up to so much larger than any that was measured: caches and kernels change beyond.
+# Passes up to so much larger or smaller than those measured: caches and kernels change beyond.
 _MOST_GROWTH = 8
 _LEAST_PASSES = 12
 _LEAST_SPREAD = 0.03
@@ -104,7 +104,7 @@ def _micro_batch(case: Case) -> Effect:
     ratio = new_batch / batch
     if ratio == 1:
         return NOTHING
-    if ratio > _MOST_GROWTH:
+    if not 1 / _MOST_GROWTH <= ratio <= _MOST_GROWTH:
         raise UnsupportedError(f"passes {ratio:.3g} times as large are too far from those measured")
     if case.has_gpu:
         raise UnsupportedError(

@@ -18,6 +18,8 @@ GENERATE = "rollout/generate"
 _FLAT = {True: 0.75, False: 0.5}  # how much of the first bound the middle has: with a GPU, without
 _ERROR = 0.25
 _FULL_CACHE_PCT = 90.0
+# Peaks are sampled: so near to its limit an engine has been at it.
+_REACHED = 0.9
 
 
 def _more_sequences(case: Case) -> Effect:
@@ -35,14 +37,28 @@ def _more_sequences(case: Case) -> Effect:
     wanted = places
     if case.changed(_SEQS):
         limit = case.before.get(_SEQS)
+        if not case.after[_SEQS]:
+            raise UnsupportedError("an engine that runs no sequence ends no rollout")
         if limit is None:
             raise UnsupportedError("how many sequences the engine may run was not recorded")
-        if limit < case.after[_SEQS] and not held_back:
-            return NOTHING
-        wanted = min(float(case.after[_SEQS]), places * case.after[_SEQS] / limit)
+        wanted = _with_limit(places, float(limit), float(case.after[_SEQS]), held_back)
     if case.changed(_MEMORY):
-        wanted *= _more_cache(case, held_back)
+        wanted = _below_limit(case, places, wanted * _more_cache(case, held_back))
     return _waves(case, places, wanted)
+
+
+def _with_limit(places: float, before: float, after: float, held_back: bool) -> float:
+    """How many run at once under another limit: it counts only where it is what holds them."""
+    if after < before:
+        return min(after, places)
+    reached = places >= _REACHED * before
+    return after if held_back and reached else places
+
+
+def _below_limit(case: Case, places: float, wanted: float) -> float:
+    """More cache lets no more run than the engine may."""
+    limit = case.after.get(_SEQS, case.knob(_SEQS))
+    return wanted if limit is None or wanted <= places else max(places, min(wanted, float(limit)))
 
 
 def _more_cache(case: Case, held_back: bool) -> float:
@@ -50,6 +66,8 @@ def _more_cache(case: Case, held_back: bool) -> float:
     before, after = case.before.get(_MEMORY), case.after[_MEMORY]
     if not before:
         raise UnsupportedError("how much memory the engine has was not recorded")
+    if not 0 < after <= 1:
+        raise UnsupportedError(f"{_MEMORY} is a share of the memory, above 0 and at most 1")
     peak = case.values("engine/kv_cache_peak_pct")
     if not len(peak):
         raise UnsupportedError("how full the engine's cache was, was not recorded")

@@ -19,6 +19,8 @@ def _smaller(case: Case) -> Effect:
     if not len(pixels) or not images.sum():
         raise UnsupportedError("how large the images are was not recorded")
     mean = float(pixels.sum() / images.sum())
+    if not case.after[_KNOB] or not mean:
+        raise UnsupportedError("an image has at least one pixel")
     share = case.after[_KNOB] / mean
     if share >= 1:
         return NOTHING

@@ -37,7 +37,9 @@ def _workers(case: Case) -> Effect:
             "how long a loader process takes for a step's prompts was not recorded"
         )
     if after == 0:
-        raise UnsupportedError("without loader processes all loading is seen; nobody asks for that")
+        raise UnsupportedError(
+            "how long a rank takes that loads by itself was not measured here; no step gets shorter"
+        )
     busy, cores = _computing(case)
     change: Change = Hide("dataload", effort, after, busy, cores)
     slower: Change = Hide("dataload", _CAUTION * effort, after, busy, cores)

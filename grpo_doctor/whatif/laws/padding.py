@@ -5,16 +5,19 @@ from __future__ import annotations
 from grpo_doctor.whatif.laws.batch import PLACES, TOKENS, padding_changes
 from grpo_doctor.whatif.laws.law import NOTHING, Case, Effect, Law, UnsupportedError
 
+_FREE = "train.padding_free"
 
-def _padding_free(case: Case) -> Effect:
-    if case.after["train.padding_free"] is not True:
+
+def _padding(case: Case) -> Effect:
+    if any(value is not True for value in case.after.values()):
         raise UnsupportedError("how much padding there would be was not recorded")
-    return padding_changes(case, tokens_share(case))
+    # Packed passes have no padding, in whatever order their completions come.
+    if case.knob(_FREE) is True:
+        return NOTHING
+    return padding_changes(case, tokens_share(case)) if case.changed(_FREE) else _by_length(case)
 
 
 def _by_length(case: Case) -> Effect:
-    if case.after["train.group_by_length"] is not True:
-        raise UnsupportedError("how much padding there would be was not recorded")
     share, passes = tokens_share(case), case.knob("train.grad_accumulation")
     if not passes or passes == 1:
         return NOTHING
@@ -30,7 +33,4 @@ def tokens_share(case: Case) -> float:
     return min(1.0, tokens / places)
 
 
-LAWS = (
-    Law("no padding", ("train.padding_free",), _padding_free),
-    Law("completions by length", ("train.group_by_length",), _by_length),
-)
+LAWS = (Law("no padding", (_FREE, "train.group_by_length"), _padding),)

@@ -23,6 +23,8 @@ def _effect(case: Case) -> Effect:
     train = case.work_s("train")
     if not train:
         raise UnsupportedError("no train span was recorded")
+    if case.before[_KNOB] is None:
+        raise UnsupportedError("whether this run computes its layers again was not recorded")
     fullest = [m.peak_bytes / m.gpu.memory_total_bytes for m in case.analysis.gpu_memory]
     off = case.after[_KNOB] is False
     if off and fullest and max(fullest) > _FULL_GPU:

@@ -19,6 +19,8 @@ TRAINING = ("logprob", "train", "optimizer")
 
 def _shorter(case: Case) -> Effect:
     before, after = case.before.get(_LENGTH), case.after[_LENGTH]
+    if not after:
+        raise UnsupportedError("a completion has at least one token")
     longest = case.metric("completions/max_length")
     if not len(longest):
         raise UnsupportedError("how long the longest completions are was not recorded")

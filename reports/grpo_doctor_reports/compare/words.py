@@ -35,9 +35,10 @@ def prediction(fix: FixResult) -> str:
 
 
 def held(fix: FixResult) -> str:
-    """Return whether the prediction held."""
+    """Return whether the prediction held; where that can't be said, why."""
     if fix.inside is None:
-        return "could not be judged"
+        why = f": {fix.note}" if fix.note and fix.mid_pct is not None else ""
+        return f"could not be judged{why}"
     return "as predicted" if fix.inside else "not as predicted"
 
 
@@ -51,7 +52,11 @@ def metrics_sentence(comparison: Comparison) -> str:
         identical = sum(metric.state == "identical" for metric in every)
         if identical == len(every):
             return f"All {len(every)} training metrics are equal to the last bit."
-        return f"No training metric parts by more than its own noise ({len(every)} compared)."
+        short = sum(metric.state == "not enough evidence" for metric in every)
+        if short == len(every):
+            return f"Too few steps in common to say where training metrics part ({short} compared)."
+        compared = f"{len(every) - short} compared" + (f", {short} too short" if short else "")
+        return f"No training metric parts by more than its own noise ({compared})."
     named = ", ".join(metric.name for metric in parted[:_CURVES_NAMED])
     more = len(parted) - _CURVES_NAMED
     return f"{len(parted)} of {len(every)} training metrics part: {named}" + (

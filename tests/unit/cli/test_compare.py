@@ -48,3 +48,14 @@ def test_mistakes_are_one_message(
     assert "nowhere.json" in capfd.readouterr().err
     assert main(["compare", slow, slow, "--fail-on-regression", "-3"]) == 2
     assert "0 or more" in capfd.readouterr().err
+
+
+def test_a_page_never_replaces_a_recording(
+    traces: tuple[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = [Path(path).read_bytes() for path in traces]
+    for path in traces:
+        assert main(["compare", *traces, "--html", path]) == 2
+        assert "is the recording itself" in capfd.readouterr().err
+    assert main(["compare", *traces, "--html", "-"]) == 2
+    assert [Path(path).read_bytes() for path in traces] == before

@@ -32,7 +32,8 @@ def test_every_command_has_help_with_examples(
         (["run", "--nprok", "3"], "Did you mean --nproc?"),
         (["run", "--max_steps", "3"], "grpo-doctor run -- --max_steps 3"),
         (["report", "x", "--jsn"], "Did you mean --json?"),
-        (["rapport"], "invalid choice: 'rapport'"),
+        (["rapport"], "Did you mean report?"),
+        (["bogus"], "invalid choice: 'bogus' (choose from"),
         ([], "required"),
     ],
 )

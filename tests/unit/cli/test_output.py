@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from grpo_doctor.cli.output import document_json, write_bytes
-from grpo_doctor.errors import OutputError
+from grpo_doctor.cli.output import check_output, document_json, write_bytes
+from grpo_doctor.errors import OutputError, UsageError
 
 
 def test_a_file_is_replaced_whole_and_private(tmp_path: Path) -> None:
@@ -39,3 +39,14 @@ def test_json_is_readable_by_people_and_programs() -> None:
     text = document_json({"a": [1, None], "b": "ü"})
     assert b"\n" in text
     assert msgspec.json.decode(text) == {"a": [1, None], "b": "ü"}
+
+
+def test_a_recording_is_never_written_over(tmp_path: Path) -> None:
+    recording, link = tmp_path / "trace.json", tmp_path / "link.json"
+    recording.write_text("{}")
+    link.symlink_to(recording)
+    for output in (str(recording), str(link), f"{tmp_path}/./trace.json"):
+        with pytest.raises(UsageError, match="write to another file"):
+            check_output(output, recording)
+    check_output(str(tmp_path / "report.html"), recording)
+    check_output("-", recording, tmp_path / "gone.json")

@@ -7,6 +7,7 @@ import pytest
 
 from grpo_doctor.cli import main
 from grpo_doctor.trace.write import write_trace
+from tests.build import TraceBuilder
 from tests.unit.whatif.laws.runs import run
 
 
@@ -46,6 +47,35 @@ def test_the_frameworks_own_flag_is_understood(
     assert found["phases"]["offload"] == {"before_s": 2.0, "after_s": 0.0}
 
 
+def test_a_flag_with_values_of_its_own_is_read_as_its_framework_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flag = "actor_rollout_ref.rollout.free_cache_engine"
+    patient = run(
+        {"offload": 2.0, "train": 8.0}, {"vllm.sleep_level": 2},
+        framework="verl", framework_version="0.7.0",
+    )  # fmt: skip
+    write_trace(patient.build(), tmp_path / "trace.json")
+    assert whatif(str(tmp_path / "trace.json"), "--set", f"{flag}=false", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    (setting,) = found["settings"]
+    assert (setting["knob"], setting["to"]) == ("vllm.sleep_level", 0)
+    assert found["predicted"]["mid"] == -20
+    assert whatif(str(tmp_path / "trace.json"), "--set", f"{flag}=perhaps") == 2
+
+
+def test_a_run_of_one_step_gets_an_answer_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build = TraceBuilder(knobs={"offload.optimizer": True})
+    build.step(0, 0, 0.0, {"offload": 2.0, "train": 8.0})
+    write_trace(build.build(), tmp_path / "trace.json")
+    assert whatif(str(tmp_path / "trace.json"), "--set", "offload.optimizer=false") == 0
+    assert "Unknown: a prediction needs at least 3 steps, this run has 1." in (
+        capsys.readouterr().out
+    )
+
+
 def test_what_the_run_does_not_say_is_said_to_be_unknown(
     recording: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -61,8 +91,11 @@ def test_what_the_run_does_not_say_is_said_to_be_unknown(
     ("given", "said"),
     [
         ("ofload.optimizer=false", "Did you mean offload.optimizer?"),
-        ("offload.optimizer=maybe", "takes a value of type bool"),
+        ("offload.optimizer=maybe", "takes true or false"),
+        ("offload.optimizer=", "takes true or false"),
         ("offload.optimizer", "give KNOB=VALUE"),
+        ("dataload.num_workers=-3", "takes no number below 0"),
+        ("train.micro_batch=2.5", "takes a whole number"),
     ],
 )
 def test_a_setting_that_is_wrong_is_a_usage_error(
@@ -74,3 +107,18 @@ def test_a_setting_that_is_wrong_is_a_usage_error(
 
 def test_a_recording_that_is_not_there_ends_with_3(tmp_path: Path) -> None:
     assert whatif(str(tmp_path / "no.json"), "--set", "offload.model=false") == 3
+
+
+def test_one_setting_has_one_value(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
+    both = ("--set", "offload.optimizer=false", "--set", "offload_optimizer=true")
+    assert whatif(recording, *both) == 2
+    assert "offload.optimizer is set twice" in capsys.readouterr().err
+
+
+def test_a_setting_that_is_so_already_changes_nothing(
+    recording: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert whatif(recording, "--set", "offload.optimizer=true") == 0
+    out = capsys.readouterr().out
+    assert "offload.optimizer: as it is" in out
+    assert "-0.0000" not in out

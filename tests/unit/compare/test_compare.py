@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
+from typing import cast
 
 import msgspec
 import pytest
 
 from grpo_doctor.cli.compare import regression_code
 from grpo_doctor.compare import Comparison, compare
+from grpo_doctor.compare.fixes import _held, _of_finding, _predicted
+from grpo_doctor.compare.run import ComparedRun
+from grpo_doctor.compare.schema import Change
 from grpo_doctor.trace.model import Trace
+from grpo_doctor.whatif import Prediction, Withheld
 from tests.build import TraceBuilder
 from tests.unit.findings.patients import healthy, offloaded, run
 
@@ -76,6 +82,11 @@ def test_few_steps_are_not_enough_evidence() -> None:
     assert regression_code(found, 5) == 8
 
 
+def test_a_small_change_is_not_rounded_to_none() -> None:
+    found = compared(steps(60, 1.0).build(), steps(60, 0.992).build())
+    assert "0.8 % faster per step" in found["verdict"]
+
+
 def test_runs_without_steps_are_said_to_be_incomparable() -> None:
     found = compared(TraceBuilder(ranks=1).build(), steps(12, 1.0).build())
     assert not found["comparable"]
@@ -102,6 +113,102 @@ def test_a_regression_beyond_the_limit_has_its_code(
 ) -> None:
     found = compared(steps(12, 1.0).build(), steps(12, seconds).build())
     assert regression_code(found, limit) == code
+
+
+def test_a_batch_cut_otherwise_is_the_same_work() -> None:
+    many = {"train.micro_batch": 2, "train.grad_accumulation": 8}
+    few = {"train.micro_batch": 8, "train.grad_accumulation": 2}
+    found = compared(run(knobs=many).build(), run(knobs=few).build())
+    assert not any("not the same work" in caution for caution in found["cautions"])
+
+
+CHANGE = {
+    "before": 1.0, "after": 0.9, "change_pct": -10.0, "low_pct": -12.0, "high_pct": -8.0,
+    "verdict": "faster", "note": "",
+}  # fmt: skip
+SAID = Prediction(-11.0, -9.0, -7.0, "a replay")
+
+
+@pytest.mark.parametrize(
+    ("more", "other", "inside"),
+    [
+        ({}, "", True),
+        ({"change_pct": -20.0, "low_pct": -22.0, "high_pct": -18.0}, "", False),
+        ({"change_pct": -20.0, "low_pct": -60.0, "high_pct": 20.0}, "", None),
+        ({"low_pct": None, "high_pct": None}, "", None),
+        ({}, "the framework", None),
+    ],
+)
+def test_a_prediction_holds_fails_or_can_not_be_judged(
+    more: dict[str, object], other: str, inside: bool | None
+) -> None:
+    found, note = _held(SAID, cast(Change, {**CHANGE, **more}), other)
+    assert found is inside
+    assert bool(note) == (inside is None)
+
+
+def test_where_no_law_answers_the_fix_of_a_finding_does() -> None:
+    first = ComparedRun.of(offloaded().build())
+    (rule, finding) = next(pair for pair in first.results.findings if pair[0].id == "GD001")
+    value = 64
+    fix = replace(
+        finding.fixes[0], knob="train.lora_rank", after=value,
+        spelling=first.view.spell("train.lora_rank", value) or "",
+    )  # fmt: skip
+    results = replace(first.results, findings=((rule, replace(finding, fixes=(fix,))),))
+    both = {"train.lora_rank": (8, value), "offload.optimizer": (True, False)}
+    patient = ComparedRun(first.view, results)
+    assert fix.predicted is not None
+    alone = _predicted(patient, {"train.lora_rank": both["train.lora_rank"]})
+    assert alone is fix.predicted
+    joint = _predicted(patient, both)
+    # Both take the same transfers away: together no more than one.
+    assert isinstance(joint, Prediction)
+    assert joint.mid == pytest.approx(fix.predicted.mid)
+    unknown = _predicted(patient, {**both, "run.collective_timeout_s": (1, 2)})
+    assert isinstance(unknown, Withheld)
+    assert "run.collective_timeout_s" in unknown.reason
+
+
+def test_a_fix_that_sets_more_than_this_knob_is_no_prediction_of_it() -> None:
+    first = ComparedRun.of(offloaded().build())
+    (rule, finding) = next(pair for pair in first.results.findings if pair[0].id == "GD001")
+    more = replace(finding.fixes[0], spelling="--offload_optimizer false --offload_model false")
+    results = replace(first.results, findings=((rule, replace(finding, fixes=(more,))),))
+    assert _of_finding(first, more.knob or "", more.after) is not None
+    assert _of_finding(ComparedRun(first.view, results), more.knob or "", more.after) is None
+
+
+def uneven(ends: dict[int, float], *, ranks: int = 2, last_of: dict[int, int]) -> Trace:
+    """Ten steps of a second but for those in `ends`; ranks in `last_of` end after that step."""
+    build, now = TraceBuilder(ranks=ranks), 0.0
+    for number in range(10):
+        for rank in range(ranks):
+            if number <= last_of.get(rank, 10):
+                build.step(rank, number, now, {"train": ends.get(number, 1.0)})
+        now += ends.get(number, 1.0)
+    return build.build()
+
+
+def test_ranks_that_stopped_early_or_never_began_are_named() -> None:
+    whole = uneven({}, last_of={})
+    found = compared(whole, uneven({}, last_of={1: 5}))
+    assert (
+        "the run after has 4 of 10 steps that did not end on all ranks; they are left out"
+        in (found["cautions"])
+    )
+    silent = compared(uneven({}, last_of={1: -1}), whole)
+    assert "the run before has no steps on 1 of 2 ranks" in silent["cautions"]
+    assert not compared(whole, whole)["cautions"]
+
+
+def test_a_step_in_which_the_clock_jumped_is_named_and_no_run_gains_more_than_all() -> None:
+    found = compared(uneven({}, last_of={}), uneven({6: 3600.0}, last_of={}))
+    assert any("3600 times as long as usual" in caution for caution in found["cautions"])
+    assert found["step_time"]["verdict"] == "no difference"
+    low = found["step_time"]["low_pct"]
+    assert low is not None
+    assert low >= -100
 
 
 def test_a_change_without_a_law_says_so() -> None:

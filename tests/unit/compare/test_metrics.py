@@ -39,6 +39,12 @@ def test_the_first_bit_that_differs_is_exact() -> None:
     assert found["note"] == "equal to the last bit until step 11"
 
 
+def test_a_rare_event_in_one_run_is_no_parting() -> None:
+    rare = [0.0] * 20
+    rare[7] = 0.25
+    assert runs([0.0] * 20, rare, "clip_ratio")["state"] == "same"
+
+
 def test_other_noise_around_the_same_curve_is_the_same() -> None:
     same = [runs(noisy(0.5, 60, s), noisy(0.5, 60, s + 1000))["state"] for s in range(30)]
     assert same.count("same") >= 29

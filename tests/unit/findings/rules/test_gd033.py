@@ -7,6 +7,7 @@ from grpo_doctor.findings.rules import gd033_slow_reward as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.patients import HEALTHY, SETTINGS, run
 from tests.unit.findings.recorded import count, found, inside, judged, number
+from tests.unit.findings.rules.test_gd036 import LIMITED, calls
 
 
 def scoring(judge_s: float, format_s: float = 0.05) -> TraceBuilder:
@@ -33,9 +34,23 @@ def test_the_function_that_dominates_is_named_with_its_bound() -> None:
 
 
 def test_without_a_dominating_function_none_is_named() -> None:
-    finding = found(rule, scoring(1.0, 1.0))
+    build = scoring(0.5, 0.5)  # of twice as much work each, at once
+    count(build, "reward/judge_s", 1.0)
+    finding = found(rule, count(build, "reward/format_s", 1.0))
     assert finding.headline == ""
     assert "no single function" in finding.cause
+
+
+def test_functions_in_turn_are_told_by_the_rule_that_runs_them_at_once() -> None:
+    answer = judged(rule, scoring(1.0, 1.0))
+    assert isinstance(answer, Passed)
+    assert "see GD034" in answer.note
+
+
+def test_calls_that_end_at_a_limit_are_told_by_the_rule_about_limits() -> None:
+    answer = judged(rule, calls(LIMITED))
+    assert isinstance(answer, Passed)
+    assert "see GD036" in answer.note
 
 
 def test_a_reward_without_named_functions_is_still_a_share() -> None:
@@ -62,7 +77,7 @@ def test_without_rewards_nothing_is_said() -> None:
 def test_the_trainers_own_functions_take_more_processes() -> None:
     build = run(
         {**HEALTHY, "reward": 2.0},
-        knobs={**SETTINGS, "reward.num_workers": 1},
+        knobs={**SETTINGS, "reward.num_workers": 2},
         framework="bundled",
         framework_version="0.1.0",
     )

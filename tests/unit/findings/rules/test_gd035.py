@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_doctor.findings.rule import NotApplicable, Passed
+from grpo_doctor.findings.rules import gd004_straggler
 from grpo_doctor.findings.rules import gd035_reward_on_one_rank as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.patients import HEALTHY, run
@@ -14,6 +15,16 @@ NO_REWARD = {**HEALTHY, "reward": 0.01}
 def sick() -> TraceBuilder:
     build = run(NO_REWARD, slow={2: {"reward": 2.0}})
     return inside(build, "reward/judge", lambda rank, _: 1.99 if rank == 2 else 0.0)
+
+
+def uncoupled() -> TraceBuilder:
+    """Ranks whose collectives nobody watched; the others' steps end with rank 1's all the same."""
+    build = TraceBuilder(ranks=2)
+    for step in range(6):
+        at = 10.0 * step
+        for rank, reward in ((0, 0.01), (1, 2.0)):
+            build.step(rank, step, at, {"rollout": 3.0, "reward": reward}, end_s=at + 9.0)
+    return build
 
 
 def well() -> TraceBuilder:
@@ -33,13 +44,27 @@ def test_the_rank_that_scores_for_all_is_named() -> None:
     assert fix.predicted.mid == pytest.approx(-100 * 1.5 / step_s, abs=1.0)
 
 
-def test_a_rank_that_is_slow_at_what_all_do_is_told_apart() -> None:
-    build = inside(
-        run(NO_REWARD, slow={1: {"reward": 2.0}}),
-        "reward/judge",
-        lambda rank, _: 1.9 if rank == 1 else 0.005,
-    )
-    finding = found(rule, build)
+def slow_at_it(build: TraceBuilder) -> TraceBuilder:
+    return inside(build, "reward/judge", lambda rank, _: 1.9 if rank == 1 else 0.005)
+
+
+def test_a_rank_that_is_slow_at_what_all_do_is_the_stragglers_rule() -> None:
+    build = slow_at_it(run(NO_REWARD, slow={1: {"reward": 2.0}}))
+    answer = judged(rule, build)
+    assert isinstance(answer, Passed)
+    assert "rank 1 is slow at it: see GD004" in answer.note
+    late = found(gd004_straggler, build)
+    assert (late.ranks, late.phases) == ((1,), ("reward",))
+
+
+def test_who_alone_scores_is_told_once() -> None:
+    answer = judged(gd004_straggler, sick())
+    assert isinstance(answer, Passed)
+    assert "rank 2 alone scores" in answer.note
+
+
+def test_without_collectives_a_slow_rank_is_still_told_apart() -> None:
+    finding = found(rule, slow_at_it(uncoupled()))
     assert finding.headline == "Rank 1 is slow at scoring while the others wait"
     assert "py-spy dump" in finding.fixes[0].spelling
     assert finding.fixes[0].predicted is not None

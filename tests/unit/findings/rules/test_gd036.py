@@ -56,6 +56,11 @@ def test_a_rank_that_is_always_slow_has_no_limit() -> None:
     assert isinstance(judged(rule, build), Passed)
 
 
+def test_calls_of_every_length_up_to_the_longest_are_no_limit() -> None:
+    seconds = [0.2] * 12 + [2.7, 3.1, 3.9, 4.4, 5.0, 5.01, 5.02]
+    assert isinstance(judged(rule, calls(seconds)), Passed)
+
+
 def test_two_long_calls_are_no_limit() -> None:
     assert isinstance(judged(rule, calls([0.2] * 8 + [5.0, 5.0])), Passed)
 

@@ -55,6 +55,24 @@ def test_both_runs_share_their_axes(document: dict[str, Any]) -> None:
     assert (bars["offload"].before_pct, bars["offload"].after_pct) == (40, 0)
 
 
+def test_a_prediction_that_can_not_be_judged_says_why(document: dict[str, Any]) -> None:
+    fix = {**document["fixes"][0], "inside": None, "note": "too few steps to hold it to"}
+    unjudged = {**document, "fixes": [fix]}
+    text = " ".join(comparison_text(unjudged, 100, color=False).split())
+    assert "could not be judged: too few steps" in text
+    assert "Could not be judged: too few steps" in comparison_page(unjudged).decode()
+
+
+def test_metrics_of_too_few_steps_are_not_said_to_agree(document: dict[str, Any]) -> None:
+    rows = [{"name": name, "state": "not enough evidence"} for name in ("reward", "loss")]
+    text = comparison_text({**document, "metrics": rows}, 100, color=False)
+    assert "Too few steps in common" in text
+    more = comparison_text(
+        {**document, "metrics": [*rows, {"name": "kl", "state": "same"}]}, 100, color=False
+    )
+    assert "(1 compared, 2 too short)" in more
+
+
 def test_runs_without_steps_are_drawn_too() -> None:
     document = dict(compare(TraceBuilder(ranks=0).build(), healthy()))
     assert "can&#39;t be compared" in comparison_page(document).decode()

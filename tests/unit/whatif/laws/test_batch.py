@@ -76,6 +76,12 @@ def test_beside_a_gpu_a_passes_span_is_not_its_time() -> None:
     assert "kernels run beside" in reason(patient, **after)
 
 
+def test_padding_is_left_out_once() -> None:
+    alone = mid(passes(WIDTHS), train__padding_free=True)
+    both = mid(passes(WIDTHS), train__padding_free=True, train__group_by_length=True)
+    assert both == alone
+
+
 def test_without_padding_only_tokens_take_time() -> None:
     # Half of the places are padding: 0.1 s + 50 instead of 100 places of 1 ms.
     assert mid(passes(WIDTHS), train__padding_free=True) == pytest.approx(-25, abs=1)

@@ -49,8 +49,28 @@ def test_where_nothing_waits_more_places_bring_nothing() -> None:
     assert mid(patient, vllm__gpu_memory_utilization=0.8) == 0
 
 
-def test_more_cache_lets_more_run_if_memory_has_room() -> None:
+def test_a_limit_that_the_engine_has_not_reached_is_not_what_holds_it() -> None:
+    # 4 of 64 allowed ones run, because the cache is full: only more cache lets more run.
+    patient = run(ROLLOUT, {**VLLM, "vllm.max_num_seqs": 64}, WAITING)
+    assert mid(patient, vllm__max_num_seqs=128) == 0
+    assert mid(patient, vllm__max_num_seqs=32) == 0
+    assert mid(patient, vllm__max_num_seqs=2) > 5
+
+
+def test_more_cache_does_not_lift_the_limit_of_sequences() -> None:
     patient = run(ROLLOUT, VLLM, WAITING)
+    assert mid(patient, vllm__gpu_memory_utilization=0.8) == 0
+    assert mid(patient, vllm__gpu_memory_utilization=0.8, vllm__max_num_seqs=16) < -20
+
+
+@pytest.mark.parametrize("share", [0.0, 1.5])
+def test_a_share_of_memory_that_is_none_is_refused(share: float) -> None:
+    patient = run(ROLLOUT, VLLM, WAITING)
+    assert "above 0 and at most 1" in reason(patient, vllm__gpu_memory_utilization=share)
+
+
+def test_more_cache_lets_more_run_if_memory_has_room() -> None:
+    patient = run(ROLLOUT, {**VLLM, "vllm.max_num_seqs": 64}, WAITING)
     patient.gpu("GPU-0", memory_gib=80.0)
     used = [50.0 * GIB] * 2
     patient.series("gpu.memory_used", "bytes", [0, 120], used, scope="gpu", gpu="GPU-0")

@@ -22,6 +22,46 @@ def test_a_setting_that_the_run_has_changes_nothing() -> None:
     assert mid(run(OFFLOAD, {"offload.model": True}), offload__model=True) == 0
 
 
+NUMBERS = (
+    "checkpoint.save_steps", "dataload.num_workers", "dataload.prefetch_factor",
+    "data.max_pixels", "reward.num_workers", "rollout.max_completion_length",
+    "rollout.steps_per_generation", "train.beta", "train.grad_accumulation", "train.micro_batch",
+    "vllm.gpu_memory_utilization", "vllm.max_num_seqs", "sync.move_model_batches",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("value", [-8, -0.5, 0, None])
+def test_a_value_that_makes_no_sense_is_answered_in_words_or_bounds(
+    name: str, value: float | None
+) -> None:
+    counters = {
+        "dataload/pixels": 4.0e6, "dataload/images": 4.0, "dataload/process_s": 1.0,
+        "train/token_places": 100.0, "train/tokens": 50.0, "reward/judge_s": 1.0,
+        "engine/running_requests_peak": 4.0, "engine/waiting_requests_peak": 9.0,
+        "engine/kv_cache_peak_pct": 99.0, "engine/generated_tokens": 1600.0,
+        "engine/completions_of_65_to_128_tokens": 16.0,
+    }  # fmt: skip
+    phases = {
+        "dataload": 1.0, "sync/gather": 1.0, "rollout/generate": 4.0, "reward/judge": 1.0,
+        "logprob/reference": 1.0, "train": 4.0, "checkpoint": 1.0,
+    }  # fmt: skip
+    settings = {
+        "vllm.use": True, "vllm.max_num_seqs": 4, "vllm.gpu_memory_utilization": 0.4,
+        "train.micro_batch": 4, "train.grad_accumulation": 4, "dataload.num_workers": 2,
+        "dataload.prefetch_factor": 2, "reward.num_workers": 1, "checkpoint.save_steps": 1,
+        "rollout.max_completion_length": 100, "sync.move_model_batches": 8, "train.beta": 0.04,
+    }  # fmt: skip
+    metrics = {"completions/max_length": 100.0, "completions/mean_length": 60.0}
+    patient = run(phases, settings, counters, metrics=metrics)
+    found = what_if(patient, **{name.replace(".", "__"): value})
+    if isinstance(found, Prediction):
+        assert -100 <= found.low <= found.mid <= found.high
+        assert value is None or value >= 0
+    else:
+        assert found.reason
+
+
 def test_a_setting_without_a_law_is_unknown() -> None:
     assert "no law says what train.lora_rank" in reason(run(OFFLOAD), train__lora_rank=64)
 
@@ -52,6 +92,16 @@ def test_offload_stays_where_memory_would_not_suffice() -> None:
 def test_switching_offload_on_is_unknown() -> None:
     patient = run({"train": 8.0}, {"offload.model": False})
     assert "not measured" in reason(patient, offload__model=True)
+
+
+def test_fewer_loader_processes_cost_time_and_the_interval_says_so() -> None:
+    patient = run(
+        {"train": 10.0, "dataload": 0.1}, {"dataload.num_workers": 4}, {"dataload/read_s": 15.0}
+    )
+    found = what_if(patient, dataload__num_workers=1)
+    assert isinstance(found, Prediction)
+    assert found.mid == pytest.approx(100 * (15 / 10.1 - 1))
+    assert found.high > found.mid + 5
 
 
 def test_garbage_collection_has_a_span_of_its_own_or_is_unknown() -> None:
@@ -179,6 +229,11 @@ def test_recomputation_is_counted_where_no_pass_was_measured(kind: str, change: 
     settings = {"train.gradient_checkpointing": True, "train.type": kind}
     patient = run({"rollout": 2.0, "train": 8.0}, settings)
     assert mid(patient, train__gradient_checkpointing=False) == pytest.approx(change)
+
+
+def test_recomputation_that_may_be_off_already_is_unknown() -> None:
+    patient = run({"train": 8.0}, {"train.type": "full"}, framework="homemade")
+    assert "was not recorded" in reason(patient, train__gradient_checkpointing=False)
 
 
 def test_recomputation_stays_where_memory_is_full() -> None:

@@ -1,0 +1,31 @@
+"""What another rule says of the same run, so that no illness is told twice.
+
+A rule defers where another one names the same cost with the same fix, or a better one. Of two such
+rules only one may ask the other: see that the one that is asked never defers back.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.findings.rule import Answer, Finding, RuleFile
+from grpo_doctor.findings.view import RunView
+
+
+def finding_of(rule: RuleFile, view: RunView) -> Finding | None:
+    """What another rule finds; None where it can't judge this run or finds nothing.
+
+    An error in the other rule is its own to report: here it finds nothing.
+    """
+    ranks = max(len(view.analysis.ranks), view.trace.run.world_size)
+    if 0 < ranks < rule.RULE.min_ranks:
+        return None
+    try:
+        able = all(signal.present(view.analysis) for signal in rule.RULE.needs)
+        answer: Answer | None = rule.check(view) if able else None
+    except Exception:  # noqa: BLE001 - the engine reports it under its own number
+        return None
+    return answer if isinstance(answer, Finding) else None
+
+
+def fixed_alike(finding: Finding | None, knob: str) -> bool:
+    """Whether a finding already advises a setting of this knob."""
+    return finding is not None and any(fix.knob == knob for fix in finding.fixes)

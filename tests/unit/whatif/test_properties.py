@@ -1,0 +1,136 @@
+"""What holds of any run: drawn steps of two ranks that meet after rollouts and after training."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_doctor.analysis import analyse
+from grpo_doctor.whatif import (
+    AsOthers,
+    Change,
+    Edit,
+    Ground,
+    Hide,
+    Overlap,
+    Prediction,
+    StepModel,
+    build_model,
+    ground,
+    law_error,
+    predict,
+    replay,
+    together,
+    without,
+)
+from tests.build import TraceBuilder
+
+PARTS = ("dataload", "rollout", "reward", "train")
+BARRIERS = ("rollout", "train")
+_TENTHS = st.integers(1, 40)
+STEPS = st.lists(st.tuples(*[st.tuples(*[_TENTHS] * len(PARTS))] * 2), min_size=3, max_size=6)
+REMOVALS: st.SearchStrategy[Change] = st.one_of(
+    st.builds(
+        Edit,
+        st.lists(st.sampled_from(PARTS), min_size=1, max_size=2).map(tuple),
+        st.floats(0.0, 1.0),
+        st.sampled_from([None, (0,), (1,)]),
+    ),
+    st.builds(AsOthers, st.sampled_from(PARTS).map(lambda part: (part,)), st.integers(0, 1)),
+)
+CASES = settings(max_examples=25, deadline=None)
+
+
+def model_of(drawn: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> StepModel:
+    """Every rank does its parts in order and waits at the barriers for the other."""
+    build, now, serial = TraceBuilder(ranks=2), 0.0, 0
+    for number, works in enumerate(drawn):
+        begin, clocks = now, [now, now]
+        for place, part in enumerate(PARTS):
+            entered = [clocks[rank] + works[rank][place] / 10 for rank in (0, 1)]
+            met = max(entered)
+            for rank in (0, 1):
+                end = met if part in BARRIERS else entered[rank]
+                build.span(rank, part, clocks[rank], end)
+                if part in BARRIERS:
+                    build.collective(rank, serial, entered[rank], met)
+                clocks[rank] = end
+            serial += part in BARRIERS
+        now = max(clocks)
+        for rank in (0, 1):
+            build.step(rank, number, begin, {}, end_s=now)
+    return build_model(analyse(build.build()))
+
+
+@CASES
+@given(STEPS)
+def test_a_replay_without_changes_is_what_was_measured(
+    drawn: list[tuple[tuple[int, ...], tuple[int, ...]]],
+) -> None:
+    model = model_of(drawn)
+    assert replay(model) == pytest.approx(model.measured_s)
+    assert law_error(model) == pytest.approx(0, abs=1e-6)
+
+
+@CASES
+@given(STEPS, st.sampled_from(PARTS))
+def test_a_change_by_the_factor_one_changes_nothing(
+    drawn: list[tuple[tuple[int, ...], tuple[int, ...]]], part: str
+) -> None:
+    model = model_of(drawn)
+    found = predict(model, (Edit((part,), 1.0),), "so")
+    assert isinstance(found, Prediction)
+    assert (found.low, found.mid, found.high) == (0, 0, 0)
+
+
+@CASES
+@given(STEPS, st.lists(REMOVALS, min_size=1, max_size=3), REMOVALS)
+def test_removing_more_is_never_slower(
+    drawn: list[tuple[tuple[int, ...], tuple[int, ...]]], some: list[Change], more: Change
+) -> None:
+    model = model_of(drawn)
+    now, less = replay(model).mean(), replay(model, some).mean()
+    assert less <= now + 1e-9
+    assert replay(model, (*some, *(without(part) for part in PARTS))).mean() <= 1e-9
+    # `AsOthers` looks at the other rank's work, so what is removed there counts for it too.
+    if isinstance(more, Edit):
+        assert replay(model, (*some, more)).mean() <= less + 1e-9
+
+
+@CASES
+@given(STEPS, st.integers(1, 8))
+def test_more_is_hidden_by_more_processes_and_what_overlaps_is_never_slower(
+    drawn: list[tuple[tuple[int, ...], tuple[int, ...]]], workers: int
+) -> None:
+    model = model_of(drawn)
+    effort = model.work_s("dataload")
+    few, many = (
+        replay(model, (Hide("dataload", effort, count),)).mean() for count in (workers, workers + 1)
+    )
+    assert many <= few + 1e-9
+    assert replay(model, (Overlap(("rollout",), ("train",)),)).mean() <= replay(model).mean() + 1e-9
+
+
+@CASES
+@given(st.lists(st.tuples(*[_TENTHS] * len(PARTS)), min_size=3, max_size=6))
+def test_of_one_rank_removals_add_up(drawn: list[tuple[int, ...]]) -> None:
+    build, now = TraceBuilder(), 0.0
+    for number, works in enumerate(drawn):
+        seconds = {part: tenths / 10 for part, tenths in zip(PARTS, works, strict=True)}
+        build.step(0, number, now, seconds)
+        now += sum(seconds.values())
+    base = ground(build_model(analyse(build.build())))
+    assert isinstance(base, Ground)
+    alone = [predict(base.model, (without(part),), part) for part in PARTS[:3]]
+    parts = [one for one in alone if isinstance(one, Prediction)]
+    assert len(parts) == 3
+    joint = together(base, parts, "together")
+    assert joint.mid == pytest.approx(sum(part.mid for part in parts))
+    assert joint.low <= joint.mid <= joint.high <= 0
+    again = together(base, [*parts, parts[0]], "together")
+    assert again.mid == pytest.approx(joint.mid)
+    assert np.hypot.reduce([part.mid * part.error for part in parts]) == pytest.approx(
+        joint.error * abs(joint.mid)
+    )
