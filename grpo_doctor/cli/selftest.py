@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NAME = "selftest"
 SUMMARY = "run small ill jobs and see whether the rules find what is wrong with them"
 DESCRIPTION = """\
-Starts ten small jobs of two processes, each with one thing wrong and one with nothing, records them
+Starts ten small jobs of two processes, nine with one thing wrong and one with nothing, records them
 with `grpo-doctor run`, and compares what the rules say with what is true. Needs no GPU and no
 torch, and takes about a minute. It shows that recording, merging and judging work on this machine;
 how right the rules are on real training runs is in docs/accuracy.md.
@@ -52,7 +52,7 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
         raise UsageError("selftest takes no arguments after `--`.")
     chosen = _chosen(options.cases)
     if options.keep is not None:
-        _make(options.keep)
+        _make(options.keep, chosen)
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="grpo-doctor-selftest-") as temporary:
         for case in chosen:
@@ -67,7 +67,10 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     return 0 if right == len(outcomes) else GrpoDoctorError.exit_code
 
 
-def _make(folder: Path) -> None:
+def _make(folder: Path, cases: Sequence[Case]) -> None:
+    there = next((case.name for case in cases if (folder / case.name).exists()), None)
+    if there is not None:
+        raise UsageError(f"--keep {folder}: there is already a {there}; choose a new folder.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -82,7 +85,7 @@ def _chosen(names: Sequence[str]) -> Sequence[Case]:
     unknown = [name for name in names if name not in known]
     if unknown:
         raise UsageError(f"no job is called {unknown[0]!r}. There are: {', '.join(known)}.")
-    return [known[name] for name in names] or CASES
+    return [known[name] for name in dict.fromkeys(names)] or CASES
 
 
 def _outcome(case: Case, folder: Path) -> Outcome:
@@ -112,9 +115,13 @@ def _outcome(case: Case, folder: Path) -> Outcome:
 
 
 def _line(outcome: Outcome) -> str:
+    from grpo_doctor.selftest import BUSY_MACHINE  # noqa: PLC0415 - after --help
+
     case = outcome.case
     wanted = " or ".join(sorted(case.has)) or "nothing"
     said = outcome.problem or f"found {', '.join(outcome.found) or 'nothing'}"
+    if BUSY_MACHINE in outcome.found:
+        said += " (other programs keep this machine busy)"
     mark = "ok  " if outcome.right else "FAIL"
     return f"{mark}  {case.name:<14} {case.says}; wanted {wanted}, {said}"
 

@@ -212,4 +212,6 @@ def _rounded(seconds: float, digits: int) -> float:
 def _text(value: Any) -> str:
     if value is None:
         return "unset"
+    if isinstance(value, float):
+        return f"{value:g}"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -72,7 +72,9 @@ def _verdict(
     text = f"{words[step['verdict']]} ({_signed(low)} % to {_signed(high)} %)"
     judged = token["change_pct"] is not None and token["verdict"] != times.UNKNOWN
     if judged and token["verdict"] != step["verdict"]:
-        text += f", and {token['verdict']} per token ({_signed(token['change_pct'])} %)"
+        per_token = f"{_signed(token['low_pct'])} % to {_signed(token['high_pct'])} %"
+        said = "these steps can't say" if token["verdict"] == times.SAME else token["verdict"]
+        text += f", and {said} per token ({per_token})"
     parted = [m for m in metrics if m["state"] == PARTED]
     if parted:
         text += f". Training metrics part at step {parted[0]['step']}, first {parted[0]['name']}"

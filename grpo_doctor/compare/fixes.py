@@ -6,10 +6,12 @@ from typing import Any
 
 from grpo_doctor.compare.run import ComparedRun
 from grpo_doctor.compare.schema import Change, FixResult
-from grpo_doctor.compare.settings import changed_knobs
+from grpo_doctor.compare.settings import changed_knobs, option_changes
 from grpo_doctor.whatif import Ground, Prediction, Withheld, ground, together
 from grpo_doctor.whatif.laws import BY_KNOB
+from grpo_doctor.whatif.prediction import RUN_ERROR
 
+_SEEDS = ("seed", "data_seed")
 Changed = dict[str, tuple[Any, Any]]
 
 
@@ -55,6 +57,9 @@ def _held(predicted: Prediction, measured: Change, other: str) -> tuple[bool | N
         return None, f"{other} differs too, which was not in the prediction"
     if value is None or low is None or high is None:
         return None, "too few steps to hold the prediction to"
+    if predicted.low == predicted.high == 0:
+        # No change was predicted: none is visible, or none beyond what two runs differ by anyway.
+        return low <= 0 <= high or abs(value) <= 100 * RUN_ERROR, ""
     # To the digit that is shown.
     if round(predicted.low, 1) <= round(value, 1) <= round(predicted.high, 1):
         return True, ""
@@ -68,7 +73,11 @@ def _what_else(before: ComparedRun, after: ComparedRun) -> str:
     first, second = before.trace.run, after.trace.run
     if first.framework != second.framework:
         return "the framework"
-    return "the number of ranks" if first.world_size != second.world_size else ""
+    if first.world_size != second.world_size:
+        return "the number of ranks"
+    options = [row["name"] for row in option_changes(before, after)]
+    # Another seed is another sample of the same work.
+    return next((f"the option {name}" for name in options if name not in _SEEDS), "")
 
 
 def _predicted(before: ComparedRun, changed: Changed) -> Prediction | Withheld:

@@ -3,10 +3,9 @@
 Steps are not independent: a slow minute of the file system, or completions that grow, spans many.
 So blocks of neighbouring steps are drawn, as long as their correlation asks for (Politis and White
 2004, https://doi.org/10.1081/ETC-120028836, for a correlation that falls off geometrically).
-Percentiles of a bootstrap are too narrow for few blocks; they are widened by Student's t over the
-normal and by what a draw from n has less spread than a sample of n (Hesterberg 2015,
-https://doi.org/10.1080/00031305.2015.1089789). It is the spread within a run: that two runs of the
-same settings differ as a whole can't be seen in one pair.
+Percentiles of a bootstrap are too narrow for few blocks; `whatif.few` says how they are widened. It
+is the spread within a run: that two runs of the same settings differ as a whole can't be seen in
+one pair.
 """
 
 from __future__ import annotations
@@ -16,6 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from grpo_doctor.whatif.few import AT_97_5, widened
+
 Values = NDArray[np.float64]
 
 NEEDS_STEPS = 4
@@ -23,7 +24,6 @@ LEVEL = 0.95
 _DRAWS = 2000
 _MOST_CORRELATED = 0.95
 _SEED = 20_050_101
-_NORMAL = 1.959964  # the normal quantile at 97.5 %
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,25 +77,10 @@ def _of_ratio(amount: Values, per: Values) -> int:
     return block_length(amount - amount.sum() / per.sum() * per)
 
 
-def _wider(blocks: int) -> float:
-    """What percentiles of a bootstrap over so many blocks are to be widened by.
-
-    Student's t by the expansion of Cornish and Fisher, right to 1 % from 3 degrees of freedom on.
-    """
-    z, free = _NORMAL, blocks - 1
-    student = (
-        z
-        + (z**3 + z) / (4 * free)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * free**3)
-    )
-    return float(student / z * np.sqrt(blocks / free))
-
-
 def _interval(mid: float, draws: Values, blocks: int) -> Interval:
     tail = 100 * (1 - LEVEL) / 2
     low, high = np.percentile(draws[np.isfinite(draws)], [tail, 100 - tail])
-    wider = _wider(blocks)
+    wider = widened(blocks, AT_97_5)
     return Interval(mid, mid + (float(low) - mid) * wider, mid + (float(high) - mid) * wider)
 
 

@@ -30,11 +30,17 @@ def setting_changes(before: ComparedRun, after: ComparedRun) -> list[SettingChan
         SettingChange(knob=name, name=name, before=a, after=b)
         for name, (a, b) in changed_knobs(before, after).items()
     ]
-    if before.trace.run.framework == after.trace.run.framework:
-        named = {s.key for s in knobs.FRAMEWORKS.get(before.trace.run.framework, ())}
-        rows += _differences(before.trace.run.config, after.trace.run.config, named | _NAMES_ONLY)
+    rows += option_changes(before, after)
     rows += _differences(before.trace.run.versions, after.trace.run.versions, frozenset())
     return rows
+
+
+def option_changes(before: ComparedRun, after: ComparedRun) -> list[SettingChange]:
+    """The framework's own options that no canonical name stands for and that differ."""
+    if before.trace.run.framework != after.trace.run.framework:
+        return []
+    named = {s.key for s in knobs.FRAMEWORKS.get(before.trace.run.framework, ())}
+    return _differences(before.trace.run.config, after.trace.run.config, named | _NAMES_ONLY)
 
 
 def _differences(

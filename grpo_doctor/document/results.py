@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.document.cost import Price, cost_entry
-from grpo_doctor.document.numbers import finite, significant
-from grpo_doctor.document.schema import (
+from grpo_doctor.document.finding_schema import (
     CostEntry,
     EvidenceEntry,
     FindingEntry,
@@ -15,6 +14,7 @@ from grpo_doctor.document.schema import (
     PassedEntry,
     PredictedEntry,
 )
+from grpo_doctor.document.numbers import finite, significant
 from grpo_doctor.findings import Results
 from grpo_doctor.findings.rule import Evidence, Finding, Fix, Rule
 from grpo_doctor.whatif import Prediction

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from grpo_doctor.document.finding_schema import WhatifEntry, WhatifFix, WhatifSet, WhatifUnknown
 from grpo_doctor.document.numbers import PERCENT_DIGITS, number
-from grpo_doctor.document.schema import WhatifEntry, WhatifFix, WhatifSet, WhatifUnknown
 from grpo_doctor.findings import Results, RunView
 from grpo_doctor.findings.rule import Finding, Fix, Rule
 from grpo_doctor.knobs.values import spelled
@@ -19,8 +19,8 @@ _ROWS_OF_ALL_SETS = 20_000_000
 _NOT_PREDICTED = "Gain not predicted: "
 NOTE = (
     "Each number is the change of the mean step time, replayed from this run's own steps; several "
-    "fixes together are replayed together. The interval holds nine in ten of what a second pair of "
-    "runs would show, if the laws hold; where work is only taken away it ends at no change."
+    "fixes together are replayed together. The interval holds nine in ten of what runs after the "
+    "change would show, if the laws hold; where work is only taken away it ends at no change."
 )
 
 

@@ -97,8 +97,9 @@ def _on_host(view: RunView, more: float) -> Fit | None:
     verb = "fits into" if fits else "does not fit into"
     return Fit(
         fits,
-        f"{gib(more * ranks)} GiB more for {ranks} ranks {verb} {percent(HOST_USABLE)} of the "
-        f"{min(found) / GIB:.1f} GiB that were free on the host, where this model is",
+        f"{gib(more * ranks)} GiB more for {ranks} rank{'s' * (ranks != 1)} {verb} "
+        f"{percent(HOST_USABLE)} of the {min(found) / GIB:.1f} GiB that were free on the host, "
+        "where this model is",
         (
             Evidence("least free host memory", round(min(found) / GIB, 2), "GiB", _AVAILABLE),
             Evidence("needed beside it", round(more * ranks / GIB, 3), "GiB", "computed"),

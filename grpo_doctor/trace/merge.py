@@ -47,8 +47,9 @@ def merge(folder: Path) -> Trace:
     recordings, problems = read_recordings(folder / RANKS)
     if not recordings and facts.start_ns is None:
         reasons = [*problems, *facts.problems] or ["It is empty."]
+        said = " ".join(f"{reason.rstrip('.')}." for reason in reasons)
         raise TraceError(
-            f"{folder}: no rank left a readable recording. {' '.join(reasons)} "
+            f"{folder}: no rank left a readable recording. {said} "
             "Was the command started with `grpo-doctor run`?"
         )
     samples = [

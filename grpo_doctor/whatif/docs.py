@@ -26,12 +26,12 @@ A setting changes the work of some spans by a local law, below. Several changes 
 together, so what two of them save twice counts once. Where a run has not measured what a law
 needs, the answer is *unknown*, with the reason.
 
-An interval holds nine in ten of what a second pair of runs of as many steps would show, if the law
-holds: steps are drawn again, and three errors are added in squares: the law's own, as a share of
-the change; how far the unchanged replay is off (above {tolerance:.0f} % nothing is predicted at
-all); and {run:.0f} % of the step, by which two runs of the same settings are taken to differ.
-Where work is only taken away the interval ends at no change. The laws' errors and the {run:.0f} %
-are guesses, fitted to no runs. How often intervals hold: [accuracy.md](accuracy.md).
+An interval holds nine in ten of what a run of as many steps after the change would show beside
+this one, if the law holds: steps are drawn again, and three errors are added in squares: the law's
+own, as a share of the change; how far the unchanged replay is off (above {tolerance:.0f} % nothing
+is predicted at all); and {run:.0f} % of the step, by which two runs of the same settings are taken
+to differ. Where work is only taken away the interval ends at no change. The laws' errors and the
+{run:.0f} % are guesses, fitted to no runs. How often intervals hold: [accuracy.md](accuracy.md).
 """
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from grpo_doctor.analysis.intervals import Rows
 from grpo_doctor.whatif.edits import Change, only_removes
+from grpo_doctor.whatif.few import AT_95, widened
 from grpo_doctor.whatif.model import StepModel
 from grpo_doctor.whatif.replay import replay
 
@@ -57,15 +58,15 @@ class Ground:
     """A model whose unchanged replay is near enough to what was measured.
 
     `before` is that replay, shape (steps,), and `off` how far it is off: see `law_error`. Another
-    run of as many steps is a draw from them: `drawn_s` (draws,) are the means of such draws, and
-    `draws` (draws, steps) the steps that a run after the change has, drawn by themselves.
+    run of as many steps is a draw from them: `own` (draws, steps) are steps that this run might
+    have had, and `others` those that a run after the change has, drawn by themselves.
     """
 
     model: StepModel
     before: NDArray[np.float64]
     off: float
-    drawn_s: NDArray[np.float64]
-    draws: Rows
+    own: Rows
+    others: Rows
 
 
 def law_error(model: StepModel) -> float:
@@ -93,8 +94,8 @@ def ground(model: StepModel) -> Ground | Withheld:
             "so a replayed change would be no better"
         )
     generator = np.random.default_rng(0)
-    first, second = generator.integers(steps, size=(2, _RESAMPLES, steps))
-    return Ground(model, before, off, before[first].mean(axis=1), second)
+    own, others = generator.integers(steps, size=(2, _RESAMPLES, steps))
+    return Ground(model, before, off, own, others)
 
 
 def predict(  # noqa: PLR0913 - versions of one change
@@ -133,9 +134,10 @@ def predict_on(  # noqa: PLR0913 - versions of one change
 ) -> Prediction:
     """The same on a model that was replayed before.
 
-    `mid` is the change of the mean step. `low` and `high` hold nine in ten of what a second pair
-    of runs of as many steps would show: steps are drawn again, and the law's own error and that of
-    the unchanged replay are added. Changes that only remove work are never predicted to cost time:
+    `mid` is the change of the mean step. `low` and `high` hold nine in ten of what runs of as many
+    steps after the change would show beside this one: steps are drawn again, those that were
+    replayed and those of such a run, and the law's own error and that of the unchanged replay are
+    added. Changes that only remove work are never predicted to cost time:
     their interval ends at no change.
     """
     after = replay(base.model, edits)
@@ -170,7 +172,9 @@ def _end(base: Ground, after: NDArray[np.float64], end: int, error: float) -> fl
     change = _percent(base.before, after)
     if not change:
         return change
-    changes = 100 * (after[base.draws].mean(axis=1) / np.maximum(base.drawn_s, 1e-12) - 1)
-    drawn = float(np.percentile(changes, end)) - change
+    # The steps that are replayed are a draw themselves: what a run shows differs by both.
+    apart = after[base.others].mean(axis=1) - after[base.own].mean(axis=1)
+    percentile = 100 * float(np.percentile(apart, end)) / float(base.before.mean())
+    drawn = percentile * widened(len(base.before), AT_95)
     law = float(np.hypot(error * abs(change), 100 * np.hypot(base.off, RUN_ERROR)))
     return change + float(np.copysign(np.hypot(drawn, law), end - 50))

@@ -104,4 +104,6 @@ def _said(settings: Mapping[str, Any]) -> str:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -76,9 +76,7 @@ class phase:  # noqa: N801 - reads like the built-in context managers it sits be
         if active is None:
             return
         if error is not None:
-            from grpo_doctor_probes.failures import note_failure  # noqa: PLC0415 - seldom needed
-
-            note_failure(self._key, error)
+            _note(self._key, error)
         try:
             end_ns = monotonic_ns()
             level = self._level
@@ -176,6 +174,15 @@ class step(phase):  # noqa: N801
 
     def _again(self) -> step:
         return step(self._number)
+
+
+def _note(key: object, error: BaseException) -> None:
+    try:  # the import may fail as well: at the end of the interpreter, on a full disk
+        from grpo_doctor_probes.failures import note_failure  # noqa: PLC0415 - seldom needed
+
+        note_failure(key, error)
+    except Exception:  # noqa: BLE001 - a guest never raises into its host
+        recorder.note_error()
 
 
 def _details(args: dict[str, object]) -> tuple[tuple[str, object], ...]:

@@ -70,18 +70,10 @@ def render_html(document: Mapping[str, Any]) -> str:
         plotly=assets.plotly_source(),
         script=Markup(assets.script()),  # noqa: S704 (our own file; its hash is in the policy)
         style=Markup(assets.style()),  # noqa: S704 (our own file)
-        policy=_policy(),
+        policy=assets.policy(assets.csp_hash(assets.script()), assets.plotly_source().csp_hash),
         facts=Markup(script_json(facts)),  # noqa: S704 (no < > & ' left in it)
         numbers=pool.packed(),
     )  # fmt: skip
-
-
-def _policy() -> str:
-    scripts = f"{assets.csp_hash(assets.script())} {assets.plotly_source().csp_hash}"
-    return (
-        f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
 
 
 def _has_step(report: Report, charts: Charts) -> bool:

@@ -30,6 +30,7 @@ _EVIDENCE, _FEW = 2, 5  # numbers under a finding; of more findings than a few o
 _ALSO = 5  # in one line each; the rest is counted, so that forty rules stay a screenful
 _IDS = 12
 _WANTED = 2
+_UNASKED = "left out by --"  # --select and --ignore
 
 
 def render_text(document: Mapping[str, Any], *, width: int, color: bool) -> str:
@@ -197,10 +198,11 @@ def _indented(text: Text) -> Padding:
 
 def _checks(report: Report) -> str:
     checks = report.checks
+    unasked = sum(check.note.startswith(_UNASKED) for check in checks.not_applicable)
     counts = (
         f"{formatting.count(len(report.findings), 'finding')}, {len(checks.passed):,} passed, "
-        f"{len(checks.not_run):,} not run, {len(checks.not_applicable):,} not applicable"
-    )
+        f"{len(checks.not_run):,} not run, {len(checks.not_applicable) - unasked:,} not applicable"
+    ) + (f", {unasked:,} left out" if unasked else "")
     # Rules that lack several signals list them with semicolons; each is worth saying once.
     parts = [part for check in checks.not_run for part in check.note.split("; ") if part]
     missing = list(dict.fromkeys(parts))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from grpo_doctor.document import Document, build_document
-from grpo_doctor.document.schema import Views
+from grpo_doctor.document.view_schema import Views
 from grpo_doctor.findings.rules import ALL
 from grpo_doctor.trace.columns import in_order, spans_from
 from grpo_doctor.trace.model import Exit, Kind, Loss, Trace

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grpo_doctor.analysis import Analysis
-from grpo_doctor.document.schema import Views
+from grpo_doctor.document.view_schema import Views
 from grpo_doctor.document.views.collectives import collective_entries
 from grpo_doctor.document.views.critical import median_path, worst_path
 from grpo_doctor.document.views.heatmap import heatmap

@@ -6,7 +6,7 @@ from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.entered import entry_times
 from grpo_doctor.analysis.groups import group_times
 from grpo_doctor.document.numbers import SECONDS_DIGITS
-from grpo_doctor.document.schema import CollectiveEntry
+from grpo_doctor.document.view_schema import CollectiveEntry
 
 MAX_ENTRIES = 30
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.document.numbers import column
-from grpo_doctor.document.schema import Heatmap, Numbers
+from grpo_doctor.document.view_schema import Heatmap, Numbers
 from grpo_doctor.phases import PHASES
 
 MAX_STEPS = 1000

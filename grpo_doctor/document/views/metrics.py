@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.document.numbers import significant_column
-from grpo_doctor.document.schema import MetricsView
+from grpo_doctor.document.view_schema import MetricsView
 from grpo_doctor.trace.model import Trace
 
 MAX_POINTS = 1000

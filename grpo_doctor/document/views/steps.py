@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.regimes import KINDS
 from grpo_doctor.document.numbers import number, seconds
-from grpo_doctor.document.schema import StepEntry
+from grpo_doctor.document.view_schema import StepEntry
 from grpo_doctor.document.views.heatmap import MAX_STEPS, slowest_of_each
 
 

@@ -9,7 +9,7 @@ from grpo_doctor.analysis.intervals import Intervals, overlaps, subtract, union
 from grpo_doctor.analysis.rows import COLUMNS, UNATTRIBUTED_CODE
 from grpo_doctor.analysis.tracks import PhaseTrack
 from grpo_doctor.document.numbers import SECONDS_DIGITS, seconds
-from grpo_doctor.document.schema import Band, Timeline
+from grpo_doctor.document.view_schema import Band, Timeline
 from grpo_doctor.document.views.tracks import track_entries
 from grpo_doctor.phases import PHASES
 

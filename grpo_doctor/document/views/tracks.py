@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.document.numbers import SECONDS_DIGITS, significant_column
-from grpo_doctor.document.schema import TrackEntry
+from grpo_doctor.document.view_schema import TrackEntry
 from grpo_doctor.trace.model import Series, Trace
 
 MAX_POINTS = 500

@@ -8,8 +8,8 @@ from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.intervals import overlaps
 from grpo_doctor.analysis.rows import COLUMNS, UNATTRIBUTED_CODE
 from grpo_doctor.document.numbers import SECONDS_DIGITS
-from grpo_doctor.document.schema import WaterfallEntry
 from grpo_doctor.document.summary import phase_entry
+from grpo_doctor.document.view_schema import WaterfallEntry
 from grpo_doctor.phases import PHASES, UNATTRIBUTED
 
 

@@ -46,6 +46,7 @@ from grpo_doctor.analysis.learning.shape import error_of_mean
 from grpo_doctor.analysis.rows import UNATTRIBUTED_CODE
 from grpo_doctor.analysis.stragglers import work_above_others
 from grpo_doctor.findings import signals
+from grpo_doctor.findings.asking import whole
 from grpo_doctor.findings.one_scorer import one_scorer
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, severity_of
 from grpo_doctor.findings.view import RunView
@@ -79,7 +80,7 @@ PYTHON_PHASES = ("dataload", "reward")
 ONE_RANK_PHASES = ("checkpoint", "eval")
 # Rewards and data loading run in child processes of the rank.
 _STACK = "py-spy dump --subprocesses --pid"
-_LESS_OFTEN = "save and evaluate less often: a larger --save_steps, --eval_steps"
+_HOW_OFTEN = {"checkpoint": "checkpoint.save_steps", "eval": "eval.steps"}
 
 
 def check(view: RunView) -> Answer:
@@ -168,7 +169,7 @@ def _fix(view: RunView, rank: int, phases: dict[str, float]) -> Fix:
             "one rank does this for all; how much less often it may is yours to say"
         )
         risk = "Fewer checkpoints or evaluations: more work is lost when the run dies."
-        return view.advice(_LESS_OFTEN, outcome, safety="same-math", risk=risk)
+        return view.advice(_less_often(view, phases), outcome, safety="same-math", risk=risk)
     outcome = (
         view.predict(edits, f"with rank {rank} as fast as the median of the others")
         if phases and edits
@@ -196,6 +197,16 @@ def _steady(view: RunView, rank: int) -> bool:
     column = view.model.ranks.index(rank)
     longer = work[:, column] - np.median(np.delete(work, column, axis=1), axis=1)
     return bool(longer.mean() >= MIN_ERRORS * error_of_mean(longer))
+
+
+def _less_often(view: RunView, phases: dict[str, float]) -> str:
+    flags = [
+        view.spell(name, 2 * now)
+        for phase, name in _HOW_OFTEN.items()
+        if phase in phases and (now := whole(view, name)) and now > 0
+    ]
+    said = " ".join(flag for flag in flags if flag)
+    return "save and evaluate less often" + (f": {said}" if said else "")
 
 
 def _where_to_look(view: RunView, rank: int, phases: dict[str, float]) -> str:

@@ -79,7 +79,7 @@ def check(view: RunView) -> Answer:
         fixes=(
             view.advice(
                 f"py-spy record -p {process.os_pid} -d 30 -o profile.svg, then put "
-                '`with grpo_doctor_probes.phase("..."):` around what it shows',
+                '`with grpo_doctor_probes.phase("rollout"):`, or another one, around what it shows',
                 Withheld("what the time is spent on is not known"),
                 safety="needs-code",
                 risk="",

@@ -41,7 +41,17 @@ import numpy as np
 from grpo_doctor.analysis.sampled import series_named
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.asking import edits_of
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule, severity_of
+from grpo_doctor.findings.deferring import finding_of
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    Passed,
+    Rule,
+    Severity,
+    severity_of,
+)
+from grpo_doctor.findings.rules import gd023_ranks_wait_for_a_processor
 from grpo_doctor.findings.spans_in import inside, stepping_columns
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
@@ -74,7 +84,7 @@ def check(view: RunView) -> Answer:
     mean = float(np.mean([*seconds.values()]))
     source = f"counter {_SECONDS}, mean of {len(seconds)} rank{'s' * (len(seconds) != 1)}"
     return Finding(
-        severity=severity_of(share),
+        severity=_severity(view, share),
         confidence=0.9,
         cost=share,
         phases=(),
@@ -101,6 +111,13 @@ def check(view: RunView) -> Answer:
 def counterfactual(view: RunView) -> tuple[Change, ...]:
     """Each rank's work without its own collections."""
     return edits_of(_outcome(view))
+
+
+def _severity(view: RunView, share: float) -> Severity:
+    """A pause lasts longer where the thread that collects stands in line for a processor: that
+    part of it is not the collector's."""
+    in_line = finding_of(gd023_ranks_wait_for_a_processor, view)
+    return severity_of(share * (1 - in_line.cost) if in_line is not None else share)
 
 
 def _by_rank(view: RunView) -> dict[int, float]:

@@ -81,6 +81,8 @@ MANY_PIXELS = 1280 * 28 * 28
 MANY_PLACES = 0.60
 # 512 places: enough for charts and photographs, a tenth of what a page of small print needs.
 SMALLER = 512 * 28 * 28
+# A setting that changes what is learned has to bring more than two equal runs differ by.
+MIN_GAIN_PCT = 2.0
 _KNOB = "data.max_pixels"
 _IMAGE_WORK = ("read_s", "process_s")
 
@@ -161,6 +163,8 @@ def _smaller(view: RunView, found: Loading, images: float) -> list[Fix]:
     if _pixels(view, images) <= SMALLER or found.parts["process_s"] < found.parts["read_s"] / 4:
         return []
     outcome = view.what_if(data__max_pixels=SMALLER)
+    if isinstance(outcome, Prediction) and outcome.mid > -MIN_GAIN_PCT:
+        return []
     return [view.setting(_KNOB, SMALLER, outcome, safety="changes-algorithm", risk=_RISK)]
 
 

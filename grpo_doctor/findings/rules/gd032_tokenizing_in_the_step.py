@@ -24,7 +24,8 @@ let images be scaled on disk. What more loader processes bring is replayed.
 
 A framework that tokenizes on another thread of the same process shows its spans elsewhere, and is
 not meant. Where the loader has no process and reading is most of what it does, GD002 and GD031
-tell of it; where tokenizing is, this rule adds to GD002 that it can be done beforehand. Multi-turn rollouts have to tokenize what tools return, when they return it.
+tell of it; where tokenizing is, this rule adds to GD002 that it can be done beforehand. Multi-turn
+rollouts have to tokenize what tools return, when they return it.
 
 ## References
 

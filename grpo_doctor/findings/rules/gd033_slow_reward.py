@@ -27,7 +27,8 @@ only the bound is said: the step without that function.
 
 A reward model on the GPU is work that the run needs. One slow rank is GD004 or GD035. Where several
 functions run one after the other and none is most of it (GD034), or calls that end at a time limit
-are most of it (GD036), those rules say what to do, and this one keeps silent.
+(GD036) or collections of garbage (GD024) are most of it, those rules say what to do, and this one
+keeps silent.
 
 ## References
 
@@ -59,7 +60,11 @@ from grpo_doctor.findings.rule import (
     Rule,
     severity_of,
 )
-from grpo_doctor.findings.rules import gd034_serial_rewards, gd036_reward_timeouts
+from grpo_doctor.findings.rules import (
+    gd024_collector_pauses,
+    gd034_serial_rewards,
+    gd036_reward_timeouts,
+)
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld, without
@@ -121,11 +126,15 @@ def counterfactual(view: RunView) -> tuple[Change, ...]:
 
 def _better_told(view: RunView, first: Scoring | None, share: float) -> str | None:
     """The rule that says why scoring takes so long, and what to do: functions in turn of which
-    none is most of it, or that take more processes; or calls that end at a limit."""
+    none is most of it, or that take more processes; collections; or calls that end at a limit."""
     if first is None or _takes_processes(view, first):
         serial = finding_of(gd034_serial_rewards, view)
         if serial is not None:
             return gd034_serial_rewards.RULE.id
+    collecting = finding_of(gd024_collector_pauses, view)
+    # What does not fit into the rest of the step is collected while scoring.
+    if collecting is not None and collecting.cost - (1 - share) >= share / 2:
+        return gd024_collector_pauses.RULE.id
     limited = finding_of(gd036_reward_timeouts, view)
     if limited is not None and share - limited.cost < MIN_SHARE:
         return gd036_reward_timeouts.RULE.id

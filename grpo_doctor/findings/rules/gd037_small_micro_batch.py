@@ -150,12 +150,13 @@ def _by_prediction(view: RunView, plan: _Plan) -> Answer:
     outcome = _outcome(view, plan)
     if not isinstance(outcome, Prediction):
         return _by_arithmetic(view, plan, outcome)
-    if outcome.mid > -MIN_GAIN_PCT or outcome.high >= 0:
-        said = (
-            f"larger passes would change the step by {outcome.mid:.1f} %, "
-            f"at the cautious end by {outcome.high:.1f} %"
-        )
-        return _by_arithmetic(view, plan, Withheld(said))
+    said = f"larger passes would change the step by {outcome.mid:.1f} %"
+    # Arithmetic does not overrule what this run's own passes say, unless it agrees in part.
+    if outcome.mid > -MIN_GAIN_PCT:
+        return Passed(f"{plan.passes} passes of {plan.micro}: {said}")
+    if outcome.high >= 0:
+        cautious = f"{said}, at the cautious end by {outcome.high:.1f} %"
+        return _by_arithmetic(view, plan, Withheld(cautious))
     gain = -outcome.mid / 100
     return Finding(
         severity=severity_of(gain) if gain < MIN_TRAIN_SHARE else "medium",

@@ -96,7 +96,7 @@ def check(view: RunView) -> Answer:
         evidence=_evidence(view, found, (mean, first, last)),
         cause=f"{percent(share)} of the completions reach the limit{at} without an end token"
         + (", and nearly none ends by itself at any time." if never else "."),
-        fixes=_fixes(view, never, stopped=last >= NEVER_ENDS),
+        fixes=_fixes(view, never, stopped=first < GRADES["high"] and last >= NEVER_ENDS),
         headline="No completion ends before the length limit" if never else "",
     )
 
@@ -134,10 +134,12 @@ def _evidence(
 
 def _fixes(view: RunView, never: bool, *, stopped: bool) -> tuple[Fix, ...]:
     limit = view.knob(_LIMIT)
-    if never and not (limit and limit < SHORT):
-        text = "check the chat template and the end token: print a few completions to their end"
-        return (view.advice(text, LEARNS_OTHERWISE, safety="needs-code", risk=""),)
     fixes: list[Fix] = []
+    if never:
+        text = "check the chat template and the end token: print a few completions to their end"
+        fixes.append(view.advice(text, LEARNS_OTHERWISE, safety="needs-code", risk=""))
+        if not limit or limit >= SHORT:
+            return tuple(fixes)
     if stopped and not never:
         text = "go back to a checkpoint of before completions stopped to end: more room is no help"
         fixes.append(view.advice(text, LEARNS_OTHERWISE, safety="changes-algorithm", risk=""))

@@ -64,7 +64,7 @@ RULE = Rule(
 )
 # PPO's own runs clip 5 to 20 % of actions; language models, token by token, 0.1 to 5 %.
 GRADES: dict[Severity, float] = {"high": 0.40, "medium": 0.20, "low": 0.10}
-# Steps in a row that are no odd batch; more where a rollout feeds more.
+# Steps in a row that are no odd batch.
 WHILE = 3
 
 
@@ -77,7 +77,7 @@ def check(view: RunView) -> Answer:
     mean = float(found.values.mean())
     share = max(mean, last)
     severity = graded(share, GRADES)
-    worst, at = _worst(view, found)
+    worst, at = _worst(found)
     if severity is None and worst < GRADES["medium"]:
         return Passed(f"{percent(mean, 1)} of the tokens are clipped")
     if severity is None:
@@ -103,13 +103,11 @@ def check(view: RunView) -> Answer:
     )
 
 
-def _worst(view: RunView, found: Curve) -> tuple[float, tuple[int, ...]]:
-    """The largest mean over the updates of as many steps as one rollout feeds, and those steps."""
-    passes = view.knob("train.num_iterations")
-    width = min(len(found), max(WHILE, passes if isinstance(passes, int) else 1))
-    means = np.convolve(found.values, np.full(width, 1 / width), mode="valid")
-    first = int(np.argmax(means))
-    return float(means[first]), tuple(found.steps[first : first + width].tolist())
+def _worst(found: Curve) -> tuple[float, tuple[int, ...]]:
+    """What each of so many steps in a row reaches, at most, and those steps."""
+    least = np.lib.stride_tricks.sliding_window_view(found.values, WHILE).min(axis=1)
+    first = int(np.argmax(least))
+    return float(least[first]), tuple(found.steps[first : first + WHILE].tolist())
 
 
 def _for_a_while(view: RunView, found: Curve, worst: float, at: tuple[int, ...]) -> Finding:
@@ -123,10 +121,10 @@ def _for_a_while(view: RunView, found: Curve, worst: float, at: tuple[int, ...])
         ranks=(),
         evidence=(
             Evidence("tokens clipped", 100 * float(found.values.mean()), "%", source(found)),
-            Evidence(f"in steps {at[0]} to {at[-1]}", 100 * worst, "%", source(found)),
+            Evidence(f"in steps {at[0]} to {at[-1]}, at least", 100 * worst, "%", source(found)),
         ),
-        cause=f"In steps {at[0]} to {at[-1]} {percent(worst)} of the tokens are clipped and have "
-        "no gradient: the policy moves further than its batch can tell.",
+        cause=f"In steps {at[0]} to {at[-1]} {percent(worst)} and more of the tokens are clipped "
+        "and have no gradient: the policy moves further than its batch can tell.",
         fixes=_fixes(view),
         headline=f"Much of the batch is clipped in steps {at[0]} to {at[-1]}",
         steps=at,

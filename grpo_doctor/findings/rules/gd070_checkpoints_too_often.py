@@ -111,7 +111,7 @@ def check(view: RunView) -> Answer:
             Evidence("steps between two", saving.every, "", source),
             Evidence("best interval at a failure a day", best, "steps", "Young's formula"),
         ),
-        cause=f"A checkpoint of {saving.seconds:.3g} s every {saving.every} steps takes "
+        cause=f"A checkpoint of {saving.seconds:.3g} s {_each(saving.every)} takes "
         f"{percent(saving.share)} of the run.",
         fixes=(_fix(view, saving, best),),
         steps=saving.numbers,
@@ -157,10 +157,17 @@ def best_interval(saving: Saving) -> int:
     return max((n for n in _ROUND if n <= steps), default=1)
 
 
+def _each(every: int) -> str:
+    return "every step" if every == 1 else f"every {every} steps"
+
+
 def _fix(view: RunView, saving: Saving, best: int) -> Fix:
     edits = counterfactual(view)
     outcome: Prediction | Withheld = (
-        view.predict(edits, f"with a checkpoint every {best} instead of {saving.every} steps")
+        view.predict(
+            edits,
+            f"with a checkpoint every {best} steps instead of {_each(saving.every)}",
+        )
         if edits
         else Withheld("steps with a checkpoint are set apart; the cost is what can be saved")
     )

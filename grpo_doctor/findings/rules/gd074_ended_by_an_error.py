@@ -63,8 +63,8 @@ _ONE_DEVICE = (
     "process that sees several spreads the model over them, and its inputs lie on the first"
 )
 _WHOLE_BATCHES = (
-    "make the number of rows a multiple of ranks x batch x accumulation (or --dataloader_drop_last "
-    "true): the last batch was not full"
+    "make the number of rows a multiple of ranks x batch x accumulation, or have the last batch "
+    "dropped (ms-swift, TRL: --dataloader_drop_last true): it was not full"
 )
 _LESS_FOR_VLLM = (
     "lower the engine's share of the GPU, or end what else holds its memory (nvidia-smi)"

@@ -73,8 +73,9 @@ def _more_cache(case: Case, held_back: bool) -> float:
         raise UnsupportedError("how full the engine's cache was, was not recorded")
     if after >= before and not held_back and peak.max() < _FULL_CACHE_PCT:
         return 1.0
-    if after < before and peak.max() * before / after < _FULL_CACHE_PCT:
-        return 1.0
+    if after < before:
+        # Weights stay as they are, so the cache loses a larger share than all the memory does.
+        raise UnsupportedError("how much of the engine's memory its weights take was not recorded")
     for memory in case.analysis.gpu_memory:
         total = memory.gpu.memory_total_bytes
         needed = memory.peak_bytes + (after - before) * total

@@ -64,7 +64,7 @@ def _prefetch(case: Case) -> Effect:
     rests = [rest] * len(efforts)
     now, then = (
         float(waits_for_data(efforts, rests, workers=workers, prefetch=ahead).mean())
-        for ahead in (before, after)
+        for ahead in (min(before, len(efforts)), min(after, len(efforts)))  # no run has more
     )
     if not now:
         return NOTHING

@@ -22,6 +22,9 @@ def _switches(case: Case) -> Effect:
         raise UnsupportedError(
             f"how long the transfers of {turned_on[0]} take was not measured here"
         )
+    unknown = [name for name in case.after if case.before.get(name) is None]
+    if unknown and case.work_s("offload"):
+        raise UnsupportedError(f"whether {unknown[0]} is on was not recorded")
     off = [name for name in on if case.after.get(name) is False]
     if not off:
         return NOTHING

@@ -54,8 +54,8 @@ def function_seconds(case: Case) -> dict[str, float]:
 def wall_s(seconds: Mapping[str, float], workers: int) -> float:
     """How long all functions take with so many processes; 0 and 1 are one after the other."""
     count = max(1, workers)
-    loads = [0.0] * count
     users = [name for name in seconds if name not in BUILT_IN]
+    loads = [0.0] * min(count, max(1, len(users)))  # the others have none of them
     for place, name in enumerate(users):
         loads[place % count] += seconds[name]
     shared = sum(seconds[name] for name in seconds if name in BUILT_IN)

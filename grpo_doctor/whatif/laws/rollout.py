@@ -54,7 +54,8 @@ def _places_share(case: Case, now: float, after: float) -> float | None:
     if not len(per_pass) or not size:
         return None
     width = float(per_pass.mean()) / float(size)
-    share = (width - now + after) / width
+    # Prompts stay: a pass shrinks by no more than its completions do.
+    share = max((width - now + after) / width, after / now)
     line = fit(measured_passes(case.analysis))
     if line is None:
         return (1 + share) / 2

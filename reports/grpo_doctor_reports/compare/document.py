@@ -123,7 +123,8 @@ def _fix(node: Node) -> FixResult:
     for name in knobs.members:
         pair = knobs.members[name]
         old, new = pair if isinstance(pair, list) and len(pair) == 2 else (None, pair)
-        settings.append(f"{any_value(name)}: {any_value(old)} to {any_value(new)}")
+        before, after = (any_value(value) or "not set" for value in (old, new))
+        settings.append(f"{any_value(name)}: {before} to {after}")
     inside = node.members.get("inside")
     return FixResult(
         settings=settings[:_MOST],

@@ -35,16 +35,9 @@ def comparison_page(document: Mapping[str, Any]) -> bytes:
         size=(drawing.WIDTH, drawing.HEIGHT),
         script=Markup(assets.compare_script()),  # noqa: S704 (our own file; its hash is in the policy)
         style=Markup(assets.compare_style()),  # noqa: S704 (our own file)
-        policy=_policy(),
+        policy=assets.policy(assets.csp_hash(assets.compare_script())),
     )  # fmt: skip
     return page.encode("utf-8")
-
-
-def _policy() -> str:
-    return (
-        f"default-src 'none'; script-src {assets.csp_hash(assets.compare_script())}; "
-        "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-    )
 
 
 @cache

@@ -78,8 +78,10 @@ def _phases(one: Comparison) -> Table:
 def _fixes(one: Comparison) -> Iterator[RenderableType]:
     for fix in one.fixes:
         yield Text("\nPredicted and measured", style="bold")
-        for setting in fix.settings:
+        for setting in fix.settings[:_ROWS]:
             yield _indented(setting)
+        if len(fix.settings) > _ROWS:
+            yield _indented(f"and {len(fix.settings) - _ROWS} more")
         yield _indented(f"predicted {words.prediction(fix)}")
         measured = formatting.signed_percent(fix.measured_pct)
         yield _indented(f"measured  {measured}: {words.held(fix)}")

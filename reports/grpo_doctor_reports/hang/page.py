@@ -34,16 +34,9 @@ def hang_page(document: Mapping[str, Any]) -> bytes:
         drawing=draw(make_graph(visit)),
         script=Markup(assets.hang_script()),  # noqa: S704 (our own file; its hash is in the policy)
         style=Markup(assets.hang_style()),  # noqa: S704 (our own file)
-        policy=_policy(),
+        policy=assets.policy(assets.csp_hash(assets.hang_script())),
     )
     return page.encode("utf-8")
-
-
-def _policy() -> str:
-    return (
-        f"default-src 'none'; script-src {assets.csp_hash(assets.hang_script())}; "
-        "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-    )
 
 
 @cache

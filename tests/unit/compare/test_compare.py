@@ -147,6 +147,18 @@ def test_a_prediction_holds_fails_or_can_not_be_judged(
     assert bool(note) == (inside is None)
 
 
+@pytest.mark.parametrize(
+    ("change", "low", "high", "inside"),
+    [(-0.5, -2.0, 1.0, True), (1.5, 1.0, 2.0, True), (-9.0, -10.0, -8.0, False)],
+)
+def test_no_change_is_held_to_what_two_runs_differ_by(
+    change: float, low: float, high: float, inside: bool
+) -> None:
+    measured = {**CHANGE, "change_pct": change, "low_pct": low, "high_pct": high}
+    nothing = Prediction(0.0, 0.0, 0.0, "a replay")
+    assert _held(nothing, cast(Change, measured), "") == (inside, "")
+
+
 def test_where_no_law_answers_the_fix_of_a_finding_does() -> None:
     first = ComparedRun.of(offloaded().build())
     (rule, finding) = next(pair for pair in first.results.findings if pair[0].id == "GD001")
@@ -222,3 +234,20 @@ def test_a_change_without_a_law_says_so() -> None:
 def test_numbers_are_finite() -> None:
     before = steps(6, 1.0).metrics(0, reward=math.nan).metrics(1, reward=math.inf).build()
     compared(before, before)
+
+
+def test_a_prediction_is_not_judged_where_another_option_changed_too() -> None:
+    settings = {"offload.optimizer": True}
+    before = run(
+        phases={"rollout": 5.0, "offload": 2.0, "train": 3.0},
+        knobs=settings,
+        config={"reward_funcs": "a"},
+    ).build()
+    after = run(
+        phases={"rollout": 5.0, "train": 3.0},
+        knobs={"offload.optimizer": False},
+        config={"reward_funcs": "b"},
+    ).build()
+    (fix,) = compared(before, after)["fixes"]
+    assert fix["inside"] is None
+    assert fix["note"].startswith("the option reward_funcs differs too")

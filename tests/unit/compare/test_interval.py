@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from grpo_doctor.compare.interval import NEEDS_STEPS, _wider, change_of_mean, change_of_ratio
+from grpo_doctor.compare.interval import NEEDS_STEPS, change_of_mean, change_of_ratio
 
 
 def steps(mean: float, count: int, seed: int, *, memory: float = 0.0) -> NDArray[np.float64]:
@@ -40,12 +40,6 @@ def test_runs_of_the_same_length_do_not_differ_more_often_than_promised() -> Non
         assert found is not None
         wrong += not found.low <= 0 <= found.high
     assert wrong / 150 <= 0.09
-
-
-@pytest.mark.parametrize(("freedom", "student"), [(3, 3.182), (7, 2.365), (15, 2.131), (60, 2.0)])
-def test_intervals_are_widened_by_students_t(freedom: int, student: float) -> None:
-    unbiased = np.sqrt((freedom + 1) / freedom)
-    assert _wider(freedom + 1) == pytest.approx(student / 1.96 * unbiased, rel=0.01)
 
 
 def test_steps_that_grow_with_their_tokens_are_no_correlation_of_the_ratio() -> None:

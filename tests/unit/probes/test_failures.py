@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -69,3 +70,13 @@ def test_a_generator_that_ends_is_no_failure(recording: Recorded) -> None:
 
     assert list(rows()) == [1]
     assert noted(recording) == []
+
+
+def test_a_host_gets_its_own_error_though_noting_it_fails(
+    recording: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "grpo_doctor_probes.failures", None)  # can't be imported
+    with pytest.raises(ValueError, match="the host's own"), phase("train"):
+        raise ValueError("the host's own")
+    assert [row.name for row in recording.rows] == ["train"]
+    assert recording.header.errors == 1

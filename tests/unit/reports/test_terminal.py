@@ -94,3 +94,10 @@ def test_hostile_strings_add_no_escape_sequence_of_their_own() -> None:
 def test_a_newer_document_is_refused() -> None:
     with pytest.raises(ReportError, match="Upgrade grpo-doctor"):
         render_text({"schema": 2}, width=80, color=False)
+
+
+def test_rules_that_nobody_asked_for_are_not_called_inapplicable() -> None:
+    document = DEMOS["slow"]()
+    document["not_applicable"][0]["reason"] = "left out by --select"
+    text = render_text(document, width=100, color=False)
+    assert "2 not run, 1 not applicable, 1 left out" in " ".join(text.split())

@@ -25,6 +25,11 @@ def test_a_healthy_job_must_stay_silent() -> None:
     assert not judge(healthy, ["GD001"], 1.0).right
 
 
+def test_a_busy_machine_is_held_against_no_job() -> None:
+    for case in CASES:
+        assert judge(case, [*sorted(case.has)[:1], "GD023"], 1.0).right
+
+
 def test_cases_name_rules_that_exist() -> None:
     known = {rule.RULE.id for rule in ALL}
     assert {i for case in CASES for i in case.has | case.may} <= known

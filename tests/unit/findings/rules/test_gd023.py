@@ -53,6 +53,18 @@ def test_a_full_host_without_a_gpu_is_what_it_is_for() -> None:
     assert finding(standing(host=97.0, memory_gib=None), "GD023").severity == "low"
 
 
+def test_ranks_that_fill_the_host_themselves_are_no_finding_without_a_gpu() -> None:
+    def filled(wait: float) -> TraceBuilder:
+        build = standing((wait,) * 4, host=95.0, memory_gib=None)
+        for rank in range(4):
+            build.series("rank.cpu", "%", TIMES, [22.0, 22.0], scope="rank", rank=rank)
+        return build
+
+    assert "that this job itself keeps 88 % busy" in passed(filled(20.0), "GD023")
+    # Four ranks of one thread each on their own processors never stand in line for so long.
+    assert finding(filled(40.0), "GD023").severity == "low"
+
+
 def test_programs_of_others_are_told_from_the_ranks_own() -> None:
     build = standing(host=99.0, memory_gib=None)
     for rank in range(4):

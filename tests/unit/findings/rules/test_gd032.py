@@ -47,8 +47,17 @@ def texts(workers: int) -> TraceBuilder:
 def test_a_loader_without_processes_tokenizes_in_the_step() -> None:
     finding = found(rule, texts(0))
     assert number(finding, "tokenizing per step") == pytest.approx(1.9)
-    assert finding.fixes[0].knob == "dataload.num_workers"
+    # More processes are GD002's advice; that it can be done beforehand is not.
+    assert finding.severity == "low"
+    (fix,) = finding.fixes
+    assert "once, before training" in fix.spelling
     assert isinstance(judged(rule, texts(2)), Passed)
+
+
+def test_texts_beside_images_that_take_longer_are_a_part_of_loading() -> None:
+    answer = judged(rule, count(texts(0), "dataload/process_s", 4.0))
+    assert isinstance(answer, Passed)
+    assert "GD002" in answer.note
 
 
 def test_a_recording_that_does_not_say_is_told_what_is_missing() -> None:

@@ -54,6 +54,12 @@ def test_a_model_that_never_ends_gets_other_advice() -> None:
     assert "No completion ends" in found.headline
 
 
+def test_a_model_that_stopped_to_end_does_not_need_more_room() -> None:
+    found = finding(learner({**FLAT, RATIO: lambda t, v, r: np.where(t > 0.4, 1.0, 0.1)}), "GD051")
+    assert "checkpoint of before" in found.fixes[0].spelling
+    assert all(fix.knob != "rollout.max_completion_length" for fix in found.fixes)
+
+
 def test_few_and_missing() -> None:
     assert "2.0 % of the completions" in passed(learner({RATIO: 0.02}), "GD051")
     assert "response_length/clip_ratio" in missing(learner({RATIO: None}), "GD051")

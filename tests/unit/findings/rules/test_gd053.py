@@ -38,6 +38,16 @@ def test_ratios_per_sequence_clip_by_design() -> None:
     assert "by design" in not_applicable(build, "GD053")
 
 
+def test_a_policy_that_clips_much_until_it_is_lost() -> None:
+    def lost(t: np.ndarray, v: np.ndarray, r: object) -> np.ndarray:
+        return np.where((np.arange(len(t)) > 0) & (np.arange(len(t)) < 4), 0.45, 0.0)
+
+    found = finding(learner({KEY: lost}), "GD053")
+    assert (found.severity, found.steps) == ("medium", (2, 3, 4))
+    assert value(found, "in steps 2 to 4") == pytest.approx(45.0)
+    assert found.fixes
+
+
 def test_one_step_of_much_clipping_is_noise() -> None:
     build = learner({KEY: lambda t, v, r: np.where(np.arange(len(t)) == 40, 0.9, v)})
     passed(build, "GD053")

@@ -40,6 +40,16 @@ def test_a_reward_that_pays_for_length_is_found_although_it_rises() -> None:
     assert "goes up and down with them" in found.cause
 
 
+def test_length_that_is_paid_for_and_soon_at_its_limit() -> None:
+    rng = np.random.default_rng(4)
+    # It is at its longest after a third of the run and falls a little from there.
+    t = np.linspace(0, 1, 80)
+    lengths = np.where(t < 0.3, 100 + 1000 * t, 430 - 60 * t) + rng.normal(0, 15, 80)
+    found = finding(learner({KEY: lengths, "reward": 0.01 * lengths}), "GD056")
+    assert found.severity == "medium"
+    passed(learner({**FLAT, KEY: lengths}), "GD056")
+
+
 def test_one_long_batch_at_the_end_is_none() -> None:
     late = {**FLAT, KEY: lambda t, v, r: np.where(t > 0.93, 700.0, v)}
     passed(learner(late), "GD056")

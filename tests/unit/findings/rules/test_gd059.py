@@ -38,6 +38,20 @@ def test_solved_on_the_way() -> None:
     assert found.steps[0] == 41
 
 
+def test_a_policy_that_was_better_before_is_lost() -> None:
+    build = learner(
+        {
+            "reward": lambda t, v, r: np.where(t < 0.4, 0.6, 0.0),
+            "reward_std": lambda t, v, r: np.where(t < 0.4, 0.3, 0.0),
+        }
+    )
+    found = finding(build, "GD059")
+    assert found.severity == "high"
+    assert found.headline.startswith("The policy is lost: the reward is 0 for every completion")
+    assert "learning rate" in found.fixes[0].spelling
+    assert "checkpoint of before step 33" in found.fixes[-1].spelling
+
+
 def test_a_few_flat_steps_at_the_end_or_at_the_start() -> None:
     late = {
         "reward": lambda t, v, r: np.where(t > 0.9, 1.0, v),

@@ -11,7 +11,7 @@ from tests.unit.findings.rules.saying import finding, missing, passed, value
 
 
 def sick() -> TraceBuilder:
-    return learner({"grad_norm": lambda t, v, r: np.where(np.arange(len(t)) == 50, 900.0, v)})
+    return learner({"grad_norm": lambda t, v, r: np.where(np.arange(len(t)) % 40 == 10, 900.0, v)})
 
 
 def well() -> TraceBuilder:
@@ -20,15 +20,22 @@ def well() -> TraceBuilder:
 
 def test_a_spike_has_its_step() -> None:
     found = finding(sick(), "GD062")
-    assert found.steps == (51,)
+    assert found.steps == (11, 51)
     assert value(found, "largest") == 900
     assert value(found, "usual norm") == pytest.approx(math.exp(-1), rel=0.2)
 
 
 def test_with_clipping_it_does_less_harm() -> None:
-    spike = {"grad_norm": lambda t, v, r: np.where(t == 1, 900.0, v)}
+    spike = {"grad_norm": lambda t, v, r: np.where(np.arange(len(t)) % 40 == 10, 900.0, v)}
     assert finding(learner(spike, knobs={"train.max_grad_norm": 0.0}), "GD062").severity == "medium"
     assert finding(learner(spike, knobs={"train.max_grad_norm": 1.0}), "GD062").severity == "low"
+
+
+def test_one_spike_that_is_clipped_is_one_odd_batch() -> None:
+    spike = {"grad_norm": lambda t, v, r: np.where(t == 1, 900.0, v)}
+    assert finding(learner(spike, knobs={"train.max_grad_norm": 0.0}), "GD062").severity == "medium"
+    clipped = learner(spike, knobs={"train.max_grad_norm": 1.0})
+    assert "gradients are clipped" in passed(clipped, "GD062")
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])

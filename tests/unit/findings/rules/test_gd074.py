@@ -24,6 +24,14 @@ def ended(*errors: tuple[int, float, str], state: str = "failed") -> TraceBuilde
     return build
 
 
+def sick() -> TraceBuilder:
+    return ended((1, 4.0, DEVICES))
+
+
+def well() -> TraceBuilder:
+    return ended((1, 4.0, DEVICES), state="finished")
+
+
 def test_the_error_is_named_with_its_rank_phase_and_remedy() -> None:
     finding = found(rule, ended((1, 4.0, DEVICES)))
     assert (finding.severity, finding.ranks, finding.phases) == ("high", (1,), ("train",))

@@ -69,6 +69,12 @@ def test_a_share_of_memory_that_is_none_is_refused(share: float) -> None:
     assert "above 0 and at most 1" in reason(patient, vllm__gpu_memory_utilization=share)
 
 
+def test_less_cache_is_unknown_as_weights_stay() -> None:
+    calm = {**WAITING, "engine/waiting_requests_peak": 0.0, "engine/kv_cache_peak_pct": 50.0}
+    patient = run(ROLLOUT, VLLM, calm)
+    assert "weights" in reason(patient, vllm__gpu_memory_utilization=0.3)
+
+
 def test_more_cache_lets_more_run_if_memory_has_room() -> None:
     patient = run(ROLLOUT, {**VLLM, "vllm.max_num_seqs": 64}, WAITING)
     patient.gpu("GPU-0", memory_gib=80.0)

@@ -31,7 +31,7 @@ NUMBERS = (
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-@pytest.mark.parametrize("value", [-8, -0.5, 0, None])
+@pytest.mark.parametrize("value", [-8, -0.5, 0, 3, 10**12, None])
 def test_a_value_that_makes_no_sense_is_answered_in_words_or_bounds(
     name: str, value: float | None
 ) -> None:
@@ -68,6 +68,11 @@ def test_a_setting_without_a_law_is_unknown() -> None:
 
 def test_without_its_only_offload_a_step_loses_the_transfers() -> None:
     assert mid(run(OFFLOAD, {"offload.optimizer": True}), offload__optimizer=False) == -20
+
+
+def test_an_offload_that_may_be_off_already_is_unknown() -> None:
+    patient = run(OFFLOAD, framework="homemade")
+    assert "was not recorded" in reason(patient, offload__optimizer=False)
 
 
 def test_one_of_two_offloads_takes_its_share_of_the_bytes() -> None:

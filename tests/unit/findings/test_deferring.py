@@ -1,0 +1,119 @@
+"""An illness is told by one rule: which one, where two see it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from grpo_doctor.findings import RunView
+from grpo_doctor.findings.deferring import finding_of, fixed_alike
+from grpo_doctor.findings.rule import Finding, Passed, RuleFile
+from grpo_doctor.findings.rules import gd002_data_starvation, gd004_straggler, gd033_slow_reward
+from tests.build import TraceBuilder
+from tests.unit.findings.patients import HEALTHY, SETTINGS, run, starved, straggling
+from tests.unit.findings.recorded import count, found, inside, judged
+from tests.unit.findings.rules.saying import counted, finding, passed, step_s
+from tests.unit.findings.rules.test_gd023 import TIMES
+from tests.unit.findings.rules.test_gd030 import RESTARTS, loads
+
+
+def view_of(build: TraceBuilder) -> RunView:
+    return RunView.of(build.build())
+
+
+def test_another_rules_finding_is_what_it_would_say_itself() -> None:
+    view = view_of(straggling())
+    assert finding_of(gd004_straggler, view) == gd004_straggler.check(view)
+    assert finding_of(gd004_straggler, view_of(run())) is None
+
+
+def test_a_rule_that_lacks_its_signals_finds_nothing() -> None:
+    build = TraceBuilder(ranks=2)  # without collectives
+    for step in range(6):
+        for rank in (0, 1):
+            build.step(rank, step, 10.0 * step, {"train": 4.0 + rank}, end_s=10.0 * step + 9)
+    assert finding_of(gd004_straggler, view_of(build)) is None
+    assert finding_of(gd004_straggler, view_of(run(ranks=1))) is None
+
+
+def test_a_rule_that_fails_finds_nothing() -> None:
+    def broken(view: RunView) -> Any:
+        raise ZeroDivisionError
+
+    rule = SimpleNamespace(RULE=gd002_data_starvation.RULE, check=broken)
+    assert finding_of(cast(RuleFile, rule), view_of(run())) is None
+
+
+def test_the_same_knob_is_the_same_fix() -> None:
+    answer = found(gd002_data_starvation, starved())
+    assert fixed_alike(answer, "dataload.num_workers")
+    assert not fixed_alike(answer, "dataload.prefetch_factor")
+    assert not fixed_alike(None, "dataload.num_workers")
+
+
+def test_waits_in_bursts_are_not_told_as_too_few_processes() -> None:
+    assert "in bursts: see GD030" in passed(loads(RESTARTS), "GD002")
+
+
+@pytest.mark.parametrize(("effort_s", "silent"), [(1.0, True), (30.0, False)])
+def test_processes_that_have_time_are_not_what_is_waited_for(effort_s: float, silent: bool) -> None:
+    build = run({**HEALTHY, "dataload": 0.6}, knobs={**SETTINGS, "dataload.num_workers": 1})
+    count(build, "dataload/read_s", effort_s)
+    answer = judged(gd002_data_starvation, build)
+    assert ("time to spare" in getattr(answer, "note", "")) is silent
+
+
+def test_an_offload_that_only_collects_garbage_is_the_collectors_rule() -> None:
+    knobs = {**SETTINGS, "offload.optimizer": True, "offload.gc_collect": True}
+    build = run({**HEALTHY, "offload": 2.0}, knobs=knobs, memory_gib=None)
+    for rank, start in _phase_starts(build, "offload"):
+        build.span(rank, "offload/collect", start, start + 1.9, depth=2)
+    assert "see GD011" in passed(build, "GD001")
+    assert finding(build, "GD011").fixes[0].knob == "offload.gc_collect"
+
+
+def test_what_a_collection_stands_in_line_is_not_held_against_it() -> None:
+    pauses = {"gc/seconds": 2.4, "gc/longest_s": 2.0}  # of steps of 9.85 s
+    assert finding(counted(run(), pauses), "GD024").severity == "high"
+    build = counted(run(), pauses)
+    build.series("host.cpu", "%", TIMES, [99.0, 99.0])
+    for rank in range(4):
+        build.series("rank.cpu_wait", "%", TIMES, [30.0, 30.0], scope="rank", rank=rank)
+    answer = finding(build, "GD024")
+    assert answer.severity == "medium"
+    assert answer.cost == pytest.approx(2.4 / step_s(), rel=0.01)
+
+
+def test_scoring_that_mostly_collects_garbage_is_the_collectors_rule() -> None:
+    build = run({**HEALTHY, "reward": 12.0})
+    inside(build, "reward/judge", 11.9)
+    assert isinstance(judged(gd033_slow_reward, build), Finding)
+    build = counted(run({**HEALTHY, "reward": 12.0}), {"gc/seconds": 16.5, "gc/longest_s": 2.0})
+    inside(build, "reward/judge", 11.9)
+    answer = judged(gd033_slow_reward, build)
+    assert isinstance(answer, Passed)
+    assert "see GD024" in answer.note
+
+
+def test_a_rank_that_is_late_by_chance_is_not_the_straggler() -> None:
+    build = TraceBuilder(ranks=2)
+    now = 0.0
+    for step, extra in enumerate([0.2, 0.2, 0.2, 3.0, 0.2, 0.2, 0.2, 3.0, 0.2]):
+        end = now + 4.1 + extra
+        for rank, train in ((0, 4.0), (1, 4.0 + extra)):
+            build.span(rank, "train", now, end)
+            build.collective(rank, step, now + train, end)
+            build.step(rank, step, now, {}, end_s=end)
+        now = end
+    assert "not steadily longer" in passed(build, "GD004")
+
+
+def _phase_starts(build: TraceBuilder, phase: str) -> list[tuple[int, float]]:
+    names = list(build._names.names)
+    return [
+        (build._rows["process"][i], build._rows["start_ns"][i] / 1e9)
+        for i, name in enumerate(build._rows["name"])
+        if names[name] == phase
+    ]
