@@ -138,7 +138,9 @@ def test_exit_codes_are_the_hosts(tmp_path: Path, end: str, code: int) -> None:
     if code < 0 or code == 9:
         assert [o.name for o in header.open_spans] == ["a"]
     else:
-        assert [r.name for r in read_rows(spans_file(tmp_path))] == ["a"]
+        names = [r.name for r in read_rows(spans_file(tmp_path))]
+        failed = ["error/a/RuntimeError: the host"] if "raise" in end else []
+        assert [name for name in names if "SystemExit" not in name] == [*failed, "a"]
 
 
 NESTED = """
@@ -235,7 +237,8 @@ def test_forked_children_have_files_of_their_own(tmp_path: Path) -> None:
     files = sorted((tmp_path / "ranks").glob("*.spans"))
     assert len(files) == 4, "one that records nothing makes no file"
     parent = spans_file(tmp_path, rank=2)
-    assert [r.name for r in read_rows(parent)] == ["init", "dataload", "step", "after"]
+    names = [r.name for r in read_rows(parent) if not r.name.startswith("gc/")]
+    assert names == ["init", "dataload", "step", "after"]
     children = [f for f in files if f != parent]
     assert sorted(r.name for f in children for r in read_rows(f)) == [
         f"child {n}" for n in range(3)

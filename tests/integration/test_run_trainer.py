@@ -90,9 +90,10 @@ def stop_inside(folder: Path, rank: int, phase: str) -> int:
     path = folder / "ranks" / f"{rank:05d}.spans"
     deadline = time.monotonic() + PATIENCE_S
     for _ in looks(deadline):
-        if not path.exists():
+        try:
+            header = read_header(path)
+        except (FileNotFoundError, ValueError):  # not there yet, or still being made
             continue
-        header = read_header(path)
         if header.step is None or header.step < 3 or phase not in names(path):
             continue
         os.kill(header.pid, signal.SIGSTOP)

@@ -164,7 +164,7 @@ def unlearning() -> Iterator[Case]:
         lambda pay: _with_rewards(
             rewards.lengthy(pay), "lengthy", more=(*LEARNING, "--max_completion_length", "24")
         ),
-        has={"GD056"}, may={"GD051", "GD050", "GD052", "GD059"},
+        has={"GD056"}, may={"GD051", "GD050", "GD052", "GD055", "GD059"},
     )  # fmt: skip
     yield from _three(
         "checkpoints with all the optimizer's state", (5, 4, 3),
