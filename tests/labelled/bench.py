@@ -14,6 +14,7 @@ from grpo_doctor.trace.merge import merge
 from tests.labelled import rewards
 from tests.labelled.case import SCHOOLING, Case, flags_of
 from tests.labelled.judge import Said
+from tests.labelled.pictures import dataset
 from tests.recorded import TrainingFailedError, Workshop, workshop
 
 Ask = Callable[[Path], dict[str, frozenset[str]]]
@@ -44,7 +45,10 @@ def _schooled(shop: Workshop, folder: Path) -> str:
 
 def _one(shop: Workshop, case: Case, folder: Path, model: str, others: Ask | None) -> Said:
     folder.mkdir(parents=True)
-    for name, contents in case.files.items():
+    files: dict[str, str | bytes] = dict(case.files)
+    if case.picture_edge:
+        files |= dataset(case.picture_edge)
+    for name, contents in files.items():
         data = contents.encode() if isinstance(contents, str) else contents
         (folder / name).write_bytes(data)
     began = time.monotonic()

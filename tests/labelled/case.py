@@ -23,6 +23,7 @@ class Case:
             illness under two names (a slow reward on one rank) is one of several.
         may: rules that may fire too: what follows from it, or is also true of this run.
         files: written beside the run, name to contents.
+        picture_edge: of the photographs that are written beside it, pixels; 0: none.
         environment: of the ranks.
         load: processes that burn a core each meanwhile.
         ranks: how many.
@@ -33,7 +34,8 @@ class Case:
     strength: Strength = ""
     has: frozenset[str] = frozenset()
     may: frozenset[str] = frozenset()
-    files: Mapping[str, str | bytes] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    picture_edge: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
     load: int = 0
     ranks: int = 2

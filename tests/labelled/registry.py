@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from tests.labelled import pictures, rewards
+from tests.labelled import rewards
 from tests.labelled.case import LEARNING, Case, Strength
 
 # A tiny model never needs ZeRO-3; the model for pictures has random weights, so nearly none of its
@@ -65,7 +65,7 @@ def slow() -> Iterator[Case]:
             ("--model", "embedded-vl", "--dataset", "rows.jsonl", "--dataloader_num_workers", "0",
              "--max_pixels", "3136", "--reward_funcs", "arithmetic", "--max_steps", "10",
              "--per_device_train_batch_size", "16"),
-            files=pictures.dataset(int(edge)),
+            picture_edge=int(edge),
         ),
         has={"GD002", "GD031"}, may={"GD030", "GD032", "GD051"},  # random weights again
     )  # fmt: skip
@@ -184,7 +184,7 @@ def _three(
         made = make(dose)
         yield Case(
             name, made.flags, strength, frozenset(has), frozenset(may or ()), made.files,
-            made.environment, made.load, made.ranks,
+            made.picture_edge, made.environment, made.load, made.ranks,
         )  # fmt: skip
 
 
