@@ -33,7 +33,7 @@ _FLAGS: Final = (
 _WITH_PIPES: Final = (
     'commands=$1; answers=$2; shift 2; eval "exec \\"\\$@\\" 3<&$commands 4>&$answers"'
 )
-_DEADLINE_S: Final = 60.0
+_DEADLINE_S: Final = 180.0  # a busy machine draws a crowded page for more than a minute
 
 
 def find_chromium() -> str | None:
