@@ -6,7 +6,7 @@ import contextlib
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from grpo_doctor.findings import RunView, run_rules
@@ -63,8 +63,15 @@ def _one(shop: Workshop, case: Case, folder: Path, model: str, others: Ask | Non
     view = RunView.of(merge(run_dir))
     results = run_rules(view)
     found: dict[str, str] = {rule.id: finding.severity for rule, finding in results.findings}
-    said = others(run_dir) if others else None
+    said = _of_others(case, others(run_dir)) if others else None
     return Said(case, found, seconds, view.analysis.step_s, said)
+
+
+def _of_others(case: Case, said: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+    """What the tools said that look for this illness at all."""
+    from tests.labelled.neighbours import LOOKS_FOR
+
+    return {name: ids for name, ids in said.items() if not case.has or case.has & LOOKS_FOR[name]}
 
 
 @contextlib.contextmanager

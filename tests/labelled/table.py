@@ -41,7 +41,9 @@ def _how(command: str) -> str:
         "on 2 ranks, made ill by its flags, its files or the machine, each illness in three "
         "strengths. `tests/labelled/registry.py` has what was done and what is true of it. An ill "
         "run counts as recalled if a rule names its illness; a finding counts as false unless the "
-        "run has it or it follows from what the run has. Illnesses that need a GPU are not here."
+        "run has it or it follows from what the run has. Illnesses that need a GPU are not here. "
+        "The rules were mended on an earlier recording of these runs, some in other doses, so this "
+        "is a set that they were fitted to: on runs of strangers they will be less right."
     )
 
 
@@ -56,7 +58,8 @@ def _totals(total: Score) -> str:
 _NOTE = (
     "The columns of other tools count runs of which they said something that means this illness "
     "(`tests/labelled/neighbours.py` has the mapping); for healthy runs, runs of which they said "
-    "nothing. A hyphen: the tool does not look for it."
+    "nothing. A hyphen: the tool does not look for it. traceml-ai 0.5 is not here: it takes no "
+    "launcher and has to start the job itself."
 )
 
 

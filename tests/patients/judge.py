@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-ANSWER_S = 1.3
+# The user's fixes halved the training time, so a GPU's own work was less than half of a step.
+ANSWER_S = 0.6
 
 
 def count_judged(completions: list[str], solution: list[str], **_columns: Any) -> list[float]:

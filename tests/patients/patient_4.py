@@ -12,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.patients.commandline import Flags
+from tests.patients.judge import ANSWER_S
 
 THREAD = "https://github.com/modelscope/ms-swift/issues/3693"
 COMPLAINT = "The GPUs' utilization swings between 0 and 90 %, and training is slow."
@@ -65,7 +66,7 @@ INSTEAD: dict[str, tuple[str, str]] = {
 STAND_INS = (
     "the photographs, 24 million pixels each, are really decoded, by the loader's processes",
     "offload really copies weights and optimizer state to other host memory and back; no GPU gains",
-    "a judge that takes 1.3 s stands in for a GPU at work: processors are free, no flag helps",
+    f"a judge that takes {ANSWER_S:g} s stands in for a GPU at work: no flag makes it faster",
 )
 STEPS = 16  # as many in both runs, so that the settings differ by the fixes alone
 AT_MOST = 0.5  # of the step time, as in the thread

@@ -18,7 +18,8 @@ setting, and how long the collector stopped the process in a step.
 
 ## Fix
 
-`offload.gc_collect` off. PyTorch's cache is shared by all of the process; only an engine that
+`offload.gc_collect` off; or, where GPU memory has room for what is moved, the offload itself, which
+takes the collection with it. PyTorch's cache is shared by all of the process; only an engine that
 allocates outside of it, vLLM beside the trainer, needs memory handed back, and sleeping does that.
 
 ## When it is wrong
@@ -36,10 +37,13 @@ from __future__ import annotations
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.asking import by_law, edits_of
+from grpo_doctor.findings.headroom import room_without_offload
+from grpo_doctor.findings.offload_off import offload_off, switched_on
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,
     Finding,
+    Fix,
     NotApplicable,
     Passed,
     Rule,
@@ -96,8 +100,17 @@ def check(view: RunView) -> Answer:
         "after its offloads."
         if known
         else "Garbage is collected after each offload; how long that takes was not recorded.",
-        fixes=(view.setting(_KNOB, False, outcome, safety="same-math", risk=risk),),
+        fixes=(
+            view.setting(_KNOB, False, outcome, safety="same-math", risk=risk),
+            *_no_offload(view),
+        ),
     )
+
+
+def _no_offload(view: RunView) -> tuple[Fix, ...]:
+    """Without the offload there is nothing to collect after; not where its room is needed."""
+    room = room_without_offload(view)
+    return () if room.fits is False or not switched_on(view) else (offload_off(view, room),)
 
 
 def counterfactual(view: RunView) -> tuple[Change, ...]:

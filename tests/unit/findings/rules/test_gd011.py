@@ -44,7 +44,7 @@ def test_what_collecting_takes_is_the_cost_and_the_gain() -> None:
     assert found.cost == pytest.approx(share, rel=0.01)
     assert value(found, "per step") == pytest.approx(1.2)
     assert (found.severity, found.confidence) == ("medium", 0.9)
-    (fix,) = found.fixes
+    fix = found.fixes[0]
     assert fix.spelling == "--gc_collect_after_offload false"
     assert mid(fix) == pytest.approx(-100 * share, abs=0.3)
 
@@ -74,3 +74,9 @@ def test_a_version_without_the_flag_gets_words() -> None:
 def test_nothing_offloaded_is_nothing_collected() -> None:
     assert not_applicable(run(knobs=KNOBS), "GD011") == "nothing is offloaded"
     assert "no garbage" in not_applicable(run(OFFLOADED), "GD011")
+
+
+def test_without_the_offload_there_is_nothing_to_collect_after() -> None:
+    collecting, off = finding(run(OFFLOADED, knobs=KNOBS, framework_version="3.9.0"), "GD011").fixes
+    assert off.spelling == "--offload_optimizer false"
+    assert collecting.knob == "offload.gc_collect"
