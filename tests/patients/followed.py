@@ -36,7 +36,7 @@ class Change:
 
 
 def worth_following(document: Mapping[str, Any]) -> list[Followed]:
-    """Each finding's first fix that is a flag, keeps the mathematics and saves a twentieth.
+    """Every fix that is a flag, keeps the mathematics and saves a twentieth.
 
     That is all the reader goes by: nothing here knows what ails the run. Where two fixes set the
     same flag, the graver finding's is taken.
@@ -55,7 +55,6 @@ def worth_following(document: Mapping[str, Any]) -> list[Followed]:
                         change["low"], change["mid"], change["high"],
                     )
                 )  # fmt: skip
-                break
     return chosen
 
 
