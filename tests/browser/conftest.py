@@ -11,7 +11,8 @@ from grpo_doctor_reports.demo.__main__ import main as write_demos
 from tests.browser.devtools import Tab, browser, find_chromium
 
 
-@pytest.fixture(scope="session")
+# Not for the session: a tab left open kept half a core busy under all the tests after it.
+@pytest.fixture(scope="module")
 def tab() -> Iterator[Tab]:
     """A tab of a headless Chromium; the test is skipped where there is none."""
     chromium = find_chromium()
