@@ -47,12 +47,13 @@ class Way:
 WAYS = (
     Way("rendezvous", 5, ("stuck",), ("rank-missing",), ("rank 5",)),
     Way("gather", 3, ("stuck",), ("storage-blocked",), ("rank 3", "model-00017-of-00037")),
-    # On a machine with more work than processors the second reason is as true as the first.
+    # On a machine with more work than processors the second reason is as true as the first; where
+    # its reading of images shows as progress, it is called slow at that place, and no class given.
     Way(
         "images",
         6,
         ("stuck", "slow"),
-        ("user-code-busy", "cpu-starved"),
+        ("user-code-busy", "cpu-starved", ""),
         ("rank 6", "prepare_images"),
     ),
 )
