@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
@@ -214,6 +215,11 @@ def listening(answer: bytes) -> tuple[socket.socket, int]:
         with connection:
             connection.recv(10_000)
             connection.sendall(answer)
+            connection.shutdown(socket.SHUT_WR)
+            # Closing with a part of the request unread would reset what was just said.
+            with contextlib.suppress(OSError):
+                while connection.recv(10_000):
+                    pass
 
     threading.Thread(target=serve, daemon=True).start()
     return listener, listener.getsockname()[1]
