@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from grpo_doctor_probes.discover.candidates import Candidate
 from grpo_doctor_probes.discover.frameworks import framework_by_command, framework_by_script
-from grpo_doctor_probes.discover.patience import within
+from grpo_doctor_probes.discover.patience import unless_blocked
 from grpo_doctor_probes.discover.ranks import Cast, may_train
 from grpo_doctor_probes.discover.tree import Tree
 
@@ -52,5 +53,5 @@ def _launched(one: Candidate, candidates: Mapping[int, Candidate]) -> bool:
 def _is_training(proc: Path, one: Candidate) -> bool:
     if framework_by_command([one.process]) != "unknown":
         return True
-    by_script = within(_PATIENCE_S, lambda: framework_by_script(proc, one.process), "unknown")
-    return by_script != "unknown"
+    read = partial(framework_by_script, proc, one.process)
+    return unless_blocked(_PATIENCE_S, read, "unknown") != "unknown"

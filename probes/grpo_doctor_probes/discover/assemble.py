@@ -17,8 +17,7 @@ from grpo_doctor_probes.discover.modules import (
     torch_version,
 )
 from grpo_doctor_probes.discover.numbering import number_all
-from grpo_doctor_probes.discover.patience import within
-from grpo_doctor_probes.discover.printable import printable, printable_command
+from grpo_doctor_probes.discover.patience import unless_blocked
 from grpo_doctor_probes.discover.ranks import Cast
 from grpo_doctor_probes.discover.roles import Parts, roles_of
 from grpo_doctor_probes.discover.scan import Process
@@ -30,6 +29,7 @@ from grpo_doctor_probes.discover.world import (
     sizes_of,
 )
 from grpo_doctor_probes.evidence import Job, Member
+from grpo_doctor_probes.printable import NAME_LIMIT, printable, printable_command
 from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
 
 _PATIENCE_S = 1.0
@@ -105,7 +105,7 @@ class Assembler:
             parent=process.parent,
             started_ticks=process.started_ticks,
             role=role,  # type: ignore[arg-type]
-            name=printable(process.name),
+            name=printable(process.name, NAME_LIMIT),
             command=printable_command(process.arguments),
             rank=rank,
             local_rank=_local_rank(candidate) if process.pid in ranks else None,
@@ -126,10 +126,10 @@ class Assembler:
         key = (process.executable, process.arguments[0] if process.arguments else "", container)
         if key not in self._versions:
             proc, pid = self._found.proc, process.pid
-            modules = within(_PATIENCE_S, lambda: read_modules(proc, pid), None)
+            modules = unless_blocked(_PATIENCE_S, lambda: read_modules(proc, pid), None)
             self._versions[key] = (
                 python_version(process.executable, modules),
-                within(_PATIENCE_S, lambda: torch_version(proc, pid, modules), ""),
+                unless_blocked(_PATIENCE_S, lambda: torch_version(proc, pid, modules), ""),
             )
             if _is_starting(modules):
                 return self._versions.pop(key)
@@ -141,7 +141,7 @@ class Assembler:
             return by_command
         first = main[min(main)].process
         proc = self._found.proc
-        return within(_PATIENCE_S, lambda: framework_by_script(proc, first), "unknown")
+        return unless_blocked(_PATIENCE_S, lambda: framework_by_script(proc, first), "unknown")
 
 
 def _is_starting(modules: Modules | None) -> bool:
@@ -161,7 +161,8 @@ def _rank_of(pid: int, ranks: Mapping[int, int | None], found: Found) -> int | N
 def _local_rank(candidate: Candidate | None) -> int | None:
     if candidate is None:
         return None
-    return candidate.number("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
+    told = candidate.number("LOCAL_RANK")
+    return candidate.task.local if told is None and candidate.task is not None else told
 
 
 def _run_dir(trainers: Iterable[Candidate]) -> str:

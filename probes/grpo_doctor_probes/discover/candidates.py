@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grpo_doctor_probes.discover.commands import Kind, kind_of
+from grpo_doctor_probes.discover.commands import Kind, is_ray_actor, kind_of
 from grpo_doctor_probes.discover.live_environment import environ_pointers, live_environment
 from grpo_doctor_probes.discover.modules import read_modules
 from grpo_doctor_probes.discover.patience import ask_each
@@ -18,9 +18,25 @@ from grpo_doctor_probes.discover.scan import Process
 _TORCH_VIRTUAL_BYTES = 256 << 20
 # Threads that only a process which has joined a process group has (torch 2.2 to 2.15, NCCL 2.19+).
 _GROUP_THREADS = ("pt_gloo", "gloo_", "pt_nccl", "NCCL ")
+_RAY_THREADS = ("worker.io",)  # of a process that has joined a Ray cluster (ray 2.60)
 _PATIENCE_S = 2.0
+# A single task of its step may be a shell, below which anything runs.
+_TASKS = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+)
 _NUMBER = re.compile(r"[0-9]{1,6}")
 _LARGEST_NUMBER = 1 << 16  # a larger rank or world is a mistake or an attack
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One of several processes of MPI or of a step of Slurm; `local` is its number on its host."""
+
+    number: int
+    of: int
+    local: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +48,7 @@ class Candidate:
         declared: the rank that its recorder wrote into the run directory.
         torch: whether it has libtorch, or is at least large enough.
         grouped: whether it has threads of a process group. Only asked where nothing else tells a
-            rank from what it forked: where RANK was set late, or the parent is no launcher.
+            rank from what it forked: where RANK was set late, or no launcher has set it.
     """
 
     process: Process
@@ -68,8 +84,30 @@ class Candidate:
         rank = self.number("RANK")
         if rank is not None and self.number("LOCAL_RANK", "WORLD_SIZE") is not None:
             return rank
-        if self.grouped:
-            return self.number("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK")
+        if self.grouped and rank is not None:
+            return rank
+        return None if self.task is None else self.task.number
+
+    @property
+    def world(self) -> int | None:
+        """How many ranks it was told of."""
+        told = self.number("WORLD_SIZE")
+        return self.task.of if told is None and self.task is not None else told
+
+    @property
+    def only_task(self) -> bool:
+        """Whether its rank is but its number among tasks: all that a task starts inherits that."""
+        return self.declared is None and self.number("RANK") is None and self.task is not None
+
+    @property
+    def task(self) -> Task | None:
+        """What MPI or Slurm has started it as; None for a worker of Ray, which Slurm did not."""
+        if not self.torch or is_ray_actor(self.process.arguments):
+            return None
+        for number, size, local in _TASKS:
+            found, of = self.number(number), self.number(size)
+            if found is not None and of is not None and found < of and of > 1:
+                return Task(found, of, self.number(local))
         return None
 
 
@@ -109,24 +147,40 @@ class _Look:
         if kind != "unknown" or not process.python:
             return None
         large = process.virtual_bytes >= _TORCH_VIRTUAL_BYTES
-        if process.environment.get("RANK") or declared is not None:
-            grouped = not self._has_python_parent(process) and has_group(self._proc, process.pid)
+        # Of a Ray actor what it was started with is not all: it sets its rendezvous itself.
+        late = large and is_ray_actor(process.arguments)
+        told = process.environment.get("RANK") and not late
+        if told or declared is not None:
+            grouped = self._may_only_inherit(process) and has_group(self._proc, process.pid)
             return Candidate(
                 process, kind, process.environment, declared, torch=large, grouped=grouped
             )
         if not process.readable:
             return self._unreadable(process)
-        if not large or (pointers := self._pointers_of(process)) is None:
-            return None
+        return self._large(process) if large else None
+
+    def _large(self, process: Process) -> Candidate | None:
+        """One with torch, and the driver of Ray's actors, which may do without."""
+        in_ray = is_ray_actor(process.arguments)
+        drives = not in_ray and has_threads(self._proc, process.pid, _RAY_THREADS)
+        if (pointers := self._pointers_of(process)) is None:
+            return Candidate(process, "ray", process.environment) if drives else None
         live = live_environment(self._proc, process.pid, pointers)
+        grouped = has_group(self._proc, process.pid)
         environment = {**process.environment, **live}
-        return Candidate(
-            process, kind, environment, torch=True, grouped=has_group(self._proc, process.pid)
+        found = Candidate(process, "unknown", environment, torch=True, grouped=grouped)
+        return (
+            replace(found, kind="ray") if drives and not grouped and found.rank is None else found
         )
 
-    def _has_python_parent(self, process: Process) -> bool:
+    def _may_only_inherit(self, process: Process) -> bool:
+        """Whether it has its rank from no launcher: an orphan, or below a program that has it."""
         parent = self._processes.get(process.parent)
-        return parent is not None and parent.python
+        if parent is None or not parent.python:
+            return True
+        return not process.forked and parent.environment.get("RANK") == process.environment.get(
+            "RANK"
+        )
 
     def _unreadable(self, process: Process) -> Candidate | None:
         """A child of a launcher is a rank, whoever's it is."""
@@ -150,11 +204,16 @@ class _Look:
 
 def has_group(proc: Path, pid: int) -> bool:
     """Whether threads of gloo or NCCL run in it."""
+    return has_threads(proc, pid, _GROUP_THREADS)
+
+
+def has_threads(proc: Path, pid: int, names: tuple[str, ...]) -> bool:
+    """Whether a thread's name begins with one of these."""
     folder = f"{proc}/{pid}/task"
     try:
         for tid in os.listdir(folder):  # noqa: PTH208 - hundreds of threads
             with open(f"{folder}/{tid}/comm", "rb") as file:  # noqa: PTH123 - the same
-                if file.read(16).decode("utf-8", "replace").startswith(_GROUP_THREADS):
+                if file.read(16).decode("utf-8", "replace").startswith(names):
                     return True
     except OSError:
         return False  # it ends just now, or is not ours to read

@@ -7,6 +7,8 @@ import os
 import re
 from pathlib import Path
 
+from grpo_doctor_probes.procfs import status
+
 _CONTAINER_ID = re.compile(r"(?:^|[/\-:.])([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.MULTILINE)
 _SHORT = 12
 
@@ -17,11 +19,7 @@ def container_of(proc: Path, pid: int) -> str:
     with contextlib.suppress(OSError):
         if found := _CONTAINER_ID.search(os.fsdecode(Path(f"{folder}/cgroup").read_bytes())):
             return found[1][:_SHORT]
-    with contextlib.suppress(OSError):
-        for line in Path(f"{folder}/status").read_bytes().splitlines():
-            if line.startswith(b"NSpid:"):
-                return "pid namespace" if len(line.split()) > 2 else ""
-    return ""
+    return "pid namespace" if len(status(folder).get("NSpid", "").split()) > 1 else ""
 
 
 def has_our_network(proc: Path, pid: int) -> bool:

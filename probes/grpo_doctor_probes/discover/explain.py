@@ -10,9 +10,9 @@ from pathlib import Path
 
 from grpo_doctor_probes.discover.errors import NoJobError, NoPermissionError
 from grpo_doctor_probes.discover.permission import ptrace_remedy
-from grpo_doctor_probes.discover.printable import printable
 from grpo_doctor_probes.discover.scan import Process
 from grpo_doctor_probes.evidence import Job
+from grpo_doctor_probes.printable import NAME_LIMIT, printable
 
 _NEXT = "Give the PID of a rank, or none to look at every job of this host."
 
@@ -21,7 +21,7 @@ def no_such_member(pid: int, process: Process | None, proc: Path) -> Exception:
     """For a PID that is of no job."""
     if process is None:
         return _not_seen(pid, proc)
-    who = f"process {pid} ({printable(process.name) or 'nameless'})"
+    who = f"process {pid} ({printable(process.name, NAME_LIMIT) or 'nameless'})"
     if process.kernel:
         return NoJobError(f"{who} is a thread of the kernel. {_NEXT}")
     if process.dead:
@@ -100,5 +100,5 @@ def nothing_readable(job: Job, proc: Path) -> NoPermissionError:
 def user_name(uid: int) -> str:
     """The user's name, safe to print; `user 1000` where it has none here."""
     with contextlib.suppress(KeyError):
-        return printable(pwd.getpwuid(uid).pw_name)
+        return printable(pwd.getpwuid(uid).pw_name, NAME_LIMIT)
     return f"user {uid}"

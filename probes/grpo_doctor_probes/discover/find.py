@@ -12,15 +12,17 @@ from grpo_doctor_probes.discover.assemble import Assembler, Found
 from grpo_doctor_probes.discover.candidates import Candidate, find_candidates
 from grpo_doctor_probes.discover.commands import kind_of
 from grpo_doctor_probes.discover.explain import no_such_member, nothing_found, nothing_readable
-from grpo_doctor_probes.discover.grouping import Ties, core_of, group_jobs
+from grpo_doctor_probes.discover.grouping import core_of, group_jobs
 from grpo_doctor_probes.discover.parents import recognise_parents
 from grpo_doctor_probes.discover.rank_files import declared_ranks
 from grpo_doctor_probes.discover.ranks import cast
-from grpo_doctor_probes.discover.scan import parse_stat, scan
+from grpo_doctor_probes.discover.scan import scan
 from grpo_doctor_probes.discover.servers import find_servers, meeting_point
 from grpo_doctor_probes.discover.sockets import Sockets
+from grpo_doctor_probes.discover.ties import Ties
 from grpo_doctor_probes.discover.tree import Tree
 from grpo_doctor_probes.evidence import Job, Member
+from grpo_doctor_probes.procstat import read_stat
 
 
 def find_jobs(pids: Sequence[int] = (), proc: Path = Path("/proc")) -> tuple[Job, ...]:
@@ -52,8 +54,7 @@ def find_jobs(pids: Sequence[int] = (), proc: Path = Path("/proc")) -> tuple[Job
 def still_there(member: Member, proc: Path = Path("/proc")) -> bool:
     """Whether the very process still exists; a zombie does."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        stat = (proc / str(member.pid) / "stat").read_bytes()
-        return parse_stat(member.pid, stat).started_ticks == member.started_ticks
+        return read_stat(proc / str(member.pid)).started_ticks == member.started_ticks
     return False
 
 

@@ -7,17 +7,25 @@ one job: two jobs may be started by one script, share one rollout server, or use
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from grpo_doctor_probes.discover.candidates import Candidate
+from grpo_doctor_probes.discover.commands import is_ray_actor
 from grpo_doctor_probes.discover.ranks import Cast
-from grpo_doctor_probes.discover.sockets import Connection
+from grpo_doctor_probes.discover.ties import (
+    Ties,
+    address_of,
+    made,
+    run_id_of,
+    same_address,
+    same_command,
+)
 from grpo_doctor_probes.discover.tree import Tree
 
 CORE_KINDS = ("launcher", "engine", "engine-worker", "server", "ray")
 _RAY_SESSION = re.compile(r"\bsession_[0-9A-Za-z_\-]{8,80}")
-_NO_RUN_ID = ("", "none")  # torchrun's default
+_NO_RAY_JOB = ("", "ffffffff")  # a worker that Ray started before it knew for which job
 
 
 @dataclass(slots=True)
@@ -71,8 +79,9 @@ def _group(pid: int, candidate: Candidate | None, cast: Cast) -> _Group:
     group = _Group({pid})
     if candidate is None:
         return group
-    if (job := candidate.environment.get("RAY_JOB_ID", "")) and candidate.kind != "ray":
-        group.ray_jobs.add(job)
+    ray_job = candidate.environment.get("RAY_JOB_ID", "")
+    if ray_job not in _NO_RAY_JOB and candidate.kind != "ray":
+        group.ray_jobs.add(ray_job)
     if pid in cast.ranks:
         group.training = 1
         if (rank := cast.ranks[pid]) is not None:
@@ -80,21 +89,9 @@ def _group(pid: int, candidate: Candidate | None, cast: Cast) -> _Group:
     if pid in cast.ranks or pid in cast.lost:
         if address := address_of(candidate):
             group.addresses.add(address)
-        if (run_id := run_id_of(candidate)) not in _NO_RUN_ID:
+        if run_id := run_id_of(candidate):
             group.run_ids.add(run_id)
     return group
-
-
-def address_of(candidate: Candidate) -> str:
-    """`host:port` of its rendezvous, empty where it says none."""
-    host = candidate.environment.get("MASTER_ADDR", "")
-    port = candidate.number("MASTER_PORT")
-    return f"{host}:{port}" if host and port is not None else ""
-
-
-def run_id_of(candidate: Candidate) -> str:
-    """torchrun's name of the job."""
-    return candidate.environment.get("TORCHELASTIC_RUN_ID", "")
 
 
 def _differ(one: set[str], other: set[str]) -> bool:
@@ -114,21 +111,6 @@ def _contradict(one: _Group, other: _Group) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Ties:
-    """What joins processes besides the process tree.
-
-    Attributes:
-        spaces: The network name space of a process: the same address in another is another.
-        connections: Among the core processes.
-        together: Processes which the user says are of one job.
-    """
-
-    spaces: Mapping[int, str] = field(default_factory=dict)
-    connections: Sequence[Connection] = ()
-    together: Sequence[int] = ()
-
-
 def group_jobs(
     candidates: Mapping[int, Candidate], cast: Cast, tree: Tree, ties: Ties
 ) -> list[frozenset[int]]:
@@ -142,15 +124,22 @@ def group_jobs(
     """
     core = core_of(candidates, cast)
     groups = Groups(core, candidates, cast)
+    alike = list(same_address(candidates, cast, tree, ties.spaces))
+    for pair in alike:
+        # First, because of workers that do not know their Ray job only this tells which it is.
+        if all(is_ray_actor(tree.processes[pid].arguments) for pid in pair):
+            groups.join_if_possible(*pair)
     _join_tree(groups, core, candidates, cast, tree)
     _join_sessions(groups, core, tree)
-    for alike in _same_address(candidates, cast, ties.spaces):
-        groups.join_if_possible(*alike)
+    for pair in alike:
+        groups.join_if_possible(*pair)
     for connection in ties.connections:
         if connection.client in core and connection.server in core:
             groups.join_if_possible(connection.client, connection.server)
-    for pid, parent in _made(core, cast, tree):
+    for pid, parent in made(core, cast, tree):
         groups.join_if_possible(pid, parent)
+    for pair in same_command(candidates, cast, tree, ties.spaces):
+        groups.join_if_possible(*pair)
     chosen = [pid for pid in ties.together if pid in core]
     for pid in chosen[1:]:
         groups.join(chosen[0], pid)
@@ -185,32 +174,3 @@ def _join_sessions(groups: Groups, core: set[int], tree: Tree) -> None:
     for pid in sorted(core):
         for session in _RAY_SESSION.findall(" ".join(tree.processes[pid].arguments))[:1]:
             groups.join_in_ray(first.setdefault(session, pid), pid)
-
-
-def _same_address(
-    candidates: Mapping[int, Candidate], cast: Cast, spaces: Mapping[int, str]
-) -> Iterator[tuple[int, int]]:
-    """Pairs with one rendezvous address, or one name of the job."""
-    first: dict[tuple[str, str], int] = {}
-    for pid in sorted({**cast.ranks, **cast.lost}):
-        candidate = candidates[pid]
-        keys = [(spaces.get(pid, ""), address) for address in [address_of(candidate)] if address]
-        if (run_id := run_id_of(candidate)) not in _NO_RUN_ID:
-            keys.append(("run id", run_id))
-        for key in keys:
-            if (known := first.setdefault(key, pid)) != pid:
-                yield known, pid
-
-
-def _made(core: set[int], cast: Cast, tree: Tree) -> Iterator[tuple[int, int]]:
-    """Pairs of a rank and the launcher that no command gives away, or its next sibling."""
-    last: dict[int, int] = {}
-    for pid in sorted(cast.ranks):
-        parent = tree.processes[pid].parent
-        if parent in cast.launchers:
-            yield pid, parent
-        elif parent > 1 and parent not in core:
-            image = tree.processes[pid].image
-            maker = tree.processes.get(parent)
-            if maker is not None and image is not None and maker.image == image:
-                yield last.setdefault(parent, pid), pid

@@ -9,6 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+from grpo_doctor_probes.bounded import Call
+from grpo_doctor_probes.procstat import state_of
+
 _Answer = TypeVar("_Answer")
 _LOOK_EVERY_S = 0.1
 _LONGEST_S = 30.0  # whatever the load
@@ -38,18 +41,19 @@ class Waiting:
         return self._blocked_s > seconds or now - self._since > _LONGEST_S
 
 
-def within(seconds: float, ask: Callable[[], _Answer], otherwise: _Answer) -> _Answer:
+def unless_blocked(seconds: float, ask: Callable[[], _Answer], otherwise: _Answer) -> _Answer:
     """What `ask` returns, or `otherwise` when it blocks for longer; its thread is then left behind.
 
     `ask` handles its own errors.
     """
-    answers: list[_Answer] = []
-    thread = threading.Thread(target=lambda: answers.append(ask()), daemon=True)
-    thread.start()
-    waiting = Waiting(thread)
-    while thread.is_alive() and not waiting.exceeds(seconds):
+    call = Call(ask)
+    waiting = Waiting(call.thread)
+    while call.thread.is_alive() and not waiting.exceeds(seconds):
         pass
-    return answers[0] if answers else otherwise
+    try:
+        return call.answer()
+    except TimeoutError:
+        return otherwise
 
 
 class _Walk(Generic[_Answer]):
@@ -103,9 +107,4 @@ def ask_each(
 
 
 def _wants_to_run(thread: threading.Thread) -> bool:
-    try:
-        with open(f"/proc/self/task/{thread.native_id}/stat", "rb") as file:  # noqa: PTH123 - ours
-            stat = file.read()
-    except OSError:
-        return True  # it has just ended
-    return stat[stat.rindex(b")") + 2 :].startswith(b"R")
+    return state_of(f"/proc/self/task/{thread.native_id}") in ("R", "")  # "": it has just ended

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_doctor_probes.discover.container import container_of
+from grpo_doctor_probes.procfs import status
 
 _SYS_PTRACE = 1 << 19  # CAP_SYS_PTRACE of linux/capability.h
 _SCOPE_MEANINGS = {
@@ -35,23 +36,31 @@ class Rights:
 
 def own_rights(proc: Path = Path("/proc")) -> Rights:
     """The rights of this process."""
-    capabilities = 0
-    with contextlib.suppress(OSError, ValueError):
-        for line in (proc / "self" / "status").read_bytes().splitlines():
-            if line.startswith(b"CapEff:"):
-                capabilities = int(line.split()[1], 16)
+    own = status(proc / "self")
+    capabilities = int(own.get("CapEff", "0"), 16)
+    uid = int(own["Uid"].split()[1]) if "Uid" in own else os.geteuid()
     scope = 0
     with contextlib.suppress(OSError, ValueError):
         scope = int((proc / "sys" / "kernel" / "yama" / "ptrace_scope").read_bytes())
     container = ""
     with contextlib.suppress(OSError):
         container = container_of(proc, int(os.readlink(proc / "self")))  # noqa: PTH115 - a number
-    return Rights(os.geteuid(), bool(capabilities & _SYS_PTRACE), scope, container)
+    return Rights(uid, bool(capabilities & _SYS_PTRACE), scope, container)
 
 
 def ptrace_remedy(proc: Path = Path("/proc")) -> str:
     """What to do so that ptrace and /proc/PID/mem are allowed, for this user on this machine."""
     return remedy(own_rights(proc), shlex.quote(sys.executable))
+
+
+def why_refused(pid: int, proc: Path = Path("/proc")) -> str:
+    """Why a trace of this process was refused, where its own facts tell, and what to do."""
+    rights, owner = own_rights(proc), status(proc / str(pid)).get("Uid", "").split()[:1]
+    if rights.scope or rights.may_trace_all:
+        return ptrace_remedy(proc)
+    if owner != [str(rights.uid)]:
+        return f"it belongs to user {''.join(owner) or 'unknown'}. {ptrace_remedy(proc)}"
+    return f"not even its own user may trace it (it is not dumpable). {ptrace_remedy(proc)}"
 
 
 def remedy(rights: Rights, interpreter: str) -> str:
@@ -61,8 +70,14 @@ def remedy(rights: Rights, interpreter: str) -> str:
             f"kernel.yama.ptrace_scope is {rights.scope}: {_SCOPE_MEANINGS[3]}. "
             "Boot with kernel.yama.ptrace_scope=1, then run it as root."
         )
+    if rights.may_trace_all:
+        return (
+            "CAP_SYS_PTRACE is there, so a security module (AppArmor, SELinux, seccomp) or a user "
+            "namespace refuses: run it on the host, or with `--security-opt seccomp=unconfined "
+            "--security-opt apparmor=unconfined`."
+        )
     advice = []
-    if rights.container and not rights.may_trace_all:
+    if rights.container:
         advice.append(
             "This container lacks the right to trace: start it with `docker run --cap-add "
             "SYS_PTRACE`, or look from outside, with Kubernetes: `kubectl debug "
@@ -76,15 +91,9 @@ def remedy(rights: Rights, interpreter: str) -> str:
                 f"{_SCOPE_MEANINGS[rights.scope]}; "
                 "`sudo sysctl kernel.yama.ptrace_scope=0` lifts that."
             )
-    elif not rights.may_trace_all and not rights.container:
+    elif not rights.container:
         advice.append(
             "This root lacks CAP_SYS_PTRACE: run it from a shell of the host's root, or add "
             "SYS_PTRACE to the capabilities of the service that starts it."
-        )
-    elif rights.may_trace_all:
-        advice.append(
-            "CAP_SYS_PTRACE is there, so a security module (AppArmor, SELinux, seccomp) or a user "
-            "namespace refuses: run it on the host, or with `--security-opt seccomp=unconfined "
-            "--security-opt apparmor=unconfined`."
         )
     return " ".join(advice)

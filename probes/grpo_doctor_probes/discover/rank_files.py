@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from grpo_doctor_probes.discover.patience import within
+from grpo_doctor_probes.discover.patience import unless_blocked
 from grpo_doctor_probes.discover.scan import Process
 from grpo_doctor_probes.rundir import RANKS, RUN_DIR_VARIABLE
 
@@ -27,7 +27,7 @@ def declared_ranks(proc: Path, processes: Mapping[int, Process]) -> dict[int, in
     for folder, pids in folders.items():
         path = Path(f"{proc}/{min(pids)}/root") / folder.lstrip("/") / RANKS
         nothing: dict[int, int] = {}
-        read = within(_PATIENCE_S, partial(_read_all, path), nothing)
+        read = unless_blocked(_PATIENCE_S, partial(_read_all, path), nothing)
         found |= {pid: rank for pid, rank in read.items() if pid in pids}
     return found
 

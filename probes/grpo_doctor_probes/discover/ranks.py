@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from grpo_doctor_probes.discover.candidates import Candidate
 from grpo_doctor_probes.discover.commands import SPAWNED_CODE, is_ray_actor, program, trains_in_ray
+from grpo_doctor_probes.discover.orphans import lost_helpers, world_of
 from grpo_doctor_probes.discover.tree import Tree
 
 # Whose children are never ranks of the training, whatever they inherited.
@@ -45,8 +47,10 @@ def cast(
     eligible = {pid: one for pid, one in candidates.items() if may_train(one, candidates, tree)}
     claims = {pid: rank for pid, one in eligible.items() if (rank := one.rank) is not None}
     _drop_forkers(claims, eligible, tree)
+    _drop_tasks(claims, candidates, tree)
+    _drop_starters(claims, candidates, tree)
     _drop_wrappers(claims, eligible, tree)
-    lost = _lost_helpers(claims, eligible, candidates, tree)
+    lost = lost_helpers(claims, eligible, candidates, tree)
     stops = {pid for pid, one in candidates.items() if one.kind == "launcher"}
     ranks: dict[int, int | None] = {
         pid: rank
@@ -75,48 +79,48 @@ def _drop_forkers(claims: dict[int, int], eligible: Mapping[int, Candidate], tre
             del claims[pid]
 
 
-def _drop_wrappers(claims: dict[int, int], eligible: Mapping[int, Candidate], tree: Tree) -> None:
-    """A small Python process that only starts the real rank has its environment."""
-    for pid in [pid for pid in claims if eligible[pid].torch]:
-        for above in tree.ancestors(pid):
-            if claims.get(above) == claims[pid] and not eligible[above].torch:
-                del claims[above]
+def _drop_tasks(claims: dict[int, int], candidates: Mapping[int, Candidate], tree: Tree) -> None:
+    """A task of MPI or Slurm may be one rank, or start a launcher, or several ranks by itself: of
+    those each has the number of the task that they are of."""
+    tasks = {pid for pid in claims if candidates[pid].only_task}
+    starts = {pid for pid, one in candidates.items() if one.kind == "launcher"} | claims.keys()
+    above = {up for pid in starts - tasks for up in tree.ancestors(pid)}
+    twins = Counter((tree.processes[pid].parent, claims[pid]) for pid in tasks)
+    for pid in tasks:
+        if pid in above or twins[tree.processes[pid].parent, claims[pid]] > 1:
+            del claims[pid]
 
 
-def _lost_helpers(
-    claims: Mapping[int, int],
-    eligible: Mapping[int, Candidate],
-    candidates: Mapping[int, Candidate],
-    tree: Tree,
-) -> dict[int, int]:
-    """A dead rank's helpers live on with its environment, and are no ranks: unlike others of their
-    world they have lost the launcher above them, the leader of their process group, or the threads
-    of a process group, which a fork does not copy."""
-    worlds: dict[object, list[int]] = {}
+def _drop_starters(claims: dict[int, int], candidates: Mapping[int, Candidate], tree: Tree) -> None:
+    """All in a pod may have the pod's number as RANK: who starts the launcher of ranks is none."""
+    starters: set[int] = set()
     for pid in claims:
-        worlds.setdefault(_world(eligible[pid]), []).append(pid)
-    lost: dict[int, int] = {}
-    for pids in worlds.values():
-        alone = {pid for pid in pids if tree.nearest(pid, candidates) is None}
-        followers = {pid for pid in pids if _lost_its_leader(eligible[pid], tree)}
-        if any(eligible[pid].process.group == pid for pid in pids):
-            lost |= {pid: claims[pid] for pid in followers}
-        if len(alone) < len(pids):
-            lost |= {pid: claims[pid] for pid in alone}
-        elif any(eligible[pid].grouped for pid in pids):
-            lost |= {pid: claims[pid] for pid in alone if not eligible[pid].grouped}
-    return lost
+        launched = False
+        for above in tree.ancestors(pid):
+            launched |= above in candidates and candidates[above].kind == "launcher"
+            if launched and above in claims:
+                same = world_of(candidates[above]) == world_of(candidates[pid])
+                starters |= {above} if same else set()
+    for pid in starters:
+        del claims[pid]
 
 
-def _world(one: Candidate) -> object:
-    """The same for all ranks of a job, and for what they forked."""
-    names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
-    address = tuple(one.environment.get(name, "") for name in names)
-    return address if any(address) else one.process.image
+def _drop_wrappers(claims: dict[int, int], eligible: Mapping[int, Candidate], tree: Tree) -> None:
+    """A Python process that only starts the real rank has its environment: a small one, or one
+    that is in no process group where a program that it has started is."""
+    wrappers: set[int] = set()
+    for pid in [pid for pid in claims if eligible[pid].torch]:
+        joined = eligible[pid].grouped and _is_program(eligible[pid])
+        same = [above for above in tree.ancestors(pid) if claims.get(above) == claims[pid]]
+        wrappers |= {above for above in same if not eligible[above].torch}
+        wrappers |= {above for above in same if joined and not eligible[above].grouped}
+    for pid in wrappers:
+        del claims[pid]
 
 
-def _lost_its_leader(one: Candidate, tree: Tree) -> bool:
-    return one.process.group != one.pid and one.process.group not in tree.processes
+def _is_program(one: Candidate) -> bool:
+    """Whether it was started as a program, and not as a worker of its parent's."""
+    return not one.process.forked and not program(one.process.arguments).code
 
 
 def _below_same(pid: int, claims: Mapping[int, int], tree: Tree, stops: set[int]) -> bool:

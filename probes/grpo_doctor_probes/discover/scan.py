@@ -7,29 +7,29 @@ read later, of candidates alone. Formats: proc_pid_stat(5), environ(5).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from grpo_doctor_probes.discover.patience import ask_each
+from grpo_doctor_probes.procfs import numbers, read
+from grpo_doctor_probes.procstat import DEAD, Stat, read_stat
 from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
 
-_KERNEL_THREAD = 0x00200000  # PF_KTHREAD of linux/sched.h
-_EXITING = 0x00000004  # PF_EXITING: it was killed, and gives back its memory
-_DEAD = ("Z", "X", "x")
 _INTERPRETERS = ("python", "pypy")
 # With setproctitle a process has its title where its command line was.
 _TITLES = ("ray::", "VLLM::", "sglang::")
 # A reader of a command line waits for the process's memory lock, for ever where its holder hangs.
 _STUCK_AFTER_S = 0.5
-_READ_LIMIT_BYTES = 4 << 20
+_LIMIT_BYTES = 4 << 20
 
 WANTED = frozenset(
     {
         "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK",
         "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
         "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
-        "PMI_RANK", "PMI_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_ID", "SLURM_STEP_ID",
+        "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
+        "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_ID",
         "RAY_JOB_ID", "RAY_LOCAL_WORLD_SIZE", "LOCAL_SIZE", RUN_DIR_VARIABLE,
     }
 )  # fmt: skip
@@ -40,6 +40,7 @@ class Process:
     """A process as the scan saw it. All texts are as they came: not safe to print.
 
     Attributes:
+        forked: whether it was forked and has not called exec since.
         image: the same for processes that were forked from each other without exec; None unknown.
         python: whether its program is a Python interpreter.
         environment: of `WANTED`, as it was at exec.
@@ -57,6 +58,7 @@ class Process:
     virtual_bytes: int = 0
     kernel: bool = False
     exiting: bool = False
+    forked: bool = False
     image: tuple[int, int] | None = None
     uid: int = 0
     python: bool = False
@@ -69,14 +71,12 @@ class Process:
     @property
     def dead(self) -> bool:
         """Whether it has ended: a zombie, until its parent asks how, or on the way there."""
-        return self.exiting or self.state in _DEAD
+        return self.exiting or self.state in DEAD
 
 
 def scan(proc: Path) -> dict[int, Process]:
     """All processes that `proc` shows, kernel threads included."""
-    # /proc has one folder per process and no other with a numeric name.
-    pids = sorted(int(name) for name in os.listdir(proc) if name.isdigit())  # noqa: PTH208 - names only, ten times cheaper
-    seen, blocking = ask_each(pids, lambda pid: read_process(proc, pid), _STUCK_AFTER_S)
+    seen, blocking = ask_each(numbers(proc), lambda pid: read_process(proc, pid), _STUCK_AFTER_S)
     seen |= {pid: _stat_only(proc, pid) for pid in blocking}
     return {pid: process for pid, process in sorted(seen.items()) if process is not None}
 
@@ -85,8 +85,7 @@ def read_process(proc: Path, pid: int) -> Process | None:
     """One process; None when it is not there (any more)."""
     folder = f"{proc}/{pid}"
     try:
-        stat = _read(f"{folder}/stat")
-        process = parse_stat(pid, stat)
+        process = as_seen(pid, read_stat(folder))
         if process.kernel:
             return process
         return _with_details(process, folder)
@@ -96,7 +95,7 @@ def read_process(proc: Path, pid: int) -> Process | None:
 
 def _stat_only(proc: Path, pid: int) -> Process | None:
     try:
-        process = parse_stat(pid, _read(f"{proc}/{pid}/stat"))
+        process = as_seen(pid, read_stat(f"{proc}/{pid}"))
     except (OSError, ValueError, IndexError):
         return None
     return replace(
@@ -106,23 +105,21 @@ def _stat_only(proc: Path, pid: int) -> Process | None:
     )
 
 
-def parse_stat(pid: int, stat: bytes) -> Process:
-    """From /proc/PID/stat; the name may hold anything. Raises ValueError, IndexError."""
-    opening, closing = stat.index(b"("), stat.rindex(b")")
-    words = stat[closing + 2 :].split()
-    code, stack, flags = int(words[23]), int(words[25]), int(words[6])
+def as_seen(pid: int, stat: Stat) -> Process:
+    """What everybody may see of it. Raises ValueError, IndexError."""
     return Process(
         pid=pid,
-        parent=int(words[1]),
-        group=int(words[2]),
-        session=int(words[3]),
-        state=words[0].decode(),
-        name=stat[opening + 1 : closing].decode("utf-8", "replace"),
-        started_ticks=int(words[19]),
-        virtual_bytes=int(words[20]),
-        kernel=bool(flags & _KERNEL_THREAD),
-        exiting=bool(flags & _EXITING),
-        image=(code, stack) if code and stack else None,
+        parent=stat.parent,
+        group=stat.group,
+        session=stat.session,
+        state=stat.state,
+        name=stat.name.decode("utf-8", "replace"),
+        started_ticks=stat.started_ticks,
+        virtual_bytes=stat.virtual_bytes,
+        kernel=stat.kernel,
+        exiting=stat.exiting,
+        forked=stat.forked,
+        image=stat.image,
     )
 
 
@@ -130,14 +127,15 @@ def _with_details(process: Process, folder: str) -> Process:
     uid = os.stat(folder).st_uid  # noqa: PTH116 - a Path for each process costs more than the call
     if process.dead:
         return replace(process, uid=uid)
-    arguments = tuple(os.fsdecode(_read(f"{folder}/cmdline").rstrip(b"\0")).split("\0"))
+    command = read(f"{folder}/cmdline", _LIMIT_BYTES).rstrip(b"\0")
+    arguments = tuple(os.fsdecode(command).split("\0"))
     executable = _executable(folder)
     python = _is_python(executable, arguments)
     environment: dict[str, str] = {}
     readable = executable is not None
     if python:
         try:
-            environment = parse_environment(_read(f"{folder}/environ"))
+            environment = parse_environment(read(f"{folder}/environ", _LIMIT_BYTES))
         except PermissionError:
             readable = False
     return replace(
@@ -176,18 +174,3 @@ def _is_python(executable: str | None, arguments: tuple[str, ...]) -> bool:
         return executable.rpartition("/")[2].startswith(_INTERPRETERS)
     first = arguments[0] if arguments else ""
     return first.rpartition("/")[2].startswith(_INTERPRETERS) or first.startswith(_TITLES)
-
-
-def _read(path: str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return b"".join(_pieces(descriptor))
-    finally:
-        os.close(descriptor)
-
-
-def _pieces(descriptor: int) -> Iterator[bytes]:
-    total = 0
-    while total < _READ_LIMIT_BYTES and (piece := os.read(descriptor, 65536)):
-        total += len(piece)
-        yield piece

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_ESTABLISHED, _LISTENING = b"01", b"0A"
+from grpo_doctor_probes.procfs import descriptors
+from grpo_doctor_probes.tcprows import ESTABLISHED, LISTENING, port_of, tcp_rows, tcp_tables
+
 _MAPPED_V4 = b"0000000000000000FFFF0000"
 _LOOPBACK = (b"0100007F", b"00000000000000000000000001000000", b"0101007F")
 
@@ -39,25 +41,18 @@ class Table:
 
     def add(self, lines: bytes) -> None:
         """Read the text of /proc/PID/net/tcp or tcp6."""
-        for line in lines.splitlines()[1:]:
-            words = line.split(None, 10)
-            if len(words) < 10:
-                continue
-            if words[3] == _ESTABLISHED:
-                ends = _plain(words[1]), _plain(words[2])
-                self.established[words[9]] = ends
-                self.by_ends[ends] = words[9]
-            elif words[3] == _LISTENING:
-                self.listening[_port(words[1])] = words[9]
+        for row in tcp_rows(lines):
+            if row.state == ESTABLISHED:
+                ends = _plain(row.local), _plain(row.remote)
+                self.established[row.inode] = ends
+                self.by_ends[ends] = row.inode
+            elif row.state == LISTENING:
+                self.listening[port_of(row.local)] = row.inode
 
 
 def _plain(end: bytes) -> bytes:
     """An IPv4 address in IPv6 clothes is the same address."""
     return end.removeprefix(_MAPPED_V4)
-
-
-def _port(end: bytes) -> int:
-    return int(end.rpartition(b":")[2], 16)
 
 
 class Sockets:
@@ -80,9 +75,9 @@ class Sockets:
             if pid in self._of:
                 continue
             inodes = self._of[pid] = list(_inodes(self._proc, pid))
-            if not inodes:
-                continue
             space = self._space[pid] = self._space_of(pid)
+            if inodes and space not in self._tables:
+                self._tables[space] = self._read_table(pid)
             for inode in inodes:
                 self._owners.setdefault((space, inode), pid)
 
@@ -92,21 +87,21 @@ class Sockets:
         A connection of which neither end listens any more counts in both directions.
         """
         for local, remote, space, table in self._established(pid):
-            if _port(local) in table.listening and _port(remote) not in table.listening:
+            if port_of(local) in table.listening and port_of(remote) not in table.listening:
                 continue
             # One that is not accepted yet has no inode: then it is the listener's.
             owner = self._owner(space, table.by_ends.get((remote, local)))
             if owner is None:
-                owner = self._owner(space, table.listening.get(_port(remote)))
+                owner = self._owner(space, table.listening.get(port_of(remote)))
             if owner is not None and (remote, local) in table.by_ends:
                 loopback = remote.partition(b":")[0] in _LOOPBACK
-                yield Connection(pid, owner, _port(remote), loopback)
+                yield Connection(pid, owner, port_of(remote), loopback)
 
     def has_unknown_servers(self, pid: int) -> bool:
         """Whether `pid` is connected to a listening process of this host that was not added."""
         return any(
             (remote, local) in table.by_ends
-            and (inode := table.listening.get(_port(remote))) is not None
+            and (inode := table.listening.get(port_of(remote))) is not None
             and self._owner(space, inode) is None
             for local, remote, space, table in self._established(pid)
         )
@@ -128,26 +123,20 @@ class Sockets:
 
     def _space_of(self, pid: int) -> str:
         try:
-            space = os.readlink(f"{self._proc}/{pid}/ns/net")  # noqa: PTH115 - one call for each rank
+            return os.readlink(f"{self._proc}/{pid}/ns/net")  # noqa: PTH115 - one call for each rank
         except OSError:
-            space = ""
-        if space not in self._tables:
-            table = self._tables[space] = Table()
-            for name in ("tcp", "tcp6"):
-                with contextlib.suppress(OSError):
-                    table.add((self._proc / str(pid) / "net" / name).read_bytes())
-        return space
+            return ""
+
+    def _read_table(self, pid: int) -> Table:
+        table = Table()
+        for text in tcp_tables(self._proc, pid):
+            table.add(text)
+        return table
 
 
 def _inodes(proc: Path, pid: int) -> Iterator[bytes]:
     """The sockets among the descriptors of a process."""
-    folder = f"{proc}/{pid}/fd"
-    try:
-        names = os.listdir(folder)  # noqa: PTH208 - thousands of descriptors
-    except OSError:
-        return
-    for name in names:
-        with contextlib.suppress(OSError):
-            target = os.readlink(f"{folder}/{name}")  # noqa: PTH115 - the same
+    with contextlib.suppress(OSError):
+        for _, target in descriptors(proc, pid):
             if target.startswith("socket:["):
                 yield target[8:-1].encode()

@@ -18,8 +18,13 @@ class Tree:
 
     def children(self, pid: int) -> list[Process]:
         """The direct children, in order of their start."""
-        found = [self.processes[child] for child in self._children.get(pid, ())]
-        return sorted(found, key=lambda one: (one.started_ticks, one.pid))
+        return [
+            self.processes[one] for one in sorted(self._children.get(pid, ()), key=self.started)
+        ]
+
+    def started(self, pid: int) -> tuple[int, int]:
+        """What orders processes by their start."""
+        return self.processes[pid].started_ticks, pid
 
     def ancestors(self, pid: int) -> Iterator[int]:
         """From the parent upwards, as far as processes are known."""

@@ -7,10 +7,14 @@ from collections.abc import Iterable, Mapping
 
 from grpo_doctor_probes.discover.candidates import Candidate
 from grpo_doctor_probes.discover.commands import Sizes, kind_of, launcher_sizes
-from grpo_doctor_probes.discover.grouping import address_of
 from grpo_doctor_probes.discover.ranks import Cast
 from grpo_doctor_probes.discover.scan import Process
+from grpo_doctor_probes.discover.ties import address_of
 
+_LOCAL_SIZES = (
+    "LOCAL_WORLD_SIZE", "RAY_LOCAL_WORLD_SIZE", "LOCAL_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+)  # fmt: skip
 _LOOPBACK = ("localhost", "::1", "ip6-localhost")
 
 
@@ -61,14 +65,10 @@ def common_address(trainers: Iterable[Candidate]) -> str:
 def sizes_of(trainers: Iterable[Candidate], core: Iterable[Process], address: str) -> Sizes:
     """World and local size: what ranks say, else what their launchers were told."""
     trainers = list(trainers)
-    worlds = [
-        size
-        for one in trainers
-        if (size := one.number("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")) is not None
-    ]
+    worlds = [size for one in trainers if (size := one.world) is not None]
     nodes: dict[str, int] = {}
     for one in trainers:
-        if size := one.number("LOCAL_WORLD_SIZE", "RAY_LOCAL_WORLD_SIZE", "LOCAL_SIZE"):
+        if size := one.number(*_LOCAL_SIZES):
             nodes[one.environment.get("GROUP_RANK", "")] = size
     told = [
         launcher_sizes(process.arguments)

@@ -12,6 +12,7 @@ from grpo_doctor_probes.look.gpus import gpus
 from grpo_doctor_probes.look.host import host
 from grpo_doctor_probes.look.httpengines import engines
 from grpo_doctor_probes.look.limits import limits
+from grpo_doctor_probes.look.lockfiles import lock_file
 from grpo_doctor_probes.look.logs import logs
 from grpo_doctor_probes.look.processes import processes
 from grpo_doctor_probes.look.recorded import open_spans
@@ -24,6 +25,7 @@ __all__ = [
     "gpus",
     "host",
     "limits",
+    "lock_file",
     "logs",
     "native_stacks",
     "open_spans",

@@ -31,8 +31,11 @@ _NUMBERS = frozenset(
 )
 # Keys of the rendezvous store and names of groups are made by libraries.
 _NAMES = frozenset({"key", "keys", "store_key", "group_name", "barrier_name"})
+# Where libraries have the file of a lock that they try again and again.
+_PATHS = frozenset({"canonical_path", "lock_filename", "lock_file", "lock_path"})
 _NUMBER = re.compile(r"-?\d{1,9}|None|True|False")
 _NAME = re.compile(r"""["']?([A-Za-z0-9_:/.\-]{1,60})["']?""")
+_PATH = re.compile(r"""["']?(/[^\s"'\\]{1,200})["']?""")
 _AT_MOST_S = 3.0
 
 
@@ -50,7 +53,7 @@ def arguments(pid: int, functions: frozenset[str]) -> dict[str, dict[str, str]]:
         if thread.get("os_thread_id") != pid:
             continue
         for one in thread.get("frames") or []:
-            name = pyspy.frame(one).function
+            name = pyspy.frame(one).function.rpartition(".")[2]  # a method's has its class
             if name in functions and name not in found:
                 found[name] = safe_values(one.get("locals") or [])
     return found
@@ -65,4 +68,6 @@ def safe_values(variables: list[dict[str, Any]]) -> dict[str, str]:
             found[name] = value
         elif name in _NAMES and (match := _NAME.fullmatch(value)):
             found[name] = redact_text(match[1])
+        elif name in _PATHS and (match := _PATH.fullmatch(value)):
+            found["path"] = redact_text(match[1])
     return found

@@ -31,9 +31,9 @@ def blocked(job: Job, look: Look, proc: Path = PROC) -> tuple[Blocked, ...]:
     Of helper threads only calls on descriptors, children and locks are told: they idle in futex
     and sleep by nature. One thread has several rows where it polls several descriptors.
     """
-    view = HostView(proc)
-    clock = SchedulerClock(proc)
     pids = tuple(member.pid for member in job.members)
+    view = HostView(proc, pids)
+    clock = SchedulerClock(proc)
     below = (look_at(pid, 0, clock, proc) for pid in view.descendants(pids)[:_MOST_DESCENDANTS])
     rows: list[Blocked] = []
     for process in (*look.processes, *below):

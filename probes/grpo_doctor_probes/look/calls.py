@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 from grpo_doctor_probes.look import pointers
 from grpo_doctor_probes.look.descriptors import watched_by_epoll
 from grpo_doctor_probes.look.ends import is_in_trouble
-from grpo_doctor_probes.look.filecalls import wait_for_fcntl, wait_for_flock, wait_for_path
+from grpo_doctor_probes.look.filecalls import (
+    wait_between_tries,
+    wait_for_fcntl,
+    wait_for_flock,
+    wait_for_path,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -88,6 +93,13 @@ def _only_main(kind: Blocking) -> Callable[[Waiting, Call], Iterator[Blocked]]:
     return wait
 
 
+def _sleep(waiting: Waiting, _: Call) -> Iterator[Blocked]:
+    """Between two tries for a lock, as databases do, a process sleeps with the file open."""
+    if waiting.is_main:
+        yield from wait_between_tries(waiting)
+        yield waiting.row("sleep")
+
+
 def _restarted(waiting: Waiting, call: Call) -> Iterator[Blocked]:
     """After SIGCONT or a thaw the kernel shows `restart_syscall` in place of the call."""
     wchan = waiting.thread.wchan
@@ -117,7 +129,7 @@ WAITS: dict[Waits, Callable[[Waiting, Call], Iterator[Blocked]]] = {
     "child": _child,
     "child-id": _child,
     "futex": _only_main("futex"),
-    "sleep": _only_main("sleep"),
+    "sleep": _sleep,
     "restarted": _restarted,
     "other": _other,
 }

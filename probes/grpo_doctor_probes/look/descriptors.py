@@ -7,11 +7,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_doctor_probes.look.plain import clean, read_record
-from grpo_doctor_probes.look.threads import split_stat
+from grpo_doctor_probes.printable import printable
+from grpo_doctor_probes.procfs import descriptors, numbers
+from grpo_doctor_probes.procstat import read_stat
 
 _FLAGS = re.compile(rb"^flags:\s*([0-7]+)", re.MULTILINE)
-_KERNEL_THREAD = 0x00200000  # PF_KTHREAD of include/linux/sched.h
 _POLLED = re.compile(rb"^tfd:\s*(\d+)\s+events:\s*([0-9a-f]+)", re.MULTILINE)
 
 
@@ -30,18 +30,18 @@ class Entry:
 def process_table(proc: Path) -> dict[int, Entry]:
     """All processes of the host by number."""
     found = {}
-    for pid in _numbers(proc):
+    for pid in numbers(proc):
         try:
-            name, words = split_stat(read_record(f"{proc}/{pid}/stat"))
+            stat = read_stat(f"{proc}/{pid}")
         except (OSError, ValueError):
             continue
         found[pid] = Entry(
             pid=pid,
-            parent=int(words[1]),
-            session=int(words[3]),
-            state=words[0].decode("ascii", "replace"),
-            name=clean(name, 32),
-            kernel=bool(int(words[6]) & _KERNEL_THREAD),
+            parent=stat.parent,
+            session=stat.session,
+            state=stat.state,
+            name=printable(stat.name, 32),
+            kernel=stat.kernel,
         )
     return found
 
@@ -78,20 +78,13 @@ class Holders:
         return sorted(found)
 
     def _scan(self, entry: Entry) -> None:
-        folder = f"{self._proc}/{entry.pid}/fd"
         try:
-            names = os.listdir(folder)  # noqa: PTH208 - thousands of them
+            for fd, target in descriptors(self._proc, entry.pid):
+                self._by_target.setdefault(target, []).append((entry.pid, fd))
         except PermissionError:
             self._hidden.add(entry.session)
-            return
-        except OSError:
-            return
-        for name in names:
-            try:
-                target = os.readlink(f"{folder}/{name}")  # noqa: PTH115
-            except OSError:
-                continue
-            self._by_target.setdefault(target, []).append((entry.pid, int(name)))
+        except OSError:  # it has gone
+            pass
 
 
 def target_of(proc: Path, pid: int, fd: int) -> str:
@@ -121,7 +114,3 @@ def _fdinfo(proc: Path, pid: int, fd: int) -> bytes:
         return Path(f"{proc}/{pid}/fdinfo/{fd}").read_bytes()
     except OSError:
         return b""
-
-
-def _numbers(proc: Path) -> list[int]:
-    return sorted(int(name) for name in os.listdir(proc) if name.isdigit())  # noqa: PTH208

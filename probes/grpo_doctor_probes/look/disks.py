@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -10,7 +11,8 @@ from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.evidence import Disk
 from grpo_doctor_probes.look.descriptors import access
 from grpo_doctor_probes.look.mounts import Mount, mounts, on_mount
-from grpo_doctor_probes.look.plain import clean
+from grpo_doctor_probes.printable import printable
+from grpo_doctor_probes.procfs import descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,24 +71,16 @@ def _namespace(proc: Path, pid: int) -> str:
 
 def _written(proc: Path, pid: int) -> Iterator[str]:
     """Folders of the files that a process has open for writing."""
-    folder = f"{proc}/{pid}/fd"
-    try:
-        names = os.listdir(folder)[:_MOST_DESCRIPTORS]  # noqa: PTH208
-    except OSError:
-        return
-    for name in names:
-        try:
-            path = os.readlink(f"{folder}/{name}")  # noqa: PTH115
-        except OSError:
-            continue
-        if not path.startswith("/") or path.startswith(("/dev/", "/proc/", "/memfd:")):
-            continue
-        if access(proc, pid, int(name)) in {os.O_WRONLY, os.O_RDWR}:
-            yield os.path.dirname(path)  # noqa: PTH120
+    with contextlib.suppress(OSError):
+        for fd, path in descriptors(proc, pid, _MOST_DESCRIPTORS):
+            if not path.startswith("/") or path.startswith(("/dev/", "/proc/", "/memfd:")):
+                continue
+            if access(proc, pid, fd) in {os.O_WRONLY, os.O_RDWR}:
+                yield os.path.dirname(path)  # noqa: PTH120
 
 
 def _ask(proc: Path, pid: int, path: str, mount: Mount) -> Disk:
-    shown, kind = clean(path, 300), clean(mount.kind, 40)
+    shown, kind = printable(path, 300), printable(mount.kind, 40)
     # Through the process's own root, which a container's differs from ours in.
     inside = f"{proc}/{pid}/root{mount.point}"
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from grpo_doctor_probes.evidence import Blocked
 from grpo_doctor_probes.look.descriptors import target_of
 from grpo_doctor_probes.look.mounts import mount_of
-from grpo_doctor_probes.look.plain import clean
+from grpo_doctor_probes.printable import printable
 
 if TYPE_CHECKING:
     from grpo_doctor_probes.evidence.looks import Blocking
@@ -59,7 +59,7 @@ def pipe_end(view: HostView, seen: Blocked, way: Way) -> Blocked:
     return replace(
         seen,
         kind="pipe-read" if way == "in" else "pipe-write",
-        target=clean(seen.target, _PATH_LENGTH),
+        target=printable(seen.target, _PATH_LENGTH),
         peers=peers,
         peers_known=complete,
         note=note,
@@ -68,11 +68,11 @@ def pipe_end(view: HostView, seen: Blocked, way: Way) -> Blocked:
 
 def _file(view: HostView, seen: Blocked, way: Way) -> Blocked:
     if seen.target.startswith("anon_inode:"):
-        return replace(seen, kind="other", target=clean(seen.target, 80))
+        return replace(seen, kind="other", target=printable(seen.target, 80))
     if not seen.target.startswith(("/dev/pts/", "/dev/tty")) and _is_fifo(view, seen):
         return pipe_end(view, seen, way)
     peers, note = file_peers(view, seen.pid, seen.target)
-    return replace(seen, target=clean(seen.target, _PATH_LENGTH), peers=peers, note=note)
+    return replace(seen, target=printable(seen.target, _PATH_LENGTH), peers=peers, note=note)
 
 
 def _is_fifo(view: HostView, seen: Blocked) -> bool:
@@ -90,7 +90,7 @@ def file_peers(view: HostView, pid: int, path: str) -> tuple[tuple[int, ...], st
     mount = mount_of(view.proc, pid, path)
     if mount is None:
         return (), ""
-    note = f"on {mount.kind} ({clean(mount.source, 80)}) at {clean(mount.point, 80)}"
+    note = f"on {mount.kind} ({printable(mount.source, 80)}) at {printable(mount.point, 80)}"
     if not mount.kind.startswith("fuse"):
         return (), note
     servers = tuple(one for one in view.holders.pids("/dev/fuse") if one != pid)
@@ -108,7 +108,7 @@ def _socket(view: HostView, seen: Blocked, inode: int) -> Blocked:
     unix = view.unix.get(inode)
     if unix is None:
         return seen
-    name = clean(unix.name, 100)
+    name = printable(unix.name, 100)
     if seen.kind == "socket-accept" or unix.listening:
         waiting = f"{unix.unread} connections wait to be accepted"
         return replace(seen, kind="socket-accept", target=name, peers_known=True, note=waiting)
@@ -136,7 +136,7 @@ def _far_end(
     view: HostView, pid: int, table: TcpTable, one: Tcp
 ) -> tuple[tuple[int, ...], bool, list[str]]:
     """Who has the other end of a connection of `pid`, whether that is all, and words for it."""
-    other, host = table.other_end(one), one.remote[0]
+    other, host = view.other_end(pid, one), one.remote[0]
     here = other is not None or table.is_here(host)
     if other is not None and other.inode:
         peers = _holders(view, [other])
@@ -179,7 +179,7 @@ def is_in_trouble(view: HostView, pid: int, fd: int) -> bool:
     one = table.of(int(match[2])) if match and match[1] == "socket" else None
     if one is None or one.state == "LISTEN":
         return False
-    other = table.other_end(one)
+    other = view.other_end(pid, one)
     waits = one.unsent or one.retransmits or (other is not None and other.unread)
     return bool(waits) or one.state != "ESTABLISHED"
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.look import pointers
-from grpo_doctor_probes.look.descriptors import target_of
+from grpo_doctor_probes.look.descriptors import access, target_of
 from grpo_doctor_probes.look.ends import file_peers
 from grpo_doctor_probes.look.filelocks import Lock, blocker_of, holding_descriptors
-from grpo_doctor_probes.look.plain import clean
+from grpo_doctor_probes.printable import printable
+from grpo_doctor_probes.procfs import descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +46,7 @@ def wait_for_flock(waiting: Waiting, call: Call) -> Iterator[Blocked]:
         "file-lock",
         "; ".join(note for note in notes if note),
         fd=fd,
-        target=clean(path, 300),
+        target=printable(path, 300),
         peers=holders,
         peers_known=bool(holders),
     )
@@ -58,6 +59,51 @@ def _holders(waiting: Waiting, lock: Lock, path: str) -> tuple[int, ...]:
     if lock.pid in view.table and (lock.kind == "POSIX" or not found):
         found.add(lock.pid)
     return tuple(sorted(found - {waiting.pid} or found))
+
+
+def wait_between_tries(waiting: Waiting) -> Iterator[Blocked]:
+    """A file that a sleeping process has open for writing and another one has locked."""
+    view, pid = waiting.view, waiting.pid
+    held = {lock.file: lock for lock in view.locks if not lock.waits and lock.pid not in (pid, -1)}
+    if not held:
+        return
+    mine = {lock.file for lock in view.locks if lock.pid == pid}
+    try:
+        own = list(descriptors(view.proc, pid))
+    except OSError:  # it has ended, or hides them
+        return
+    for fd, path in own:
+        if not path.startswith("/") or access(view.proc, pid, fd) == os.O_RDONLY:
+            continue
+        lock = held.get(_file_number(waiting, fd))
+        if lock is None or lock.file in mine:
+            continue
+        holders = tuple(one for one in _holders(waiting, lock, path) if one != pid)
+        if holders:
+            listed = ", ".join(view.describe(one) for one in holders)
+            note = f"has it open and sleeps, while it is locked by {listed}"
+            yield waiting.row(
+                "file-lock",
+                note,
+                fd=fd,
+                target=printable(path, 300),
+                peers=holders,
+                peers_known=True,
+            )
+            return
+
+
+def _file_number(waiting: Waiting, fd: int) -> str:
+    return file_number(f"{waiting.view.proc}/{waiting.pid}/fd/{fd}")
+
+
+def file_number(inside: str) -> str:
+    """Device and inode of a file, as /proc/locks writes them; empty where it is not to be seen."""
+    try:
+        found = within(_STAT_AT_MOST_S, lambda: os.stat(inside))  # noqa: PTH116
+    except OSError:  # TimeoutError is one: its file system does not answer
+        return ""
+    return f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
 
 
 def wait_for_fcntl(waiting: Waiting, call: Call) -> Iterator[Blocked]:
@@ -81,13 +127,14 @@ def wait_for_path(waiting: Waiting, call: Call) -> Iterator[Blocked]:
         yield waiting.row(
             "fifo-open",
             f"waits until somebody opens it for {lacks}",
-            target=clean(path, 300),
+            target=printable(path, 300),
             peers=peers,
             peers_known=view.is_complete_for(waiting.pid),
         )
         return
     servers, note = file_peers(view, waiting.pid, path)
-    yield waiting.row("file", f"{call.name} {note}".strip(), target=clean(path, 300), peers=servers)
+    words = f"{call.name} {note}".strip()
+    yield waiting.row("file", words, target=printable(path, 300), peers=servers)
 
 
 def _path_argument(waiting: Waiting, at: int) -> str:

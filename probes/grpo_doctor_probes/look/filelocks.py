@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from grpo_doctor_probes.look.plain import read
+from grpo_doctor_probes.procfs import read
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from grpo_doctor_probes.evidence import HostFacts
 from grpo_doctor_probes.look.disks import disks
 from grpo_doctor_probes.look.kernel import messages
-from grpo_doctor_probes.look.plain import clean, read
+from grpo_doctor_probes.printable import printable
+from grpo_doctor_probes.procfs import read
 from grpo_doctor_probes.samplers.hostfiles import meminfo_bytes
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def host(job: Job, proc: Path = PROC) -> HostFacts:
     )
     kernel, kernel_problem = messages()
     return HostFacts(
-        name=clean(platform.node(), 100),
+        name=printable(platform.node(), 100),
         cores=os.cpu_count() or 1,
         load=_load(_read_or_nothing(proc / "loadavg")),
         memory_available_bytes=available or 0,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from grpo_doctor_probes.look.descriptors import Entry, Holders, process_table
 from grpo_doctor_probes.look.filelocks import Lock, read_locks
-from grpo_doctor_probes.look.sockets import TcpTable
+from grpo_doctor_probes.look.sockets import Tcp, TcpTable
 from grpo_doctor_probes.look.unixsockets import Unix, unix_sockets
 
 if TYPE_CHECKING:
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 class HostView:
     """This host as the blocked calls of a job need it. Each part is read when first asked for."""
 
-    def __init__(self, proc: Path) -> None:
+    def __init__(self, proc: Path, job: tuple[int, ...] = ()) -> None:
         self.proc = proc
+        self._job = job  # processes whose network namespaces may have the other end of a connection
         self.mute: set[int] = set()  # processes whose memory did not answer in time
         self._tcp: dict[str, TcpTable] = {}
 
@@ -60,6 +61,20 @@ class HostView:
         if namespace not in self._tcp:
             self._tcp[namespace] = TcpTable(self.proc, pid)
         return self._tcp[namespace]
+
+    @cached_property
+    def _namespaces(self) -> list[TcpTable]:
+        """The sockets of every network namespace in which the job has processes."""
+        return list({id(table): table for table in map(self.tcp, self._job)}.values())
+
+    def other_end(self, pid: int, one: Tcp) -> Tcp | None:
+        """The other end of a connection of `pid`, also where a process of the job has it in another
+        network namespace, as a container beside this one.
+        """
+        own = self.tcp(pid).other_end(one)
+        if own is not None:
+            return own
+        return next((end for t in self._namespaces if (end := t.other_end(one))), None)
 
     def is_complete_for(self, pid: int) -> bool:
         """Whether nobody can hold the other end of a pipe of `pid` without being seen."""

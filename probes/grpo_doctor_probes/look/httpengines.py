@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,10 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from grpo_doctor_probes.bounded import within
+from grpo_doctor_probes.discover.commands import kind_of
 from grpo_doctor_probes.discover.container import has_our_network
 from grpo_doctor_probes.evidence import EngineLook
-from grpo_doctor_probes.look.descriptors import target_of
 from grpo_doctor_probes.look.sockets import TcpTable
+from grpo_doctor_probes.procfs import descriptors
 
 if TYPE_CHECKING:
     from grpo_doctor_probes.evidence import Job, Member
@@ -30,7 +32,7 @@ _PORT = re.compile(r"--(?:vllm_server_)?port[= ](\d{1,5})\b")
 _USUAL_PORTS = (8000, 30000)  # vLLM's and SGLang's own defaults
 _AT_MOST_S = 1.0
 _LONGEST_BYTES = 4 << 20
-_SAMPLE = re.compile(r"^(?:vllm|sglang):(\w+)(?:\{[^\n]*\})? ([0-9.eE+-]+)$", re.MULTILINE)
+_SAMPLE = re.compile(r"^(?:vllm|sglang):(\w+)(?:\{([^\n]*)\})? ([0-9.eE+-]+)$", re.MULTILINE)
 # How engines and versions call the same number.
 _NAMES = {
     "num_requests_running": "num_requests_running",
@@ -44,6 +46,7 @@ _NAMES = {
     "gpu_cache_usage_perc": "kv_cache_usage",
     "token_usage": "kv_cache_usage",
 }
+_SLEEP, _AWAKE = "engine_sleep_state", 'sleep_state="awake"'
 _STATISTICS = {
     "running": "num_requests_running",
     "waiting": "num_requests_waiting",
@@ -64,8 +67,12 @@ def engines(job: Job, proc: Path = PROC) -> tuple[EngineLook, ...]:
     `values` has the numbers of `/metrics` summed over labels, and `healthy` 1.0 or 0.0, which is
     what `/health` answered.
     """
+    fronts = {member.parent for member in job.members if member.role == "engine"}
     places = [
-        place for member in job.members if member.role in _ROLES for place in _places(member, proc)
+        place
+        for member in job.members
+        if member.role in _ROLES
+        for place in _places(member, member.pid in fronts or _is_server(member), proc)
     ]
     if not places:
         return ()
@@ -74,17 +81,24 @@ def engines(job: Job, proc: Path = PROC) -> tuple[EngineLook, ...]:
 
 
 def parse_metrics(text: str) -> dict[str, float]:
-    """The numbers that we use, out of Prometheus text; usage is the highest of all labels."""
+    """The numbers that we use, out of Prometheus text; usage is the highest of all labels.
+
+    `asleep` is 1.0 where an engine says that it is: only then it is there.
+    """
     found: dict[str, float] = {}
-    for name, number in _SAMPLE.findall(text):
+    for name, labels, number in _SAMPLE.findall(text):
         key = _NAMES.get(name)
-        if key is None:
-            continue
         try:
             value = float(number)
         except ValueError:
             continue
-        found[key] = max(found.get(key, 0), value) if "usage" in key else found.get(key, 0) + value
+        if not math.isfinite(value):  # no JSON has it, so no bundle could be read again
+            continue
+        if name == _SLEEP and _AWAKE in labels and value == 0:
+            found["asleep"] = 1.0
+        if key is not None:
+            known = found.get(key, 0)
+            found[key] = max(known, value) if "usage" in key else known + value
     return found
 
 
@@ -99,31 +113,39 @@ def parse_statistics(text: str) -> dict[str, float]:
     return {
         ours: float(found[theirs])
         for theirs, ours in _STATISTICS.items()
-        if isinstance(found.get(theirs), (int, float))
+        if isinstance(found.get(theirs), (int, float)) and math.isfinite(found[theirs])
     }
 
 
-def _places(member: Member, proc: Path) -> list[_Place]:
+def _is_server(member: Member) -> bool:
+    """Whether its command says that it serves an engine: then it listens for HTTP alone."""
+    return kind_of(member.name, tuple(member.command.split())) == "server"
+
+
+def _places(member: Member, known: bool, proc: Path) -> list[_Place]:
+    """The ports to ask: the one of its command, a usual one, or where a known server has clients.
+
+    A worker of Ray is never taken for a known server: its other ports speak another protocol.
+    """
     if not has_our_network(proc, member.pid):
         return []
     table = TcpTable(proc, member.pid)
     own = [one for inode in _socket_inodes(member.pid, proc) if (one := table.of(inode))]
     listening = {one.local[1]: one.local[0] for one in own if one.state == "LISTEN"}
     match = _PORT.search(member.command)
-    likely = (int(match[1]),) if match else _USUAL_PORTS
-    return [
-        _Place(member.pid, _reachable(listening[port]), port)
-        for port in likely
-        if port in listening
-    ]
+    likely = [port for port in ((int(match[1]),) if match else _USUAL_PORTS) if port in listening]
+    if not likely and known and not member.name.startswith("ray::"):
+        likely = sorted(
+            {one.local[1] for one in own if one.state == "ESTABLISHED"} & set(listening)
+        )
+    return [_Place(member.pid, _reachable(listening[port]), port) for port in likely]
 
 
 def _socket_inodes(pid: int, proc: Path) -> list[int]:
     try:
-        fds = [int(path.name) for path in (proc / str(pid) / "fd").iterdir()]
+        targets = [target for _, target in descriptors(proc, pid)]
     except OSError:
         return []
-    targets = (target_of(proc, pid, fd) for fd in fds)
     return [int(one[8:-1]) for one in targets if one.startswith("socket:[")]
 
 

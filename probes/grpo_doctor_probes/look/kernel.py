@@ -1,19 +1,18 @@
-"""Messages of the kernel in the last hour that concern a job. Format: ABI/testing/dev-kmsg."""
+"""Messages of the kernel in the last hour that concern a job."""
 
 from __future__ import annotations
 
-import os
 import re
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
-from grpo_doctor_probes.look.plain import clean
+from grpo_doctor_probes import kmsg
+from grpo_doctor_probes.printable import printable
 
-KMSG = Path("/dev/kmsg")
 LAST_S = 3600.0
 _MOST = 50
-_RECORD_BYTES = 8192
-_MOST_RECORDS = 1 << 18  # over those of the largest log, 32 MB: messages may come for ever
+_LONGEST_LINE = 400
 _CONCERNS = re.compile(
     r"out of memory|oom-kill|oom_reaper|killed process|nvrm|\bxid\b|nvswitch|nvlink"
     r"|not responding|hung_task|nvme.*timeout|blocked for more than|(?:soft|hard) lockup|rcu.*stall"
@@ -28,59 +27,26 @@ HIDDEN = (
 )
 
 
-def messages(path: Path = KMSG) -> tuple[tuple[tuple[float, str], ...], str]:
+def messages(path: Path = kmsg.KMSG) -> tuple[tuple[tuple[float, str], ...], str]:
     """`(age in s, text)` of the latest messages, oldest first, and why there are none."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except PermissionError:
-        return (), HIDDEN
-    except OSError as error:
-        return (), f"kernel messages cannot be read ({error.strerror}); on the host: dmesg -T"
-    try:
-        records = list(_records(descriptor))
+        found = list(kmsg.records(path))
     except PermissionError:
         return (), HIDDEN
     except OSError as error:  # containers may have another device under this name
         return (), f"kernel messages cannot be read ({error.strerror}); on the host: dmesg -T"
-    finally:
-        os.close(descriptor)
-    # The log's clock (local_clock) is CLOCK_MONOTONIC but for NTP's corrections.
-    return select(records, time.monotonic()), ""
+    return select(found, time.monotonic()), ""
 
 
-def select(records: list[bytes], now_s: float) -> tuple[tuple[float, str], ...]:
+def select(records: Iterable[bytes], now_s: float) -> tuple[tuple[float, str], ...]:
     """Those of the last hour that concern a job. `now_s` is on the log's clock."""
     found = []
     for record in records:
-        parsed = parse_record(record)
+        parsed = kmsg.parse_record(record)
         if parsed is None:
             continue
-        at_s, text = parsed
+        at_s, text = parsed[0], printable(parsed[1], _LONGEST_LINE)
         age_s = max(0.0, now_s - at_s)
         if age_s <= LAST_S and _CONCERNS.search(text):
             found.append((age_s, text))
     return tuple(found[-_MOST:])
-
-
-def parse_record(record: bytes) -> tuple[float, str] | None:
-    """Time in s and text of `priority,sequence,microseconds,flags;text`; None for other lines."""
-    head, semicolon, rest = record.partition(b";")
-    words = head.split(b",")
-    if not semicolon or len(words) < 3 or not words[2].isdigit():
-        return None
-    return int(words[2]) / 1e6, clean(rest.partition(b"\n")[0], 400)
-
-
-def _records(descriptor: int) -> list[bytes]:
-    found: list[bytes] = []
-    while len(found) < _MOST_RECORDS:
-        try:
-            record = os.read(descriptor, _RECORD_BYTES)
-        except BlockingIOError:
-            break
-        except BrokenPipeError:  # overwritten while we read: the next read goes on behind the gap
-            continue
-        if not record:
-            break
-        found.append(record)
-    return found

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_doctor_probes.evidence import Limits
-from grpo_doctor_probes.look.plain import read
-from grpo_doctor_probes.look.threads import split_stat
+from grpo_doctor_probes.procfs import read
+from grpo_doctor_probes.procstat import read_stat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -62,7 +62,7 @@ def limits(job: Job, proc: Path = PROC, mount: Path = MOUNT) -> tuple[Limits, ..
 def limits_of(pid: int, proc: Path = PROC, mount: Path = MOUNT) -> Limits | None:
     """The limits of one process; None when it has gone."""
     try:
-        _, words = split_stat(read(proc / str(pid) / "stat"))
+        stat = read_stat(proc / str(pid))
         status = read(proc / str(pid) / "status")
     except (OSError, ValueError):
         return None
@@ -80,7 +80,7 @@ def limits_of(pid: int, proc: Path = PROC, mount: Path = MOUNT) -> Limits | None
         memory_used_bytes=used_bytes,
         oom_kills=_oom_kills(levels),
         cores=core_list(cores[1].decode()) if cores else (),
-        nice=int(words[16]),
+        nice=stat.nice,
     )
 
 

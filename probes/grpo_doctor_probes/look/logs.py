@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.evidence import LogTail
 from grpo_doctor_probes.look.descriptors import access
-from grpo_doctor_probes.look.plain import clean
+from grpo_doctor_probes.printable import printable
+from grpo_doctor_probes.procfs import descriptors
 from grpo_doctor_probes.redact import redact_text
 
 if TYPE_CHECKING:
@@ -66,26 +68,18 @@ def last_lines(data: bytes) -> tuple[str, ...]:
         states = [state for state in line.split("\r") if state.strip()]
         if states:
             text = _ESCAPES.sub("", states[-1]).replace("\t", "    ")
-            shown.append(clean(redact_text(text), _LINE_LENGTH))
+            shown.append(printable(redact_text(text), _LINE_LENGTH))
     return tuple(shown[-_TAIL_LINES:])
 
 
 def _open_logs(proc: Path, pid: int) -> Iterator[_Open]:
-    folder = f"{proc}/{pid}/fd"
-    try:
-        names = sorted(os.listdir(folder), key=int)[:_MOST_DESCRIPTORS]  # noqa: PTH208
-    except OSError:
-        return
-    for name in names:
-        fd = int(name)
-        try:
-            path = os.readlink(f"{folder}/{name}")  # noqa: PTH115
-        except OSError:
-            continue
-        if not path.startswith("/") or path.startswith(("/dev/", "/proc/")):
-            continue
-        if (fd in _STREAMS or _LOOKS_LIKE.search(path)) and access(proc, pid, fd) != os.O_RDONLY:
-            yield _Open(pid, fd, path)
+    with contextlib.suppress(OSError):
+        for fd, path in descriptors(proc, pid, _MOST_DESCRIPTORS):
+            if not path.startswith("/") or path.startswith(("/dev/", "/proc/")):
+                continue
+            is_log = fd in _STREAMS or _LOOKS_LIKE.search(path)
+            if is_log and access(proc, pid, fd) != os.O_RDONLY:
+                yield _Open(pid, fd, path)
 
 
 def _tail(proc: Path, one: _Open) -> LogTail:
@@ -100,4 +94,4 @@ def _tail(proc: Path, one: _Open) -> LogTail:
     finally:
         os.close(descriptor)
     age_s = max(0.0, time.time() - facts.st_mtime)
-    return LogTail(one.pid, clean(one.path, 300), age_s, last_lines(data))
+    return LogTail(one.pid, printable(one.path, 300), age_s, last_lines(data))

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from grpo_doctor_probes.look.threads import state_in
+from grpo_doctor_probes.procstat import state_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -50,7 +50,7 @@ class PauseWatch:
         since_ns: int | None = None
         while not self._end.wait(_PERIOD_S):
             now_ns = time.monotonic_ns()
-            if state_in(f"/proc/{self._pid}/stat") != _TRACED:
+            if state_of(f"/proc/{self._pid}") != _TRACED:
                 since_ns = None
                 continue
             since_ns = since_ns or now_ns
@@ -61,9 +61,9 @@ def leave_running(pid: int) -> None:
     """Continue a process that a killed tracer left stopped: attaching works by a stop signal, which
     can still be under way when the tracer ends. Call only for one that ran before.
     """
-    stat, deadline = f"/proc/{pid}/stat", time.monotonic() + _SETTLES_S
-    while state_in(stat) == _TRACED and time.monotonic() < deadline:
+    folder, deadline = f"/proc/{pid}", time.monotonic() + _SETTLES_S
+    while state_of(folder) == _TRACED and time.monotonic() < deadline:
         time.sleep(_PERIOD_S)
-    if state_in(stat) == _STOPPED:
+    if state_of(folder) == _STOPPED:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)

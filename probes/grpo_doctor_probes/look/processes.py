@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from pathlib import Path
@@ -10,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from grpo_doctor_probes.discover.permission import ptrace_remedy
 from grpo_doctor_probes.evidence import Look, ProcessLook
-from grpo_doctor_probes.look.plain import read, read_record
 from grpo_doctor_probes.look.scheduler import SchedulerClock
-from grpo_doctor_probes.look.threads import read_thread, split_stat
+from grpo_doctor_probes.look.threads import read_thread
+from grpo_doctor_probes.procfs import numbers, read, read_record
+from grpo_doctor_probes.procstat import Stat, read_stat
 
 if TYPE_CHECKING:
     from grpo_doctor_probes.evidence import Job, Thread
 
 PROC = Path("/proc")
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _SWAP = re.compile(rb"^VmSwap:\s*(\d+) kB", re.MULTILINE)
 # Of a process with thousands of threads, the oldest tell enough: a look must stay quick.
 _MOST_THREADS = 1024
@@ -41,12 +40,12 @@ def look_at(pid: int, started_ticks: int, clock: SchedulerClock, proc: Path = PR
     at_ns = time.monotonic_ns()
     base = f"{proc}/{pid}/"
     try:
-        _, words = split_stat(read_record(base + "stat"))
+        stat = read_stat(f"{proc}/{pid}")
     except (OSError, ValueError):
         return ProcessLook(pid, at_ns, "X")
-    if started_ticks and int(words[19]) != started_ticks:
+    if started_ticks and stat.started_ticks != started_ticks:
         return ProcessLook(pid, at_ns, "X")
-    state = words[0].decode("ascii", "replace")
+    state = stat.state
     threads = _threads(base + "task", pid, clock)
     io, refused = _io(base + "io")
     if not refused and state not in "ZX" and _calls_are_hidden(base + "syscall"):
@@ -55,16 +54,16 @@ def look_at(pid: int, started_ticks: int, clock: SchedulerClock, proc: Path = PR
         pid=pid,
         at_ns=at_ns,
         state=state,
-        cpu_ticks=int(words[11]) + int(words[12]),
+        cpu_ticks=stat.cpu_ticks,
         voluntary=sum(thread.voluntary for thread in threads),
         involuntary=sum(thread.involuntary for thread in threads),
         read_bytes=io.get(b"rchar", 0),
         written_bytes=io.get(b"wchar", 0),
         syscalls=io.get(b"syscr", 0) + io.get(b"syscw", 0),
-        major_faults=int(words[9]),
-        rss_bytes=int(words[21]) * _PAGE_BYTES,
+        major_faults=stat.major_faults,
+        rss_bytes=stat.rss_bytes,
         swap_bytes=_swap_bytes(base + "status"),
-        exit_code=None if refused else _exit_code(state, words, len(threads)),
+        exit_code=None if refused else _exit_code(stat, len(threads)),
         threads=threads,
         problem=f"the {refused} of process {pid} are hidden: {ptrace_remedy()}" if refused else "",
     )
@@ -72,7 +71,7 @@ def look_at(pid: int, started_ticks: int, clock: SchedulerClock, proc: Path = PR
 
 def _threads(folder: str, pid: int, clock: SchedulerClock) -> tuple[Thread, ...]:
     try:
-        tids = sorted(int(name) for name in os.listdir(folder))  # noqa: PTH208 - 3 x as fast
+        tids = numbers(folder)
     except OSError:
         return ()
     tids.sort(key=lambda tid: tid != pid)
@@ -110,8 +109,8 @@ def _swap_bytes(path: str) -> int:
     return int(found[1]) * 1024 if found else 0
 
 
-def _exit_code(state: str, words: list[bytes], threads: int) -> int | None:
+def _exit_code(stat: Stat, threads: int) -> int | None:
     """Of zombies. A main thread that has ended before others is `Z` too, with no code yet."""
-    if state != "Z" or threads > 1 or len(words) < 50:
+    if stat.state != "Z" or threads > 1:
         return None
-    return int(words[49])
+    return stat.wait_status

@@ -11,7 +11,7 @@ from typing import Any
 
 from grpo_doctor_probes.discover.permission import ptrace_remedy
 from grpo_doctor_probes.evidence import Frame, PythonThread
-from grpo_doctor_probes.look.plain import clean
+from grpo_doctor_probes.printable import printable
 
 NOT_INSTALLED = "py-spy is not installed, so there are no stacks: pip install 'py-spy>=0.4'"
 # Runaway recursion has thousands of frames; the innermost tell where it is.
@@ -74,7 +74,7 @@ def python_threads(threads: list[dict[str, Any]], pid: int) -> tuple[PythonThrea
 
 
 def _thread(one: dict[str, Any], pid: int) -> PythonThread:
-    name = clean(str(one.get("thread_name") or ""), 80)
+    name = printable(str(one.get("thread_name") or ""), 80)
     tid = one.get("os_thread_id")
     if tid is None:  # where py-spy cannot tell (old Pythons), only the main thread has a number
         tid = pid if name == "MainThread" else 0
@@ -91,8 +91,8 @@ def _thread(one: dict[str, Any], pid: int) -> PythonThread:
 def frame(one: dict[str, Any]) -> Frame:
     """A frame as py-spy prints it."""
     return Frame(
-        function=clean(str(one.get("name") or "?")),
-        file=clean(str(one.get("filename") or ""), _PATH_LENGTH),
+        function=printable(str(one.get("name") or "?")),
+        file=printable(str(one.get("filename") or ""), _PATH_LENGTH),
         line=int(one.get("line") or 0),
     )
 
@@ -102,4 +102,4 @@ def _reason(stderr: str, pid: int) -> str:
     if any(word in stderr.lower() for word in _DENIED):
         return f"no right to read the memory of process {pid}: {ptrace_remedy()}"
     text = next((line for line in lines if line.startswith("Error:")), lines[0] if lines else "")
-    return f"py-spy: {clean(text.removeprefix('Error:').strip() or 'failed without a reason')}"
+    return f"py-spy: {printable(text.removeprefix('Error:').strip() or 'failed without a reason')}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from grpo_doctor_probes import layout, live
 from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.evidence import OpenSpanSeen
-from grpo_doctor_probes.look.plain import clean
+from grpo_doctor_probes.printable import printable
 from grpo_doctor_probes.rundir import RANKS, SPANS_SUFFIX
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _seen(header: live.Header, now_ns: int) -> list[OpenSpanSeen]:
         OpenSpanSeen(
             pid=header.pid,
             rank=header.rank,
-            name=clean(span.name),
+            name=printable(span.name),
             age_s=max(0.0, (now_ns - span.start_ns) / 1e9),
             collective=span.kind in _COLLECTIVES,
             sequence=span.sequence,

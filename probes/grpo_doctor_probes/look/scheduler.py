@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from grpo_doctor_probes.bounded import within
-from grpo_doctor_probes.look.plain import read_record
+from grpo_doctor_probes.procfs import read_record
 
 if TYPE_CHECKING:
     from pathlib import Path

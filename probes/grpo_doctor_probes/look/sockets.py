@@ -1,17 +1,13 @@
-"""TCP sockets of a network namespace: state, queues, and which socket is the other end.
-
-Format: proc_net_tcp.rst of the kernel.
-"""
+"""TCP sockets of a network namespace: state, queues, and which socket is the other end."""
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from grpo_doctor_probes.look.plain import read
+from grpo_doctor_probes.tcprows import port_of, tcp_rows, tcp_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +17,6 @@ _STATES = (
     *("", "ESTABLISHED", "SYN_SENT", "SYN_RECV", "FIN_WAIT1", "FIN_WAIT2", "TIME_WAIT", "CLOSE"),
     *("CLOSE_WAIT", "LAST_ACK", "LISTEN", "CLOSING", "NEW_SYN_RECV"),
 )
-_LONGEST_TABLE_BYTES = 64 << 20
 Address = tuple[str, int]
 
 
@@ -56,10 +51,9 @@ class TcpTable:
         self._by_ends: dict[tuple[Address, Address], Tcp] = {}
         self._listening: dict[int, list[Tcp]] = {}
         self._hosts: set[str] = set()
-        for name in ("tcp", "tcp6"):
-            with contextlib.suppress(OSError):
-                self._add(read(f"{proc}/{pid}/net/{name}", _LONGEST_TABLE_BYTES))
-                self.readable = True
+        for table in tcp_tables(proc, pid):
+            self._add(table)
+            self.readable = True
 
     def of(self, inode: int) -> Tcp | None:
         """The socket of this inode."""
@@ -90,30 +84,26 @@ class TcpTable:
 
 def parse_tcp(table: bytes) -> Iterator[Tcp]:
     """The rows of /proc/net/tcp or tcp6."""
-    for line in table.splitlines()[1:]:
-        words = line.split()
-        if len(words) < 10:
-            continue
-        unsent, _, unread = words[4].partition(b":")
-        state = int(words[3], 16)
+    for row in tcp_rows(table):
+        unsent, _, unread = row.queues.partition(b":")
+        state = int(row.state, 16)
         yield Tcp(
-            local=_address(words[1]),
-            remote=_address(words[2]),
+            local=_address(row.local),
+            remote=_address(row.remote),
             state=_STATES[state] if state < len(_STATES) else str(state),
             unsent=int(unsent, 16),
             unread=int(unread, 16),
-            retransmits=int(words[6], 16),
-            inode=int(words[9]),
+            retransmits=int(row.retransmits, 16),
+            inode=int(row.inode),
         )
 
 
 def _address(text: bytes) -> Address:
-    """The kernel prints each 32-bit word of an address in the byte order of the machine."""
-    host, _, port = text.partition(b":")
+    host, _, _ = text.partition(b":")
     packed = b"".join(struct.pack("=I", int(host[i : i + 8], 16)) for i in range(0, len(host), 8))
     address = ipaddress.ip_address(packed)
     mapped = getattr(address, "ipv4_mapped", None)
-    return str(mapped or address), int(port, 16)
+    return str(mapped or address), port_of(text)
 
 
 def _host(host: str) -> str:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_doctor_probes.evidence import Stack
 from grpo_doctor_probes.look import pyspy
 from grpo_doctor_probes.look.limits import frozen
 from grpo_doctor_probes.look.pause import PauseWatch, leave_running
-from grpo_doctor_probes.look.plain import read
-from grpo_doctor_probes.look.threads import state_in
+from grpo_doctor_probes.procfs import numbers, status
+from grpo_doctor_probes.procstat import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from grpo_doctor_probes.evidence import Look, ProcessLook, Thread
 
-_TRACER = re.compile(rb"^TracerPid:\s*(\d+)", re.MULTILINE)
 _GONE = ("Z", "X", "")
 # One py-spy takes 16 ms of a core. Several at once get their share beside ranks that are all busy.
 _AT_ONCE = 4
@@ -94,7 +91,7 @@ def _stack(pid: int, deadline: float) -> Stack:
         if left_s <= 0:
             problem = problem or "no time was left to read its stack"
             break
-        if state_in(f"/proc/{pid}/stat") in _GONE:
+        if state_of(f"/proc/{pid}") in _GONE:
             return Stack(pid, at_ns, problem="it has ended")
         try:
             threads = pyspy.dump(pid, "--nonblocking", at_most_s=min(left_s, _ONE_AT_MOST_S))
@@ -134,17 +131,13 @@ def refusal(pid: int) -> str:
 
 def _is_traced(pid: int) -> bool:
     """A thread can have one tracer only."""
-    try:
-        found = _TRACER.search(read(f"/proc/{pid}/status"))
-    except OSError:
-        return False
-    return found is not None and int(found[1]) != 0
+    return status(f"/proc/{pid}").get("TracerPid", "0") != "0"
 
 
 def thread_states(pid: int) -> list[str]:
     """The state letters of its threads; none when it has gone."""
     try:
-        tids = sorted(Path(f"/proc/{pid}/task").iterdir())
+        tids = numbers(f"/proc/{pid}/task")
     except OSError:
         return []
-    return [state for tid in tids if (state := state_in(f"{tid}/stat"))]
+    return [state for tid in tids if (state := state_of(f"/proc/{pid}/task/{tid}"))]

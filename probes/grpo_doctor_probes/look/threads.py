@@ -6,50 +6,34 @@ All five files of a thread take 40 us together, so 64 ranks of 20 threads are 50
 from __future__ import annotations
 
 from grpo_doctor_probes.evidence import Thread
-from grpo_doctor_probes.look.plain import clean, read_record
 from grpo_doctor_probes.look.scheduler import SchedulerClock, parse_sched
+from grpo_doctor_probes.printable import printable
+from grpo_doctor_probes.procfs import read_record
+from grpo_doctor_probes.procstat import read_stat
 
 
 def read_thread(folder: str, tid: int, clock: SchedulerClock) -> Thread | None:
     """The thread `tid` of `folder` (/proc/PID/task); None when it has ended."""
     base = f"{folder}/{tid}/"
     try:
-        name, words = split_stat(read_record(base + "stat"))
+        stat = read_stat(f"{folder}/{tid}")
     except (OSError, ValueError):
         return None
     scheduling = parse_sched(_read_or_nothing(base + "sched"))
     number, arguments = parse_syscall(_read_or_nothing(base + "syscall"))
     return Thread(
         tid=tid,
-        name=clean(name, 32),
-        state=words[0].decode("ascii", "replace"),
+        name=printable(stat.name, 32),
+        state=stat.state,
         wchan=parse_wchan(_read_or_nothing(base + "wchan")),
         syscall=number,
         arguments=arguments,
-        cpu_ticks=int(words[11]) + int(words[12]),
+        cpu_ticks=stat.cpu_ticks,
         voluntary=scheduling.voluntary,
         involuntary=scheduling.involuntary,
         run_delay_ns=parse_run_delay(_read_or_nothing(base + "schedstat")),
-        last_ran_ns=clock.monotonic_ns(scheduling.exec_start_ns, int(words[36])),
+        last_ran_ns=clock.monotonic_ns(scheduling.exec_start_ns, stat.core),
     )
-
-
-def split_stat(stat: bytes) -> tuple[bytes, list[bytes]]:
-    """The name and the fields from `state` on. A name may hold `) R (`: the last bracket counts.
-
-    Raises:
-        ValueError: it is no stat record.
-    """
-    closing = stat.rindex(b")")
-    return stat[stat.index(b"(") + 1 : closing], stat[closing + 2 :].split()
-
-
-def state_in(path: str) -> str:
-    """The state letter in this `stat` file; empty when its process or thread has gone."""
-    try:
-        return split_stat(read_record(path))[1][0].decode("ascii", "replace")
-    except (OSError, ValueError):
-        return ""
 
 
 def parse_syscall(text: bytes) -> tuple[int, tuple[int, ...]]:
@@ -64,7 +48,7 @@ def parse_syscall(text: bytes) -> tuple[int, tuple[int, ...]]:
 
 def parse_wchan(text: bytes) -> str:
     """The kernel function a thread sleeps in; empty for a running one, or where it is hidden."""
-    return "" if text == b"0" else clean(text, 64)
+    return "" if text == b"0" else printable(text, 64)
 
 
 def parse_run_delay(schedstat: bytes) -> int:

@@ -38,10 +38,12 @@ class FakeProc:
         threads: Sequence[str] = (),
         state: str = "S",
         image: int = 0,
+        forked: bool | None = None,
         group: int | None = None,
         space: str = "net:[1]",
     ) -> int:
-        """A process. `image`: processes with the same one were forked from each other."""
+        """A process. `image`: processes with the same one were forked from each other, `forked` if
+        it is not the first of them."""
         folder = self.root / str(pid)
         (folder / "fd").mkdir(parents=True)
         (folder / "ns").mkdir()
@@ -49,6 +51,7 @@ class FakeProc:
         words = ["0"] * 50
         words[0], words[1], words[19] = state, str(parent), str(self._ticks)
         words[2] = words[3] = str(pid if group is None else group)
+        words[6] = str(0x40 if (image not in (0, pid) if forked is None else forked) else 0)
         words[20] = str(2 * GIB if torch else 20 << 20)
         words[23], words[25] = str(0x55D000000000 + (image or pid)), str(0x7FFC00000000)
         (folder / "stat").write_text(f"{pid} ({name}) {' '.join(words)}\n")

@@ -82,7 +82,7 @@ def test_one_server_for_two_jobs_joins_them_not(host: FakeProc) -> None:
 def test_a_helper_outlives_its_rank(host: FakeProc) -> None:
     start_torchrun(host, 100, 3)
     environment = rank_environment(1, 3)
-    host.add(120, 1, "python -u t.py", environment, torch=True, group=99)
+    host.add(120, 1, "python -u t.py", environment, torch=True, group=99, image=102)
     for file in ("stat", "cmdline", "environ"):
         (host.root / "102" / file).unlink()
     (job,) = find_jobs((), host.root)
@@ -104,6 +104,24 @@ def test_a_forked_helper_outlives_its_rank(host: FakeProc) -> None:
     (job,) = find_jobs((), host.root)
     assert [(m.pid, m.rank) for m in job.ranks()] == [(201, 0), (203, 2)]
     assert [(m.role, m.rank) for m in job.members if m.pid == 202] == [("helper", 1)]
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+def test_a_rank_that_nothing_started_here_joins_late(host: FakeProc, slow: int) -> None:
+    for rank in range(2):
+        threads = ("pt_tcpstore_uv",) if rank == slow == 0 else () if rank == slow else GLOO
+        environment = rank_environment(rank, 4)
+        host.add(5 + rank, 0, "python train.py", environment, torch=True, threads=threads)
+    (job,) = find_jobs((), host.root)
+    assert [(m.pid, m.rank) for m in job.ranks()] == [(5, 0), (6, 1)]
+
+
+def test_a_program_that_a_rank_started_outlives_it(host: FakeProc) -> None:
+    host.add(5, 0, "python train.py", rank_environment(0, 2), torch=True, threads=GLOO)
+    host.add(9, 0, "python judge.py", rank_environment(1, 2), torch=True)
+    (job,) = find_jobs((), host.root)
+    assert [(m.pid, m.rank) for m in job.ranks()] == [(5, 0)]
+    assert [(m.role, m.rank) for m in job.members if m.pid == 9] == [("helper", 1)]
 
 
 def test_forked_ranks_beside_a_torchrun_job(host: FakeProc) -> None:

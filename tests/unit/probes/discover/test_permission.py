@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.discover.permission import Rights, own_rights, ptrace_remedy, remedy
+from grpo_doctor_probes.discover.permission import (
+    Rights,
+    own_rights,
+    ptrace_remedy,
+    remedy,
+    why_refused,
+)
 
 USER = Rights(uid=1000, may_trace_all=False, scope=0, container="")
 
@@ -44,6 +50,36 @@ def test_rights_are_read_from_proc(tmp_path: Path) -> None:
     (tmp_path / "sys/kernel/yama/ptrace_scope").write_text("2\n")
     rights = own_rights(tmp_path)
     assert (rights.may_trace_all, rights.scope, rights.container) == (True, 2, "ab" * 6)
+
+
+ALL, NONE = "000001ffffffffff", "0000000000000000"
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "scope", "owner", "words"),
+    [
+        (NONE, "1", 1000, ("ptrace_scope is 1", "as root", "sysctl")),
+        (NONE, "2", 1000, ("ptrace_scope is 2", "as root")),
+        (ALL, "3", 1000, ("ptrace_scope is 3", "forbids all tracing")),
+        (NONE, "0", 0, ("belongs to user 0", "as root")),
+        (NONE, None, 0, ("belongs to user 0",)),
+        (NONE, "0", 1000, ("not dumpable", "as root")),
+        (ALL, "0", 1000, ("security module", "on the host")),
+    ],
+)
+def test_why_a_trace_is_refused(
+    tmp_path: Path, capabilities: str, scope: str | None, owner: int, words: tuple[str, ...]
+) -> None:
+    for name, user in (("self", 1000), ("7", owner)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "status").write_text(
+            f"Name:\tx\nUid:\t{user}\t{user}\t{user}\t{user}\nCapEff:\t{capabilities}\nSeccomp:\t0\n"
+        )
+    if scope:
+        (tmp_path / "sys/kernel/yama").mkdir(parents=True)
+        (tmp_path / "sys/kernel/yama/ptrace_scope").write_text(scope + "\n")
+    said = why_refused(7, tmp_path)
+    assert all(word in said for word in words), said
 
 
 def test_it_always_says_something() -> None:

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor_probes.discover import scan as module
-from grpo_doctor_probes.discover.patience import ask_each, within
-from grpo_doctor_probes.discover.printable import COMMAND_LIMIT, printable, printable_command
-from grpo_doctor_probes.discover.scan import parse_environment, parse_stat, scan
+from grpo_doctor_probes.discover.patience import ask_each, unless_blocked
+from grpo_doctor_probes.discover.scan import as_seen, parse_environment, scan
+from grpo_doctor_probes.procstat import parse_stat
 from tests.unit.probes.discover.fakeproc import FakeProc
 
 
 def test_a_name_cannot_pretend_to_be_a_state() -> None:
     rest = " ".join(["S", "7", "8", "9", *["0"] * 46])
-    process = parse_stat(5, b"5 (x) R 1 (\x1b[31m\xff) " + rest.encode())
+    process = as_seen(5, parse_stat(b"5 (x) R 1 (\x1b[31m\xff) " + rest.encode()))
     assert (process.state, process.parent, process.group, process.session) == ("S", 7, 8, 9)
     assert process.name == "x) R 1 (\x1b[31m\ufffd"
     assert process.image is None
@@ -23,7 +23,7 @@ def test_a_name_cannot_pretend_to_be_a_state() -> None:
 
 def test_a_process_that_is_being_killed_is_dead() -> None:
     rest = ["R", "7", "8", "9", "0", "0", "4194308", *["0"] * 43]
-    assert parse_stat(5, b"5 (x) " + " ".join(rest).encode()).dead
+    assert as_seen(5, parse_stat(b"5 (x) " + " ".join(rest).encode())).dead
 
 
 def test_only_what_is_wanted_of_an_environment_is_kept() -> None:
@@ -63,18 +63,10 @@ def test_a_process_whose_memory_is_locked_costs_only_itself(
 
 def test_what_hangs_is_given_up_and_what_answers_is_not() -> None:
     never = threading.Event()
-    assert within(0.05, never.wait, otherwise=False) is False
+    assert unless_blocked(0.05, never.wait, otherwise=False) is False
     never.set()
     never.clear()
     walked = ask_each([1, 2, 3], lambda n: n != 2 or never.wait(), 0.05)
     assert walked == ({1: True, 3: True}, [2])
     never.set()
-    assert within(0.05, lambda: sum(range(10**6)), 0) == 499999500000
-
-
-def test_what_is_printed_is_one_harmless_line() -> None:
-    assert printable("a\x1b[2Jb\n\u202ec\x9b\ud800") == "a?[2Jb?c?"
-    assert len(printable("x" * 1000)) == 64
-    command = ("python", "t.py", "--api_key", "s3cret", "x" * 1000)
-    assert "s3cret" not in printable_command(command)
-    assert len(printable_command(command)) == COMMAND_LIMIT
+    assert unless_blocked(0.05, lambda: sum(range(10**6)), 0) == 499999500000

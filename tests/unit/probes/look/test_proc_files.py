@@ -9,27 +9,13 @@ import pytest
 from grpo_doctor_probes.look.filelocks import blocker_of, parse_locks
 from grpo_doctor_probes.look.host import parse_pressure
 from grpo_doctor_probes.look.mounts import on_mount, parse_mounts
-from grpo_doctor_probes.look.plain import clean, read
 from grpo_doctor_probes.look.scheduler import SchedulerClock, Scheduling, parse_sched
 from grpo_doctor_probes.look.syscalls import call
 from grpo_doctor_probes.look.threads import (
     parse_run_delay,
     parse_syscall,
     parse_wchan,
-    split_stat,
 )
-
-
-def test_a_name_with_brackets_does_not_shift_the_fields() -> None:
-    name, words = split_stat(b"7 (a) R 1 (b) S 1 2 3\n")
-    assert name == b"a) R 1 (b"
-    assert words == [b"S", b"1", b"2", b"3"]
-
-
-@pytest.mark.parametrize("text", [b"", b"7 (cut off"])
-def test_what_is_no_stat_record_is_refused(text: bytes) -> None:
-    with pytest.raises(ValueError, match="not found"):
-        split_stat(text)
 
 
 @pytest.mark.parametrize(
@@ -128,18 +114,6 @@ def test_pressure() -> None:
     text = b"some avg10=1.50 avg60=0 avg300=0 total=1\nfull avg10=0.25 avg60=0 avg300=0 total=1\n"
     assert parse_pressure(text) == {"some": 1.5, "full": 0.25}
     assert parse_pressure(b"") == {}
-
-
-def test_text_of_strangers_has_no_controls_left() -> None:
-    assert clean(b"a\x1b[31m\nb\xff") == "a?[31m?b\ufffd"
-    assert clean("name\udcff\u202e") == "name??"
-    assert clean("x" * 500, 10) == "x" * 10
-
-
-def test_reading_stops_at_the_limit(tmp_path: Path) -> None:
-    path = tmp_path / "long"
-    path.write_bytes(b"x" * 100_000)
-    assert len(read(path, 70_000)) == 70_000
 
 
 # Numbers as in /usr/include/x86_64-linux-gnu/asm/unistd_64.h and asm-generic/unistd.h.

@@ -11,11 +11,12 @@ import pytest
 
 from grpo_doctor_probes import phase
 from grpo_doctor_probes.evidence import Job, Member
+from grpo_doctor_probes.kmsg import parse_record
 from grpo_doctor_probes.look import disks as disks_module
 from grpo_doctor_probes.look.disks import disks
 from grpo_doctor_probes.look.gpus import throttle_reasons
 from grpo_doctor_probes.look.httpengines import parse_metrics, parse_statistics
-from grpo_doctor_probes.look.kernel import HIDDEN, messages, parse_record, select
+from grpo_doctor_probes.look.kernel import HIDDEN, messages, select
 from grpo_doctor_probes.look.logs import last_lines
 from grpo_doctor_probes.look.recorded import open_spans
 from tests.unit.probes.conftest import Recorded
@@ -28,7 +29,8 @@ ME = Job("here", (Member(os.getpid(), 1, 0, "rank", "r", "r", rank=0),))
 
 def test_a_record_has_its_time_and_its_text() -> None:
     record = b"4,812,5140900,-;NVRM: Xid (PCI:0000:01:00): 79, \x1b[1m\n SUBSYSTEM=pci\n"
-    assert parse_record(record) == (5.1409, "NVRM: Xid (PCI:0000:01:00): 79, ?[1m")
+    assert parse_record(record) == (5.1409, b"NVRM: Xid (PCI:0000:01:00): 79, \x1b[1m")
+    assert select([record], 6.1409) == ((1.0, "NVRM: Xid (PCI:0000:01:00): 79, ?[1m"),)
     assert parse_record(b"no record") is None
     assert parse_record(b"4,812,x,-;text") is None
 

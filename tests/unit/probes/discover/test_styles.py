@@ -1,0 +1,253 @@
+"""Ranks that no launcher of PyTorch has started: a scheduler, MPI, a shell, a pod, or a hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from grpo_doctor_probes.discover import find_jobs
+from grpo_doctor_probes.evidence import Job
+from tests.unit.probes.discover.fakeproc import FakeProc, rank_environment
+
+GLOO = ("gloo_tcp_loop",)
+ADDRESS = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}
+
+
+def by_hand(rank: int, world: int) -> dict[str, object]:
+    """What a user exports."""
+    return {"RANK": rank, "WORLD_SIZE": world, **ADDRESS}
+
+
+def mpi(rank: int, world: int) -> dict[str, object]:
+    return {
+        "OMPI_COMM_WORLD_RANK": rank, "OMPI_COMM_WORLD_SIZE": world,
+        "OMPI_COMM_WORLD_LOCAL_RANK": rank, "OMPI_COMM_WORLD_LOCAL_SIZE": world,
+    }  # fmt: skip
+
+
+def slurm(rank: int, tasks: int, local: int | None = None, step: int = 0) -> dict[str, object]:
+    return {
+        "SLURM_PROCID": rank, "SLURM_NTASKS": tasks, "SLURM_JOB_ID": 4711, "SLURM_STEP_ID": step,
+        "SLURM_LOCALID": rank if local is None else local,
+    }  # fmt: skip
+
+
+def ranks(job: Job) -> list[tuple[int, int | None]]:
+    return [(one.pid, one.rank) for one in job.ranks()]
+
+
+def roles(job: Job) -> dict[int, tuple[str, int | None]]:
+    return {one.pid: (one.role, one.rank) for one in job.members}
+
+
+@pytest.mark.parametrize("joined", [(), (0,), (1,), (0, 1)])
+def test_a_rank_that_nothing_started_here_has_helpers(
+    host: FakeProc, joined: Sequence[int]
+) -> None:
+    for rank in range(2):
+        pid = 100 + 10 * rank
+        threads = GLOO if rank in joined else ()
+        environment = by_hand(rank, 2)
+        host.add(pid, 1, "python t.py", environment, torch=True, image=pid, threads=threads)
+        host.add(pid + 1, pid, "python t.py", environment, torch=True, image=pid, group=pid)
+    (job,) = find_jobs((), host.root)
+    assert roles(job) == {
+        100: ("rank", 0), 101: ("helper", 0), 110: ("rank", 1), 111: ("helper", 1),
+    }  # fmt: skip
+
+
+def test_a_rank_with_a_socket_and_one_that_has_yet_to_open_one(host: FakeProc) -> None:
+    for rank in range(2):
+        host.add(100 + rank, 1, "python t.py", by_hand(rank, 2), torch=True)
+    host.listens(100, 29500)
+    (job,) = find_jobs((), host.root)
+    assert ranks(job) == [(100, 0), (101, 1)]
+
+
+def test_ranks_whose_program_knows_the_address(host: FakeProc) -> None:
+    for rank in range(2):
+        environment = {"RANK": rank, "WORLD_SIZE": 2}
+        host.add(100 + rank, 50, "python t.py --port 1", environment, torch=True)
+        host.add(200 + rank, 50, "python t.py --port 2", environment, torch=True)
+    jobs = find_jobs((), host.root)
+    assert [ranks(job) for job in jobs] == [[(100, 0), (101, 1)], [(200, 0), (201, 1)]]
+
+
+def test_two_jobs_of_one_command_are_told_apart_once_they_have_met(host: FakeProc) -> None:
+    for first in (100, 200):
+        host.add(first, 50, "python t.py", {"RANK": 0, "WORLD_SIZE": 2}, torch=True)
+    for second, port in ((101, 7001), (201, 7002)):
+        host.add(second, 50, "python t.py", {"RANK": 1, "WORLD_SIZE": 2}, torch=True)
+        host.listens(second - 1, port)
+        host.connects(second, second - 1, port)
+    jobs = find_jobs((), host.root)
+    assert [ranks(job) for job in jobs] == [[(100, 0), (101, 1)], [(200, 0), (201, 1)]]
+
+
+def test_a_pod_whose_first_process_is_a_rank(host: FakeProc) -> None:
+    environment = by_hand(3, 8)
+    host.add(5, 0, "python train.py", environment, torch=True, image=5, threads=GLOO)
+    host.add(20, 5, "python train.py", environment, torch=True, image=5, group=5)
+    host.add(40, 0, "python -m ipykernel_launcher", environment, torch=True)
+    (job,) = find_jobs([5], host.root)
+    assert ranks(job) == [(5, 3)]
+    assert roles(job)[20] == ("helper", 3)
+
+
+@pytest.mark.parametrize("group", [109, 0], ids=["its script has ended", "a shell outside"])
+def test_a_rank_without_the_leader_of_its_group(host: FakeProc, group: int) -> None:
+    host.add(100, 50, "python train.py", by_hand(0, 2), torch=True, threads=GLOO)
+    host.add(110, 1, "python train.py", by_hand(1, 2), torch=True, group=group)
+    (job,) = find_jobs((), host.root)
+    assert ranks(job) == [(100, 0), (110, 1)]
+
+
+def test_the_ranks_of_an_agent_that_was_killed(host: FakeProc) -> None:
+    host.add(90, 50, "python /v/bin/torchrun --nnodes 2 --nproc_per_node 1 t.py")
+    for node, parent in enumerate((90, 1)):
+        environment = {**rank_environment(node, 2), "GROUP_RANK": node, "LOCAL_WORLD_SIZE": 1}
+        host.add(100 + node, parent, "python t.py", environment, torch=True)
+    (job,) = find_jobs((), host.root)
+    assert ranks(job) == [(100, 0), (101, 1)]
+
+
+@pytest.mark.parametrize("launcher", [True, False])
+def test_what_is_left_of_an_older_run_is_not_the_new_one(host: FakeProc, launcher: bool) -> None:
+    host.add(70, 1, "python t.py", by_hand(1, 2), torch=True, threads=GLOO)
+    host.add(80, 50, "python /v/bin/torchrun --nproc_per_node 2 t.py")
+    for rank in range(2):
+        parent = 80 if launcher else 1
+        host.add(100 + rank, parent, "python t.py", by_hand(rank, 2), torch=True, threads=GLOO)
+    job = find_jobs((), host.root)[0]
+    assert ranks(job) == [(100, 0), (101, 1)]
+
+
+@pytest.mark.parametrize("joined", [(), (1,), (0, 1)])
+@pytest.mark.parametrize("wrapper", [False, True])
+def test_mpirun(host: FakeProc, joined: Sequence[int], wrapper: bool) -> None:
+    host.add(90, 50, "mpirun -np 2 python t.py", name="mpirun", program="/usr/bin/mpirun")
+    for rank in range(2):
+        pid, environment, parent = 100 + 10 * rank, mpi(rank, 2), 90
+        if wrapper:
+            host.add(pid - 1, 90, "bash go.sh", environment, name="bash", program="/bin/bash")
+            parent = pid - 1
+        threads = GLOO if rank in joined else ()
+        host.add(pid, parent, "python t.py", environment, torch=True, threads=threads)
+    (job,) = find_jobs((), host.root)
+    assert ranks(job) == [(100, 0), (110, 1)]
+    assert (job.world_size, job.local_ranks) == (2, 2)
+    assert [one.local_rank for one in job.ranks()] == [0, 1]
+
+
+@pytest.mark.parametrize("joined", [(), (1,), (0, 1)])
+def test_srun(host: FakeProc, joined: Sequence[int]) -> None:
+    host.add(90, 1, ["slurmstepd: [4711.0]"], name="slurmstepd", program="/usr/sbin/slurmstepd")
+    for local in range(2):
+        pid, environment = 100 + 10 * local, slurm(2 + local, 4, local)
+        threads = GLOO if local in joined else ()
+        host.add(pid, 90, "python t.py", environment, torch=True, threads=threads, image=pid)
+        host.add(pid + 1, pid, "python t.py", environment, torch=True, image=pid)
+    (job,) = find_jobs((), host.root)
+    assert ranks(job) == [(100, 2), (110, 3)]
+    assert (job.world_size, job.ranks_missing) == (4, (0, 1))
+    assert [one.local_rank for one in job.ranks()] == [0, 1]
+
+
+def test_two_steps_of_one_allocation_are_two_jobs(host: FakeProc) -> None:
+    for step in range(2):
+        for rank in range(2):
+            environment = slurm(rank, 2, step=step)
+            pid = 100 + 100 * step + rank
+            host.add(pid, 50, "python t.py", environment, torch=True, threads=GLOO)
+    assert [ranks(job) for job in find_jobs((), host.root)] == [
+        [(100, 0), (101, 1)], [(200, 0), (201, 1)],
+    ]  # fmt: skip
+
+
+def test_a_task_that_starts_a_launcher_is_no_rank(host: FakeProc) -> None:
+    task = slurm(1, 2)
+    host.add(80, 1, "python go.py", task, torch=True)
+    host.add(90, 80, "python /v/bin/torchrun --nnodes 2 --nproc_per_node 2 t.py", task)
+    for local in range(2):
+        environment = {**task, **rank_environment(2 + local, 4), "LOCAL_WORLD_SIZE": 2}
+        host.add(100 + local, 90, "python t.py", environment, torch=True)
+    (job,) = find_jobs((), host.root)
+    assert ranks(job) == [(100, 2), (101, 3)]
+    assert job.world_size == 4
+
+
+def test_a_spawned_helper_outlives_its_spawned_rank(host: FakeProc) -> None:
+    spawned = ["python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main(3)"]
+    host.add(80, 50, "python train.py", torch=True)
+    host.add(100, 80, spawned, by_hand(0, 2), torch=True, threads=GLOO)
+    host.add(101, 80, "", name="python", state="Z")
+    host.add(120, 1, spawned, by_hand(1, 2), torch=True)
+    (job,) = find_jobs((), host.root)
+    assert (100, 0) in ranks(job)
+    assert roles(job)[120] == ("helper", 1)
+
+
+def test_a_pod_says_its_own_number_to_what_starts_the_launcher(host: FakeProc) -> None:
+    pod = {**by_hand(1, 2), "MASTER_ADDR": "job-master-0"}
+    host.add(80, 1, "python cli.py train", pod)
+    host.add(90, 80, "python /v/bin/torchrun --nnodes 2 --nproc_per_node 2 t.py", pod)
+    for local in range(2):
+        environment = {**pod, "RANK": 2 + local, "LOCAL_RANK": local, "WORLD_SIZE": 4}
+        host.add(100 + local, 90, "python t.py", environment, torch=True)
+    (job,) = find_jobs((), host.root)
+    assert ranks(job) == [(100, 2), (101, 3)]
+
+
+def test_ranks_that_one_task_has_spawned_are_not_both_its_number(host: FakeProc) -> None:
+    host.add(80, 1, "python go.py", slurm(0, 2), torch=True)
+    spawned = ["python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main(3)"]
+    for local in range(2):
+        host.add(100 + local, 80, spawned, slurm(0, 2), torch=True, threads=GLOO)
+    (job,) = find_jobs((), host.root)
+    assert ranks(job) == [(100, 0), (101, 1)]
+    assert "order of their start" in job.notes[0]
+
+
+def test_a_wrapper_that_has_imported_torch_itself(host: FakeProc) -> None:
+    for rank in range(2):
+        pid, environment = 100 + 10 * rank, by_hand(rank, 2)
+        host.add(pid, 50, "python wrapper.py", environment, torch=True)
+        host.add(pid + 1, pid, "python train.py", environment, torch=True, threads=GLOO)
+    (job,) = find_jobs((), host.root)
+    assert ranks(job) == [(101, 0), (111, 1)]
+
+
+def test_an_engine_that_a_rank_has_spawned_joins_a_group_of_its_own(host: FakeProc) -> None:
+    spawned = ["python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main(3)"]
+    host.add(100, 50, "python train.py", by_hand(0, 1), torch=True)
+    host.add(101, 100, spawned, by_hand(0, 1), torch=True, threads=GLOO)
+    (job,) = find_jobs((), host.root)
+    assert ranks(job) == [(100, 0)]
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        ["bash", "-c", "python train.py"],
+        ["numactl", "--cpunodebind=0", "python", "train.py"],
+        ["nsys", "profile", "python", "train.py"],
+        ["python", "/v/bin/py-spy", "record", "--", "python", "train.py"],
+        ["python", "/opt/conda/bin/conda", "run", "-n", "x", "python", "train.py"],
+        ["uv", "run", "train.py"],
+        ["python", "wrapper.py"],
+        ["python", "/v/bin/grpo-doctor", "run", "--", "python", "train.py"],
+    ],
+    ids=lambda words: " ".join(words)[:24],
+)
+def test_each_rank_below_a_program_that_has_its_environment(
+    host: FakeProc, wrapper: Sequence[str]
+) -> None:
+    program = "/usr/bin/python3.11" if wrapper[0] == "python" else f"/usr/bin/{wrapper[0]}"
+    for rank in range(2):
+        pid, environment = 100 + 10 * rank, by_hand(rank, 2)
+        host.add(pid - 1, 50, wrapper, environment, name=wrapper[0], program=program)
+        threads = GLOO if rank else ()
+        host.add(pid, pid - 1, "python train.py", environment, torch=True, threads=threads)
+    (job,) = find_jobs((), host.root)
+    assert ranks(job) == [(100, 0), (110, 1)]

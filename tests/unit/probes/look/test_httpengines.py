@@ -1,0 +1,95 @@
+"""Which ports are asked for an engine's numbers, and what is read of its sleep."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import http.server
+import os
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from grpo_doctor_probes.evidence import Job, Member, Role
+from grpo_doctor_probes.look.httpengines import engines, parse_metrics, parse_statistics
+
+TEXT = b'vllm:num_requests_running{engine="0",model_name="m"} 3.0\n'
+
+
+class Answers(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(TEXT)))
+        self.end_headers()
+        self.wfile.write(TEXT)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Where this process serves, to a client that is connected, beside a port without clients."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    number = server.server_address[1]
+    client = http.client.HTTPConnection("127.0.0.1", number)
+    client.request("GET", "/")  # once it is answered, the connection is accepted, and stays
+    client.getresponse().read()
+    with socket.create_server(("127.0.0.1", 0)), contextlib.closing(client):
+        yield number
+    server.shutdown()
+    server.server_close()
+
+
+def member(role: Role, command: str, pid: int = 0, parent: int = 1) -> Member:
+    return Member(pid or os.getpid(), parent, 0, role, command.partition(" ")[0], command)
+
+
+def test_a_server_without_a_port_in_its_command_is_asked_where_its_clients_are(port: int) -> None:
+    commands = ("vllm serve model", "python -m grpo_doctor_trainer.serve --port 0")
+    for command in commands:
+        (one,) = engines(Job("here", (member("server", command),)))
+        assert one.url == f"http://127.0.0.1:{port}"
+        assert one.values == {"healthy": 1.0, "num_requests_running": 3.0}
+
+
+def test_the_parent_of_an_engine_is_asked(port: int) -> None:
+    front = member("server", "python my_server.py")
+    core = member("engine", "VLLM::EngineCore", pid=1 << 22, parent=os.getpid())
+    (one,) = engines(Job("here", (front, core)))
+    assert one.url.endswith(f":{port}")
+
+
+@pytest.mark.usefixtures("port")
+@pytest.mark.parametrize("command", ["python some_database.py", "ray::LLMServer.run x"])
+def test_a_server_that_may_speak_another_protocol_is_left_alone(command: str) -> None:
+    assert engines(Job("here", (member("server", command),))) == ()
+
+
+@pytest.mark.usefixtures("port")
+def test_a_rank_is_never_asked() -> None:
+    core = member("engine", "VLLM::EngineCore", pid=1 << 22, parent=os.getpid())
+    assert engines(Job("here", (member("rank", "vllm serve model"), core))) == ()
+
+
+@pytest.mark.parametrize(("awake", "asleep"), [("1.0", None), ("0.0", 1.0)])
+def test_an_engine_says_that_it_is_asleep(awake: str, asleep: float | None) -> None:
+    found = parse_metrics(
+        f'vllm:engine_sleep_state{{engine="0",model_name="m",sleep_state="awake"}} {awake}\n'
+        'vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="discard_all"} 0.0\n'
+    )
+    assert found.get("asleep") == asleep
+
+
+def test_numbers_that_no_bundle_could_hold_are_left_out() -> None:
+    text = "vllm:num_requests_running 2.0\nvllm:kv_cache_usage_perc 1e999\n"
+    assert parse_metrics(text) == {"num_requests_running": 2.0}
+    assert parse_statistics('{"running": 2, "kv_cache": NaN, "waiting": Infinity}') == {
+        "num_requests_running": 2.0
+    }
