@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,20 +18,31 @@ def within(seconds: float, ask: Callable[[], Value]) -> Value:
         TimeoutError: it took longer.
         Exception: what `ask` raised.
     """
-    answers: list[Value] = []
-    errors: list[Exception] = []
+    call = Call(ask)
+    call.thread.join(max(0.0, seconds))
+    return call.answer()
 
-    def run() -> None:
+
+class Call(Generic[Value]):
+    """A call in a thread of its own, which nobody has to wait for."""
+
+    def __init__(self, ask: Callable[[], Value]) -> None:
+        self._ask = ask
+        self._answers: list[Value] = []
+        self._errors: list[Exception] = []
+        self.thread = threading.Thread(target=self._run, name="bounded", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
         try:
-            answers.append(ask())
+            self._answers.append(self._ask())
         except Exception as error:  # noqa: BLE001 - raised again where it is waited for
-            errors.append(error)
+            self._errors.append(error)
 
-    thread = threading.Thread(target=run, name="bounded", daemon=True)
-    thread.start()
-    thread.join(max(0.0, seconds))
-    if errors:
-        raise errors[0]
-    if not answers:
-        raise TimeoutError(f"no answer within {seconds:.1f} s")
-    return answers[0]
+    def answer(self) -> Value:
+        """What it returned. Raises what it raised; TimeoutError: nothing of both yet."""
+        if self._errors:
+            raise self._errors[0]
+        if not self._answers:
+            raise TimeoutError("it gave no answer in time")
+        return self._answers[0]

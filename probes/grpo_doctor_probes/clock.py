@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import time
 
+from grpo_doctor_probes.procstat import CLOCK_TICKS_PER_S, read_stat
+
 _READINGS = 5
 
 
@@ -43,11 +45,10 @@ def process_start_ns(pid: int | None = None) -> int | None:
     /proc counts from boot including suspend, CLOCK_MONOTONIC without: the difference is taken out.
     """
     try:
-        with open(f"/proc/{pid or 'self'}/stat", "rb") as file:  # noqa: PTH123
-            fields = file.read().rpartition(b")")[2].split()
-        if fields[0] == b"Z":
+        stat = read_stat(f"/proc/{pid or 'self'}")
+        if stat.state == "Z":
             return None
-        since_boot_ns = int(fields[19]) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+        since_boot_ns = stat.started_ticks * 1_000_000_000 // CLOCK_TICKS_PER_S
         suspended_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
     except (OSError, ValueError, IndexError, AttributeError):
         return None

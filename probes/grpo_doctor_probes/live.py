@@ -32,7 +32,10 @@ class OpenSpan:
 
 @dataclass(frozen=True)
 class Header:
-    """The header of a span file at the moment of reading."""
+    """The header of a span file at the moment of reading.
+
+    `begun_ns` has for each thread when its latest span began, open or ended; 0 without any.
+    """
 
     pid: int
     rank: int
@@ -47,6 +50,7 @@ class Header:
     names: tuple[str, ...]
     threads: tuple[str, ...]
     open_spans: tuple[OpenSpan, ...]
+    begun_ns: tuple[int, ...] = ()
 
 
 def read_header(path: Path) -> Header:
@@ -73,7 +77,7 @@ def parse_header(data: bytes) -> Header:
         raise ValueError("is damaged: the sizes in its header are not those of its format")
     state = memoryview(data)[layout.STATE_OFFSET : layout.THREADS_OFFSET].cast("Q")
     names = _names(data, state[layout.STATE_NAMES])
-    threads, open_spans = _threads(data, names)
+    threads, open_spans, begun_ns = _threads(data, names)
     return Header(
         pid=pid,
         rank=rank,
@@ -88,6 +92,7 @@ def parse_header(data: bytes) -> Header:
         names=names,
         threads=threads,
         open_spans=open_spans,
+        begun_ns=begun_ns,
     )
 
 
@@ -109,9 +114,12 @@ def name_of(names: tuple[str, ...], name_id: int) -> str:
     return names[name_id - 1] if 0 < name_id <= len(names) else "(unnamed)"
 
 
-def _threads(data: bytes, names: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[OpenSpan, ...]]:
+def _threads(
+    data: bytes, names: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[OpenSpan, ...], tuple[int, ...]]:
     threads: list[str] = []
     open_spans: list[OpenSpan] = []
+    begun_ns = [0] * layout.THREAD_SLOTS
     for slot in range(layout.THREAD_SLOTS):
         offset = layout.THREADS_OFFSET + slot * layout.THREAD_BYTES
         _, name = layout.THREAD_INFO.unpack_from(data, offset)
@@ -120,11 +128,12 @@ def _threads(data: bytes, names: tuple[str, ...]) -> tuple[tuple[str, ...], tupl
         if stack == _NOTHING_OPEN:
             continue  # as most slots; the loop below is ten times longer
         words = memoryview(stack).cast("Q")
+        begun_ns[slot] = max(words[::2])  # of a span that has ended only the mark is cleared
         for level in range(layout.THREAD_DEPTH):
             start_ns, mark = words[2 * level], words[2 * level + 1]
             if mark:
                 open_spans.append(_open_span(names, slot, start_ns, mark))
-    return tuple(threads), tuple(open_spans)
+    return tuple(threads), tuple(open_spans), tuple(begun_ns)
 
 
 def _open_span(names: tuple[str, ...], slot: int, start_ns: int, mark: int) -> OpenSpan:

@@ -7,7 +7,7 @@ holds, so that a verdict can be explained again on another machine.
 from __future__ import annotations
 
 from grpo_doctor_probes.evidence.case import Cost, Evidence, Problem
-from grpo_doctor_probes.evidence.job import FOUND_FRAMEWORKS, Job, Member, Role
+from grpo_doctor_probes.evidence.job import FOUND_FRAMEWORKS, Job, Member, Placement, Role
 from grpo_doctor_probes.evidence.looks import (
     Blocked,
     CallArguments,
@@ -48,6 +48,7 @@ __all__ = [
     "Look",
     "Member",
     "OpenSpanSeen",
+    "Placement",
     "Problem",
     "ProcessLook",
     "PythonThread",

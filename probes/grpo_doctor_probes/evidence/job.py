@@ -26,7 +26,8 @@ class Member:
     `rank` is the rank it is, or, for a helper, the rank that it works for (its nearest ancestor).
     `command` is redacted and cut; `name` has no control characters. `started_ticks` with `pid`
     tells a process from a later one of the same number. `readable` is False where environment and
-    file descriptors were refused.
+    file descriptors were refused. `host` is set where the evidence of several hosts was joined;
+    process numbers are then those of `grpo_doctor.hang.joined`.
     """
 
     pid: int
@@ -42,15 +43,42 @@ class Member:
     torch: str = ""
     container: str = ""
     readable: bool = True
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A host of the job that was looked at, and what its launcher said of the job's other hosts.
+
+    `hosts` are all of the job, in order of their numbers; empty where the launcher names none.
+    `node` is this host's number among `nodes`. `job_id` is the batch system's, `run_id` the
+    launcher's own. `addresses` are this host's. `ranks` and `taken_unix_ns` are filled in where
+    the evidence of several hosts is joined.
+    """
+
+    host: str
+    launcher: str = ""  # slurm, mpi, deepspeed, kubernetes, torchrun
+    job_id: str = ""
+    run_id: str = ""
+    namespace: str = ""  # of a pod
+    hosts: tuple[str, ...] = ()
+    node: int | None = None
+    nodes: int | None = None
+    world_size: int | None = None
+    local_ranks: int | None = None
+    addresses: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+    taken_unix_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job on this host. `ranks_missing` are those of `world_size` that no process here is.
+    """One job on this host, or on those of `placements` where the evidence of several was joined.
 
-    `local_ranks` is how many ranks this host should have (LOCAL_WORLD_SIZE), None when unknown:
-    where it equals `world_size` a missing rank is dead or was never started, else it may run on
-    another host. `address` is the rendezvous, `host:port`.
+    `ranks_missing` are those of `world_size` that no process here is. `local_ranks` is how many
+    ranks this host should have (LOCAL_WORLD_SIZE), None when unknown: where it equals `world_size`
+    a missing rank is dead or was never started, else it may run on another host. `address` is the
+    rendezvous, `host:port`.
     """
 
     host: str
@@ -62,6 +90,7 @@ class Job:
     address: str = ""
     run_dir: str = ""
     notes: tuple[str, ...] = ()
+    placements: tuple[Placement, ...] = ()
 
     def ranks(self) -> tuple[Member, ...]:
         """The training processes, in order of rank; those of unknown rank last."""

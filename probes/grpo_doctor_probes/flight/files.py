@@ -10,6 +10,7 @@ from pathlib import Path
 from grpo_doctor_probes.evidence import FlightDump
 from grpo_doctor_probes.flight.names import rank_of
 from grpo_doctor_probes.flight.recorders import MAX_DUMP_BYTES
+from grpo_doctor_probes.printable import PATH_LIMIT, printable
 
 MAX_FILES = 4096
 _GZIP, _PICKLE = b"\x1f\x8b", b"\x80"
@@ -26,7 +27,7 @@ def dump_files(paths: Sequence[Path]) -> tuple[FlightDump, ...]:
 
 def read_dump(path: Path) -> FlightDump:
     """The dump at `path`, or a record with the reason why there is none."""
-    shown = f"file:{harmless(str(path))}"
+    shown = f"file:{printable(str(path), PATH_LIMIT)}"
     try:
         facts = path.stat()
         if not stat.S_ISREG(facts.st_mode):  # opening a pipe would wait for its writer
@@ -41,11 +42,6 @@ def read_dump(path: Path) -> FlightDump:
         return FlightDump(shown, rank, at_unix_ns=at, data=checked(data))
     except ValueError as error:
         return FlightDump(shown, rank, at_unix_ns=at, problem=str(error))
-
-
-def harmless(name: str) -> str:
-    """A file's name without control characters and broken encoding, which become escapes."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
 
 
 def checked(data: bytes) -> bytes:

@@ -13,17 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_doctor_probes.bounded import within
+from grpo_doctor_probes.discover.permission import why_refused
 from grpo_doctor_probes.evidence import FlightDump, Member, ProcessLook
 from grpo_doctor_probes.flight import recorders, threads
 from grpo_doctor_probes.flight.aarch64 import Aarch64
 from grpo_doctor_probes.flight.borrow import Borrowed, NotBorrowedError, Place
 from grpo_doctor_probes.flight.machine import Machine
 from grpo_doctor_probes.flight.recorders import Recorder
-from grpo_doctor_probes.flight.rights import status, tracer_of, why_refused
 from grpo_doctor_probes.flight.x86_64 import X8664
 from grpo_doctor_probes.memory.access import Memory, WritableMemory
 from grpo_doctor_probes.memory.elf import MACHINE_NAMES, ElfError, library
 from grpo_doctor_probes.memory.maps import Mapping, mapped
+from grpo_doctor_probes.procfs import status
+from grpo_doctor_probes.procstat import read_stat
 
 MACHINES: dict[str, Machine] = {"x86_64": X8664(), "aarch64": Aarch64()}
 _PROC = Path("/proc")
@@ -105,11 +107,10 @@ def _ended(member: Member) -> str:
 def _check(member: Member) -> None:
     """Refuses what is not the process that was found, or can't be called into at all."""
     folder = _PROC / str(member.pid)
-    after_name = (folder / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
-    if member.started_ticks and int(after_name[19]) != member.started_ticks:
+    stat = read_stat(folder)
+    if member.started_ticks and stat.started_ticks != member.started_ticks:
         raise RefusedError("the process ended, and another one has its number")
-    virtual_bytes = after_name[20]  # 0 as soon as it has given back its memory
-    if after_name[0] in "ZX" or virtual_bytes == "0":
+    if stat.dead or not stat.virtual_bytes:
         raise RefusedError("the process is dead, its parent has not collected it yet")
     if "shstk" in status(folder).get("x86_Thread_features", ""):
         raise RefusedError("it runs with shadow stacks, which refuse calls from outside")
@@ -166,7 +167,7 @@ def _dump(
             except NotBorrowedError as error:
                 why = f"no thread can be borrowed: the last one tried {error}"
             except PermissionError:  # somebody else traces the thread, or it ends
-                tracer = tracer_of(member.pid)
+                tracer = threads.tracer_of(member.pid)
                 traced = f"{tracer} is tracing it; try again" if tracer else ""
                 why = _ended(member) or traced or why_refused(member.pid)
             except ProcessLookupError:

@@ -3,7 +3,11 @@
 Every NCCL process of a user on a host listens on the same port (SO_REUSEPORT), and the kernel picks
 one per connection. A trainer and a vLLM engine are two meshes that know nothing of each other, so
 we ask again, from new ports, until every process of the job was named or nothing new is heard.
+Another job's mesh may be among them: whose an answer is, is for its reader to tell.
 A stopped process still gets connections, and answers none: that costs one try's time.
+
+Everything is asked twice: counts of launched collectives are taken while ranks launch more, and
+only a difference that stays says something.
 """
 
 from __future__ import annotations
@@ -18,16 +22,21 @@ from pathlib import Path
 from grpo_doctor_probes.discover.container import has_our_network
 from grpo_doctor_probes.evidence import Job, RasAnswer
 from grpo_doctor_probes.flight.places import environment
+from grpo_doctor_probes.tcprows import LISTENING, port_of, tcp_rows, tcp_tables
 
 ADDRESS_VARIABLE = "NCCL_RAS_ADDR"
 _DEFAULT_HOST, _DEFAULT_PORT = "localhost", 28028
 _MAX_ANSWER_BYTES = 16 << 20
 _TRY_S = 1.0
+_GATHERS_S = 1  # NCCL's own limit for one stage of collecting, 5 s by default; whole seconds
+_AGAIN_S = 1.0
+_TEXT_MARK = "NCCL version"
 _NOTHING_NEW = 6  # answers in a row: with 2 meshes of equal size, 1 in 64 misses one
-_LISTEN = "0A"
 _WITH_NCCL = ("rank", "engine", "engine-worker")
-_PIDS = re.compile(r'"pid"\s*:\s*(\d+)')
-_MISSING_COMMA = re.compile(r"\}(\s*)\{")  # NCCL 2.28.9, between missing ranks
+_MOST_MESHES = 16  # on one host; who names other processes each time would fill our memory
+_PIDS = re.compile(r'"pid"\s*:\s*(\d{1,10})|[Pp]rocess (\d{1,10}) on node')
+# NCCL 2.28.7 to 2.28.9, in each rank that is missing: `"nvml_dev": 1` and then `"status": {`.
+_MISSING_COMMA = re.compile(r'("nvml_dev"\s*:\s*-?\d+)(\s*)("status")')
 
 
 class RasError(Exception):
@@ -35,15 +44,25 @@ class RasError(Exception):
 
 
 def ras(job: Job, at_most_s: float, proc: Path = Path("/proc")) -> tuple[RasAnswer, ...]:
-    """One answer per mesh of NCCL processes on this host; () where none listens.
+    """Two answers per mesh of NCCL processes on this host, a second apart; () where none listens.
 
     Never raises OSError: what does not answer is a `problem`.
     """
     deadline = time.monotonic() + at_most_s
-    answers: list[RasAnswer] = []
-    for host, port, pids in _listening(job, proc):
-        answers += _ask_until_known(host, port, pids, deadline)
+    listening = list(_listening(job, proc))
+    first_s = max((at_most_s - _AGAIN_S) / 2, min(at_most_s, _TRY_S))
+    answers = _round(listening, time.monotonic() + first_s)
+    if any(answer.text for answer in answers) and time.monotonic() + _AGAIN_S < deadline:
+        time.sleep(_AGAIN_S)
+        answers += [answer for answer in _round(listening, deadline) if answer.text]
     return tuple(answers)
+
+
+def _round(listening: list[tuple[str, int, set[int]]], deadline: float) -> list[RasAnswer]:
+    answers: list[RasAnswer] = []
+    for host, port, pids in listening:
+        answers += _ask_until_known(host, port, pids, deadline)
+    return answers
 
 
 def _listening(job: Job, proc: Path) -> Iterator[tuple[str, int, set[int]]]:
@@ -54,7 +73,7 @@ def _listening(job: Job, proc: Path) -> Iterator[tuple[str, int, set[int]]]:
             address = environment(member, proc).get(ADDRESS_VARIABLE, "")
             wanted.setdefault(parse_address(address), set()).add(member.pid)
     for (host, port), pids in wanted.items():
-        if any(port in _ports(proc / str(pid) / "net") for pid in pids):
+        if any(port in _listening_ports(proc, pid) for pid in pids):
             yield host, port, pids
 
 
@@ -65,17 +84,11 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]") or _DEFAULT_HOST, number
 
 
-def _ports(folder: Path) -> set[int]:
-    """Ports in state LISTEN in the network of a process."""
-    found = set()
-    for name in ("tcp", "tcp6"):
-        try:
-            lines = (folder / name).read_text().split("\n")[1:]
-        except OSError:
-            continue
-        rows = (line.split() for line in lines)
-        found |= {int(row[1].rpartition(":")[2], 16) for row in rows if row and row[3] == _LISTEN}
-    return found
+def _listening_ports(proc: Path, pid: int) -> set[int]:
+    """Those in the network of a process."""
+    tables = tcp_tables(proc, pid)
+    rows = (row for table in tables for row in tcp_rows(table))
+    return {port_of(row.local) for row in rows if row.state == LISTENING}
 
 
 def _ask_until_known(host: str, port: int, pids: set[int], deadline: float) -> list[RasAnswer]:
@@ -84,7 +97,7 @@ def _ask_until_known(host: str, port: int, pids: set[int], deadline: float) -> l
     meshes: dict[frozenset[int], RasAnswer] = {}
     problem = ""
     nothing_new = 0
-    while nothing_new < _NOTHING_NEW and time.monotonic() < deadline:
+    while nothing_new < _NOTHING_NEW and len(meshes) < _MOST_MESHES and time.monotonic() < deadline:
         if pids and meshes and pids <= frozenset().union(*meshes):
             break
         nothing_new += 1
@@ -93,7 +106,7 @@ def _ask_until_known(host: str, port: int, pids: set[int], deadline: float) -> l
         except (OSError, RasError) as error:
             problem = f"no answer: {error}" if str(error) else "no answer"
             continue
-        named = frozenset(int(pid) for pid in _PIDS.findall(text))
+        named = frozenset(int(one or other) for one, other in _PIDS.findall(text))
         if named not in meshes:
             nothing_new = 0
         meshes[named] = RasAnswer(address, time.monotonic_ns(), text)
@@ -104,24 +117,29 @@ def _ask_until_known(host: str, port: int, pids: set[int], deadline: float) -> l
 
 
 def ask(host: str, port: int, deadline: float) -> str:
-    """The status of one mesh, as JSON.
+    """The status of one mesh: as JSON, or as text of an NCCL before 2.28.7, which has no other.
 
     Raises:
         OSError: no connection, or silence for a second.
-        RasError: what came was no status in JSON.
+        RasError: what came was no status.
     """
     first = min(deadline, time.monotonic() + _TRY_S)
     with socket.create_connection((host, port), timeout=_left(first)) as connection:
         connection.sendall(b"CLIENT PROTOCOL 2\n")
         if not (hello := _receive(connection, first, b"\n")).startswith(b"SERVER PROTOCOL"):
             raise RasError(f"not NCCL's RAS: {hello[:40]!r}")
+        connection.sendall(b"TIMEOUT %d\n" % _GATHERS_S)
+        _receive(connection, first, b"\n")
         connection.sendall(b"SET FORMAT json\n")
-        if not _receive(connection, first, b"\n").startswith(b"OK"):
-            raise RasError("this NCCL answers in text only; 2.28 and newer have JSON")
+        in_json = _receive(connection, first, b"\n").startswith(b"OK")
         connection.sendall(b"VERBOSE STATUS\n")
         # Collecting from all hosts of the mesh takes its time.
-        data = _receive(connection, deadline, b"")
-    return repaired(data.decode("utf-8", "replace"))
+        text = _receive(connection, deadline, b"").decode("utf-8", "replace")
+    if in_json:
+        return repaired(text)
+    if _TEXT_MARK not in text:
+        raise RasError(f"{len(text)} bytes that are no status of NCCL")
+    return text
 
 
 def _receive(connection: socket.socket, deadline: float, end: bytes) -> bytes:
@@ -145,11 +163,11 @@ def _left(deadline: float) -> float:
 
 
 def repaired(text: str) -> str:
-    """`text` if it is JSON, or with the commas that 2.28.9 forgets. Raises RasError otherwise."""
-    for candidate in (text, _MISSING_COMMA.sub(r"},\1{", text)):
+    """`text` if it is JSON, or with the commas that 2.28.9 leaves out. Raises RasError."""
+    for candidate in (text, _MISSING_COMMA.sub(r"\1,\2\3", text)):
         try:
             json.loads(candidate)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         return candidate
     raise RasError(f"{len(text)} bytes that are not JSON")

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grpo_doctor_probes.evidence import FlightDump, Job, Member
-from grpo_doctor_probes.flight.files import harmless, read_dump
+from grpo_doctor_probes.flight.files import read_dump
 from grpo_doctor_probes.flight.places import dump_prefixes, environment, seen_from_here
+from grpo_doctor_probes.printable import PATH_LIMIT, printable
 
 PIPE_VARIABLES = ("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_FR_DEBUG_INFO_PIPE_FILE")  # CUDA, XPU
 _POLL_S = 0.05
@@ -91,7 +92,7 @@ def _written(asked: _Asked) -> FlightDump | None:
 
 def _answer(asked: _Asked, dump: FlightDump) -> FlightDump:
     member = asked.member
-    source = f"pipe:{harmless(str(asked.pipe))}"
+    source = f"pipe:{printable(str(asked.pipe), PATH_LIMIT)}"
     return replace(dump, source=source, rank=member.rank, pid=member.pid, backend="nccl")
 
 

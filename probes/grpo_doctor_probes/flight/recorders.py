@@ -20,7 +20,9 @@ CPU_LIBRARY = "libtorch_cpu.so"
 _GPU_LIBRARIES = ("libtorch_cuda.so", "libtorch_hip.so")
 _STRING = "RKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"  # const std::string&
 _FR = "_ZN4c10d18dump_fr_trace_jsonB5cxx11Ebb"  # (collectives, only active): 2.8 to 2.14
-_FR_OF_BACKEND = _FR + _STRING  # 2.15: and the backend, where "" is the one that gloo records in
+# 2.15: and the backend, whose ring is to be dumped. No ABI tag: the string tells.
+_FR_OF_BACKEND = "_ZN4c10d18dump_fr_trace_jsonEbb" + _STRING
+_BACKEND = b"gloo"  # torch's own default for it
 _NCCL = "_ZN4c10d20dump_nccl_trace_jsonB5cxx11Ebb"
 _RESULT_BYTES = 32  # sizeof(std::string): pointer, length, 16 bytes for short texts
 _TEXT = struct.Struct("<QQ16s")
@@ -37,10 +39,10 @@ class Recorder:
     def call(self, scratch: int) -> Call:
         """The call that dumps all entries, with `scratch` as the address of its scratch."""
         arguments = [1, 0]
-        empty = scratch + _RESULT_BYTES
+        backend = scratch + _RESULT_BYTES
         if self.takes_backend:
-            arguments.append(empty)
-        text = bytes(_RESULT_BYTES) + _TEXT.pack(empty + 16, 0, bytes(16))
+            arguments.append(backend)
+        text = bytes(_RESULT_BYTES) + _TEXT.pack(backend + 16, len(_BACKEND), _BACKEND)
         return Call(self.function, arguments, result=scratch, scratch=text)
 
 

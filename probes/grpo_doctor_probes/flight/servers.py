@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from grpo_doctor_probes.evidence import FlightDump, Job
-from grpo_doctor_probes.flight.files import checked, harmless
+from grpo_doctor_probes.flight.files import checked
 from grpo_doctor_probes.flight.places import environment, seen_from_here
 from grpo_doctor_probes.flight.recorders import MAX_DUMP_BYTES
+from grpo_doctor_probes.printable import PATH_LIMIT, printable
 
 SOCKET_VARIABLE = "TORCH_WORKER_SERVER_SOCKET"
 _HANDLERS = {"fr": "fr_trace_json", "nccl": "dump_nccl_trace_json"}
@@ -54,7 +55,7 @@ def ask_servers(job: Job, at_most_s: float, proc: Path = Path("/proc")) -> tuple
 
 def _ask(job: Job, path: str, deadline: float) -> list[FlightDump]:
     """What one server answers: a dump per recorder, or one record with the reason for none."""
-    dumps, source = [], f"server:{harmless(path)}"
+    dumps, source = [], f"server:{printable(path, PATH_LIMIT)}"
     for backend, handler in _HANDLERS.items():
         connection = _UnixConnection(path, max(0.05, deadline - time.monotonic()))
         try:

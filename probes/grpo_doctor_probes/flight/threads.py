@@ -15,6 +15,9 @@ from pathlib import Path
 
 from grpo_doctor_probes.evidence import Thread
 from grpo_doctor_probes.memory.maps import Mapping
+from grpo_doctor_probes.printable import printable
+from grpo_doctor_probes.procfs import status
+from grpo_doctor_probes.procstat import read_stat
 
 STACK_BYTES = 64 * 1024  # a dump needs a tenth; coroutines' stacks may have less
 _MAX_THREADS = 4096
@@ -28,7 +31,8 @@ _FREEZER_WAITS = ("do_freezer_trap", "__refrigerator")
 
 @dataclass(frozen=True)
 class Sleeper:
-    """A thread as it is now. `system_call` is -1 outside of one; `stack` is its stack pointer."""
+    """A thread as it is now. `system_call` is -1 outside of one; `stack` is its stack pointer;
+    `switches` is how often it went to sleep by itself, -1 unknown."""
 
     tid: int
     name: str
@@ -37,12 +41,6 @@ class Sleeper:
     stack: int
     wait: str
     switches: int = -1
-
-
-def parse_state(stat: str) -> tuple[str, str]:
-    """Name and state letter in the text of a /proc stat file. The name may hold anything."""
-    start, end = stat.index("("), stat.rindex(")")
-    return stat[start + 1 : end], stat[end + 1 :].split(maxsplit=1)[0]
 
 
 def parse_system_call(text: str) -> tuple[int, int]:
@@ -67,22 +65,24 @@ def sleepers(pid: int, proc: Path = Path("/proc")) -> tuple[Sleeper, ...]:
 
 
 def _sleeper(folder: Path) -> Sleeper:
-    name, state = parse_state((folder / "stat").read_text("utf-8", "replace"))
+    stat = read_stat(folder)
     number, stack = parse_system_call((folder / "syscall").read_text())
     try:
         wait = (folder / "wchan").read_text()
     except FileNotFoundError:  # a kernel built without it
         wait = ""
-    return Sleeper(int(folder.name), name, state, number, stack, wait, _switches(folder))
+    name = stat.name.decode("utf-8", "replace")
+    switches = int(status(folder).get("voluntary_ctxt_switches", -1))
+    return Sleeper(int(folder.name), name, stat.state, number, stack, wait, switches)
 
 
-def _switches(folder: Path) -> int:
-    """How often it went to sleep by itself, -1 unknown."""
-    for line in (folder / "status").read_text("utf-8", "replace").split("\n"):
-        name, _, value = line.partition(":")
-        if name == "voluntary_ctxt_switches":
-            return int(value)
-    return -1
+def tracer_of(pid: int, proc: Path = Path("/proc")) -> str:
+    """Who traces a thread of `pid`, in words; "" if nobody does."""
+    for task in (proc / str(pid) / "task").glob("*"):
+        tracer = status(task).get("TracerPid", "0")
+        if tracer != "0":
+            return f"process {tracer} ({printable(status(proc / tracer).get('Name', 'unknown'))})"
+    return ""
 
 
 def choose(

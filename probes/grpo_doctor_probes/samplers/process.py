@@ -7,19 +7,18 @@ import os
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from grpo_doctor_probes.procstat import CLOCK_TICKS_PER_S, Stat, parse_stat
 from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
 from grpo_doctor_probes.samplers.procfile import ProcFile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_FIELDS = 22  # up to the resident memory
 _RUN_DIR = RUN_DIR_VARIABLE.encode()
-_DEAD = (b"Z", b"X", b"x")
 # Between fork and exec a process shows its parent's environment, so it is read again while young.
 SETTLED_NS = 5_000_000_000
 YOUNG_S = 2.0
-CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Usage(NamedTuple):
@@ -33,18 +32,17 @@ class Usage(NamedTuple):
     started_ticks: int
 
 
-def parse_stat(stat: bytes) -> Usage | None:
-    """From /proc/<pid>/stat; None for a process that has ended. Its name may hold anything."""
-    words = stat[stat.rindex(b")") + 2 :].split()
-    if words[0] in _DEAD:
+def usage_in(stat: Stat) -> Usage | None:
+    """None for a process that has ended."""
+    if stat.dead:
         return None
     return Usage(
-        parent=int(words[1]),
-        cpu_ticks=int(words[11]) + int(words[12]),
-        major_faults=int(words[9]),
-        threads=int(words[17]),
-        rss_bytes=int(words[21]) * _PAGE_BYTES,
-        started_ticks=int(words[19]),
+        stat.parent,
+        stat.cpu_ticks,
+        stat.major_faults,
+        stat.threads,
+        stat.rss_bytes,
+        stat.started_ticks,
     )
 
 
@@ -97,7 +95,7 @@ class Process:
     def usage(self) -> Usage | None:
         """What it has used; None when it has ended."""
         try:
-            return parse_stat(self._stat.read_start())
+            return usage_in(parse_stat(self._stat.read_start(), _FIELDS))
         except ProcessLookupError:
             return None
 

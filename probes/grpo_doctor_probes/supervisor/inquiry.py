@@ -9,16 +9,21 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
+
+from grpo_doctor_probes.printable import MESSAGE_LIMIT, printable
+from grpo_doctor_probes.supervisor.room import made_with_room
 
 # 64 ranks on 2 cores take 15 s; a host that swaps, several times that.
 AT_MOST_S = 120.0
 ATTACH = (sys.executable, "-m", "grpo_doctor", "attach")
-_NO_PERMISSION, _NO_JOB = 4, 5
+_NO_PERMISSION = _NOT_WRITTEN = 4
+_NO_JOB = 5
 _SAID_BYTES = 4096
 
 
@@ -33,25 +38,35 @@ class Answer:
         summary: one line in words.
         document: what `attach --json` printed; empty without a verdict.
         folder: where the bundle is.
+        not_kept: why there is no bundle; empty where there is one.
     """
 
     state: str
     summary: str
     document: Mapping[str, Any]
     folder: Path
+    not_kept: str = ""
 
     @property
     def hangs(self) -> bool:
         """Whether the job will not go on by itself."""
         return self.state in ("stuck", "dead")
 
+    @property
+    def culprits(self) -> tuple[int, ...]:
+        """The ranks that hold the job up, as far as they are known."""
+        ranks = self.document.get("verdict", {}).get("culprits")
+        return tuple(r for r in ranks if isinstance(r, int)) if isinstance(ranks, list) else ()
+
 
 class Inquiry:
     """Starts the look at `pids`; `poll` until it has answered.
 
+    What it prints stays in memory: a job may well hang because the disk is full.
+
     Args:
         pids: ranks of the job.
-        folder: is made for the bundle; beside it `<folder>.json` and `<folder>.log`.
+        folder: is made for the bundle, or one among temporary files where it has no room.
         command: what to run (tests give their own).
         at_most_s: after this the look is given up.
 
@@ -67,15 +82,23 @@ class Inquiry:
         command: Sequence[str] = ATTACH,
         at_most_s: float = AT_MOST_S,
     ) -> None:
-        self._folder, self._at_most_s = folder, at_most_s
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._begun = time.monotonic()
-        words = [*command, *map(str, pids), "--out", str(folder), "--json"]
-        with _private(self._output) as output, _private(self._log) as log:
+        self._at_most_s, self._begun = at_most_s, time.monotonic()
+        self._folder = made_with_room(folder, len(pids))
+        keep = ["--out", str(self._folder)] if self._folder else []
+        self._wanted = folder
+        self._printed, self._said = _in_memory("printed"), _in_memory("said")
+        try:
             # A session of its own: a Ctrl-C is for the job, and the look ends with us by `cancel`.
             self._process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=output, stderr=log, start_new_session=True
+                [*command, *map(str, pids), *keep, "--json"],
+                stdin=subprocess.DEVNULL,
+                stdout=self._printed,
+                stderr=self._said,
+                start_new_session=True,
             )
+        except OSError:
+            self.discard()
+            raise
 
     def poll(self) -> Answer | None:
         """The answer, once there is one."""
@@ -86,7 +109,7 @@ class Inquiry:
             return None
         self.cancel()
         text = f"the look at the job took more than {self._at_most_s:.0f} s"
-        return Answer("failed", text, {}, self._folder)
+        return Answer("failed", text, {}, self._folder or self._wanted)
 
     def wait(self, at_most_s: float) -> Answer | None:
         """Waits for the answer; None if there is none in time."""
@@ -104,27 +127,29 @@ class Inquiry:
 
     def discard(self) -> None:
         """Removes what it left: a look at a healthy job is not worth its room."""
-        shutil.rmtree(self._folder, ignore_errors=True)
-        for path in (self._output, self._log):
-            path.unlink(missing_ok=True)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self.close()
 
-    @property
-    def _output(self) -> Path:
-        return self._folder.with_suffix(".json")
-
-    @property
-    def _log(self) -> Path:
-        return self._folder.with_suffix(".log")
+    def close(self) -> None:
+        """Lets go of what it printed. More than once does no harm."""
+        self._printed.close()
+        self._said.close()
 
     def _answer(self, code: int) -> Answer:
-        document = _read_document(self._output)
-        if document:
-            verdict = document["verdict"]
-            state = _state(str(verdict.get("state")), str(verdict.get("class")))
-            return Answer(state, one_line(str(verdict.get("summary"))), document, self._folder)
-        said = _last_line(self._log) or f"`grpo-doctor attach` ended with {code}"
-        state = {_NO_PERMISSION: "refused", _NO_JOB: "gone"}.get(code, "failed")
-        return Answer(state, said, {}, self._folder)
+        said = _last_line(_content(self._said)) or f"`grpo-doctor attach` ended with {code}"
+        document = _document(_content(self._printed))
+        folder = self._folder or self._wanted
+        if not document:
+            state = {_NO_PERMISSION: "refused", _NO_JOB: "gone"}.get(code, "failed")
+            return Answer(state, said, {}, folder)
+        verdict = document["verdict"]
+        state = _state(str(verdict.get("state")), str(verdict.get("class")))
+        summary = printable(str(verdict.get("summary")), MESSAGE_LIMIT)
+        not_kept = said if code == _NOT_WRITTEN else ""
+        if self._folder is None:
+            not_kept = f"there is no room in {self._wanted.parent} nor among temporary files"
+        return Answer(state, summary, document, folder, not_kept)
 
 
 def _state(state: str, cause: str) -> str:
@@ -134,31 +159,30 @@ def _state(state: str, cause: str) -> str:
     return state if state in ("healthy", "slow", "stuck", "dead") else "unknown"
 
 
-def _read_document(path: Path) -> dict[str, Any]:
+def _document(printed: bytes) -> dict[str, Any]:
     """What `attach --json` printed; empty where that is not a document with a verdict."""
     try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        document = json.loads(printed)
+    except ValueError:
         return {}
     if isinstance(document, dict) and isinstance(document.get("verdict"), dict):
         return document
     return {}
 
 
-def _last_line(path: Path) -> str:
-    try:
-        lines = path.read_bytes()[-_SAID_BYTES:].decode("utf-8", "replace").split("\n")
-    except OSError:
-        return ""
+def _last_line(text: bytes) -> str:
+    lines = text[-_SAID_BYTES:].decode("utf-8", "replace").split("\n")
     said = [line for line in lines if line.strip()]
-    return one_line(said[-1]).removeprefix("grpo-doctor: ") if said else ""
+    return printable(said[-1].strip(), MESSAGE_LIMIT).removeprefix("grpo-doctor: ") if said else ""
 
 
-def one_line(text: str) -> str:
-    """Fit for a terminal: names of processes and files in it may hold anything."""
-    return "".join(c if c.isprintable() else " " for c in text).strip()
+def _in_memory(name: str) -> IO[bytes]:
+    """A file without a disk; Pythons that were built for an old C library have temporary ones."""
+    if not hasattr(os, "memfd_create"):
+        return tempfile.TemporaryFile(buffering=0)
+    return os.fdopen(os.memfd_create(f"grpo-doctor-{name}"), "w+b", buffering=0)
 
 
-def _private(path: Path) -> BinaryIO:
-    """A new file that the user alone can read."""
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+def _content(file: IO[bytes]) -> bytes:
+    """All of it. The child has the same file, and the same position in it."""
+    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)

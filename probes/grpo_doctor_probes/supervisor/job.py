@@ -30,6 +30,7 @@ ASKED_FOR_S = 30.0
 # After `stop`: what the launcher and the ranks have to end in order, and then the launcher to
 # notice that its ranks were killed.
 GRACE_S, AFTER_KILL_S = 10.0, 5.0
+_LISTENS_EVERY_S = 0.05
 HUNG_CODE = 3  # as `grpo-doctor attach` ends for a stuck job
 # si_code of a signal that the terminal sent to the whole foreground group: the job has it already.
 _SI_KERNEL = 0x80
@@ -86,11 +87,17 @@ class Job:
         """Process id of the launcher: torchrun, or the user's command."""
         return self._process.pid
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether it was asked to end shortly ago, or is being ended by `stop`."""
+        asked = any(time.monotonic() - at <= ASKED_FOR_S for at, _ in self._asked)
+        return asked or self._stopping is not None
+
     def wait(self, on_tick: Callable[[], None], every_s: float) -> Ended:
         """Waits for the end, passing on signals; calls `on_tick` about every `every_s` seconds."""
         next_tick = time.monotonic() + every_s
         while self._process.poll() is None:
-            info = signal.sigtimedwait(self._watched, max(0.0, next_tick - time.monotonic()))
+            info = self._next_signal(next_tick)
             if info is not None:
                 self._pass_on(info)
             if time.monotonic() >= next_tick:
@@ -101,6 +108,19 @@ class Job:
         ended = self._ended(self._process.returncode)
         self._stop_watching()
         return ended
+
+    def _next_signal(self, until: float) -> signal.struct_siginfo | None:
+        """The next signal for us; None at `until`.
+
+        A `sigtimedwait` that sleeps, and is stopped and continued (Ctrl-Z and `fg`) past its time,
+        makes a signal of what happens to be on its stack: CPython's loop after EINTR ends there.
+        """
+        while (info := signal.sigtimedwait(self._watched, 0)) is None:
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                return None
+            time.sleep(min(left_s, _LISTENS_EVERY_S))
+        return info
 
     def stop(self, kill_ranks: Callable[[], None]) -> None:
         """Ends a job that hangs: SIGTERM, after GRACE_S `kill_ranks`, at last the launcher.

@@ -13,6 +13,7 @@ from grpo_doctor_probes.supervisor.deaths import DeathWatch, Subject
 from grpo_doctor_probes.supervisor.roles import command_of, role_of
 
 SCAN_PERIOD_NS = 1_000_000_000
+_DIES_WITHIN_S = 2.0
 
 
 class Members:
@@ -25,6 +26,8 @@ class Members:
         self._tree = JobTree(job_pid, run_dir, os.uname().nodename)
         self._scanned_ns: int | None = None
         self._seen_before: set[int] = set()
+        self._trains: dict[int, int] = {}  # the process that trains, by rank
+        self._helps: dict[int, int] = {}  # the rank that a helper works for, by process
 
     @property
     def main_pids(self) -> frozenset[int]:
@@ -34,7 +37,7 @@ class Members:
     @property
     def pids(self) -> list[int]:
         """All that have not ended, but for the launcher; a number given away is not ours."""
-        found = self._tree.processes.items()
+        found = list(self._tree.processes.items())
         return [pid for pid, one in found if pid != self._job_pid and one.usage() is not None]
 
     def refresh(self, now_ns: int) -> None:
@@ -42,10 +45,11 @@ class Members:
         if self._scanned_ns is not None and now_ns - self._scanned_ns < SCAN_PERIOD_NS:
             return
         self._scanned_ns = now_ns
-        self.groups = self._tree.scan(now_ns)
+        self.groups = self._without_orphans(self._tree.scan(now_ns))
         deaths = self._deaths
         rank_of = {group.main: group.rank for group in self.groups}
         works_for = {pid: group.rank for group in self.groups for pid in group.pids}
+        works_for |= self._helps
         for pid in self._tree.processes:
             if pid in rank_of:
                 deaths.watch(Subject(pid, f"rank {rank_of[pid]}", rank_of[pid]))
@@ -56,6 +60,23 @@ class Members:
         self._seen_before = set(self._tree.processes)
         deaths.check()
 
+    def _without_orphans(self, groups: list[RankGroup]) -> list[RankGroup]:
+        """Without those of which only helpers are left: they have the environment of their rank,
+        and would pass for it. One whose launcher has not collected it yet has ended as well."""
+        alive = self._tree.processes
+        kept = [group for group in groups if self._trains_still(group)]
+        self._trains |= {group.rank: group.main for group in kept}
+        helpers = {p: group.rank for group in groups for p in group.pids if p != group.main}
+        self._helps = {p: rank for p, rank in {**self._helps, **helpers}.items() if p in alive}
+        return kept
+
+    def _trains_still(self, group: RankGroup) -> bool:
+        main = group.main
+        if self._helps.get(main) == group.rank:
+            main = self._trains.get(group.rank, main)
+        process = self._tree.processes.get(main)
+        return process is not None and process.usage() is not None
+
     def kill(self) -> None:
         """Kills all but the launcher, which then ends by itself and tells how."""
         self._send(signal.SIGKILL)
@@ -63,10 +84,14 @@ class Members:
     def end(self, grace_s: float) -> None:
         """Ends what a launcher that is gone has left behind: SIGTERM, SIGKILL after `grace_s`."""
         self._send(signal.SIGTERM)
-        deadline = time.monotonic() + grace_s
+        self._wait(grace_s)
+        self.kill()
+        self._wait(_DIES_WITHIN_S)  # so that their deaths are heard of
+
+    def _wait(self, at_most_s: float) -> None:
+        deadline = time.monotonic() + at_most_s
         while self.pids and time.monotonic() < deadline:
             time.sleep(0.05)
-        self.kill()
 
     def _send(self, number: signal.Signals) -> None:
         for pid in self.pids:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from grpo_doctor_probes.printable import MESSAGE_LIMIT, printable
 from grpo_doctor_probes.supervisor.deaths import Death
-from grpo_doctor_probes.supervisor.inquiry import one_line
 
 # An engine that ends this long before a rank fails is a suspect, not a coincidence.
 _SHORTLY_S = 60.0
@@ -73,11 +73,11 @@ def _is_cause(death: Death) -> bool:
 def _first(death: Death, phase: str) -> str:
     text = f"{_name(death)} {'died' if death.signal else 'ended'} first, {_how(death)}"
     if phase:
-        text += f", while in {one_line(phase)}"
+        text += f", while in {printable(phase)}"
     if death.oom_kills:
         text += f"; the kernel killed it for memory (memory.events oom_kill +{death.oom_kills})"
     elif death.kernel:
-        text += f"; the kernel says: {one_line(death.kernel)}"
+        text += f"; the kernel says: {printable(death.kernel, MESSAGE_LIMIT)}"
     return text
 
 
@@ -86,7 +86,7 @@ def _follower(first: Death, death: Death) -> str:
 
 
 def _name(death: Death) -> str:
-    return f"{one_line(death.subject.role)} (pid {death.subject.pid})"
+    return f"{printable(death.subject.role)} (pid {death.subject.pid})"
 
 
 def _how(death: Death) -> str:

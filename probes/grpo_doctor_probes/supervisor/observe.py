@@ -3,13 +3,14 @@ from /proc."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from grpo_doctor_probes.supervisor.lengths import Lengths
+from grpo_doctor_probes.supervisor.lengths import FIRST_S, Lengths
 from grpo_doctor_probes.supervisor.mainthread import MainThreads
 from grpo_doctor_probes.supervisor.standing import Follower, Standing
-from grpo_doctor_probes.supervisor.suspicion import GONE, SILENT, Activity
+from grpo_doctor_probes.supervisor.suspicion import GONE, SILENT, SPINNING, Activity
 
 if TYPE_CHECKING:
     from grpo_doctor_probes.live import Header
@@ -20,6 +21,37 @@ if TYPE_CHECKING:
 _QUIET_NS = 3_000_000_000
 
 
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Where each rank stood at `at_ns` (CLOCK_MONOTONIC), and what /proc said of those that had
+    stood for some time, by pid."""
+
+    standings: tuple[Standing, ...]
+    activities: Mapping[int, Activity]
+    at_ns: int
+
+
+@dataclass
+class _Unrecorded:
+    """What was seen of a rank without spans since `found_ns`; `last_ns` by place.
+
+    From the time when it was found stuck its places are `distrusted` until it leaves them.
+    """
+
+    found_ns: int
+    last_ns: dict[str, int] = field(default_factory=dict)
+    distrusted: set[str] = field(default_factory=set)
+
+    def ended(self, place: str, at_ns: int) -> float:
+        """How long it was at a place that it left at `at_ns`; 0 where that is known already, or was
+        found to be no example."""
+        before_ns, self.last_ns[place] = self.last_ns.get(place, at_ns), at_ns
+        if at_ns != before_ns and place in self.distrusted:
+            self.distrusted.discard(place)
+            return 0.0
+        return (at_ns - before_ns) / 1e9
+
+
 class Observer:
     """Follows the ranks of a job and teaches `lengths` what is usual."""
 
@@ -27,7 +59,8 @@ class Observer:
         self._lengths = lengths
         self._threads = MainThreads()
         self._followers: dict[int, Follower] = {}
-        self._busy_ns: dict[int, int] = {}
+        self._unrecorded: dict[int, _Unrecorded] = {}
+        self._moved_ns: dict[int, int] = {}
 
     def observe(
         self,
@@ -35,8 +68,8 @@ class Observer:
         groups: Sequence[RankGroup],
         deaths: Sequence[Death],
         now_ns: int,
-    ) -> tuple[tuple[Standing, ...], dict[int, Activity]]:
-        """Where each rank stands, and what /proc says of those that stand for some time, by pid.
+    ) -> Moment:
+        """Where each rank stands, from all that is known of it now.
 
         Args:
             headers: of the span files; those of other hosts are passed over.
@@ -52,7 +85,7 @@ class Observer:
         quiet = any(now_ns - s.since_ns > _QUIET_NS for s in standings)
         activities = self._threads.look(list(mains) if quiet else foreign, now_ns)
         standings += [
-            self._stand_silent(pid, mains[pid], activities[pid].busy_ns)
+            self._stand_unrecorded(pid, mains[pid], activities[pid], now_ns)
             for pid in foreign & activities.keys()
         ]
         if groups:
@@ -63,34 +96,76 @@ class Observer:
                 standings.append(
                     Standing(subject.rank or 0, subject.pid, GONE, death.at_ns, first=False)
                 )
-        return tuple(standings), activities
+        return self._since_they_moved(Moment(tuple(standings), activities, now_ns))
 
     def distrust(self) -> None:
         """The job was found stuck: what is open now is no example of a usual length."""
         for follower in self._followers.values():
             follower.distrust()
+        for own in self._unrecorded.values():
+            own.distrusted = {SILENT, SPINNING}
+
+    def have_moved(self, pids: Iterable[int], now_ns: int) -> None:
+        """Ranks that were found stuck have moved since, as finer marks than ours tell: where they
+        stand now they have stood for no longer than that."""
+        self._moved_ns |= dict.fromkeys(pids, now_ns)
+
+    def learn_work(self, pids: Collection[int], asked: Moment, now: Moment) -> bool:
+        """Silent ranks were found well: what they did between the two moments is how they work.
+
+        False where it is too little to tell work from polling.
+        """
+        before, after = asked.activities, now.activities
+        if not all(pid in before and pid in after for pid in pids):
+            return False
+        passed_ns = max(now.at_ns - asked.at_ns, 1)
+        ran = {pid: after[pid].ran_ns - before[pid].ran_ns for pid in pids}
+        learned = [self._threads.expect_less(pid, ran[pid] / passed_ns) for pid in pids]
+        return all(learned)
 
     def close(self) -> None:
         """Closes all files."""
         self._threads.close()
 
+    def _since_they_moved(self, moment: Moment) -> Moment:
+        if not self._moved_ns:
+            return moment
+        moved_ns = self._moved_ns
+        standings = tuple(
+            replace(s, since_ns=max(s.since_ns, moved_ns.get(s.pid, 0))) for s in moment.standings
+        )
+        activities = {
+            pid: replace(seen, since_ns=max(seen.since_ns, moved_ns.get(pid, 0)))
+            for pid, seen in moment.activities.items()
+        }
+        return Moment(standings, activities, moment.at_ns)
+
     def _follow(self, header: Header, now_ns: int) -> Standing:
         follower = self._followers.setdefault(header.pid, Follower(self._lengths))
         return follower.follow(header, now_ns)
 
-    def _stand_silent(self, pid: int, rank: int, busy_ns: int) -> Standing:
-        """A rank without spans: all that is known is when its main thread last did something."""
-        before_ns = self._busy_ns.get(pid)
-        if before_ns is not None and busy_ns - before_ns > _QUIET_NS:
-            self._lengths.learn(SILENT, (busy_ns - before_ns) / 1e9)
-        self._busy_ns[pid] = busy_ns
-        return Standing(rank, pid, SILENT, busy_ns, first=not self._lengths.knows(SILENT))
+    def _stand_unrecorded(self, pid: int, rank: int, seen: Activity, now_ns: int) -> Standing:
+        """A rank without spans: known is when its main thread last ran, and when it last slept.
+
+        Who has got on for as long as a first phase may take has shown what is usual for it, even
+        if it never stood for long enough to be an example.
+        """
+        own = self._unrecorded.setdefault(pid, _Unrecorded(now_ns))
+        for place, at_ns in ((SILENT, seen.busy_ns), (SPINNING, seen.slept_ns)):
+            if (length_s := own.ended(place, at_ns)) > _QUIET_NS / 1e9:
+                self._lengths.learn(place, length_s)
+        runs = now_ns - seen.busy_ns <= _QUIET_NS
+        place, since_ns = (SPINNING, seen.slept_ns) if runs else (SILENT, seen.busy_ns)
+        known = self._lengths.knows(place) or since_ns - own.found_ns > FIRST_S * 1e9
+        return Standing(rank, pid, place, since_ns, first=not known)
 
     def _forget(self, pids: Collection[int]) -> None:
         for gone in self._followers.keys() - pids:
             del self._followers[gone]
-        for gone in self._busy_ns.keys() - pids:
-            del self._busy_ns[gone]
+        for gone in self._unrecorded.keys() - pids:
+            del self._unrecorded[gone]
+        for gone in self._moved_ns.keys() - pids:
+            del self._moved_ns[gone]
 
 
 def _failures(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from pathlib import Path
 
-_KMSG = Path("/dev/kmsg")
-_RECORD_BYTES = 8192
+from grpo_doctor_probes.kmsg import KMSG, parse_record, records
+
 # A process number of an hour ago may be another process's now.
 _LATELY_S = 60.0
 
@@ -40,37 +39,20 @@ class OomCounters:
         return max(0, self._count[file] - before)
 
 
-def kernel_said(pid: int, kmsg: Path = _KMSG) -> str:
+def kernel_said(pid: int, kmsg: Path = KMSG) -> str:
     """The kernel's line about killing `pid` lately; empty without one or without the right."""
     found = ""
     with contextlib.suppress(OSError):
-        descriptor = os.open(kmsg, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            while True:
-                try:
-                    record = os.read(descriptor, _RECORD_BYTES)
-                except BrokenPipeError:  # overwritten while we read: go on with the next
-                    continue
-                if not record:
-                    break
-                found = _about(record, pid) or found
-        except BlockingIOError:  # that was the newest
-            pass
-        finally:
-            os.close(descriptor)
+        for record in records(kmsg):
+            found = _about(record, pid) or found
     return found
 
 
 def _about(record: bytes, pid: int) -> str:
-    """`priority,sequence,microseconds,flags;text`, then lines that begin with a blank."""
-    head, _, text = record.partition(b";")
-    if f"illed process {pid} ".encode() not in text:
+    if f"illed process {pid} ".encode() not in record or (parsed := parse_record(record)) is None:
         return ""
-    with contextlib.suppress(ValueError, IndexError):
-        age_s = time.clock_gettime(time.CLOCK_MONOTONIC) - int(head.split(b",")[2]) / 1e6
-        if age_s > _LATELY_S:
-            return ""
-    return text.split(b"\n")[0].decode("utf-8", "replace")
+    at_s, text = parsed
+    return text.decode("utf-8", "replace") if time.monotonic() - at_s <= _LATELY_S else ""
 
 
 def _counting_file(pid: int, proc: Path, mount: Path) -> Path | None:

@@ -13,6 +13,8 @@ import struct
 import time
 from pathlib import Path
 
+from grpo_doctor_probes.procstat import read_stat
+
 # linux/pidfd.h: PIDFD_GET_INFO is _IOWR(0xFF, 11, struct pidfd_info), whose first version is the
 # 64 bytes of mask, cgroupid, eleven ids and exit_code.
 _INFO = struct.Struct("=QQ11Ii")
@@ -49,9 +51,9 @@ def wait_status(pid: int, descriptor: int | None, proc: Path = Path("/proc")) ->
 
 def _of_zombie(pid: int, proc: Path) -> int | None:
     with contextlib.suppress(OSError, ValueError, IndexError):
-        words = (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
-        if words[0] == b"Z":
-            return int(words[49])  # field 52 of proc_pid_stat(5); 0 without the right to read it
+        stat = read_stat(proc / str(pid))
+        if stat.state == "Z":
+            return stat.wait_status
     return None
 
 

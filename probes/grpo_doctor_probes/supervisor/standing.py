@@ -27,6 +27,7 @@ class Standing:
         since_ns: CLOCK_MONOTONIC when it got there.
         first: none of that name has ended in this rank.
         waits: it is in a collective, that is, it may be waiting for another rank.
+        begun_ns: CLOCK_MONOTONIC when its latest span began, which may have ended; 0 without any.
     """
 
     rank: int
@@ -35,6 +36,12 @@ class Standing:
     since_ns: int
     first: bool
     waits: bool = False
+    begun_ns: int = 0
+
+    @property
+    def mark(self) -> tuple[int, int]:
+        """What changes as soon as it moves on."""
+        return self.since_ns, self.begun_ns
 
     def age_s(self, now_ns: int) -> float:
         """For how long it has been there."""
@@ -56,6 +63,7 @@ class Follower:
         stack = carrying_stack(header)
         self._note_names(header.names, now_ns)
         place = place_of(stack)
+        begun_ns = _latest_begin_ns(header)
         opened = {
             (place_of(stack[: level + 1]), span.start_ns)
             for level, span in enumerate(stack)
@@ -64,6 +72,8 @@ class Follower:
         if place in (BETWEEN_PHASES, OUTSIDE_OF_PHASES):
             # The step's own begin is no help: phases of it have come and gone since.
             since_ns = next((since for name, since in self._open if name == place), now_ns)
+            if begun_ns > since_ns:  # it was in a phase between two looks
+                since_ns = now_ns
             opened = {(place, since_ns)}
             first = not self._lengths.knows(place)
         else:
@@ -72,7 +82,7 @@ class Follower:
             first = self._named_ns.get(_telling(stack).name, now_ns) >= _telling(stack).start_ns
         self._learn_ended(opened, now_ns)
         waits = bool(stack) and stack[-1].kind in _COLLECTIVES
-        return Standing(header.rank, header.pid, place, since_ns, first, waits)
+        return Standing(header.rank, header.pid, place, since_ns, first, waits, begun_ns)
 
     def distrust(self) -> None:
         """What is open now was found to be stuck: how long it takes in the end is no example."""
@@ -92,8 +102,17 @@ class Follower:
 
 def carrying_stack(header: Header) -> tuple[OpenSpan, ...]:
     """The open spans, outermost first, of the thread that carries the steps."""
-    thread = next((s.thread for s in header.open_spans if s.kind == layout.STEP), 0)
+    thread = _carrying_thread(header)
     return tuple(span for span in header.open_spans if span.thread == thread)
+
+
+def _carrying_thread(header: Header) -> int:
+    return next((s.thread for s in header.open_spans if s.kind == layout.STEP), 0)
+
+
+def _latest_begin_ns(header: Header) -> int:
+    thread = _carrying_thread(header)
+    return header.begun_ns[thread] if thread < len(header.begun_ns) else 0
 
 
 def place_of(stack: tuple[OpenSpan, ...]) -> str:

@@ -15,14 +15,17 @@ from grpo_doctor_probes.supervisor.standing import (
 
 Why = Literal["gone", "stopped", "timeout", "long"]
 
-# The place of a rank without spans, and the state and place of one that was killed or failed.
-SILENT, GONE = "silent", "X"
+# The places of a rank without spans: its main thread sleeps, or it uses a core and never sleeps, as
+# one that waits for its GPU does. And the state and place of one that was killed or failed.
+SILENT, SPINNING, GONE = "silent", "busy without a pause", "X"
+UNRECORDED = (SILENT, SPINNING)
+STOPPED = "T"  # the state of one that was stopped by a signal
 # A rank that is stopped, or gone while its launcher stays, is no matter of usual lengths. The time
 # lets torchrun end the other ranks, which takes it up to a second, and a debugger look around.
 STANDSTILL_S = 10.0
 # A thread that computes and waited for a page or a lock at the last look is still at work.
 _BUSY_FOR_NS = 5_000_000_000
-_STANDSTILLS: tuple[tuple[str, Why], ...] = ((GONE, "gone"), ("T", "stopped"))
+_STANDSTILLS: tuple[tuple[str, Why], ...] = ((GONE, "gone"), (STOPPED, "stopped"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +36,17 @@ class Activity:
         state: its letter; GONE when the process was killed or failed.
         since_ns: CLOCK_MONOTONIC when it was first seen in that state.
         busy_ns: CLOCK_MONOTONIC when it was last seen to use its core.
+        slept_ns: CLOCK_MONOTONIC when it was last seen to have let go of its core by itself.
+        ran_ns: how long it ran in all.
+        sleeps: how often it let go of its core in all; -1 where that is not counted.
     """
 
     state: str
     since_ns: int
     busy_ns: int
+    slept_ns: int = 0
+    ran_ns: int = 0
+    sleeps: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +70,8 @@ class Suspicion:
 
 def in_place(place: str) -> str:
     """`in reward`, `between phases`."""
-    return place if place in (BETWEEN_PHASES, OUTSIDE_OF_PHASES, SILENT) else f"in {place}"
+    plain = (BETWEEN_PHASES, OUTSIDE_OF_PHASES, *UNRECORDED)
+    return place if place in plain else f"in {place}"
 
 
 def suspect(
@@ -84,7 +94,9 @@ def suspect(
         if age_s > STANDSTILL_S:
             return _about(tuple(still), age_s, STANDSTILL_S, why)
     at_most_s = lengths.collective_limit_s
-    near = [s for s in standings if s.waits and s.age_s(now_ns) > at_most_s]
+    # Of a rank without spans nobody knows whether it is in a collective.
+    may_wait = [s for s in standings if s.waits or s.place in UNRECORDED]
+    near = [s for s in may_wait if s.age_s(now_ns) > at_most_s]
     if near:
         return _oldest(near, at_most_s, "timeout", now_ns)
     limits_s = {s: lengths.limit_s(s.place, first=s.first) for s in standings}

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_doctor_probes.supervisor.inquiry import ATTACH, Answer, Inquiry
+from grpo_doctor_probes.supervisor.inquiry import AT_MOST_S, ATTACH, Answer, Inquiry
 from grpo_doctor_probes.supervisor.lengths import Lengths
-from grpo_doctor_probes.supervisor.observe import Observer
-from grpo_doctor_probes.supervisor.standing import Standing
-from grpo_doctor_probes.supervisor.suspicion import Suspicion, suspect
+from grpo_doctor_probes.supervisor.observe import Moment, Observer
+from grpo_doctor_probes.supervisor.recovery import StuckRanks
+from grpo_doctor_probes.supervisor.retries import Marks, Retries
+from grpo_doctor_probes.supervisor.suspicion import SILENT, SPINNING, Suspicion, suspect
 
 if TYPE_CHECKING:
     from grpo_doctor_probes.live import Header
@@ -27,18 +28,35 @@ if TYPE_CHECKING:
 FOLDER = "hangs"
 # When `look_again` wants a second look at a job that was found stuck.
 AGAIN_NS = 60_000_000_000
-# A look that could not tell is repeated after this, then after twice as long, and so on.
-RETRY_S, MOST_RETRY_S = 30.0, 600.0
-_FAILURES_BORNE = 3
+FAILURES_SAID = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """A job found stuck: what was suspected, and what `attach` says. `at_ns`: CLOCK_MONOTONIC."""
+    """A job found stuck: what was suspected, when that was first looked at (`asked_ns`), and what
+    `attach` said of it at `at_ns` (CLOCK_MONOTONIC)."""
 
     suspicion: Suspicion
     answer: Answer
+    asked_ns: int
     at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """One that is under way: why, and how the job was when it began.
+
+    `again`: the job is known to be stuck, and this is its second look.
+    """
+
+    inquiry: Inquiry
+    suspicion: Suspicion
+    asked: Moment
+    again: bool = False
+
+    def give_up(self) -> None:
+        self.inquiry.cancel()
+        self.inquiry.discard()
 
 
 class Watchdog:
@@ -51,8 +69,8 @@ class Watchdog:
         on_hang: hears of each hang once.
         command: what takes the closer look.
 
-    With `look_again` a job that is still stuck a minute later is looked at once more, into
-    `hangs/0-again`.
+    With `look_again` a job that is still stuck a minute later is looked at once more for each hang,
+    into `hangs/0-again`.
     """
 
     def __init__(
@@ -66,17 +84,14 @@ class Watchdog:
     ) -> None:
         self.hangs: list[Hang] = []
         self.look_again = False
+        self._looked_again = False
         self._folder, self._lengths = run_dir / FOLDER, lengths
         self._say, self._on_hang, self._command = say, on_hang, command
         self._observer = Observer(lengths)
-        self._standings: tuple[Standing, ...] = ()
-        self._inquiry: Inquiry | None = None
-        self._suspicion: Suspicion | None = None
-        self._suspected: frozenset[tuple[int, int]] = frozenset()
-        self._hung: frozenset[tuple[int, int]] = frozenset()
-        self._not_before_ns = 0
-        self._retry_s = RETRY_S
-        self._failures = 0
+        self._look: _Look | None = None
+        self._stuck: StuckRanks | None = None
+        self._retries = Retries()
+        self._first_asked: tuple[Marks, int] = (frozenset(), 0)
         self._said: set[str] = set()
 
     def tick(
@@ -90,88 +105,108 @@ class Watchdog:
 
         `headers`, `groups` and `deaths` are those of `Observer.observe`.
         """
-        self._standings, activities = self._observer.observe(headers, groups, deaths, now_ns)
-        if self._inquiry is not None:
-            if (answer := self._inquiry.poll()) is not None:
-                self._take(answer, now_ns)
-        elif self._hung:
-            self._stay(now_ns, [group.main for group in groups])
-        elif groups and now_ns >= self._not_before_ns and self._failures < _FAILURES_BORNE:
-            found = suspect(self._standings, activities, self._lengths, now_ns)
-            if found is not None:
-                self._ask(found, [group.main for group in groups], now_ns)
+        now = self._observer.observe(headers, groups, deaths, now_ns)
+        pids = [group.main for group in groups]
+        if self._stuck is not None:
+            self._follow_stuck(self._stuck, now, deaths)
+        if self._look is not None:
+            if (answer := self._look.inquiry.poll()) is not None:
+                self._take(self._look, answer, now)
+        elif pids and self._stuck is None:
+            found = suspect(now.standings, now.activities, self._lengths, now_ns)
+            if found is not None and self._retries.due(_marks(found, now), now_ns):
+                self._ask(found, now, pids)
+        elif pids and self._wants_second_look(now_ns):
+            self._looked_again = True
+            self._ask(self.hangs[-1].suspicion, now, pids, "-again")
 
-    def _stay(self, now_ns: int, pids: Sequence[int]) -> None:
-        """Once a job is found stuck it is left alone until it moves."""
-        hang = self.hangs[-1]
-        if not self._hung & self._marks():
-            self._hung = frozenset()
-            self._say("the job moves again")
-        elif self.look_again and pids and now_ns - hang.at_ns > AGAIN_NS:
-            self.look_again = False
-            folder = hang.answer.folder
-            self._ask(hang.suspicion, pids, now_ns, folder.with_name(f"{folder.name}-again"))
+    def rest(self) -> None:
+        """The job was told to end: what its ranks do on their way out is no hang."""
+        if self._look is not None:
+            look, self._look = self._look, None
+            look.give_up()
 
     def close(self, *, wait_s: float) -> None:
         """Gives a look that is under way `wait_s` seconds to answer, then ends it."""
-        if self._inquiry is not None and self._suspicion is not None:
-            answer = self._inquiry.wait(wait_s)
+        if self._look is not None and not self._look.again and wait_s:
+            answer = self._look.inquiry.wait(wait_s)
             if answer is not None and answer.hangs:
-                self.hangs.append(Hang(self._suspicion, answer, time.monotonic_ns()))
-                self._on_hang(self.hangs[-1])
-            else:
-                self._inquiry.cancel()
-                self._inquiry.discard()
+                look, self._look = self._look, None
+                self._tell(look, answer, time.monotonic_ns())
+        self.rest()
         self._observer.close()
 
-    def _marks(self) -> frozenset[tuple[int, int]]:
-        """What changes as soon as a rank moves on."""
-        return frozenset((s.pid, s.since_ns) for s in self._standings)
+    def _follow_stuck(self, stuck: StuckRanks, now: Moment, deaths: Sequence[Death]) -> None:
+        """Once a job is found stuck it is left alone until it moves, or its ranks have ended."""
+        fate = stuck.fate(now, deaths)
+        if fate == "still":
+            return
+        self._stuck = None
+        self._observer.have_moved(stuck.pids, stuck.moved_ns or now.at_ns)
+        if fate == "moved":
+            self._say("the job moves again")
 
-    def _ask(
-        self, suspicion: Suspicion, pids: Sequence[int], now_ns: int, folder: Path | None = None
-    ) -> None:
-        folder = folder or self._folder / str(len(self.hangs))
+    def _wants_second_look(self, now_ns: int) -> bool:
+        due = now_ns - self.hangs[-1].at_ns > AGAIN_NS
+        return self.look_again and not self._looked_again and due
+
+    def _tell(self, look: _Look, answer: Answer, now_ns: int) -> None:
+        self.hangs.append(Hang(look.suspicion, answer, self._first_asked[1], now_ns))
+        self._on_hang(self.hangs[-1])
+
+    def _ask(self, suspicion: Suspicion, now: Moment, pids: Sequence[int], again: str = "") -> None:
+        folder = self._folder / f"{len(self.hangs) - bool(again)}{again}"
+        allowed_s = AT_MOST_S * 2**self._retries.failures
         try:
-            self._inquiry = Inquiry(pids, folder, command=self._command)
+            inquiry = Inquiry(pids, folder, command=self._command, at_most_s=allowed_s)
         except OSError as problem:
-            self._bear(f"can't look at the job: {problem}", now_ns)
+            self._bear(f"can't look at the job: {problem}", now.at_ns)
         else:
-            self._suspicion = suspicion
-            self._suspected = frozenset(m for m in self._marks() if m[0] in suspicion.pids)
+            self._look = _Look(inquiry, suspicion, now, bool(again))
+            marks = _marks(suspicion, now)
+            if not marks & self._first_asked[0]:
+                self._first_asked = (marks, now.at_ns)
 
-    def _take(self, answer: Answer, now_ns: int) -> None:
-        inquiry, self._inquiry = self._inquiry, None
-        suspicion, self._suspicion = self._suspicion, None
-        assert inquiry is not None
-        assert suspicion is not None
-        still = self._suspected & self._marks()
-        if self._hung:
-            self._say(f"a minute later: {answer.summary}")
-        elif answer.hangs and still:
-            self._hung = still
-            self._retry_s, self._failures = RETRY_S, 0
+    def _take(self, look: _Look, answer: Answer, now: Moment) -> None:
+        self._look = None
+        if look.again:
+            self._take_second(look, answer)
+            return
+        guilty = {s.pid for s in now.standings if s.rank in answer.culprits}
+        stuck = StuckRanks(guilty.union(look.suspicion.pids), look.asked, now)
+        if answer.hangs and stuck.pids:
+            self._stuck, self._looked_again = stuck, False
+            self._retries.settle()
             self._observer.distrust()
-            self.hangs.append(Hang(suspicion, answer, now_ns))
-            self._on_hang(self.hangs[-1])
+            self._tell(look, answer, now.at_ns)
         else:
-            inquiry.discard()
-            self._go_on(answer, suspicion, now_ns)
+            look.inquiry.discard()
+            self._go_on(answer, look, now)
 
-    def _go_on(self, answer: Answer, suspicion: Suspicion, now_ns: int) -> None:
+    def _take_second(self, look: _Look, answer: Answer) -> None:
+        if self._stuck is not None:
+            self._say(f"a minute later: {answer.summary}")
+        else:  # it moved meanwhile, which has been said
+            look.inquiry.discard()
+
+    def _go_on(self, answer: Answer, look: _Look, now: Moment) -> None:
         """The job is not known to be stuck."""
-        if answer.hangs or answer.state == "gone":  # it has moved on, or ended, in the meantime
-            self._pause(now_ns)
+        if answer.hangs:  # it has moved on in the meantime
+            self._retries.settle()
+        elif answer.state == "gone":  # it ends
+            self._retries.put_off(_marks(look.suspicion, look.asked), now.at_ns)
         elif answer.state == "refused":
-            self._failures = _FAILURES_BORNE
+            self._retries.give_up()
             self._say(f"can't tell whether the job is stuck, and won't try again: {answer.summary}")
         elif answer.state == "failed":
-            self._bear(f"the look at the job failed: {answer.summary}", now_ns)
+            self._bear(f"the look at the job failed: {answer.summary}", now.at_ns)
         else:
-            self._calm(answer, suspicion, now_ns)
+            self._retries.settle()
+            self._calm(answer, look, now)
 
-    def _calm(self, answer: Answer, suspicion: Suspicion, now_ns: int) -> None:
+    def _calm(self, answer: Answer, look: _Look, now: Moment) -> None:
         """It is well, or slow, or nobody can tell yet: next time later."""
+        suspicion = look.suspicion
         if answer.state == "unknown":
             what = f"no reason found yet: {answer.summary}"
         else:
@@ -179,19 +214,31 @@ class Watchdog:
         if answer.state != "healthy" and suspicion.place not in self._said:
             self._said.add(suspicion.place)
             self._say(f"{suspicion.in_words()}; {what}")
-        if suspicion.why == "long" and answer.state != "unknown":
-            for standing in self._standings:  # and of those who wait for the suspected
+        if suspicion.why != "long" or answer.state == "unknown":
+            self._retries.put_off(_marks(suspicion, look.asked), now.at_ns)
+        elif not (
+            answer.state == "healthy"
+            and suspicion.place == SILENT
+            and self._observer.learn_work(suspicion.pids, look.asked, now)
+        ):
+            for standing in look.asked.standings:  # and of those who wait for the suspected
                 if standing.pid in suspicion.pids or standing.waits:
-                    self._lengths.tolerate(standing.place, standing.age_s(now_ns))
-        else:
-            self._pause(now_ns)
+                    self._lengths.tolerate(standing.place, standing.age_s(look.asked.at_ns))
 
     def _bear(self, problem: str, now_ns: int) -> None:
-        self._failures += 1
-        last = "; it will not be tried again" if self._failures >= _FAILURES_BORNE else ""
-        self._say(f"{problem}{last}")
-        self._pause(now_ns)
+        self._retries.fail(now_ns)
+        if self._retries.failures <= FAILURES_SAID:
+            last = "; it is tried again, without a word" * (self._retries.failures == FAILURES_SAID)
+            self._say(f"{problem}{last}")
 
-    def _pause(self, now_ns: int) -> None:
-        self._not_before_ns = now_ns + int(self._retry_s * 1e9)
-        self._retry_s = min(2 * self._retry_s, MOST_RETRY_S)
+
+def _marks(suspicion: Suspicion, moment: Moment) -> Marks:
+    """What tells one suspicion from a later one of the same ranks.
+
+    Of a rank that never sleeps it is only where it stands: to be looked at makes it sleep.
+    """
+    return frozenset(
+        (s.pid, s.place, (0, 0) if s.place == SPINNING else s.mark)
+        for s in moment.standings
+        if s.pid in suspicion.pids
+    )

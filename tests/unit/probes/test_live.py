@@ -29,6 +29,19 @@ def test_there_is_no_step_before_the_first(recording: Recorded) -> None:
         assert recording.header.step == 0
 
 
+def test_when_the_latest_span_began_is_told_after_its_end_too(recording: Recorded) -> None:
+    with step(0):
+        with phase("rollout"):
+            pass
+        before = recording.header
+        assert before.open_spans[-1].start_ns < before.begun_ns[0]
+        with phase("rollout"):
+            during = recording.header
+        assert during.begun_ns[0] == during.open_spans[-1].start_ns > before.begun_ns[0]
+        assert recording.header.begun_ns == during.begun_ns
+    assert set(during.begun_ns[1:]) == {0}
+
+
 def test_an_open_collective_has_its_group_and_sequence(recording: Recorded) -> None:
     active = recorder.ACTIVE
     assert active is not None

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 FR = "_ZN4c10d18dump_fr_trace_jsonB5cxx11Ebb"
-FR_OF_BACKEND = FR + "RKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+FR_OF_BACKEND = (
+    "_ZN4c10d18dump_fr_trace_jsonEbbRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+)
 NCCL = "_ZN4c10d20dump_nccl_trace_jsonB5cxx11Ebb"
 
 HEAD = """
@@ -37,7 +39,7 @@ BODIES = {
     }""",
     "backend": """text NAME(_Bool all, _Bool active, const text *backend) {
         char made[200];
-        int whole = backend->begin == backend->inside && !backend->inside[0];
+        int whole = backend->begin == backend->inside && !strcmp(backend->begin, "gloo");
         sprintf(made, "{\\"entries\\": [], \\"all\\": %d, \\"active\\": %d, \\"size\\": %lu,"
             " \\"whole\\": %d}", all, active, backend->size, whole);
         return say(made);

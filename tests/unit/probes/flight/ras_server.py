@@ -1,9 +1,11 @@
-"""What NCCL's RAS port answers, recorded by hand from its protocol, one process per server.
+"""What NCCL's RAS port answers, written after NCCL's sources, one process per server.
 
-Run as `python ras_server.py PORT KIND`; says its process number when it listens.
-KIND: `trainer` and `engine` (two meshes), `malformed` (NCCL 2.28.9), `text` (before 2.28),
-`silent` (takes connections, says nothing), `slow` (a letter at a time), `stranger`
-(another service).
+Run as `python ras_server.py PORT KIND PID...`; says its process number when it listens. Ranks 0, 1,
+.. of one communicator are the given processes. KIND:
+`trainer`, `engine` (two meshes, JSON, each rank one launch behind the one before), `even`, `behind`
+(rank 2 is one launch behind), `lost` (as 2.28.9 writes it: rank 1 does not answer), `text` (2.27:
+rank 2 is behind), `silent` (takes connections, says nothing), `slow` (a letter at a time),
+`stranger` (another service), `broken` (ends in the midst of its answer).
 """
 
 from __future__ import annotations
@@ -21,13 +23,44 @@ STATUS = {
     "destroy_flag": False,
     "abort_flag": False,
 }
+HOST = "127.0.0.1"
+TEXT = """\
+NCCL version 2.27.5 compiled with CUDA 12.9
+CUDA runtime version 12090, driver version 12090
+
+Job summary
+===========
+
+  Nodes  Processes         GPUs  Processes     GPUs
+(total)   per node  per process    (total)  (total)
+      1          {size}            1          {size}        {size}
+
+Communicators... (0.00s)
+=============
+
+Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
+    #  in group  per comm  per node  per comm  in group
+    0         1         1         {size}         {size}         {size}   RUNNING  MISMATCH
+
+Errors
+======
+
+Warnings
+========
+
+#0-0 (27a079b828ff1a75) MISMATCH
+  Communicator ranks have different AllReduce operation counts
+  {others} ranks have launched up to operation 10
+  Rank 2 has launched up to operation 9 -- GPU 2 managed by process {pid} on node {host}
+
+"""
 
 
 def rank(number: int, pid: int, count: int) -> dict[str, object]:
     """A rank of a communicator as verbose JSON has it."""
     return {
         "rank": number,
-        "host": "127.0.0.1",
+        "host": HOST,
         "pid": pid,
         "cuda_dev": number,
         "nvml_dev": number,
@@ -36,35 +69,58 @@ def rank(number: int, pid: int, count: int) -> dict[str, object]:
     }
 
 
-def status(name: str, pids: list[int]) -> str:
+def status(kind: str, pids: list[int]) -> str:
     """A mesh of one communicator."""
-    ranks = [rank(number, pid, 10 - number) for number, pid in enumerate(pids)]
+    late = {"even": {}, "behind": {2: 1}}.get(kind, {number: number for number in range(len(pids))})
+    ranks = [rank(number, pid, 10 - late.get(number, 0)) for number, pid in enumerate(pids)]
     communicator = {
-        "hash": name,
-        "secondary_hash": f"127.0.0.1:{pids[0]}",
+        "hash": f"0x{kind}",
+        "secondary_hash": "0xb7e7187447156001:0xb8242ed28a71381e",
         "size": len(ranks),
         "ranks_count": len(ranks),
         "missing_ranks_count": 0,
         "ranks": ranks,
+        "missing_ranks": [],
     }
-    return json.dumps(
+    return document("2.29.2", communicator)
+
+
+def document(version: str, communicator: dict[str, object]) -> str:
+    found = {
+        "nccl_version": version,
+        "communicators_count": 1,
+        "communicators": [communicator],
+        "ras": {"collection_time_sec": 0.01, "timeouts_count": 0},
+    }
+    return json.dumps(found, indent=2) + "\n"
+
+
+def lost(pids: list[int]) -> str:
+    """All but the first are missing, and where a rank is missing a comma is as well."""
+    missing = [
         {
-            "nccl_version": "2.29.2",
-            "communicators_count": 1,
-            "communicators": [communicator],
-            "ras": {"collection_time_sec": 0.01, "timeouts_count": 0},
-        },
-        indent=2,
-    )
+            "rank": number, "host": HOST, "pid": pid, "cuda_dev": number, "nvml_dev": number,
+            "status": {"unresponsive": True, "considered_dead": False},
+        }
+        for number, pid in enumerate(pids) if number
+    ]  # fmt: skip
+    communicator = {
+        "hash": "0x1", "secondary_hash": "0x2:0x3", "size": len(pids),
+        "ranks": [rank(0, pids[0], 10)], "missing_ranks": missing,
+    }  # fmt: skip
+    text = document("2.28.9", communicator)
+    head, _, tail = text.partition('"missing_ranks"')
+    for number in range(1, len(pids)):
+        tail = tail.replace(f'"nvml_dev": {number},', f'"nvml_dev": {number}')
+    return head + '"missing_ranks"' + tail
 
 
-def malformed() -> str:
-    """Two missing ranks without the comma between them."""
-    missing = '{"rank": 1, "pid": 71, "status": {"unresponsive": true}}'
-    return (
-        '{"nccl_version": "2.28.9", "communicators": [{"hash": "0x1", "ranks": [],'
-        f' "missing_ranks": [\n{missing}\n{missing}\n]}}]}}'
-    )
+def answer_of(kind: str, pids: list[int]) -> str:
+    if kind == "lost":
+        return lost(pids)
+    if kind == "text":
+        return TEXT.format(size=len(pids), others=len(pids) - 1, pid=pids[2], host=HOST)
+    return status(kind, pids)
 
 
 def talk(connection: socket.socket, answer: str, kind: str) -> None:
@@ -76,26 +132,29 @@ def talk(connection: socket.socket, answer: str, kind: str) -> None:
             return
         if line.startswith("CLIENT PROTOCOL"):
             connection.sendall(b"SERVER PROTOCOL 2\n")
-        elif line.startswith("SET FORMAT"):
-            connection.sendall(b"ERROR: Unknown command\n" if kind == "text" else b"OK\n")
+        elif line.startswith("TIMEOUT "):
+            valid = line.split()[1].isdigit()
+            connection.sendall(b"OK\n" if valid else b"ERROR: Invalid timeout value\n")
+        elif line.startswith("SET FORMAT") and kind != "text":
+            connection.sendall(b"OK\n")
         elif line.startswith("VERBOSE STATUS") and kind == "slow":
             for letter in answer:
                 connection.sendall(letter.encode())
                 time.sleep(0.05)
         elif line.startswith("VERBOSE STATUS"):
-            connection.sendall(answer.encode())
+            connection.sendall(answer[: len(answer) // 2 if kind == "broken" else None].encode())
             return
         else:
-            connection.sendall(b"ERROR: Unknown command\n")
+            connection.sendall(b"ERROR: Unknown command " + line.encode())
 
 
 def main(port: int, kind: str, pids: list[int]) -> None:
     """Serves for ever."""
-    answer = malformed() if kind == "malformed" else status(f"0x{kind}", pids or [os.getpid()])
+    answer = answer_of(kind, pids or [os.getpid()])
     with socket.socket() as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        server.bind(("127.0.0.1", port))
+        server.bind((HOST, port))
         server.listen(16)
         sys.stdout.write(f"{os.getpid()}\n")
         sys.stdout.flush()

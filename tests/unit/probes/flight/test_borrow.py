@@ -17,6 +17,7 @@ from grpo_doctor_probes.flight.borrow import Borrowed, NotBorrowedError
 from grpo_doctor_probes.flight.machine import NT_PRSTATUS, Call
 from grpo_doctor_probes.flight.ptrace import Tracee
 from grpo_doctor_probes.memory.access import WritableMemory
+from grpo_doctor_probes.procstat import state_of
 from tests.unit.probes.flight.sleeper import MACHINE, Target, place_in, until
 
 NOWHERE = 0x10  # an address that no process has
@@ -36,11 +37,6 @@ def call_nanosleep(target: Target, thread: Borrowed, wanted: float, deadline: fl
     given = seconds(thread.scratch, wanted)
     function = target.function("nanosleep")
     return thread.call(Call(function, given.arguments, scratch=given.scratch), deadline)
-
-
-def state_of(tid: int) -> str:
-    stat = Path(f"/proc/{tid}/stat").read_text()
-    return stat.rpartition(")")[2].split(maxsplit=1)[0]
 
 
 def registers(target: Target) -> tuple[bytes, bytes, int, str]:
@@ -159,11 +155,11 @@ def test_a_signal_that_comes_meanwhile_is_not_lost(target: Target) -> None:
 
 def test_a_stopped_process_answers_and_stays_stopped(target: Target) -> None:
     os.kill(target.pid, signal.SIGSTOP)
-    until(lambda: state_of(target.helper) == "T")
+    until(lambda: state_of(f"/proc/{target.helper}") == "T")
     for _ in range(3):
         with target.place() as place, Borrowed(place, target.helper) as thread:
             assert thread.call(Call(target.function("getpid")), soon()) == "returned"
-        until(lambda: state_of(target.helper) == "T")
+        until(lambda: state_of(f"/proc/{target.helper}") == "T")
     os.kill(target.pid, signal.SIGCONT)
     assert target.ask("hello") == "awake hello"
 
@@ -172,7 +168,7 @@ def test_a_process_that_is_stopped_in_a_call_stays_stopped(target: Target) -> No
     with target.place() as place, Borrowed(place, target.helper) as thread:
         stop = Call(target.function("raise"), (signal.SIGSTOP,))
         assert thread.call(stop, soon()) == "returned"
-    until(lambda: state_of(target.helper) == "T")
+    until(lambda: state_of(f"/proc/{target.helper}") == "T")
     os.kill(target.pid, signal.SIGCONT)
     assert target.ask("hello") == "awake hello"
 
@@ -188,7 +184,7 @@ def test_a_thread_that_is_awake_is_not_borrowed() -> None:
             borrowed = Borrowed(place_in(busy.pid, memory), busy.pid)
             with pytest.raises(NotBorrowedError, match="woke up"), borrowed:
                 pytest.fail("it was borrowed")
-        until(lambda: state_of(busy.pid) == "R")
+        until(lambda: state_of(f"/proc/{busy.pid}") == "R")
     finally:
         busy.kill()
         busy.communicate()

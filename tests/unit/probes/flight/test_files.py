@@ -86,10 +86,10 @@ def test_what_is_not_there_or_no_file_is_named(tmp_path: Path) -> None:
     assert gone.source == f"file:{tmp_path}/rank_0"
 
 
-def test_names_made_to_harm_a_terminal_are_escaped(tmp_path: Path) -> None:
+def test_names_made_to_harm_a_terminal_cannot(tmp_path: Path) -> None:
     (tmp_path / "rank_3\x1b[2J\n\udcff").write_bytes(DUMP)
     (dump,) = dump_files([tmp_path])
-    assert dump.source == f"file:{tmp_path}/rank_3\\x1b[2J\\n\\udcff"
+    assert dump.source == f"file:{tmp_path}/rank_3?[2J?"
     assert dump.rank == 3
 
 

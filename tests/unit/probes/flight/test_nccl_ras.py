@@ -58,13 +58,15 @@ def job(tmp_path: Path, port: int, *pids: int) -> tuple[Job, Path]:
     return Job("here", tuple(members)), tmp_path
 
 
-def test_a_mesh_is_asked_once_when_it_names_the_whole_job(
+def test_a_mesh_that_names_the_whole_job_is_asked_twice_a_second_apart(
     serve: Serve, port: int, tmp_path: Path
 ) -> None:
     serve("trainer", 501, 502)
     found, proc = job(tmp_path, port, 501, 502)
-    (answer,) = ras(found, 5, proc)
+    answer, again = ras(found, 5, proc)
     assert (answer.address, answer.problem) == (f"127.0.0.1:{port}", "")
+    assert again.text == answer.text
+    assert again.at_ns - answer.at_ns >= 1_000_000_000
     ranks = json.loads(answer.text)["communicators"][0]["ranks"]
     assert [(rank["pid"], rank["collective_counts"]["AllReduce"]) for rank in ranks] == [
         (501, 10),
@@ -95,8 +97,7 @@ def test_a_stopped_process_costs_its_tries_and_is_mentioned(
     assert answer.text == ""
     assert "may be stopped" in answer.problem
     os.kill(stopped, signal.SIGCONT)
-    (answer,) = ras(found, 5, proc)
-    assert answer.text
+    assert all(answer.text for answer in ras(found, 5, proc))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,7 @@ def test_a_stopped_process_costs_its_tries_and_is_mentioned(
         ("silent", "timed out"),
         ("slow", "timed out"),
         ("stranger", "not NCCL's RAS"),
-        ("text", "answers in text only"),
+        ("broken", "not JSON"),
     ],
 )
 def test_servers_that_are_of_no_use_say_why(
@@ -119,10 +120,21 @@ def test_servers_that_are_of_no_use_say_why(
 
 
 def test_the_json_of_2_28_9_is_mended(serve: Serve, port: int, tmp_path: Path) -> None:
-    serve("malformed")
+    """It leaves out the comma after `nvml_dev`, but only of ranks that are missing."""
+    serve("lost", 70, 71, 72)
     found, proc = job(tmp_path, port, 71)
-    (answer,) = ras(found, 5, proc)
-    assert len(json.loads(answer.text)["communicators"][0]["missing_ranks"]) == 2
+    answer, _ = ras(found, 5, proc)
+    (one,) = json.loads(answer.text)["communicators"]
+    assert [(rank["pid"], rank["nvml_dev"]) for rank in one["missing_ranks"]] == [(71, 1), (72, 2)]
+    assert one["missing_ranks"][1]["status"]["unresponsive"]
+
+
+def test_an_nccl_without_json_answers_in_text(serve: Serve, port: int, tmp_path: Path) -> None:
+    serve("text", 501, 502, 503)
+    found, proc = job(tmp_path, port, 503)
+    answer, again = ras(found, 5, proc)
+    assert answer.text == again.text
+    assert "Rank 2 has launched up to operation 9 -- GPU 2 managed by process 503" in answer.text
 
 
 def test_nobody_is_asked_in_our_network_for_a_job_in_another(
@@ -160,3 +172,9 @@ def test_json_that_is_right_stays_as_it_is() -> None:
 )
 def test_addresses(text: str, address: tuple[str, int]) -> None:
     assert parse_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{" + '"a":' * 3, "9" * 5000])
+def test_an_answer_that_is_no_json_is_refused_and_no_more(text: str) -> None:
+    with pytest.raises(RasError):
+        repaired(text)

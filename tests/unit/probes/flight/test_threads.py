@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +12,9 @@ from grpo_doctor_probes.flight.threads import (
     STACK_BYTES,
     Sleeper,
     choose,
-    parse_state,
     parse_system_call,
     sleepers,
+    tracer_of,
     why_none,
     why_not,
 )
@@ -79,8 +80,16 @@ def test_what_is_borrowed() -> None:
         assert why_not(replace(GOOD, **change), STACKS, CALLS) is None
 
 
-def test_names_made_to_confuse_do_not() -> None:
-    assert parse_state("7 (a) R (b\n) S 1 2") == ("a) R (b\n", "S")
+def test_a_tracer_is_named_without_its_tricks(tmp_path: Path) -> None:
+    (tmp_path / "7" / "task" / "8").mkdir(parents=True)
+    (tmp_path / "7" / "task" / "8" / "status").write_text("Name:\tx\nTracerPid:\t99\n")
+    (tmp_path / "99").mkdir()
+    (tmp_path / "99" / "status").write_text("Name:\t\x1b[31mgdb\n")
+    assert tracer_of(7, tmp_path) == "process 99 (?[31mgdb)"
+    assert tracer_of(99, tmp_path) == ""
+
+
+def test_the_system_call_of_a_thread() -> None:
     assert parse_system_call("running\n") == (-1, 0)
     assert parse_system_call("-1 0x7ffc 0x7f01\n") == (-1, 0x7FFC)
     assert parse_system_call("202 0x1 0x0 0x0 0x0 0x0 0x0 0x7ffc 0x7f01\n") == (202, 0x7FFC)

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from grpo_doctor_probes.procstat import parse_stat
 from grpo_doctor_probes.samplers.process import (
     SETTLED_NS,
     Process,
     parse_environment,
-    parse_stat,
+    usage_in,
 )
 
 PROC = Path("/proc")
@@ -21,7 +22,7 @@ STAT = (
 
 
 def test_stat_with_a_name_made_to_mislead() -> None:
-    usage = parse_stat(STAT)
+    usage = usage_in(parse_stat(STAT))
     assert usage is not None
     assert usage._asdict() == {
         "parent": 17,
@@ -34,7 +35,7 @@ def test_stat_with_a_name_made_to_mislead() -> None:
 
 
 def test_a_zombie_has_ended() -> None:
-    assert parse_stat(STAT.replace(b") S ", b") Z ")) is None
+    assert usage_in(parse_stat(STAT.replace(b") S ", b") Z "))) is None
 
 
 @pytest.mark.parametrize(

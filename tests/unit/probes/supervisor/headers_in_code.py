@@ -13,8 +13,14 @@ def span(name: str, start_s: float, kind: int = layout.SPAN, thread: int = 0) ->
 
 
 def header(
-    *spans: OpenSpan, rank: int = 0, pid: int = 100, names: tuple[str, ...] = (), closed_ns: int = 0
+    *spans: OpenSpan,
+    rank: int = 0,
+    pid: int = 100,
+    names: tuple[str, ...] = (),
+    closed_ns: int = 0,
+    begun_s: float = 0,
 ) -> Header:
+    """`begun_s`: when a span began that has ended."""
     return Header(
         pid=pid,
         rank=rank,
@@ -29,4 +35,5 @@ def header(
         names=names or tuple(s.name for s in spans),
         threads=("MainThread",),
         open_spans=spans,
+        begun_ns=(max([round(begun_s * S), *(s.start_ns for s in spans if s.thread == 0)]),),
     )

@@ -7,11 +7,14 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from grpo_doctor_probes.supervisor.inquiry import Answer, Inquiry, one_line
+from grpo_doctor_probes.procstat import state_of
+from grpo_doctor_probes.supervisor.inquiry import Answer, Inquiry
 
 PATIENCE_S = 60
 
@@ -63,37 +66,31 @@ def test_without_a_verdict_the_last_line_says_why(tmp_path: Path, code: int, sta
 
 def test_names_from_the_job_cannot_steer_the_terminal(tmp_path: Path) -> None:
     found = answer(ask(tmp_path / "0", printing({"state": "stuck", "summary": "a\x1b[2J\nb"})))
-    assert found.summary == "a [2J b"
-    assert one_line("\x9b31m\u202eabc") == "31m abc"
+    assert found.summary == "a?[2J?b"
 
 
 def test_one_that_takes_too_long_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    written = tmp_path / "child"
     code = (
-        "import subprocess, sys, time\n"
-        "child = subprocess.Popen(['sleep', '600']); print(child.pid, flush=True)\n"
+        "import pathlib, subprocess, time\n"
+        "child = subprocess.Popen(['sleep', '600'])\n"
+        f"pathlib.Path({str(written)!r}).write_text(str(child.pid))\n"
         "time.sleep(600)"
     )
     inquiry = ask(tmp_path / "0", code, at_most_s=0.5)
-    printed = tmp_path / "0.json"
-    deadline = time.monotonic() + PATIENCE_S
-    found = None
-    while found is None or not printed.read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-        found = found or inquiry.poll()
+    wait_for(lambda: written.exists() and written.read_text())
+    found = wait_for(inquiry.poll)
     assert found.state == "failed"
     assert "more than" in found.summary
-    child = int(printed.read_text())
-    while Path(f"/proc/{child}/stat").exists() and "Z" not in status(child):
+    wait_for(lambda: state_of(f"/proc/{written.read_text()}") in ("", "Z"))
+
+
+def wait_for(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + PATIENCE_S
+    while not (value := condition()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def status(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return "Z"
+    return value
 
 
 def test_the_terminals_signals_are_for_the_job(tmp_path: Path) -> None:
@@ -107,8 +104,39 @@ def test_the_terminals_signals_are_for_the_job(tmp_path: Path) -> None:
 def test_what_it_left_can_be_taken_away_and_is_the_users_alone(tmp_path: Path) -> None:
     inquiry = ask(tmp_path / "hangs" / "0", printing({"state": "slow", "class": "reward-busy"}))
     answer(inquiry)
-    found = list((tmp_path / "hangs").iterdir())
-    assert {path.name for path in found} == {"0", "0.json", "0.log"}
-    assert all(path.stat().st_mode & 0o077 == 0 for path in found)
+    (folder,) = (tmp_path / "hangs").iterdir()
+    assert (folder.name, folder.stat().st_mode & 0o077) == ("0", 0)
+    inquiry.discard()
     inquiry.discard()
     assert list((tmp_path / "hangs").iterdir()) == []
+
+
+def test_a_verdict_whose_bundle_could_not_be_written_says_why(tmp_path: Path) -> None:
+    code = (
+        f"import sys; {printing({'state': 'stuck', 'class': 'unknown'})}\n"
+        "print('grpo-doctor: no space left.', file=sys.stderr); sys.exit(4)"
+    )
+    found = answer(ask(tmp_path / "0", code))
+    assert (found.state, found.not_kept) == ("stuck", "no space left.")
+    kept = answer(ask(tmp_path / "1", printing({"state": "stuck", "class": "unknown"})))
+    assert kept.not_kept == ""
+
+
+def test_without_room_anywhere_there_is_a_verdict_and_no_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grpo_doctor_probes.supervisor.inquiry.made_with_room", lambda *_: None)
+    code = "import json, sys; print(json.dumps({'verdict': {'summary': ' '.join(sys.argv[1:])}}))"
+    inquiry = ask(tmp_path / "0", code)
+    found = answer(inquiry)
+    assert found.summary == "4711 4712 --json"
+    assert "no room" in found.not_kept
+    inquiry.discard()
+
+
+def test_what_it_prints_is_kept_where_python_has_no_files_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    found = answer(ask(tmp_path / "0", printing({"state": "stuck", "class": "unknown"})))
+    assert found.state == "stuck"

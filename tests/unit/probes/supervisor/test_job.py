@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,34 @@ def test_one_that_does_not_is_killed_ranks_first(
     ended = stopped(shell, tmp_path / "ready", kills)
     assert (ended.state, ended.code) == ("hung", HUNG_CODE)
     assert len(kills) == 1
+
+
+@pytest.mark.parametrize(("asked_for_s", "ending"), [(30.0, True), (-1.0, False)])
+def test_one_that_was_asked_to_end_is_ending_until_it_has_outlived_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked_for_s: float, ending: bool
+) -> None:
+    monkeypatch.setattr(module, "ASKED_FOR_S", asked_for_s)
+    shell = "trap 'touch $0.asked' INT; touch $0; while :; do sleep 0.01; done"
+    job = Job(Launch(("sh", "-c", shell, str(tmp_path / "ready")), dict(os.environ), False, None))
+    seen: list[bool] = []
+
+    def look() -> None:
+        if not (tmp_path / "ready").exists():
+            return
+        if not seen:
+            seen.append(job.is_ending)
+            # This thread blocks it; others, of whatever ran before in this process, may not.
+            signal.raise_signal(signal.SIGINT)
+        elif len(seen) == 1 and (tmp_path / "ready.asked").exists():
+            seen.append(job.is_ending)
+            os.kill(job.pid, signal.SIGKILL)
+
+    job.wait(look, every_s=0.01)
+    assert seen == [False, ending]
+
+
+def test_one_that_is_stopped_is_ending(tmp_path: Path) -> None:
+    job = Job(Launch(("sleep", "600"), dict(os.environ), False, None))
+    job.stop(lambda: None)
+    assert job.is_ending
+    assert job.wait(lambda: None, every_s=0.01).state == "hung"

@@ -37,7 +37,7 @@ def test_the_kernels_own_words_are_told_where_the_group_has_no_counter() -> None
         1, 10.0, signal.SIGKILL, kernel="Out of memory: Killed process 101 (python)\x1b[2J"
     )
     (said,) = obituary([killed], {})
-    assert said.endswith("the kernel says: Out of memory: Killed process 101 (python) [2J")
+    assert said.endswith("the kernel says: Out of memory: Killed process 101 (python)?[2J")
 
 
 def test_an_exit_code_is_no_death() -> None:

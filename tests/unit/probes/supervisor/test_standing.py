@@ -89,6 +89,24 @@ def test_between_phases_counts_from_when_it_was_first_seen_so() -> None:
     assert follower.follow(header(STEP), 20 * S).since_ns == 20 * S
 
 
+def test_phases_that_came_and_went_between_two_looks_are_not_overlooked() -> None:
+    follower = Follower(Lengths())
+    follower.follow(header(STEP, begun_s=2), 3 * S)
+    standing = follower.follow(header(STEP, begun_s=2), 50 * S)
+    assert (standing.place, standing.since_ns) == (BETWEEN_PHASES, 3 * S)
+    moved = follower.follow(header(STEP, begun_s=52), 60 * S)
+    assert (moved.place, moved.since_ns) == (BETWEEN_PHASES, 60 * S)
+    assert moved.mark != standing.mark
+
+
+def test_what_began_and_ended_within_a_phase_is_a_move_and_leaves_its_age() -> None:
+    follower = Follower(Lengths())
+    before = follower.follow(header(STEP, span("train", 2)), 10 * S)
+    after = follower.follow(header(STEP, span("train", 2), begun_s=11), 12 * S)
+    assert (before.since_ns, after.since_ns) == (2 * S, 2 * S)
+    assert before.mark != after.mark
+
+
 def test_what_was_found_stuck_is_no_example() -> None:
     lengths = Known()
     follower = Follower(lengths)

@@ -1,0 +1,69 @@
+"""Reads what a launcher has told the processes of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from grpo_doctor_probes.bounded import within
+from grpo_doctor_probes.evidence import Job, Placement
+from grpo_doctor_probes.placement.told import Told, placement
+from grpo_doctor_probes.printable import printable
+from grpo_doctor_probes.procfs import read
+
+PROC = Path("/proc")
+_NAMESPACE = "root/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+_MOST_READ = 4  # of ranks, and of launchers: all of a host are told the same
+_PATIENCE_S = 0.5  # the lock of a process's memory may be held by a thread that hangs
+
+
+def placement_of(job: Job, proc: Path = PROC) -> Placement:
+    """What the job's processes on this host know of its other hosts; empty where unreadable."""
+    ranks = [member.pid for member in job.ranks()][:_MOST_READ]
+    launchers = [member.pid for member in job.members if member.role == "launcher"][:_MOST_READ]
+    told = Told(
+        environment=next(_environments(proc, (*ranks, *launchers)), {}),
+        commands=tuple(_commands(proc, launchers)),
+        namespace=printable(_bounded(proc / str(ranks[0]) / _NAMESPACE)) if ranks else "",
+        addresses=_addresses(proc, ranks[0]) if ranks else (),
+    )
+    return placement(job, told)
+
+
+def _environments(proc: Path, pids: tuple[int, ...]) -> Iterator[dict[str, str]]:
+    for pid in pids:
+        if content := _bounded(proc / str(pid) / "environ"):
+            rows = (row.partition(b"=") for row in content.split(b"\0"))
+            yield {
+                name.decode("utf-8", "replace"): value.decode("utf-8", "replace")
+                for name, _, value in rows
+            }
+
+
+def _commands(proc: Path, pids: list[int]) -> Iterator[tuple[str, ...]]:
+    for pid in pids:
+        content = _bounded(proc / str(pid) / "cmdline").decode("utf-8", "replace")
+        yield tuple(content.rstrip("\0").split("\0"))
+
+
+def _addresses(proc: Path, pid: int) -> tuple[str, ...]:
+    """The IPv4 addresses of its network namespace that others can reach: /proc/PID/net/fib_trie
+    has each local address on the line before `/32 host LOCAL`.
+    """
+    found: dict[str, None] = {}
+    before = ""
+    for line in (
+        _bounded(proc / str(pid) / "net" / "fib_trie").decode("ascii", "replace").split("\n")
+    ):
+        address = before.strip().removeprefix("|-- ")
+        if "/32 host LOCAL" in line and not address.startswith("127."):
+            found.setdefault(address)
+        before = line
+    return tuple(found)
+
+
+def _bounded(path: Path) -> bytes:
+    try:
+        return within(_PATIENCE_S, lambda: read(path))
+    except (OSError, TimeoutError):
+        return b""

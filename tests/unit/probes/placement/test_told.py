@@ -1,0 +1,108 @@
+"""What launchers say of a job's hosts, in their own words."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+
+import pytest
+
+from grpo_doctor_probes.evidence import Job, Placement
+from grpo_doctor_probes.placement.nodelists import expanded
+from grpo_doctor_probes.placement.told import Told, placement
+
+JOB = Job("node-1", (), world_size=16, local_ranks=8)
+
+
+def place(*command: str, namespace: str = "", **environment: str) -> Placement:
+    return placement(JOB, Told(environment, (command,) if command else (), namespace))
+
+
+def test_slurm_lists_its_nodes() -> None:
+    found = place(
+        SLURM_JOB_ID="4711", SLURM_JOB_NODELIST="gpu[07-08]", SLURM_NODEID="1", SLURM_NNODES="2"
+    )
+    assert found.launcher == "slurm"
+    assert (found.job_id, found.hosts, found.node, found.nodes) == (
+        "4711",
+        ("gpu07", "gpu08"),
+        1,
+        2,
+    )
+
+
+def test_torchrun_knows_how_many_groups_there_are_and_not_where() -> None:
+    found = place(TORCHELASTIC_RUN_ID="r1", GROUP_RANK="3", GROUP_WORLD_SIZE="4")
+    assert (found.launcher, found.run_id, found.node, found.nodes) == ("torchrun", "r1", 3, 4)
+    assert found.hosts == ()
+
+
+def test_torchrun_inside_of_slurm_is_looked_at_by_srun() -> None:
+    found = place(TORCHELASTIC_RUN_ID="r1", GROUP_RANK="1", SLURM_JOB_ID="7", SLURM_NODEID="0")
+    assert (found.launcher, found.run_id, found.node) == ("slurm", "r1", 0)
+
+
+def test_deepspeeds_launcher_is_given_all_hosts() -> None:
+    world = base64.urlsafe_b64encode(json.dumps({"w-0": [0, 1], "w-1": [0, 1]}).encode()).decode()
+    found = place(
+        "python", "-m", "deepspeed.launcher.launch", f"--world_info={world}", "--node_rank=1"
+    )
+    assert (found.launcher, found.hosts, found.node) == ("deepspeed", ("w-0", "w-1"), 1)
+
+
+def test_mpi_says_how_many_hosts_there_are() -> None:
+    found = place(OMPI_COMM_WORLD_SIZE="16", OMPI_COMM_WORLD_LOCAL_SIZE="8")
+    assert (found.launcher, found.nodes) == ("mpi", 2)
+
+
+def test_a_pod_is_in_a_namespace() -> None:
+    found = place(KUBERNETES_SERVICE_HOST="10.96.0.1", namespace="ml-team")
+    assert (found.launcher, found.namespace) == ("kubernetes", "ml-team")
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "a[1-", "SLURM_NODEID": "x"},
+        {"SLURM_JOB_ID": "\x1b[31m", "SLURM_JOB_NODELIST": "$(reboot),b"},
+        {"OMPI_COMM_WORLD_SIZE": "9" * 5_000},
+        {"OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_SIZE": "0"},
+        {"GROUP_RANK": "²", "KUBERNETES_SERVICE_HOST": ""},
+    ],
+)
+def test_nonsense_gives_no_hosts_and_no_error(environment: dict[str, str]) -> None:
+    found = place("x", "--world_info=!!", namespace="a b;c", **environment)
+    assert found.hosts == ()
+    assert found.namespace == ""
+    assert found.job_id.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("gpu[001-003,7],login1", ("gpu001", "gpu002", "gpu003", "gpu7", "login1")),
+        ("r[1-2]n[01-02]", ("r1n01", "r1n02", "r2n01", "r2n02")),
+        ("a,b", ("a", "b")),
+        ("n[1-2]-ib", ("n1-ib", "n2-ib")),
+        ("", ()),
+        ("a[", ()),
+        ("a]b[", ()),
+        ("a[1-x]", ()),
+    ],
+)
+def test_slurms_short_form(text: str, hosts: tuple[str, ...]) -> None:
+    assert expanded(text, 100) == hosts
+
+
+def test_a_list_of_billions_is_not_written_out() -> None:
+    begun = time.monotonic()
+    assert expanded("a[0-999999999]", 1_000) == ()
+    assert expanded("[0-9]" * 9 + "x", 1_000) == ()
+    assert expanded("[" * 90_000, 1_000) == ()
+    assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize("text", ["[1]" * 30_000, "a[1-999999999][2-1]", "a[3-1]"])
+def test_lists_that_lead_nowhere_cost_nothing(text: str) -> None:
+    assert expanded(text, 10) == ()  # 1e9 rounds would take minutes

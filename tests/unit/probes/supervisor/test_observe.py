@@ -1,0 +1,186 @@
+"""Ranks without spans: what their /proc tells, of real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor_probes.samplers.jobtree import RankGroup
+from grpo_doctor_probes.supervisor.lengths import FIRST_S, FLOOR_S, Lengths
+from grpo_doctor_probes.supervisor.mainthread import MainThreads
+from grpo_doctor_probes.supervisor.observe import Moment, Observer
+from grpo_doctor_probes.supervisor.standing import Standing
+from grpo_doctor_probes.supervisor.suspicion import SILENT, SPINNING, suspect
+
+S = 1_000_000_000
+PATIENCE_S = 60
+SPINS = "print(flush=True)\nwhile True: pass"
+WORKS = "import time; print(flush=True)\nwhile True: time.sleep(0.001); sum(range(50_000))"
+SLEEPS = "import time; print(flush=True); time.sleep(1e6)"
+
+
+@contextmanager
+def running(code: str) -> Iterator[int]:
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout
+        process.stdout.readline()
+        yield process.pid
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ran_ns(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0])
+
+
+def let_run(pid: int, for_ns: int) -> None:
+    """Waits until it has had its core for so long, however much else runs here."""
+    enough_ns, deadline = ran_ns(pid) + for_ns, time.monotonic() + PATIENCE_S
+    while ran_ns(pid) < enough_ns:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def stood(pid: int, lengths: Lengths, *, works: bool = True, seconds: int = 5) -> Standing:
+    """Where it stands after so many looks, each a second after the other by our clock alone."""
+    observer, groups = Observer(lengths), [RankGroup(0, pid, (pid,))]
+    try:
+        for second in range(1, seconds + 1):
+            if works:
+                let_run(pid, S // 20)
+            (standing,) = observer.observe((), groups, (), second * S).standings
+        return standing
+    finally:
+        observer.close()
+
+
+def test_a_rank_that_sleeps_is_silent_since_it_last_ran() -> None:
+    with running(SLEEPS) as pid:
+        found = stood(pid, Lengths(), works=False)
+    assert (found.place, found.since_ns, found.first) == (SILENT, S, True)
+
+
+def test_a_rank_that_never_sleeps_is_busy_since_it_last_slept() -> None:
+    """As one that waits for a GPU: the driver burns its core."""
+    with running(SPINS) as pid:
+        found = stood(pid, Lengths())
+    assert (found.place, found.since_ns, found.first) == (SPINNING, S, True)
+
+
+def test_both_are_worth_a_look_once_they_take_too_long() -> None:
+    for code, words in ((SLEEPS, "silent"), (SPINS, "busy without a pause")):
+        with running(code) as pid:
+            found = stood(pid, Lengths(), works=code == SPINS)
+            threads = MainThreads()
+            assert suspect((found,), {}, Lengths(), S + int(FIRST_S * S)) is None
+            suspicion = suspect((found,), {}, Lengths(), 2 * S + int(FIRST_S * S))
+            threads.close()
+        assert suspicion is not None
+        assert f"rank 0 has been {words} for" in suspicion.in_words()
+
+
+def test_a_timeout_in_the_command_holds_for_ranks_without_spans() -> None:
+    with running(SLEEPS) as pid:
+        found = stood(pid, Lengths(), works=False)
+    lengths = Lengths(timeout_s=30)
+    assert suspect((found,), {}, lengths, 24 * S) is None
+    near = suspect((found,), {}, lengths, 26 * S)
+    assert near is not None
+    assert near.why == "timeout"
+
+
+def test_who_got_on_for_long_needs_no_example_to_be_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("grpo_doctor_probes.supervisor.observe.FIRST_S", 10.0)
+    lengths, seen = Lengths(), []
+    with running(WORKS) as pid:
+        observer, groups = Observer(lengths), [RankGroup(0, pid, (pid,))]
+        for second in range(1, 14):
+            let_run(pid, S // 20)
+            (standing,) = observer.observe((), groups, (), second * S).standings
+            seen.append(standing.first)
+        observer.close()
+    assert seen[0]
+    assert not seen[-1]
+    assert lengths.limit_s(standing.place, first=standing.first) == FLOOR_S
+
+
+def test_how_long_a_hang_took_is_no_example_of_a_usual_silence() -> None:
+    lengths = Lengths()
+    with running(WORKS) as pid:
+        observer, groups = Observer(lengths), [RankGroup(0, pid, (pid,))]
+        let_run(pid, S // 20)
+        observer.observe((), groups, (), S)
+        os.kill(pid, signal.SIGSTOP)
+        observer.observe((), groups, (), 2 * S)
+        observer.observe((), groups, (), 300 * S)
+        observer.distrust()
+        os.kill(pid, signal.SIGCONT)
+        for second in (301, 302):
+            let_run(pid, S // 20)
+            observer.observe((), groups, (), second * S)
+        observer.close()
+    assert not lengths.knows(SILENT)
+
+
+def test_who_has_moved_unseen_stands_no_longer_than_since_then() -> None:
+    with running(SLEEPS) as pid:
+        observer, groups = Observer(Lengths()), [RankGroup(0, pid, (pid,))]
+        for second in (1, 50):
+            observer.observe((), groups, (), second * S)
+        observer.have_moved([pid], 40 * S)
+        moment = observer.observe((), groups, (), 51 * S)
+        observer.close()
+    (standing,) = moment.standings
+    assert standing.age_s(moment.at_ns) == 11
+    assert moment.activities[pid].since_ns == 40 * S
+
+
+@pytest.mark.parametrize(("share", "learned"), [(0.015, True), (0.006, False)])
+def test_who_was_found_well_though_it_mostly_sleeps_is_not_silent_any_more(
+    tmp_path: Path, share: float, learned: bool
+) -> None:
+    """Half of what it does when it is well is work, unless a poll does as much."""
+    folder = tmp_path / "7" / "task" / "7"
+    folder.mkdir(parents=True)
+    (folder / "stat").write_text(f"7 (python) S {' '.join(['0'] * 40)}\n")
+    (folder / "status").write_text("Name:\tpython\nvoluntary_ctxt_switches:\t5\n")
+    threads = MainThreads(tmp_path)
+
+    def look(second: int) -> Moment:
+        (folder / "schedstat").write_text(f"{round(second * share * S)} 0 0\n")
+        return Moment((), threads.look([7], second * S), second * S)
+
+    observer = Observer(Lengths())
+    observer._threads = threads
+    look(1)
+    asked, now = look(2), look(30)
+    assert now.activities[7].busy_ns == S
+    assert observer.learn_work([7], asked, now) is learned
+    assert look(31).activities[7].busy_ns == (31 * S if learned else S)
+    observer.close()
+
+
+def test_a_kernel_that_does_not_count_sleeps_calls_nobody_busy(tmp_path: Path) -> None:
+    """gVisor's status has no such line, and some have no schedstat."""
+    folder = tmp_path / "7" / "task" / "7"
+    folder.mkdir(parents=True)
+    (folder / "status").write_text("Name:\tpython\nThreads:\t1\n")
+    threads = MainThreads(tmp_path)
+    for at_s in range(10):
+        times = " ".join(str(at_s * 100) for _ in range(2))
+        (folder / "stat").write_text(f"7 (python) R 1 7 7 0 -1 0 0 0 0 0 {times} 0 0 20 0 1 0 5\n")
+        (seen,) = threads.look([7], at_s * S).values()
+        assert (seen.state, seen.busy_ns, seen.slept_ns) == ("R", at_s * S, at_s * S)
+    threads.close()

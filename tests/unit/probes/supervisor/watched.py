@@ -1,0 +1,123 @@
+"""A job of two ranks in code, its watchdog, and a look at it that answers what it is told."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from grpo_doctor_probes import layout
+from grpo_doctor_probes.live import Header, OpenSpan
+from grpo_doctor_probes.samplers.jobtree import RankGroup
+from grpo_doctor_probes.supervisor.deaths import Death, Subject
+from grpo_doctor_probes.supervisor.lengths import Lengths
+from grpo_doctor_probes.supervisor.recovery import OUTLIVES_NS
+from grpo_doctor_probes.supervisor.watchdog import Hang, Watchdog
+from tests.unit.probes.supervisor.headers_in_code import S, header, span
+
+# Two pids that no process has, so that /proc says nothing of them: pid_max is at most 2**22.
+PIDS = (2**22 + 1, 2**22 + 2)
+GROUPS = [RankGroup(rank, pid, (pid,)) for rank, pid in enumerate(PIDS)]
+STUB = """
+import json, sys
+state, cause, summary, code, culprits = json.loads(sys.argv[1])
+open(sys.argv[-2] + "/evidence", "w").close()
+print(summary, file=sys.stderr)
+if state:
+    verdict = {"state": state, "class": cause, "summary": summary, "culprits": culprits}
+    print(json.dumps({"verdict": verdict}))
+sys.exit(code)
+"""
+
+
+def commanded(state: str, cause: str, code: int, culprits: Sequence[int] = ()) -> tuple[str, ...]:
+    """A look that answers so."""
+    answer = json.dumps([state, cause, "Rank 1 sleeps.", code, culprits])
+    return (sys.executable, "-c", STUB, answer)
+
+
+class Watched:
+    """A job of two ranks, time as the test says, and a look that answers what it is told."""
+
+    def __init__(self, folder: Path, state: str, *, cause: str = "", code: int = 0) -> None:
+        self.folder, self.lengths = folder, Lengths(timeout_s=1e6)
+        self.said: list[str] = []
+        self.hangs: list[Hang] = []
+        self.now_s = 1000.0
+        self.begun = {0: 999.0, 1: 999.0}
+        self.inside: dict[int, list[OpenSpan]] = {}
+        self.groups = list(GROUPS)
+        self.deaths: list[Death] = []
+        self.watchdog = Watchdog(
+            folder,
+            self.lengths,
+            say=self.said.append,
+            on_hang=self.hangs.append,
+            command=commanded(state, cause, code),
+        )
+
+    @property
+    def headers(self) -> list[Header]:
+        return [
+            header(
+                span("step", 1, layout.STEP),
+                span("reward", self.begun[group.rank]),
+                *self.inside.get(group.rank, ()),
+                rank=group.rank,
+                pid=group.main,
+            )
+            for group in self.groups
+        ]
+
+    def tick(self, seconds: float = 0.5) -> None:
+        self.now_s += seconds
+        self.watchdog.tick(self.headers, self.groups, self.deaths, round(self.now_s * S))
+
+    def begin_anew(self, rank: int) -> None:
+        self.begun[rank] = self.now_s
+
+    def get_going(self) -> None:
+        """Both ranks finish a `reward` and begin the next."""
+        for _ in range(3):
+            self.tick()
+            self.begin_anew(0)
+            self.begin_anew(1)
+        self.tick()
+
+    def outlive(self) -> None:
+        """It goes on, or stands still again, for as long as counts."""
+        for _ in range(1 + 2 * OUTLIVES_NS // S):
+            self.tick()
+
+    def asked(self) -> bool:
+        """Whether a look is under way."""
+        return self.watchdog._look is not None
+
+    def end(self, rank: int, status: int) -> None:
+        """Its process ends, by a signal or with an exit code."""
+        (pid,) = [group.main for group in self.groups if group.rank == rank]
+        self.groups = [group for group in self.groups if group.rank != rank]
+        self.deaths.append(Death(Subject(pid, f"rank {rank}", rank), round(self.now_s * S), status))
+
+    def get_stuck(self) -> None:
+        self.get_going()
+        self.until_asked(60)
+        self.answer()
+        assert self.hangs
+
+    def answer(self) -> None:
+        """Waits for the look and lets the watchdog have its answer."""
+        look = self.watchdog._look
+        assert look is not None
+        assert look.inquiry.wait(60) is not None
+        self.tick(0)
+
+    def until_asked(self, within_s: float) -> float:
+        """Ticks on, rank 0 moving, until a look begins; the age of rank 1's phase then."""
+        end_s = self.now_s + within_s
+        while not self.asked():
+            assert self.now_s < end_s, "it was never looked at"
+            self.begin_anew(0)
+            self.tick()
+        return self.now_s - self.begun[1]
