@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from grpo_doctor.analysis.intervals import holding
 from grpo_doctor.analysis.sampled import series_named
 
 if TYPE_CHECKING:
@@ -26,9 +27,8 @@ def counted(analysis: Analysis, name: str) -> NDArray[np.float64]:
         if series.scope != "counter" or column is None:
             continue
         windows, step = steps.windows(column, used=True)
-        place = np.searchsorted(windows.start_ns, series.t_ns, side="right") - 1
-        inside = (place >= 0) & (series.t_ns < np.r_[windows.end_ns, 0][place])
-        inside &= np.isfinite(series.values)
+        place = holding(windows, series.t_ns)
+        inside = (place >= 0) & np.isfinite(series.values)
         rows = step[place[inside]]
         result[rows, column] = np.where(np.isnan(result[rows, column]), 0, result[rows, column])
         np.add.at(result[:, column], rows, series.values[inside])

@@ -116,23 +116,12 @@ def holding(inside: Intervals, moments_ns: Times) -> Rows:
     return np.where((row >= 0) & (moments_ns < inside.end_ns[row]), row, -1)
 
 
+def covers(inside: Intervals, moments_ns: Times) -> NDArray[np.bool_]:
+    """Which moments lie in any of the intervals."""
+    return holding(inside, moments_ns) >= 0
+
+
 def cut(cuts_ns: Times) -> Intervals:
     """All time in pieces, cut at ascending moments."""
     moments = np.unique(cuts_ns)
     return Intervals(np.concatenate([_BEFORE, moments]), np.concatenate([moments, _AFTER]))
-
-
-def covered_ns(inside: Intervals, start_ns: Times, end_ns: Times) -> Times:
-    """How much of each window [start, end) the intervals cover; windows may overlap."""
-    return _covered_before(inside, end_ns) - _covered_before(inside, start_ns)
-
-
-def _covered_before(inside: Intervals, moment_ns: Times) -> Times:
-    if not len(inside):
-        return np.zeros(len(moment_ns), dtype=np.int64)
-    before = np.r_[0, np.cumsum(inside.end_ns - inside.start_ns)]
-    row = np.searchsorted(inside.start_ns, moment_ns, side="right")
-    last = np.maximum(row - 1, 0)
-    missing = np.where(row > 0, np.maximum(inside.end_ns[last] - moment_ns, 0), 0)
-    result: Times = before[row] - missing
-    return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.intervals import Intervals, Times, overlaps
+from grpo_doctor.analysis.intervals import Intervals, Times, covers, overlaps
 from grpo_doctor.trace.model import Series, Trace
 
 
@@ -42,6 +42,14 @@ def series_named(trace: Trace, name: str) -> tuple[Series, ...]:
     return tuple(s for s in trace.series if s.name == name and np.isfinite(s.values).any())
 
 
+def values_in(series: Series, inside: Intervals) -> NDArray[np.float64]:
+    """The known samples that were taken within some intervals."""
+    found: NDArray[np.float64] = series.values[
+        covers(inside, series.t_ns) & np.isfinite(series.values)
+    ]
+    return found
+
+
 def value_at(series: Series, moments_ns: Times) -> NDArray[np.float64]:
     """The value that held at each moment; NaN before the first sample."""
     place = np.searchsorted(series.t_ns, moments_ns, side="right") - 1
@@ -55,9 +63,4 @@ def counter_sum(trace: Trace, name: str, inside: Intervals) -> float | None:
     found = [s for s in series_named(trace, name) if s.scope == "counter"]
     if not found:
         return None
-    total = 0.0
-    for series in found:
-        place = np.searchsorted(inside.start_ns, series.t_ns, side="right") - 1
-        within = (place >= 0) & (series.t_ns < np.r_[inside.end_ns, 0][place])
-        total += float(np.nansum(series.values[within]))
-    return total
+    return float(sum(values_in(series, inside).sum() for series in found))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from grpo_doctor.cli.console import say
 from grpo_doctor.cli.output import STDOUT, write_bytes
-from grpo_doctor.errors import NoJobError, TraceError, UsageError
+from grpo_doctor.errors import NoJobError, UsageError
 
 if TYPE_CHECKING:
     from grpo_doctor.hang.verdict import Diagnosis
@@ -35,23 +35,43 @@ examples:
   grpo-doctor attach --json | jq .verdict     for programs
   grpo-doctor attach --out hang-1             keep it: a page, the evidence, the verdict
   grpo-doctor attach --replay hang-1          explain it again, anywhere, when the job is gone
+  grpo-doctor attach --replay /shared/hang/*  the bundles of all hosts of a job, as one verdict
   grpo-doctor attach --dumps /shared/dumps    flight-recorder files alone, of a job that has died
   grpo-doctor attach --confirm                undo what stops it (asks first); does the job move?
+
+a job on several hosts: look at all of them at the same time, each into a folder of its own below
+one that all see ({host} is replaced by the host's name), then join what they kept:
+  srun --jobid=4711 --overlap --nodes=2 --ntasks-per-node=1 \\
+      grpo-doctor attach --out /shared/hang/{host}
+  pdsh -w node1,node2 grpo-doctor attach --out /shared/hang/{host}
+  mpirun --hostfile HOSTFILE --map-by ppr:1:node grpo-doctor attach --out /shared/hang/{host}
+  kubectl exec POD -- grpo-doctor attach --out /shared/hang/{host}      once for each pod, with &
+  grpo-doctor attach --replay /shared/hang/*
 
 exit codes: 0 healthy or slow; 3 stuck or dead; 2 wrong usage, several jobs, or a bundle that can't
 be read; 4 no permission (the message has the remedy), or a result can't be written; 5 no job.
 """
 _EXIT_CODES = {"healthy": 0, "slow": 0, "stuck": 3, "dead": 3}
 _SECONDS = (0.2, 60.0)
+_OTHER_ARCHIVES = (".zip", ".tar", ".gz", ".bz2", ".xz", ".zst", ".7z")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
     parser.add_argument("pids", metavar="PID", type=int, nargs="*", help="of the job's processes")
     parser.add_argument("--dumps", type=Path, metavar="DIR", help="judge these dump files alone")
-    parser.add_argument("--replay", type=Path, metavar="BUNDLE", help="explain what --out has kept")
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="keep everything there; .tar.gz for one file"
+        "--replay",
+        type=Path,
+        metavar="BUNDLE",
+        nargs="+",
+        help="explain what --out has kept; several: of the job's hosts, or a folder of such",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="keep everything there; .tar.gz or .tgz: one file; {host}: the host's name",
     )
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the verdict as a page")
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON (schema 1)")
@@ -72,8 +92,9 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     _check(options, theirs)
     evidence = _evidence(options)
     from grpo_doctor.hang.diagnose import diagnose  # noqa: PLC0415 - after usage errors
+    from grpo_doctor.hang.joined import spoken  # noqa: PLC0415
 
-    diagnosis = diagnose(evidence)
+    diagnosis = spoken(diagnose(evidence), evidence.job)
     if not options.json:
         _print(diagnosis)
     if options.confirm:
@@ -85,6 +106,7 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
 
         write_bytes(encoded_document(diagnosis), STDOUT)
     _keep(options, evidence, diagnosis)
+    _tell_of_others(evidence, diagnosis)
     return _EXIT_CODES[diagnosis.verdict.state]
 
 
@@ -102,19 +124,26 @@ def _check(options: argparse.Namespace, theirs: Sequence[str] | None) -> None:
         raise UsageError("--yes says yes to what --confirm asks; give --confirm as well.")
     if options.confirm and not options.yes and not (sys.stdin and sys.stdin.isatty()):
         raise UsageError("--confirm asks first and here is no terminal to ask on; give --yes.")
+    if options.out and _is_other_archive(options.out):
+        raise UsageError(
+            f"--out {options.out}: a bundle is a folder, or one file called .tar.gz or .tgz."
+        )
     low, high = _SECONDS
     if not low <= options.seconds <= high:
         raise UsageError(f"--seconds {options.seconds:g}: give {low:g} to {high:g} seconds.")
 
 
+def _is_other_archive(out: Path) -> bool:
+    """Whether a file of a kind is meant that no bundle has; a folder may be called anything."""
+    ours = out.name.endswith((".tar.gz", ".tgz"))
+    return out.suffix.lower() in _OTHER_ARCHIVES and not ours and not out.is_dir()
+
+
 def _evidence(options: argparse.Namespace) -> Evidence:
     if options.replay:
-        from grpo_doctor.hang import bundle  # noqa: PLC0415
+        from grpo_doctor.cli.replaying import replayed  # noqa: PLC0415
 
-        try:
-            return bundle.read(options.replay)
-        except TraceError as problem:  # its own exit code would say "stuck" here
-            raise UsageError(str(problem)) from problem
+        return replayed(options.replay)
     if options.dumps:
         return _of_dumps(options.dumps)
     from grpo_doctor.cli.visit import visit  # noqa: PLC0415
@@ -128,7 +157,7 @@ def _of_dumps(folder: Path) -> Evidence:
             f"--dumps {folder}: there is no such folder. Give the one that the job wrote its dumps "
             "to (TORCH_FR_DUMP_TEMP_FILE without the file's name)."
         )
-    from grpo_doctor.hang.examine import examine_dumps  # noqa: PLC0415
+    from grpo_doctor.hang.visiting.examine import examine_dumps  # noqa: PLC0415
 
     evidence = examine_dumps(folder)
     if not evidence.dumps:
@@ -149,14 +178,30 @@ def _keep(options: argparse.Namespace, evidence: Evidence, diagnosis: Diagnosis)
     """Writes what was asked for; says how to keep a hang that would else be lost."""
     if options.out or options.html:
         from grpo_doctor.cli.rendering import verdict_page  # noqa: PLC0415
+        from grpo_doctor.hang.bundle import with_host  # noqa: PLC0415
 
         page = verdict_page(diagnosis.as_json())
         if options.html:
-            write_bytes(page, str(options.html))
-            say(f"wrote {options.html}")
+            html = with_host(options.html, evidence.job)
+            write_bytes(page, str(html))
+            say(f"wrote {html}")
         if options.out:
             from grpo_doctor.hang import bundle  # noqa: PLC0415
 
-            say(f"wrote {bundle.write(options.out, evidence, diagnosis, page)}")
+            out = bundle.own_place(options.out, evidence.job)
+            say(f"wrote {bundle.write(out, evidence, diagnosis, page)}")
     elif not options.json and not options.replay and _EXIT_CODES[diagnosis.verdict.state]:
         say("keep it before you end the job: the same command with --out DIR")
+
+
+def _tell_of_others(evidence: Evidence, diagnosis: Diagnosis) -> None:
+    """Where ranks of other hosts were not seen, and the verdict does not say so: how to see all."""
+    from grpo_doctor.hang.hosts.others import commands, unseen  # noqa: PLC0415
+    from grpo_doctor.hang.wording import ranks_text  # noqa: PLC0415
+
+    ranks = unseen(evidence.job)
+    look = commands(evidence.job)
+    if ranks and _EXIT_CODES[diagnosis.verdict.state] and look[0] not in diagnosis.verdict.confirm:
+        say(f"{ranks_text(ranks)} on other hosts: not seen. To look at all hosts at once:")
+        for line in look:
+            say(f"  {line}")

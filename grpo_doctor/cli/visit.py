@@ -7,13 +7,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from grpo_doctor.cli.console import put, say
 from grpo_doctor.cli.output import color_wanted, terminal_width
 from grpo_doctor.errors import NoJobError, PermissionNeededError, UsageError
-from grpo_doctor.hang.examine import Wishes, examine_job
+from grpo_doctor.hang.visiting.examine import Wishes, examine_job
 from grpo_doctor_probes import discover
 from grpo_doctor_probes.evidence import Evidence, Job
+from grpo_doctor_probes.placement import placement_of
 
 _MOST_LISTED = 20
 _ERASED = "\r\x1b[K"
@@ -33,8 +35,9 @@ def visit(pids: Sequence[int], *, inject: bool, seconds_between: float) -> Evide
         if len(jobs) > 1:
             raise UsageError(several(jobs))
         wishes = Wishes(inject=inject, seconds_between=seconds_between)
+        job = replace(jobs[0], placements=(placement_of(jobs[0]),))
         with _telling() as tell:
-            return examine_job(jobs[0], wishes, tell)
+            return examine_job(job, wishes, tell)
     except discover.NoJobError as problem:
         raise NoJobError(str(problem)) from problem
     except discover.NoPermissionError as problem:

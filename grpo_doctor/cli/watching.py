@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grpo_doctor.cli.beside import Beside
 from grpo_doctor.cli.console import put, say
 from grpo_doctor.errors import OutputError
 from grpo_doctor_probes.rundir import FLIGHT
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
 # A look that is under way when the job ends may still tell why it did.
 _LAST_LOOK_S = 5.0
+# A tick takes milliseconds. After the first time it is said that something hangs, after the second
+# the job's end is not held up any longer.
+_HANGS_S, _LET_GO_S = 20.0, 10.0
+_KILLS_WITHIN_S = 2.0
 
 
 def with_flight_recorder(
@@ -46,7 +51,11 @@ def with_flight_recorder(
         gpus=visible_gpus(),
     )
     if added:
-        dumps.mkdir(mode=0o700)
+        try:
+            dumps.mkdir(mode=0o700)
+        except OSError as problem:
+            say(f"the flight recorder's variables are left alone: {problem}")
+            return launch, {}
         say(f"set for the job: {' '.join(f'{name}={value}' for name, value in added.items())}")
     environment = {**launch.environment, **added}
     return replace(launch, environment=environment), added
@@ -84,6 +93,8 @@ class Watching:
         self._watchdog: Watchdog | None = None
         self._hangs: list[Hang] = []
         self._defect = False
+        self._beside = Beside("grpo-doctor-watching")
+        self._said_to_hang = False
         if not options.no_watchdog:
             limit_s = timeout_s(arguments, bundled=launch.bundled, gpus=visible_gpus())
             lengths = Lengths(options.hang_after, limit_s)
@@ -91,20 +102,34 @@ class Watching:
             self._watchdog.look_again = options.on_hang == "dump"
 
     def tick(self, samples: Mapping[str, float]) -> None:
-        """Looks at the job and shows, or says, what there is. Never raises: the job goes on."""
+        """Has the job looked at, and shows or says what there is. Returns at once, never raises."""
         if self._defect:
             return
+        if not self._beside.do(lambda: self._try_tick(samples)):
+            self._tell_of_hanging()
+
+    def _try_tick(self, samples: Mapping[str, float]) -> None:
         try:
             self._tick(samples, time.monotonic_ns())
         except Exception as error:  # noqa: BLE001 - a bug of ours must not cost the job its signals
             self._give_up(error)
+
+    def _tell_of_hanging(self) -> None:
+        if self._beside.busy_s > _HANGS_S and not self._said_to_hang:
+            self._said_to_hang = True
+            say(
+                "reading the run directory, or what the kernel tells of the job's processes, hangs;"
+                " the job goes on, unwatched until it answers"
+            )
 
     def _tick(self, samples: Mapping[str, float], now_ns: int) -> None:
         self._members.refresh(now_ns)
         headers = self._headers.read(self._members.main_pids)
         if self._live is not None:
             self._live.tick(headers, samples)
-        if self._watchdog is not None:
+        if self._watchdog is not None and self._job.is_ending:
+            self._watchdog.rest()
+        elif self._watchdog is not None:
             deaths = self._deaths.deaths
             self._watchdog.tick(headers, self._members.groups, deaths, now_ns)
 
@@ -114,11 +139,15 @@ class Watching:
 
     def close_line(self) -> None:
         """Gives the terminal's last row back."""
+        self._beside.settle(_LET_GO_S)
         if self._live is not None:
             self._live.close()
 
     def close(self, ended: Ended) -> Aftermath:
         """Ends the watching; what it has seen. Never raises: the report is still to come."""
+        if not self._beside.settle(0.0):  # `close_line` has waited
+            return Aftermath({}, ("the watchdog hung: what it saw at the end is not known",))
+        self._beside.close()
         try:
             return self._close(ended)
         except Exception as error:  # noqa: BLE001 - as in `tick`
@@ -127,8 +156,8 @@ class Watching:
 
     def _close(self, ended: Ended) -> Aftermath:
         if self._watchdog is not None:
-            told = ended.state in ("interrupted", "hung")
-            self._watchdog.close(wait_s=0.0 if told else _LAST_LOOK_S)
+            unexplained = ended.state in ("failed", "killed")
+            self._watchdog.close(wait_s=_LAST_LOOK_S if unexplained else 0.0)
         if ended.state == "hung":
             self._members.end(GRACE_S)
         deaths = self._deaths.close()
@@ -156,12 +185,21 @@ class Watching:
         """Says what `attach` found, and does what the user wants done then."""
         self._hangs.append(hang)
         put(f"\n{_in_words(hang)}\n")
-        say(f"the evidence is kept; see it again: grpo-doctor attach --replay {hang.answer.folder}")
+        if hang.answer.not_kept:
+            say(f"the evidence could not be kept: {hang.answer.not_kept}")
+        else:
+            again = f"grpo-doctor attach --replay {hang.answer.folder}"
+            say(f"the evidence is kept; see it again: {again}")
         if self._on_hang == "stop":
             say("ending the job, as --on-hang stop asks")
-            self._job.stop(self._members.kill)
+            self._job.stop(self._kill_ranks)
         if self._on_hang == "dump":
             self._keep_stacks(hang.answer.folder / "stacks")
+
+    def _kill_ranks(self) -> None:
+        """Called where ticks are begun, so none is under way but one that hangs."""
+        self._beside.settle(_KILLS_WITHIN_S)
+        self._members.kill()
 
     def _keep_stacks(self, folder: Path) -> None:
         try:
@@ -185,11 +223,12 @@ def _in_words(hang: Hang) -> str:
 def _facts(hang: Hang) -> dict[str, Any]:
     verdict = hang.answer.document["verdict"]
     return {
+        "asked_ns": hang.asked_ns,
         "at_ns": hang.at_ns,
         "suspected": hang.suspicion.in_words(),
         "state": hang.answer.state,
         "class": verdict.get("class"),
         "culprits": verdict.get("culprits"),
         "summary": hang.answer.summary,
-        "bundle": str(hang.answer.folder),
+        "bundle": None if hang.answer.not_kept else str(hang.answer.folder),
     }

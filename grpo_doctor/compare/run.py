@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis import Analysis
-from grpo_doctor.analysis.sampled import series_named
+from grpo_doctor.analysis.counted import counted
 from grpo_doctor.compare.schema import Side
 from grpo_doctor.findings import Results, RunView, run_rules
 from grpo_doctor.trace.model import Trace
@@ -64,19 +64,7 @@ class ComparedRun:
     @cached_property
     def step_tokens(self) -> NDArray[np.float64] | None:
         """Completion tokens of all ranks in each used step, shape (steps,); None if unknown."""
-        found = [s for s in series_named(self.trace, TOKENS) if s.scope == "counter"]
-        if not found or not len(self.step_seconds):
-            return None
-        steps, ranks = self.analysis.steps, self.analysis.ranks
-        total = np.zeros(len(steps.numbers))
-        for series in found:
-            if series.rank not in ranks:
-                continue
-            windows, rows = steps.windows(ranks.index(series.rank), used=True)
-            place = np.searchsorted(windows.start_ns, series.t_ns, side="right") - 1
-            inside = (place >= 0) & (series.t_ns < np.r_[windows.end_ns, 0][place])
-            np.add.at(total, rows[place[inside]], np.nan_to_num(series.values[inside]))
-        tokens: NDArray[np.float64] = total[steps.used]
+        tokens = np.nansum(counted(self.analysis, TOKENS), axis=1)
         return tokens if tokens.sum() > 0 else None
 
     def side(self) -> Side:

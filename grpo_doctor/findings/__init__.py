@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from grpo_doctor.findings.engine import NotRun, Results, run_rules
+from grpo_doctor.findings.engine import Results, run_rules
+from grpo_doctor.findings.rule import NotRun
 from grpo_doctor.findings.view import RunView
 
 __all__ = ["NotRun", "Results", "RunView", "run_rules"]

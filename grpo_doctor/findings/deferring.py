@@ -6,7 +6,8 @@ rules only one may ask the other: see that the one that is asked never defers ba
 
 from __future__ import annotations
 
-from grpo_doctor.findings.rule import Answer, Finding, RuleFile
+from grpo_doctor.findings.judging import ask
+from grpo_doctor.findings.rule import Finding, RuleFile
 from grpo_doctor.findings.view import RunView
 
 
@@ -15,14 +16,7 @@ def finding_of(rule: RuleFile, view: RunView) -> Finding | None:
 
     An error in the other rule is its own to report: here it finds nothing.
     """
-    ranks = max(len(view.analysis.ranks), view.trace.run.world_size)
-    if 0 < ranks < rule.RULE.min_ranks:
-        return None
-    try:
-        able = all(signal.present(view.analysis) for signal in rule.RULE.needs)
-        answer: Answer | None = rule.check(view) if able else None
-    except Exception:  # noqa: BLE001 - the engine reports it under its own number
-        return None
+    answer = ask(rule, view)
     return answer if isinstance(answer, Finding) else None
 
 

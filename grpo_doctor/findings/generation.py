@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis.intervals import overlaps
-from grpo_doctor.analysis.sampled import held, series_named
+from grpo_doctor.analysis.sampled import held, series_named, values_in
 from grpo_doctor.analysis.steps import NS_PER_S
 from grpo_doctor.findings.signals import Signal, sampled
-from grpo_doctor.findings.spans_in import inside, phase_windows, stepping_columns
+from grpo_doctor.findings.spans_in import phase_windows, stepping_columns
 from grpo_doctor.findings.view import RunView
 
-RUNNING, WAITING = "engine/running_requests", "engine/waiting_requests"
+RUNNING = "engine/running_requests"
 _HOW = "the bundled trainer records it with --use_vllm true; elsewhere feed it to `counter`"
 _BUCKET = re.compile(r"engine/completions_of_(\d+)_to_(\d+)_tokens")
 
@@ -28,10 +28,7 @@ def engine_signal(name: str) -> Signal:
 def per_rollout(view: RunView, name: str) -> NDArray[np.float64]:
     """The samples of `engine/<name>` within the used steps, of all engines, shape (rollouts,)."""
     windows = view.analysis.used_windows
-    found = [
-        series.values[inside(windows, series.t_ns) & np.isfinite(series.values)]
-        for series in series_named(view.trace, f"engine/{name}")
-    ]
+    found = [values_in(series, windows) for series in series_named(view.trace, f"engine/{name}")]
     return np.concatenate(found) if found else np.empty(0)
 
 

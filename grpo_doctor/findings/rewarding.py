@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from grpo_doctor.analysis.counted import counted
 from grpo_doctor.analysis.named import named_seconds
 from grpo_doctor.analysis.rows import CODES
-from grpo_doctor.analysis.sampled import series_named
+from grpo_doctor.analysis.sampled import series_named, values_in
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.trace.model import Trace
 
@@ -73,11 +73,8 @@ def reward_seconds(view: RunView) -> NDArray[np.float64]:
 def call_seconds(view: RunView, name: str) -> list[NDArray[np.float64]]:
     """Seconds of each call, or each batch, of a function within the used steps; by rank."""
     inside = view.analysis.used_windows
-    found = []
-    for series in series_named(view.trace, f"{_PREFIX}{name}_s"):
-        place = np.searchsorted(inside.start_ns, series.t_ns, side="right") - 1
-        within = (place >= 0) & (series.t_ns < np.r_[inside.end_ns, 0][place])
-        found.append(series.values[within & np.isfinite(series.values)])
+    recorded = series_named(view.trace, f"{_PREFIX}{name}_s")
+    found = [values_in(series, inside) for series in recorded]
     if not found:
         found = list(named_seconds(view.analysis, _PREFIX + name).T)
     return [calls[calls > 0] for calls in found if (calls > 0).any()]

@@ -107,6 +107,13 @@ class NotApplicable:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class NotRun:
+    """A rule that could not judge: which signal it lacks, or its own error."""
+
+    missing: str
+
+
 Answer = Finding | Passed | NotApplicable
 
 

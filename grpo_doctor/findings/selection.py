@@ -11,6 +11,7 @@ from grpo_doctor.findings.rule import NotApplicable, Rule, RuleFile
 from grpo_doctor.findings.rules import ALL
 
 _ID = 5  # letters of a whole id, such as GD004
+_IGNORED, _NOT_SELECTED = "left out by --ignore", "left out by --select"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +39,11 @@ def choose(
     unwanted = _named(ignore, rules)
     chosen = tuple(r for r in rules if r.RULE.id in wanted - unwanted)
     left_out = tuple(
-        (r.RULE, NotApplicable("left out by --ignore" if r.RULE.id in unwanted else _NOT_SELECTED))
+        (r.RULE, NotApplicable(_IGNORED if r.RULE.id in unwanted else _NOT_SELECTED))
         for r in rules
         if r not in chosen
     )
     return Selection(chosen, left_out)
-
-
-_NOT_SELECTED = "left out by --select"
 
 
 def find(word: str, rules: Sequence[RuleFile] = ALL) -> tuple[RuleFile, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.intervals import Intervals, intersect
+from grpo_doctor.analysis.intervals import Intervals, covers, intersect
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.analysis.steps import NS_PER_S
 from grpo_doctor.findings.view import RunView
@@ -36,7 +36,7 @@ def collectives_per_step(view: RunView, phase: str) -> float:
     for column in stepping_columns(view):
         rows = view.analysis.mains[column].rows
         start = spans.start_ns[rows[spans.kind[rows] == Kind.COLLECTIVE]]
-        count += int(inside(phase_windows(view, column, phase), start).sum())
+        count += int(covers(phase_windows(view, column, phase), start).sum())
     steps, ranks = view.analysis.used_work.shape[:2]
     return float(count / max(1, steps * ranks))
 
@@ -71,13 +71,6 @@ def _mean_s(view: RunView, per_rank_ns: list[int]) -> float:
     return float(np.mean(per_rank_ns)) / NS_PER_S / steps
 
 
-def inside(windows: Intervals, moments_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which moments lie in any of the windows."""
-    place = np.searchsorted(windows.start_ns, moments_ns, side="right") - 1
-    found: NDArray[np.bool_] = (place >= 0) & (moments_ns < np.r_[windows.end_ns, 0][place])
-    return found
-
-
 def span_lengths(view: RunView, name: str) -> NDArray[np.float64]:
     """Seconds of each span of this name that begins in a used step, of all ranks, shape (n,)."""
     trace, found = view.trace, [np.empty(0)]
@@ -86,6 +79,6 @@ def span_lengths(view: RunView, name: str) -> NDArray[np.float64]:
         spans, rows = trace.spans, view.analysis.mains[column].rows
         rows = rows[(spans.name[rows] == code) & (spans.kind[rows] == Kind.SPAN)]
         windows, _ = view.analysis.steps.windows(column, used=True)
-        rows = rows[inside(windows, spans.start_ns[rows])]
+        rows = rows[covers(windows, spans.start_ns[rows])]
         found.append((spans.end_ns[rows] - spans.start_ns[rows]) / NS_PER_S)
     return np.concatenate(found)

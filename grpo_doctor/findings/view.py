@@ -12,10 +12,9 @@ from grpo_doctor.analysis import Analysis, analyse
 from grpo_doctor.analysis.gpu import rank_gpus
 from grpo_doctor.analysis.named import named_seconds
 from grpo_doctor.analysis.rows import CODES
-from grpo_doctor.analysis.sampled import mean_over, series_named
-from grpo_doctor.findings.rule import Evidence, Fix, Safety
+from grpo_doctor.findings.rule import Answer, Evidence, Fix, NotRun, Safety
 from grpo_doctor.knobs.advice import instruct
-from grpo_doctor.trace.model import Series, Trace
+from grpo_doctor.trace.model import Trace
 from grpo_doctor.whatif import (
     Change,
     Prediction,
@@ -42,6 +41,11 @@ class RunView:
     def model(self) -> StepModel:
         """The run's steps as work between barriers."""
         return build_model(self.analysis)
+
+    @cached_property
+    def answers(self) -> dict[str, Answer | NotRun]:
+        """What rules have answered so far, by their number."""
+        return {}
 
     @property
     def trace(self) -> Trace:
@@ -105,14 +109,6 @@ class RunView:
     def span_seconds(self, name: str) -> float:
         """A span's time per step, such as that of `sync/gather`; 0 where there is none."""
         return float(named_seconds(self.analysis, name).mean() or 0.0)
-
-    def counter_means(self, name: str) -> float | None:
-        """A counter's mean over the used steps' samples; None without any."""
-        found = [m for s in series_named(self.trace, name) if (m := self._mean(s)) is not None]
-        return sum(found) / len(found) if found else None
-
-    def _mean(self, series: Series) -> float | None:
-        return mean_over(series, self.analysis.used_windows)
 
     def rank_gpu(self, rank: int) -> str | None:
         """The UUID of the GPU that a rank works on, as far as it is known."""

@@ -15,6 +15,7 @@ class Class:
     means: str
     looks_like: str
     what_to_do: str
+    can_go_on: str  # whether the running job can be saved, and by what
 
 
 CLASSES: tuple[Class, ...] = (
@@ -27,14 +28,18 @@ CLASSES: tuple[Class, ...] = (
         what_to_do="`kill -CONT PID`, or thaw the group (`attach --confirm` does either and looks "
         "whether the job moves). Then find out who stopped it: Ctrl-Z in its terminal, a debugger "
         "that was left, a batch system that suspends jobs.",
+        can_go_on="Yes, as soon as the rank may run again; nothing is lost.",
     ),
     Class(
         "rank-dead",
-        means="A rank has ended, by an exception or a signal, and the others still wait for it.",
+        means="A rank has ended, by an exception or a signal, and the others still wait for it; or "
+        "its program has, and a thread of its own keeps the process alive.",
         looks_like="The process is gone or a zombie; its launcher has not noticed yet, or there is "
-        "none. Its exit status, the end of its log and the kernel's messages say how it ended.",
+        "none. Its exit status, the end of its log and the kernel's messages say how it ended. "
+        "Or its main thread has no frame of the program left and waits for its other threads.",
         what_to_do="The others cannot go on: end the job and start it from its last checkpoint. "
         "Mend what ended the rank; the end of its log is in the evidence.",
+        can_go_on="No: end the job and start it from its last checkpoint.",
     ),
     Class(
         "rank-missing",
@@ -44,24 +49,30 @@ CLASSES: tuple[Class, ...] = (
         "fewer processes than the world size says.",
         what_to_do="Start the missing rank with the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE. "
         "If it runs on another host, attach there, and check that the port can be reached.",
+        can_go_on="Yes, if the rank comes before the rendezvous times out.",
     ),
     Class(
         "oom-killed",
         means="The kernel killed a process of the job because memory ran out, on the host or in "
-        "the job's control group.",
+        "the job's control group, or lets it wait until there is some.",
         looks_like="`oom_kill` in the group's memory events has grown, or the kernel's log says "
-        "`Out of memory: Killed process`. The process died of SIGKILL with nothing in its log.",
+        "`Out of memory: Killed process`. The process died of SIGKILL with nothing in its log. "
+        "Or it sleeps in a function of the kernel's memory control.",
         what_to_do="Raise the memory limit, or need less: less offload to the CPU, fewer workers "
         "of dataloaders and rewards, smaller batches. Then start from the last checkpoint.",
+        can_go_on="No, where a process was killed: start from the last checkpoint. Yes, where one"
+        " waits for memory and gets it.",
     ),
     Class(
         "collective-mismatch",
         means="At the same place in the order of one process group, ranks call different "
-        "collectives, or the same one with other shapes or types.",
+        "collectives, or the same one with other shapes or types, or of another source or target.",
         looks_like="The flight recorders show the same sequence number with another operation or "
         "size on the named rank than on most.",
         what_to_do="Look at the two code places in the evidence: a branch that depends on the "
         "rank or on its data leads to different calls. Move the collective out of the branch.",
+        can_go_on="No: the ranks' calls stay out of step. End the job and start it from its last "
+        "checkpoint.",
     ),
     Class(
         "collective-skipped",
@@ -72,6 +83,8 @@ CLASSES: tuple[Class, ...] = (
         what_to_do="Make every rank take the same branch (reduce the condition first, then test "
         "it), give every rank the same number of batches, and do not catch exceptions around "
         "collectives on one rank alone.",
+        can_go_on="No: the ranks' calls stay out of step. End the job and start it from its last "
+        "checkpoint.",
     ),
     Class(
         "group-order-cycle",
@@ -81,6 +94,7 @@ CLASSES: tuple[Class, ...] = (
         "cycle are in the verdict. Weight sync between trainer and engine is the usual place.",
         what_to_do="Call the collectives of all groups in one order on every rank, and from one "
         "thread. At weight sync: gather on all ranks first, then send.",
+        can_go_on="No: none of them can let go. End the job and start it from its last checkpoint.",
     ),
     Class(
         "p2p-unmatched",
@@ -90,6 +104,8 @@ CLASSES: tuple[Class, ...] = (
         "the same towards it.",
         what_to_do="Compare source, destination and tag of the two code places. Let even ranks "
         "send first and odd ranks receive first, or use `batch_isend_irecv`.",
+        can_go_on="No: the message will not come. End the job and start it from its last "
+        "checkpoint.",
     ),
     Class(
         "weight-sync-blocked",
@@ -99,6 +115,7 @@ CLASSES: tuple[Class, ...] = (
         "and nothing is transferred between two looks.",
         what_to_do="Look at the engine's log at that time. Check that its group has the size and "
         "address that the trainer expects, and that no generation runs while weights are sent.",
+        can_go_on="Only if the side that is missing still comes to the transfer.",
     ),
     Class(
         "reward-blocked",
@@ -109,6 +126,8 @@ CLASSES: tuple[Class, ...] = (
         what_to_do="Ask the named server or process yourself. Give every call a time limit "
         "(`requests.post(..., timeout=60)`, `proc.wait(timeout=60)`) and a reward for what "
         "times out.",
+        can_go_on="Yes, when the answer comes, or the call fails and the reward bears that: mend "
+        "what does not answer before you end the job.",
     ),
     Class(
         "reward-busy",
@@ -117,6 +136,7 @@ CLASSES: tuple[Class, ...] = (
         looks_like="The rank uses a whole core at the same lines of the reward in every look.",
         what_to_do="Run rewards in processes with a time limit, which a loop in C obeys as well "
         "(for the bundled trainer `--reward_timeout`), and bound the length of what is checked.",
+        can_go_on="Yes, when the computation ends, which may be never.",
     ),
     Class(
         "dataload-blocked",
@@ -126,6 +146,7 @@ CLASSES: tuple[Class, ...] = (
         "a read or in a lock that it got by fork.",
         what_to_do="Look at the named worker. Give the DataLoader a `timeout`, start its workers "
         "with `multiprocessing_context='spawn'`, and make /dev/shm large enough.",
+        can_go_on="Yes, if what the worker waits for comes; no, if the worker is dead.",
     ),
     Class(
         "storage-blocked",
@@ -134,6 +155,7 @@ CLASSES: tuple[Class, ...] = (
         looks_like="State `D`, or a sleep in open, read, write or fsync of the named file.",
         what_to_do="`stat` the named path from a shell (it will hang as well) and mend the mount. "
         "A process in state D cannot be killed before its device answers.",
+        can_go_on="Yes, as soon as the storage answers.",
     ),
     Class(
         "rollout-engine-dead",
@@ -142,15 +164,20 @@ CLASSES: tuple[Class, ...] = (
         "waits on its socket; its health address may even answer.",
         what_to_do="Read the end of the engine's log; out of memory is the usual reason (lower "
         "its share of the GPU, or its longest sequence). Start the job from its last checkpoint.",
+        can_go_on="No, where it is a part of the job: start from the last checkpoint. A server "
+        "can be started again, but what it was asked for is lost.",
     ),
     Class(
         "rollout-engine-stalled",
         means="The process that generates is alive and generates nothing: requests wait for cache "
         "space, for new weights, or its ranks wait for each other.",
         looks_like="Requests run or wait in /metrics and the number of generated tokens does not "
-        "grow between two looks; or the engine's process is stopped.",
+        "grow between two looks, or preemptions grow alone; or one of its processes (front, core, "
+        "worker) is stopped.",
         what_to_do="Attach to the engine's process as well. Fewer or shorter sequences at a time, "
-        "or more cache space; and see that it is not asleep when asked to generate.",
+        "or more cache space; `kill -CONT` what is stopped; resume what was paused for new weights "
+        "(`POST /resume`).",
+        can_go_on="Yes, as soon as the engine generates again.",
     ),
     Class(
         "thread-deadlock",
@@ -158,31 +185,39 @@ CLASSES: tuple[Class, ...] = (
         looks_like="Two or more Python threads of the rank stand in `acquire`; none of them runs.",
         what_to_do="Take the locks of the two named code places in one order everywhere, or hold "
         "only one at a time.",
+        can_go_on="No: neither thread can let go. End the job and start it from its last "
+        "checkpoint.",
     ),
     Class(
         "gil-held",
         means="A call into C keeps Python's global lock while it waits or computes, so that no "
         "other thread of the process runs.",
-        looks_like="One thread owns the lock and does not execute Python; the others wait for it.",
+        looks_like="One thread owns the lock in every look and does not execute Python; the main "
+        "one asks for it 200 times a second, or sleeps.",
         what_to_do="Look at the named call: load the library with `ctypes.CDLL` (not `PyDLL`), "
         "release the lock in the extension, or call it in a process of its own.",
+        can_go_on="Yes, if the call ends by itself; nothing else ends it.",
     ),
     Class(
         "lock-held",
         means="A process waits for a lock that another one holds: a lock file, or a lock that was "
         "copied by fork while it was held.",
-        looks_like="The rank sleeps in flock, or in `acquire` where no thread of its process can "
-        "release it; /proc/locks names the holder of a file's lock.",
+        looks_like="The rank sleeps in flock, tries a lock file or a locked database again and "
+        "again, or stands in `acquire` where no thread of its process can release it; /proc/locks "
+        "names the holder of a file's lock.",
         what_to_do="End or wait for the named holder; a lock file of a dead process on a network "
         "file system can be removed. After fork, start workers with `spawn`.",
+        can_go_on="Yes, as soon as its holder lets go or ends; no, if the lock was copied by fork.",
     ),
     Class(
         "child-stuck",
         means="A rank waits for a process that it has started and that does not end or answer.",
-        looks_like="The rank is in wait or in a pool's get; the child sleeps, is stopped, or is "
-        "dead and the pool does not know.",
+        looks_like="The rank is in wait or in a pool's get, or in a call with nobody at the other "
+        "end; the child sleeps, is stopped, or is dead and the pool does not know.",
         what_to_do="Look at the named child (its state is in the table). Give the wait a time "
         "limit; use `concurrent.futures.ProcessPoolExecutor`, which notices dead workers.",
+        can_go_on="Yes, when the child ends or answers: end it, and the wait for it is over. "
+        "What the rank does then is its own code's choice.",
     ),
     Class(
         "cpu-starved",
@@ -192,6 +227,7 @@ CLASSES: tuple[Class, ...] = (
         "its control group grows.",
         what_to_do="Raise the quota, undo the pinning, or end what else runs there. "
         "OMP_NUM_THREADS times ranks should not be more than the cores.",
+        can_go_on="Yes: it goes on slowly, and at full pace as soon as it gets cores.",
     ),
     Class(
         "network-silent",
@@ -201,6 +237,7 @@ CLASSES: tuple[Class, ...] = (
         "unsent or unanswered data.",
         what_to_do="Check the link between the named hosts: `ss -tie`, the switch, NCCL_IB_HCA and "
         "NCCL_SOCKET_IFNAME. Attach on the other hosts as well.",
+        can_go_on="Yes, if bytes flow again before the process group times out.",
     ),
     Class(
         "gpu-fault",
@@ -209,6 +246,7 @@ CLASSES: tuple[Class, ...] = (
         "any more.",
         what_to_do="Take the host out of the job and start from the last checkpoint elsewhere; "
         "the Xid number tells whether a reset is enough or the GPU must be replaced.",
+        can_go_on="No: end the job and start it elsewhere from its last checkpoint.",
     ),
     Class(
         "user-code-blocked",
@@ -217,6 +255,7 @@ CLASSES: tuple[Class, ...] = (
         looks_like="The rank sleeps at the same line of user code in every look; the others wait "
         "in their next collective.",
         what_to_do="Look at the named line: what should wake it up? Give the wait a time limit.",
+        can_go_on="Yes, when what that line waits for comes.",
     ),
     Class(
         "user-code-busy",
@@ -224,12 +263,14 @@ CLASSES: tuple[Class, ...] = (
         looks_like="The rank uses a core at the same lines of user code in every look.",
         what_to_do="Look at the named lines; `py-spy record -p PID` shows where the time goes. It "
         "may still end: the verdict says for how long it has been at it.",
+        can_go_on="Yes, when the computation ends, which may be never.",
     ),
     Class(
         "unknown",
         means="The job does not move and what was seen does not tell why, or tells several things.",
         looks_like="What could not be seen is listed with what would make it visible.",
         what_to_do="Run the one command that the verdict names; it settles what is open.",
+        can_go_on="That is open. Keep the evidence before you end it: grpo-doctor attach --out DIR",
     ),
 )
 BY_NAME = {one.name: one for one in CLASSES}

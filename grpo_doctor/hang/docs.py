@@ -35,7 +35,8 @@ def _classes(classes: Sequence[Class]) -> str:
 def _chapter(one: Class) -> str:
     return (
         f"### {one.name}\n\n{one.means}\n\n"
-        f"**Looks like:** {one.looks_like}\n\n**What to do:** {one.what_to_do}"
+        f"**Looks like:** {one.looks_like}\n\n**What to do:** {one.what_to_do}\n\n"
+        f"**Can the job go on?** {one.can_go_on}"
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from grpo_doctor.hang import matching, waits
+from grpo_doctor.hang import matching
+from grpo_doctor.hang.judging.undecided import RECORDERS_OFF, recorders_are_off
 from grpo_doctor.hang.matching import Ruling
-from grpo_doctor.hang.pictures import edges_of, nodes_of
+from grpo_doctor.hang.saying.pictures import edges_of, nodes_of
+from grpo_doctor.hang.saying.spelled import spelled
 from grpo_doctor.hang.scene import Scene
-from grpo_doctor.hang.spelled import spelled
-from grpo_doctor.hang.verdict import Diagnosis, Fix, Item, RankState, Verdict
+from grpo_doctor.hang.verdict import Diagnosis, Fix, Item, RankState, State, Verdict
+from grpo_doctor.hang.waiting import waits
 from grpo_doctor.hang.wording import sentence
 
 _LOOK = "py-spy dump --pid PID  # on the host of the rank named above, if it still runs"
@@ -29,7 +31,7 @@ def diagnose(scene: Scene) -> Diagnosis:
         world_size=size,
         ranks_seen=heard,
         ranks_missing=missing,
-        verdict=spelled(_verdict(ruling), scene.evidence.job.framework),
+        verdict=spelled(_verdict(scene, ruling), scene.evidence.job.framework),
         ranks=tuple(_rank(scene, rank) for rank in heard),
         seconds=round(scene.evidence.cost.seconds, 3),
         max_pause_ms=0.0,
@@ -41,9 +43,21 @@ def diagnose(scene: Scene) -> Diagnosis:
     )
 
 
-def _verdict(ruling: Ruling) -> Verdict:
+def _verdict(scene: Scene, ruling: Ruling) -> Verdict:
+    if recorders_are_off(scene):
+        return Verdict(
+            state="slow",
+            cause="unknown",
+            culprits=(),
+            victims=(),
+            confidence=0.3,
+            phase=None,
+            summary="The recordings have no entries, so nothing can be said about the job.",
+            confirm=(_LOOK,),
+            fixes=(Fix(RECORDERS_OFF),),
+        )
     return Verdict(
-        state="stuck" if ruling.cause else "healthy",
+        state=_state(scene, ruling),
         cause=ruling.cause,
         culprits=ruling.culprits,
         victims=ruling.victims,
@@ -54,6 +68,13 @@ def _verdict(ruling: Ruling) -> Verdict:
         confirm=(_LOOK,) if ruling.cause else (),
         fixes=_fixes(ruling),
     )
+
+
+def _state(scene: Scene, ruling: Ruling) -> State:
+    """Without one recording nothing was seen, as when a visit is interrupted at its beginning."""
+    if not scene.matching.heard:
+        return "slow"
+    return "stuck" if ruling.cause else "healthy"
 
 
 def _fixes(ruling: Ruling) -> tuple[Fix, ...]:

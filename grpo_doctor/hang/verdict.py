@@ -43,6 +43,7 @@ class Verdict(msgspec.Struct, frozen=True, rename={"cause": "class"}):
     """What is wrong with the job. `cause` is one of `catalogue.CLASSES`; "" for a healthy job.
 
     `confidence` in 0..1 is calibrated on the fault bench: of verdicts with 0.9, 9 in 10 are right.
+    `can_go_on` says of a job that stands whether it can be saved; "" for any other.
     """
 
     state: State
@@ -55,6 +56,7 @@ class Verdict(msgspec.Struct, frozen=True, rename={"cause": "class"}):
     evidence: tuple[Item, ...] = ()
     confirm: tuple[str, ...] = ()
     fixes: tuple[Fix, ...] = ()
+    can_go_on: str = ""
 
 
 class RankState(msgspec.Struct, frozen=True):
@@ -69,6 +71,14 @@ class RankState(msgspec.Struct, frozen=True):
     state: str
     where: str
     waiting_for: str
+    host: str = ""  # where several were looked at
+
+
+class HostSeen(msgspec.Struct, frozen=True):
+    """A host that was looked at, where it was not the only one, with the ranks on it."""
+
+    name: str
+    ranks: tuple[int, ...]
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -81,7 +91,11 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """`source` waits for `target`. `kind`: collective, p2p, store, pipe, socket ..."""
+    """`source` waits for `target`. `kind`: collective, p2p, store, pipe, socket ...
+
+    An end is the id of a node, or several ranks in one: each of `rank:0-3,7` waits for each of
+    `rank:4-6`, none for itself.
+    """
 
     source: str
     target: str
@@ -117,6 +131,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     stacks: tuple[StackGroup, ...] = ()
     undo: tuple[Undo, ...] = ()
     problems: tuple[tuple[str, str], ...] = ()  # what could not be seen, and its remedy
+    hosts: tuple[HostSeen, ...] = ()  # of more than one
 
     def as_json(self) -> dict[str, Any]:
         """The document of `attach --json`, schema 1."""
@@ -124,6 +139,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
             "schema": SCHEMA,
             "job": {
                 "host": self.host,
+                "hosts": msgspec.to_builtins(self.hosts),
                 "world_size": self.world_size,
                 "ranks_seen": list(self.ranks_seen),
                 "ranks_missing": list(self.ranks_missing),

@@ -6,19 +6,24 @@ from collections.abc import Sequence
 
 
 def ranks_text(ranks: Sequence[int]) -> str:
-    """`rank 2`, `ranks 0, 1, 3`, `ranks 0-6, 8`; "" for none. Runs of three or more are joined."""
+    """`rank 2`, `ranks 0, 1, 3`, `ranks 0-6, 8`; "" for none."""
     if not ranks:
         return ""
+    return f"rank{'s' if len(set(ranks)) > 1 else ''} {runs(ranks, ', ')}"
+
+
+def runs(numbers: Sequence[int], between: str) -> str:
+    """`0-6, 8`, in order. Runs of three or more are joined."""
     parts: list[str] = []
-    ordered = sorted(set(ranks))
+    ordered = sorted(set(numbers))
     start = 0
     for i in range(len(ordered)):
         if i + 1 < len(ordered) and ordered[i + 1] == ordered[i] + 1:
             continue
         run = ordered[start : i + 1]
-        parts += [f"{run[0]}-{run[-1]}"] if len(run) > 2 else [str(rank) for rank in run]
+        parts += [f"{run[0]}-{run[-1]}"] if len(run) > 2 else [str(one) for one in run]
         start = i + 1
-    return f"rank{'s' if len(ordered) > 1 else ''} {', '.join(parts)}"
+    return between.join(parts)
 
 
 def sentence(text: str) -> str:
@@ -57,3 +62,20 @@ def shorten(text: str, most: int = 80) -> str:
         return text
     half = (most - 1) // 2
     return f"{text[:half]}…{text[-half:]}"
+
+
+_PLURALS = {"is": "are", "has": "have", "does": "do", "was": "were"}
+
+
+def verb(ranks: Sequence[int], singular: str) -> str:
+    """`waits` of one rank, `wait` of several."""
+    return conjugated(singular, len(ranks))
+
+
+def conjugated(text: str, count: int) -> str:
+    """The sentence's first word, a verb in the third person, for so many ranks."""
+    if count <= 1:
+        return text
+    verb, space, rest = text.partition(" ")
+    plural = _PLURALS.get(verb) or (verb.removesuffix("s"))
+    return f"{plural}{space}{rest}"

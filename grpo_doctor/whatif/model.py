@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.innermost import innermost
-from grpo_doctor.analysis.intervals import Intervals, Rows, Times, cut, gaps, overlaps
+from grpo_doctor.analysis.intervals import Intervals, Rows, covers, cut, gaps, overlaps
 from grpo_doctor.analysis.steps import NS_PER_S
 from grpo_doctor.phases import UNATTRIBUTED
 from grpo_doctor.trace.model import Kind
@@ -77,7 +77,9 @@ def build_model(analysis: Analysis) -> StepModel:
     steps = analysis.steps
     columns = np.flatnonzero(steps.stepping)
     chosen = _sample(analysis)
-    pieces = cut(_within(analysis.waits.barriers_ns, analysis.used_windows))
+    barriers, windows = analysis.waits.barriers_ns, analysis.used_windows
+    # A step may end with its last barrier.
+    pieces = cut(barriers[covers(windows, barriers) | np.isin(barriers, windows.end_ns)])
     names = (*analysis.trace.names, UNATTRIBUTED)
     parts = [_rank_work(analysis, int(column), pieces, chosen, names) for column in columns]
     count = len(steps.numbers) + 1
@@ -114,13 +116,6 @@ def _sample(analysis: Analysis) -> Rows:
         return used
     drawn = np.random.default_rng(0).choice(len(used), most, replace=False)
     return used[np.sort(drawn)]
-
-
-def _within(moments: Times, windows: Intervals) -> Times:
-    place = np.searchsorted(windows.start_ns, moments, side="right") - 1
-    inside = (place >= 0) & (moments <= np.r_[windows.end_ns, 0][place])
-    kept: Times = moments[inside]
-    return kept
 
 
 def _rank_work(

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from grpo_doctor.knobs.model import version_of
 
-TRL_NAMES = ("bundled", "trl", "ms-swift")
-
 
 @dataclass(frozen=True, slots=True)
 class Spelled:

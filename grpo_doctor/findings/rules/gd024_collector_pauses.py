@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.analysis.sampled import series_named
+from grpo_doctor.analysis.sampled import series_named, values_in
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.asking import edits_of
 from grpo_doctor.findings.deferring import finding_of
@@ -52,7 +52,7 @@ from grpo_doctor.findings.rule import (
     severity_of,
 )
 from grpo_doctor.findings.rules import gd023_ranks_wait_for_a_processor
-from grpo_doctor.findings.spans_in import inside, stepping_columns
+from grpo_doctor.findings.spans_in import stepping_columns
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.phases import PHASES
@@ -127,15 +127,14 @@ def _by_rank(view: RunView) -> dict[int, float]:
     found = {view.analysis.ranks[column]: 0.0 for column in stepping_columns(view)}
     for series in series_named(view.trace, _SECONDS):
         if series.rank in found:
-            here = series.values[inside(windows, series.t_ns)]
-            found[series.rank] += float(np.nansum(here)) / steps
+            found[series.rank] += float(values_in(series, windows).sum()) / steps
     return {rank: max(0.0, seconds - asked) for rank, seconds in found.items()}
 
 
 def _longest(view: RunView) -> float:
     windows = view.analysis.used_windows
     found = [
-        float(np.nanmax(series.values[inside(windows, series.t_ns)], initial=0.0))
+        float(values_in(series, windows).max(initial=0.0))
         for series in series_named(view.trace, _LONGEST)
     ]
     return max(found, default=0.0)

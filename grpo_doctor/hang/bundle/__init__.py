@@ -12,7 +12,8 @@ Whoever may read it sees log lines, paths and stacks of the job: the files are t
 
 from __future__ import annotations
 
+from grpo_doctor.hang.bundle.places import bundles_in, own_place, with_host
 from grpo_doctor.hang.bundle.reading import read
 from grpo_doctor.hang.bundle.writing import write
 
-__all__ = ["read", "write"]
+__all__ = ["bundles_in", "own_place", "read", "with_host", "write"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from dataclasses import replace
+from hashlib import sha256
 
 import msgspec
 
@@ -19,7 +20,7 @@ from grpo_doctor.hang.bundle.parts import (
     Head,
 )
 from grpo_doctor.hang.encoding import encoded
-from grpo_doctor_probes.evidence import Evidence, FlightDump, HostFacts, Job, LogTail
+from grpo_doctor_probes.evidence import Evidence, FlightDump, HostFacts, Job, LogTail, RasAnswer
 from grpo_doctor_probes.redact import redact_text
 
 
@@ -35,6 +36,7 @@ def packed(evidence: Evidence) -> bytes:
         logs=tuple(map(_log, evidence.logs)),
         host=_host(evidence.host),
         dumps=tuple(map(_packed_dump, evidence.dumps)),
+        ras=tuple(map(_ras, evidence.ras)),
     )
     envelope = Envelope(SCHEMA, f"grpo-doctor {__version__}", clean)
     return gzip.compress(encoded(envelope), compresslevel=6, mtime=0)
@@ -64,7 +66,19 @@ def unpacked(content: bytes) -> Evidence:
 
 def _job(job: Job) -> Job:
     members = (replace(m, command=redact_text(m.command)) for m in job.members)
-    return replace(job, members=tuple(members), notes=tuple(map(redact_text, job.notes)))
+    places = (replace(one, run_id=_told_apart(one.run_id)) for one in job.placements)
+    notes = tuple(map(redact_text, job.notes))
+    return replace(job, members=tuple(members), placements=tuple(places), notes=notes)
+
+
+def _told_apart(run_id: str) -> str:
+    """A run id without its secret: bundles of one job must still be known as such."""
+    clean = redact_text(run_id)
+    return run_id if clean == run_id else f"{clean} {sha256(run_id.encode()).hexdigest()[:8]}"
+
+
+def _ras(answer: RasAnswer) -> RasAnswer:
+    return replace(answer, text=redact_text(answer.text), problem=redact_text(answer.problem))
 
 
 def _log(log: LogTail) -> LogTail:

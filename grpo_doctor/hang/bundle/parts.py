@@ -12,7 +12,7 @@ EVIDENCE: Final = "evidence.json.gz"
 VERDICT: Final = "verdict.json"
 PAGE: Final = "hang.html"
 README: Final = "README.txt"
-ARCHIVE: Final = ".tar.gz"
+ARCHIVES: Final = (".tar.gz", ".tgz")  # how a bundle in one file may be called
 SCHEMA: Final = 1
 
 # A bundle stays under 1 MB per rank. A full ring of 2,000 entries is 940 kB of JSON, and about a

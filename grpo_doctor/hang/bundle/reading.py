@@ -11,7 +11,7 @@ from typing import IO
 
 from grpo_doctor.errors import TraceError
 from grpo_doctor.hang.bundle.packing import UnreadableError, unpacked
-from grpo_doctor.hang.bundle.parts import ARCHIVE, EVIDENCE, MAX_EVIDENCE_BYTES, MAX_FILE_BYTES
+from grpo_doctor.hang.bundle.parts import ARCHIVES, EVIDENCE, MAX_EVIDENCE_BYTES, MAX_FILE_BYTES
 from grpo_doctor_probes.evidence import Evidence
 
 
@@ -39,7 +39,7 @@ def read(path: Path) -> Evidence:
 def _evidence_json(path: Path) -> bytes:
     if path.is_dir():
         return _inflated(_content(path / EVIDENCE))
-    if path.name.endswith((ARCHIVE, ".tgz")):
+    if path.name.endswith(ARCHIVES):
         return _inflated(_from_archive(_content(path)))
     return _inflated(_content(path))
 

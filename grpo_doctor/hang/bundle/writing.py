@@ -11,7 +11,7 @@ from pathlib import Path
 from grpo_doctor.errors import OutputError
 from grpo_doctor.files import replacing
 from grpo_doctor.hang.bundle.packing import packed
-from grpo_doctor.hang.bundle.parts import ARCHIVE, EVIDENCE, PAGE, README, VERDICT
+from grpo_doctor.hang.bundle.parts import ARCHIVES, EVIDENCE, PAGE, README, VERDICT
 from grpo_doctor.hang.encoding import encoded_document
 from grpo_doctor.hang.verdict import Diagnosis
 from grpo_doctor_probes.evidence import Evidence
@@ -36,7 +36,7 @@ def write(folder: Path, evidence: Evidence, diagnosis: Diagnosis, page: bytes = 
     """Writes a bundle and returns its path; one that is there is replaced.
 
     Args:
-        folder: where; a name that ends in `.tar.gz` makes one file.
+        folder: where; a name that ends in `.tar.gz` or `.tgz` makes one file.
         evidence: what was seen.
         diagnosis: what was said about it.
         page: its HTML page; without one the bundle has none.
@@ -45,10 +45,10 @@ def write(folder: Path, evidence: Evidence, diagnosis: Diagnosis, page: bytes = 
         OutputError: it can't be written.
     """
     parts = _parts(folder.name, evidence, diagnosis, page)
-    if folder.name.endswith(ARCHIVE):
+    if folder.name.endswith(ARCHIVES):
         _make_folder(folder.parent)
         with replacing(folder) as file:
-            file.write(_archive(folder.name.removesuffix(ARCHIVE), parts))
+            file.write(_archive(folder.name.rpartition(".t")[0], parts))
         return folder
     _make_folder(folder)
     for name, content in parts.items():

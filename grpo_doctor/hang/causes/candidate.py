@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item, Undo
-from grpo_doctor.hang.waits import Graph
+from grpo_doctor.hang.waiting.graph import Graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,12 @@ class Case:
     scene: Scene
     graph: Graph
     suspects: tuple[Actor, ...]
+
+    def waits_for_work(self, actor: Actor) -> bool:
+        """Whether its chain of waits, as in a pipeline, ends at a rank that may be at work."""
+        ends = {one.node for one in self.suspects}
+        ends |= {f"rank:{one}" for one in self.scene.elsewhere}
+        return not ends.isdisjoint(self.graph.reach.get(actor.node, ()))
 
 
 @dataclass(frozen=True, slots=True)

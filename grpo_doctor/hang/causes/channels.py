@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import GUESS, MATTER, PLACE, Candidate, Case
+from grpo_doctor.hang.causes.terminals import is_terminal
 from grpo_doctor.hang.causes.wording import (
     blocked_class,
+    culprit,
+    doing,
     in_phase,
     named,
+    place_text,
+    process_item,
     stack_item,
     still_item,
+    working_class,
 )
+from grpo_doctor.hang.process.known_code import short
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item, Undo
-from grpo_doctor.hang.waits import asks_engine
+from grpo_doctor.hang.waiting.chain import end_of
+from grpo_doctor.hang.waiting.servers import place_of_server
+from grpo_doctor.hang.waiting.waits import asks_engine
 from grpo_doctor_probes.evidence import Blocked
 
 _SOCKETS = ("socket-receive", "socket-send", "socket-connect", "socket-accept")
@@ -24,6 +35,8 @@ _VERBS = {
     "socket-connect": "connects to",
     "socket-accept": "waits for a connection on",
 }
+_DEBUGGER = re.compile(r"/(pdb|bdb|ipdb|pdbpp)\b")
+_RESOLVES = ("getaddrinfo", "gethostbyname", "gethostbyaddr", "getfqdn")
 _HELD = ("gone", "stopped", "frozen")
 _STILL = ("still", "polling", *_HELD)
 
@@ -33,28 +46,88 @@ def propose(case: Case) -> Iterator[Candidate]:
     for actor in case.suspects:
         if actor.held or actor.motion.progresses:
             continue
-        hold = effective_hold(actor)
-        if hold is not None and hold.kind in ("pipe-write", "pipe-read"):
-            yield _pipe(case.scene, actor, hold)
-        elif hold is not None and hold.kind in _SOCKETS:
-            yield _socket(case.scene, actor, hold)
+        end = end_of(case.scene, case.graph, actor)
+        hold = actor.hold
+        found = _candidate(case.scene, actor, hold)
+        if end is None:
+            yield found
+        elif _idles(end):
+            yield replace(found, node=end.node)
         else:
-            yield _by_place(case.scene, actor, hold)
+            yield _through(case.scene, found, actor, end)
 
 
-def effective_hold(actor: Actor) -> Blocked | None:
-    """What the main thread is blocked on; where that is another thread of its own, what that is."""
+def _candidate(scene: Scene, actor: Actor, hold: Blocked | None) -> Candidate:
+    if hold is not None and hold.kind in ("pipe-write", "pipe-read"):
+        return _pipe(scene, actor, hold)
+    if hold is not None and hold.kind in _SOCKETS:
+        return _socket(scene, actor, hold)
+    if hold is not None and hold.kind == "file" and is_terminal(hold.target):
+        return _terminal(actor, hold)
+    return _by_place(scene, actor, hold)
+
+
+def _idles(end: Actor) -> bool:
+    """Whether it is a server whose main thread tells nothing: others of it answer requests."""
+    return end.member.role == "server" and not end.held and not end.motion.progresses
+
+
+def _through(scene: Scene, found: Candidate, actor: Actor, end: Actor) -> Candidate:
+    """What is at the other end of the wait, where that is a process of the job."""
     hold = actor.hold
-    if hold is not None and hold.kind not in ("futex", "other"):
-        return hold
-    python = {thread.tid for thread in actor.python_threads}
-    inner = [b for b in actor.blocked if b.tid in python and b.tid != actor.pid]
-    inner = [b for b in inner if b.kind in ("pipe-write", *_SOCKETS, "file-lock", "child")]
-    return inner[0] if inner else hold
+    writes = hold is not None and hold.kind in ("pipe-write", "socket-send")
+    found = replace(
+        found,
+        cause="child-stuck" if not writes and _is_own_child(scene, found, actor) else found.cause,
+        reason=f"{found.reason}; {named(end)} {_does(end)}"
+        if writes
+        else f"waits{in_phase(actor)} for {named(end)}, which {_does(end)}",
+        evidence=(found.evidence[0], process_item(end), *found.evidence[1:]),
+        node=end.node,
+    )
+    if not end.motion.progresses:
+        return found
+    cause = "" if actor.long_work is not None else working_class(actor, end)
+    fixes = (Fix("Give the work a time limit, in the process that does it as well."),)
+    return replace(found, cause=cause, works=True, hard=False, fixes=fixes)
 
 
-def _culprit(actor: Actor) -> tuple[int, ...]:
-    return (actor.rank,) if actor.rank is not None else ()
+def _is_own_child(scene: Scene, found: Candidate, actor: Actor) -> bool:
+    """Whether a process at the other end was started by this rank, for nothing that has a class of
+    its own.
+    """
+    ends = actor.hold.peers if actor.hold is not None else ()
+    own = [one for one in scene.children(actor.pid) if one.member.role in ("helper", "reward")]
+    return found.cause == "user-code-blocked" and any(one.pid in ends for one in own)
+
+
+def _does(end: Actor) -> str:
+    """What it is at for who is connected to it: its main thread may do no more than accept."""
+    place = place_of_server(end)
+    if place is end.deed or end.held or end.motion.progresses:
+        return doing(end)
+    return f"does not move at {place_text(place)}"
+
+
+def _terminal(actor: Actor, hold: Blocked) -> Candidate:
+    """`input()`, a debugger's prompt, or a terminal whose output was stopped."""
+    debugs = any(_DEBUGGER.search(frame.file) for frame in actor.place.frames)
+    what = (
+        "stands in a debugger" if debugs else "waits for somebody to type, or for stopped output,"
+    )
+    return Candidate(
+        cause="user-code-blocked",
+        culprits=culprit(actor),
+        reason=f"{what} at its terminal {hold.target}{in_phase(actor)}",
+        evidence=(_held_item(actor, hold, ""), still_item(actor), stack_item(actor)),
+        hard=False,
+        precise=MATTER + 2,
+        strength=0.92,
+        phase=actor.phase,
+        still_s=actor.motion.still_s,
+        fixes=(Fix("Take breakpoint() and input() out of what runs on ranks."),),
+        confirm=(f"py-spy dump --pid {actor.pid}",),
+    )
 
 
 def _peers_text(scene: Scene, hold: Blocked) -> str:
@@ -91,7 +164,7 @@ def _pipe(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
     drained = f"cat {end} > /dev/null  # drains it; the rank must move"
     return Candidate(
         cause=blocked_class(actor),
-        culprits=_culprit(actor),
+        culprits=culprit(actor),
         reason=f"{what},{in_phase(actor)}" if in_phase(actor) else what,
         evidence=(_held_item(actor, hold, who), still_item(actor), stack_item(actor)),
         hard=nobody or idle,
@@ -117,9 +190,15 @@ def _socket(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
     dead = bool(peers) and all(p.held for p in peers)
     who = _peers_text(scene, hold) if hold.peers else ""
     target = " ".join(part for part in (hold.target, f"({who})" if who else "") if part)
+    if any(short(frame.function) in _RESOLVES for frame in actor.deed.frames[:2]):
+        target = (
+            f"the name server (DNS), {target}"
+            if hold.target.endswith(":53")
+            else ("the name server (DNS)")
+        )
     return Candidate(
         cause=blocked_class(actor),
-        culprits=_culprit(actor),
+        culprits=culprit(actor),
         reason=f"{_VERBS[hold.kind]} {target or 'a socket'}{in_phase(actor)}",
         evidence=(_held_item(actor, hold, who), still_item(actor), stack_item(actor)),
         hard=dead,
@@ -147,17 +226,17 @@ def _by_place(scene: Scene, actor: Actor, hold: Blocked | None) -> Candidate:
         "poll": "polls",
         "gc": "collects garbage",
     }
-    kind = waits.get(actor.place.call, "")
+    kind = waits.get(actor.deed.call, "")
     if not kind and hold is not None:
         kind = {"sleep": "sleeps", "poll": "waits in poll", "futex": "waits"}.get(
             hold.kind, "waits"
         )
-    sleeping = actor.main is not None and "nanosleep" in actor.main.wchan
+    sleeping = actor.doer is not None and "nanosleep" in actor.doer.wchan
     kind = kind or ("sleeps" if sleeping else "does not move")
     hidden = asks_engine(actor) and bool(scene.engine_parts())
     return Candidate(
         cause=blocked_class(actor),
-        culprits=_culprit(actor),
+        culprits=culprit(actor),
         reason=f"{kind}{in_phase(actor)}",
         evidence=(still_item(actor), stack_item(actor)),
         hard=False,

@@ -1,4 +1,4 @@
-"""Ranks that wait for a process of their own: a subprocess, a pool, a loader's workers."""
+"""Ranks that wait for a process of their own: a subprocess, a pool's worker, a server."""
 
 from __future__ import annotations
 
@@ -6,22 +6,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import MATTER, MECHANISM, Candidate, Case
+from grpo_doctor.hang.causes.loaders import waits_for_loader
 from grpo_doctor.hang.causes.locks import waits_in_fork
-from grpo_doctor.hang.causes.pools import has_tasks, in_process_pool
 from grpo_doctor.hang.causes.wording import (
     at,
-    blocked_class,
-    busy_class,
+    culprit,
+    doing,
     in_phase,
     named,
+    process_item,
     stack_item,
     still_item,
+    working_class,
 )
-from grpo_doctor.hang.known_code import short
+from grpo_doctor.hang.process.known_code import short
+from grpo_doctor.hang.process.progress import BUSY_SHARE
+from grpo_doctor.hang.process.threads import works_for_pool
 from grpo_doctor.hang.scene import Actor, Scene
-from grpo_doctor.hang.verdict import Fix, Item
+from grpo_doctor.hang.verdict import Fix, Item, Undo
+from grpo_doctor.hang.waiting.chain import family, has_succeeded, most_telling, rests
 
-_AT_REST = ("still", "polling", "unknown")
+_FOR_RESULTS, _FOR_WORKERS = "_handle_results", "_handle_workers"  # threads of every pool
 
 
 def propose(case: Case) -> Iterator[Candidate]:
@@ -29,63 +34,60 @@ def propose(case: Case) -> Iterator[Candidate]:
     for actor in case.suspects:
         if actor.held or actor.motion.progresses:
             continue
-        if actor.place.call == "loader" or _waits_for_loader(case.scene, actor):
-            yield from _loader(case.scene, actor)
-        elif _waits_for_child(actor):
+        if waits_for_loader(case.scene, actor):
+            continue
+        if _waits_for_child(actor):
             yield from _child(case.scene, actor)
+        else:
+            yield from _beside(case.scene, actor)
 
 
-def _waits_for_loader(scene: Scene, actor: Actor) -> bool:
-    children = scene.children(actor.pid)
-    has_loaders = any(one.member.role == "dataloader" for one in children)
-    return actor.place.purpose == "dataload" and has_loaders
+def _beside(scene: Scene, actor: Actor) -> Iterator[Candidate]:
+    """A rank that waits for nobody who can be seen, while a process of its own computes, or may
+    not run: between two polls no descriptor tells, and a connection that was not accepted yet has
+    no other end.
+    """
+    hold = actor.hold
+    if hold is not None and (
+        hold.peers or hold.kind in ("file", "fifo-open", "file-lock", "sleep")
+    ):
+        return
+    own = family(scene, scene.children(actor.pid))
+    held = [one for one in own if one.motion.kind in ("stopped", "frozen")]
+    busy = [one for one in own if _works_for(actor, one)]
+    if busy:
+        yield _works(actor, busy)
+    if busy or not held:
+        return
+    one = most_telling(held) or held[0]
+    found = _waiting(
+        actor, f"waits{in_phase(actor)} while {named(one)} {doing(one)}", (process_item(one),)
+    )
+    awake = f"kill -CONT {one.pid}"
+    yield replace(
+        found,
+        hard=hold is not None and hold.kind in ("socket-receive", "socket-connect", "pipe-read"),
+        node=one.node,
+        fixes=(Fix(f"{awake} lets it go on; then find out who stopped it."), *found.fixes),
+        confirm=(f"{awake}  # the rank must move at once",),
+        undo=(Undo("continue", one.pid, "", f"Send SIGCONT to pid {one.pid}?"),)
+        if one.motion.kind == "stopped"
+        else (),
+    )
+
+
+def _works_for(actor: Actor, child: Actor) -> bool:
+    """Whether a child computes for what its rank is in."""
+    same = actor.phase is not None and actor.phase in (child.member.role, child.phase)
+    return same and child.motion.progresses and child.motion.cpu_share >= BUSY_SHARE
 
 
 def _waits_for_child(actor: Actor) -> bool:
     hold = actor.hold
     if hold is not None and hold.kind == "child":
         return True
-    return actor.place.call == "child" or (actor.place.call == "pool" and not has_tasks(actor))
-
-
-def _loader(scene: Scene, actor: Actor) -> Iterator[Candidate]:
-    family = _family(scene, scene.children(actor.pid))  # a fork server is between, with some
-    workers = [one for one in family if one.member.role == "dataloader"]
-    workers = [one for one in workers if not _has_succeeded(one)]  # its shard was read to the end
-    if not workers and not _has_workers(actor):
-        return  # it loads in the training process
-    stuck = [one for one in workers if not one.motion.progresses]
-    held = [one for one in workers if one.held]
-    if workers and len(stuck) < len(workers) and not held:
-        return  # at least one prepares a batch
-    guilty = held or [one for one in stuck if not _rests(one)] or stuck
-    says = f": {_doing(guilty[0])}" if guilty else ": none is left"
-    yield Candidate(
-        cause="dataload-blocked",
-        culprits=_culprit(actor),
-        reason=f"waits for its data loader's workers{says}",
-        evidence=(stack_item(actor), *(_item(one) for one in guilty[:4]), still_item(actor)),
-        hard=bool(held),
-        precise=MECHANISM,
-        strength=0.9,
-        phase=actor.phase or "dataload",
-        node=guilty[0].node if guilty else "",
-        still_s=actor.motion.still_s,
-        fixes=(
-            Fix(
-                "Load in the training process to see the worker's own error.",
-                "dataload.num_workers",
-            ),
-            Fix("Give the DataLoader a timeout, so that a dead worker raises."),
-            Fix("Fork no worker after threads were started: multiprocessing_context='spawn'."),
-        ),
-        confirm=tuple(f"py-spy dump --pid {one.pid}" for one in guilty[:1] if not one.held),
-    )
-
-
-def _has_workers(actor: Actor) -> bool:
-    return any(
-        short(frame.function) in ("_try_get_data", "_get_data") for frame in actor.place.frames
+    return actor.place.call == "child" or (
+        actor.place.call == "pool" and not any(map(works_for_pool, actor.python_threads[1:]))
     )
 
 
@@ -95,8 +97,8 @@ def _child(scene: Scene, actor: Actor) -> Iterator[Candidate]:
         if actor.hold is not None and actor.hold.kind == "child":
             yield _waiting(actor, f"waits for a child process{in_phase(actor)}", ())
         return
-    family = _family(scene, children)
-    working = [one for one in family if one.motion.progresses or one.ended_meanwhile]
+    everyone = family(scene, children)
+    working = [one for one in everyone if one.motion.progresses or one.ended_meanwhile]
     if working or _just_started(scene, actor):
         yield _works(actor, working or children)
         return
@@ -104,32 +106,51 @@ def _child(scene: Scene, actor: Actor) -> Iterator[Candidate]:
     if waits_in_fork(deepest):
         yield _forked(actor, deepest)
         return
-    lost = in_process_pool(actor) and all(_rests(one) or one.held for one in children)
+    lost = _in_old_pool(actor) and all(rests(one) or one.held for one in children)
     hard = lost or any(one.held for one in children)
-    says = (
-        "a pool worker died and its task is lost: all the others wait for work"
-        if lost
-        else f"its child {named(deepest)} {_doing(deepest)}"
-    )
+    says = _lost(actor) if lost else f"its child {named(deepest)} {doing(deepest)}"
     reason = f"waits{in_phase(actor)}{' for ever' if hard else ''}: {says}"
-    items = tuple(_item(one) for one in dict.fromkeys([deepest, *children]))
+    items = tuple(process_item(one) for one in dict.fromkeys([deepest, *children]))
+    if lost and not _takes_results(actor):
+        items = (*_unpickled(scene), *items)
     yield replace(_waiting(actor, reason, items[:3]), hard=hard, node="" if lost else deepest.node)
 
 
-def _family(scene: Scene, children: Sequence[Actor]) -> list[Actor]:
-    """These processes and all that they started."""
-    found = {one.pid: one for one in children}
-    todo = list(children)
-    while todo:
-        below = [one for one in scene.children(todo.pop().pid) if one.pid not in found]
-        found |= {one.pid: one for one in below}
-        todo += below
-    return list(found.values())
+def _in_old_pool(actor: Actor) -> bool:
+    """One of `multiprocessing`: executors of `concurrent.futures` notice a dead worker."""
+    return any("multiprocessing/pool" in frame.file for frame in actor.place.frames)
 
 
-def _has_succeeded(actor: Actor) -> bool:
-    """Whether it has ended in order and its parent has not asked yet: nobody waits for that."""
-    return actor.look is not None and actor.look.state == "Z" and actor.look.exit_code == 0
+def _lost(actor: Actor) -> str:
+    """Why no result comes although all workers are idle."""
+    if _takes_results(actor):
+        return "a pool worker died and its task is lost: all the others wait for work"
+    return (
+        "all workers of its pool wait for work and the pool's own thread that takes their results "
+        "has ended, as it does by a result or an exception that can't be unpickled"
+    )
+
+
+def _takes_results(actor: Actor) -> bool:
+    """Whether the pool's thread for results lives, as far as its other threads can be seen."""
+    names = {
+        short(frame.function)
+        for thread in actor.python_threads
+        for frame in thread.frames
+        if "multiprocessing/pool" in frame.file
+    }
+    return _FOR_RESULTS in names or _FOR_WORKERS not in names
+
+
+def _unpickled(scene: Scene) -> tuple[Item, ...]:
+    """The last words of that thread, in a log: a traceback's last line has no indentation."""
+    for log in scene.evidence.logs:
+        begins = [number for number, line in enumerate(log.lines) if _FOR_RESULTS in line]
+        after = log.lines[begins[-1] + 1 :] if begins else ()
+        said = [one for one in after if one[:1].strip() and not one.startswith("Traceback")]
+        if said:
+            return (Item("log", None, said[0]),)
+    return ()
 
 
 def _just_started(scene: Scene, actor: Actor) -> bool:
@@ -141,7 +162,7 @@ def _just_started(scene: Scene, actor: Actor) -> bool:
 def _awaited(scene: Scene, actor: Actor) -> list[Actor]:
     """The children that it may be waiting for."""
     own = [one for one in scene.children(actor.pid) if one.member.role != "dataloader"]
-    own = [one for one in own if "tracker" not in one.member.name and not _has_succeeded(one)]
+    own = [one for one in own if "tracker" not in one.member.name and not has_succeeded(one)]
     hold = actor.hold
     named_ones = hold.peers if hold is not None and hold.kind == "child" else ()
     return [one for one in own if one.pid in named_ones] or own
@@ -154,7 +175,7 @@ def _forked(actor: Actor, child: Actor) -> Candidate:
         f"forked, at {where}"
     )
     fix = Fix("Start the child with spawn, or fork before any thread is started.")
-    found = _waiting(actor, reason, (_item(child),))
+    found = _waiting(actor, reason, (process_item(child),))
     return replace(
         found,
         cause="lock-held",
@@ -165,14 +186,10 @@ def _forked(actor: Actor, child: Actor) -> Candidate:
     )
 
 
-def _culprit(actor: Actor) -> tuple[int, ...]:
-    return (actor.rank,) if actor.rank is not None else ()
-
-
 def _waiting(actor: Actor, reason: str, items: tuple[Item, ...]) -> Candidate:
     return Candidate(
         cause="child-stuck",
-        culprits=_culprit(actor),
+        culprits=culprit(actor),
         reason=reason,
         evidence=(*items, still_item(actor), stack_item(actor)),
         hard=False,
@@ -188,14 +205,12 @@ def _waiting(actor: Actor, reason: str, items: tuple[Item, ...]) -> Candidate:
 
 
 def _works(actor: Actor, working: Sequence[Actor]) -> Candidate:
-    one = working[0]
-    busy = one.motion.kind == "busy"
-    cause = busy_class(actor) if busy else blocked_class(actor)
+    one = most_telling(working) or working[0]
     return Candidate(
-        cause="" if actor.long_work is not None else cause,
-        culprits=_culprit(actor),
-        reason=f"waits{in_phase(actor)} for its child {named(one)}, which works",
-        evidence=(_item(one), stack_item(actor)),
+        cause="" if actor.long_work is not None else working_class(actor, one),
+        culprits=culprit(actor),
+        reason=f"waits{in_phase(actor)} for its child {named(one)}, which {doing(one)}",
+        evidence=(process_item(one), stack_item(actor)),
         hard=False,
         works=True,
         precise=MATTER + 3,
@@ -209,7 +224,7 @@ def _works(actor: Actor, working: Sequence[Actor]) -> Candidate:
 
 def _deepest(scene: Scene, children: Sequence[Actor]) -> Actor:
     """The process at the end of the chain of children: a shell's child, not the shell."""
-    one = min(children, key=lambda c: (not c.held, _rests(c), c.pid))
+    one = min(children, key=lambda c: (not c.held, rests(c), c.pid))
     seen = {one.pid}
     while not one.held:
         below = [c for c in scene.children(one.pid) if c.pid not in seen]
@@ -219,29 +234,3 @@ def _deepest(scene: Scene, children: Sequence[Actor]) -> Actor:
         one = min(below, key=lambda c: (not c.held, c.pid))
         seen.add(one.pid)
     return one
-
-
-def _rests(actor: Actor) -> bool:
-    """Whether a worker waits for its next task."""
-    return actor.place.call in ("queue", "pool") and actor.motion.kind in _AT_REST
-
-
-def _doing(actor: Actor) -> str:
-    if actor.ended_meanwhile:
-        return "ended while we looked"
-    if actor.motion.kind == "gone":
-        return "is dead"
-    if actor.motion.kind == "stopped":
-        return "is stopped"
-    if actor.motion.kind == "frozen":
-        return "is frozen"
-    if actor.motion.progresses:
-        return f"uses {actor.motion.cpu_share:.0%} of a core"
-    where = at(actor.place.user) if actor.place.user else ""
-    hold = next(iter(actor.blocked), None)
-    what = f" ({hold.kind.replace('-', ' ')} {hold.target})" if hold is not None else ""
-    return f"does not move{f', at {where}' if where else ''}{what.replace(' )', ')')}"
-
-
-def _item(actor: Actor) -> Item:
-    return Item("proc", actor.rank, f"{named(actor)} {_doing(actor)}")

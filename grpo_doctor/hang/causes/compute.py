@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from statistics import median
 
 from grpo_doctor.hang.causes.candidate import MECHANISM, PLACE, Candidate, Case
-from grpo_doctor.hang.causes.wording import busy_class, in_phase, stack_item
+from grpo_doctor.hang.causes.wording import busy_class, culprit, in_phase, stack_item
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
+from grpo_doctor.hang.waiting.starvation import DELAYED, hardly_runs, throttled
 
-STARVED = 0.3  # of the time runnable without a core
-THROTTLED = 0.3  # of the time held back by its quota
-NICE = 5
+NICE = 5  # more than the other ranks
 
 
 def propose(case: Case) -> Iterator[Candidate]:
@@ -32,32 +31,14 @@ def _computes(actor: Actor) -> bool:
 
 
 def _starved(scene: Scene, actor: Actor) -> Candidate | None:
-    reasons: list[str] = []
-    throttled = _throttled_share(actor)
-    limits = actor.limits[-1] if actor.limits else None
     others = [a for a in scene.by_rank.values() if a.pid != actor.pid]
     usual = median([a.motion.delay_share for a in others]) if others else 0.0
-    delayed = actor.motion.delay_share >= STARVED and actor.motion.delay_share > 2 * usual
-    if throttled >= THROTTLED and limits is not None:
-        cores = f"{limits.quota_cores:.2g}" if limits.quota_cores else "?"
-        reasons.append(f"its CPU quota of {cores} cores holds it back {throttled:.0%} of the time")
-    if delayed and limits is not None and limits.nice >= NICE:
-        reasons.append(f"it has nice {limits.nice} and gets no core")
-    if delayed and limits is not None and len(limits.cores) == 1 and _more_cores(others):
-        reasons.append(f"it is bound to core {limits.cores[0]} alone and shares it")
-    if (
-        not reasons
-        and delayed
-        and not actor.waits
-        and actor.motion.kind == "working"
-        and _works_hard(actor)
-    ):
-        reasons.append("other processes use the cores")
+    reasons = _reasons(scene, actor, others, usual)
     if not reasons:
         return None
     return Candidate(
         cause="cpu-starved",
-        culprits=(actor.rank,) if actor.rank is not None else (),
+        culprits=culprit(actor),
         reason=f"gets too little CPU: {reasons[0]}{in_phase(actor)}",
         evidence=(
             Item(
@@ -82,6 +63,58 @@ def _starved(scene: Scene, actor: Actor) -> Candidate | None:
     )
 
 
+def _reasons(scene: Scene, actor: Actor, others: list[Actor], usual: float) -> list[str]:
+    """Why it gets no core; empty where it does, or where the others do not either."""
+    delay_share = actor.motion.delay_share
+    delayed = delay_share >= DELAYED and delay_share > 2 * usual
+    limits = actor.limits[-1] if actor.limits else None
+    reasons: list[str] = []
+    if throttled(actor) and limits is not None:
+        cores = f"{limits.quota_cores:.2g}" if limits.quota_cores else "?"
+        share = actor.throttled_share
+        reasons.append(f"its CPU quota of {cores} cores holds it back {share:.0%} of the time")
+    if delayed and limits is not None and limits.nice >= NICE + _usual_nice(others):
+        reasons.append(f"it has nice {limits.nice} and gets no core")
+    shared = _sharing(scene, actor)
+    if delay_share >= DELAYED and limits is not None and shared:
+        cores = ", ".join(map(str, limits.cores))
+        reasons.append(f"bound to core {cores} together with {shared} other ranks")
+    elif delayed and limits is not None and len(limits.cores) == 1 and _more_cores(others):
+        reasons.append(f"it is bound to core {limits.cores[0]} alone and shares it")
+    crowded = actor.motion.kind == "working" and _works_hard(actor)
+    if not reasons and delayed and not actor.waits and (crowded or hardly_runs(actor)):
+        reasons.append("other processes use the cores")
+    return reasons
+
+
+def _sharing(scene: Scene, actor: Actor) -> int:
+    """How many other ranks are bound to its cores: too few for all, where the host has more."""
+    cores = actor.limits[-1].cores if actor.limits else ()
+    if not cores or len(cores) >= _cores_of_host(scene, actor):
+        return 0
+    here = [a for a in scene.by_rank.values() if a.member.host == actor.member.host]
+    same = [a for a in here if a.limits and a.limits[-1].cores == cores]
+    return len(same) - 1 if len(same) > len(cores) else 0
+
+
+def _cores_of_host(scene: Scene, actor: Actor) -> int:
+    """Of several hosts only the sum is known: then what any process of this one may run on."""
+    host = scene.evidence.host
+    if host is None:
+        return 0
+    here = [one for one in scene.actors if one.member.host == actor.member.host]
+    if len(here) == len(scene.actors):
+        return host.cores
+    return 1 + max(
+        (max(one.limits[-1].cores, default=-1) for one in here if one.limits), default=-1
+    )
+
+
+def _usual_nice(others: list[Actor]) -> int:
+    nices = [one.limits[-1].nice for one in others if one.limits]
+    return min(nices, default=0)
+
+
 def _works_hard(actor: Actor) -> bool:
     return actor.motion.cpu_share + actor.motion.delay_share > 0.8
 
@@ -90,19 +123,12 @@ def _more_cores(others: list[Actor]) -> bool:
     return any(len(a.limits[-1].cores) > 1 for a in others if a.limits)
 
 
-def _throttled_share(actor: Actor) -> float:
-    if len(actor.limits) < 2 or actor.motion.seconds <= 0:
-        return 0.0
-    held_ns = actor.limits[-1].throttled_ns - actor.limits[0].throttled_ns
-    return held_ns / 1e9 / actor.motion.seconds
-
-
 def _busy(actor: Actor) -> Candidate:
     collecting = actor.place.call == "gc"
     doing = "collects garbage" if collecting else "computes"
     return Candidate(
         cause=busy_class(actor),
-        culprits=(actor.rank,) if actor.rank is not None else (),
+        culprits=culprit(actor),
         reason=f"{doing} without an end in sight{in_phase(actor)}",
         evidence=(
             Item(

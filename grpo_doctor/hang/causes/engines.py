@@ -1,74 +1,67 @@
-"""Rollout engines that are dead or stand still."""
+"""Rollout engines that are dead, may not run, or wait in turn for the rank that waits for them."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import MECHANISM, Candidate, Case
+from grpo_doctor.hang.causes.engine_candidate import stalled
+from grpo_doctor.hang.causes.engine_output import output
+from grpo_doctor.hang.causes.memory import oom_items, out_of_memory
 from grpo_doctor.hang.causes.wording import at, in_phase, named, stack_item
-from grpo_doctor.hang.scene import Actor, Scene
-from grpo_doctor.hang.verdict import Fix, Item
-from grpo_doctor.hang.waits import asks_engine
-from grpo_doctor_probes.evidence import EngineLook
-
-_DIED = re.compile(
-    r"EngineDeadError|EngineCore.*(died|failed|fatal)|engine core.*died", re.IGNORECASE
+from grpo_doctor.hang.engines.rollout_engine import (
+    RolloutEngine,
+    awaits_server,
+    engine_of,
+    refusals,
 )
-_TOKENS = ("generation_tokens_total", "vllm:generation_tokens_total")
-_RUNNING = ("num_requests_running", "vllm:num_requests_running")
-_QUEUED = ("num_requests_waiting", "vllm:num_requests_waiting")
+from grpo_doctor.hang.process.places import place_of
+from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.verdict import Fix, Item, Undo
 
 
 def propose(case: Case) -> Iterator[Candidate]:
-    """For each rank that waits for a rollout: what its engine does."""
+    """For each rank that waits for a rollout engine: what that does."""
     for actor in case.suspects:
-        if actor.held or actor.motion.kind == "working" or not asks_engine(actor):
+        if actor.held or actor.motion.kind == "working":
             continue
-        engines = _engines_of(case, actor)
-        yield from _dead(case.scene, actor, engines)
-        if engines and not any(one.motion.kind == "gone" for one in engines):
-            yield from _stalled(case.scene, actor, engines)
+        engine = engine_of(case.scene, case.graph, actor)
+        if engine is not None and (engine.is_dead or not engine.again):
+            yield _judged(case.scene, actor, engine)
+        elif awaits_server(actor) and case.scene.patience.longest_gap_s is None:
+            yield _not_up_yet(actor)
+        elif refused := refusals(case.scene, actor):
+            yield _unreachable(case.scene, actor, refused)
 
 
-def _engines_of(case: Case, actor: Actor) -> tuple[Actor, ...]:
-    reached = case.graph.reach.get(actor.node, frozenset())
-    return tuple(one for one in case.scene.engine_parts() if one.node in reached)
+def _judged(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
+    if engine.is_dead:
+        return _dead(scene, actor, engine)
+    if engine.held:
+        return _held(actor, engine, engine.held[0])
+    sender = _waits_for_trainer(actor, engine)
+    if sender is not None:
+        return _deadlocked(actor, engine, sender)
+    return output(scene, actor, engine)
 
 
-def _dead(scene: Scene, actor: Actor, engines: tuple[Actor, ...]) -> Iterator[Candidate]:
-    dead = [one for one in engines if one.motion.kind == "gone"]
-    servers = [one for one in engines if one.member.role == "server"]
-    pids = {one.pid for one in engines}
-    told = [
-        Item("log", actor.rank, line)
-        for log in scene.evidence.logs
-        if log.pid in pids | {actor.pid}
-        for line in log.lines
-        if _DIED.search(line)
-    ]
-    orphaned = bool(servers) and bool(told) and not any(o.member.role == "engine" for o in engines)
-    if not dead and not orphaned:
-        return
-    node = dead[0].node if dead else servers[0].node
-    who = named(dead[0]) if dead else f"the core of {named(servers[0])}"
-    yield Candidate(
+def _dead(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
+    core = next((one for one in engine.dead if one is not engine.parts[0]), None)
+    node = core or (engine.dead or engine.parts)[0]
+    says = "is dead" if engine.dead else "lives, its core is dead"
+    items = tuple(Item("proc", one.rank, f"{named(one)} has ended") for one in engine.dead)
+    found = stalled(actor, engine, node, says, *items)
+    oom = oom_items(scene, node) if engine.dead else ()
+    if oom:
+        reason = f"{found.reason}, killed for want of memory"
+        return replace(out_of_memory(found.culprits, reason, (*items, *oom)), node=node.node)
+    return replace(
+        found,
         cause="rollout-engine-dead",
-        culprits=(actor.rank,) if actor.rank is not None else (),
-        reason=f"waits{in_phase(actor)} for a rollout engine that is dead: {who}",
-        evidence=(
-            *(Item("proc", one.rank, f"{named(one)} has ended") for one in dead),
-            *told[-3:],
-            stack_item(actor),
-        ),
-        hard=True,
         precise=MECHANISM + 5,
-        strength=0.93,
         dead=True,
-        phase=actor.phase or "rollout",
-        node=node,
-        still_s=actor.motion.still_s,
+        still_s=scene.patience.waited_s if engine.again else found.still_s,
         fixes=(
             Fix("Start the engine again and read its own log for the first error."),
             Fix("If it ran out of memory, give it less.", "vllm.gpu_memory_utilization"),
@@ -77,85 +70,89 @@ def _dead(scene: Scene, actor: Actor, engines: tuple[Actor, ...]) -> Iterator[Ca
     )
 
 
-def _stalled(scene: Scene, actor: Actor, engines: tuple[Actor, ...]) -> Iterator[Candidate]:
-    stopped = [one for one in engines if one.motion.kind in ("stopped", "frozen")]
-    counted = _counted([look for one in engines for look in scene.engine_looks(one.pid)])
-    works = any(one.motion.progresses for one in engines)
-    if (counted is not None and counted.made > 0) or (works and not (counted and counted.asked)):
-        yield _generates(actor, engines, counted)
-        return
-    cores = [one for one in engines if one.member.role == "engine"]
-    core = (stopped or cores or list(engines))[0]
-    syncs = actor.place.purpose == "weight-sync"
-    where = at(core.place.user or (core.place.frames[0] if core.place.frames else None))
-    yield Candidate(
-        cause="weight-sync-blocked" if syncs else "rollout-engine-stalled",
-        culprits=(actor.rank,) if actor.rank is not None else (),
-        reason=f"waits{in_phase(actor)} for a rollout engine that does not move: {named(core)}"
-        f"{f' at {where}' if where else ''}",
-        evidence=(
-            *((Item("metrics", actor.rank, counted.text),) if counted else ()),
-            Item("proc", core.rank, f"{named(core)} used {core.motion.cpu_share:.0%} of a core"),
-            stack_item(actor),
-        ),
-        hard=bool(stopped),
-        works=works,
-        precise=MECHANISM + 4,
-        strength=0.9 if counted or stopped else 0.8,
-        phase=actor.phase or "rollout",
-        node=core.node,
-        still_s=actor.motion.still_s,
-        fixes=(
-            Fix(
-                "Give the engine room for the longest prompt and completion.", "vllm.max_model_len"
-            ),
-            Fix("Restart the engine; give the client's requests a timeout."),
-        ),
-        confirm=(f"py-spy dump --pid {core.pid}",),
+def _held(actor: Actor, engine: RolloutEngine, node: Actor) -> Candidate:
+    """A process of it may not run."""
+    item = Item("proc", node.rank, f"{named(node)} is {node.motion.kind}, the others wait for it")
+    if node.motion.kind == "frozen":
+        found = stalled(actor, engine, node, "is frozen by its control group", item)
+        return replace(
+            found, fixes=(Fix("Thaw the control group; a paused container does this."),), confirm=()
+        )
+    awake = f"kill -CONT {node.pid}"
+    return replace(
+        stalled(actor, engine, node, "is stopped (SIGSTOP)", item),
+        strength=0.97,
+        fixes=(Fix(f"{awake} lets it go on; then find out who stopped it."),),
+        confirm=(f"{awake}  # tokens must come at once",),
+        undo=(Undo("continue", node.pid, "", f"Send SIGCONT to pid {node.pid}?"),),
     )
 
 
-def _generates(actor: Actor, engines: Sequence[Actor], counted: Counted | None) -> Candidate:
-    """Nothing is wrong: the engine is at it."""
-    did = f" ({counted.text})" if counted is not None else ""
+def _waits_for_trainer(actor: Actor, engine: RolloutEngine) -> Actor | None:
+    """A process of the engine that stands in a transfer of weights, or in a collective, for which
+    this rank does not come: it waits for the engine's answer, and so do all of its threads.
+    """
+    if any(place_of(thread).communicates for thread in actor.python_threads):
+        return None
+    for one in reversed(engine.parts):
+        takes = one.place.communicates or "weight-sync" in one.place.purposes
+        if takes and not one.motion.progresses:
+            return one
+    return None
+
+
+def _deadlocked(actor: Actor, engine: RolloutEngine, sender: Actor) -> Candidate:
+    where = at(sender.place.user or sender.place.frames[0])
+    says = f"waits in turn for the trainer, at {where}"
+    found = stalled(actor, engine, sender, says, stack_item(sender))
+    return replace(
+        found,
+        cause="weight-sync-blocked",
+        phase=actor.phase or "sync",
+        fixes=(
+            Fix(
+                "Join the group, or begin the transfer, before the engine's answer is awaited: "
+                "send that request from a thread, or wait for it after the collective."
+            ),
+            Fix("Check that both sides have the same address and number of members."),
+        ),
+    )
+
+
+def _not_up_yet(actor: Actor) -> Candidate:
+    """A job that has never got on, and a server that may load a model for minutes."""
     return Candidate(
         cause="",
         culprits=(actor.rank,) if actor.rank is not None else (),
-        reason=f"waits{in_phase(actor)} for its rollout engine, which works{did}",
-        evidence=(
-            *(
-                Item("proc", one.rank, f"{named(one)} used {one.motion.cpu_share:.0%} of a core")
-                for one in engines[:3]
-            ),
-            stack_item(actor),
-        ),
+        reason=f"waits{in_phase(actor)} until its server is up",
+        evidence=(stack_item(actor),),
         hard=False,
         works=True,
         precise=MECHANISM,
-        phase=actor.phase or "rollout",
+        phase=actor.phase,
         still_s=actor.motion.still_s,
+        confirm=("curl -m 5 http://HOST:PORT/health  # and look into the server's own log",),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """What /metrics says: tokens made between its first and last answer, requests it has."""
-
-    made: float
-    asked: float
-    text: str
-
-
-def _counted(looks: Sequence[EngineLook]) -> Counted | None:
-    """None without two answers."""
-    values = [look.values for look in looks if look.values]
-    if len(values) < 2:
-        return None
-    made = _value(values[-1], _TOKENS) - _value(values[0], _TOKENS)
-    running, queued = _value(values[-1], _RUNNING), _value(values[-1], _QUEUED)
-    text = f"{made:.0f} tokens between looks, {running:.0f} requests run, {queued:.0f} wait"
-    return Counted(made, running + queued, text)
-
-
-def _value(values: dict[str, float], names: tuple[str, ...]) -> float:
-    return sum(value for key, value in values.items() if key.partition("{")[0] in names)
+def _unreachable(scene: Scene, actor: Actor, refused: tuple[Item, ...]) -> Candidate:
+    """Nobody listens. A job that has never got on may wait for a server that is still to come."""
+    began = scene.patience.longest_gap_s is None
+    return Candidate(
+        cause="rollout-engine-dead",
+        culprits=(actor.rank,) if actor.rank is not None else (),
+        reason=f"asks{in_phase(actor)} again and again for a rollout engine that is not there: "
+        "its address refuses connections",
+        evidence=(*refused, stack_item(actor)),
+        hard=False,
+        works=began,
+        precise=MECHANISM + 3,
+        strength=0.9,
+        phase=actor.phase or "rollout",
+        still_s=scene.patience.waited_s,
+        fixes=(
+            Fix("Start the engine's server, at the address that the trainer asks for."),
+            Fix("If it ended, read the end of its own log for the first error."),
+        ),
+        confirm=("curl -m 5 http://HOST:PORT/health  # from the rank's host",),
+    )

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import GROUPS, MATTER, Candidate, Case
+from grpo_doctor.hang.causes.habits import strayed
 from grpo_doctor.hang.causes.network import silence
 from grpo_doctor.hang.causes.wording import at, stack_item, still_item
-from grpo_doctor.hang.habits import strayed
-from grpo_doctor.hang.matching import Blame
+from grpo_doctor.hang.matching import Blame, Cycle
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.wording import ranks_text
@@ -91,21 +91,29 @@ def _blamed(scene: Scene) -> Iterator[Candidate]:
         culprits = tuple(one.rank for one in chosen)
         if any(_is_held(scene, rank) for rank in culprits):
             continue
-        reason = _reason_of(scene, cause, chosen[0])
+        reason = _reason_of(scene, cause, chosen)
         yield deadlock(scene, cause, culprits, reason, items, strength=min(0.95, heaviest))
 
 
-def _reason_of(scene: Scene, cause: str, blame: Blame) -> str:
-    standing = scene.matching.standing(blame.group)
-    others = standing.camps[0].signature.text() if standing and standing.camps else "the others'"
-    own = next(
-        (c.signature.text() for c in (standing.camps if standing else ()) if blame.rank in c.ranks),
-        "another operation",
-    )
+def _reason_of(scene: Scene, cause: str, blames: list[Blame]) -> str:
+    first = blames[0]
+    standing = scene.matching.standing(first.group)
+    camps = standing.camps if standing is not None else ()
+    called = {rank: camp.signature.text() for camp in camps for rank in camp.ranks}
+    own = called.get(first.rank, "another operation")
+    others = next((camp.signature.text() for camp in camps if first.rank not in camp.ranks), "")
+    actor = scene.by_rank.get(first.rank)
+    place = at(actor.place.user) if actor is not None else ""
+    where = f" at {place}" if place else ""
     if cause == "collective-mismatch":
-        return f"calls {own} where the others call {others}"
+        sides = {called[one.rank]: one.rank for one in reversed(blames) if one.rank in called}
+        if len(sides) > 1:
+            each = ", ".join(f"rank {rank} calls {text}" for text, rank in reversed(sides.items()))
+            return f"does not agree on the call{where}: {each}"
+        return f"calls {own}{where} where the others call {others or 'another operation'}"
     if cause == "collective-skipped":
-        return "left out a collective that the others call"
+        stands = f", and is{where}" if where else ""
+        return f"left out a collective that the others call{stands}"
     return "has no partner for its send or receive"
 
 
@@ -116,9 +124,7 @@ def _cycle(scene: Scene) -> Candidate | None:
     if not rings:
         return None
     ring = min(rings, key=lambda one: (len(one.ranks), one.ranks))
-    blames = [one for one in scene.matching.blame if one.reason == "out-of-order"]
-    heaviest = max((one.weight for one in blames), default=0.0)
-    blamed = [one.rank for one in blames if one.weight >= 0.8 * heaviest] or list(ring.ranks)
+    blamed = _blamed_in_rings(scene, rings)
     culprits = tuple(sorted(strayed(scene.recordings, blamed) or blamed))
     items = [
         Item(
@@ -140,6 +146,18 @@ def _cycle(scene: Scene) -> Candidate | None:
         return deadlock(scene, "collective-skipped", culprits, reason, items, precise=GROUPS + 1)
     reason = f"is in a ring of waits over {len(ring.groups)} process groups: {against}"
     return deadlock(scene, "group-order-cycle", culprits, reason, items, precise=GROUPS + 1)
+
+
+def _blamed_in_rings(scene: Scene, rings: list[Cycle]) -> list[int]:
+    """Who turned the order around; of a ring of which nothing tells that, all of it. What the
+    recordings blame a rank of it for otherwise is the reason of the ring.
+    """
+    inside = {rank for one in rings for wait in one.waits for rank in (wait.rank, *wait.on)}
+    blames = [one for one in scene.matching.blame if one.rank in inside]
+    blames = [one for one in blames if one.reason == "out-of-order"] or blames
+    heaviest = max((one.weight for one in blames), default=0.0)
+    shortest = min(rings, key=lambda one: (len(one.ranks), one.ranks))
+    return [one.rank for one in blames if one.weight >= 0.8 * heaviest] or list(shortest.ranks)
 
 
 def _is_held(scene: Scene, rank: int) -> bool:

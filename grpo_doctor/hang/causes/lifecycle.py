@@ -6,12 +6,15 @@ import re
 import signal
 from collections.abc import Iterator
 
-from grpo_doctor.hang.causes.candidate import ENDED, FORCED, Candidate, Case
+from grpo_doctor.hang.causes.candidate import ENDED, FORCED, MECHANISM, Candidate, Case
 from grpo_doctor.hang.causes.memory import oom_items, out_of_memory, recent_oom
-from grpo_doctor.hang.causes.wording import in_phase, stack_item, still_item
+from grpo_doctor.hang.causes.wording import at, culprit, in_phase, stack_item, still_item
+from grpo_doctor.hang.process.known_code import short
+from grpo_doctor.hang.process.places import is_library
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item, Undo
 
+_AT_EXIT = ("_shutdown", "_exit_function", "_python_exit", "_run_exitfuncs", "shutdown")
 _COMMUNICATION = re.compile(r"(pt_)?(gloo|nccl|mpi|ucc|hccl)|NCCL", re.IGNORECASE)
 
 
@@ -27,10 +30,8 @@ def propose(case: Case) -> Iterator[Candidate]:
                 yield _dead(case.scene, actor)
         elif _is_left_over(case.scene, actor):
             yield _left_over(case.scene, actor)
-
-
-def _culprit(actor: Actor) -> tuple[int, ...]:
-    return (actor.rank,) if actor.rank is not None else ()
+        elif _leaves(actor) and _missed(case.scene, actor):
+            yield _leaving(case.scene, actor)
 
 
 def _stopped(actor: Actor) -> Candidate:
@@ -39,7 +40,7 @@ def _stopped(actor: Actor) -> Candidate:
     undo = Undo("continue", actor.pid, "", f"Send SIGCONT to pid {actor.pid}?")
     return Candidate(
         cause="rank-stopped",
-        culprits=_culprit(actor),
+        culprits=culprit(actor),
         reason=f"is {how}{in_phase(actor)}",
         evidence=(still_item(actor), stack_item(actor)),
         hard=True,
@@ -51,6 +52,7 @@ def _stopped(actor: Actor) -> Candidate:
             Fix("Detach the debugger that holds it.")
             if traced
             else Fix(f"kill -CONT {actor.pid} lets it go on; then find out who stopped it."),
+            Fix("One that stops again at once wants its terminal: start it with `< /dev/null`."),
         ),
         confirm=(f"kill -CONT {actor.pid}  # the job must move at once",),
         undo=() if traced else (undo,),
@@ -63,7 +65,7 @@ def _frozen(actor: Actor) -> Candidate:
     undo = (Undo("thaw", actor.pid, file, f"Thaw the control group of pid {actor.pid}?"),)
     return Candidate(
         cause="rank-stopped",
-        culprits=_culprit(actor),
+        culprits=culprit(actor),
         reason=f"is frozen by its control group{in_phase(actor)}",
         evidence=(Item("cgroup", actor.rank, f"{file or 'the freezer'} says frozen"),),
         hard=True,
@@ -94,11 +96,11 @@ def _dead(scene: Scene, actor: Actor) -> Candidate:
     how = _exit_text(code)
     died = Item("proc", actor.rank, f"pid {actor.pid} has ended{f': {how}' if how else ''}")
     if oom:
-        return out_of_memory(_culprit(actor), "was killed for want of memory", (died, *oom))
+        return out_of_memory(culprit(actor), "was killed for want of memory", (died, *oom))
     return Candidate(
         cause="rank-dead",
-        culprits=_culprit(actor),
-        reason=f"is dead{f' ({how})' if how else ''}",
+        culprits=culprit(actor),
+        reason=_ended_text(code, how),
         evidence=(died, *_last_words(scene, actor)),
         hard=True,
         precise=FORCED if code else ENDED,
@@ -106,6 +108,12 @@ def _dead(scene: Scene, actor: Actor) -> Candidate:
         dead=True,
         fixes=(Fix("Look at the first traceback in its log, and start the job again."),),
     )
+
+
+def _ended_text(code: int | None, how: str) -> str:
+    if code == 0:
+        return "has ended in order (exit code 0), while others still wait for it"
+    return f"is dead{f' ({how})' if how else ''}"
 
 
 def _is_left_over(scene: Scene, actor: Actor) -> bool:
@@ -150,10 +158,10 @@ def _left_over(scene: Scene, actor: Actor) -> Candidate:
     )
     oom = recent_oom(scene)
     if oom:
-        return out_of_memory(_culprit(actor), "was killed for want of memory", (*items, *oom))
+        return out_of_memory(culprit(actor), "was killed for want of memory", (*items, *oom))
     return Candidate(
         cause="rank-dead",
-        culprits=_culprit(actor),
+        culprits=culprit(actor),
         reason=f"is dead{f' ({how})' if how else ''}; only pid {actor.pid}, which it forked, lives",
         evidence=items,
         hard=True,
@@ -162,6 +170,39 @@ def _left_over(scene: Scene, actor: Actor) -> Candidate:
         dead=True,
         fixes=(Fix("Look at the first traceback in its log, and start the job again."),),
         confirm=(f"ps -o pid,ppid,lstart,nlwp,args -p {actor.pid}  # its parent is gone",),
+    )
+
+
+def _leaves(actor: Actor) -> bool:
+    """Whether its program has ended, by its end or an exception, and Python waits for what is left
+    of it: threads, child processes, handlers of `atexit`.
+    """
+    outermost = actor.place.frames[-1] if actor.place.frames else None
+    return (
+        outermost is not None
+        and is_library(outermost)
+        and short(outermost.function) in _AT_EXIT
+        and not actor.motion.progresses
+    )
+
+
+def _leaving(scene: Scene, actor: Actor) -> Candidate:
+    thread = actor.deed.user if actor.deed is not actor.place else None
+    rest = f" and waits for its thread at {at(thread)}" if thread is not None else ""
+    return Candidate(
+        cause="rank-dead",
+        culprits=culprit(actor),
+        reason=f"has left its program, by its end or an exception,{rest or ' and cannot end'}",
+        evidence=(*_last_words(scene, actor), stack_item(actor), still_item(actor)),
+        hard=False,
+        precise=MECHANISM + 2,
+        strength=0.9,
+        still_s=actor.motion.still_s,
+        fixes=(
+            Fix("Look at the first traceback in its log, and start the job again."),
+            Fix("Start helper threads with daemon=True, so that a rank that fails can end."),
+        ),
+        confirm=(f"py-spy dump --pid {actor.pid}  # no frame of the training loop is left",),
     )
 
 

@@ -1,4 +1,4 @@
-"""Locks: files, the GIL, two threads in acquire, and a lock that a fork took along."""
+"""Locks: files, two threads in acquire, and a lock that a fork took along."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import MECHANISM, Candidate, Case
-from grpo_doctor.hang.causes.wording import at, in_phase, named, stack_item, still_item
-from grpo_doctor.hang.known_code import short
-from grpo_doctor.hang.places import is_library, place_of
+from grpo_doctor.hang.causes.wording import at, culprit, in_phase, named, stack_item, still_item
+from grpo_doctor.hang.process.known_code import short
+from grpo_doctor.hang.process.native import has_time_limit
+from grpo_doctor.hang.process.places import is_library, place_of
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor_probes.evidence import PythonThread
 
-_RUNNING = "RD"
 # Library functions whose innermost frame is a plain lock's acquire.
 _ACQUIRES = ("acquire", "__enter__", "_acquireLock", "handle")
 _IDLE = ("_worker", "_run_event_loop", "_monitor", "serve_forever", "_bootstrap")
@@ -21,61 +21,13 @@ _IDLE = ("_worker", "_run_event_loop", "_monitor", "serve_forever", "_bootstrap"
 
 def propose(case: Case) -> Iterator[Candidate]:
     """What holds a rank that wants a lock."""
-    for actor in case.scene.by_rank.values():
-        if not actor.held and actor.motion.kind in ("still", "polling", "unknown"):
-            yield from _gil(case.scene, actor)
     for actor in case.suspects:
         if actor.held or actor.motion.progresses:
             continue
         yield from _file_lock(case.scene, actor)
-        yield from _thread_lock(actor)
-
-
-def _gil(scene: Scene, actor: Actor) -> Iterator[Candidate]:
-    """A thread that has the GIL and does not run: a C call that did not release it."""
-    for thread in actor.python_threads:
-        seen = actor.thread(thread.tid)
-        if not thread.owns_gil or seen is None or seen.state in _RUNNING:
-            continue
-        if actor.motion.cpu_share > 0.05 or not _owned_always(scene, actor, thread.tid):
-            continue
-        where = at(place_of(thread).user or thread.frames[0] if thread.frames else None)
-        yield Candidate(
-            cause="gil-held",
-            culprits=(actor.rank,) if actor.rank is not None else (),
-            reason=f"sleeps in a C call that keeps the GIL{f', at {where}' if where else ''}",
-            evidence=(
-                Item(
-                    "stack",
-                    actor.rank,
-                    f"thread {thread.tid} {thread.name} owns the GIL in state {seen.state} "
-                    f"({seen.wchan or 'sleeping'}); no other thread can run Python",
-                ),
-                still_item(actor),
-                stack_item(actor),
-            ),
-            hard=True,
-            precise=MECHANISM + 3,
-            strength=0.95,
-            phase=actor.phase,
-            still_s=actor.motion.still_s,
-            fixes=(
-                Fix(
-                    "Release the GIL around the call (ctypes.CDLL, not PyDLL), or run it in a "
-                    "process of its own with a timeout."
-                ),
-            ),
-            confirm=(f"py-spy dump --native --pid {actor.pid}  # the C function that holds it",),
-        )
-
-
-def _owned_always(scene: Scene, actor: Actor, tid: int) -> bool:
-    """Whether every look found the GIL with this thread: a timer's has it for a moment."""
-    stacks = [s for look in scene.evidence.stacks for s in look if s.pid == actor.pid]
-    owners = [
-        {t.tid for t in s.threads if t.owns_gil} for s in stacks if s.threads and not s.native
-    ]
-    return all(tid in one for one in owners)
+        if actor.place.call == "file-lock" and not _in_flock(actor):
+            yield _polled(actor)
+        yield from _thread_lock(case.scene, actor)
 
 
 def _file_lock(scene: Scene, actor: Actor) -> Iterator[Candidate]:
@@ -90,7 +42,7 @@ def _file_lock(scene: Scene, actor: Actor) -> Iterator[Candidate]:
     never = all(one.held or one.waits for one in holders) and not strangers
     yield Candidate(
         cause="lock-held",
-        culprits=tuple(ranks) or ((actor.rank,) if actor.rank is not None else ()),
+        culprits=tuple(ranks) or culprit(actor),
         reason=(
             f"keeps the lock {hold.target} while it waits in {holders[0].place.operation}"
             if ranks
@@ -115,15 +67,34 @@ def _file_lock(scene: Scene, actor: Actor) -> Iterator[Candidate]:
     )
 
 
+def _in_flock(actor: Actor) -> bool:
+    return actor.hold is not None and actor.hold.kind == "file-lock"
+
+
+def _polled(actor: Actor) -> Candidate:
+    """Libraries look for a lock file again and again: no call shows which one, and whose."""
+    reason = f"waits for a lock file that another process has or has left{in_phase(actor)}"
+    fixes = (
+        Fix("End the process that holds it; if none does, delete the lock file it has left."),
+        Fix("Take such a lock on one rank of a host only, and with a timeout."),
+    )
+    found = _locked(actor, "lock-held", reason, (still_item(actor), stack_item(actor)))
+    confirm = (f"py-spy dump --locals --pid {actor.pid}  # the path of the lock file",)
+    return replace(found, strength=0.9, fixes=fixes, confirm=confirm)
+
+
 def _wants_lock(actor: Actor, thread: PythonThread) -> bool:
-    """Whether a thread stands in the acquire of a plain lock: asleep in a futex, in code that is
-    the user's own or a wrapper of acquire. Waits for events and queues stand in `threading.wait`.
+    """Whether a thread stands in the acquire of a plain lock: asleep in a futex without a limit, in
+    code that is the user's own or a wrapper of acquire. Waits for events and queues stand in
+    `threading.wait`.
     """
     if not thread.frames:
         return False
     seen = actor.thread(thread.tid)
     held = next((one for one in actor.blocked if one.tid == thread.tid), None)
     if held is not None and held.kind != "futex":
+        return False
+    if seen is not None and has_time_limit(seen):
         return False
     asleep = held is not None or (seen is not None and seen.state == "S" and "futex" in seen.wchan)
     inner = thread.frames[0]
@@ -132,37 +103,81 @@ def _wants_lock(actor: Actor, thread: PythonThread) -> bool:
     return asleep and plain
 
 
-def _thread_lock(actor: Actor) -> Iterator[Candidate]:
+def _thread_lock(scene: Scene, actor: Actor) -> Iterator[Candidate]:
     threads = actor.python_threads
     if not threads or any(thread.owns_gil for thread in threads):
         return
     main, others = threads[0], threads[1:]
-    if not _wants_lock(actor, main):
-        return
     wanting = [thread for thread in others if _wants_lock(actor, thread)]
-    items = (
-        still_item(actor),
-        *(
-            Item(
-                "stack",
-                actor.rank,
-                f"thread {t.tid} {t.name}: {at(place_of(t).user or t.frames[0])}",
-            )
-            for t in (main, *wanting)
-        ),
-    )
-    where = at(place_of(main).user or main.frames[0])
+    # One that is at work may have the lock, and give it back.
     others_work = any(t.frames and t not in wanting and not _idle(t) for t in others)
-    if wanting and not others_work:  # else one of these may have the lock, and give it back
-        other = at(place_of(wanting[0]).user or wanting[0].frames[0])
-        reason = f"has two threads that wait for each other's lock: {where} and {other}"
+    if not _wants_lock(actor, main):
+        if wanting and not others_work and _waits_for_thread(actor):
+            yield _waits_for_waiting(actor, main, wanting)
+        return
+    items = _threads_items(actor, (main, *wanting))
+    where = _line(main)
+    if wanting and not others_work:
+        reason = f"has two threads that wait for each other's lock: {where} and {_line(wanting[0])}"
         fix = Fix("Take the two locks in one order everywhere, or use one lock.")
         found = _locked(actor, "thread-deadlock", reason, items)
         yield replace(found, hard=True, precise=MECHANISM + 2, strength=0.9, fixes=(fix,))
         return
+    busy = [thread for thread in others if thread.frames and not _idle(thread)]
+    if len(busy) == 1 and place_of(busy[0]).communicates and _others_wait(scene, actor):
+        yield _lock_in_collective(actor, main, busy[0])
     reason = f"waits for a lock that is never released, at {where}{_elsewhere(others)}"
     fix = Fix("Release the lock on every path (`with lock:`), and give acquire a timeout.")
     yield replace(_locked(actor, "lock-held", reason, items), strength=0.75, fixes=(fix,))
+
+
+def _others_wait(scene: Scene, actor: Actor) -> bool:
+    others = [one for one in scene.by_rank.values() if one is not actor]
+    return bool(others) and all(one.waits for one in others)
+
+
+def _lock_in_collective(actor: Actor, main: PythonThread, holder: PythonThread) -> Candidate:
+    """Its thread waits for the others, who wait for its main one: who waits for a lock waits for
+    whatever the thread that has it waits for.
+    """
+    reason = (
+        f"waits for a lock at {_line(main)} while thread {holder.name or holder.tid} is in "
+        f"{place_of(holder).operation} at {_line(holder)}, to which the others do not come"
+    )
+    fix = Fix("Call collectives from one thread, and without a lock that the main thread takes.")
+    items = _threads_items(actor, (main, holder))
+    found = _locked(actor, "group-order-cycle", reason, items)
+    return replace(found, precise=MECHANISM + 2, strength=0.8, fixes=(fix,))
+
+
+def _waits_for_thread(actor: Actor) -> bool:
+    """Whether its main thread joins another one, or waits without a limit for one to wake it."""
+    timed = actor.main is not None and has_time_limit(actor.main)
+    return actor.place.call == "lock" and not timed
+
+
+def _waits_for_waiting(
+    actor: Actor, main: PythonThread, wanting: Sequence[PythonThread]
+) -> Candidate:
+    """A thread that waits gives back no lock that it has. No proof: what wakes it may be C++."""
+    other = wanting[0]
+    reason = (
+        f"waits at {_line(main)} for thread {other.name or other.tid}, which wants a lock at "
+        f"{_line(other)} that no other thread can give back"
+    )
+    fix = Fix("Give the lock back before you wait for a thread that takes it, or join.")
+    items = _threads_items(actor, (main, *wanting))
+    found = _locked(actor, "thread-deadlock", reason, items)
+    return replace(found, precise=MECHANISM + 1, strength=0.85, fixes=(fix,))
+
+
+def _line(thread: PythonThread) -> str:
+    return at(place_of(thread).user or thread.frames[0])
+
+
+def _threads_items(actor: Actor, threads: Sequence[PythonThread]) -> tuple[Item, ...]:
+    lines = (f"thread {one.tid} {one.name}: {_line(one)}" for one in threads)
+    return (still_item(actor), *(Item("stack", actor.rank, line) for line in lines))
 
 
 def _elsewhere(others: Sequence[PythonThread]) -> str:
@@ -183,7 +198,7 @@ def _idle(thread: PythonThread) -> bool:
 def _locked(actor: Actor, cause: str, reason: str, items: tuple[Item, ...]) -> Candidate:
     return Candidate(
         cause=cause,
-        culprits=(actor.rank,) if actor.rank is not None else (),
+        culprits=culprit(actor),
         reason=reason,
         evidence=items,
         hard=False,

@@ -59,28 +59,38 @@ def oom_items(scene: Scene, actor: Actor) -> tuple[Item, ...]:
     kills = [one.oom_kills for one in actor.limits]
     code = actor.look.exit_code if actor.look is not None else None
     # The control group counts since it was made: a kill of yesterday is not this one's end.
-    if kills and kills[-1] > 0 and (code == signal.SIGKILL or kills[-1] > kills[0]):
+    lately = (kills and kills[-1] > kills[0]) or (code is None and _lately(scene))
+    if kills and kills[-1] > 0 and (code == signal.SIGKILL or lately):
         items.append(Item("cgroup", actor.rank, f"its control group counts {kills[-1]} OOM kills"))
     return tuple(items)
+
+
+def _lately(scene: Scene) -> tuple[str, ...]:
+    """What the kernel says of OOM kills since the ranks wait. In a container it names processes by
+    the numbers of its host, which none here has.
+    """
+    since = (scene.patience.waited_s or 0.0) + BEFORE_THE_WAIT_S
+    kernel = scene.evidence.host.kernel if scene.evidence.host is not None else ()
+    return tuple(text for age, text in kernel if age <= since and _KILLED.search(text))
 
 
 def recent_oom(scene: Scene) -> tuple[Item, ...]:
     """An OOM kill that may have been of a rank whose process number is no longer known.
 
     Ranks of a job are started one after the other, so theirs are close together; other jobs of the
-    host are killed as well.
+    host are killed as well. A kill is of the ranks' control group if that has counted it.
     """
-    since = (scene.patience.waited_s or 0.0) + BEFORE_THE_WAIT_S
     pids = [actor.pid for actor in scene.by_rank.values()]
-    near = range(min(pids) - 2 * len(scene.world), max(pids) + 2 * len(scene.world) + 1)
-    host = scene.evidence.host
+    apart = 2 * len(scene.world)
+    lately = _lately(scene)
     found = [
         Item("kernel", None, text)
-        for age, text in (host.kernel if host is not None else ())
-        if age <= since and (killed := _KILLED.search(text)) and int(killed.group(1)) in near
+        for text in lately
+        if (killed := _KILLED.search(text))
+        and any(abs(int(killed.group(1)) - pid) <= apart for pid in pids)
     ]
-    limited = [one.limits[-1] for one in scene.by_rank.values() if one.limits]
-    kills = [one.oom_kills for one in limited if one.memory_limit_bytes is not None]
+    last = [one.limits[-1] for one in scene.by_rank.values() if one.limits]
+    kills = [one.oom_kills for one in last if one.memory_limit_bytes is not None or lately]
     if not found and kills and max(kills) > 0:
         text = f"the ranks' control group counts {max(kills)} OOM kills"
         found.append(Item("cgroup", None, text))

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from grpo_doctor.hang.causes.candidate import ENDED, FORCED, GUESS, Candidate, Case
 from grpo_doctor.hang.causes.memory import out_of_memory, recent_oom
 from grpo_doctor.hang.causes.wording import stack_item
-from grpo_doctor.hang.scene import Scene
+from grpo_doctor.hang.process.progress import TICKS_PER_SECOND
+from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
 
 JOINING_S = 120.0  # of a job over several hosts, which pull images and start one by one
 JOINING_HERE_S = 5.0  # after the last process was started; and as much again as they took to start
-TICKS_PER_SECOND = 100.0
 
 
 def propose(case: Case) -> Iterator[Candidate]:
@@ -22,36 +22,15 @@ def propose(case: Case) -> Iterator[Candidate]:
     if not gone or not scene.by_rank:
         return
     joining = [a for a in scene.by_rank.values() if a.place.call == "store"]
-    here = tuple(rank for rank in gone if rank not in scene.elsewhere)
-    elsewhere = not here
-    gone = here or gone
+    gone = tuple(rank for rank in gone if rank not in scene.elsewhere)
+    if not gone:
+        return  # they run on another host, or this one knows nothing of them
     items: tuple[Item, ...] = (
         Item("proc", None, f"{len(scene.by_rank)} of {job.world_size} ranks are on this host"),
         *(stack_item(actor) for actor in joining[:2]),
     )
-    if joining or elsewhere:
-        yield Candidate(
-            cause="rank-missing",
-            culprits=gone,
-            reason="has not come to the rendezvous" if joining else "is not on this host",
-            evidence=items,
-            hard=bool(joining) and _joined_for_s(scene) > _joining_s(scene),
-            works=not joining,  # on its own host it may write a checkpoint: that is not seen here
-            precise=FORCED if joining else GUESS,
-            strength=0.9 if joining else 0.4,
-            phase="init" if joining else None,
-            still_s=max((a.motion.still_s or 0.0 for a in joining), default=None),
-            fixes=(
-                Fix("Start the missing rank, or correct WORLD_SIZE and MASTER_ADDR where it runs."),
-            )
-            if joining
-            else (),
-            confirm=(
-                "pgrep -af python  # on every host: is the missing rank's process there?"
-                if joining
-                else "grpo-doctor attach  # on the hosts of these ranks",
-            ),
-        )
+    if joining:
+        yield _not_joined(scene, gone, joining, items)
         return
     waited_for = any(actor.waits for actor in scene.by_rank.values())
     oom = recent_oom(scene)
@@ -71,7 +50,28 @@ def propose(case: Case) -> Iterator[Candidate]:
     )
 
 
-def _joined_for_s(scene: Scene) -> float:
+def _not_joined(
+    scene: Scene, gone: tuple[int, ...], joining: list[Actor], items: tuple[Item, ...]
+) -> Candidate:
+    return Candidate(
+        cause="rank-missing",
+        culprits=gone,
+        reason="has not come to the rendezvous",
+        evidence=items,
+        hard=joined_for_s(scene) > _joining_s(scene, gone),
+        precise=FORCED,
+        strength=0.9,
+        phase="init",
+        still_s=max((a.motion.still_s or 0.0 for a in joining), default=None),
+        fixes=(
+            Fix("Start the missing rank, or correct WORLD_SIZE and MASTER_ADDR where it runs."),
+            Fix("If it was started, it has ended: look at the first traceback in its log."),
+        ),
+        confirm=("pgrep -af python  # on every host: is the missing rank's process there?",),
+    )
+
+
+def joined_for_s(scene: Scene) -> float:
     """Since the last of the ranks that are here was started, or for how long they have waited.
 
     Waiting at the store is done in slices of some seconds, after each of which the thread runs.
@@ -81,10 +81,14 @@ def _joined_for_s(scene: Scene) -> float:
     return max(scene.patience.waited_s or 0.0, now_s - begun_s)
 
 
-def _joining_s(scene: Scene) -> float:
-    """For how long a rank may be missing. One launcher starts all of a host's ranks at once."""
+def _joining_s(scene: Scene, gone: tuple[int, ...]) -> float:
+    """For how long a rank may be missing. One launcher starts all of a host's ranks at once, in
+    their order: one before the last that is here was started as well, and has ended.
+    """
     job = scene.evidence.job
     if job.local_ranks is None or job.local_ranks != job.world_size:
         return JOINING_S
+    if max(gone) < max(scene.by_rank):
+        return JOINING_HERE_S
     begun = [actor.member.started_ticks / TICKS_PER_SECOND for actor in scene.by_rank.values()]
     return JOINING_HERE_S + 3 * (max(begun) - min(begun))

@@ -7,12 +7,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from grpo_doctor.hang.causes.candidate import MATTER, Candidate
+from grpo_doctor.hang.causes.ras import even_item
+from grpo_doctor.hang.hosts.expected import parted
 from grpo_doctor.hang.scene import Scene
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.wording import ranks_text
 from grpo_doctor_probes.evidence import Blocked
 
 _UNCONFIRMED = re.compile(r"not confirmed by the other end|sent again")
+_SURE, _LIKELY = 2, 1  # how much an end of a connection counts
 _SENT_AGAIN = re.compile(r"sent again")  # bytes on their way are unconfirmed as well
 
 
@@ -23,7 +26,7 @@ def silence(scene: Scene) -> Iterator[Candidate]:
         return
     front = joined[0]
     unsent = [one for one in scene.evidence.blocked if _UNCONFIRMED.search(one.note)]
-    ranks = _most_cut_off(scene, unsent)
+    ranks, where = _cut_off(scene, unsent)
     items = [
         Item(
             "flight recorder",
@@ -36,13 +39,15 @@ def silence(scene: Scene) -> Iterator[Candidate]:
         for one in unsent[:4]
         if one.pid in scene.by_pid
     ]
+    even = even_item(scene)
+    items += [even] if even is not None else []
     yield Candidate(
         cause="network-silent",
         culprits=ranks,
         reason="sends and gets no answer from the network",
         whole=""
-        if len(ranks) == 1
-        else f"all ranks are in {front.operation} and nothing comes through the network",
+        if len(ranks) == 1 and not where
+        else f"all ranks are in {front.operation} and nothing comes through the network{where}",
         evidence=tuple(items),
         hard=any(_SENT_AGAIN.search(one.note) for one in unsent),
         precise=MATTER,
@@ -58,27 +63,57 @@ def silence(scene: Scene) -> Iterator[Candidate]:
     )
 
 
-def _most_cut_off(scene: Scene, unsent: Sequence[Blocked]) -> tuple[int, ...]:
-    """The ranks with the most connections in trouble: each of these has two ends, and the end that
-    is the same in all of them is the broken one.
+def _cut_off(scene: Scene, unsent: Sequence[Blocked]) -> tuple[tuple[int, ...], str]:
+    """Who is cut off, and where the network is, ` between a and b`. Between hosts that were looked
+    at no rank is to blame for a link that is down: it would be as many ranks as use it.
     """
-    own: dict[str, int] = {}
+    hosts = parted(scene.evidence, unsent)
+    if len(hosts) == 2:
+        return (), f" between {hosts[0]} and {hosts[1]}"
+    if hosts:
+        there = [rank for rank, one in scene.by_rank.items() if one.member.host == hosts[0]]
+        return tuple(sorted(there)), f" to {hosts[0]}"
+    ranks, host = _most_cut_off(scene, unsent)
+    return ranks, f" to {host}" if host else ""
+
+
+def _most_cut_off(scene: Scene, unsent: Sequence[Blocked]) -> tuple[tuple[int, ...], str]:
+    """The ranks with the most connections in trouble: each of these has two ends, and the end that
+    is the same in all of them is the broken one. Else the host that they share.
+    """
+    near = [one for one in unsent if " -> " in one.target and _rank_of(scene, one.pid) is not None]
+    own = {_ends(one)[0]: _rank_of(scene, one.pid) for one in near}
     at_host: dict[str, set[int]] = {}
-    far: list[tuple[int, str]] = []
-    for one in unsent:
-        actor = scene.by_pid.get(one.pid)
-        local, arrow, remote = one.target.partition(" -> ")
-        if arrow and actor is not None and actor.rank is not None:
-            own[local] = actor.rank
-            at_host.setdefault(_host(local), set()).add(actor.rank)
-            far.append((actor.rank, remote))
-    connections: set[frozenset[int]] = set()
-    for rank, remote in far:
-        others = {own[remote]} if remote in own else at_host.get(_host(remote), set()) - {rank}
-        connections.add(frozenset({rank, *others} if len(others) == 1 else {rank}))
-    ends = Counter(rank for pair in connections for rank in pair)
-    most = max(ends.values(), default=0)
-    return tuple(sorted(rank for rank, count in ends.items() if count == most))
+    for endpoint, rank in own.items():
+        at_host.setdefault(_host(endpoint), set()).add(rank or 0)
+    troubled: Counter[int | str] = Counter()
+    for ends in {frozenset(_ends(one)): one for one in near}.values():
+        rank, remote = _rank_of(scene, ends.pid), _ends(ends)[1]
+        far = own.get(remote)
+        if far is None and len(ends.peers) == 1:
+            far = _rank_of(scene, ends.peers[0])
+        known = at_host.get(_host(remote), set()) - {rank}
+        troubled[rank or 0] += _SURE
+        if far is not None:
+            troubled[far] += _SURE
+        elif len(known) == 1:
+            troubled[next(iter(known))] += _LIKELY  # or another rank at that address
+        else:
+            troubled[_host(remote)] += _SURE
+    most = max(troubled.values(), default=0)
+    ranks = sorted(end for end, n in troubled.items() if n == most and isinstance(end, int))
+    hosts = sorted(end for end, n in troubled.items() if n == most and isinstance(end, str))
+    return tuple(ranks), hosts[0] if len(hosts) == 1 and not ranks else ""
+
+
+def _rank_of(scene: Scene, pid: int) -> int | None:
+    actor = scene.by_pid.get(pid)
+    return actor.rank if actor is not None else None
+
+
+def _ends(one: Blocked) -> tuple[str, str]:
+    local, _, remote = one.target.partition(" -> ")
+    return local, remote
 
 
 def _host(endpoint: str) -> str:

@@ -8,7 +8,7 @@ from grpo_doctor.hang.causes.candidate import GROUPS, Candidate, Case
 from grpo_doctor.hang.causes.groups import deadlock
 from grpo_doctor.hang.causes.wording import still_item
 from grpo_doctor.hang.scene import Actor, Scene
-from grpo_doctor.hang.waits import peer_of
+from grpo_doctor.hang.waiting.partners import partner_of
 
 
 def propose(case: Case) -> Iterator[Candidate]:
@@ -18,12 +18,12 @@ def propose(case: Case) -> Iterator[Candidate]:
     for actor in scene.by_rank.values():
         if actor.held or actor.place.call != "p2p":
             continue
-        peer = scene.by_rank.get(rank) if (rank := peer_of(scene, actor)) is not None else None
+        peer = scene.by_rank.get(rank) if (rank := partner_of(scene, actor)) is not None else None
         if peer is not None and (
             not peer.waits or (peer.place.call == "p2p" and _answers(scene, peer, actor))
         ):
             continue
-        if _waits_for_work(case, actor) or (peer is None and (case.suspects or scene.elsewhere)):
+        if case.waits_for_work(actor) or (peer is None and (case.suspects or scene.elsewhere)):
             continue  # whoever is elsewhere may be the partner
         alone.append((actor, peer))
     for actor, peer in alone:
@@ -42,11 +42,10 @@ def propose(case: Case) -> Iterator[Candidate]:
         )
 
 
-def _waits_for_work(case: Case, actor: Actor) -> bool:
-    """Whether its chain of waits, as in a pipeline, ends at a rank that may be at work."""
-    ends = {one.node for one in case.suspects} | {f"rank:{one}" for one in case.scene.elsewhere}
-    return not ends.isdisjoint(case.graph.reach.get(actor.node, ()))
-
-
 def _answers(scene: Scene, peer: Actor, actor: Actor) -> bool:
-    return peer_of(scene, peer) == actor.rank and peer.place.operation != actor.place.operation
+    """Whether one of the two sends to the other what that receives."""
+    return partner_of(scene, peer) == actor.rank and _receives(peer) != _receives(actor)
+
+
+def _receives(actor: Actor) -> bool:
+    return "recv" in actor.place.operation

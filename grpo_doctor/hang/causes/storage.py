@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import MECHANISM, Candidate, Case
-from grpo_doctor.hang.causes.wording import in_phase, stack_item, still_item
+from grpo_doctor.hang.causes.sleeps import sleep_of
+from grpo_doctor.hang.causes.terminals import is_terminal
+from grpo_doctor.hang.causes.wording import culprit, in_phase, stack_item, still_item
+from grpo_doctor.hang.hosts.expected import disks_of
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.wording import bytes_text, seconds_text
@@ -22,16 +25,21 @@ _WCHANS = ("nfs", "rpc_", "fuse", "lustre", "ll_", "ceph", "percpu_rwsem", "foli
 def propose(case: Case) -> Iterator[Candidate]:
     """Ranks in uninterruptible sleep, in a file's read, write or open, or with a full disk."""
     for actor in case.suspects:
-        if actor.held:
+        if actor.held or sleep_of(actor):
             continue
-        on_file = actor.hold is not None and actor.hold.kind in ("file", "fifo-open")
+        on_file = _on_file(actor)
         in_kernel = _sleeps_in_disk(actor) or _in_file_system(actor) or on_file
         if in_kernel and not actor.motion.progresses and actor.motion.io_bytes == 0:
             yield _candidate(case.scene, actor)
         elif in_kernel and _rate(actor) < _SLOW_BYTES_PER_S and actor.motion.kind != "busy":
             yield _slow(case.scene, actor)
-        elif _writes(actor) and (full := _full(case.scene)):
+        elif _writes(actor) and (full := _full(case.scene, actor)):
             yield _without_room(actor, full)
+
+
+def _on_file(actor: Actor) -> bool:
+    hold = actor.hold
+    return hold is not None and hold.kind in ("file", "fifo-open") and not is_terminal(hold.target)
 
 
 def _rate(actor: Actor) -> float:
@@ -44,9 +52,8 @@ def _writes(actor: Actor) -> bool:
     return actor.place.purpose == "checkpoint" or named
 
 
-def _full(scene: Scene) -> Disk | None:
-    host = scene.evidence.host
-    for disk in host.disks if host is not None else ():
+def _full(scene: Scene, actor: Actor) -> Disk | None:
+    for disk in disks_of(scene.evidence, actor.pid):
         if disk.total_bytes and disk.free_bytes < min(_FULL_BYTES, _FULL_SHARE * disk.total_bytes):
             return disk
     return None
@@ -70,7 +77,7 @@ def _without_room(actor: Actor, disk: Disk) -> Candidate:
     left = f"{disk.path} ({disk.kind}) has {bytes_text(disk.free_bytes)} left"
     return Candidate(
         cause="storage-blocked",
-        culprits=(actor.rank,) if actor.rank is not None else (),
+        culprits=culprit(actor),
         reason=f"writes to a disk that is full: {left}{in_phase(actor)}",
         evidence=(Item("disk", actor.rank, left), stack_item(actor)),
         hard=False,
@@ -88,7 +95,7 @@ def _without_room(actor: Actor, disk: Disk) -> Candidate:
 
 
 def _sleeps_in_disk(actor: Actor) -> bool:
-    return actor.main is not None and actor.main.state == "D"
+    return actor.doer is not None and actor.doer.state == "D"
 
 
 def _uninterruptible(actor: Actor) -> bool:
@@ -103,7 +110,7 @@ def _may_flush(actor: Actor) -> bool:
 
 
 def _in_file_system(actor: Actor) -> bool:
-    main = actor.main
+    main = actor.doer
     return main is not None and any(main.wchan.startswith(name) for name in _WCHANS)
 
 
@@ -112,13 +119,13 @@ def _candidate(scene: Scene, actor: Actor) -> Candidate:
     hold = actor.hold
     path = hold.target if hold is not None else ""
     fifo = hold is not None and hold.kind == "fifo-open"
-    main = actor.main
+    main = actor.doer
     wchan = main.wchan if main is not None else ""
     what = "opens a FIFO that nobody has at the other end" if fifo else "waits for the file system"
     dataload = actor.phase == "dataload" and not uninterruptible
     return Candidate(
         cause="dataload-blocked" if dataload else "storage-blocked",
-        culprits=(actor.rank,) if actor.rank is not None else (),
+        culprits=culprit(actor),
         reason=f"{what}{f' ({path})' if path else ''}{in_phase(actor)}",
         evidence=(
             Item(
@@ -153,7 +160,6 @@ def _held_items(actor: Actor) -> tuple[Item, ...]:
 
 
 def _disks(scene: Scene, actor: Actor) -> Iterator[Item]:
-    host = scene.evidence.host
-    for disk in host.disks if host is not None else ():
+    for disk in disks_of(scene.evidence, actor.pid):
         if disk.error:
             yield Item("disk", actor.rank, f"{disk.path} ({disk.kind}): {disk.error}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from grpo_doctor.hang.process.places import Place
+from grpo_doctor.hang.process.progress import BUSY_SHARE
 from grpo_doctor.hang.scene import Actor
 from grpo_doctor.hang.verdict import Item
-from grpo_doctor.hang.wording import seconds_text
+from grpo_doctor.hang.wording import bytes_text, seconds_text
 from grpo_doctor_probes.evidence import Frame
 
 _BLOCKED = {
@@ -24,12 +26,26 @@ def busy_class(actor: Actor) -> str:
     return "reward-busy" if actor.phase == "reward" else "user-code-busy"
 
 
+def working_class(actor: Actor, worker: Actor) -> str:
+    """The class of a rank that waits for a process which gets on: on a core, or with a device.
+
+    A loader's worker that computes keeps its rank's batch back all the same.
+    """
+    busy = worker.motion.cpu_share >= BUSY_SHARE and (actor is worker or actor.phase != "dataload")
+    return busy_class(actor) if busy else blocked_class(actor)
+
+
 def in_phase(actor: Actor) -> str:
     """` in reward (rewards.py:31, check)`; "" without a stack."""
-    where = at(actor.place.user or (actor.place.frames[0] if actor.place.frames else None))
+    where = place_text(actor.deed if actor.deed.user is not None else actor.place)
     if actor.phase:
         return f" in {actor.phase}{f' ({where})' if where else ''}"
     return f" at {where}" if where else ""
+
+
+def place_text(place: Place) -> str:
+    """The user's own line, else the innermost: `rewards.py:31, check`."""
+    return at(place.user or (place.frames[0] if place.frames else None))
 
 
 def at(frame: Frame | None) -> str:
@@ -62,5 +78,47 @@ def still_item(actor: Actor) -> Item:
 
 def named(actor: Actor) -> str:
     """`pid 4711 (python sandbox.py)`."""
-    name = actor.member.command or actor.member.name
-    return f"pid {actor.pid} ({name[:60]})" if name else f"pid {actor.pid}"
+    program, _, arguments = (actor.member.command or actor.member.name).partition(" ")
+    name = f"{program.rpartition('/')[2]} {arguments}".strip()
+    return f"pid {actor.pid} ({name[:60].rstrip()})" if name else f"pid {actor.pid}"
+
+
+def culprit(actor: Actor) -> tuple[int, ...]:
+    """Its rank, as a candidate's culprits."""
+    return (actor.rank,) if actor.rank is not None else ()
+
+
+_HELD = {"gone": "is dead", "stopped": "is stopped", "frozen": "is frozen"}
+
+
+def doing(actor: Actor) -> str:
+    """What a process is at, after its name: `computes (98 % of a core) at sums.py:3, add`."""
+    if actor.ended_meanwhile:
+        return "ended while we looked"
+    if actor.held:
+        return _HELD[actor.motion.kind]
+    where = place_text(actor.deed) if actor.deed.frames else ""
+    where = f" at {where}" if where else ""
+    if actor.motion.progresses:
+        return f"uses {actor.motion.cpu_share:.0%} of a core{where}"
+    hold = actor.hold or next(iter(actor.blocked), None)
+    if hold is None:
+        return f"does not move{where}"
+    target = f" {hold.target}" if hold.target else ""
+    return f"does not move{where} ({hold.kind.replace('-', ' ')}{target})"
+
+
+def process_item(actor: Actor) -> Item:
+    """What a process is at, as evidence."""
+    return Item("proc", actor.rank, f"{named(actor)} {doing(actor)}")
+
+
+def motion_item(actor: Actor) -> Item:
+    """What it did between the looks, in numbers."""
+    one = actor.motion
+    return Item(
+        "proc",
+        actor.rank,
+        f"pid {actor.pid} {one.kind}: {one.cpu_share:.0%} of a core, woke {one.wakes} times, "
+        f"{bytes_text(one.io_bytes)} read and written in {seconds_text(one.seconds)}",
+    )

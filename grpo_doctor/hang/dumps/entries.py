@@ -82,9 +82,6 @@ class EntryReader:
             started=begun if begun or gives_up else None,
             done=done,
             timed_out=retired and not done,
-            timeout_ms=whole(get("timeout_ms")) or None,
-            op_id=whole(get("op_id")),
-            thread_id=str(get("thread_id", ""))[:20],
             thread_name=clean(get("thread_name")) if get("thread_name") else "",
             frames=self._stack(frames) if frames else (),
         )

@@ -44,9 +44,6 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     started: bool | None = None
     done: bool = False
     timed_out: bool = False
-    timeout_ms: int | None = None
-    op_id: int = 0
-    thread_id: str = ""
     thread_name: str = ""
     frames: tuple[Frame, ...] = ()
 

@@ -7,7 +7,6 @@ from grpo_doctor.hang.matching.match import match
 from grpo_doctor.hang.matching.model import (
     Camp,
     Cycle,
-    Divergence,
     Group,
     Matching,
     Pair,
@@ -24,7 +23,6 @@ __all__ = [
     "Blame",
     "Camp",
     "Cycle",
-    "Divergence",
     "Group",
     "Matching",
     "Pair",

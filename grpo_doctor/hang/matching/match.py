@@ -9,7 +9,7 @@ from grpo_doctor.hang.matching import groups
 from grpo_doctor.hang.matching.blame import blame
 from grpo_doctor.hang.matching.groups import gather
 from grpo_doctor.hang.matching.history import history
-from grpo_doctor.hang.matching.model import Divergence, Matching, Shift
+from grpo_doctor.hang.matching.model import Matching, Shift
 from grpo_doctor.hang.matching.pairs import unmatched
 from grpo_doctor.hang.matching.rhythm import rhythm
 from grpo_doctor.hang.matching.scene import Scene
@@ -33,11 +33,8 @@ def match(recordings: Recordings, world_size: int | None = None) -> Matching:
     standings = tuple(standing(gathered[k], pasts[k], signatures, heard) for k in gathered)
     pairs = tuple(pair for one in gathered.values() for pair in unmatched(one, heard))
     shifted: list[Shift] = []
-    diverged: list[Divergence] = []
     for key, one in gathered.items():
-        some, first = shifts(one, pasts[key], signatures)
-        shifted += some
-        diverged += [first] if first else []
+        shifted += shifts(one, pasts[key], signatures)
     waiting = waits(standings, gathered, pairs, signatures)
     rings = cycles(waiting)
     scene = Scene(
@@ -49,7 +46,6 @@ def match(recordings: Recordings, world_size: int | None = None) -> Matching:
         shifts=scene.shifts,
         waits=waiting,
         cycles=rings,
-        divergences=tuple(diverged),
         rhythms=tuple(rhythm(one, one.rank) for one in known if one.rank is not None),
         blame=blame(scene),
         heard=tuple(sorted(heard)),

@@ -171,17 +171,6 @@ class Cycle(msgspec.Struct, frozen=True):
     groups: tuple[str, ...]  # Group.key, as waited for, without repeats
 
 
-class Divergence(msgspec.Struct, frozen=True):
-    """The first call at which ranks went different ways, by line of code.
-
-    `sites` maps each way to the ranks that took it, the most taken first.
-    """
-
-    group: str
-    sequence: int
-    sites: tuple[tuple[str, tuple[int, ...]], ...]
-
-
 class Rhythm(msgspec.Struct, frozen=True):
     """How a rank usually paces its operations, all groups together; the history that says whether a
     wait is unusual. Gaps are between consecutive enqueues, the present wait not among them.
@@ -194,12 +183,8 @@ class Rhythm(msgspec.Struct, frozen=True):
     entries: int = 0
     last_enqueued_ns: int | None = None
     waiting_since_ns: int | None = None
-    waiting_in: str = ""
     taken_ns: int = 0  # unix: when the recording was taken
-    typical_gap_ns: int | None = None
-    p99_gap_ns: int | None = None
     longest_gap_ns: int | None = None
-    per_second: float | None = None
 
     def still_for_ns(self) -> int | None:
         """For how long, when recorded, the rank had enqueued nothing."""
@@ -221,7 +206,6 @@ class Matching(msgspec.Struct, frozen=True):
     shifts: tuple[Shift, ...] = ()
     waits: tuple[Wait, ...] = ()
     cycles: tuple[Cycle, ...] = ()
-    divergences: tuple[Divergence, ...] = ()
     rhythms: tuple[Rhythm, ...] = ()
     blame: tuple[Blame, ...] = ()
     heard: tuple[int, ...] = ()

@@ -28,8 +28,12 @@ def unmatched(gathered: Gathered, heard: frozenset[int]) -> tuple[Pair, ...]:
 
     Counted per direction: the k-th send of a to b belongs to b's k-th receive from a. Where the
     ring has lost the beginning of a side, only what is open on both is compared: what is done was
-    met. Sides without a recording are not judged by counts.
+    met. Sides without a recording are not judged by counts. An end is recorded by its place in the
+    group, so nothing can be told of a group of which not all members are known.
     """
+    group = gathered.group
+    if group.inferred and group.size != len(group.members):
+        return ()
     sends = _sides(gathered, "send")
     receives = _sides(gathered, "recv")
     found = []
@@ -47,7 +51,7 @@ def unmatched(gathered: Gathered, heard: frozenset[int]) -> tuple[Pair, ...]:
         if blocked is not None:
             found.append(
                 Pair(
-                    group=gathered.group.key,
+                    group=group.key,
                     source=source,
                     target=target,
                     sent=len(sent.entries),

@@ -22,21 +22,12 @@ def rhythm(recording: Recording, rank: int) -> Rhythm:
         entries=len(created),
         last_enqueued_ns=max(created, default=None),
         waiting_since_ns=oldest.created_ns if oldest else None,
-        waiting_in=oldest.op if oldest else "",
         taken_ns=_taken_ns(recording.at_unix_ns, max(created, default=0)),
     )
     if len(created) < 2:
         return made
-    times = np.sort(np.array(created, dtype=np.int64))
-    gaps = np.diff(times)
-    span_s = float(times[-1] - times[0]) / SECOND_NS
-    return msgspec.structs.replace(
-        made,
-        typical_gap_ns=int(np.median(gaps)),
-        p99_gap_ns=int(np.percentile(gaps, 99)),
-        longest_gap_ns=int(gaps.max()),
-        per_second=len(gaps) / span_s if span_s > 0 else None,
-    )
+    gaps = np.diff(np.sort(np.array(created, dtype=np.int64)))
+    return msgspec.structs.replace(made, longest_gap_ns=int(gaps.max()))
 
 
 def _taken_ns(at_unix_ns: int, newest_ns: int) -> int:

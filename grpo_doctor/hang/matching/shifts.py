@@ -12,24 +12,20 @@ from collections.abc import Mapping, Sequence
 
 from grpo_doctor.hang.matching.groups import Gathered
 from grpo_doctor.hang.matching.history import History, most
-from grpo_doctor.hang.matching.model import Divergence, Shift
+from grpo_doctor.hang.matching.model import Shift
 from grpo_doctor.hang.matching.signatures import Signatures
 
 MOST_SHIFTED = 16
-MOST_WAYS = 6
 
 
-def shifts(
-    gathered: Gathered, past: History, signatures: Signatures
-) -> tuple[tuple[Shift, ...], Divergence | None]:
-    """Ranks that left the order of the others for good, and the first place where any did."""
+def shifts(gathered: Gathered, past: History, signatures: Signatures) -> tuple[Shift, ...]:
+    """Ranks that left the order of the others for good."""
     first = _first_divergence(past, signatures)
     if first is None:
-        return (), None
-    divergence = _divergence(gathered.group.key, first, past, signatures)
+        return ()
     right = _in_the_right(first, past, signatures)
     if not right:
-        return (), divergence
+        return ()
     usual = {
         number: most(call for rank, call in by_rank.items() if rank in right)
         for number, by_rank in past.calls.items()
@@ -56,7 +52,7 @@ def shifts(
                     frames=track.calls[start][0].frames if kind == "extra" else (),
                 )
             )
-    return tuple(found), divergence
+    return tuple(found)
 
 
 def _first_divergence(past: History, signatures: Signatures) -> int | None:
@@ -135,12 +131,3 @@ def _agree(first: Sequence[int], second: Sequence[int], at_least: int) -> bool:
     """Whether two runs are equal as far as both go, and that is long enough to say."""
     both = min(len(first), len(second))
     return both >= at_least and first[:both] == second[:both]
-
-
-def _divergence(group: str, number: int, past: History, signatures: Signatures) -> Divergence:
-    ways: dict[str, list[int]] = defaultdict(list)
-    for rank, call in sorted(past.calls[number].items()):
-        line = signatures.site_of(call)
-        ways[signatures.text(signatures.key(call)) + (f" at {line}" if line else "")].append(rank)
-    ordered = sorted(ways.items(), key=lambda item: (-len(item[1]), item[1]))
-    return Divergence(group, number, tuple((way, tuple(r)) for way, r in ordered[:MOST_WAYS]))

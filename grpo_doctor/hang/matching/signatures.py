@@ -106,6 +106,11 @@ def balanced(parts_of_all: list[tuple[Entry, ...]]) -> bool:
     return sent == sum(prod(shape) for e in entries for shape in e.output_sizes)
 
 
+def is_root(entry: Entry) -> bool:
+    """Whether this member collects, or hands out, what all others give or get."""
+    return entry.op in {"gather", "scatter"} and (group_size(entry) or 1) > 1
+
+
 def group_size(entry: Entry) -> int | None:
     """How many members the group has, from what one of them gathers or scatters."""
     parts, whole = entry.input_sizes, entry.output_sizes

@@ -6,10 +6,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from msgspec.structs import replace
+
 from grpo_doctor.hang.matching.groups import Gathered
 from grpo_doctor.hang.matching.history import History
 from grpo_doctor.hang.matching.model import Camp, Kind, Seat, Standing
-from grpo_doctor.hang.matching.signatures import Signatures, balanced
+from grpo_doctor.hang.matching.signatures import Signatures, balanced, is_root
 from grpo_doctor.hang.matching.tracks import Track
 
 
@@ -101,11 +103,32 @@ def _camps(
         Camp(signatures.signature(calls[min(by_key[key])]), tuple(sorted(by_key[key])))
         for key in order
     ]
+    roots = [rank for rank, parts in sorted(calls.items()) if is_root(parts[0])]
+    if len(camps) == 1 and len(roots) > 1:
+        return _rivals(roots, front, tracks, camps[0])
     uneven = len(camps) == 1 and len(calls) == len(tracks) and not balanced(list(calls.values()))
     if uneven:
         return tuple(Camp(camps[0].signature, (rank,)) for rank in sorted(calls)), True
     tied = len(order) > 1 and len(by_key[order[0]]) == len(by_key[order[1]])
     return tuple(camps), tied and order[0] != expected
+
+
+def _rivals(
+    roots: Sequence[int], front: int, tracks: Mapping[int, Track], camp: Camp
+) -> tuple[tuple[Camp, ...], bool]:
+    """Members that each take themselves for the one root. Who was it in earlier rounds is right."""
+    before = {
+        rank
+        for rank in roots
+        for number, parts in tracks[rank].calls.items()
+        if number < front and parts[0].op == camp.signature.op and is_root(parts[0])
+    }
+    order = sorted(roots, key=lambda rank: (rank not in before, rank))
+    word = "to" if camp.signature.op == "gather" else "from"
+    return tuple(
+        Camp(replace(camp.signature, op=f"{camp.signature.op} {word} rank {rank}"), (rank,))
+        for rank in order
+    ), len(before) != 1
 
 
 def _longest_gap_ns(tracks: Mapping[int, Track], front: int | None) -> int | None:

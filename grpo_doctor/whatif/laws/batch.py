@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis import Analysis
-from grpo_doctor.analysis.sampled import series_named
+from grpo_doctor.analysis.intervals import covers
+from grpo_doctor.analysis.sampled import series_named, value_at
 from grpo_doctor.trace.model import Kind
 from grpo_doctor.whatif.edits import Change, Edit
 from grpo_doctor.whatif.laws.law import NOTHING, Case, Effect, Law, UnsupportedError
@@ -57,12 +58,11 @@ def measured_passes(analysis: Analysis) -> Passes:
         if series is None or not len(rows):
             continue
         windows, _ = analysis.steps.windows(column, used=True)
-        inside = np.searchsorted(windows.start_ns, spans.start_ns[rows], side="right") - 1
-        rows = rows[(inside >= 0) & (spans.start_ns[rows] < np.r_[windows.end_ns, 0][inside])]
-        at = np.searchsorted(series.t_ns, spans.start_ns[rows], side="right") - 1
-        rows, at = rows[at >= 0], at[at >= 0]
-        seconds.append((spans.end_ns[rows] - spans.start_ns[rows]) / 1e9)
-        places.append(series.values[at])
+        rows = rows[covers(windows, spans.start_ns[rows])]
+        counted = value_at(series, spans.start_ns[rows])
+        known = np.isfinite(counted)
+        seconds.append((spans.end_ns[rows] - spans.start_ns[rows])[known] / 1e9)
+        places.append(counted[known])
     return Passes(np.concatenate(seconds), np.concatenate(places))
 
 

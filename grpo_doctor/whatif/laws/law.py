@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from grpo_doctor import knobs
 from grpo_doctor.analysis import Analysis
-from grpo_doctor.analysis.sampled import mean_over, series_named
+from grpo_doctor.analysis.sampled import mean_over, series_named, values_in
 from grpo_doctor.errors import GrpoDoctorError
 from grpo_doctor.whatif.edits import Change
 from grpo_doctor.whatif.model import StepModel
@@ -48,25 +48,17 @@ class Case:
 
     def values(self, counter: str) -> NDArray[np.float64]:
         """All recorded values of a counter within the used steps, of all ranks in turn."""
-        inside = self.analysis.used_windows
-        found = [np.empty(0)]
-        for series in series_named(self.analysis.trace, counter):
-            place = np.searchsorted(inside.start_ns, series.t_ns, side="right") - 1
-            within = (place >= 0) & (series.t_ns < np.r_[inside.end_ns, 0][place])
-            chosen = series.values[within]
-            found.append(chosen[np.isfinite(chosen)])
-        return np.concatenate(found)
+        return np.concatenate([np.empty(0), *self._samples(counter)])
 
     def per_step(self, counter: str) -> float | None:
         """A counter's sum per step, on the rank that has most; None without any."""
-        sums, steps = [], len(self.analysis.step_seconds)
-        inside = self.analysis.used_windows
-        for series in series_named(self.analysis.trace, counter):
-            place = np.searchsorted(inside.start_ns, series.t_ns, side="right") - 1
-            within = (place >= 0) & (series.t_ns < np.r_[inside.end_ns, 0][place])
-            if within.any():
-                sums.append(float(np.nansum(series.values[within])))
+        steps = len(self.analysis.step_seconds)
+        sums = [float(samples.sum()) for samples in self._samples(counter) if len(samples)]
         return max(sums) / steps if sums and steps else None
+
+    def _samples(self, counter: str) -> list[NDArray[np.float64]]:
+        inside = self.analysis.used_windows
+        return [values_in(one, inside) for one in series_named(self.analysis.trace, counter)]
 
     def sampled_mean(self, name: str) -> float | None:
         """The largest mean of a sampled series over the used steps; None without any."""

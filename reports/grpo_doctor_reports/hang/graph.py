@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from grpo_doctor_reports.hang import words
@@ -59,9 +59,12 @@ def make_graph(visit: Visit) -> Graph:
     members: dict[str, list[Point]] = {}
     for one, first in together.items():
         members.setdefault(first, []).append(points[one])
-    details = _details(visit)
-    boxes = tuple(
+    details, hosts = _details(visit), _hosts(visit)
+    made = (
         _box(first, alike, details, depth[first], first in ring) for first, alike in members.items()
+    )
+    boxes = tuple(
+        replace(box, label=f"{box.label}{_on_host(members[box.key], hosts)}") for box in made
     )
     return Graph(boxes, tuple(_links(visit.waits, together)), ring)
 
@@ -69,7 +72,7 @@ def make_graph(visit: Visit) -> Graph:
 def _points(visit: Visit) -> dict[str, Point]:
     points = {point.id: point for point in visit.points}
     for wait in visit.waits:
-        for one in (wait.source, wait.target):
+        for one in (*wait.sources, *wait.targets):
             points.setdefault(one, Point(one, one, "", guilty=False))
     return points
 
@@ -88,8 +91,12 @@ def _merge_alike(
         outs: dict[str, set[tuple[int, str]]] = {}
         ins: dict[str, set[tuple[int, str]]] = {}
         for wait in waits:
-            outs.setdefault(wait.source, set()).add((number[wait.target], wait.kind))
-            ins.setdefault(wait.target, set()).add((number[wait.source], wait.kind))
+            waiting = {(number[one], wait.kind) for one in wait.sources}
+            waited_for = {(number[one], wait.kind) for one in wait.targets}
+            for one in wait.sources:
+                outs.setdefault(one, set()).update(waited_for)
+            for one in wait.targets:
+                ins.setdefault(one, set()).update(waiting)
         block = {
             one: (number[one], frozenset(outs.get(one, ())), frozenset(ins.get(one, ())))
             for one in points
@@ -104,8 +111,7 @@ def _depths(
 ) -> dict[str, int]:
     """Longest chain of waits from each box to an end, at most DEEPEST; a cycle is an end."""
     depth = dict.fromkeys(together.values(), 0)
-    links = {(together[w.source], together[w.target]) for w in waits}
-    links = {(a, b) for a, b in links if a != b and a not in ring}
+    links = {ends for wait in waits for ends in _between(wait, together) if ends[0] not in ring}
     for _ in range(DEEPEST):
         longer = dict(depth)
         for source, target in links:
@@ -114,6 +120,12 @@ def _depths(
             break
         depth = longer
     return depth
+
+
+def _between(wait: Wait, together: dict[str, str]) -> set[tuple[str, str]]:
+    """The boxes of which one waits for the other."""
+    sources, targets = ({together[one] for one in ends} for ends in (wait.sources, wait.targets))
+    return {(one, other) for one in sources for other in targets if one != other}
 
 
 def _merge_crowds(
@@ -151,8 +163,7 @@ def _links(waits: Sequence[Wait], together: dict[str, str]) -> Iterable[Link]:
     labels: dict[tuple[str, str], set[str]] = {}
     kinds: dict[tuple[str, str], set[str]] = {}
     for wait in waits:
-        ends = together[wait.source], together[wait.target]
-        if ends[0] != ends[1]:
+        for ends in _between(wait, together):
             labels.setdefault(ends, set()).add(wait.label)
             kinds.setdefault(ends, set()).add(wait.kind)
     for ends, said in labels.items():
@@ -166,6 +177,17 @@ def _details(visit: Visit) -> dict[str, str]:
         for one in visit.processes
         if one.rank is not None and one.role == "rank" and one.where
     }
+
+
+def _hosts(visit: Visit) -> dict[str, str]:
+    """The host of each rank, where there are several."""
+    return {f"rank:{rank}": host.name for host in visit.hosts for rank in host.ranks}
+
+
+def _on_host(members: list[Point], hosts: dict[str, str]) -> str:
+    """` on gpu-001`, if all of a box are on one host."""
+    found = {hosts.get(one.id, "") for one in members}
+    return f" on {found.pop()}" if len(found) == 1 and "" not in found else ""
 
 
 def _box(

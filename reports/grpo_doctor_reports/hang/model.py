@@ -37,6 +37,7 @@ class Verdict:
     evidence: tuple[Item, ...]
     confirm: tuple[str, ...]
     fixes: tuple[Fix, ...]
+    can_go_on: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,15 @@ class Process:
     state: str
     where: str
     waiting_for: str
+    host: str = ""  # of several
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host that was looked at, if there were several, and the ranks on it."""
+
+    name: str
+    ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +73,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """`source` waits for `target`."""
+    """Each of `sources` waits for each of `targets`, none for itself."""
 
-    source: str
-    target: str
+    sources: tuple[str, ...]
+    targets: tuple[str, ...]
     kind: str
     label: str
 
@@ -109,3 +119,4 @@ class Visit:
     seconds: float | None
     max_pause_ms: float | None
     taken_unix_ns: int
+    hosts: tuple[Host, ...] = ()

@@ -62,13 +62,19 @@ def _lines(visit: Visit) -> Iterator[RenderableType]:
 def _parts(visit: Visit) -> Iterator[RenderableType]:
     yield Text(" · ".join(words.facts(visit)), style="dim")
     yield from _section("Why", words.why(visit))
+    yield from _section(words.CAN_IT_GO_ON, _optional(visit.verdict.can_go_on))
     yield from _what_to_do(visit)
-    yield from _section("How to confirm", visit.verdict.confirm)
+    yield from _how_to_confirm(visit)
     yield from _evidence(visit)
     yield from _processes(visit)
+    yield from _hosts(visit)
     yield from _not_seen(visit)
     if cost := words.cost(visit):
         yield Text(f"\n{cost}", style="dim")
+
+
+def _optional(line: str) -> tuple[str, ...]:
+    return (line,) if line else ()
 
 
 def _section(title: str, lines: tuple[str, ...] | list[str]) -> Iterator[RenderableType]:
@@ -77,6 +83,14 @@ def _section(title: str, lines: tuple[str, ...] | list[str]) -> Iterator[Rendera
     yield _title(title)
     for line in lines:
         yield _indented(Text(line))
+
+
+def _how_to_confirm(visit: Visit) -> Iterator[RenderableType]:
+    if visit.verdict.confirm:
+        yield _title("How to confirm")
+        for line in visit.verdict.confirm:
+            whole = words.is_command(line)
+            yield _Command(f"  {line}") if whole else _indented(Text(line))
 
 
 def _title(text: str) -> Text:
@@ -134,16 +148,36 @@ def _processes(visit: Visit) -> Iterator[RenderableType]:
     yield _title("Processes")
     table = _table()
     table.add_column(max_width=26)
+    if visit.hosts:
+        table.add_column(max_width=24)
     table.add_column(no_wrap=True)
     table.add_column()
     for row in rows[:_ROWS]:
         waits = f"{'; ' if row.where else ''}waits for {row.waiting_for}" if row.waiting_for else ""
         style = "bold" if row.guilty else ""
-        table.add_row(f"  {row.who}", row.state, f"{row.where}{waits}", style=style)
+        place = [row.hosts] if visit.hosts else []
+        table.add_row(f"  {row.who}", *place, row.state, f"{row.where}{waits}", style=style)
+    empty = [""] if visit.hosts else []
     if len(rows) > _ROWS:
-        table.add_row("", "", f"{len(rows) - _ROWS} more in --json and in the page", style="dim")
+        more = f"{len(rows) - _ROWS} more in --json and in the page"
+        table.add_row("", *empty, "", more, style="dim")
     if visit.ranks_missing:
-        table.add_row(f"  {words.ranks_named(visit.ranks_missing)}", "missing", "not on this host")
+        who = f"  {words.ranks_named(visit.ranks_missing)}"
+        table.add_row(who, *empty, "missing", words.not_seen(visit))
+    yield table
+
+
+def _hosts(visit: Visit) -> Iterator[RenderableType]:
+    if not visit.hosts:
+        return
+    yield _title("Hosts")
+    table = _table()
+    table.add_column(max_width=40)
+    table.add_column()
+    for host in visit.hosts[:_ROWS]:
+        table.add_row(f"  {host.name}", words.ranks_of(host))
+    if len(visit.hosts) > _ROWS:
+        table.add_row("", f"{len(visit.hosts) - _ROWS} more in --json and in the page", style="dim")
     yield table
 
 

@@ -8,20 +8,24 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.hang.model import Item, Process, StackGroup, Visit
+from grpo_doctor_reports.hang.model import Host, Item, Process, StackGroup, Visit
 
 STATES: Final = ("healthy", "slow", "stuck", "dead")
+CAN_IT_GO_ON: Final = "Can this job go on?"
 _INSTALLED: Final = re.compile(
     r"(?<=\()/\S{0,200}?/(?:site-packages|dist-packages|lib/python3\.\d{1,2})/(?!site-|dist-)"
 )
 _CYCLE_LINES: Final = 8  # of a longer cycle the middle is left out
+_NAMED_HOSTS: Final = 2  # of one row
 _MANY_ROWS: Final = 20  # then who waits for whom is left to the graph
+_PLAINLY: Final = {"sleep": "the end of a sleep"}  # a wait whose one word is no thing to wait for
 _SOURCES_FIRST: Final = ("confirmation",)  # the strongest evidence there is
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Processes of the job in the same state at the same place. `pid` is set for one alone."""
+    """Processes of the job in the same state at the same place. `pid` is set for one alone;
+    `hosts` is empty where only one host was looked at."""
 
     who: str
     pid: int | None
@@ -29,6 +33,7 @@ class Row:
     where: str
     waiting_for: str
     guilty: bool
+    hosts: str = ""
 
 
 def ranges(ranks: Iterable[int]) -> str:
@@ -81,12 +86,14 @@ def why(visit: Visit) -> list[str]:
     guilty = set(visit.verdict.culprits)
     rows = [row for row in rows_of(visit) if row.guilty]
     if not rows and guilty:
-        return [f"{ranks_named(guilty)}: not seen on this host"]
+        return [f"{ranks_named(guilty)}: {not_seen(visit)}"]
     return [_stands(row) for row in rows]
 
 
 def _stands(row: Row) -> str:
-    pid = f" (pid {row.pid})" if row.pid is not None else ""
+    pid = (
+        f" (pid {row.pid}{f' on {row.hosts}' if row.hosts else ''})" if row.pid is not None else ""
+    )
     where = f" at {row.where}" if row.where else ""
     waits = f", waiting for {row.waiting_for}" if row.waiting_for else ""
     return f"{row.who}{pid}: {row.state or 'state unknown'}{where}{waits}"
@@ -101,7 +108,7 @@ def _cycle(visit: Visit) -> Iterator[str]:
                 yield f"and so on, to {labels.get(ring[-1], ring[-1])}"
             continue
         target = ring[(at + 1) % len(ring)]
-        wait = next((w for w in visit.waits if (w.source, w.target) == (source, target)), None)
+        wait = next((w for w in visit.waits if source in w.sources and target in w.targets), None)
         how = f" in {wait.label or wait.kind}" if wait and (wait.label or wait.kind) else ""
         back = ", which closes the cycle" if at == len(ring) - 1 else ""
         yield f"{labels.get(source, source)} waits for {labels.get(target, target)}{how}{back}"
@@ -109,13 +116,12 @@ def _cycle(visit: Visit) -> Iterator[str]:
 
 def rows_of(visit: Visit) -> list[Row]:
     """Return the processes, those in the same state at the same place together; guilty first."""
-    rows = _grouped(visit, visit.processes)
+    seen = [one for one in visit.processes if one.state != "missing"]  # said in a row of its own
+    rows = _grouped(visit, seen)
     if len(rows) <= _MANY_ROWS:
         return rows
     each = "each another" if visit.points else "each another; see --json"
-    return _grouped(
-        visit, [replace(p, waiting_for=p.waiting_for and each) for p in visit.processes]
-    )
+    return _grouped(visit, [replace(p, waiting_for=p.waiting_for and each) for p in seen])
 
 
 def _grouped(visit: Visit, processes: Iterable[Process]) -> list[Row]:
@@ -127,7 +133,15 @@ def _grouped(visit: Visit, processes: Iterable[Process]) -> list[Row]:
         groups.setdefault(key, []).append(one)
     order = sorted(groups, key=lambda key: (not key[4], key[0] != "rank"))
     return [
-        Row(_who(key[0], groups[key]), _pid(groups[key]), key[1], key[2], key[3], key[4])
+        Row(
+            _who(key[0], groups[key]),
+            _pid(groups[key]),
+            key[1],
+            key[2],
+            _PLAINLY.get(key[3], key[3]),
+            key[4],
+            _hosts(groups[key]),
+        )
         for key in order
     ]
 
@@ -145,11 +159,24 @@ def _pid(members: list[Process]) -> int | None:
     return members[0].pid if len(members) == 1 else None
 
 
-def missing(visit: Visit) -> str:
-    """Return which ranks no process here is, empty if none."""
-    if not visit.ranks_missing:
-        return ""
-    return f"{ranks_named(visit.ranks_missing)} not on this host"
+def _hosts(members: list[Process]) -> str:
+    names = sorted({one.host for one in members if one.host})
+    return ", ".join(names) if len(names) <= _NAMED_HOSTS else f"{len(names)} hosts"
+
+
+def is_command(line: str) -> bool:
+    """Return whether a line of how to confirm is to be copied, not read."""
+    return not line.endswith((".", "?"))
+
+
+def not_seen(visit: Visit) -> str:
+    """Return where ranks were looked for in vain."""
+    return "not on the hosts that were looked at" if visit.hosts else "not on this host"
+
+
+def ranks_of(host: Host) -> str:
+    """Return the ranks of a host."""
+    return ranks_named(host.ranks) if host.ranks else "no rank"
 
 
 def evidence(visit: Visit) -> list[tuple[str, list[Item]]]:

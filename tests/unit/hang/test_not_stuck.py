@@ -7,7 +7,14 @@ from dataclasses import replace
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import CallArguments, Frame, Limits, PythonThread, Thread
-from tests.evidence import EvidenceBuilder, frames, without_communication
+from tests.evidence import (
+    BETWEEN_S,
+    FIRST_NS,
+    SECOND,
+    EvidenceBuilder,
+    frames,
+    without_communication,
+)
 
 UPDATE = frames("clip /home/me/train.py:31", "update /home/me/train.py:40", "main t.py:9")
 
@@ -281,3 +288,101 @@ def test_a_mismatch_shows_while_all_ranks_wait_for_their_gpus() -> None:
     build.calls(2, "broadcast")
     said = verdict(build)
     assert (said.state, said.cause, said.culprits) == ("stuck", "collective-mismatch", (2,))
+
+
+ASKS = frames("ask /home/me/rewards.py:3", "reward /home/me/train.py:9")
+
+
+def test_a_rank_that_ran_a_moment_ago_may_get_the_next_part_of_its_answer() -> None:
+    build = EvidenceBuilder()
+    process = build.elsewhere(1, ASKS)
+    process.still_s, process.wchan = 2.0, "sk_wait_data"
+    said = verdict(build)
+    assert (said.state, said.cause, said.culprits) == ("slow", "reward-blocked", (1,))
+
+
+def test_a_rank_that_asks_again_and_again_is_stuck_after_a_minute() -> None:
+    build = EvidenceBuilder()
+    process = build.elsewhere(1, ASKS)
+    process.still_s, process.wakes, process.wchan = 0.1, 10, "hrtimer_nanosleep"
+    assert verdict(build).state == "slow"
+    build.waited_s = 90.0
+    assert verdict(build).state == "stuck"
+
+
+def test_a_thread_that_reads_token_by_token_keeps_its_rank_alive() -> None:
+    build = EvidenceBuilder()
+    gets = frames("get /usr/lib/python3.11/queue.py:171", "rollout /home/me/train.py:9")
+    process = build.elsewhere(0, gets)
+    reads = frames("read_token /home/me/t.py:5", f"_worker {EXECUTOR}/thread.py:83")
+    seen = Thread(901, "worker", "S", "sk_wait_data", last_ran_ns=_ago_ns(0.3))
+    process.threads = [(PythonThread(901, "worker", reads), seen)]
+    assert verdict(build).state == "slow"
+    silent = replace(seen, last_ran_ns=_ago_ns(10.0))
+    process.threads = [(PythonThread(901, "worker", reads), silent)]
+    assert verdict(build).state == "stuck"
+
+
+def test_of_many_requests_one_that_was_just_sent_keeps_its_rank_alive() -> None:
+    build = EvidenceBuilder()
+    waits = frames(f"result {EXECUTOR}/_base.py:451", *_lines(ASKS))
+    process = build.elsewhere(1, waits)
+    reads = frames("recv /home/me/t.py:5", f"_worker {EXECUTOR}/thread.py:83")
+    for tid, ago_s in ((901, 10.0), (902, 1.5)):
+        seen = Thread(tid, "worker", "S", "sk_wait_data", last_ran_ns=_ago_ns(ago_s))
+        process.threads.append((PythonThread(tid, "worker", reads), seen))
+    assert verdict(build).state == "slow"
+
+
+def test_a_server_that_runs_may_be_at_work_for_the_rank_that_polls_it() -> None:
+    for ago_s, state in ((10.0, "stuck"), (0.5, "slow")):
+        build = EvidenceBuilder()
+        process = build.elsewhere(1, ASKS)
+        process.wakes, process.still_s = 10, 0.1
+        process.blocks("socket-receive", "127.0.0.1:4 -> 127.0.0.1:5", 700, peers_known=True)
+        build.child(1, "server", pid=700, parent=1).still_s = ago_s
+        assert verdict(build).state == state
+
+
+def _ago_ns(seconds: float) -> int:
+    """At the second look."""
+    return FIRST_NS + int((BETWEEN_S - seconds) * SECOND)
+
+
+def _lines(stack: tuple[Frame, ...]) -> list[str]:
+    return [f"{one.function} {one.file}:{one.line}" for one in stack]
+
+
+def test_a_rank_that_is_stopped_and_continued_all_the_time_is_not_stopped() -> None:
+    build = EvidenceBuilder()
+    process = build.elsewhere(1, UPDATE)
+    process.state, process.wakes, process.cpu_share, process.still_s = "T", 24, 0.4, 0.03
+    assert verdict(build).state == "slow"
+
+
+def test_a_rank_that_was_stopped_between_the_looks_is_stopped() -> None:
+    build = EvidenceBuilder()
+    process = build.elsewhere(1, UPDATE)
+    process.state, process.wakes, process.still_s = "T", 1, 0.5
+    assert verdict(build).cause == "rank-stopped"
+
+
+def test_a_child_that_serves_its_rank_in_other_threads_is_at_work() -> None:
+    build = EvidenceBuilder()
+    process = build.elsewhere(1, ASKS)
+    process.still_s, process.wchan = 6.0, "sk_wait_data"
+    process.blocks("socket-receive", "127.0.0.1:4 -> 127.0.0.1:5", 700, peers_known=True)
+    child = build.child(1, "helper", pid=700)
+    serves = frames("handle /home/me/judge.py:5")
+    seen = Thread(701, "handler", "S", "hrtimer_nanosleep", last_ran_ns=_ago_ns(0.3))
+    child.threads = [(PythonThread(701, "handler", serves), seen)]
+    assert verdict(build).state == "slow"
+
+
+def test_a_job_of_which_no_rank_has_got_on_for_a_moment_is_not_called_healthy() -> None:
+    build = EvidenceBuilder(recorded=False)
+    for rank in range(4):
+        build.rank(rank).still_s = 1.8
+    said = verdict(build)
+    assert (said.state, said.culprits) == ("slow", ())
+    assert said.summary == "Slow: no rank has got on for 1.8 s, which is not unusual yet."

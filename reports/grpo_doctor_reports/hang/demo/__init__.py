@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from grpo_doctor_reports.demo.hostile import hostile_copy
-from grpo_doctor_reports.hang.demo import blocked, others
+from grpo_doctor_reports.hang.demo import blocked, hosts, others
 
 __all__ = ["VISITS"]
 
@@ -26,6 +26,9 @@ VISITS: Final[dict[str, Callable[[], dict[str, Any]]]] = {
     "dead": blocked.dead,
     "unknown": blocked.unknown,
     "ring": others.ring,
+    "hosts16": lambda: hosts.many_hosts(16, 11),
+    "hosts1024": hosts.many_hosts,
+    "elsewhere": hosts.one_host_of_two,
     "hostile": hostile,
     "nothing": others.nothing,
 }

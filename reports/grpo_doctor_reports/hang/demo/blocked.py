@@ -58,6 +58,7 @@ def stopped(world: int = 8, culprit: int = 3) -> dict[str, Any]:
                 f"grep State /proc/{pid}/status    says T (stopped)",
                 f"kill -CONT {pid}    and the job goes on",
             ],
+            "can_go_on": "Yes, as soon as the rank may run again; nothing is lost.",
             "fixes": [
                 {"text": "Let it go on:", "knob": None, "spelling": f"kill -CONT {pid}"},
                 {
@@ -106,6 +107,8 @@ def reward_server() -> dict[str, Any]:
         "summary": "Rank 5 waits in score (rewards.py:44) for an answer of 10.0.0.9:8000, "
         "for 41 s; "
         "the other 7 ranks wait for it in all_reduce.",
+        "can_go_on": "Yes, when the answer comes, or the call fails and the reward bears that: "
+        "mend what does not answer before you end the job.",
         "fixes": [
             {
                 "text": "Give the request a time limit, and a reward of its own for what "

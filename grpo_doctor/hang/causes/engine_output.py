@@ -1,0 +1,158 @@
+"""Rollout engines whose processes all run: do tokens come out, and if not, why?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from grpo_doctor import knobs
+from grpo_doctor.hang.causes.candidate import MECHANISM, Candidate
+from grpo_doctor.hang.causes.engine_candidate import PATIENT, shares, stacks, stalled
+from grpo_doctor.hang.causes.wording import at, in_phase, named
+from grpo_doctor.hang.engines.counters import Counted
+from grpo_doctor.hang.engines.rollout_engine import RolloutEngine
+from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.verdict import Fix, Item
+
+_THRASHES = 2  # preemptions between two answers, and not one token
+_LONGEST_PAUSE_S = 30.0  # asynchronous trainers pause an engine while they send weights
+_RESUME = Fix("If it was paused for new weights, resume it (vLLM: POST /resume).")
+
+
+def output(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
+    """What comes out of the engine that this rank waits for."""
+    seen = engine.counted
+    gets_on = seen is not None and seen.gets_on
+    if engine.takes_no_step:
+        return _paused(actor, engine)
+    if seen is not None and seen.asked and not gets_on and (seen.counts_tokens or not engine.works):
+        return _without_tokens(scene, actor, engine, seen)
+    if engine.works or engine.starts or gets_on:
+        return _generates(scene, actor, engine)
+    return _idle(actor, engine)
+
+
+def _without_tokens(scene: Scene, actor: Actor, engine: RolloutEngine, seen: Counted) -> Candidate:
+    """It has requests, and no token came out between two answers."""
+    core = engine.core
+    share = Item("proc", core.rank, f"{named(core)} used {core.motion.cpu_share:.0%} of a core")
+    if seen.asleep:
+        found = stalled(actor, engine, core, "is asleep and was asked to generate", share)
+        return replace(found, fixes=(Fix("Wake the engine up before it is asked."), PATIENT))
+    full = f", {seen.cache:.0%} of its cache used" if seen.cache is not None else ""
+    if seen.preempted >= _THRASHES:
+        says = f"preempts without end{full}: {seen.preempted:.0f} times and no token"
+        found = stalled(actor, engine, core, f"{says} in {seen.seconds:.1f} s", share)
+        return replace(found, fixes=_room(scene, seen))
+    if seen.queued and not seen.running:
+        says = f"lets {seen.queued:.0f} requests wait and runs none{full}"
+        found = stalled(actor, engine, core, f"{says} in {seen.seconds:.1f} s", share)
+        long = _long_for_a_pause(actor)
+        return replace(found, hard=long, works=engine.works, fixes=(_RESUME, *_room(scene, seen)))
+    none = f"has made no token in {seen.seconds:.1f} s" if seen.counts_tokens else "does not move"
+    says = f"{none} and has {seen.running:.0f} requests"
+    found = stalled(actor, engine, core, says, share, *stacks(engine))
+    return replace(
+        found, cause=_soft_cause(actor), hard=False, works=engine.works, fixes=(PATIENT,)
+    )
+
+
+def _paused(actor: Actor, engine: RolloutEngine) -> Candidate:
+    """Its core waits for work while this rank waits for it. While it is paused it counts no
+    request that has come since. A rank that polls may wait for something else beside a connection
+    that it keeps open, as an agent's tool: then time decides.
+    """
+    says = "takes no step: it is paused for new weights, or the request did not reach it"
+    return replace(
+        stalled(actor, engine, engine.core, says, *shares(engine), *stacks(engine)),
+        cause=_soft_cause(actor),
+        hard=_long_for_a_pause(actor) and _receives(actor),
+        fixes=(_RESUME, PATIENT),
+    )
+
+
+def _receives(actor: Actor) -> bool:
+    return actor.hold is not None and actor.hold.kind in ("socket-receive", "pipe-read")
+
+
+def _generates(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
+    """Nothing is wrong: the engine is at it, or on its way up."""
+    counted = engine.counted
+    did = f" ({counted.text()})" if counted is not None and counted.asked else ""
+    busy = (one for one in engine.parts if one.motion.progresses)
+    node = next(busy, engine.core)
+    does = "is still starting" if engine.starts else f"works{did}"
+    found = stalled(actor, engine, node, does, *shares(engine))
+    return replace(
+        found,
+        cause="",
+        reason=f"waits{in_phase(actor)} for its rollout engine, which {does}",
+        hard=False,
+        works=True,
+        precise=MECHANISM,
+        node="",
+        fixes=_room(scene, counted) if counted is not None and counted.preempted else (),
+        confirm=(),
+    )
+
+
+def _idle(actor: Actor, engine: RolloutEngine) -> Candidate:
+    """Nothing of it moves, and it counts no request: what was asked did not reach it, or it does
+    something else.
+    """
+    core = engine.core
+    where = at(core.place.user or (core.place.frames[0] if core.place.frames else None))
+    nothing = engine.counted is not None and not engine.counted.asked
+    says = f"{'has no request' if nothing else 'does not move'}{f', at {where}' if where else ''}"
+    says += _wants(core)
+    found = stalled(actor, engine, core, says, *shares(engine), *stacks(engine))
+    return replace(
+        found,
+        cause=_soft_cause(actor),
+        hard=False,
+        strength=0.9 if engine.counted is not None else 0.8,
+        fixes=(Fix("Restart the engine."), PATIENT),
+    )
+
+
+def _wants(core: Actor) -> str:
+    """The lock of a file that it waits for, such as that of a cache of compiled kernels."""
+    hold = core.hold
+    if hold is None or hold.kind != "file-lock":
+        return ""
+    holders = ", ".join(f"pid {pid}" for pid in hold.peers)
+    return f", and waits for the lock of {hold.target}{f', held by {holders}' if holders else ''}"
+
+
+def _long_for_a_pause(actor: Actor) -> bool:
+    return (actor.motion.still_s or 0.0) >= _LONGEST_PAUSE_S
+
+
+def _room(scene: Scene, seen: Counted) -> tuple[Fix, ...]:
+    """More cache, or less to hold in it."""
+    framework = scene.evidence.job.framework
+    most = max(1, round((seen.running + seen.queued) / 2))
+    return (
+        _with_value(
+            framework,
+            "Give vLLM more room for its cache (vllm serve: --gpu-memory-utilization 0.9).",
+            "vllm.gpu_memory_utilization",
+            0.9,
+        ),
+        _with_value(
+            framework,
+            f"Let it hold fewer sequences at a time (vllm serve: --max-num-seqs {most}).",
+            "vllm.max_num_seqs",
+            most,
+        ),
+        Fix("Ask for shorter completions: the longest has to fit.", "vllm.max_model_len"),
+    )
+
+
+def _with_value(framework: str, text: str, knob: str, value: float) -> Fix:
+    known = framework in knobs.FRAMEWORKS
+    return Fix(text, knob, knobs.spell(framework, None, knob, value) if known else None)
+
+
+def _soft_cause(actor: Actor) -> str:
+    syncs = actor.place.purpose == "weight-sync"
+    return "weight-sync-blocked" if syncs else "rollout-engine-stalled"

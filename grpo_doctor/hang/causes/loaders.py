@@ -1,0 +1,76 @@
+"""Ranks that wait for the workers of their data loader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grpo_doctor.hang.causes.candidate import MECHANISM, Candidate, Case
+from grpo_doctor.hang.causes.wording import (
+    culprit,
+    doing,
+    named,
+    process_item,
+    stack_item,
+    still_item,
+)
+from grpo_doctor.hang.process.known_code import short
+from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.verdict import Fix
+from grpo_doctor.hang.waiting.chain import family, has_succeeded, rests
+
+
+def propose(case: Case) -> Iterator[Candidate]:
+    """Looks through the loader's queue at its workers."""
+    for actor in case.suspects:
+        if not (actor.held or actor.motion.progresses) and waits_for_loader(case.scene, actor):
+            yield from _loader(case.scene, actor)
+
+
+def waits_for_loader(scene: Scene, actor: Actor) -> bool:
+    """Whether it stands in a loader, or loads while it has processes that do so for it."""
+    if actor.place.call == "loader":
+        return True
+    children = scene.children(actor.pid)
+    has_loaders = any(one.member.role == "dataloader" for one in children)
+    return actor.place.purpose == "dataload" and has_loaders
+
+
+def _loader(scene: Scene, actor: Actor) -> Iterator[Candidate]:
+    own = family(scene, scene.children(actor.pid))  # a fork server is between, with some
+    workers = [one for one in own if one.member.role == "dataloader"]
+    workers = [one for one in workers if not has_succeeded(one)]  # its shard was read to the end
+    if not workers and not _has_workers(actor):
+        return  # it loads in the training process
+    stuck = [one for one in workers if not one.motion.progresses]
+    held = [one for one in workers if one.held]
+    if workers and len(stuck) < len(workers) and not held:
+        return  # at least one prepares a batch
+    guilty = held or [one for one in stuck if not rests(one)] or stuck
+    says = f": {named(guilty[0])} {doing(guilty[0])}" if guilty else ": none is left"
+    yield Candidate(
+        cause="dataload-blocked",
+        culprits=culprit(actor),
+        reason=f"waits for its data loader's workers{says}",
+        evidence=(stack_item(actor), *(process_item(one) for one in guilty[:4]), still_item(actor)),
+        hard=bool(held),
+        precise=MECHANISM,
+        strength=0.9,
+        phase=actor.phase or "dataload",
+        node=guilty[0].node if guilty else "",
+        still_s=actor.motion.still_s,
+        fixes=(
+            Fix(
+                "Load in the training process to see the worker's own error.",
+                "dataload.num_workers",
+            ),
+            Fix("Give the DataLoader a timeout, so that a dead worker raises."),
+            Fix("Fork no worker after threads were started: multiprocessing_context='spawn'."),
+        ),
+        confirm=tuple(f"py-spy dump --pid {one.pid}" for one in guilty[:1] if not one.held),
+    )
+
+
+def _has_workers(actor: Actor) -> bool:
+    return any(
+        short(frame.function) in ("_try_get_data", "_get_data") for frame in actor.place.frames
+    )

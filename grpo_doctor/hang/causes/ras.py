@@ -1,0 +1,212 @@
+"""What NCCL itself knows of its ranks: who launched less than the others, whom it has lost.
+
+Written from NCCL's sources and tried on recorded answers; it was never run beside real NCCL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from grpo_doctor.hang.causes.candidate import GROUPS, GUESS, MATTER, Candidate, Case
+from grpo_doctor.hang.causes.wording import blocked_class, busy_class, in_phase, stack_item
+from grpo_doctor.hang.ras import Failure, Findings, Laggard, hear, judge
+from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.verdict import Fix, Item
+from grpo_doctor_probes.evidence import Job, RasAnswer
+
+SOURCE = "NCCL RAS"
+# By error: what it means, and how sure that is. A remote error is a victim's: its peer failed.
+_CLASSES: dict[int, tuple[str, float]] = {
+    1: ("gpu-fault", 0.85),
+    2: ("network-silent", 0.7),
+    3: ("network-silent", 0.5),
+    4: ("collective-mismatch", 0.5),
+    5: ("collective-mismatch", 0.5),
+}
+_CONFIRM = "ncclras -v  # or: echo verbose status | nc localhost 28028; again after some seconds"
+
+
+def propose(case: Case) -> Iterator[Candidate]:
+    """Ranks that NCCL lost, that reported an error, or that launched fewer collectives."""
+    scene = case.scene
+    found = findings(scene)
+    for failure in found.failures:
+        if failure.rank is not None and (one := _failed(scene, failure)) is not None:
+            yield one
+    if found.failures:
+        return  # who waits for a lost rank launches nothing more either
+    by_rank: dict[int, list[Laggard]] = {}
+    for lag in found.laggards:
+        if lag.rank is not None:
+            by_rank.setdefault(lag.rank, []).append(lag)
+    for rank, lags in by_rank.items():
+        if lags[0].ahead and not _others_wait(scene, rank):
+            continue
+        actor = scene.by_rank.get(rank)
+        if actor is not None and actor.waits and _waits_for_suspect(case, actor):
+            continue
+        yield _behind(case, rank, lags)
+
+
+def findings(scene: Scene) -> Findings:
+    """What the answers of this visit show."""
+    return _judged(scene.evidence.job, scene.evidence.ras)
+
+
+@lru_cache(maxsize=2)
+def _judged(job: Job, answers: tuple[RasAnswer, ...]) -> Findings:
+    return judge(hear(job, answers))
+
+
+def agrees(scene: Scene, culprits: tuple[int, ...]) -> bool | None:
+    """Whether RAS points at one of these ranks too; None where it points at nobody.
+
+    Every process answers for itself, so this is independent of torch's flight recorders.
+    """
+    found = findings(scene)
+    named = {one.rank for one in found.failures} | {one.rank for one in found.laggards}
+    named.discard(None)
+    return bool(named & set(culprits)) if named else None
+
+
+def even_item(scene: Scene) -> Item | None:
+    """That RAS sees no difference between the ranks, and what it would not see."""
+    if not findings(scene).even:
+        return None
+    text = (
+        "every rank has launched the same collectives; a hang inside of one, on the network or "
+        "the GPUs, does not show there"
+    )
+    return Item(SOURCE, None, text)
+
+
+def _others_wait(scene: Scene, rank: int) -> bool:
+    """Who only waits for its GPU may compute there, and be the one that is late."""
+    others = [actor for other, actor in scene.by_rank.items() if other != rank]
+    return bool(others) and all(actor.waits for actor in others)
+
+
+def _waits_for_suspect(case: Case, actor: Actor) -> bool:
+    """As a stage of a pipeline does: sends and receives are not counted."""
+    reach = case.graph.reach.get(actor.node, frozenset())
+    return any(one.node in reach for one in case.suspects)
+
+
+def _behind(case: Case, rank: int, lags: list[Laggard]) -> Candidate:
+    """RAS tells that it has not called something, not why: most are only late."""
+    actor = case.scene.by_rank.get(rank)
+    lag = lags[0]
+    items = tuple(Item(SOURCE, rank, _words(one)) for one in lags[:3])
+    if lag.ahead or lag.instead or (actor is not None and actor.waits):
+        return _strayed(case, rank, lag, items)
+    if actor is None:
+        return _unseen(rank, lag, items)
+    busy = actor.spins or actor.motion.kind in ("busy", "working")
+    return Candidate(
+        cause=busy_class(actor) if busy else blocked_class(actor),
+        culprits=(rank,),
+        reason=f"does not come to the next {lag.operation}{in_phase(actor)}",
+        evidence=(*items, stack_item(actor)),
+        hard=False,
+        works=busy,
+        precise=GUESS,
+        strength=0.8,
+        phase=actor.phase,
+        still_s=actor.motion.still_s,
+        confirm=(_CONFIRM,),
+    )
+
+
+def _unseen(rank: int, lag: Laggard, items: tuple[Item, ...]) -> Candidate:
+    """It is on another host, where it may compute a reward or write a checkpoint."""
+    return Candidate(
+        cause="unknown",
+        culprits=(rank,),
+        reason=f"has not come to the {lag.operation} that the others are in; what it does is not "
+        "seen from this host",
+        evidence=items,
+        hard=False,
+        works=True,
+        precise=MATTER,
+        strength=0.6,
+        confirm=("grpo-doctor attach  # on the host of this rank", _CONFIRM),
+    )
+
+
+def _strayed(case: Case, rank: int, lag: Laggard, items: tuple[Item, ...]) -> Candidate:
+    """It is in another call to the others than they are, or was and is on another host."""
+    actor = case.scene.by_rank.get(rank)
+    if lag.ahead:
+        cause, what = "collective-mismatch", f"called one more {lag.operation} than the others"
+    elif lag.instead:
+        cause, what = "collective-mismatch", f"called {lag.instead} where the others call"
+        what += f" {lag.operation}"
+    else:
+        cause, what = "collective-skipped", f"left out a {lag.operation} that the others call"
+    sure = actor is not None and actor.waits and not lag.ahead
+    held_up = actor is not None and case.waits_for_work(actor)
+    return Candidate(
+        cause=cause,
+        culprits=(rank,),
+        reason=what,
+        evidence=(*items, stack_item(actor)) if actor is not None else items,
+        hard=sure and not held_up,
+        precise=MATTER,
+        strength=0.8 if sure else 0.6,
+        phase=actor.phase if actor is not None else None,
+        still_s=actor.motion.still_s if actor is not None else None,
+        fixes=(
+            Fix("Make every rank call the same collectives: no call under a rank's own condition."),
+        ),
+        confirm=("grpo-doctor attach  # on the host of this rank", _CONFIRM)
+        if actor is None
+        else (_CONFIRM,),
+    )
+
+
+def _words(lag: Laggard) -> str:
+    """`launched 41 AllReduce where most of the 8 ranks launched 42; the same at two looks`."""
+    name = "collectives" if lag.operation == "collective" else lag.operation
+    return (
+        f"launched {lag.launched} {name} where most of the {lag.size} ranks of the communicator "
+        f"launched {lag.others}; the same at two looks"
+    )
+
+
+def _failed(scene: Scene, failure: Failure) -> Candidate | None:
+    assert failure.rank is not None
+    if failure.error:
+        known = _CLASSES.get(failure.error)
+        if known is None:
+            return None
+        reason, (cause, strength) = f"reports to NCCL: {failure.what}", known
+        fix = Fix("Look for the first NCCL WARN in its log (NCCL_DEBUG=WARN), then restart.")
+    elif failure.what == "dead":
+        reason, cause, strength = "has been given up by NCCL: no answer for a minute", "", 0.85
+        fix = Fix("The others cannot go on without it: restart from the last checkpoint.")
+    else:
+        reason, cause, strength = "does not answer NCCL", "", 0.7
+        fix = Fix("Look at its process: is it stopped? Can its host be reached?")
+    actor = scene.by_rank.get(failure.rank)
+    cause = cause or _lost_class(actor, failure)
+    where = f"process {failure.process.pid} on {failure.process.host}: {failure.what}"
+    return Candidate(
+        cause=cause,
+        culprits=(failure.rank,),
+        reason=reason,
+        evidence=(Item(SOURCE, failure.rank, where),),
+        hard=True,
+        precise=GROUPS,
+        strength=strength,
+        still_s=scene.patience.waited_s,
+        fixes=(fix,),
+        confirm=(f"ps -o pid,stat,wchan,args -p {failure.process.pid}  # on that host", _CONFIRM),
+    )
+
+
+def _lost_class(actor: Actor | None, failure: Failure) -> str:
+    """A process that is seen here to live is not dead, whatever its peers think."""
+    if actor is None and failure.what == "dead":
+        return "rank-dead"
+    return "network-silent"

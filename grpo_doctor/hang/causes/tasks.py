@@ -1,0 +1,140 @@
+"""Ray's actors: ranks that have nothing to do because another process does not give its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from grpo_doctor.hang.causes import channels, children, compute, engines, storage
+from grpo_doctor.hang.causes.candidate import FORCED, MATTER, Candidate, Case
+from grpo_doctor.hang.causes.wording import (
+    blocked_class,
+    culprit,
+    doing,
+    in_phase,
+    named,
+    stack_item,
+    still_item,
+)
+from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.verdict import Fix, Item
+from grpo_doctor.hang.waiting import tasks
+from grpo_doctor.hang.wording import ranks_text
+
+_FAMILIES = (children.propose, storage.propose, engines.propose, compute.propose, channels.propose)
+_ROLLOUT = ("generat", "rollout", "sample")
+
+
+def propose(case: Case) -> Iterator[Candidate]:
+    """Ranks that ask for an answer themselves; and where all are idle, who has a task."""
+    for actor in case.suspects:
+        if tasks.asks(actor):
+            yield _asking(case.scene, actor)
+        elif tasks.is_idle(actor):
+            yield _not_called(actor)
+    if case.suspects or not tasks.idle_ranks(case.scene):
+        return
+    for actor in tasks.at_work(case.scene):
+        yield _unanswered(case.scene, actor) if tasks.asks(actor) else _at_work(case, actor)
+
+
+def _asking(scene: Scene, actor: Actor) -> Candidate:
+    others = [one for one in tasks.pending(scene) if one.pid != actor.pid]
+    works = any(one.motion.progresses for one in others)
+    said = _whose(others) if others else "that no process of this host works out"
+    return Candidate(
+        cause=blocked_class(actor),
+        culprits=culprit(actor),
+        reason=f"waits for an answer of Ray {said}{in_phase(actor)}",
+        evidence=(*_items(others), still_item(actor), stack_item(actor)),
+        hard=False,
+        works=works,
+        precise=MATTER + 1,
+        strength=0.9,
+        phase=actor.phase,
+        node=others[0].node if others else "",
+        still_s=actor.motion.still_s,
+        fixes=(Fix("Give ray.get a timeout, and ask for no more resources than the cluster has."),),
+        confirm=("ray list tasks --filter state!=FINISHED  # one that waits for resources?",),
+    )
+
+
+def _not_called(actor: Actor) -> Candidate:
+    """Others are in a collective, and this one's method has come to its end without it."""
+    return Candidate(
+        cause="collective-skipped",
+        culprits=culprit(actor),
+        reason="has no task of Ray: its method has ended, or the driver has not called it",
+        evidence=(Item("proc", actor.rank, named(actor)), stack_item(actor)),
+        hard=False,
+        precise=MATTER + 1,
+        strength=0.85,
+        fixes=(Fix("Call the method on all actors of the group before waiting for any of them."),),
+        confirm=("ray list tasks --filter state=RUNNING",),
+    )
+
+
+def _whose(others: list[Actor]) -> str:
+    first = others[0]
+    return f"from {tasks.task_of(first) or 'a process'} ({named(first)}), which {doing(first)}"
+
+
+def _items(others: list[Actor]) -> tuple[Item, ...]:
+    return tuple(Item("proc", one.rank, f"{named(one)} {doing(one)}") for one in others[:3])
+
+
+def _unanswered(scene: Scene, actor: Actor) -> Candidate:
+    """Somebody asks and nobody has a task: an answer of a dead actor, or a task never started."""
+    found = replace(_asking(scene, actor), still_s=tasks.quiet_s(scene))
+    whole = _sentence(scene, actor, found)
+    # An actor on another host may be at it: that is not seen here.
+    return replace(found, works=True, whole=whole, node=actor.node)
+
+
+def _sentence(scene: Scene, actor: Actor, found: Candidate) -> str:
+    idle = [one.rank for one in tasks.idle_ranks(scene) if one.rank is not None]
+    meanwhile = f"{ranks_text(idle)} {'have' if len(idle) > 1 else 'has'} no task until then"
+    return f"{_who(actor)} {found.reason}; {meanwhile}"
+
+
+def _at_work(case: Case, actor: Actor) -> Candidate:
+    """The actor, or the driver, in whose task everything stands."""
+    alone = replace(case, suspects=(actor,))
+    found = [one for cause in _FAMILIES for one in cause(alone) if not one.culprits]
+    best = max(found, key=lambda one: (one.precise, one.hard, one.strength), default=None)
+    if best is None or actor.held:
+        best = _held(actor)
+    node = best.node or actor.node
+    whole = _sentence(case.scene, actor, best)
+    return replace(best, cause=_class(actor, best), whole=whole, node=node)
+
+
+def _held(actor: Actor) -> Candidate:
+    return Candidate(
+        cause="user-code-blocked",
+        culprits=(),
+        reason=doing(actor),
+        evidence=(Item("proc", None, f"{named(actor)} {doing(actor)}"), stack_item(actor)),
+        hard=actor.held,
+        precise=FORCED - 2 if actor.held else MATTER,
+        dead=actor.motion.kind == "gone",
+        phase=actor.phase,
+        node=actor.node,
+        still_s=actor.motion.still_s,
+        confirm=(f"kill -CONT {actor.pid}",) if actor.motion.kind == "stopped" else (),
+    )
+
+
+def _class(actor: Actor, found: Candidate) -> str:
+    method = tasks.task_of(actor).rpartition(".")[2].lower()
+    generates = actor.phase == "rollout" or any(word in method for word in _ROLLOUT)
+    if found.cause != "user-code-blocked" or not generates:
+        return found.cause
+    return "rollout-engine-dead" if found.dead else "rollout-engine-stalled"
+
+
+def _who(actor: Actor) -> str:
+    task = tasks.task_of(actor)
+    if task:
+        return f"the Ray actor in {task} (pid {actor.pid})"
+    return f"the driver (pid {actor.pid})"

@@ -1,0 +1,1 @@
+"""Rollout engines as the ranks that wait for them need them. Pure."""

@@ -1,0 +1,1 @@
+"""Which hosts a job has, and which ranks each should have. Pure."""

@@ -1,0 +1,182 @@
+"""Whether a process moved between two looks, and how: the difference between stuck, slow, healthy.
+
+One look cannot tell: in a healthy loop most ranks stand in the same line of the same collective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+from grpo_doctor_probes.evidence import Frame, ProcessLook, Stack, Thread
+
+Kind = Literal[
+    "gone",
+    "stopped",
+    "frozen",
+    "still",  # its threads did not run at all
+    "polling",  # wakes up now and then, at the same place, and does next to nothing
+    "busy",  # uses a core, at the same place
+    "working",  # its Python code or its files got on
+    "unknown",
+]
+TICKS_PER_SECOND = (
+    100.0  # USER_HZ, the unit of /proc/PID/stat on every Linux architecture we run on
+)
+BUSY_SHARE = 0.3  # of one core; polling loops of 10 ms were below 0.05
+WAKES_OF_A_POLL = (
+    3  # a blocked call that times out once and restarts wakes its thread once or twice
+)
+IDLE_SHARE = 0.02  # of one core, for a whole process: a tick of /proc is 0.01 s
+BYTES_OF_WORK = 256 * 1024  # logging heartbeats and tqdm write a few hundred bytes a second
+# Python threads that wake regularly in healthy and stuck processes alike.
+_HEARTBEATS = ("tqdmmonitor", "heartbeat", "grpo", "pin_memory", "queuefeeder", "wandb", "asyncio_")
+
+
+@dataclass(frozen=True, slots=True)
+class Motion:
+    """What a process did in the `seconds` between the first look and the last.
+
+    `still_s` is for how long its main thread has not run, None where the kernel does not say.
+    `cpu_share` and `delay_share` are of one core: time on it, time runnable without it. `moved` are
+    the Python frames' changes, `wakes` the main thread's switches. `whole_share` is the core time
+    of all its threads.
+    """
+
+    kind: Kind
+    seconds: float = 0.0
+    cpu_share: float = 0.0
+    delay_share: float = 0.0
+    wakes: int = 0
+    io_bytes: int = 0
+    major_faults: int = 0
+    moved: bool = False
+    still_s: float | None = None
+    whole_share: float = 0.0
+
+    @property
+    def only_ticks(self) -> bool:
+        """Whether it woke up from time-outs and nothing else: that is no progress."""
+        return self.kind == "polling" and self.whole_share < IDLE_SHARE and not self.io_bytes
+
+    @property
+    def progresses(self) -> bool:
+        """Whether it may well get on by itself."""
+        return self.kind in ("working", "busy")
+
+
+def motion(
+    before: ProcessLook | None,
+    after: ProcessLook | None,
+    stacks: Sequence[Stack | None],
+    *,
+    frozen: bool = False,
+) -> Motion:
+    """Compares two looks at one process; None: it was not there. `stacks`: one per look."""
+    if after is None or after.state in ("Z", "X"):
+        return Motion("gone")
+    if frozen or (after.state in ("T", "t") and not _goes_on_and_off(before, after)):
+        seconds = (after.at_ns - before.at_ns) / 1e9 if before is not None else 0.0
+        return Motion("frozen" if frozen else "stopped", seconds, still_s=_still_s(after))
+    if before is None or before.state in ("Z", "X") or not after.threads or not before.threads:
+        return Motion("unknown", still_s=_still_s(after))
+    return _compared(before, after, stacks)
+
+
+def _goes_on_and_off(before: ProcessLook | None, after: ProcessLook) -> bool:
+    """Whether something stops and continues it all the time, as `cpulimit` does: it gets on."""
+    if before is None or not before.threads or not after.threads:
+        return False
+    return _wakes(before.threads[0], after.threads[0]) >= WAKES_OF_A_POLL
+
+
+def _compared(before: ProcessLook, after: ProcessLook, stacks: Sequence[Stack | None]) -> Motion:
+    seconds = max((after.at_ns - before.at_ns) / 1e9, 1e-3)
+    earlier = {thread.tid: thread for thread in before.threads}
+    workers = _worker_ids(after, stacks)
+    cpu = delay = 0.0
+    for thread in after.threads:
+        was = earlier.get(thread.tid)
+        if was is not None and thread.tid in workers:
+            cpu += (thread.cpu_ticks - was.cpu_ticks) / TICKS_PER_SECOND
+            delay = max(delay, (thread.run_delay_ns - was.run_delay_ns) / 1e9)
+    wakes = _wakes(earlier.get(after.threads[0].tid), after.threads[0])
+    io_bytes = after.read_bytes - before.read_bytes + after.written_bytes - before.written_bytes
+    moved = _moved(stacks)
+    share, delay_share = cpu / seconds, delay / seconds
+    seen = Motion(
+        kind="unknown",
+        seconds=seconds,
+        cpu_share=share,
+        delay_share=delay_share,
+        wakes=wakes,
+        io_bytes=io_bytes,
+        major_faults=after.major_faults - before.major_faults,
+        moved=moved,
+        still_s=_still_s(after),
+        whole_share=(after.cpu_ticks - before.cpu_ticks) / TICKS_PER_SECOND / seconds,
+    )
+    return replace(seen, kind=_kind(seen, after.threads[0].state))
+
+
+def _kind(seen: Motion, state: str) -> Kind:
+    if seen.moved or seen.io_bytes >= BYTES_OF_WORK:
+        return "working"
+    if seen.cpu_share + seen.delay_share >= BUSY_SHARE or state == "R":
+        return "busy"
+    return "polling" if seen.wakes >= WAKES_OF_A_POLL else "still"
+
+
+def _wakes(before: Thread | None, after: Thread) -> int:
+    if before is None:
+        return 0
+    return after.voluntary - before.voluntary + after.involuntary - before.involuntary
+
+
+def _still_s(look: ProcessLook) -> float | None:
+    if not look.threads or not look.threads[0].last_ran_ns:
+        return None
+    return max(look.at_ns - look.threads[0].last_ran_ns, 0) / 1e9
+
+
+def _worker_ids(look: ProcessLook, stacks: Sequence[Stack | None]) -> frozenset[int]:
+    """The main thread and those that run Python, without the ones that wake by a clock."""
+    found = {look.threads[0].tid}
+    for stack in stacks:
+        for thread in stack.threads if stack else ():
+            if not is_heartbeat(thread.name):
+                found.add(thread.tid)
+    return frozenset(found)
+
+
+def is_heartbeat(thread_name: str) -> bool:
+    """Whether a thread of this name wakes by a clock, so that its moves say nothing."""
+    return thread_name.lower().startswith(_HEARTBEATS)
+
+
+def _moved(stacks: Sequence[Stack | None]) -> bool:
+    """Whether the main thread's Python frames differ between looks.
+
+    Innermost frames of a wait (a poll loop in `threading` or `selectors`) may alternate between two
+    lines for ever, so a change counts only where a caller's line changed as well, or where the
+    functions differ by more than one.
+    """
+    seen = [_main_frames(stack) for stack in stacks]
+    known = [frames for frames in seen if frames]
+    return any(_got_on(one, other) for one, other in pairwise(known))
+
+
+def _main_frames(stack: Stack | None) -> tuple[Frame, ...]:
+    return stack.threads[0].frames if stack is not None and stack.threads else ()
+
+
+def _got_on(one: tuple[Frame, ...], other: tuple[Frame, ...]) -> bool:
+    outer = 0
+    for left, right in zip(reversed(one), reversed(other), strict=False):
+        if left != right:
+            break
+        outer += 1
+    inner = max(len(one), len(other)) - outer
+    return inner > 1

@@ -1,0 +1,199 @@
+"""Verdicts in words: the first line that a user reads, and what stands under it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from grpo_doctor.hang.causes import Candidate
+from grpo_doctor.hang.causes.wording import in_phase, motion_item, stack_item, working_class
+from grpo_doctor.hang.engines.counters import counted
+from grpo_doctor.hang.judging.silence import quiet_s
+from grpo_doctor.hang.judging.stall import Stall
+from grpo_doctor.hang.process.known_code import Purpose
+from grpo_doctor.hang.saying.eta import seconds_left
+from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.verdict import Item, State, Verdict
+from grpo_doctor.hang.wording import (
+    bytes_text,
+    conjugated,
+    ranks_text,
+    seconds_text,
+    sentence,
+    verb,
+)
+
+_WORK: dict[Purpose, str] = {
+    "checkpoint": "writes a checkpoint",
+    "compile": "compiles",
+    "load": "loads a model",
+    "download": "downloads",
+    "evaluate": "evaluates",
+    "generate": "generates",
+    "offload": "moves weights",
+    "reward": "computes rewards",
+    "dataload": "loads data",
+    "train": "trains",
+    "logprob": "computes log-probabilities",
+}
+
+
+def healthy(scene: Scene) -> Verdict:
+    """Everything gets on, as far as can be seen in so short a time."""
+    ranks = list(scene.by_rank.values())
+    moving = sum(1 for one in ranks if one.motion.kind != "still")
+    gets_on = moving > 0 and not _only_ticks(scene)
+    phases = sorted({one.phase for one in ranks if one.phase})
+    return Verdict(
+        state="healthy" if gets_on else "slow",
+        cause="",
+        culprits=(),
+        victims=(),
+        confidence=0.95 if gets_on else 0.6,
+        phase=phases[0] if len(phases) == 1 else None,
+        summary=sentence(_getting_on(scene, moving, gets_on=gets_on)),
+        evidence=tuple(motion_item(one) for one in ranks[:8]),
+    )
+
+
+def _only_ticks(scene: Scene) -> bool:
+    """Whether all that happened is that ranks woke up from time-outs: no helper of theirs worked,
+    and no engine brought out tokens.
+    """
+    ranks = scene.by_rank.values()
+    others = [one for one in scene.actors if one not in ranks]
+    counts = counted([look for looks in scene.evidence.engines for look in looks])
+    works = any(one.motion.progresses for one in others) or (counts is not None and counts.gets_on)
+    return not works and all(one.motion.kind == "still" or _ticks(one) for one in ranks)
+
+
+def _ticks(actor: Actor) -> bool:
+    """Whether it only woke up, and so did the thread of its own that it waits for."""
+    beside = actor.tid != actor.pid
+    ran = beside and quiet_s(actor, frozenset({actor.tid})) < actor.motion.seconds
+    return actor.motion.only_ticks and not ran
+
+
+def _getting_on(scene: Scene, moving: int, *, gets_on: bool) -> str:
+    count = len(scene.by_rank)
+    waited = seconds_text(scene.patience.waited_s or 0.0)
+    if not moving:
+        return f"slow: no rank has got on for {waited}, which is not unusual yet"
+    who = f"{moving} of {count} ranks" if moving < count else f"all {count} ranks"
+    if not gets_on:
+        return (
+            f"slow: no rank was seen to get on: {who} woke now and then and did nothing between "
+            "two looks, which is not unusual yet"
+        )
+    rest = f", the others have waited for {waited}" if moving < count else ""
+    return f"the job is healthy: {who} got on between two looks{rest}"
+
+
+def ended() -> Verdict:
+    """No rank is left, and none of them is known to have failed."""
+    return Verdict(
+        state="healthy",
+        cause="",
+        culprits=(),
+        victims=(),
+        confidence=0.6,
+        phase=None,
+        summary="The job ended while it was looked at.",
+        confirm=("Its log's last lines say whether it came to its end in order.",),
+    )
+
+
+def slow_work(scene: Scene, stall: Stall) -> Verdict:
+    """Some ranks wait while others work: slow, not stuck."""
+    workers = sorted(stall.working, key=lambda one: one.rank if one.rank is not None else -1)
+    ranks = tuple(one.rank for one in workers if one.rank is not None)
+    victims = tuple(sorted(rank for rank, one in scene.by_rank.items() if one.waits))
+    first = workers[0]
+    waiting = f"; {ranks_text(victims)} {verb(victims, 'waits')}" if victims else ""
+    since = scene.patience.waited_s
+    for_s = f" for {seconds_text(since)}" if victims and since else ""
+    doing = f"{_doing(first)}{in_phase(first)}{_rate(first)}"
+    left_s = seconds_left(first.pid, first.long_work, scene.evidence.logs)
+    left = f", will take about {seconds_text(left_s)}" if left_s is not None else ""
+    # Long work has no class of its own, but for one line that burns a core in every look.
+    at_it = first.long_work is None or first.motion.kind == "busy"
+    held_up = bool(victims) and at_it and scene.patience.unusual()
+    return Verdict(
+        state="slow",
+        cause=working_class(first, first) if held_up else "",
+        culprits=ranks,
+        victims=victims,
+        confidence=0.9,
+        phase=first.phase,
+        summary=sentence(
+            f"slow, not stuck: {ranks_text(ranks)} {conjugated(doing, len(ranks))}{left}"
+            f"{waiting}{for_s}"
+        ),
+        evidence=tuple(i for one in workers[:4] for i in (motion_item(one), stack_item(one))),
+        confirm=("Look again in a minute: a rank at work will stand elsewhere.",),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What was decided about a root cause. `others` are further causes that were found."""
+
+    root: Candidate
+    state: State
+    victims: tuple[int, ...]
+    confidence: float
+    others: tuple[Candidate, ...] = ()
+
+
+def judged(scene: Scene, judgement: Judgement) -> Verdict:
+    """The verdict that a root cause gives."""
+    root, state, victims = judgement.root, judgement.state, judgement.victims
+    waiting = "" if root.whole else _waiting(scene, victims, len(root.culprits))
+    said = root.whole or (
+        f"{ranks_text(root.culprits)} {conjugated(root.reason, len(root.culprits))}"
+        if root.culprits
+        else root.reason
+    )
+    waits = scene.patience.text(root.still_s)
+    soft = ""
+    if state == "slow":
+        yet = "; it may end" if scene.patience.unusual() else ", not yet unusual"
+        soft = f" (waiting for {waits}{yet})" if waits else " (not yet unusual)"
+    also = [
+        Item("also", rank, f"{ranks_text((rank,))} {one.reason}")
+        for one in judgement.others[:3]
+        for rank in one.culprits[:1]
+    ]
+    pause = (Item("history", None, f"waiting for {waits}"),) if waits else ()
+    return Verdict(
+        state=state,
+        cause=root.cause,
+        culprits=root.culprits,
+        victims=victims,
+        confidence=judgement.confidence,
+        phase=root.phase,
+        summary=sentence(f"{said}{waiting}{soft}"),
+        evidence=(*root.evidence, *pause, *also),
+        confirm=root.confirm,
+        fixes=root.fixes,
+    )
+
+
+def _waiting(scene: Scene, victims: tuple[int, ...], culprits: int) -> str:
+    if not victims:
+        return ""
+    operations = [scene.by_rank[rank].place.operation for rank in victims if rank in scene.by_rank]
+    known = sorted({name for name in operations if name})
+    where = f" in {known[0]}" if len(known) == 1 else ""
+    whom = "them" if culprits > 1 else "it"
+    return f"; {ranks_text(victims)} {verb(victims, 'waits')} for {whom}{where}"
+
+
+def _doing(actor: Actor) -> str:
+    purpose = actor.long_work or actor.place.purpose
+    return _WORK.get(purpose, "works") if purpose is not None else "works"
+
+
+def _rate(actor: Actor) -> str:
+    if actor.motion.io_bytes < 1_000_000 or actor.motion.seconds <= 0:
+        return ""
+    return f", {bytes_text(actor.motion.io_bytes)} in {seconds_text(actor.motion.seconds)}"

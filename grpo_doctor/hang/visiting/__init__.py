@@ -1,0 +1,1 @@
+"""Looking at a live job until there is enough to reason about."""

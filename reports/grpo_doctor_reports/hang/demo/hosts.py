@@ -1,0 +1,98 @@
+"""Jobs over several hosts: all of them looked at, and one alone."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from grpo_doctor_reports.hang.demo.blocked import stopped
+from grpo_doctor_reports.hang.demo.pieces import FIRST_PID, REDUCE, make, node, process, wait
+
+_PER_HOST: Final = 8
+_LOOK: Final = (
+    "srun --jobid=4711 --overlap --nodes=2 --ntasks-per-node=1 "
+    "grpo-doctor attach --out /shared/hang/{host}"
+)
+
+
+def many_hosts(world: int = 1024, culprit: int = 513) -> dict[str, Any]:
+    """One rank of a whole cluster is stopped."""
+    document = stopped(world, culprit)
+    names = [f"gpu-{number:03}" for number in range(world // _PER_HOST)]
+    guilty, pid = names[culprit // _PER_HOST], FIRST_PID + culprit
+    document["job"] |= {
+        "host": ", ".join(names) if len(names) < 5 else f"{names[0]} and {len(names) - 1} others",
+        "hosts": [
+            {"name": name, "ranks": list(range(at * _PER_HOST, (at + 1) * _PER_HOST))}
+            for at, name in enumerate(names)
+        ],
+    }
+    document["verdict"] |= {
+        "summary": f"Rank {culprit} on {guilty} is stopped (SIGSTOP) in reward_fn, rewards.py:31; "
+        f"the other {world - 1} ranks wait for it in all_reduce.",
+        "confirm": [f"kill -CONT {pid}  # on {guilty}: the job must move at once"],
+        "fixes": [{"text": "Let it go on:", "knob": None, "spelling": f"kill -CONT {pid}"}],
+    }
+    document["ranks"] = [
+        one | {"host": names[one["rank"] // _PER_HOST]} for one in document["ranks"]
+    ]
+    for one in document["undo"]:
+        one["text"] = f"On {guilty}: {one['text']}"
+    document["problems"] = [
+        {
+            "what": "can't read the bundle /shared/hang/gpu-127: it is damaged.",
+            "remedy": "Its host's ranks are not in this verdict.",
+        }
+    ]
+    return document
+
+
+def one_host_of_two() -> dict[str, Any]:
+    """All ranks of this host wait, and the others are not on it."""
+    here, away = range(_PER_HOST), range(_PER_HOST, 2 * _PER_HOST)
+    return make(
+        2 * _PER_HOST,
+        {
+            "state": "stuck",
+            "class": "unknown",
+            "culprits": list(away),
+            "victims": list(here),
+            "confidence": 0.64,
+            "summary": "The ranks of this host wait in all_reduce for ranks 8-15, which are not "
+            "on this host (probably on node2).",
+            "evidence": [
+                {"source": "proc", "rank": None, "text": "8 of 16 ranks were seen, on node1"},
+                {"source": "history", "rank": None, "text": "waiting for 11 min"},
+            ],
+            "fixes": [
+                {
+                    "text": "Look at all hosts at the same time: the first command of how to "
+                    "confirm keeps a bundle of each in a folder that all of them see, the second "
+                    "joins the bundles to one verdict.",
+                    "knob": None,
+                    "spelling": None,
+                }
+            ],
+            "confirm": [
+                _LOOK,
+                "grpo-doctor attach --replay /shared/hang/*",
+            ],
+        },
+        job={
+            "host": "node1",
+            "world_size": 2 * _PER_HOST,
+            "ranks_seen": list(here),
+            "ranks_missing": list(away),
+            "framework": "trl",
+        },
+        ranks=[process(rank, "waiting", REDUCE, "ranks 8-15, in all_reduce") for rank in here]
+        + [process(rank, "missing", "") | {"pid": None} for rank in away],
+        graph={
+            "nodes": [node(rank, guilty=rank in away) for rank in range(2 * _PER_HOST)],
+            "edges": [
+                wait(f"rank:{one}", f"rank:{other}", "collective", "all_reduce #42")
+                for one in here
+                for other in away
+            ],
+            "cycle": [],
+        },
+    )

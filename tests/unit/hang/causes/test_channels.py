@@ -1,0 +1,61 @@
+"""Pipes, sockets and sleeps: what does not come, and when that is unusual."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.evidence import EvidenceBuilder, frames
+from tests.verdicts import REWARD, UPDATE, expect
+
+
+def test_a_full_pipe_that_nobody_reads() -> None:
+    build = EvidenceBuilder()
+    process = build.elsewhere(1, REWARD)
+    process.blocks("pipe-write", "pipe:[7]", 101, fd=5, peers_known=True)
+    found = expect(build, "reward-blocked", 1)
+    assert found.undo[0].target == "/proc/101/fd/5"
+
+
+def test_a_full_pipe_explains_itself_by_its_stopped_reader() -> None:
+    build = EvidenceBuilder()
+    process = build.elsewhere(1, UPDATE)
+    reader = build.child(1, "helper", pid=200)
+    reader.state = "T"
+    process.blocks("pipe-write", "pipe:[7]", 200, fd=5, peers_known=True)
+    said = expect(build, "user-code-blocked", 1).verdict
+    assert "pid 200" in said.summary
+
+
+@pytest.mark.parametrize(
+    ("stack", "cause"),
+    [
+        (REWARD, "reward-blocked"),
+        (UPDATE, "user-code-blocked"),
+        (frames("send /me/sync.py:3", "sync_weights /me/train.py:4"), "weight-sync-blocked"),
+        (frames("read /me/d.py:3", "next_batch /me/train.py:4"), "dataload-blocked"),
+    ],
+)
+def test_an_answer_that_does_not_come(stack: tuple, cause: str) -> None:  # type: ignore[type-arg]
+    build = EvidenceBuilder()
+    process = build.elsewhere(3, stack)
+    process.blocks("socket-receive", "10.0.0.7:8000")
+    expect(build, cause, 3)
+
+
+def test_a_wait_that_is_short_for_this_job_is_slow() -> None:
+    build = EvidenceBuilder()
+    build.waited_s = 4.0
+    process = build.elsewhere(3, REWARD)
+    process.still_s = 4.0
+    process.blocks("socket-receive", "10.0.0.7:8000")
+    said = expect(build, "reward-blocked", 3, state="slow").verdict
+    assert "not yet unusual" in said.summary
+
+
+def test_without_history_a_soft_wait_is_slow_until_the_floor() -> None:
+    build = EvidenceBuilder(recorded=False)
+    process = build.elsewhere(3, REWARD)
+    process.blocks("sleep")
+    expect(build, "reward-blocked", 3, state="slow")
+    process.still_s = 31.0
+    expect(build, "reward-blocked", 3)

@@ -1,0 +1,166 @@
+"""For how long nobody has been at it who could end a wait, behind a server's own clock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from grpo_doctor_probes.evidence import Blocked, Frame, PythonThread, Thread
+from tests.evidence import BETWEEN_S, FIRST_NS, SECOND, EvidenceBuilder, Process, frames
+from tests.verdicts import expect, verdict
+
+PYTHON = "/usr/lib/python3.11"
+ASKS = frames(
+    f"SocketIO.readinto {PYTHON}/socket.py:706",
+    f"HTTPConnection.getresponse {PYTHON}/http/client.py:1386",
+    f"urlopen {PYTHON}/urllib/request.py:216",
+    "post /home/me/client.py:34",
+    "rollout /home/me/train.py:44",
+)
+ACCEPTS = frames(
+    f"_PollLikeSelector.select {PYTHON}/selectors.py:415",
+    f"BaseServer.serve_forever {PYTHON}/socketserver.py:233",
+    "serve /home/me/front.py:159",
+)
+HANDLES = frames(
+    f"Condition.wait {PYTHON}/threading.py:327",
+    f"Event.wait {PYTHON}/threading.py:629",
+    "Front.do_POST /home/me/front.py:59",
+    f"BaseHTTPRequestHandler.handle {PYTHON}/http/server.py:436",
+)
+MANAGES = frames(
+    f"Condition.wait {PYTHON}/threading.py:331",
+    f"Event.wait {PYTHON}/threading.py:629",
+    f"Server.serve_forever {PYTHON}/multiprocessing/managers.py:176",
+    "use_cache /home/me/train.py:136",
+)
+SERVES = frames(
+    f"Server.serve_client {PYTHON}/multiprocessing/managers.py:273",
+    f"Thread.run {PYTHON}/threading.py:982",
+)
+SERVER, HANDLER, BELOW = 200, 201, 300
+FOR_EVER, A_TIME = 0, 0x7F00  # no time limit, or where it stands
+
+
+def serves(
+    process: Process, stack: tuple[Frame, ...], still_s: float, *, until: int = FOR_EVER
+) -> None:
+    """A thread that last ran so long ago, and sleeps in futex."""
+    shown = PythonThread(HANDLER, "Thread-1", stack)
+    ran_ns = FIRST_NS + int((BETWEEN_S - still_s) * SECOND)
+    how = (1, 393, 0, until, 0, 0)
+    seen = Thread(HANDLER, "python", "S", "futex_do_wait", arguments=how, last_ran_ns=ran_ns)
+    process.threads.append((shown, seen))
+
+
+def asking(accepts: tuple[Frame, ...] = ACCEPTS) -> tuple[EvidenceBuilder, Process]:
+    """Rank 1 waits for the answer of a server that it has started, whose accept loop ticks."""
+    build = EvidenceBuilder()
+    rank = build.elsewhere(1, ASKS)
+    rank.wchan = "wait_woken"
+    rank.blocks("socket-receive", "127.0.0.1:5 -> 127.0.0.1:80", SERVER)
+    server = build.child(1, "helper", pid=SERVER)
+    server.stack, server.still_s, server.wakes = accepts, 0.1, 3
+    return build, server
+
+
+@pytest.mark.parametrize(("accepts", "at_request"), [(ACCEPTS, HANDLES), (MANAGES, SERVES)])
+def test_a_server_s_own_clock_is_no_work_on_a_request(
+    accepts: tuple[Frame, ...], at_request: tuple[Frame, ...]
+) -> None:
+    build, server = asking(accepts)
+    serves(server, at_request, still_s=10.0)
+    said = expect(build, "child-stuck", 1).verdict
+    where = next(one for one in at_request if "threading" not in one.file)
+    assert f":{where.line}, {where.function}" in said.summary
+
+
+def test_a_server_whose_handler_wakes_may_answer() -> None:
+    build, server = asking()
+    serves(server, HANDLES, still_s=0.1)
+    assert verdict(build).state == "slow"
+
+
+def test_a_server_that_no_thread_is_seen_to_serve_may_answer() -> None:
+    build, _ = asking()
+    assert verdict(build).state == "slow"
+
+
+def test_a_server_whose_worker_wakes_may_answer() -> None:
+    build, server = asking()
+    serves(server, HANDLES, still_s=10.0)
+    worker = build.child(1, "helper", pid=BELOW, parent=SERVER)
+    worker.still_s, worker.wakes = 0.1, 5
+    assert verdict(build).state == "slow"
+
+
+def test_a_server_that_asks_elsewhere_may_answer() -> None:
+    build, server = asking()
+    serves(server, HANDLES, still_s=10.0)
+    server.blocked.append(Blocked(SERVER, HANDLER, "socket-receive", target="10.0.0.9:443"))
+    assert verdict(build).state == "slow"
+
+
+def test_a_job_with_another_helper_at_work_may_answer() -> None:
+    build, server = asking()
+    serves(server, HANDLES, still_s=10.0)
+    build.child(2, "helper", pid=BELOW).works(frames("step /home/me/engine.py:3"))
+    assert verdict(build).state == "slow"
+
+
+def test_a_server_whose_handler_has_set_a_timer_may_answer() -> None:
+    build, server = asking()
+    serves(server, HANDLES, still_s=10.0, until=A_TIME)
+    assert verdict(build).state == "slow"
+
+
+def test_a_rank_that_has_set_a_timer_may_end_its_own_wait() -> None:
+    build, server = asking()
+    serves(server, HANDLES, still_s=10.0)
+    resume = frames(f"Timer.run {PYTHON}/threading.py:1375")
+    serves(build.rank(1), resume, still_s=10.0, until=A_TIME)
+    assert verdict(build).state == "slow"
+
+
+def test_a_silence_that_is_usual_for_this_job_is_slow() -> None:
+    build, server = asking()
+    build.step_s = 6.0
+    serves(server, HANDLES, still_s=10.0)
+    assert verdict(build).state == "slow"
+
+
+def test_a_core_that_wants_the_lock_of_its_cache_is_named_with_who_has_it() -> None:
+    build = wanting_lock(4711)
+    said = expect(build, "rollout-engine-stalled", 1).verdict
+    assert f"pid {BELOW}" in said.summary
+    assert "core.py:110" in said.summary
+    assert "the lock of /cache/kernels.lock, held by pid 4711" in said.summary
+
+
+def test_a_lock_whose_holder_has_set_a_timer_may_be_released() -> None:
+    build = wanting_lock(101)
+    resume = frames(f"Timer.run {PYTHON}/threading.py:1375")
+    serves(build.rank(1), resume, still_s=10.0, until=A_TIME)
+    assert verdict(build).state == "slow"
+
+
+def wanting_lock(holder: int) -> EvidenceBuilder:
+    """The server's core waits for a lock that this process has."""
+    build, server = asking()
+    serves(server, HANDLES, still_s=10.0)
+    core = build.child(1, "helper", pid=BELOW, parent=SERVER)
+    core.member = replace(core.member, name="VLLM::EngineCor")
+    core.stack, core.wchan = frames("take /home/me/core.py:110"), "locks_lock_inode_wait"
+    core.blocks("file-lock", "/cache/kernels.lock", holder)
+    return build
+
+
+def test_a_loop_that_ticks_may_wait_for_something_else_than_its_silent_server() -> None:
+    build = EvidenceBuilder()
+    loop = frames(f"select {PYTHON}/selectors.py:468", f"run {PYTHON}/asyncio/runners.py:190")
+    rank = build.elsewhere(1, (*loop, *frames("rollout /home/me/train.py:44")))
+    rank.still_s, rank.wakes, rank.wchan = 0.1, 6, "do_epoll_wait"
+    rank.blocks("socket-receive", "127.0.0.1:5 -> 127.0.0.1:80", SERVER)
+    build.child(1, "server", pid=SERVER, parent=1)
+    assert verdict(build).state == "slow"

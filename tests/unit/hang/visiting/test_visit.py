@@ -1,0 +1,34 @@
+"""What a visit says that it could not see."""
+
+from __future__ import annotations
+
+from grpo_doctor.hang.visiting.visit import Visit
+from grpo_doctor_probes.evidence import Job, Member, Stack
+
+NO_PYTHON = "py-spy: Failed to find python version from target process"
+JOB = Job(
+    "node-1",
+    (
+        Member(100, 1, 5, "rank", "python", "python train.py", rank=0),
+        Member(200, 100, 6, "helper", "sleep", "sleep 3600", rank=0),
+    ),
+)
+
+
+def problems(*stacks: Stack) -> list[str]:
+    visit = Visit(JOB)
+    visit.stacks.append(stacks)
+    return [one.what for one in visit.evidence().problems]
+
+
+def test_a_helper_without_python_is_no_gap_in_what_was_seen() -> None:
+    assert problems(Stack(200, 0, problem=NO_PYTHON)) == []
+
+
+def test_a_rank_without_a_stack_is_one() -> None:
+    assert problems(Stack(100, 0, problem=NO_PYTHON)) == [NO_PYTHON]
+
+
+def test_a_refusal_is_said_once_for_all_processes() -> None:
+    refused = "py-spy: Permission denied"
+    assert problems(Stack(100, 0, problem=refused), Stack(200, 0, problem=refused)) == [refused]
