@@ -11,7 +11,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.faults import bench, goals, table
+from tests.faults import bench, goals, table, workers
 from tests.faults.cases import Options
 from tests.faults.jobs import ROOT
 from tests.faults.results import Results
@@ -39,6 +39,7 @@ def _arguments() -> argparse.Namespace:
     add("--write", type=Path, metavar="PAGE", help="write the table there")
     add("--json", type=Path, metavar="FILE", help="write every answer there")
     add("--minutes", type=float, default=math.inf, help="start no further case after so long")
+    add("--jobs", type=int, default=1, metavar="N", help="cases at a time; more make them slower")
     add("--check", action="store_true", help="exit code 1 where a goal is missed")
     return parser.parse_args()
 
@@ -54,8 +55,13 @@ def main() -> int:
     )  # fmt: skip
     seeds = range(arguments.seed, arguments.seed + arguments.repeat)
     faults = [] if arguments.no_faults else bench.chosen(arguments.only, arguments.classes)
-    outcomes = bench.run_faults(faults, list(seeds), options, _say)
-    calm = bench.run_controls(arguments.healthy, arguments.only, _say, began + length)
+    jobs, until = arguments.jobs, began + length
+    if jobs > 1:
+        outcomes = workers.run_faults(faults, list(seeds), options, _say, jobs)
+        calm = workers.run_controls(arguments.healthy, arguments.only, _say, until, jobs)
+    else:
+        outcomes = bench.run_faults(faults, list(seeds), options, _say)
+        calm = bench.run_controls(arguments.healthy, arguments.only, _say, until)
     results = Results(tuple(outcomes), tuple(calm))
     command = "python -m tests.faults " + " ".join(sys.argv[1:])
     _say(table.page(results, command.strip()))

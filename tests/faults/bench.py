@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypeVar
 
 from tests.faults.cases import NO_TIME_LEFT, Options, run_case
-from tests.faults.controls import CONTROLS
+from tests.faults.controls import CONTROLS, Control
 from tests.faults.events import Silence
 from tests.faults.healthy import Calm, watch
 from tests.faults.jobs import ForkServer
@@ -18,7 +21,9 @@ from tests.faults.registry import Fault, load
 from tests.faults.score import Outcome
 
 TOGETHER = 2
+ALONE_TAKES = 2.0  # times as long as a case that runs beside others
 Say = Callable[[str], None]
+_T = TypeVar("_T")
 
 
 def _silent(_text: str) -> None:
@@ -52,15 +57,16 @@ def run_faults(
     While one fault ages, another is injected; attaches go one at a time. What needs the machine for
     itself, because it is busy, large or found without a PID, runs alone, afterwards.
     """
-    together = [fault for fault in faults if not fault.alone]
-    alone = [fault for fault in faults if fault.alone]
+    together, alone, turn = in_turn(faults, options.until, lambda fault: fault.alone)
+    order = {fault.name: place for place, fault in enumerate(faults)}
     outcomes = []
     one_attach = threading.Lock()
     with fork_server() as server:
-        for count, group in ((TOGETHER, together), (1, alone)):
+        for count, group, until in ((TOGETHER, together, turn), (1, alone, options.until)):
+            within = replace(options, until=until)
             with ThreadPoolExecutor(count) as pool:
                 cases = [
-                    pool.submit(run_case, server, fault, seed, options, one_attach)
+                    pool.submit(run_case, server, fault, seed, within, one_attach)
                     for fault in group
                     for seed in seeds
                 ]
@@ -71,32 +77,62 @@ def run_faults(
                 except BaseException:
                     pool.shutdown(wait=False, cancel_futures=True)  # the pool waits for what runs
                     raise
-    order = {fault.name: place for place, fault in enumerate(faults)}
     return sorted(outcomes, key=lambda outcome: order[outcome.name])
+
+
+def in_turn(
+    faults: Sequence[Fault], until: float, alone: Callable[[Fault], bool]
+) -> tuple[list[Fault], list[Fault], float]:
+    """Those that may run together, those that run alone, and until when the first may begin.
+
+    Where the time is limited, the order is that of the day, so that it is not always the same that
+    are left out.
+    """
+    turn = until
+    if until < math.inf:
+        faults = _of_the_day(faults)
+        share = sum(map(alone, faults)) / max(1, len(faults))
+        turn -= min(1.0, ALONE_TAKES * share) * (until - time.monotonic())
+    return [f for f in faults if not alone(f)], [f for f in faults if alone(f)], turn
+
+
+def _of_the_day(ones: Sequence[_T]) -> list[_T]:
+    return random.Random(time.strftime("%Y-%m-%d")).sample(ones, len(ones))
+
+
+def planned(attaches: int, only: Sequence[str], until: float) -> list[tuple[Control, int]]:
+    """So many attaches, spread over healthy jobs; in the order of the day if time is limited."""
+    load()  # some families have controls of their own
+    controls = [
+        one for one in CONTROLS.values() if not only or any(word in one.name for word in only)
+    ]
+    if until < math.inf:
+        controls = _of_the_day(controls)
+    size = len(controls)
+    times = [attaches * (place + 1) // size - attaches * place // size for place in range(size)]
+    return [(control, count) for control, count in zip(controls, times) if count]
 
 
 def run_controls(
     attaches: int, only: Sequence[str], say: Say, until: float = math.inf
 ) -> list[Calm]:
     """Attaches so many times, spread over the healthy jobs; no further one starts after `until`."""
-    controls = [
-        one for one in CONTROLS.values() if not only or any(word in one.name for word in only)
-    ]
-    if not attaches or not controls:
-        return []
     found = []
     with fork_server() as server:
-        for place, control in enumerate(controls):
-            if time.monotonic() > until:
-                say(f"skip  {control.name}: {NO_TIME_LEFT}")
-                continue
-            times = (attaches * (place + 1)) // len(controls) - attaches * place // len(controls)
-            try:
-                found.append(watch(server, control, times))
-            except Silence as defect:
-                found.append(Calm(control.name, control.world_size, (), str(defect)))
+        for control, times in planned(attaches, only, until):
+            found.append(watched(server, control, times, until))
             say(calm_line(found[-1]))
-    return found
+    return [calm for calm in found if calm.failed != NO_TIME_LEFT]
+
+
+def watched(server: ForkServer, control: Control, times: int, until: float) -> Calm:
+    """What was said about one healthy job, or why it was not asked."""
+    if time.monotonic() > until:
+        return Calm(control.name, control.world_size, (), NO_TIME_LEFT)
+    try:
+        return watch(server, control, times)
+    except Silence as defect:
+        return Calm(control.name, control.world_size, (), str(defect))
 
 
 def line(outcome: Outcome) -> str:

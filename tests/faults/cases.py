@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import math
 import random
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -73,6 +74,7 @@ def struck(server: ForkServer, fault: Fault, seed: int = 0) -> Iterator[tuple[Jo
         Unavailable: the fault cannot be injected here.
         Silence: it did not take effect; a defect of the bench.
     """
+    _have(fault.modules)
     drawn = draw(fault, seed)
     with contextlib.ExitStack() as undo:
         facts = undo.enter_context(fault.needs()) if fault.needs else {}
@@ -90,6 +92,12 @@ def struck(server: ForkServer, fault: Fault, seed: int = 0) -> Iterator[tuple[Jo
             wait_for(job.folder, lambda seen: count(seen, "effect") > 0, "effect", EFFECT_S)
         _age(drawn.age_s)
         yield job, drawn
+
+
+def _have(modules: Iterable[str]) -> None:
+    for name in modules:
+        if importlib.util.find_spec(name) is None:
+            raise Unavailable(f"needs the package {name}")
 
 
 def _await_start(job: Job, fault: Fault) -> None:

@@ -4,6 +4,11 @@ an engine core in a child process of that name.
 `python fake_engine.py FOLDER HOW`, and HOW says what the core does from the second request on:
 `waits` for room in its cache for ever, `spins` (preempts one request for the other for ever), or
 `works` for 8 s. Writes FOLDER/engine.json when it is up.
+
+What vLLM 0.32 does is looked at in `tests/integration/test_attach_vllm.py`. Two things differ. Its
+own front notices that its core has died, answers 500 and ends; this one waits, as fronts do that
+frameworks put before an engine. And it does not start with a cache in which its longest sequence
+has no room, so that its preemptions end; those of earlier versions did not.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,10 +30,11 @@ PR_SET_NAME = 15
 WORK_S = 8.0
 CORE = "VLLM::EngineCore"
 _METRICS = """\
-vllm:num_requests_running{{model_name="tiny"}} {running}
-vllm:num_requests_waiting{{model_name="tiny"}} {waiting}
-vllm:kv_cache_usage_perc{{model_name="tiny"}} {cache}
-vllm:generation_tokens_total{{model_name="tiny"}} {tokens}
+vllm:num_requests_running{{engine="0",model_name="tiny"}} {running}
+vllm:num_requests_waiting{{engine="0",model_name="tiny"}} {waiting}
+vllm:kv_cache_usage_perc{{engine="0",model_name="tiny"}} {cache}
+vllm:num_preemptions_total{{engine="0",model_name="tiny"}} {preempted}
+vllm:generation_tokens_total{{engine="0",model_name="tiny"}} {tokens}
 """
 
 
@@ -38,13 +45,17 @@ def start(folder: Path, how: str) -> subprocess.Popen[bytes]:
 
 
 def core(requests: socket.socket, how: str) -> None:
-    """Answers the first request at once, the later ones as HOW says; a `t` is a token."""
+    """Answers the first request at once, the later ones as HOW says.
+
+    `t` is a token, `p` a preemption, `e` the end.
+    """
     ctypes.CDLL(None).prctl(PR_SET_NAME, CORE.encode(), 0, 0, 0)
     requests.recv(1)
     requests.send(b"e")
     while requests.recv(1):
         while how == "spins":
-            pass
+            sum(range(200_000))
+            requests.send(b"p")
         if how == "waits":
             threading.Event().wait()
         until = time.monotonic() + WORK_S
@@ -56,33 +67,35 @@ def core(requests: socket.socket, how: str) -> None:
 
 class _Front(BaseHTTPRequestHandler):
     core: ClassVar[socket.socket]
-    tokens: ClassVar[int] = 0
-    waiting: ClassVar[int] = 0
+    said: ClassVar[Counter[bytes]] = Counter()
+    asked: ClassVar[int] = 0
+    runs: ClassVar[bool] = False
 
     def do_GET(self) -> None:
         front = type(self)
         page = ""
         if self.path == "/metrics":
             page = _METRICS.format(
-                running=0, waiting=front.waiting, cache=float(front.waiting > 0),
-                tokens=front.tokens,
+                running=front.asked * front.runs, waiting=front.asked * (not front.runs),
+                cache=float(front.asked > 0),
+                tokens=front.said[b"t"], preempted=front.said[b"p"],
             )  # fmt: skip
         self._answer(page)
 
     def do_POST(self) -> None:
         front = type(self)
-        front.waiting += 1
+        front.asked += 1
         if not front._ask():
             threading.Event().wait()  # the core is dead, and this front does not know what to do
-        front.waiting -= 1
+        front.asked -= 1
         self._answer("tokens")
 
     @classmethod
     def _ask(cls) -> bool:
         try:
             cls.core.send(b"g")
-            while (said := cls.core.recv(1)) == b"t":
-                cls.tokens += 1
+            while (said := cls.core.recv(1)) in (b"t", b"p"):
+                cls.said[said] += 1
         except OSError:
             return False
         return said == b"e"
@@ -104,7 +117,7 @@ def serve(folder: Path, how: str) -> None:
         executable=sys.executable, pass_fds=[theirs.fileno()],
     ).pid  # fmt: skip
     theirs.close()
-    _Front.core = ours
+    _Front.core, _Front.runs = ours, how == "works"
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Front)
     facts = {"port": server.server_address[1], "core": pid, "front": os.getpid()}
     (folder / "engine.part").write_text(json.dumps(facts))

@@ -104,8 +104,8 @@ def started(server: ForkServer, spec: Spec, launch: Launch = "fork") -> Iterator
             told_ = next(e for e in events if e.name == "launched")
             job.launcher = told_.pid
             job.pids = {int(rank): pid for rank, pid in told_.more["ranks"].items()}
-        elif launch == "torchrun":
-            _torchrun(job)
+        elif launch in {"torchrun", "spawn"}:
+            _script(job)
         else:
             _trainer(job, recorded=launch == "recorded")
         yield job
@@ -117,11 +117,16 @@ def started(server: ForkServer, spec: Spec, launch: Launch = "fork") -> Iterator
 _TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
 
 
-def _torchrun(job: Job) -> None:
+def _script(job: Job) -> None:
+    """A user's script, started by torchrun or starting its ranks itself."""
     path = job.folder / "spec.json"
     path.write_text(job.spec.to_json())
-    script = str(Path(__file__).with_name("torchrun_rank.py"))
-    start(job, [*_TORCHRUN, str(job.spec.world_size), script, str(path)])
+    here = Path(__file__)
+    if job.launch == "spawn":
+        start(job, [sys.executable, str(here.with_name("spawned_ranks.py")), str(path)])
+    else:
+        script = str(here.with_name("torchrun_rank.py"))
+        start(job, [*_TORCHRUN, str(job.spec.world_size), script, str(path)])
     expected = job.spec.world_size
     events = wait_for(
         job.folder, lambda seen: count(seen, "started") >= expected, "start of every rank", START_S

@@ -7,10 +7,12 @@ so that nothing but the job itself looks like the job.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import signal
 import sys
+import termios
 import traceback
 from pathlib import Path
 
@@ -42,6 +44,8 @@ def serve() -> None:
 def _launch(spec: Spec, bench: int) -> None:
     folder = Path(spec.folder)
     _redirect(folder / "job.log")
+    if spec.facts.get("terminal"):
+        _open_terminal()
     fault = load().get(spec.fault)
     ranks: dict[int, int] = {}
     for rank in range(spec.world_size):
@@ -64,6 +68,12 @@ def _redirect(log: Path) -> None:
         os.dup2(source, target)
     os.close(null)
     os.close(out)
+
+
+def _open_terminal() -> None:
+    """The session's terminal, with this process and its ranks in the foreground."""
+    _, terminal = os.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
 
 
 def _become_rank(spec: Spec, rank: int) -> None:

@@ -57,8 +57,8 @@ class Spec:
         return cls(**json.loads(text))
 
 
-def run_rank(spec: Spec, rank: int) -> None:
-    """The whole life of a rank whose environment is set."""
+def run_rank(spec: Spec, rank: int, joining: Facts | None = None) -> None:
+    """The whole life of a rank; `joining` is how it meets the others, if not by environment."""
     import torch.distributed as dist
 
     from tests.faults import grpo
@@ -70,7 +70,7 @@ def run_rank(spec: Spec, rank: int) -> None:
         _strike(fault, spec, rank)
     if "network" in spec.facts:
         enter_network(spec.facts, rank == spec.culprit)
-    dist.init_process_group("gloo", timeout=timedelta(minutes=30))
+    dist.init_process_group("gloo", timeout=timedelta(minutes=30), **joining or {})
 
     def stepped(step: int) -> None:
         if step + 1 == spec.step:

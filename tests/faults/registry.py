@@ -29,9 +29,33 @@ FAMILIES = (
     "initialisation",
     "trainer",
     "acceptance",
+    "unforeseen_ranks",
+    "unforeseen_torch",
+    "unforeseen_ends",
+    "unforeseen_host",
+    "unforeseen_helpers",
+    "unforeseen_threads",
+    "unforeseen_waiting",
+    "unforeseen_engines",
+    "unforeseen_files",
+    "unforeseen_data",
+    "unforeseen_beside",
+    "unforeseen_chains",
+    "unforeseen_locks",
+    "unforeseen_torchrun",
+    "unforeseen_calm",
+    "unforeseen_odd",
+    "held_out_ranks",
+    "held_out_rewards",
+    "held_out_host",
+    "held_out_servers",
+    "held_out_chains",
+    "held_out_groups",
+    "held_out_calm",
+    "held_out_patience",
 )
 PHASES = ("rollout", "reward", "compute_logprobs", "update", "sync_weights")
-Launch = Literal["fork", "torchrun", "trainer", "recorded"]
+Launch = Literal["fork", "torchrun", "spawn", "trainer", "recorded"]
 Facts = dict[str, Any]
 
 
@@ -107,6 +131,7 @@ class Fault:
         everyone: `inside` runs in every rank.
         outside: the bench's part, once the culprit has arrived.
         needs: rights and things to set up before the job; raises `Unavailable`.
+        modules: packages that nothing else of ours needs; the case is skipped without them.
         claimed_world_size: what WORLD_SIZE says, where that is not the number of ranks.
         reaped: the launcher collects the exit codes of its children.
         starts_culprit: False: that rank is never started.
@@ -126,6 +151,7 @@ class Fault:
     everyone: bool = False
     outside: FromOutside | None = None
     needs: Needs | None = None
+    modules: tuple[str, ...] = ()
     launch: Launch = "fork"
     world_size: int = 4
     claimed_world_size: int | None = None
@@ -140,8 +166,13 @@ class Fault:
 
     @property
     def alone(self) -> bool:
-        """Whether no other case may run beside it."""
-        return self.busy or self.no_arguments or self.world_size > 8 or self.launch != "fork"
+        """Whether no other case may run beside it in the same process name space."""
+        return self.whole_host or self.no_arguments or self.launch != "fork"
+
+    @property
+    def whole_host(self) -> bool:
+        """Whether nothing may run beside it at all."""
+        return self.busy or self.world_size > 8 or self.family == "network"
 
 
 FAULTS: dict[str, Fault] = {}

@@ -11,6 +11,9 @@ from typing import Any
 from tests.faults.baselines import Other
 from tests.faults.registry import Fault
 
+# Rounds of faults whose authors had not read the causes; what their families' names begin with.
+ROUNDS = ("unforeseen", "held_out")
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -56,6 +59,11 @@ class Outcome:
     torchfrtrace_right: bool = False
     skipped: str = ""
     failed: bool = False
+
+    @property
+    def round(self) -> str:
+        """One of `ROUNDS` if its family was written without knowing how `attach` reasons."""
+        return next((one for one in ROUNDS if self.family.startswith(one)), "")
 
     @property
     def right(self) -> bool:

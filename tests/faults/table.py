@@ -6,14 +6,16 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
 from operator import attrgetter
 
+from tests.faults import first_pass
 from tests.faults.baselines import Other
 from tests.faults.healthy import Calm
 from tests.faults.results import Results
-from tests.faults.score import Answer, Outcome, median, ninth_decile, share
+from tests.faults.score import ROUNDS, Answer, Outcome, median, ninth_decile, share
 
 _HEAD = """\
 # How often `attach` is right
@@ -29,11 +31,16 @@ Which rank is to blame and at which step is drawn.
 - **culprit**: a rank is named, and no rank that is not to blame;
 - **class**: the class is one that an engineer would accept for this fault; mostly there is one.
 
-`tests/faults/families` has what was done and which answers are right. The causes were written with
-these faults at hand: a fault that nobody thought of will be judged less well than this page says.
+`tests/faults/families` has what was done and which answers are right. *Foreseen* are the faults
+with which the causes were written. The *unforeseen* ones, and later the *held out* ones, were
+written afterwards, from reports of hung jobs, by people who had not read how `attach` reasons, with
+their right answers fixed before it saw the faults. *First pass* is what the version of that day
+({commits}) said of them, recorded once; what it missed has been mended since, so *now* says less
+about the next new fault than a first pass does.
 """
 _BINS = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 1.001)
-_WAYS = ("detected", "culprit_right", "class_right", "top_frame_right", "torchfrtrace_right")
+_WAYS = ("detected", "culprit_right", "class_right")
+_OTHER_WAYS = ("top_frame_right", "torchfrtrace_right")
 
 
 def page(results: Results, command: str) -> str:
@@ -56,6 +63,7 @@ def _head(command: str) -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return _HEAD.format(
         command=command,
+        commits=", then ".join(map(first_pass.commit, ROUNDS)),
         day=time.strftime("%Y-%m-%d"),
         machine=f"{os.cpu_count()} cores, {memory:.0f} GiB, no GPU",
         kernel=platform.release(),
@@ -66,22 +74,44 @@ def _head(command: str) -> str:
 
 
 def _totals(ran: Sequence[Outcome], calm: Sequence[Calm]) -> str:
-    rows = []
-    if ran:
-        rows = [
-            ["cases", str(len(ran))],
-            ["detected", _percent(share(ran, lambda o: o.detected))],
-            ["culprit right", _percent(share(ran, lambda o: o.culprit_right))],
-            ["class right", _percent(share(ran, lambda o: o.class_right))],
-            ["all three right", _percent(share(ran, lambda o: o.right))],
-            ["seconds, median / 90 % within", _seconds(ran)],
-            ["longest pause of a thread, median / most", _pauses(ran)],
-        ]
+    kinds = _kinds(ran)
+    rows = [[what, *map(of, kinds.values())] for what, of in _measures()] if ran else []
     if calm:
         attaches = sum(len(one.answers) for one in calm)
         alarms = sum(len(one.alarms()) for one in calm)
-        rows.append(["`stuck` or `dead` said of a healthy job", f"{alarms} of {attaches}"])
-    return "## Totals\n\n" + _table(["", ""], rows)
+        empty = [""] * (len(kinds) - 1)
+        rows.append(["`stuck` or `dead` said of a healthy job", f"{alarms} of {attaches}", *empty])
+    return "## Totals\n\n" + _table(["", *kinds], rows)
+
+
+def _kinds(ran: Sequence[Outcome]) -> dict[str, list[Outcome]]:
+    """All cases, and apart those that nobody foresaw, where there are both."""
+    kinds = {"all": list(ran)}
+    foreseen = [outcome for outcome in ran if not outcome.round]
+    if foreseen and len(foreseen) < len(ran):
+        kinds["foreseen"] = foreseen
+        for one in ROUNDS:
+            title = one.replace("_", " ")
+            kinds[f"{title}, first pass"] = first_pass.outcomes(one)
+            kinds[f"{title}, now"] = [outcome for outcome in ran if outcome.round == one]
+    return kinds
+
+
+def _measures() -> list[tuple[str, Callable[[Sequence[Outcome]], str]]]:
+    shares = (
+        ("detected", "detected"), ("culprit right", "culprit_right"),
+        ("class right", "class_right"), ("all three right", "right"),
+    )  # fmt: skip
+    return [
+        ("cases", lambda ran: str(len(ran))),
+        *((what, partial(_share_of, way)) for what, way in shares),
+        ("seconds, median / 90 % within", _seconds),
+        ("longest pause of a thread, median / most", _pauses),
+    ]
+
+
+def _share_of(way: str, ran: Sequence[Outcome]) -> str:
+    return _percent(share(ran, attrgetter(way)))
 
 
 def _others(ran: Sequence[Outcome]) -> str:
@@ -110,6 +140,8 @@ def _by_class(ran: Sequence[Outcome]) -> str:
     for name in sorted({outcome.classes[0] for outcome in ran}):
         of_class = [outcome for outcome in ran if outcome.classes[0] == name]
         right = [_percent(share(of_class, attrgetter(way))) for way in _WAYS]
+        compared = [outcome for outcome in of_class if outcome.top_frame is not None]
+        right += [_share_of(way, compared) if compared else "-" for way in _OTHER_WAYS]
         seconds, pauses = _seconds(of_class), _pauses(of_class)
         rows.append([f"`{name}`", str(len(of_class)), *right, seconds, pauses])
     titles = ["class", "cases", "detected", "culprit", "class", "top frame", "torchfrtrace"]

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from tests.faults import first_pass
 from tests.faults.baselines import Other
 from tests.faults.cases import draw
 from tests.faults.goals import missed
 from tests.faults.healthy import Calm
 from tests.faults.registry import FAMILIES, Fault, Truth, load
 from tests.faults.results import Results
-from tests.faults.score import Answer, Outcome, judge, ninth_decile
+from tests.faults.score import ROUNDS, Answer, Outcome, judge, ninth_decile
 from tests.faults.table import page
 
 FAULT = Fault("stopped", "control", Truth(("rank-stopped",)))
@@ -53,7 +54,8 @@ def test_every_family_has_faults_and_every_fault_a_class_of_the_catalogue() -> N
     from grpo_doctor.hang.catalogue import BY_NAME
 
     faults = load().values()
-    assert {fault.family for fault in faults} == set(FAMILIES)
+    controls = {"unforeseen_calm", "unforeseen_odd", "held_out_calm", "held_out_patience"}
+    assert {fault.family for fault in faults} == set(FAMILIES) - controls
     assert {name for fault in faults for name in fault.truth.classes} <= set(BY_NAME)
     assert sum(fault.family != "acceptance" for fault in faults) >= 36
 
@@ -74,6 +76,21 @@ def test_the_page_has_the_shares_the_baselines_and_the_alarms() -> None:
     assert "| `stuck` or `dead` said of a healthy job | 1 of 2 |" in text
     assert "ends with an exception in 100 %" in text
     assert "| 0.50 to 0.70 | 1 | 60 % | 0 % |" in text
+
+
+def test_foreseen_and_unforeseen_faults_have_columns_of_their_own() -> None:
+    missed_one = replace(outcome(replace(RIGHT, state="slow")), family="unforeseen_host")
+    text = page(Results((outcome(RIGHT), missed_one), ()), "python -m tests.faults")
+    first = [one.detected for one in first_pass.outcomes("unforeseen")]
+    recorded = f"{100 * sum(first) / len(first):.0f} %"
+    assert "|  | all | foreseen | unforeseen, first pass | unforeseen, now | held out," in text
+    assert f"| detected | 50 % | 100 % | {recorded} | 0 % |" in text
+
+
+@pytest.mark.parametrize("of_round", ROUNDS)
+def test_a_first_pass_is_of_faults_that_there_are(of_round: str) -> None:
+    names = {fault.name for fault in load().values() if fault.family.startswith(of_round)}
+    assert {one.name for one in first_pass.outcomes(of_round)} <= names
 
 
 def test_a_goal_that_is_missed_is_named() -> None:
