@@ -149,6 +149,7 @@ class EvidenceBuilder:
         self.joins: dict[int, list[dict[str, Any]]] = {}
         self.groups: dict[str, Sequence[int]] = {}
         self.waited_s = 10.0
+        self.step_s = 0.1  # between two collectives, while all was well
         for rank in range(ranks):
             self._add(100 + rank, "rank", rank, collective("all_reduce"))
 
@@ -172,9 +173,23 @@ class EvidenceBuilder:
         self.joins[rank] = []
         return process
 
-    def calls(self, rank: int, operation: str, *, size: int = 64, group: str = "0") -> None:
-        """The last recorded operation of this rank, instead of the others' `all_reduce`."""
-        self.joins.setdefault(rank, []).append({"op": operation, "size": size, "group": group})
+    def calls(
+        self,
+        rank: int,
+        operation: str,
+        *,
+        size: int = 64,
+        group: str = "0",
+        number: int | None = None,
+        done: bool = False,
+    ) -> None:
+        """The last recorded operation of this rank, instead of the others' `all_reduce`.
+
+        `number` in its group: the next of the world, or 1.
+        """
+        self.joins.setdefault(rank, []).append(
+            {"op": operation, "size": size, "group": group, "number": number, "done": done}
+        )
 
     def build(self, order: Mapping[int, int] | None = None) -> Evidence:
         """The evidence. `order` gives processes another place in every list, by pid."""
@@ -224,12 +239,20 @@ class EvidenceBuilder:
         rank = process.member.rank or 0
         began = UNIX_NS - int(self.waited_s * SECOND)
         past = [
-            self._entry(n, "all_reduce", began - (STEPS - n) * SECOND // 10, done=True)
+            self._entry(n, "all_reduce", began - int((STEPS - n) * self.step_s * SECOND), done=True)
             for n in range(1, STEPS)
         ]
         last = self.joins.get(rank, [{"op": "all_reduce", "size": 64, "group": "0"}])
         now = [
-            self._entry(STEPS, one["op"], began, done=False, size=one["size"], group=one["group"])
+            self._entry(
+                STEPS,
+                one["op"],
+                began,
+                done=one.get("done", False),
+                size=one["size"],
+                group=one["group"],
+                number=one.get("number"),
+            )
             for one in last
         ]
         document = {
@@ -250,12 +273,13 @@ class EvidenceBuilder:
         done: bool,
         size: int = 64,
         group: str = "0",
+        number: int | None = None,
     ) -> dict[str, Any]:
         return {
             "record_id": sequence,
             "pg_id": int(group),
             "process_group": [group, "default_pg" if group == "0" else "undefined"],
-            "collective_seq_id": sequence if group == "0" else 1,
+            "collective_seq_id": number or (sequence if group == "0" else 1),
             "p2p_seq_id": 0,
             "op_id": sequence,
             "profiling_name": f"gloo:{operation}",

@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from grpo_doctor_probes.procstat import read_stat
+
 START_S = 240
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -68,14 +70,10 @@ def members(session: int) -> list[str]:
     found = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError, IndexError):
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[3]) == session and fields[0] != "Z":
+            stat = read_stat(entry)
+            if stat.session == session and not stat.dead:
                 found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
     return found
-
-
-def weight_files() -> set[Path]:
-    return set(SHARED_MEMORY.glob("grpo-doctor-weights-*/*.safetensors"))
 
 
 def engine_memory() -> set[Path]:

@@ -1,22 +1,21 @@
-"""Runs many configurations of the trainer inside one torchrun job: one start-up for all of them.
+"""Runs many configurations of the trainer inside one job: one start-up for all of them.
 
-`run_configs` starts the job; run as a script, this file is what each of its ranks runs. What a
-configuration leaves behind in a process (accelerate's and transformers' singletons) is undone
-between two of them, the process group stays.
+`run_configs` starts the job, forked from a process that has imported torch; run as a script, this
+file is what each of its ranks runs. What a configuration leaves behind in a process (accelerate's
+and transformers' singletons) is undone between two of them, the process group stays.
 """
 
 from __future__ import annotations
 
 import gc
 import json
-import os
-import subprocess
-import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.recorded.forks import shared
 
 PATIENCE_S = 580
 WALL_CLOCK = ("tokens_per_second", "step_time")
@@ -48,26 +47,20 @@ def run_configs(
     configs: Sequence[Sequence[str]],
     *,
     ranks: int = 2,
-    environment: Mapping[str, str] | None = None,
     patience_s: float = PATIENCE_S,
 ) -> list[Outcome]:
     """Trains each list of flags in turn, in `folder`; fails on the first defect."""
     (folder / "configs.json").write_text(json.dumps([list(flags) for flags in configs]))
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone",
-        "--nproc_per_node", str(ranks), str(Path(__file__).resolve()),
-    ]  # fmt: skip
-    done = subprocess.run(
-        command, cwd=folder, env=os.environ | {"OMP_NUM_THREADS": "1"} | dict(environment or {}),
-        capture_output=True, text=True, timeout=patience_s, check=False,
-    )  # fmt: skip
-    path = folder / "outcomes.json"
-    assert path.exists(), done.stdout[-2000:] + done.stderr[-4000:]
+    server = shared()
+    server.start(folder, ranks=ranks, module="tests.trainer_jobs")
+    code = server.wait(patience_s)
+    log, path = (folder / "job.log").read_text(errors="replace"), folder / "outcomes.json"
+    assert path.exists(), log[-4000:]
     outcomes = [Outcome(**row) for row in json.loads(path.read_text())]
     for flags, outcome in zip(configs, outcomes, strict=False):
         assert outcome.defect is None, f"{' '.join(flags)}: {outcome.defect}"
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    assert len(outcomes) == len(configs), done.stderr[-4000:]
+    assert code == 0, log[-4000:]
+    assert len(outcomes) == len(configs), log[-4000:]
     return outcomes
 
 

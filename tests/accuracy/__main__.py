@@ -16,7 +16,7 @@ from tests.accuracy import bench, table
 from tests.accuracy.fixes import FIXES
 from tests.pages import put_section
 from tests.recorded import workshop
-from tests.recorded.workshop import ROOT
+from tests.recorded.forks import ROOT
 
 
 def _arguments() -> argparse.Namespace:

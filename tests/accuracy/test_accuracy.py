@@ -12,8 +12,8 @@ import pytest
 
 from tests.accuracy import bench, table
 from tests.accuracy.fixes import FIXES
-from tests.recorded import workshop
-from tests.recorded.workshop import ROOT
+from tests.recorded import Workshop
+from tests.recorded.forks import ROOT, shared
 
 PAIR = bench.Pair("a fix", 1, 1.0, 0.8, -30.0, -18.0, -5.0, 0.01)
 
@@ -63,8 +63,7 @@ def test_a_real_run_replays_within_three_percent_and_its_fix_is_predicted(tmp_pa
     make = [sys.executable, "-m", "tests.accuracy.inputs", str(inputs)]
     subprocess.run(make, cwd=ROOT, check=True, capture_output=True)
     fix = next(one for one in FIXES if one.name == "both offloads off")
-    with workshop() as shop:
-        pair = bench.run_pair(shop, fix, inputs, tmp_path / "runs", 1)
+    pair = bench.run_pair(Workshop(shared()), fix, inputs, tmp_path / "runs", 1)
     assert pair.reason == ""
     assert pair.replay_off < table.MOST_REPLAY / 100
     assert pair.low <= pair.mid < 0

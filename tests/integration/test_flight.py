@@ -19,6 +19,7 @@ import pytest
 
 from grpo_doctor_probes.evidence import FlightDump, Member, ProcessLook
 from grpo_doctor_probes.flight import inject
+from grpo_doctor_probes.procstat import state_of
 
 pytest.importorskip("torch", reason="needs torch to run ranks")
 ROOT = Path(__file__).parents[2]
@@ -88,10 +89,6 @@ def dumps_until_stuck(ranks: Ranks) -> int:
     return taken
 
 
-def state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split(maxsplit=1)[0]
-
-
 def test_ranks_hand_over_their_recorder_at_work_and_stuck_and_compute_the_same() -> None:
     with job(STUCK, DONE) as ranks:
         undisturbed = ranks.finish()
@@ -103,7 +100,7 @@ def test_ranks_hand_over_their_recorder_at_work_and_stuck_and_compute_the_same()
         assert [len(of_rank) for of_rank in found] == [DONE + 1, DONE, DONE, DONE]
         assert found[0][-1]["profiling_name"] == "gloo:all_reduce"
         assert [of_rank[-1]["retired"] for of_rank in found] == [False, True, True, True]
-        assert state(ranks.pids[0]) == "T"
+        assert state_of(f"/proc/{ranks.pids[0]}") == "T"
         os.kill(ranks.pids[0], signal.SIGCONT)
         two_at_once(ranks)
         assert ranks.finish() == undisturbed

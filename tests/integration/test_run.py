@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor.trace.load import load
+from grpo_doctor_probes.procstat import state_of
 
 PATIENCE_S = 60
 
@@ -71,10 +72,7 @@ def job_pid(folder: Path) -> int:
 
 
 def alive(pid: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
+    return state_of(f"/proc/{pid}") not in ("", "Z")
 
 
 def test_streams_pass_through_and_the_exit_code_is_the_jobs(tmp_path: Path) -> None:

@@ -6,9 +6,6 @@ beside one process that has all of the completions in one batch.
 
 from __future__ import annotations
 
-import os
-import socket
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +23,7 @@ from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
 from grpo_doctor_trainer.ranks.accelerator import make_accelerator
 from grpo_doctor_trainer.ranks.engine import make_engine
 from grpo_doctor_trainer.ranks.group import Ranks, join_ranks, leave_ranks
+from tests.recorded.forks import shared
 
 pytestmark = pytest.mark.slow
 RANKS, MICRO_BATCHES, SIZE = 2, 2, 3
@@ -56,15 +54,10 @@ def config(loss_type: str) -> TrainerConfig:
     )  # fmt: skip
 
 
-def rank_main(rank: int, port: int, folder: str) -> None:
+def rank_main() -> None:
     """One rank: its share of the completions, for each loss; saves gradients and metrics."""
-    os.environ |= {
-        "RANK": str(rank), "WORLD_SIZE": str(RANKS), "LOCAL_RANK": str(rank),
-        "LOCAL_WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-        "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
     ranks = join_ranks(60)
-    mine = torch.arange(len(LENGTHS)).view(RANKS, MICRO_BATCHES, SIZE)[rank]
+    mine = torch.arange(len(LENGTHS)).view(RANKS, MICRO_BATCHES, SIZE)[ranks.rank]
     parts = [experience().select(rows) for rows in mine]
     found = {}
     settings = config("grpo")
@@ -81,7 +74,7 @@ def rank_main(rank: int, port: int, folder: str) -> None:
         gradients = {n: w.grad.clone() for n, w in engine.module.named_parameters()}
         found[loss_type] = (gradients, loss_metrics(statistics, ranks))
         engine.optimizer.zero_grad(set_to_none=True)
-    torch.save(found, Path(folder) / f"rank{rank}.pt")
+    torch.save(found, f"rank{ranks.rank}.pt")
     leave_ranks()
 
 
@@ -100,11 +93,8 @@ def joint(loss_type: str, parts: list[Experience]) -> tuple[dict[str, Any], dict
 def distributed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Gradients and metrics by loss type, of each rank."""
     folder = tmp_path_factory.mktemp("ranks")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    spawn: Any = torch.multiprocessing.spawn  # type: ignore[attr-defined]
-    spawn(rank_main, (port, str(folder)), nprocs=RANKS)
+    shared().start(folder, ranks=RANKS, module="tests.integration.test_trainer_normalization")
+    assert shared().wait(120) == 0, (folder / "job.log").read_text()
     return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(RANKS)]
 
 
@@ -123,3 +113,7 @@ def test_two_ranks_and_accumulation_equal_one_batch(
             difference = (found[name] - expected).norm() / expected.norm()
             assert difference < 1e-5, name
         assert found_metrics == pytest.approx(metrics, rel=1e-4, abs=1e-7)
+
+
+if __name__ == "__main__":
+    rank_main()

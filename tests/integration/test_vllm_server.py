@@ -35,7 +35,6 @@ from tests.rollout_server import (
     kill_session,
     members,
     started,
-    weight_files,
 )
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -64,6 +63,12 @@ def changed_model(scale: float) -> Any:
     return model
 
 
+def weight_files(client: ServerClient) -> list[Path]:
+    """What this server was sent and has not taken yet; others may serve beside it."""
+    folders = [Path(folder.path) for folder in client.health().folders]
+    return [path for folder in folders for path in folder.glob("*.safetensors")]
+
+
 def by_files(client: ServerClient) -> WeightTransfer:
     return FileTransfer(client, client.health().folders)
 
@@ -89,7 +94,7 @@ def check_weights(client: ServerClient, way: Any, scale: float) -> None:
     transfer.add(weights[5:])
     transfer.finish()  # compares the signatures
     transfer.close()
-    assert not weight_files()
+    assert not weight_files(client)
 
     prompts = [[5, 6, 7, 8, 9] * 3, [11, 3, 20]]
     ask = [Prompt(1, prompt) for prompt in prompts]
@@ -127,7 +132,7 @@ def test_two_ranks_train_with_the_server(server: Server, tmp_path: Path) -> None
             "-m", "grpo_doctor_trainer", *SMALL, *server.flags, "--deepspeed", "zero3",
             "--move_model_batches", "3", "--max_steps", "3",
         ],
-        env=environment(tmp_path), cwd=tmp_path, capture_output=True, text=True, timeout=240,
+        env=environment(tmp_path), cwd=tmp_path, capture_output=True, text=True, timeout=500,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
@@ -141,7 +146,7 @@ def test_two_ranks_train_with_the_server(server: Server, tmp_path: Path) -> None
         for name in (b"sync/gather", b"sync/agree", b"rollout/generate", b"rollout/agree"):
             assert name in recorded
         assert (b"engine/running_requests_peak" in recorded) == (rank == 0)
-    assert not weight_files()
+    assert not weight_files(ServerClient("127.0.0.1", server.port, 60))
 
 
 def ranks(folder: Path, *flags: str) -> list[subprocess.Popen[str]]:
@@ -170,8 +175,8 @@ def test_a_server_of_two_workers_serves_and_leaves_nothing(tmp_path: Path) -> No
         client.wait_until_ready(START_S, lambda _: None)
         check_weights(client, by_files, 1.3)
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(60) == 128 + signal.SIGTERM
-        ends = time.monotonic() + 20  # Python's own helper process notices that it is alone
+        assert server.process.wait(180) == 128 + signal.SIGTERM
+        ends = time.monotonic() + 60  # Python's own helper process notices that it is alone
         while members(server.process.pid):
             assert time.monotonic() < ends, members(server.process.pid)
             time.sleep(0.1)
@@ -223,7 +228,7 @@ def test_ctrl_c_ends_the_server(server: Server) -> None:
     ]
     assert all(folder.is_dir() for folder in folders)
     server.process.send_signal(signal.SIGINT)
-    assert server.process.wait(30) == 128 + signal.SIGINT
+    assert server.process.wait(180) == 128 + signal.SIGINT
     assert not members(server.process.pid)
     assert not any(folder.exists() for folder in folders)
     printed = (server.folder / "server.txt").read_text()

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from grpo_doctor_probes.procstat import state_of
 from tests.integration.test_run import alive, run_command, wait_for
 
 pytest.importorskip("torch", reason="needs the trainer extra")
@@ -109,6 +111,22 @@ def test_a_stopped_rank_is_reported_and_ctrl_c_ends_it_all(tmp_path: Path) -> No
     wait_for(lambda: not any(alive(pid) for pid in pids))
 
 
+def test_a_supervisor_that_was_suspended_goes_on(tmp_path: Path) -> None:
+    """As by Ctrl-Z and `fg`, for longer than it waits for a signal."""
+    job = [sys.executable, "-c", ONE_RANK.format(what="sys.stdin.read(1)")]
+    with started(tmp_path, job=job) as process:
+        wait_for(lambda: rank_pids(tmp_path))
+        for _ in range(3):
+            os.kill(process.pid, signal.SIGSTOP)
+            wait_for(lambda: state_of(f"/proc/{process.pid}") == "T")
+            time.sleep(1)
+            os.kill(process.pid, signal.SIGCONT)
+            wait_for(lambda: state_of(f"/proc/{process.pid}") != "T")
+        _, said = process.communicate("x", timeout=PATIENCE_S)
+    assert process.returncode == 0, said
+    assert run_facts(tmp_path)["end"]["state"] == "finished"
+
+
 @pytest.mark.slow
 def test_a_reward_that_sleeps_for_ever_is_named_and_the_job_ended(tmp_path: Path) -> None:
     pytest.importorskip("deepspeed", reason="needs the trainer extra")
@@ -117,6 +135,8 @@ def test_a_reward_that_sleeps_for_ever_is_named_and_the_job_ended(tmp_path: Path
     flags = (
         "--output_dir", str(tmp_path / "out"), "--max_steps", "50", "--reward_timeout", "0",
         "--reward_funcs", f"{tmp_path / 'rewards.py'}:careful",
+        # In a process of its own it would be waited for by asking, which is slow for a minute.
+        "--reward_num_workers", "0",
     )  # fmt: skip
     with started(tmp_path, *options, job=flags) as process:
         _, said = process.communicate(timeout=2 * PATIENCE_S)

@@ -102,7 +102,8 @@ FLAGS: tuple[Flag, ...] = (
     ),
     Flag("reward_weights", ("1 0.5 0.1", "0.5 1 0.1")),
     Flag("reward_timeout", ("30",)),
-    Flag("reward_num_workers", ("2", "0")),
+    # The first run has `accuracy`, whose parser each process would import anew.
+    Flag("reward_num_workers", ("0", "2")),
     Flag("freeze_vit", ("true", "false"), with_images),
     Flag("freeze_aligner", ("true", "false"), with_images),
     Flag("max_pixels", ("3136", "12544"), with_images),

@@ -1,4 +1,4 @@
-"""Forks trainers from a process that has imported torch: `python -m tests.recorded.server`.
+"""Forks ranks from a process that has imported torch: `python -m tests.recorded.server`.
 
 Reads one job a line from standard input and forks a launcher for it, which forks the ranks; says
 the launcher's pid, and its exit code when it has ended, on standard output. Imports are most of a
@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import runpy
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -52,13 +53,20 @@ def _say(descriptor: int, answer: dict[str, Any]) -> None:
 
 
 def _launch(job: dict[str, Any]) -> int:
-    """Forks the ranks and waits for them; the first exit code that is not 0."""
+    """Forks the ranks and waits for them; the first exit code that is not 0 ends the others too."""
     log = os.open(Path(job["folder"]) / "job.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for source, target in ((os.open(os.devnull, os.O_RDONLY), 0), (log, 1), (log, 2)):
         os.dup2(source, target)
-    ranks = [_fork_rank(job, rank) for rank in range(job["ranks"])]
-    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in ranks]
-    return next((abs(code) for code in codes if code), 0)
+    ranks = {_fork_rank(job, rank) for rank in range(job["ranks"])}
+    first = 0
+    while ranks:
+        pid, status = os.wait()
+        ranks.discard(pid)
+        if status and not first:
+            first = abs(os.waitstatus_to_exitcode(status))
+            for other in ranks:
+                os.kill(other, signal.SIGTERM)
+    return first
 
 
 def _fork_rank(job: dict[str, Any], rank: int) -> int:
@@ -74,8 +82,9 @@ def _fork_rank(job: dict[str, Any], rank: int) -> int:
             **job["environment"],
         }  # fmt: skip
         os.chdir(job["folder"])
-        sys.argv = ["grpo_doctor_trainer", *job["flags"]]
-        runpy.run_module("grpo_doctor_trainer", run_name="__main__")
+        sys.argv = [job["module"], *job["flags"]]
+        runpy.run_module(job["module"], run_name="__main__")
+        code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     except BaseException:  # noqa: BLE001 - a rank's end is what the caller wants to know

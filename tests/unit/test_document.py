@@ -274,7 +274,7 @@ def test_the_slowest_step_survives_thinning() -> None:
 @pytest.mark.slow
 def test_a_million_spans_take_seconds() -> None:
     trace = large(1_000_000, ranks=8)
-    started = time.perf_counter()
+    started = time.process_time()
     build_document(trace)
-    # About 2 s on one core of 2024; the bound leaves room for a busy machine.
-    assert time.perf_counter() - started < 12
+    # About 2 s on one core of 2024; time on the processor, whatever else runs.
+    assert time.process_time() - started < 12

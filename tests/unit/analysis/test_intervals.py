@@ -58,14 +58,19 @@ def test_overlaps_name_the_intervals_they_are_from(
     assert (found.length_ns > 0).all()
 
 
-@given(pairs, st.lists(st.tuples(st.integers(-5, 65), st.integers(0, 30)), max_size=8))
-def test_covered_time_of_windows(
-    found: list[tuple[int, int]], windows: list[tuple[int, int]]
+@given(pairs, st.lists(st.integers(-5, 65), max_size=20))
+def test_a_moment_lies_in_the_interval_that_has_begun_and_not_ended(
+    found: list[tuple[int, int]], asked: list[int]
 ) -> None:
-    start, length = columns(windows)
-    covered = intervals.covered_ns(of(found), start, start + length)
-    expected = [len(moments(found) & set(range(begin, begin + size))) for begin, size in windows]
-    assert covered.tolist() == expected
+    inside, at = of(found), np.array(asked, dtype=np.int64)
+    rows = [
+        next((row for row, (start, end) in enumerate(listed(inside)) if start <= moment < end), -1)
+        for moment in asked
+    ]
+    assert intervals.holding(inside, at).tolist() == rows
+    assert intervals.covers(inside, at).tolist() == [row >= 0 for row in rows]
+    touching = intervals.cut(np.arange(60))  # neighbours share a moment: the later one has it
+    assert intervals.holding(touching, np.arange(60)).tolist() == list(range(1, 61))
 
 
 @given(st.lists(st.integers(0, 60), max_size=10), pairs)

@@ -144,6 +144,7 @@ def test_no_job_and_no_permission(
         (["--seconds", "0"], "seconds"),
         (["--replay", "/nowhere/at/all"], "/nowhere/at/all"),
         (["--dumps", "/nowhere/at/all"], "no such folder"),
+        (["--out", "hang.zip"], "one file called .tar.gz"),
         (["--", "python"], "after `--`"),
     ],
 )

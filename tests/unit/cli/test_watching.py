@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,9 @@ OPTIONS = argparse.Namespace(no_live=True, no_watchdog=False, hang_after=None, o
 LAUNCH = Launch(("true",), dict(os.environ), bundled=False, world_size=None)
 
 
-def hang(folder: Path, document: dict[str, object]) -> Hang:
+def hang(folder: Path, document: dict[str, object], not_kept: str = "") -> Hang:
     suspicion = Suspicion((1,), (4711,), "reward", 40.0, 35.0, "long")
-    return Hang(suspicion, Answer("stuck", "Rank 1 sleeps.", document, folder), 5)
+    return Hang(suspicion, Answer("stuck", "Rank 1 sleeps.", document, folder, not_kept), 4, 5)
 
 
 @pytest.mark.parametrize("seconds", ["0", "-3", "nan", "inf"])
@@ -56,14 +57,72 @@ def test_a_verdict_that_cannot_be_drawn_is_still_said(
     assert after.facts["hangs"][0]["bundle"] == str(tmp_path / "hangs/0")
 
 
+def test_evidence_that_could_not_be_kept_is_not_promised(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = Job(LAUNCH)
+    watched = watching.Watching(OPTIONS, LAUNCH, ["true"], tmp_path, job)
+    watched._hear(hang(tmp_path / "0", {"verdict": {"state": "stuck"}}, "no space left."))
+    said = capsys.readouterr().err
+    assert "could not be kept: no space left." in said
+    assert "--replay" not in said
+    after = watched.close(job.wait(lambda: None, 0.01))
+    assert after.facts["hangs"][0]["bundle"] is None
+
+
+def test_variables_whose_folder_cannot_be_made_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(watching, "visible_gpus", lambda: 8)
+    (tmp_path / "flight").write_text("in the way")
+    assert with_flight_recorder(LAUNCH, ["true"], tmp_path) == (LAUNCH, {})
+    assert "left alone" in capsys.readouterr().err
+
+
+def test_a_job_that_is_told_to_end_is_not_watched_for_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(LAUNCH)
+    watched = watching.Watching(OPTIONS, LAUNCH, ["true"], tmp_path, job)
+    calls: list[str] = []
+    assert watched._watchdog is not None
+    monkeypatch.setattr(watched._watchdog, "rest", lambda: calls.append("rest"))
+    monkeypatch.setattr(watched._watchdog, "tick", lambda *_: calls.append("tick"))
+    for ending in (False, True):
+        monkeypatch.setattr(Job, "is_ending", ending)
+        watched.tick({})
+        watched.close_line()
+    watched.close(job.wait(lambda: None, 0.01))
+    assert calls == ["tick", "rest", "rest"]  # the last one as it closes
+
+
+@pytest.mark.parametrize(("state", "waits"), [("finished", False), ("failed", True)])
+def test_the_last_look_is_waited_for_only_where_it_may_explain_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, waits: bool
+) -> None:
+    job = Job(LAUNCH)
+    watched = watching.Watching(OPTIONS, LAUNCH, ["true"], tmp_path, job)
+    waited: list[float] = []
+    assert watched._watchdog is not None
+
+    def close(*, wait_s: float) -> None:
+        waited.append(wait_s)
+
+    monkeypatch.setattr(watched._watchdog, "close", close)
+    job.wait(lambda: None, 0.01)
+    watched.close(Ended(state, 0, None, 0))
+    assert [bool(seconds) for seconds in waited] == [waits]
+
+
 def test_a_defect_of_the_watchdog_costs_the_job_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = Job(LAUNCH)
     watched = watching.Watching(OPTIONS, LAUNCH, ["true"], tmp_path, job)
     monkeypatch.setattr(watched._headers, "read", lambda _: 1 / 0)
-    watched.tick({})
-    watched.tick({})
+    for _ in range(2):
+        watched.tick({})
+        watched.close_line()
     said = capsys.readouterr().err
     assert said.count("internal error") == 1
     assert watched.close(job.wait(lambda: None, 0.01)).facts == {}
@@ -76,3 +135,28 @@ def test_nothing_is_remarked_on_a_good_or_an_asked_for_end(tmp_path: Path) -> No
         watched = watching.Watching(OPTIONS, LAUNCH, ["true"], tmp_path, job)
         job.wait(lambda: None, 0.01)
         assert watched.close(Ended(state, 0, None, 0)).remarks == ()
+
+
+def test_a_run_directory_that_hangs_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(watching, "_HANGS_S", 0.2)
+    monkeypatch.setattr(watching, "_LET_GO_S", 0.2)
+    (tmp_path / "ranks").mkdir()
+    os.mkfifo(tmp_path / "ranks" / "00000.spans")  # nobody will ever write to it
+    job = Job(LAUNCH)
+    watched = watching.Watching(OPTIONS, LAUNCH, ["true"], tmp_path, job)
+    ended = job.wait(lambda: None, 0.01)
+    watched.tick({})
+    deadline = time.monotonic() + 10
+    while watched._beside.busy_s < 0.3:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    watched.tick({})
+    watched.tick({})
+    watched.close_line()
+    assert watched.close(ended).remarks == (
+        "the watchdog hung: what it saw at the end is not known",
+    )
+    assert capsys.readouterr().err.count("hangs; the job goes on") == 1
+    (tmp_path / "ranks" / "00000.spans").write_bytes(b"")  # lets the thread go

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from grpo_doctor.findings import RunView
+from grpo_doctor.findings import RunView, run_rules
 from grpo_doctor.findings.deferring import finding_of, fixed_alike
 from grpo_doctor.findings.rule import Finding, Passed, RuleFile
 from grpo_doctor.findings.rules import gd002_data_starvation, gd004_straggler, gd033_slow_reward
@@ -44,6 +44,19 @@ def test_a_rule_that_fails_finds_nothing() -> None:
 
     rule = SimpleNamespace(RULE=gd002_data_starvation.RULE, check=broken)
     assert finding_of(cast(RuleFile, rule), view_of(run())) is None
+
+
+def test_a_rule_is_asked_once_however_many_want_its_answer() -> None:
+    view, asked = view_of(run()), []
+
+    def check(view: RunView) -> Passed:
+        asked.append(view)
+        return Passed("")
+
+    rule = cast(RuleFile, SimpleNamespace(RULE=gd002_data_starvation.RULE, check=check))
+    assert finding_of(rule, view) is finding_of(rule, view) is None
+    assert run_rules(view, [rule]).passed == ((rule.RULE, Passed("")),)
+    assert asked == [view]
 
 
 def test_the_same_knob_is_the_same_fix() -> None:

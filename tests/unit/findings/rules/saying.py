@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_doctor.findings import RunView, rules
-from grpo_doctor.findings.engine import NotRun, run_rules
+from grpo_doctor.findings import NotRun, RunView, rules, run_rules
 from grpo_doctor.findings.rule import Answer, Finding, Fix, NotApplicable, Passed
 from tests.build import TraceBuilder
 from tests.unit.findings.patients import HEALTHY, SETTINGS, STEPS, run

@@ -110,3 +110,28 @@ def test_any_graph_is_drawn_without_overlaps(seed: int) -> None:
 
 def test_nothing_is_drawn_of_nothing() -> None:
     assert draw(make_graph(read_visit({"schema": 1}))) is None
+
+
+def of_edges(edges: list[tuple[str, str]]) -> Graph:
+    waits = [{"source": a, "target": b, "kind": "p2p"} for a, b in edges]
+    return make_graph(read_visit({"schema": 1, "graph": {"edges": waits}}))
+
+
+def test_an_edge_of_many_ranks_is_all_of_them() -> None:
+    each = [(f"rank:{a}", f"rank:{b}") for a in (0, 1, 2, 7) for b in (4, 5, 6)]
+    together = of_edges([("rank:0-2,7", "rank:4-6")])
+    assert labels(together) == labels(of_edges(each)) == {"ranks 0-2, 7", "ranks 4-6"}
+    assert len(together.links) == 1
+
+
+@pytest.mark.parametrize("end", ["rank:0-", "rank:-3", "rank:3-1", "rank:1,,2", "rank:x-y"])
+def test_an_end_that_is_no_list_of_ranks_is_harmless(end: str) -> None:
+    assert len(of_edges([(end, "rank:9")]).boxes) <= 3
+
+
+def test_a_short_text_cannot_stand_for_more_ranks_than_there_are() -> None:
+    edges = [("rank:0-999999999", "rank:0-999999999")] * 500
+    visit = read_visit({"schema": 1, "graph": {"edges": [
+        {"source": a, "target": b, "kind": "p2p"} for a, b in edges
+    ]}})  # fmt: skip
+    assert sum(len(wait.sources) + len(wait.targets) for wait in visit.waits) < 300_000

@@ -16,7 +16,6 @@ from grpo_doctor_trainer.data.images import (
     image_sources,
     probe,
     read_image,
-    read_with_size,
     scaled,
 )
 from grpo_doctor_trainer.errors import ConfigError, DatasetError
@@ -45,7 +44,7 @@ def test_every_way_of_giving_an_image(folder: Path) -> None:
     ]  # fmt: skip
     for value in values:
         (source,) = image_sources(value, folder, "rows.jsonl, line 1")
-        assert read_image(source, None).size == (6, 4)
+        assert read_image(source, None)[0].size == (6, 4)
     assert image_sources(None, folder, "") == image_sources([], folder, "") == []
     assert len(image_sources([content, "a.png"], folder, "")) == 2
 
@@ -68,7 +67,7 @@ def test_values_that_are_no_image_name_their_place(value: Any, message: str) -> 
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P", "1", "I;16"])
 def test_all_modes_become_rgb(mode: str) -> None:
-    assert read_image(png(mode=mode), None).mode == "RGB"
+    assert read_image(png(mode=mode), None)[0].mode == "RGB"
 
 
 def test_damage_has_a_reason(tmp_path: Path) -> None:
@@ -102,8 +101,9 @@ def test_scaling_keeps_the_shape_below_the_limit(size: tuple[int, int], limit: i
 def test_small_images_are_left_alone() -> None:
     assert scaled((30, 20), 600) == (30, 20)
     assert scaled((30, 20), None) == (30, 20)
-    assert read_image(png((60, 40)), 600).size == (30, 20)
-    assert read_with_size(png((60, 40)), 600)[1] == 60 * 40  # what was decoded for it
+    image, decoded = read_image(png((60, 40)), 600)
+    assert image.size == (30, 20)
+    assert decoded == 60 * 40
 
 
 def test_the_flag_wins_over_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:

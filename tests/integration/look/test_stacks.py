@@ -1,0 +1,129 @@
+"""Python and native stacks, and the pauses that reading them costs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from grpo_doctor_probes import look
+from grpo_doctor_probes.evidence import Stack
+from grpo_doctor_probes.look import pyspy
+from tests.integration.look.stage import (
+    NEEDS_PYSPY,
+    READY,
+    SERVING,
+    Stage,
+    asleep_in,
+    job_of,
+    seen,
+    until,
+)
+
+
+@NEEDS_PYSPY
+def test_stacks_have_the_main_thread_first_and_no_control_characters(stage: Stage) -> None:
+    pids = [stage.start(SERVING) for _ in range(3)]
+    for pid in pids:
+        asleep_in(pid, "nanosleep")
+    taken = look.stacks(pids, at_most_s=20)
+    assert [stack.pid for stack in taken] == pids
+    for stack in taken:
+        assert (stack.problem, stack.pause_ms, stack.native) == ("", 0.0, False)
+        main, helper = stack.threads
+        assert main.tid == stack.pid
+        names = [frame.function.rpartition(".")[2] for frame in main.frames]
+        assert names == ["score", "outer", "<module>"]
+        assert main.frames[0].line == 6
+        assert helper.name == "he?[31mllo?"
+
+
+@NEEDS_PYSPY
+def test_only_what_has_run_is_read_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    still = stage.start(SERVING)
+    moving = stage.start(READY + "while True: time.sleep(0.01)")
+    asleep_in(still, "nanosleep")
+    job = job_of(still, moving)
+    before = look.processes(job)
+    first = look.stacks([still, moving], at_most_s=20)
+
+    def has_moved() -> bool:
+        now, then = seen(moving), before.of(moving)
+        return then is not None and now.voluntary > then.voluntary
+
+    until(has_moved)
+    after = look.processes(job)
+    read: list[int] = []
+    dump = pyspy.dump
+
+    def noted(pid: int, *options: str, at_most_s: float) -> list[dict[str, Any]]:
+        read.append(pid)
+        return dump(pid, *options, at_most_s=at_most_s)
+
+    monkeypatch.setattr(pyspy, "dump", noted)
+    again = look.stacks_again(first, before, after, at_most_s=20)
+    assert read == [moving]
+    assert [stack.pid for stack in again] == [still, moving]
+    assert again[0].threads == first[0].threads
+    assert again[0].at_ns == after.at_ns
+
+
+@NEEDS_PYSPY
+def test_arguments_give_small_numbers_and_nothing_else(stage: Stage) -> None:
+    pid = stage.start(SERVING)
+    asleep_in(pid, "nanosleep")
+    # A method is asked for by its own name, whatever class it is of.
+    asked = frozenset({"score", "outer"})
+    assert look.arguments(pid, asked) == {"score": {"src": "1", "dst": "3"}, "outer": {}}
+    assert look.arguments(pid, frozenset({"absent"})) == {}
+
+
+@NEEDS_PYSPY
+def test_a_lock_of_the_interpreter_that_a_c_call_holds(stage: Stage) -> None:
+    pid = stage.start(
+        """
+        import ctypes, threading
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+        sleep = ctypes.PyDLL(None).sleep
+        print("ready", flush=True)
+        sleep(60)
+        """
+    )
+    taken = asleep_in(pid, "nanosleep")
+    (stack,) = look.stacks([pid], at_most_s=20)
+    assert stack.threads[0].owns_gil
+    assert taken.processes[0].threads[0].state == "S"
+
+
+@NEEDS_PYSPY
+def test_native_stacks_measure_their_pause(stage: Stage) -> None:
+    pid = stage.start(SERVING)
+    asleep_in(pid, "nanosleep")
+    (stack,) = look.native_stacks([pid], at_most_s=30)
+    if "right" in stack.problem:
+        pytest.skip(stack.problem)
+    assert stack.problem == ""
+    assert stack.native
+    assert any("sleep" in frame.function for frame in stack.threads[0].frames)
+    assert 0 < stack.pause_ms < 30_000
+    until(lambda: seen(pid).state == "S")
+
+
+@NEEDS_PYSPY
+def test_a_stopped_process_is_read_but_never_traced(stage: Stage) -> None:
+    pid = stage.start(SERVING)
+    asleep_in(pid, "nanosleep")
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: seen(pid).state == "T")
+    assert look.stacks([pid], at_most_s=20)[0].threads
+    (stack,) = look.native_stacks([pid], at_most_s=20)
+    assert (stack.threads, stack.problem) == ((), "it is stopped or traced by somebody else")
+    assert seen(pid).state == "T"
+
+
+def test_no_time_is_no_stack(stage: Stage) -> None:
+    pid = stage.start(SERVING)
+    (stack,) = look.stacks([pid], at_most_s=0)
+    assert stack == Stack(pid, stack.at_ns, problem="no time was left to read its stack")

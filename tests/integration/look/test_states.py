@@ -1,0 +1,86 @@
+"""Counters and states of processes that sleep, work, are stopped, frozen or dead."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from grpo_doctor_probes import look
+from grpo_doctor_probes.evidence import Job, Member
+from tests.integration.look.stage import (
+    READY,
+    Stage,
+    asleep_in,
+    job_of,
+    seen,
+    until,
+)
+
+
+def test_a_sleeping_process_last_ran_when_it_fell_asleep(stage: Stage) -> None:
+    pid = stage.start("import time; print(time.monotonic_ns(), flush=True); time.sleep(60)")
+    taken = asleep_in(pid, "nanosleep")
+    first = taken.processes[0].threads[0]
+    assert first.state == "S"
+    assert first.syscall >= 0
+    time.sleep(0.3)  # so that an offset of the clock by less than this would show
+    again = seen(pid).threads[0]
+    assert again.last_ran_ns - first.last_ran_ns < 50_000_000
+    waited_s = (time.monotonic_ns() - again.last_ran_ns) / 1e9
+    assert 0.25 < waited_s < 20
+
+
+def test_a_busy_process_ran_just_now(stage: Stage) -> None:
+    pid = stage.start(READY + "while True: pass")
+    before = seen(pid)
+    until(lambda: seen(pid).cpu_ticks > before.cpu_ticks)
+    process = seen(pid)
+    assert process.state == "R"
+    assert time.monotonic_ns() - process.threads[0].last_ran_ns < 2_000_000_000
+    assert abs(process.threads[0].last_ran_ns - process.at_ns) < 2_000_000_000
+
+
+def test_a_stopped_process(stage: Stage) -> None:
+    pid = stage.start(READY + "time.sleep(60)")
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: seen(pid).state == "T")
+    assert look.blocked(job_of(pid), look.processes(job_of(pid))) == ()
+
+
+def test_a_zombie_has_an_exit_code_and_what_is_gone_is_gone() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"])
+    until(lambda: seen(child.pid).state == "Z")
+    process = seen(child.pid)
+    assert process.exit_code is not None
+    assert os.waitstatus_to_exitcode(process.exit_code) == -9
+    assert look.blocked(job_of(child.pid), look.processes(job_of(child.pid))) == ()
+    (stack,) = look.stacks([child.pid], at_most_s=5)
+    assert (stack.threads, stack.problem) == ((), "it has ended")
+    assert child.wait() == -9
+    assert seen(child.pid).state == "X"
+    assert look.limits(job_of(child.pid)) == ()
+
+
+def test_a_later_process_of_the_same_number_is_not_the_member(stage: Stage) -> None:
+    pid = stage.start(READY + "time.sleep(60)")
+    member = Member(pid, 1, 12345, "rank", "r", "r")
+    (process,) = look.processes(Job("here", (member,))).processes
+    assert process.state == "X"
+
+
+def test_hostile_names_break_nothing(stage: Stage) -> None:
+    pid = stage.start(
+        """
+        import ctypes, time
+        ctypes.CDLL(None).prctl(15, b") R 1 \\x1b[2Jx\\n", 0, 0, 0)
+        print("ready", flush=True)
+        time.sleep(60)
+        """
+    )
+    process = asleep_in(pid, "nanosleep").processes[0]
+    assert process.threads[0].name == ") R 1 ?[2Jx?"
+    assert process.threads[0].state == "S"
+    assert process.threads[0].last_ran_ns > 0

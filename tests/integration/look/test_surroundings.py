@@ -1,0 +1,220 @@
+"""What surrounds processes: control groups, logs, disks, engines, GPUs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor_probes import look
+from grpo_doctor_probes.evidence import Job, Member
+from tests.fake_nvml.build import FakeNvml, compiler
+from tests.integration.look.stage import (
+    NEEDS_PYSPY,
+    READY,
+    SERVING,
+    Stage,
+    asleep_in,
+    job_of,
+    listening_port,
+    seen,
+    until,
+)
+
+FREEZER = Path("/sys/fs/cgroup/freezer")
+
+
+@pytest.fixture
+def freezer() -> Iterator[Path]:
+    """A freezer group whose processes are thawed and moved out at the end."""
+    if not os.access(FREEZER, os.W_OK) or not (FREEZER / "cgroup.procs").exists():
+        pytest.skip("needs root and a version 1 freezer at /sys/fs/cgroup/freezer")
+    group = FREEZER / f"grpo-doctor-test-{os.getpid()}"
+    below = group / "below"
+    below.mkdir(parents=True)
+    with ExitStack() as cleaning:
+        cleaning.callback(group.rmdir)
+        cleaning.callback(below.rmdir)
+        cleaning.callback(_move_out, below)
+        cleaning.callback((group / "freezer.state").write_text, "THAWED")
+        yield group
+
+
+def _move_out(group: Path) -> None:
+    for pid in (group / "cgroup.procs").read_text().split():
+        (FREEZER / "cgroup.procs").write_text(pid)
+
+
+@NEEDS_PYSPY
+def test_a_frozen_group_above_is_seen_and_never_traced(stage: Stage, freezer: Path) -> None:
+    pid = stage.start(SERVING)
+    asleep_in(pid, "nanosleep")
+    (freezer / "below" / "cgroup.procs").write_text(str(pid))
+    (freezer / "freezer.state").write_text("FROZEN")
+    until(lambda: (freezer / "freezer.state").read_text().strip() == "FROZEN")
+    (limits,) = look.limits(job_of(pid))
+    assert (limits.frozen, limits.freezer) == (True, str(freezer / "freezer.state"))
+    assert look.stacks([pid], at_most_s=20)[0].threads
+    (stack,) = look.native_stacks([pid], at_most_s=5)
+    assert "uninterruptible sleep" in stack.problem or "frozen" in stack.problem
+    Path(limits.freezer).write_text("THAWED")
+    until(lambda: not look.limits(job_of(pid))[0].frozen)
+
+
+def test_limits_of_an_ordinary_process(stage: Stage) -> None:
+    humble = "os.setpriority(os.PRIO_PROCESS, 0, 15); os.sched_setaffinity(0, {0})"
+    pid = stage.start(f"{READY}{humble}; time.sleep(60)")
+    asleep_in(pid, "nanosleep")
+    (limits,) = look.limits(job_of(pid))
+    assert (limits.pid, limits.frozen, limits.nice, limits.cores) == (pid, False, 15, (0,))
+
+
+def test_logs_are_found_by_name_and_by_redirection(stage: Stage) -> None:
+    log, out = stage.folder / "train.log", stage.folder / "output"
+    pid = stage.start(
+        """
+        import os, sys, time
+        log = open(sys.argv[1], "w")
+        for line in range(100):
+            log.write(f"line {line}\\n")
+        log.write("10%\\r100% \\x1b[31mdone\\x1b[0m api_key=hf_abcdefghijklmnopqrstuv")
+        log.flush()
+        out = open(sys.argv[2], "w")
+        os.dup2(out.fileno(), 2)
+        os.write(2, b"a warning\\n")
+        open("/dev/null").read()
+        print("ready", flush=True)
+        time.sleep(60)
+        """,
+        str(log),
+        str(out),
+    )
+    found = {tail.path: tail for tail in look.logs(job_of(pid))}
+    assert set(found) == {str(log), str(out)}
+    assert found[str(out)].lines == ("a warning",)
+    lines = found[str(log)].lines
+    assert lines[-2:] == ("line 99", "100% done api_key=[redacted]")
+    assert len(lines) == 40
+    assert found[str(log)].written_s_ago < 60
+
+
+def test_the_host_and_the_disks_of_the_job(stage: Stage) -> None:
+    pid = stage.start(READY + "f = open(sys.argv[1], 'w'); time.sleep(60)", str(stage.folder / "x"))
+    facts = look.host(job_of(pid))
+    assert facts.cores == os.cpu_count()
+    assert facts.memory_available_bytes > 0
+    assert facts.disks
+    assert all(disk.total_bytes > 0 and not disk.error for disk in facts.disks)
+    assert facts.kernel_problem == "" or "dmesg" in facts.kernel_problem
+
+
+def test_a_full_disk_of_a_file_that_is_open_for_writing(stage: Stage) -> None:
+    point = stage.folder / "small disk"
+    point.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(point)],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip("needs root, to mount a file system")
+    try:
+        pid = stage.start(
+            """
+            import errno, os, sys, time
+            file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
+            try:
+                while True:
+                    os.write(file, bytes(1 << 16))
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+            print("ready", flush=True)
+            time.sleep(60)
+            """,
+            str(point / "checkpoint.pt"),
+        )
+        (disk,) = [one for one in look.host(job_of(pid)).disks if one.path == str(point)]
+    finally:
+        stage.end()
+        subprocess.run(["umount", str(point)], check=True)
+    assert (disk.kind, disk.total_bytes, disk.free_bytes) == ("tmpfs", 1 << 20, 0)
+
+
+def test_engines_are_asked_on_their_port_alone(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grpo_doctor_probes.look.httpengines._AT_MOST_S", 20.0)
+    program = """
+        import http.server, sys
+        class Engine(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                text = {"/health": "", "/metrics": open(sys.argv[1]).read()}[self.path].encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+        server = http.server.HTTPServer(("127.0.0.1", 0), Engine)
+        other = http.server.HTTPServer(("127.0.0.1", 0), None)
+        print("ready", flush=True)
+        server.serve_forever()
+        """
+    metrics = stage.folder / "metrics"
+    metrics.write_text(
+        "# TYPE vllm:num_requests_running gauge\n"
+        'vllm:num_requests_running{engine="0",model_name="m{}"} 3.0\n'
+        'vllm:num_requests_running{engine="1",model_name="m"} 2.0\n'
+        'vllm:generation_tokens_total{engine="0"} 1.5e+03\n'
+        'vllm:kv_cache_usage_perc{engine="0"} 0.25\n'
+        'vllm:e2e_request_latency_seconds_bucket{le="0.3"} 7\n'
+    )
+    pid = stage.start(program, str(metrics))
+    port = listening_port(pid)
+    command = f"vllm serve --port {port}"
+    engine = Member(pid, 1, 0, "server", "vllm", command)
+    (one,) = look.engines(Job("here", (engine, Member(pid, 1, 0, "rank", "r", command))))
+    assert (one.pid, one.url, one.problem) == (pid, f"http://127.0.0.1:{port}", "")
+    assert one.values == {
+        "healthy": 1.0,
+        "num_requests_running": 5.0,
+        "generation_tokens_total": 1500.0,
+        "kv_cache_usage": 0.25,
+    }
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: seen(pid).state == "T")
+    monkeypatch.setattr("grpo_doctor_probes.look.httpengines._AT_MOST_S", 0.2)
+    (silent,) = look.engines(Job("here", (engine,)))
+    assert silent.values is None
+    assert "/health gave no answer" in silent.problem
+
+
+PRINT_GPUS = """
+from grpo_doctor_probes import look
+for gpu in look.gpus():
+    print(gpu.index, gpu.pids, gpu.memory_total_bytes, gpu.throttled_by, gpu.power_w is not None)
+"""
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in of NVML")
+def test_gpus_and_the_processes_on_them(tmp_path: Path) -> None:
+    driver = FakeNvml.build(tmp_path / "driver")
+    printed = driver.run(
+        PRINT_GPUS, orders="gpus 2\nprocess 0 77 1000\nprocess 0 78 1000\nlost 1 0 5"
+    )
+    assert printed == "0 (77, 78) 85899345920 ('power cap',) True\n"
+
+
+def test_no_driver_is_no_gpu(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert FakeNvml(tmp_path / "empty").run(PRINT_GPUS).count("\n") in (0, len(look.gpus()))
+
+
+def test_nothing_is_asked_where_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)):
+        me = Member(os.getpid(), 1, 0, "server", "vllm", "vllm serve")
+        assert look.engines(Job("here", (me,))) == ()

@@ -1,0 +1,180 @@
+"""What blocked calls wait for: pipes, files, locks, children."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from grpo_doctor_probes import look
+from grpo_doctor_probes.evidence import Look
+from tests.integration.look.stage import (
+    READY,
+    Stage,
+    asleep_in,
+    job_of,
+    main_rows,
+    seen,
+    until,
+)
+
+
+def test_a_full_pipe_names_its_reader(stage: Stage) -> None:
+    pid = stage.start(
+        """
+        import subprocess, sys
+        reader = subprocess.Popen(["sleep", "60"], stdin=subprocess.PIPE)
+        print(reader.pid, flush=True)
+        while True:
+            reader.stdin.write(b"x" * 65536)
+        """
+    )
+    (row,) = main_rows(pid, "pipe_write")
+    assert (row.kind, row.peers_known) == ("pipe-write", True)
+    assert row.target.startswith("pipe:[")
+    (reader,) = row.peers
+    asleep_in(reader, "nanosleep")  # the pipe may fill up before the reader has started
+    (row,) = main_rows(pid, "pipe_write")
+    assert f"held by {reader} (sleep, sleeping)" in row.note
+
+
+def test_a_pipe_that_only_its_own_process_could_end(stage: Stage) -> None:
+    pid = stage.start(READY + "r, w = os.pipe(); os.read(r, 1)")
+    (row,) = main_rows(pid, "pipe_read")
+    assert (row.kind, row.peers, row.peers_known) == ("pipe-read", (pid,), True)
+    assert "only this process itself" in row.note
+
+
+def test_a_fifo_that_nobody_opens(stage: Stage) -> None:
+    path = stage.folder / "a fifo\n\x1b[31m"
+    os.mkfifo(path)
+    pid = stage.start(READY + "open(sys.argv[1])", str(path))
+    (row,) = main_rows(pid, "wait_for_partner")
+    assert (row.kind, row.peers, row.peers_known) == ("fifo-open", (), True)
+    assert row.target == str(stage.folder) + "/a fifo?[31m"
+    assert row.note == "waits until somebody opens it for writing"
+
+
+def test_a_fifo_whose_writer_is_silent(stage: Stage) -> None:
+    path = stage.folder / "fifo"
+    os.mkfifo(path)
+    program = READY + "f = os.open(sys.argv[1], int(sys.argv[2])); os.read(f, 1); time.sleep(60)"
+    reader = stage.start(program, str(path), str(os.O_RDONLY))
+    asleep_in(reader, "wait_for_partner")
+    writer = stage.start(READY + "f = open(sys.argv[1], 'wb'); time.sleep(60)", str(path))
+    (row,) = main_rows(reader, "pipe_read")
+    assert (row.kind, row.target, row.peers) == ("pipe-read", str(path), (writer,))
+
+
+def test_a_sleep_that_was_stopped_and_continued_is_still_a_sleep(stage: Stage) -> None:
+    pid = stage.start(READY + "time.sleep(60)")
+    asleep_in(pid, "nanosleep")
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: seen(pid).state == "T")
+    os.kill(pid, signal.SIGCONT)
+    (row,) = main_rows(pid, "nanosleep")
+    assert row.kind == "sleep"
+
+
+def test_helper_threads_are_told_where_they_wait_for_others(stage: Stage) -> None:
+    pid = stage.start(
+        """
+        import os, threading, time
+        r, w = os.pipe()
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+        threading.Thread(target=os.read, args=(r, 1), daemon=True).start()
+        print("ready", flush=True)
+        time.sleep(60)
+        """
+    )
+    taken: list[Look] = []
+
+    def all_sleep() -> bool:
+        taken[:] = [look.processes(job_of(pid))]
+        threads = taken[0].processes[0].threads
+        return len(threads) == 4 and all(one.state == "S" and one.syscall >= 0 for one in threads)
+
+    until(all_sleep)
+    rows = look.blocked(job_of(pid), taken[0])
+    assert sorted(row.kind for row in rows) == ["pipe-read", "sleep"]
+    (helper,) = [row for row in rows if row.tid != pid]
+    assert (helper.kind, helper.pid) == ("pipe-read", pid)
+
+
+def test_a_file_lock_names_its_holder(stage: Stage) -> None:
+    program = """
+        import fcntl, sys, time
+        file = open(sys.argv[1], "w")
+        print("ready", flush=True)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        time.sleep(60)
+        """
+    path = str(stage.folder / "cache.lock")
+    holder = stage.start(program, path)
+    asleep_in(holder, "nanosleep")
+    waiter = stage.start(program, path)
+    (row,) = main_rows(waiter, "locks_lock", "flock")
+    assert (row.kind, row.target, row.peers) == ("file-lock", path, (holder,))
+    assert f"held by {holder} (" in row.note
+
+
+def test_a_lock_that_a_dead_process_left_to_its_child(stage: Stage) -> None:
+    path = str(stage.folder / "hub.lock")
+    parent = stage.start(
+        """
+        import fcntl, os, sys, time
+        file = open(sys.argv[1], "w")
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fork():
+            print("ready", flush=True)
+            os._exit(0)
+        time.sleep(60)
+        """,
+        path,
+    )
+    until(lambda: seen(parent).state in "ZX")
+    stage.started[-1].wait(20)
+    waiter = stage.start(
+        READY + "import fcntl; f = open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX)", path
+    )
+    (row,) = main_rows(waiter, "locks_lock", "flock")
+    assert len(row.peers) == 1
+    assert row.peers[0] not in {parent, waiter}
+    assert f"taken by process {parent}, which has ended" in row.note
+
+
+def test_a_posix_lock_names_its_holder(stage: Stage) -> None:
+    program = """
+        import fcntl, sys, time
+        file = open(sys.argv[1], "w")
+        print("ready", flush=True)
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        time.sleep(60)
+        """
+    path = str(stage.folder / "posix.lock")
+    holder = stage.start(program, path)
+    asleep_in(holder, "nanosleep")
+    waiter = stage.start(program, path)
+    (row,) = main_rows(waiter, "lock", "fcntl_setlk")
+    assert (row.kind, row.peers) == ("file-lock", (holder,))
+
+
+def test_a_hung_child_and_what_it_waits_for_itself(stage: Stage) -> None:
+    pid = stage.start(
+        """
+        import subprocess
+        child = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+        print(child.pid, flush=True)
+        child.wait()
+        """
+    )
+    taken = asleep_in(pid, "do_wait")
+    for peer in look.blocked(job_of(pid), taken)[0].peers:
+        asleep_in(peer, "pipe_read")
+    rows = look.blocked(job_of(pid), taken)
+    (own,) = [row for row in rows if row.pid == pid]
+    assert own.kind == "child"
+    (child,) = own.peers
+    assert f"waits for child: {child} (cat, sleeping)" == own.note
+    (its,) = [row for row in rows if row.pid == child]
+    assert (its.kind, its.peers) == ("pipe-read", (pid,))

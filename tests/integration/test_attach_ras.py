@@ -1,0 +1,137 @@
+"""`attach` beside a port that answers as NCCL's RAS does. No real NCCL: there is no GPU here."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="needs torch to run ranks")
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+JOB = Path(__file__).with_name("ras_ranks.py")
+SERVER = ROOT / "tests/unit/probes/flight/ras_server.py"
+RANKS, GUILTY = 4, 2
+PATIENCE_S = 120
+STILL_S = 4.0
+SOURCE = "NCCL RAS"
+
+
+@pytest.fixture(scope="module")
+def port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def stuck(port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[int]]:
+    """The ranks of a job in which nothing has moved for some seconds."""
+    environment = {**os.environ, "NCCL_RAS_ADDR": f"127.0.0.1:{port}"}
+    folder = tmp_path_factory.mktemp("job")
+    job = subprocess.Popen(
+        [sys.executable, str(JOB), str(RANKS), str(folder)],
+        stdout=subprocess.PIPE, text=True, env=environment,
+    )  # fmt: skip
+    assert job.stdout
+    pids = [int(pid) for pid in job.stdout.readline().split()]
+    try:
+        wait_until_still(pids)
+        yield pids
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        job.communicate()
+
+
+def wait_until_still(pids: list[int]) -> None:
+    deadline, seen, since = time.monotonic() + PATIENCE_S, "", time.monotonic()
+    while time.monotonic() - since < STILL_S:
+        assert time.monotonic() < deadline
+        now = " ".join(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text() for pid in pids)
+        if now != seen:
+            seen, since = now, time.monotonic()
+        time.sleep(0.1)
+
+
+@contextmanager
+def answering(port: int, kind: str, *pids: int) -> Iterator[None]:
+    command = [sys.executable, str(SERVER), str(port), kind, *map(str, pids)]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout
+        assert server.stdout.readline()
+        yield
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def verdict(pids: list[int], *options: str) -> dict[str, Any]:
+    ended = subprocess.run(
+        [sys.executable, "-m", "grpo_doctor", "attach", "--json", *options, str(pids[0])],
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert ended.stdout, ended.stderr
+    found: dict[str, Any] = json.loads(ended.stdout)["verdict"]
+    return found
+
+
+def said(found: dict[str, Any]) -> list[str]:
+    return [item["text"] for item in found["evidence"] if item["source"] == SOURCE]
+
+
+@pytest.mark.parametrize("kind", ["behind", "text"])
+def test_without_recorders_the_launches_tell_who_is_behind(
+    stuck: list[int], port: int, kind: str
+) -> None:
+    with answering(port, kind, *stuck):
+        found = verdict(stuck, "--no-inject")
+    assert found["culprits"] == [GUILTY], found
+    assert found["class"] == "collective-skipped"
+    (text,) = said(found)
+    assert text.startswith("launched 9 AllReduce where most of the 4 ranks of the communicator")
+    assert text.endswith("launched 10; the same at two looks")
+
+
+def test_equal_launches_blame_nobody(stuck: list[int], port: int) -> None:
+    with answering(port, "even", *stuck):
+        found = verdict(stuck, "--no-inject")
+    assert (found["class"], found["culprits"]) == ("unknown", []), found
+    assert "does not show there" in "".join(said(found))
+
+
+def test_the_mesh_of_another_job_at_the_same_port_is_not_believed(
+    stuck: list[int], port: int
+) -> None:
+    strangers = [pid + 10**6 for pid in stuck]
+    with answering(port, "behind", *strangers):
+        found = verdict(stuck, "--no-inject")
+    assert (found["class"], found["culprits"]) == ("unknown", []), found
+
+
+def test_a_rank_that_nccl_cannot_reach_is_named(stuck: list[int], port: int) -> None:
+    """As 2.28.9 says it, in JSON that lacks a comma."""
+    with answering(port, "lost", stuck[1], stuck[GUILTY]):
+        found = verdict(stuck, "--no-inject")
+    assert found["culprits"] == [GUILTY], found
+    assert found["class"] == "network-silent"
+    assert said(found) == [f"process {stuck[GUILTY]} on 127.0.0.1: unresponsive"]
+
+
+def test_the_recorders_and_nccl_agree(stuck: list[int], port: int) -> None:
+    alone = verdict(stuck)
+    with answering(port, "behind", *stuck):
+        together = verdict(stuck)
+    assert alone["culprits"] == together["culprits"] == [GUILTY]
+    assert together["confidence"] >= alone["confidence"]

@@ -1,0 +1,1 @@
+"""`attach` on jobs of other torch versions, each in an environment of its own."""

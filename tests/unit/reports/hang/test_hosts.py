@@ -1,0 +1,42 @@
+"""Hosts are shown where there are several, and nowhere else; a thousand ranks stay readable."""
+
+from __future__ import annotations
+
+from grpo_doctor_reports.hang import hang_page, hang_text
+from grpo_doctor_reports.hang.demo import VISITS
+
+
+def text(name: str) -> str:
+    return hang_text(VISITS[name](), width=100, color=False)
+
+
+def page(name: str) -> str:
+    return hang_page(VISITS[name]()).decode()
+
+
+def test_each_rank_has_its_host() -> None:
+    said = text("hosts16")
+    assert "rank 11 (pid 4711 on gpu-001)" in said
+    assert "gpu-001  ranks 8-15" in said
+    assert "<td>gpu-001</td>" in page("hosts16")
+    assert "rank 11 on gpu-001" in page("hosts16").partition("<svg")[2].partition("</svg>")[0]
+
+
+def test_of_one_host_nothing_is_said_about_hosts() -> None:
+    assert "Hosts" not in text("stopped64")
+    assert ">Host<" not in page("stopped64")
+
+
+def test_a_thousand_ranks_are_a_screen_and_a_small_page() -> None:
+    said = text("hosts1024")
+    assert "ranks 0-512, 514-1023" in said
+    assert "128 hosts" in said
+    assert len(said.splitlines()) < 60
+    assert len(page("hosts1024")) < 60_000
+
+
+def test_ranks_of_other_hosts_are_listed_once_and_the_command_is_whole() -> None:
+    said = text("elsewhere")
+    assert said.count("missing") == 1
+    look = "srun --jobid=4711 --overlap --nodes=2 --ntasks-per-node=1 grpo-doctor attach --out"
+    assert f"  {look} /shared/hang/{{host}}\n" in said

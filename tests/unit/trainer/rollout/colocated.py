@@ -1,0 +1,17 @@
+"""Settings of a trainer whose ranks have vLLM in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the trainer extra")
+
+from grpo_doctor_trainer.flags import parse  # noqa: E402
+
+CPU = torch.device("cpu")
+
+
+def config(*flags: str, ranks: int = 2) -> Any:
+    return parse(["--use_vllm", "true", *flags], ranks)

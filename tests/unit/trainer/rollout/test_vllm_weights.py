@@ -1,0 +1,113 @@
+"""The weights that a colocated engine is sent."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the trainer extra")
+peft = pytest.importorskip("peft", reason="needs the trainer extra")
+
+from grpo_doctor_trainer.errors import RolloutError  # noqa: E402
+from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer  # noqa: E402
+from grpo_doctor_trainer.rollout.vllm.loading import _check  # noqa: E402
+from grpo_doctor_trainer.rollout.vllm.starting import (  # noqa: E402
+    watch_steps,
+)
+from grpo_doctor_trainer.rollout.vllm.weights import (  # noqa: E402
+    adapter_weights,
+    policy_weights,
+    stream_weights,
+)
+
+
+def adapted() -> Any:
+    torch.manual_seed(1)
+    adapters = peft.LoraConfig(
+        r=8, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
+    policy = peft.get_peft_model(tiny_model(tiny_tokenizer()), adapters)
+    for name, weight in policy.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.1)
+    return policy
+
+
+def engine_of(module: Any) -> Any:
+    return SimpleNamespace(module=module, zero_stage=None)
+
+
+def options_for_weights(train_type: str, parts: int | None = None) -> Any:
+    return SimpleNamespace(train_type=train_type, move_model_batches=parts)
+
+
+@pytest.mark.parametrize("parts", [None, 1, 3, 1000])
+def test_weights_come_under_their_own_names_in_parts(parts: int | None) -> None:
+    model = tiny_model(tiny_tokenizer())
+    found = list(policy_weights(engine_of(model), options_for_weights("full", parts)))
+    assert 1 <= len(found) <= (parts or 1)
+    if parts == 3:
+        assert len(found) == 3
+    assert {name for part in found for name, _ in part} == set(model.state_dict())
+
+
+def test_merged_weights_give_what_adapters_give_and_leave_the_policy_alone() -> None:
+    policy = adapted()
+    before = {name: weight.detach().clone() for name, weight in policy.named_parameters()}
+    merged = tiny_model(tiny_tokenizer())
+    merged.load_state_dict(dict(stream_weights(engine_of(policy), options_for_weights("lora"))))
+    tokens = torch.arange(40).view(2, 20)
+    with torch.no_grad():
+        torch.testing.assert_close(merged(tokens).logits, policy(tokens).logits)
+        plain = tiny_model(tiny_tokenizer())(tokens).logits
+    assert not torch.allclose(plain, policy(tokens).logits, atol=1e-2)
+    assert all(weight.equal(before[name]) for name, weight in policy.named_parameters())
+
+
+def test_merged_weights_are_those_of_pefts_own_merge() -> None:
+    policy = adapted()
+    mine = dict(stream_weights(engine_of(policy), options_for_weights("lora")))
+    theirs = policy.merge_and_unload().state_dict()
+    assert mine.keys() == theirs.keys()
+    assert all(mine[name].equal(theirs[name]) for name in mine)
+
+
+def test_a_tied_head_comes_under_both_names() -> None:
+    from transformers import Qwen2ForCausalLM
+
+    settings = tiny_model(tiny_tokenizer()).config
+    settings.tie_word_embeddings = True
+    found = dict(stream_weights(engine_of(Qwen2ForCausalLM(settings)), options_for_weights("full")))
+    assert found["lm_head.weight"].equal(found["model.embed_tokens.weight"])
+
+
+def test_adapters_come_under_pefts_names_and_as_copies() -> None:
+    policy = adapted()
+    found = adapter_weights(engine_of(policy), options_for_weights("lora"))
+    assert found.keys() == peft.get_peft_model_state_dict(policy).keys()
+    assert (
+        adapter_weights(engine_of(tiny_model(tiny_tokenizer())), options_for_weights("full")) == {}
+    )
+
+
+def test_an_engine_that_did_not_take_the_weights_is_found_out() -> None:
+    model = torch.nn.LayerNorm(4)
+    names = {"weight", "bias"}
+    good = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    _check(model, names, good)
+    with pytest.raises(RolloutError, match="other values in weight"):
+        _check(model, names, good | {"weight": torch.zeros(4)})
+    with pytest.raises(RolloutError, match="sent nothing for bias"):
+        _check(model, {"weight"}, good)
+
+
+def test_a_step_of_the_optimizer_is_noticed_below_its_wrapper() -> None:
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    engine: Any = SimpleNamespace(optimizer=SimpleNamespace(optimizer=optimizer))
+    seen: list[int] = []
+    watch_steps(engine, lambda: seen.append(1))
+    optimizer.step()
+    assert seen == [1]

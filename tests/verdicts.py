@@ -1,0 +1,31 @@
+"""Verdicts on built jobs, as unit tests of causes expect them."""
+
+from __future__ import annotations
+
+from grpo_doctor.hang.diagnose import diagnose
+from grpo_doctor.hang.verdict import Diagnosis, Verdict
+from tests.evidence import EvidenceBuilder, frames
+
+REWARD = frames("check /home/me/rewards.py:31", "reward /home/me/train.py:40", "main t.py:9")
+
+
+UPDATE = frames("clip /home/me/train.py:31", "update /home/me/train.py:40", "main t.py:9")
+
+
+def verdict(build: EvidenceBuilder) -> Verdict:
+    return diagnose(build.build()).verdict
+
+
+def expect(build: EvidenceBuilder, cause: str, *culprits: int, state: str = "stuck") -> Diagnosis:
+    found = diagnose(build.build())
+    said = found.verdict
+    assert (said.state, said.cause, said.culprits) == (state, cause, culprits), said.summary
+    return found
+
+
+def healthy(build: EvidenceBuilder) -> None:
+    """Most ranks of a healthy loop stand in the same collective at any time."""
+    build.waited_s = 0.004
+    for rank in range(build.world):
+        process = build.rank(rank)
+        process.cpu_share, process.wakes, process.still_s = 0.17, 145, 0.003
