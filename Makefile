@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_ARGS) -c c
 READY := $(VENV)/.ready
 VLLM_READY := $(VENV)/.vllm-ready
 
-.PHONY: demo test test-fast test-faults test-wheels patients test-vllm accuracy lint format bench docs clean help
+.PHONY: demo test test-fast test-faults test-attach test-watchdog test-wheels patients test-vllm accuracy lint format bench docs clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -19,11 +19,17 @@ help: ## this list
 demo: $(READY) ## record a tiny GRPO run on 2 ranks and report on it; no GPU needed
 	$(BIN)/grpo-doctor run
 
-test: $(READY) ## the whole test suite, heavy parts included (under 15 minutes on 2 cores)
+test: $(READY) ## the whole test suite, heavy parts included (16 to 20 minutes on 2 shared cores)
 	$(BIN)/python -m pytest -m "not vllm and not faults"
 
-test-faults: $(READY) ## what `attach` says of real faults in real ranks; as many as 20 minutes hold
-	$(BIN)/python -m tests.faults --healthy 60 --no-baselines --minutes 20 --check
+test-faults: $(READY) ## what `attach` says of real faults in real ranks; all 297, or as many as 22 minutes hold
+	$(BIN)/python -m tests.faults --jobs 4 --healthy 60 --no-baselines --minutes 22 --check
+
+test-attach: $(READY) ## `attach` on torchrun jobs as users start them, on TRL's own, over two hosts (10 minutes)
+	$(BIN)/python -m pytest -m faults $(wildcard tests/integration/test_attach*.py)
+
+test-watchdog: $(READY) ## the watchdog of `run` on plain torchrun jobs (7 minutes)
+	$(BIN)/python -m pytest -m faults $(wildcard tests/integration/test_watchdog*.py)
 
 patients: $(READY) ## a real user's trouble: diagnosed, treated as printed, measured again (4 minutes)
 	$(BIN)/python -m tests.patients

@@ -90,17 +90,10 @@ def probe(source: ImageSource) -> None:
         )
 
 
-def read_image(source: ImageSource, max_pixels: int | None) -> Image.Image:
+def read_image(source: ImageSource, max_pixels: int | None) -> tuple[Image.Image, int]:
     """Decodes an image to RGB, and scales it down to an area of `max_pixels` at most.
 
-    Raises:
-        BadImageError: it cannot be read, or is damaged.
-    """
-    return read_with_size(source, max_pixels)[0]
-
-
-def read_with_size(source: ImageSource, max_pixels: int | None) -> tuple[Image.Image, int]:
-    """Does the same, and counts the pixels that were decoded for it.
+    Gives the pixels that were decoded for it, too.
 
     Raises:
         BadImageError: it cannot be read, or is damaged.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from grpo_doctor_trainer.data.checking import describe_image
-from grpo_doctor_trainer.data.images import BadImageError, read_with_size
+from grpo_doctor_trainer.data.images import BadImageError, read_image
 from grpo_doctor_trainer.errors import ConfigError, DatasetError
 from grpo_doctor_trainer.model.vision import VisionLayout, rope_positions
 from grpo_doctor_trainer.model.vision_options import pixel_limit
@@ -164,7 +164,7 @@ class PromptMaker:
 
     def _read(self, row: Row, number: int) -> tuple[Image, int]:
         try:
-            return read_with_size(row.images[number - 1], self.max_pixels)
+            return read_image(row.images[number - 1], self.max_pixels)
         except BadImageError as error:
             raise BadImageError(describe_image(row, number, str(error))) from error
 
