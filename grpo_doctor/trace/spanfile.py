@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,21 +12,10 @@ from numpy.typing import NDArray
 
 from grpo_doctor.errors import TraceError
 from grpo_doctor.trace.jsonfile import MAX_TIME_NS
+from grpo_doctor.trace.segments import RECORD, Segment, live_segments, settled_segments
 from grpo_doctor_probes import layout
 from grpo_doctor_probes.live import Header, parse_header, read_header
 
-_RECORD = np.dtype(
-    [
-        ("start_ns", "<i8"),
-        ("end_ns", "<i8"),
-        ("value", "<f8"),
-        ("name", "<u4"),
-        ("thread", "<u2"),
-        ("depth", "u1"),
-        ("kind", "u1"),
-    ]
-)
-assert _RECORD.itemsize == layout.RECORD_BYTES
 _LAST_KIND = layout.CUDA_SPAN
 _MAX_BYTES = 16 << 30
 _MAX_COUNT = 1 << 48
@@ -51,37 +41,38 @@ def read_span_file(path: Path) -> SpanRecords:
         TraceError: it can't be read or its header is damaged; the message names file and reason.
     """
     try:
-        data = _content(path)
-        header = parse_header(data[: layout.HEADER_BYTES])
-        if not header.closed_ns:
-            # A live process may have added names while the records were read.
-            header = replace(header, names=read_header(path).names)
+        header, segments = _content(path)
         _check(header)
     except OSError as problem:
         reason = problem.strerror or problem
         raise TraceError(f"{path}: {reason}. This process is left out of the trace.") from problem
     except ValueError as problem:
         raise TraceError(f"{path} {problem}. This process is left out of the trace.") from problem
-    segments = _segments(data)
-    whole = [s for s in segments if len(s.records) == layout.SEGMENT_RECORDS]
     rows = [s.records for s in sorted(segments, key=lambda s: s.sequence)]
-    records: NDArray[Any] = np.concatenate(rows) if rows else np.empty(0, dtype=_RECORD)
-    written = records[records["kind"] != 0]
+    written: NDArray[Any] = np.concatenate(rows) if rows else np.empty(0, dtype=RECORD)
     sound = _sound(written, header)
     return SpanRecords(
         header=header,
         records=written[sound],
         damaged=int(len(written) - np.count_nonzero(sound)),
-        truncated=len(whole) < header.segments,
+        truncated=sum(s.whole for s in segments) < header.segments,
     )
 
 
-def _content(path: Path) -> bytes:
+def _content(path: Path) -> tuple[Header, list[Segment]]:
     if not path.is_file():  # opening a named pipe would wait for ever
         raise ValueError("is not a file")
-    if path.stat().st_size > _MAX_BYTES:
-        raise ValueError(f"is larger than {_MAX_BYTES >> 30} GiB")
-    return path.read_bytes()
+    with path.open("rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > _MAX_BYTES:
+            raise ValueError(f"is larger than {_MAX_BYTES >> 30} GiB")
+        header = parse_header(file.read(layout.HEADER_BYTES))
+        if header.closed_ns:
+            file.seek(0)
+            return header, settled_segments(file.read())
+        segments = live_segments(file, size)
+    # Names may have been added while the records were read.
+    return replace(header, names=read_header(path).names), segments
 
 
 def _check(header: Header) -> None:
@@ -104,28 +95,3 @@ def _sound(records: NDArray[Any], header: Header) -> NDArray[np.bool_]:
         & (np.isfinite(records["value"]) | (records["kind"] == layout.COUNTER))
     )
     return sound
-
-
-@dataclass(frozen=True, slots=True)
-class _Segment:
-    sequence: int
-    records: NDArray[Any]
-
-
-def _segments(data: bytes) -> list[_Segment]:
-    """Every segment that is there, a cut-off last one included.
-
-    Segments that were allocated and not yet used are zeros and have no magic number.
-    """
-    segments = []
-    for offset in range(layout.HEADER_BYTES, len(data), layout.SEGMENT_BYTES):
-        size = min(layout.SEGMENT_BYTES, len(data) - offset) - layout.SEGMENT_HEADER_BYTES
-        if size < 0:
-            continue
-        magic, sequence = layout.SEGMENT_HEADER.unpack_from(data, offset)
-        if magic != layout.SEGMENT_MAGIC:
-            continue
-        begin = offset + layout.SEGMENT_HEADER_BYTES
-        records = np.frombuffer(data, _RECORD, size // layout.RECORD_BYTES, begin)
-        segments.append(_Segment(sequence, records))
-    return segments
