@@ -132,7 +132,13 @@ def watched(server: ForkServer, control: Control, times: int, until: float) -> C
     try:
         return watch(server, control, times)
     except Silence as defect:
-        return Calm(control.name, control.world_size, (), str(defect))
+        first = Calm(control.name, control.world_size, (), str(defect))
+    if time.monotonic() > until:
+        return first
+    try:
+        return watch(server, control, times)
+    except Silence:
+        return first
 
 
 def line(outcome: Outcome) -> str:
@@ -159,7 +165,9 @@ def line(outcome: Outcome) -> str:
         )
         if other is not None
     )
-    return f"{marks}   {outcome.name} (rank {outcome.culprit}, {outcome.phase}): {said}{others}"
+    again = f"\n        injected again: {outcome.retried}" if outcome.retried else ""
+    where = f"{outcome.name} (rank {outcome.culprit}, {outcome.phase})"
+    return f"{marks}   {where}: {said}{again}{others}"
 
 
 def calm_line(calm: Calm) -> str:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from grpo_doctor.hang.bundle import read
@@ -120,10 +121,28 @@ def run_case(
     options: Options = DEFAULTS,
     one_attach: threading.Lock = _ONE_ATTACH,
 ) -> Outcome:
-    """Injects the fault, attaches, and judges the answer."""
+    """Injects the fault, attaches, and judges the answer.
+
+    What did not take effect is injected once more: that says nothing of `attach`.
+    """
     outcome = Outcome(fault.name, fault.family, fault.truth.classes, fault.world_size, -1, "")
     if time.monotonic() > options.until:
         return replace(outcome, skipped=NO_TIME_LEFT)
+    once = partial(_once, outcome, server, fault, seed, options, one_attach)
+    first = once()
+    if not first.failed or time.monotonic() > options.until:
+        return first
+    return replace(once(), retried=first.skipped)
+
+
+def _once(
+    outcome: Outcome,
+    server: ForkServer,
+    fault: Fault,
+    seed: int,
+    options: Options,
+    one_attach: threading.Lock,
+) -> Outcome:
     try:
         with struck(server, fault, seed) as (job, drawn), one_attach:
             outcome = replace(outcome, culprit=drawn.culprit, phase=drawn.phase)

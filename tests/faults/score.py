@@ -41,7 +41,8 @@ class Answer:
 @dataclass(frozen=True)
 class Outcome:
     """One run of one fault. `skipped` has the reason where it could not be injected;
-    `failed` where that is a defect of the bench, or of a machine too slow for it."""
+    `failed` where that is a defect of the bench, or of a machine too slow for it; `retried` has
+    what failed at a first try."""
 
     name: str
     family: str
@@ -59,6 +60,7 @@ class Outcome:
     torchfrtrace_right: bool = False
     skipped: str = ""
     failed: bool = False
+    retried: str = ""
 
     @property
     def round(self) -> str:

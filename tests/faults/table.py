@@ -56,6 +56,9 @@ def page(results: Results, command: str) -> str:
     skipped = [f"- {o.name}: {o.skipped}\n" for o in results.outcomes if o.skipped]
     if skipped:
         parts.append("## Not run here\n\n" + "".join(skipped))
+    again = [f"- {o.name}: {o.retried}\n" for o in results.outcomes if o.retried]
+    if again:
+        parts.append("## Injected a second time\n\n" + "".join(again))
     return "\n".join(part for part in parts if part)
 
 

@@ -51,6 +51,7 @@ def server() -> Iterator[ForkServer]:
 
 
 def assert_right(outcome: Outcome) -> None:
+    assert not outcome.failed, outcome.skipped
     if outcome.skipped:
         pytest.skip(outcome.skipped)
     assert outcome.right, line(outcome)

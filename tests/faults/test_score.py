@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
-from tests.faults import first_pass
+from tests.faults import cases, first_pass
 from tests.faults.baselines import Other
-from tests.faults.cases import draw
+from tests.faults.cases import Options, draw, run_case
 from tests.faults.goals import missed
 from tests.faults.healthy import Calm
+from tests.faults.jobs import ForkServer
 from tests.faults.registry import FAMILIES, Fault, Truth, load
 from tests.faults.results import Results
 from tests.faults.score import ROUNDS, Answer, Outcome, judge, ninth_decile
@@ -103,3 +106,30 @@ def test_a_goal_that_is_missed_is_named() -> None:
 def test_nine_of_ten_values_are_within_the_ninth_decile() -> None:
     assert ninth_decile(range(1, 11)) == 9
     assert ninth_decile([3.0]) == 3.0
+
+
+@pytest.mark.parametrize(
+    ("failures", "late", "expected"),
+    [
+        (0, False, (False, "")),
+        (1, False, (False, "no effect")),
+        (2, False, (True, "no effect")),
+        (1, True, (True, "")),
+    ],
+)
+def test_what_did_not_take_effect_is_injected_once_more_in_time(
+    monkeypatch: pytest.MonkeyPatch, failures: int, late: bool, expected: tuple[bool, str]
+) -> None:
+    left = [*[True] * failures, False]
+
+    def once(outcome: Outcome, *_: object) -> Outcome:
+        if late:
+            clock.append(2.0)
+        failed = left.pop(0)
+        return replace(outcome, failed=failed, skipped="no effect" if failed else "")
+
+    clock = [0.0]
+    monkeypatch.setattr(cases, "_once", once)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[-1])
+    outcome = run_case(cast("ForkServer", None), FAULT, options=replace(Options(), until=1.0))
+    assert (outcome.failed, outcome.retried) == expected
