@@ -31,7 +31,10 @@ ROOTED = frozenset(
     {"broadcast", "reduce", "gather", "scatter", "gather_object"}
     | {"broadcast_object_list", "scatter_object_list"}
 )
+CREATING = frozenset({"new_group", "new_subgroups", "split_group"})
+CREATES = frozenset({"_new_process_group_helper", "_new_group_with_tag"})
 MOST_ROOTED = 8
+MOST_CREATING = 16
 MOST_NATIVE = 1
 
 
@@ -202,15 +205,17 @@ def _lock_files(visit: Visit) -> None:
 
 
 def _arguments(visit: Visit) -> None:
-    """What no recorder has: the partners of sends and receives of gloo, and the source or target of
-    a collective that some ranks have left and others never do.
+    """What no recorder has: the partners of sends and receives of gloo, the source or target of a
+    collective that some ranks have left and others never do, and groups that do not exist yet.
     """
     found = scene.build(visit.evidence())
     joined = {wait.rank for wait in found.matching.waits if wait.why == "joined"}
     rooted = [one for one in found.by_rank.values() if one.place.operation in ROOTED]
     asked = [one for one in rooted if one.rank in joined][:MOST_ROOTED]
     asked += [one for one in found.by_rank.values() if one.place.call == "p2p"]
+    creating = [one for one in found.by_rank.values() if one.place.operation in CREATING]
+    asked += creating[:MOST_CREATING]
     for actor in asked:
         if not actor.held:
-            for function, values in look.arguments(actor.pid, P2P | ROOTED).items():
+            for function, values in look.arguments(actor.pid, P2P | ROOTED | CREATES).items():
                 visit.arguments.append(CallArguments(actor.pid, function, values))

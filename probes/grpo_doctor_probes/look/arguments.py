@@ -31,9 +31,12 @@ _NUMBERS = frozenset(
 )
 # Keys of the rendezvous store and names of groups are made by libraries.
 _NAMES = frozenset({"key", "keys", "store_key", "group_name", "barrier_name"})
+_RANKS = frozenset({"ranks", "global_ranks_in_group"})
 # Where libraries have the file of a lock that they try again and again.
 _PATHS = frozenset({"canonical_path", "lock_filename", "lock_file", "lock_path"})
 _NUMBER = re.compile(r"-?\d{1,9}|None|True|False")
+_LIST = re.compile(r"\[\d{1,9}(, \d{1,9})*(, \.\.\.)?\]")  # py-spy cuts long ones off
+_PLAIN = dict.fromkeys(_NUMBERS, _NUMBER) | dict.fromkeys(_RANKS, _LIST)
 _NAME = re.compile(r"""["']?([A-Za-z0-9_:/.\-]{1,60})["']?""")
 _PATH = re.compile(r"""["']?(/[^\s"'\\]{1,200})["']?""")
 _AT_MOST_S = 3.0
@@ -64,7 +67,7 @@ def safe_values(variables: list[dict[str, Any]]) -> dict[str, str]:
     found = {}
     for variable in variables:
         name, value = str(variable.get("name")), str(variable.get("repr"))
-        if name in _NUMBERS and _NUMBER.fullmatch(value):
+        if name in _PLAIN and _PLAIN[name].fullmatch(value):
             found[name] = value
         elif name in _NAMES and (match := _NAME.fullmatch(value)):
             found[name] = redact_text(match[1])

@@ -139,6 +139,10 @@ def test_a_thread_in_uninterruptible_sleep_is_never_traced(
         ("key", "'default_pg/0//worker/1'", True),
         ("key", "'what is the answer?'", False),
         ("key", "'" + "a" * 80 + "'", False),
+        ("global_ranks_in_group", "[0, 1, 12]", True),
+        ("ranks", "[0, 1, ...]", True),
+        ("ranks", "['a prompt']", False),
+        ("prompts", "[0, 1]", False),
     ],
 )
 def test_only_small_numbers_and_names_of_libraries_are_shown(
