@@ -43,7 +43,7 @@ def propose(case: Case) -> Iterator[Candidate]:
     cycle = _cycle(case.scene)
     if cycle is not None:
         yield cycle
-    yield from _blamed(case.scene)
+    yield from _blamed(case)
     if cycle is None and not case.suspects:
         yield from _by_stacks(case.scene)
         yield from silence(case.scene)
@@ -75,9 +75,12 @@ def deadlock(
     )
 
 
-def _blamed(scene: Scene) -> Iterator[Candidate]:
+def _blamed(case: Case) -> Iterator[Candidate]:
+    scene = case.scene
     by_cause: dict[str, list[Blame]] = {}
     for one in scene.matching.blame:
+        if one.reason == "extra" and _may_still_come(case, one):
+            continue
         if one.reason in _MISMATCH:
             by_cause.setdefault("collective-mismatch", []).append(one)
         elif one.reason in _SKIPPED:
@@ -93,6 +96,13 @@ def _blamed(scene: Scene) -> Iterator[Candidate]:
             continue
         reason = _reason_of(scene, cause, chosen)
         yield deadlock(scene, cause, culprits, reason, items, strength=min(0.95, heaviest))
+
+
+def _may_still_come(case: Case, blame: Blame) -> bool:
+    """Whether a rank that it waits for is not in a call itself: one is always the first there."""
+    waits = [w for w in case.scene.matching.waits if (w.rank, w.group) == (blame.rank, blame.group)]
+    awaited = {rank for wait in waits for rank in wait.on}
+    return any(one.rank in awaited for one in case.suspects)
 
 
 def _reason_of(scene: Scene, cause: str, blames: list[Blame]) -> str:

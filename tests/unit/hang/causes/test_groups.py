@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.evidence import EvidenceBuilder, collective
-from tests.verdicts import expect, verdict
+from tests.verdicts import REWARD, expect, verdict
 
 
 def test_another_operation() -> None:
@@ -41,3 +41,16 @@ def test_of_a_ring_of_waits_the_odd_rank_is_named_and_not_one_of_the_others() ->
     found = verdict(build)
     assert found.culprits == (0,), found.summary
     assert found.victims == (1, 2, 3)
+
+
+def test_who_comes_first_to_a_collective_is_not_there_by_mistake() -> None:
+    """Nobody gathered before; the others are still at work, and may come."""
+    build = EvidenceBuilder()
+    build.rank(0).stack = collective("all_gather")
+    build.joins[0] = []
+    build.calls(0, "all_gather")
+    for rank in (1, 2, 3):
+        build.elsewhere(rank, REWARD).works(REWARD)
+    found = verdict(build)
+    assert (found.state, found.cause) == ("slow", "reward-busy"), found
+    assert 0 not in found.culprits
