@@ -6,7 +6,8 @@ Three things can go wrong in a call, and none may hurt the job:
 * It takes too long. Registers are put back by force only where the thread waits for a lock that is
   no memory allocator's: then it holds none itself. Otherwise, in the midst of work, it is left to
   end the call and put itself back, as a lock that it holds would be locked for ever.
-* It faults. The registers are put back and the fault is ours to report; the job never sees it.
+* It faults, or aborts as C++ does with an exception that nobody catches. The registers are put
+  back and that is ours to report; the job never sees it.
 
 The system call that the thread was in is made anew: only its time limit, if any, begins again.
 Below the stack pointer (and red zone) nothing is alive in a thread inside a system call: a signal
@@ -33,6 +34,7 @@ _FAULTS = (
     signal.SIGFPE,
     signal.SIGSEGV,
     signal.SIGSYS,
+    signal.SIGABRT,
 )  # blocking them would make the kernel forget the job's own handlers when one happens
 _BLOCKED_MEANWHILE = ((1 << 64) - 1) & ~sum(1 << (number - 1) for number in _FAULTS)
 # How we learn that the call has ended: this signal is pending, blocked, all along, and the signal
@@ -93,7 +95,7 @@ class Borrowed:
             self._inspect(stop)
         except BaseException:
             if stop is not None and stop.kind != "gone":
-                self._tracee.detach()
+                self._tracee.detach(stop.signal if stop.kind == "signal" else 0)
             raise
         return self
 

@@ -112,8 +112,21 @@ def _check(member: Member) -> None:
         raise RefusedError("the process ended, and another one has its number")
     if stat.dead or not stat.virtual_bytes:
         raise RefusedError("the process is dead, its parent has not collected it yet")
+    if not all(_is_text(name) for name in folder.glob("task/*/comm")):
+        # The recorder writes the names into JSON, and throws where one is cut within a character.
+        raise RefusedError("a thread's name is no UTF-8, which its recorder can't write")
     if "shstk" in status(folder).get("x86_Thread_features", ""):
         raise RefusedError("it runs with shadow stacks, which refuse calls from outside")
+
+
+def _is_text(file: Path) -> bool:
+    try:
+        file.read_text("utf-8")
+    except UnicodeDecodeError:
+        return False
+    except OSError:  # the thread has ended
+        return True
+    return True
 
 
 def find_target(member: Member, memory: WritableMemory) -> Target:

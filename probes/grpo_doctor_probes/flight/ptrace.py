@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import time
 from dataclasses import dataclass
 from typing import Literal
@@ -16,6 +17,7 @@ _SEIZE, _INTERRUPT, _CONT, _DETACH = 0x4206, 0x4207, 7, 17
 _GETREGSET, _SETREGSET, _GETSIGINFO = 0x4204, 0x4205, 0x4202
 _GETSIGMASK, _SETSIGMASK = 0x420A, 0x420B
 _EVENT_STOP = 128
+_SENT_TO_THREAD = -6  # SI_TKILL: what abort() does to its own thread
 _WALL = 0x40000000  # wait for threads that are not our children
 _FIRST_NAP_S, _LONGEST_NAP_S = 20e-6, 1e-3
 
@@ -80,9 +82,12 @@ class Tracee:
         """Lets it run, with signal `number` delivered if it stopped for one."""
         self._request(_CONT, 0, number)
 
-    def detach(self) -> None:
-        """Lets go of it, and it runs, or stays stopped if its process is."""
-        self._request(_DETACH)
+    def detach(self, number: int = 0) -> None:
+        """Lets go of it, and it runs, or stays stopped if its process is.
+
+        `number` is the signal that it stopped for, if it did: without it that would be lost.
+        """
+        self._request(_DETACH, 0, number)
 
     def register_set(self, number: int, at_most: int = 1 << 16) -> bytes:
         """The bytes of one set of its registers."""
@@ -109,10 +114,11 @@ class Tracee:
         self._request(_SETSIGMASK, 8, ctypes.addressof(value))
 
     def raised_by_itself(self) -> bool:
-        """Whether the signal it stopped for is a fault of its own, not one that was sent."""
+        """Whether the signal it stopped for is a fault of its own, or its own abort()."""
         info = (ctypes.c_int * 32)()  # siginfo_t: si_signo, si_errno, si_code, ...
         self._request(_GETSIGINFO, 0, ctypes.addressof(info))
-        return info[2] > 0
+        number, _, code = info[:3]
+        return code > 0 or (number == signal.SIGABRT and code == _SENT_TO_THREAD)
 
     def send(self, pid: int, number: int, tgkill: int) -> None:
         """Sends signal `number` to this thread of process `pid`; `tgkill` is that system call."""

@@ -54,6 +54,13 @@ BODIES = {
         return made;
     }""",
     "faulty": 'text NAME(_Bool all, _Bool active) { *(volatile int *)8 = 1; return say(""); }',
+    "throwing": "text NAME(_Bool all, _Bool active) { abort(); }",  # what C++ does in the end
+    "cut": """
+    #include <sys/prctl.h>
+    __attribute__((constructor)) static void rename_thread(void) {
+        prctl(15, "entra\\303", 0, 0, 0);
+    }
+    text NAME(_Bool all, _Bool active) { abort(); }""",
     "slow": 'text NAME(_Bool all, _Bool active) { usleep(400000); return say("{}"); }',
     "none": "int other(void) { return 0; }",
 }

@@ -138,6 +138,14 @@ def test_a_call_that_faults_is_taken_back(target: Target) -> None:
     assert target.ask("hello") == "awake hello"
 
 
+def test_a_call_that_aborts_is_taken_back(target: Target) -> None:
+    before = registers(target)
+    with target.place() as place, Borrowed(place, target.helper) as thread:
+        assert thread.call(Call(target.function("abort")), soon()) == "crashed"
+    assert registers(target) == before
+    assert target.ask("hello") == "awake hello"
+
+
 def test_a_process_that_is_killed_in_a_call(target: Target) -> None:
     with target.place() as place, Borrowed(place, target.helper) as thread:
         end = Call(target.function("kill"), (target.pid, signal.SIGKILL))
@@ -150,6 +158,26 @@ def test_a_signal_that_comes_meanwhile_is_not_lost(target: Target) -> None:
         term = Call(target.function("raise"), (signal.SIGTERM,))
         assert thread.call(term, soon()) == "returned"
         assert target.process.poll() is None
+    assert target.process.wait(5) == -signal.SIGTERM
+
+
+def test_a_signal_that_comes_before_it_stops_is_not_lost(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt = Tracee.interrupt
+
+    def interrupt_late(tracee: Tracee) -> None:
+        tracee.send(target.pid, signal.SIGTERM, MACHINE.tgkill)
+        until(lambda: state_of(f"/proc/{target.helper}") == "t")
+        interrupt(tracee)
+
+    monkeypatch.setattr(Tracee, "interrupt", interrupt_late)
+    with (
+        target.place() as place,
+        pytest.raises(NotBorrowedError, match="getting a signal"),
+        Borrowed(place, target.helper),
+    ):
+        pytest.fail("it was borrowed")
     assert target.process.wait(5) == -signal.SIGTERM
 
 

@@ -74,6 +74,8 @@ def test_of_two_recorders_the_one_with_entries_is_chosen(
         ("huge", "over 64 MB is refused"),
         ("wild", "its answer can't be read"),
         ("faulty", "the call faulted"),
+        ("throwing", "the call faulted"),
+        ("cut", "a thread's name is no UTF-8"),
         ("none", "2.8 and newer"),
     ],
 )
