@@ -170,7 +170,9 @@ def is_command(line: str) -> bool:
 
 
 def not_seen(visit: Visit) -> str:
-    """Return where ranks were looked for in vain."""
+    """Return where ranks were looked for in vain, or that they have been there."""
+    if visit.verdict.state == "dead" and set(visit.ranks_missing) <= set(visit.verdict.culprits):
+        return "no process any more"
     return "not on the hosts that were looked at" if visit.hosts else "not on this host"
 
 

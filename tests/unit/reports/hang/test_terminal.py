@@ -75,6 +75,12 @@ def test_missing_ranks_are_in_the_table() -> None:
     assert re.search(r"ranks 1, 3 +missing +not on this host", shown("dead"))
 
 
+def test_a_rank_whose_death_was_seen_is_not_said_to_be_elsewhere() -> None:
+    document = VISITS["dead"]()
+    document["job"] |= {"ranks_seen": [0, 2, 3], "ranks_missing": [1]}
+    assert re.search(r"rank 1 +missing +no process any more", hang_text(document, 100, False))
+
+
 @pytest.mark.parametrize("color", [False, True])
 def test_hostile_text_is_visible_and_harmless(color: bool) -> None:
     text = shown("hostile", color=color)
