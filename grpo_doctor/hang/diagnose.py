@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from grpo_doctor.hang import postmortem, scene
 from grpo_doctor.hang.causes import Candidate, Case
 from grpo_doctor.hang.causes.candidate import FORCED, MECHANISM
-from grpo_doctor.hang.judging import choose
+from grpo_doctor.hang.judging import choose, rankless
 from grpo_doctor.hang.judging.confidence import LEAST, confidence
 from grpo_doctor.hang.judging.silence import nobody_is_at_it, silence_s
 from grpo_doctor.hang.judging.stall import Stall, stall_of
@@ -59,6 +59,10 @@ def _verdict(found: Scene, graph: Graph, stall: Stall) -> tuple[Verdict, Candida
 
 
 def _without_cause(found: Scene, stall: Stall) -> Verdict:
+    seen = rankless.launchers(found)
+    if seen:
+        over = all(one.motion.kind == "gone" for one in seen)
+        return ended() if over else rankless.not_started(found, seen)
     if not stall.stalled:
         return healthy(found)
     if stall.working:
