@@ -27,6 +27,11 @@ _FLAGS: Final = (
     "--disable-component-update",
     "--disable-sync",
     "--hide-scrollbars",
+    # Pages of its own could come to the front, and a page behind them draws no frame.
+    "--no-startup-window",
+    "--disable-renderer-backgrounding",
+    "--disable-backgrounding-occluded-windows",
+    "--disable-background-timer-throttling",
     "--remote-debugging-pipe",
 )
 # Chromium reads commands from descriptor 3 and answers on descriptor 4.
@@ -59,6 +64,7 @@ class Tab:
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         """Send a command and return its result; RuntimeError with the browser's words otherwise."""

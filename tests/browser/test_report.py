@@ -188,8 +188,9 @@ def test_64_ranks_and_2000_steps_open_in_seconds_and_stay_small(
     page.write_text(render_html(wide_document(64, 2_000)), encoding="utf-8")
     assert page.stat().st_size < 5_000_000
     took, least = _opening_s(tab, page), _opening_s(tab, reports / "minimal.html")
-    # 3 s where nothing else runs; a machine that opens an empty report slowly is busy.
-    assert took < max(3.0, 6 * least)
+    # 1 s where nothing else runs; a machine that opens an empty report slowly is busy. What grows
+    # with the square of the steps takes minutes.
+    assert took < max(10.0, 12 * least)
     assert tab.problems() == []
 
 

@@ -17,7 +17,7 @@ from tests.faults.rank import HEALTHY_STEPS, Spec
 pytest.importorskip("torch", reason="needs torch")
 pytestmark = pytest.mark.slow
 RANKS = 2
-STEPS = 250
+STEPS = 1_000  # a job that is still there when an attach on a busy machine has started
 NO_JOB = 5
 PATIENCE_S = 120.0
 

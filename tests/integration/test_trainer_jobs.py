@@ -185,7 +185,7 @@ def test_a_signal_ends_a_job_in_one_line(tmp_path: Path, number: signal.Signals)
             if line.startswith("step    3/"):
                 break
         process.send_signal(number)
-        printed, errors = process.communicate(timeout=60)
+        printed, errors = process.communicate(timeout=PATIENCE_S)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

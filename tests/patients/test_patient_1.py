@@ -22,7 +22,7 @@ from tests.patients.patient_1 import COMMAND, RANKS, WAYS, Way
 pytest.importorskip("torch", reason="needs torch")
 pytestmark = pytest.mark.slow
 START_S = 120.0
-AGE_S = 12.0
+AGE_S = 20.0
 
 
 @pytest.fixture(scope="module")

@@ -282,15 +282,15 @@ def test_a_function_that_exits_raises_and_one_for_chats_gets_a_hint(score: Score
 def test_a_function_that_hangs_is_ended_by_name_and_line(
     score: Score, text: str, line: int, workers: int
 ) -> None:
-    message = refusal(score, text, workers=workers, reward_timeout=0.4)
-    assert "gave no answer for 2 completions within 0.4 s (--reward_timeout)" in message
+    message = refusal(score, text, workers=workers, reward_timeout=1.5)
+    assert "gave no answer for 2 completions within 1.5 s (--reward_timeout)" in message
     assert f"rewards.py, line {line}, in " in message
     assert "the first completion is '2'" in message
 
 
 def test_what_hangs_in_c_is_ended_too_with_the_line(score: Score) -> None:
     text = "import re\ndef mine(completions):\n    return 9 ** (9 ** 9)\n"
-    message = refusal(score, text, reward_timeout=0.4)
+    message = refusal(score, text, reward_timeout=1.5)
     assert "rewards.py, line 3, in mine" in message
 
 

@@ -51,11 +51,13 @@ def post(server: WebServer, path: str, body: bytes, **headers: str) -> tuple[int
 
 def test_completions_come_with_progress_on_the_way(tmp_path: Path) -> None:
     told: list[Progress] = []
+    started = time.monotonic()
     with serving(CountingEngine(step_s=0.05), tmp_path) as server:
         made = client_of(server).generate(request(60), told.append)
+    took_s = time.monotonic() - started
     assert made.completions[0].tokens[:3] == [6, 7, 8]
     assert len(made.completions[0].tokens) == 60
-    assert 1 <= len(told) <= 3
+    assert 1 <= len(told) <= took_s + 1  # one a second
     assert told[0].running == 1
 
 
@@ -178,13 +180,13 @@ def test_an_engine_that_breaks_is_told_by_its_log(tmp_path: Path) -> None:
 def test_a_silent_engine_is_an_error_and_a_slow_one_is_not(tmp_path: Path) -> None:
     engine = CountingEngine(step_s=0.3)
     with serving(engine, tmp_path) as server:
-        client = client_of(server, patience_s=1.5)
-        assert client.generate(request(7), lambda _: None).completions  # 2.1 s, with progress
-        engine.step_s = 3
+        client = client_of(server, patience_s=3.0)
+        assert client.generate(request(12), lambda _: None).completions  # 3.6 s, with progress
+        engine.step_s = 10
         started = time.monotonic()
-        with pytest.raises(RolloutError, match=r"silent for 1.5 s .*--vllm_timeout.*/the/log"):
+        with pytest.raises(RolloutError, match=r"silent for 3 s .*--vllm_timeout.*/the/log"):
             client.generate(request(), lambda _: None)
-        assert time.monotonic() - started < 2.9
+        assert time.monotonic() - started < 9
 
 
 def test_the_requests_of_a_trainer_that_died_are_dropped(tmp_path: Path) -> None:
