@@ -207,7 +207,8 @@ CLASSES: tuple[Class, ...] = (
         "names the holder of a file's lock.",
         what_to_do="End or wait for the named holder; a lock file of a dead process on a network "
         "file system can be removed. After fork, start workers with `spawn`.",
-        can_go_on="Yes, as soon as its holder lets go or ends; no, if the lock was copied by fork.",
+        can_go_on="Yes, as soon as its holder lets go or ends; no, where nobody is left who could: "
+        "the lock was copied by fork, or its own thread takes it twice.",
     ),
     Class(
         "child-stuck",

@@ -27,7 +27,8 @@ def propose(case: Case) -> Iterator[Candidate]:
 
 
 def _computes(actor: Actor) -> bool:
-    return actor.motion.kind == "busy" and actor.long_work is None
+    """Without a stack nobody can say that it stands at one place: it may just be ending."""
+    return actor.motion.kind == "busy" and actor.long_work is None and bool(actor.place.frames)
 
 
 def _starved(scene: Scene, actor: Actor) -> Candidate | None:

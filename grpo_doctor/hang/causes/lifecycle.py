@@ -83,7 +83,17 @@ def _frozen(actor: Actor) -> Candidate:
 
 def _missed(scene: Scene, actor: Actor) -> bool:
     """Whether it failed, or others wait for it: at the end of a job ranks end one by one."""
-    return bool(_exit_code(actor)) or any(one.waits for one in scene.by_rank.values())
+    failed = bool(_exit_code(actor)) or _first_is_unknown(scene)
+    return failed or any(one.waits for one in scene.by_rank.values())
+
+
+def _first_is_unknown(scene: Scene) -> bool:
+    """Whether a rank has failed and of another one that is gone too nobody knows how it ended: who
+    fails because another one died ends soon after it.
+    """
+    gone = [one for one in scene.by_rank.values() if one.motion.kind == "gone"]
+    codes = [_exit_code(one) for one in gone]
+    return any(codes) and None in codes
 
 
 def _exit_code(actor: Actor) -> int | None:
@@ -97,14 +107,15 @@ def _dead(scene: Scene, actor: Actor) -> Candidate:
     died = Item("proc", actor.rank, f"pid {actor.pid} has ended{f': {how}' if how else ''}")
     if oom:
         return out_of_memory(culprit(actor), "was killed for want of memory", (died, *oom))
+    unclear = _first_is_unknown(scene)
     return Candidate(
         cause="rank-dead",
         culprits=culprit(actor),
-        reason=_ended_text(code, how),
+        reason="is dead; which was first is not known" if unclear else _ended_text(code, how),
         evidence=(died, *_last_words(scene, actor)),
         hard=True,
-        precise=FORCED if code else ENDED,
-        strength=0.97,
+        precise=FORCED if code or unclear else ENDED,
+        strength=0.5 if unclear else 0.97,
         dead=True,
         fixes=(Fix("Look at the first traceback in its log, and start the job again."),),
     )

@@ -102,6 +102,23 @@ def ended() -> Verdict:
     )
 
 
+def ending(gone: tuple[int, ...], left: int) -> Verdict:
+    """Some ranks ended in order, or nobody knows how, and none of the others waits for them yet."""
+    rest = f"{left} other{'s go' if left != 1 else ' goes'} on"
+    return Verdict(
+        state="slow",
+        cause="",
+        culprits=(),
+        victims=(),
+        confidence=0.6,
+        phase=None,
+        summary=sentence(
+            f"{ranks_text(gone)} ended while the job was looked at, and {rest}: it may be ending"
+        ),
+        confirm=("Look again in some seconds: by then it is gone, or ranks wait for who is.",),
+    )
+
+
 def slow_work(scene: Scene, stall: Stall) -> Verdict:
     """Some ranks wait while others work: slow, not stuck."""
     workers = sorted(stall.working, key=lambda one: one.rank if one.rank is not None else -1)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from grpo_doctor_probes.evidence import Limits
 from tests.evidence import EvidenceBuilder, without_communication
-from tests.verdicts import REWARD, expect
+from tests.verdicts import REWARD, UPDATE, expect, verdict
 
 
 def test_a_stopped_rank() -> None:
@@ -73,3 +73,33 @@ def test_a_helper_that_outlived_its_rank_is_not_the_rank() -> None:
     helper = without_communication(build, 2)
     helper.member = replace(helper.member, parent=1)
     expect(build, "rank-dead", 2, state="dead")
+
+
+def test_of_several_that_are_gone_who_was_first_may_not_be_known() -> None:
+    """Rank 1 was killed and its launcher's caller took the status; rank 0 raised because of it."""
+    build = EvidenceBuilder(2)
+    for rank, code in ((0, 1 << 8), (1, None)):
+        build.rank(rank).state, build.rank(rank).exit_code = "Z", code
+    found = verdict(build)
+    assert (found.state, found.cause, found.culprits) == ("dead", "rank-dead", (0, 1))
+    assert "first is not known" in found.summary
+    assert "exit code" not in found.summary
+    assert found.confidence <= 0.6
+
+
+def test_a_rank_that_ends_while_the_others_go_on_is_the_end_of_the_job_perhaps() -> None:
+    build = EvidenceBuilder()
+    for rank in range(4):
+        build.elsewhere(rank, UPDATE).works(UPDATE)
+    build.rank(1).state, build.rank(1).exit_code = "Z", 0
+    found = verdict(build)
+    assert (found.state, found.cause, found.culprits) == ("slow", "", ())
+    assert found.summary.startswith("Rank 1 ended while the job was looked at, and 3 others go on")
+
+
+def test_a_rank_without_a_stack_does_not_compute_without_end() -> None:
+    build = EvidenceBuilder()
+    build.rank(1).state, build.rank(1).exit_code = "Z", None
+    for rank in (0, 2, 3):
+        build.elsewhere(rank, ()).works((), moves=False)
+    assert verdict(build).cause != "user-code-busy"
