@@ -44,7 +44,7 @@ def build_document(
         schema=SCHEMA,
         tool={"name": "grpo-doctor", "version": grpo_doctor.__version__},
         run=run_entry(trace),
-        summary=summary(view.analysis, results, rank_entries(trace)),
+        summary=summary(view.analysis, results, rank_entries(trace), hangs),
         findings=finding_entries(results, view.analysis, price),
         passed=passed_entries(results),
         not_run=not_run_entries(results),

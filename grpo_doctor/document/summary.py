@@ -12,7 +12,7 @@ from grpo_doctor.analysis.rows import UNATTRIBUTED_CODE
 from grpo_doctor.analysis.sampled import counter_sum
 from grpo_doctor.document.judged import not_judged
 from grpo_doctor.document.numbers import PERCENT_DIGITS, SHARE_DIGITS, number
-from grpo_doctor.document.schema import PhaseEntry, RankEntry, SteadyEntry, Summary
+from grpo_doctor.document.schema import HangEntry, PhaseEntry, RankEntry, SteadyEntry, Summary
 from grpo_doctor.document.verdict import verdict
 from grpo_doctor.findings import Results
 from grpo_doctor.phases import PHASES
@@ -20,7 +20,12 @@ from grpo_doctor.phases import PHASES
 TOKENS = "rollout/tokens"
 
 
-def summary(analysis: Analysis, results: Results, ranks: Sequence[RankEntry]) -> Summary:
+def summary(
+    analysis: Analysis,
+    results: Results,
+    ranks: Sequence[RankEntry],
+    hangs: Sequence[HangEntry],
+) -> Summary:
     """The run in numbers; without any used step most of them are null."""
     steps, step_s = analysis.steps, analysis.step_s
     lengths = analysis.step_seconds
@@ -28,7 +33,7 @@ def summary(analysis: Analysis, results: Results, ranks: Sequence[RankEntry]) ->
     regimes, busy = analysis.regimes, analysis.gpu_truly_busy
     rest = phase_entry(analysis, UNATTRIBUTED_CODE) if step_s else None
     return Summary(
-        verdict=verdict(analysis, results, ranks),
+        verdict=verdict(analysis, results, ranks, hangs),
         step_time_s=number(step_s),
         step_time_p10_s=number(tail[0]),
         step_time_p90_s=number(tail[1]),

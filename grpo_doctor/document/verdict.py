@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.rows import UNATTRIBUTED_CODE
-from grpo_doctor.document.schema import RankEntry
+from grpo_doctor.document.schema import HangEntry, RankEntry
 from grpo_doctor.findings import Results
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.phases import PHASES, UNATTRIBUTED, phase_of
@@ -26,19 +26,25 @@ MUCH_WAITING = 0.10
 _NAMED = 4
 
 
-def verdict(analysis: Analysis, results: Results, ranks: Sequence[RankEntry]) -> str:
+def verdict(
+    analysis: Analysis,
+    results: Results,
+    ranks: Sequence[RankEntry],
+    hangs: Sequence[HangEntry] = (),
+) -> str:
     """How it ended if it did not end well, where the time goes, and the gravest finding."""
     ending = _ending(analysis, ranks)
+    stuck = _stuck(analysis, hangs)
     time = _time(analysis)
     worst = next((f for f in results.findings if f[1].severity != "info"), None)
     if worst is None:
-        problem = _no_problem(analysis) if results.passed else ""
+        problem = _no_problem(analysis) if results.passed and not stuck else ""
     else:
         problem = f"Biggest problem: {_lowered(worst[1].headline or worst[0].title)}"
         gain = worst[1].gain
         if gain >= 1:
             problem += f", worth about {gain:.0f} % of the step time"
-    return " ".join(f"{part}." for part in (ending, time, problem) if part)
+    return " ".join(f"{part}." for part in (ending, stuck, time, problem) if part)
 
 
 def _ending(analysis: Analysis, ranks: Sequence[RankEntry]) -> str:
@@ -50,6 +56,14 @@ def _ending(analysis: Analysis, ranks: Sequence[RankEntry]) -> str:
     if ended.state == "running":
         return "The run still goes on" + (f": {where}" if where else "")
     return f"The recording ends early: {where}" if where else ""
+
+
+def _stuck(analysis: Analysis, hangs: Sequence[HangEntry]) -> str:
+    """What the watchdog said last of a run that did not end well."""
+    if analysis.trace.run.exit.state not in DIED:
+        return ""
+    said = [hang["headline"] for hang in hangs if hang["state"] in ("stuck", "dead")]
+    return said[-1].rstrip(".") if said else ""
 
 
 def _code(ended: Exit) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from grpo_doctor.document import Document, build_document
+from grpo_doctor.document.schema import HangEntry
 from grpo_doctor.document.view_schema import Views
 from grpo_doctor.findings.rules import ALL
 from grpo_doctor.trace.columns import in_order, spans_from
@@ -140,6 +141,16 @@ def test_the_verdict_of_a_run_that_died_says_which_rank_was_where() -> None:
         {"name": "rollout", "open_s": 34.0},
         {"name": "rollout/generate", "open_s": 33.5},
     ]
+
+
+def test_the_verdict_of_a_run_that_was_stuck_has_what_the_watchdog_said_of_it() -> None:
+    said = "Rank 2 sleeps in rollout (gen.py:9, ask); ranks 0, 1, 3 wait for it."
+    hangs = [HangEntry(page="hangs/1/hang.html", headline=said, state="stuck", taken_unix_ns=1)]
+    text = build_document(died().build(), hangs=hangs)["summary"]["verdict"]
+    assert f"in train (34 s). {said} A step takes" in text
+    assert "No rule" not in text
+    well = build_document(run().build(), hangs=hangs)["summary"]["verdict"]
+    assert "sleeps" not in well
 
 
 def test_a_finding_that_nobody_can_act_on_is_not_the_verdict() -> None:
