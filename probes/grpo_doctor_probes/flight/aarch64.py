@@ -33,6 +33,7 @@ class Aarch64:
     tgkill = 131
     return_code = struct.pack("<II", 0xD2801168, _SVC)  # mov x8, #139; svc #0
     return_library = "[vdso]"
+    bare_return = struct.pack("<II", 0xA8C17BFD, 0xD65F03C0)  # ldp x29, x30, [sp], #16; ret
     asleep_in: Mapping[int, str] = {
         98: "futex",
         115: "clock_nanosleep",
@@ -78,17 +79,19 @@ class Aarch64:
         """Directly below the stack: there is no red zone."""
         return (self.stack(registers) - SCRATCH_BYTES) & ~63
 
-    def frame(self, saved: Saved, call: Call, return_to: int) -> Frame:
-        """Upwards: siginfo, ucontext with its records, scratch. The result's address is in x8."""
+    def frame(self, saved: Saved, call: Call, return_to: int, by: int = 0) -> Frame:
+        """Upwards: return address where it is not the link register, siginfo, ucontext with its
+        records, scratch. The result's address is in x8."""
         scratch = self.scratch(saved.registers)
         context = _context(saved)
-        entry = (scratch - _SIGINFO_BYTES - len(context)) & ~15
-        data = (bytes(_SIGINFO_BYTES) + context).ljust(scratch - entry, b"\0")
+        returns = struct.pack("<QQ", 0, return_to) if by else b""
+        entry = (scratch - len(returns) - _SIGINFO_BYTES - len(context)) & ~15
+        data = (returns + bytes(_SIGINFO_BYTES) + context).ljust(scratch - entry, b"\0")
         values = list(_REGISTERS.unpack(saved.registers))
         values[: len(call.arguments)] = call.arguments
         if call.result is not None:
             values[8] = call.result
-        values[_LR], values[_SP], values[_PC] = return_to, entry, call.function
+        values[_LR], values[_SP], values[_PC] = by or return_to, entry, call.function
         values[_PSTATE] &= ~_BRANCH_TYPE
         return Frame(entry, data + call.scratch[:SCRATCH_BYTES], _REGISTERS.pack(*values))
 

@@ -6,8 +6,8 @@ Three things can go wrong in a call, and none may hurt the job:
 * It takes too long. Registers are put back by force only where the thread waits for a lock that is
   no memory allocator's: then it holds none itself. Otherwise, in the midst of work, it is left to
   end the call and put itself back, as a lock that it holds would be locked for ever.
-* It faults, or aborts as C++ does with an exception that nobody catches. The registers are put
-  back and that is ours to report; the job never sees it.
+* It faults, or aborts, as C++ does with an exception, which nobody catches (`exceptions`). The
+  registers are put back and that is ours to report; the job never sees it.
 
 The system call that the thread was in is made anew: only its time limit, if any, begins again.
 Below the stack pointer (and red zone) nothing is alive in a thread inside a system call: a signal
@@ -56,12 +56,13 @@ class NotBorrowedError(Exception):
 
 @dataclass(frozen=True)
 class Place:
-    """Where threads are borrowed: `return_to` is the address of the machine's return code."""
+    """Where threads are borrowed. At `return_to` is the return code, at `by` a bare return or 0."""
 
     pid: int
     machine: Machine
     memory: WritableMemory
     return_to: int
+    by: int = 0
 
 
 class Borrowed:
@@ -119,13 +120,14 @@ class Borrowed:
 
     def call(self, call: Call, deadline: float) -> Ending:
         """Makes the call. Once `returned`, its result can be read until the context is left."""
-        unmarked = replace(self._saved, blocked=self._saved.blocked & ~_MARK_BIT)
-        frame = self._place.machine.frame(unmarked, call, self._place.return_to)
+        saved = replace(self._saved, blocked=self._saved.blocked & ~_MARK_BIT)
+        frame = self._place.machine.frame(saved, call, self._place.return_to, self._place.by)
         self._place.memory.write(frame.address, frame.data)
         self._changed = True
+        # First: from here on the call is made, and puts all back whenever we die.
+        self._tracee.set_register_set(NT_PRSTATUS, frame.registers)
         self._tracee.block_signals(_BLOCKED_MEANWHILE)
         self._tracee.send(self._place.pid, _MARK, self._place.machine.tgkill)
-        self._tracee.set_register_set(NT_PRSTATUS, frame.registers)
         self.ending = "late"  # also if we are interrupted from here on
         self._tracee.resume()
         self.ending = self._run_on(deadline)
@@ -242,6 +244,7 @@ class Borrowed:
         self._restore()
 
     def _restore(self) -> None:
-        self._tracee.set_register_set(NT_PRSTATUS, self._saved.registers)
+        """The registers last: if we die before, the call goes on and puts all of it back."""
         self._tracee.block_signals(self._saved.blocked)
         self._tracee.set_register_set(self._place.machine.floats, self._saved.floats)
+        self._tracee.set_register_set(NT_PRSTATUS, self._saved.registers)

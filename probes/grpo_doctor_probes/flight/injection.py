@@ -18,6 +18,7 @@ from grpo_doctor_probes.evidence import FlightDump, Member, ProcessLook
 from grpo_doctor_probes.flight import recorders, threads
 from grpo_doctor_probes.flight.aarch64 import Aarch64
 from grpo_doctor_probes.flight.borrow import Borrowed, NotBorrowedError, Place
+from grpo_doctor_probes.flight.exceptions import find_bare_return
 from grpo_doctor_probes.flight.machine import Machine
 from grpo_doctor_probes.flight.recorders import Recorder
 from grpo_doctor_probes.flight.x86_64 import X8664
@@ -144,9 +145,9 @@ def find_target(member: Member, memory: WritableMemory) -> Target:
     if not found:
         has = f"torch {member.torch}" if member.torch else "its torch"
         raise RefusedError(f"{has} has no function that dumps the recorder; 2.8 and newer do")
-    return Target(
-        Place(member.pid, machine, memory, find_return_code(machine, maps, memory)), maps, found
-    )
+    return_to = find_return_code(machine, maps, memory)
+    by = find_bare_return(machine, maps, memory)
+    return Target(Place(member.pid, machine, memory, return_to, by), maps, found)
 
 
 def find_return_code(machine: Machine, maps: tuple[Mapping, ...], memory: Memory) -> int:

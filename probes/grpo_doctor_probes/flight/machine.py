@@ -58,6 +58,7 @@ class Machine(Protocol):
     tgkill: int
     return_code: bytes  # the instructions that ask the kernel to restore a signal frame
     return_library: str  # where they are
+    bare_return: bytes  # how `_fini` ends: it leaves 8 bytes of stack, and returns to the next 8
 
     def system_call(self, registers: bytes, code: bytes) -> int | None:
         """The call a stopped thread is in; `code` are the 4 bytes before its next and that one."""
@@ -77,5 +78,5 @@ class Machine(Protocol):
     def scratch(self, registers: bytes) -> int:
         """The address of SCRATCH_BYTES below its stack, for results and arguments."""
 
-    def frame(self, saved: Saved, call: Call, return_to: int) -> Frame:
-        """How to make the call and come back from it."""
+    def frame(self, saved: Saved, call: Call, return_to: int, by: int = 0) -> Frame:
+        """How to make the call and come back from it; with `by`, by a `bare_return` there."""

@@ -43,6 +43,7 @@ class X8664:
     tgkill = 234
     return_code = b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"  # mov $15, %rax; syscall
     return_library = "libc.so.6"
+    bare_return = b"\x48\x83\xc4\x08\xc3"  # add $8, %rsp; ret
     asleep_in: Mapping[int, str] = {
         202: "futex",
         230: "clock_nanosleep",
@@ -95,14 +96,15 @@ class X8664:
         """Below the red zone, where a leaf function may keep values."""
         return (self.stack(registers) - _RED_ZONE_BYTES - SCRATCH_BYTES) & ~63
 
-    def frame(self, saved: Saved, call: Call, return_to: int) -> Frame:
-        """Upwards: return address, ucontext, floating-point state, scratch."""
+    def frame(self, saved: Saved, call: Call, return_to: int, by: int = 0) -> Frame:
+        """Upwards: return addresses, ucontext, floating-point state, scratch."""
         scratch = self.scratch(saved.registers)
         floats = scratch - _FXSAVE_BYTES
         context = (floats - _CONTEXT.size) & ~15  # so that, as after a call, rsp % 16 == 8
-        entry = context - 8
+        returns = struct.pack("<QQQ", by, 0, return_to) if by else struct.pack("<Q", return_to)
+        entry = context - len(returns)
         fxsave = saved.floats[:_FXSAVE_SOFTWARE].ljust(_FXSAVE_BYTES, b"\0")
-        data = struct.pack("<Q", return_to) + _context(saved, floats)
+        data = returns + _context(saved, floats)
         data = data.ljust(floats - entry, b"\0") + fxsave + call.scratch[:SCRATCH_BYTES]
         values = _unpack(saved.registers)
         given = (() if call.result is None else (call.result,)) + tuple(call.arguments)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from grpo_doctor_probes.flight import injection
 from grpo_doctor_probes.flight.borrow import Place
+from grpo_doctor_probes.flight.exceptions import find_bare_return
 from grpo_doctor_probes.memory.access import Memory, WritableMemory
 from grpo_doctor_probes.memory.elf import library
 from grpo_doctor_probes.memory.maps import mapped
@@ -96,7 +97,9 @@ class Target:
 
 def place_in(pid: int, memory: WritableMemory) -> Place:
     """Where a call into process `pid` is made; on this machine's processor."""
-    return Place(pid, MACHINE, memory, injection.find_return_code(MACHINE, mapped(pid), memory))
+    maps = mapped(pid)
+    return_to = injection.find_return_code(MACHINE, maps, memory)
+    return Place(pid, MACHINE, memory, return_to, find_bare_return(MACHINE, maps, memory))
 
 
 def until(true: Callable[[], bool], at_most_s: float = 10.0) -> None:

@@ -22,7 +22,7 @@ unicorn: Any = pytest.importorskip("unicorn", reason="no emulator here")
 
 STACK, STACK_BYTES = 0x7FFF_0000_0000, 0x10_0000
 SP = STACK + STACK_BYTES - 0x1_0000 - 0x98  # as it may be in the midst of a function
-FUNCTION, RETURN_TO, BUFFER = 0x50_0000, 0x60_0000, 0x70_0000
+FUNCTION, RETURN_TO, BARE = 0x50_0000, 0x60_0000, 0x70_0000
 PAGE = 0x1000
 # Saves what a callee must, stores its arguments into the result, and returns.
 ARM_FUNCTION = (
@@ -70,16 +70,17 @@ def x86_registers() -> bytes:
     return struct.pack("<27Q", *values)
 
 
-def frame_of(machine: Machine, registers: bytes, floats: bytes) -> tuple[Frame, int]:
+def frame_of(machine: Machine, registers: bytes, floats: bytes, by: int) -> tuple[Frame, int]:
     """A call with three arguments; and where its result is to be."""
     scratch = machine.scratch(registers)
     call = Call(FUNCTION, (1, 0, scratch + 32), result=scratch, scratch=bytes(SCRATCH_BYTES))
-    return machine.frame(Saved(registers, floats, 0xABC), call, RETURN_TO), scratch
+    return machine.frame(Saved(registers, floats, 0xABC), call, RETURN_TO, by), scratch
 
 
-def prepared(emulator: Any, frame: Frame, function: bytes, back: bytes) -> None:
+def prepared(emulator: Any, frame: Frame, function: bytes, machine: Machine) -> None:
     emulator.mem_map(STACK, STACK_BYTES)
-    for address, code in ((FUNCTION, function), (RETURN_TO, back)):
+    codes = {FUNCTION: function, RETURN_TO: machine.return_code, BARE: machine.bare_return}
+    for address, code in codes.items():
         emulator.mem_map(address, PAGE)
         emulator.mem_write(address, code)
     emulator.mem_write(frame.address, frame.data)
@@ -94,21 +95,26 @@ def test_the_instructions_are_what_their_comments_say() -> None:
     }
     assert texts["arm"] == ["mov x8, #0x8b", "svc #0"]
     assert texts["x86"] == ["mov rax, 0xf", "syscall"]
+    bare = [f"{i.mnemonic} {i.op_str}".strip() for i in arm.disasm(Aarch64.bare_return, 0)]
+    assert bare == ["ldp x29, x30, [sp], #0x10", "ret"]
+    bare = [f"{i.mnemonic} {i.op_str}".strip() for i in x86.disasm(X8664.bare_return, 0)]
+    assert bare == ["add rsp, 8", "ret"]
     code = b"".join(struct.pack("<I", word) for _, word in ARM_FUNCTION)
     assert [f"{i.mnemonic} {i.op_str}" for i in arm.disasm(code, 0)] == [t for t, _ in ARM_FUNCTION]
     code = b"".join(bytes.fromhex(text) for _, text in X86_FUNCTION)
     assert [f"{i.mnemonic} {i.op_str}" for i in x86.disasm(code, 0)] == [t for t, _ in X86_FUNCTION]
 
 
-def test_arm_calls_and_comes_back_to_a_signal_frame() -> None:
+@pytest.mark.parametrize("by", [0, BARE])
+def test_arm_calls_and_comes_back_to_a_signal_frame(by: int) -> None:
     names: Any = importlib.import_module("unicorn.arm64_const")
     machine, registers = Aarch64(), arm_registers()
     vectors = bytes(range(256)) * 2
     floats = vectors + struct.pack("<IIQ", 11, 22, 0)
-    frame, scratch = frame_of(machine, registers, floats)
+    frame, scratch = frame_of(machine, registers, floats, by)
     emulator = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM)
     code = b"".join(struct.pack("<I", word) for _, word in ARM_FUNCTION)
-    prepared(emulator, frame, code, machine.return_code)
+    prepared(emulator, frame, code, machine)
     values = struct.unpack("<34Q", frame.registers)
     for number in range(31):
         name = {29: "UC_ARM64_REG_FP", 30: "UC_ARM64_REG_LR"}.get(number, f"UC_ARM64_REG_X{number}")
@@ -136,14 +142,15 @@ def test_arm_calls_and_comes_back_to_a_signal_frame() -> None:
     assert struct.unpack("<II", emulator.mem_read(context + 176 + 288 + 528, 8)) == (0, 0)
 
 
-def test_x86_calls_and_comes_back_to_a_signal_frame() -> None:
+@pytest.mark.parametrize("by", [0, BARE])
+def test_x86_calls_and_comes_back_to_a_signal_frame(by: int) -> None:
     names: Any = importlib.import_module("unicorn.x86_const")
     machine, registers = X8664(), x86_registers()
     floats = bytes(range(256)) * 4
-    frame, scratch = frame_of(machine, registers, floats)
+    frame, scratch = frame_of(machine, registers, floats, by)
     emulator = unicorn.Uc(unicorn.UC_ARCH_X86, unicorn.UC_MODE_64)
     code = b"".join(bytes.fromhex(text) for _, text in X86_FUNCTION)
-    prepared(emulator, frame, code, machine.return_code)
+    prepared(emulator, frame, code, machine)
     values = struct.unpack("<27Q", frame.registers)
     for position, name in ((14, "RDI"), (13, "RSI"), (12, "RDX"), (11, "RCX"), (19, "RSP")):
         emulator.reg_write(getattr(names, f"UC_X86_REG_{name}"), values[position])

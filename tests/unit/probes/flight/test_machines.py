@@ -15,6 +15,7 @@ from grpo_doctor_probes.flight.x86_64 import X8664
 
 STACK = 0x7FFF_0000_1238
 RETURN_TO = 0x7F00_0000_0100
+BARE = 0x7F22_0000_0300
 FUNCTION = 0x7F11_0000_0200
 MINUS = 1 << 64
 
@@ -51,6 +52,15 @@ def test_x86_arguments_are_in_registers_and_the_stack_is_as_after_a_call() -> No
     assert frame.address + len(frame.data) <= STACK - 128  # the red zone is left alone
     assert frame.data.endswith(b"s" * SCRATCH_BYTES)
     assert frame.address + len(frame.data) - SCRATCH_BYTES == X8664().scratch(saved.registers)
+
+
+def test_x86_returns_by_a_bare_return_first() -> None:
+    saved = Saved(x86(-512, 202), bytes(range(256)) * 4, 0xABC)
+    frame = X8664().frame(saved, Call(FUNCTION, scratch=b"s" * SCRATCH_BYTES), RETURN_TO, BARE)
+    straight = X8664().frame(saved, Call(FUNCTION, scratch=b"s" * SCRATCH_BYTES), RETURN_TO)
+    assert struct.unpack("<27Q", frame.registers)[19] == frame.address == straight.address - 16
+    assert struct.unpack_from("<QQQ", frame.data) == (BARE, 0, RETURN_TO)
+    assert frame.data[16:] == straight.data
 
 
 @pytest.mark.parametrize("failed_with", [4, 512, 513, 514, 516])
@@ -122,6 +132,17 @@ def test_arm_passes_the_result_in_x8_and_returns_by_the_link_register() -> None:
     assert frame.address % 16 == 0
     assert frame.address + len(frame.data) <= STACK
     assert frame.address + len(frame.data) - SCRATCH_BYTES == Aarch64().scratch(saved.registers)
+
+
+def test_arm_returns_by_a_bare_return_first() -> None:
+    saved = Saved(arm(), bytes(512) + struct.pack("<IIQ", 11, 22, 0), 0xABC)
+    frame = Aarch64().frame(saved, Call(FUNCTION, scratch=b"s" * SCRATCH_BYTES), RETURN_TO, BARE)
+    straight = Aarch64().frame(saved, Call(FUNCTION, scratch=b"s" * SCRATCH_BYTES), RETURN_TO)
+    values = struct.unpack("<34Q", frame.registers)
+    assert (values[30], values[31]) == (BARE, frame.address)
+    assert frame.address == straight.address - 16
+    assert struct.unpack_from("<QQ", frame.data) == (0, RETURN_TO)
+    assert frame.data[16:] == straight.data
 
 
 def test_arm_signal_frame_is_as_the_kernel_reads_it() -> None:
