@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import select
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -115,7 +116,8 @@ class Watching:
             self._give_up(error)
 
     def _tell_of_hanging(self) -> None:
-        if self._beside.busy_s > _HANGS_S and not self._said_to_hang:
+        hangs = self._beside.busy_s > _HANGS_S
+        if hangs and not self._said_to_hang and _takes_words():
             self._said_to_hang = True
             say(
                 "reading the run directory, or what the kernel tells of the job's processes, hangs;"
@@ -124,7 +126,7 @@ class Watching:
 
     def _tick(self, samples: Mapping[str, float], now_ns: int) -> None:
         self._members.refresh(now_ns)
-        headers = self._headers.read(self._members.main_pids)
+        headers = self._headers.read(self._members.ranks)
         if self._live is not None:
             self._live.tick(headers, samples)
         if self._watchdog is not None and self._job.is_ending:
@@ -176,7 +178,7 @@ class Watching:
     def _last_phases(self) -> dict[int, str]:
         """Where each recorded process was when it ended, by pid."""
         places = {}
-        for header in self._headers.read(self._members.main_pids):
+        for header in self._headers.read(self._members.ranks):
             if (stack := carrying_stack(header)) and not header.closed_ns:
                 places[header.pid] = place_of(stack)
         return places
@@ -208,6 +210,19 @@ class Watching:
             say(f"can't keep the stacks: {problem}")
         else:
             say(f"keeping the stacks of all processes in {folder}; a second look in a minute")
+
+
+def _takes_words() -> bool:
+    """Whether a line can be said without a wait: what hangs may wait for just that.
+
+    A stalled terminal or log pipe takes no more, and who waits for it passes no signals on.
+    """
+    ready = select.poll()
+    try:
+        ready.register(sys.stderr, select.POLLOUT)
+    except (OSError, TypeError, ValueError):  # closed, none, or one without a descriptor
+        return True
+    return bool(ready.poll(0))
 
 
 def _in_words(hang: Hang) -> str:

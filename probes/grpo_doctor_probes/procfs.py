@@ -48,6 +48,15 @@ def status(folder: str | os.PathLike[str]) -> dict[str, str]:
     return {name: value.strip() for name, _, value in lines}
 
 
+def own_number(folder: str | os.PathLike[str]) -> int | None:
+    """The number by which a process knows itself, which in a pid namespace of its own is not ours.
+
+    None where it can't be read, as of one that has gone.
+    """
+    words = status(folder).get("NSpid", "").split()
+    return int(words[-1]) if words and words[-1].isdigit() else None
+
+
 def descriptors(
     proc: str | os.PathLike[str], pid: int, at_most: int | None = None
 ) -> Iterator[tuple[int, str]]:

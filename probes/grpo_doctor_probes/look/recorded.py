@@ -10,16 +10,19 @@ from grpo_doctor_probes import layout, live
 from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.evidence import OpenSpanSeen
 from grpo_doctor_probes.printable import printable
+from grpo_doctor_probes.procfs import own_number
 from grpo_doctor_probes.rundir import RANKS, SPANS_SUFFIX
 
 if TYPE_CHECKING:
-    from grpo_doctor_probes.evidence import Job
+    from collections.abc import Mapping, Sequence
+
+    from grpo_doctor_probes.evidence import Job, Member
 
 _AT_MOST_S = 2.0
 _COLLECTIVES = (layout.COLLECTIVE, layout.COLLECTIVE_WAIT)
 
 
-def open_spans(job: Job) -> tuple[OpenSpanSeen, ...]:
+def open_spans(job: Job, proc: Path = Path("/proc")) -> tuple[OpenSpanSeen, ...]:
     """Spans that are open now in processes of the job, outermost first in each rank.
 
     Empty for a job that is not recorded, or whose run directory does not answer. A file of a
@@ -27,14 +30,22 @@ def open_spans(job: Job) -> tuple[OpenSpanSeen, ...]:
     """
     if not job.run_dir:
         return ()
-    pids = {member.pid for member in job.members}
+    folder, members = Path(job.run_dir, RANKS), _by_own_number(job.members, proc)
     try:
-        return within(_AT_MOST_S, lambda: tuple(_open_spans(Path(job.run_dir, RANKS), pids)))
+        return within(_AT_MOST_S, lambda: tuple(_open_spans(folder, members)))
     except (OSError, ValueError):  # the file system of the run directory hangs: `disks` says so
         return ()
 
 
-def _open_spans(folder: Path, pids: set[int]) -> list[OpenSpanSeen]:
+def _by_own_number(members: Sequence[Member], proc: Path) -> dict[int, list[Member]]:
+    """By the number that each writes into its span file: in a container, the one it has there."""
+    found: dict[int, list[Member]] = {}
+    for member in members:
+        found.setdefault(own_number(proc / str(member.pid)) or member.pid, []).append(member)
+    return found
+
+
+def _open_spans(folder: Path, members: Mapping[int, Sequence[Member]]) -> list[OpenSpanSeen]:
     now_ns = time.monotonic_ns()
     found: list[OpenSpanSeen] = []
     for path in sorted(folder.glob(f"*{SPANS_SUFFIX}")):
@@ -42,16 +53,22 @@ def _open_spans(folder: Path, pids: set[int]) -> list[OpenSpanSeen]:
             header = live.read_header(path)
         except (OSError, ValueError):  # of an older process, or half-written: tells nothing of now
             continue
-        if header.pid in pids:
-            found += _seen(header, now_ns)
+        if (pid := _writer(header, members.get(header.pid, ()))) is not None:
+            found += _seen(header, pid, now_ns)
     return found
 
 
-def _seen(header: live.Header, now_ns: int) -> list[OpenSpanSeen]:
+def _writer(header: live.Header, members: Sequence[Member]) -> int | None:
+    """Which of those that have its number wrote it: other containers and hosts have the same."""
+    wrote = (m.pid for m in members if m.rank == header.rank or m.pid == header.pid)
+    return next(wrote, None)
+
+
+def _seen(header: live.Header, pid: int, now_ns: int) -> list[OpenSpanSeen]:
     spans = sorted(header.open_spans, key=lambda span: span.start_ns)
     return [
         OpenSpanSeen(
-            pid=header.pid,
+            pid=pid,
             rank=header.rank,
             name=printable(span.name),
             age_s=max(0.0, (now_ns - span.start_ns) / 1e9),

@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from grpo_doctor_probes.procstat import read_stat
 from grpo_doctor_probes.supervisor.oom import OomCounters, kernel_said
 from grpo_doctor_probes.supervisor.pidfd import pidfd_open, wait_status
 
@@ -70,6 +71,13 @@ class Death:
         return self.status == 0
 
 
+@dataclass
+class _Watched:
+    """One that lives as far as is known; of an ended one the number may be another's."""
+
+    subject: Subject
+
+
 class DeathWatch:
     """Watches processes until `close`. `watch` and `check` are for one thread."""
 
@@ -78,7 +86,9 @@ class DeathWatch:
         self._epoll = select.epoll()
         self._bell, self._rope = os.pipe2(os.O_CLOEXEC)
         self._epoll.register(self._bell, select.EPOLLIN)
-        self._subjects: dict[int, Subject] = {}  # by pid, of all that were ever watched
+        self._watched: dict[int, _Watched] = {}  # by pid
+        self._ever = 0
+        self._ended: set[int] = set()  # pids
         self._held: dict[int, int] = {}  # pids by pidfd
         self._unheld: set[int] = set()  # pids, where there are no pidfds
         self._oom = OomCounters(proc)
@@ -96,17 +106,18 @@ class DeathWatch:
 
         One that has just gone is left out.
         """
-        known = subject.pid in self._subjects
-        if not known and subject.rank is None and len(self._subjects) >= _MOST:
+        if (known := self._watched.get(subject.pid)) is not None:
+            known.subject = subject
             return
-        self._subjects[subject.pid] = subject
-        if known:
+        if (subject.rank is None and self._ever >= _MOST) or self._is_told(subject.pid):
             return
+        self._ever += 1
         self._oom.note(subject.pid)
         try:
             descriptor = pidfd_open(subject.pid)
         except ProcessLookupError:
             return
+        self._watched[subject.pid] = _Watched(subject)
         if descriptor is None:
             self._unheld.add(subject.pid)
         else:
@@ -114,15 +125,26 @@ class DeathWatch:
             self._epoll.register(descriptor, select.EPOLLIN)
 
     def watches(self, pid: int) -> bool:
-        """Whether it is or was watched."""
-        return pid in self._subjects
+        """Whether it is watched, or was and is not collected yet."""
+        return pid in self._watched or self._is_told(pid)
+
+    def _is_told(self, pid: int) -> bool:
+        """Whether its end was heard of and it is still there, as its parent has not collected it.
+
+        One that lives is another process, which was given the number of an ended one.
+        """
+        if pid not in self._ended:
+            return False
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            return read_stat(self._proc / str(pid)).dead
+        return True
 
     def check(self) -> None:
         """Looks after those that can't be held by a descriptor."""
         for pid in tuple(self._unheld):
             if not (self._proc / str(pid)).exists():
                 self._unheld.discard(pid)
-                self._note(pid, time.monotonic_ns(), None)
+                self._note(self._take(pid), time.monotonic_ns(), None)
 
     def close(self) -> tuple[Death, ...]:
         """Ends watching; all deaths, in their order."""
@@ -146,14 +168,20 @@ class DeathWatch:
         ended = []
         for descriptor in descriptors:  # all statuses first: they are what is lost soonest
             pid = self._held.pop(descriptor)
-            ended.append((pid, time.monotonic_ns(), wait_status(pid, descriptor, self._proc)))
+            at_ns, status = time.monotonic_ns(), wait_status(pid, descriptor, self._proc)
+            ended.append((self._take(pid), at_ns, status))
             self._epoll.unregister(descriptor)
             os.close(descriptor)
-        for pid, at_ns, status in ended:
-            self._note(pid, at_ns, status)
+        for subject, at_ns, status in ended:
+            self._note(subject, at_ns, status)
 
-    def _note(self, pid: int, at_ns: int, status: int | None) -> None:
+    def _take(self, pid: int) -> Subject:
+        """Who has ended; from now on the number may be another's."""
+        self._ended.add(pid)
+        return self._watched.pop(pid).subject
+
+    def _note(self, subject: Subject, at_ns: int, status: int | None) -> None:
         oom_kills, said = 0, ""
         if status is None or status == signal.SIGKILL:
-            oom_kills, said = self._oom.grown(pid), kernel_said(pid)
-        self._deaths.append(Death(self._subjects[pid], at_ns, status, oom_kills, said))
+            oom_kills, said = self._oom.grown(subject.pid), kernel_said(subject.pid)
+        self._deaths.append(Death(subject, at_ns, status, oom_kills, said))

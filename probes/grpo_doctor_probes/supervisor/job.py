@@ -70,11 +70,19 @@ class Job:
         # Blocked before the job exists, so that no signal falls between; unblocked in the job.
         inherited = signal.pthread_sigmask(signal.SIG_BLOCK, self._watched)
         self._inherited = inherited
+        # Ignored, as some parents leave it, the kernel would keep no account of the job's end.
+        at_child = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+        def as_found() -> None:
+            if at_child == signal.SIG_IGN:
+                signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_SETMASK, inherited)
+
         try:
             self._process = subprocess.Popen(
                 launch.command,
                 env=dict(launch.environment),
-                preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, inherited),  # noqa: PLW1509 - no other thread exists yet
+                preexec_fn=as_found,  # noqa: PLW1509 - no other thread exists yet
             )
         except OSError as problem:
             signal.pthread_sigmask(signal.SIG_SETMASK, inherited)

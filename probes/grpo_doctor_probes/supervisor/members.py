@@ -30,9 +30,9 @@ class Members:
         self._helps: dict[int, int] = {}  # the rank that a helper works for, by process
 
     @property
-    def main_pids(self) -> frozenset[int]:
-        """The processes that train."""
-        return frozenset(group.main for group in self.groups)
+    def ranks(self) -> dict[int, int]:
+        """The processes that train, and which rank each is."""
+        return {group.main: group.rank for group in self.groups}
 
     @property
     def pids(self) -> list[int]:
@@ -47,7 +47,7 @@ class Members:
         self._scanned_ns = now_ns
         self.groups = self._without_orphans(self._tree.scan(now_ns))
         deaths = self._deaths
-        rank_of = {group.main: group.rank for group in self.groups}
+        rank_of = self.ranks
         works_for = {pid: group.rank for group in self.groups for pid in group.pids}
         works_for |= self._helps
         for pid in self._tree.processes:

@@ -61,6 +61,7 @@ class Observer:
         self._followers: dict[int, Follower] = {}
         self._unrecorded: dict[int, _Unrecorded] = {}
         self._moved_ns: dict[int, int] = {}
+        self._back_ns = 0  # when we were last away before
 
     def observe(
         self,
@@ -68,6 +69,7 @@ class Observer:
         groups: Sequence[RankGroup],
         deaths: Sequence[Death],
         now_ns: int,
+        away_ns: int = 0,
     ) -> Moment:
         """Where each rank stands, from all that is known of it now.
 
@@ -76,10 +78,15 @@ class Observer:
             groups: the ranks' processes on this host.
             deaths: of the job's processes up to now.
             now_ns: CLOCK_MONOTONIC.
+            away_ns: for how long nobody could look before; then ages begin anew.
         """
+        if away_ns:
+            self._come_back(now_ns, away_ns)
         mains = {group.main: group.rank for group in groups}
         recorded = {header.pid: header for header in headers if header.pid in mains}
         standings = [self._follow(header, now_ns) for header in recorded.values()]
+        if away_ns:
+            self.distrust()  # also what began just before we left
         self._forget(mains.keys())
         foreign = mains.keys() - recorded.keys()
         quiet = any(now_ns - s.since_ns > _QUIET_NS for s in standings)
@@ -105,6 +112,13 @@ class Observer:
         for own in self._unrecorded.values():
             own.distrusted = {SILENT, SPINNING}
 
+    def _come_back(self, now_ns: int, away_ns: int) -> None:
+        """Nothing of the time when we were away is an example, nor part of an age."""
+        self.distrust()
+        self._back_ns = now_ns
+        for own in self._unrecorded.values():
+            own.found_ns += away_ns
+
     def have_moved(self, pids: Iterable[int], now_ns: int) -> None:
         """Ranks that were found stuck have moved since, as finer marks than ours tell: where they
         stand now they have stood for no longer than that."""
@@ -128,14 +142,15 @@ class Observer:
         self._threads.close()
 
     def _since_they_moved(self, moment: Moment) -> Moment:
-        if not self._moved_ns:
+        if not self._moved_ns and not self._back_ns:
             return moment
-        moved_ns = self._moved_ns
+        moved_ns, back_ns = self._moved_ns, self._back_ns
         standings = tuple(
-            replace(s, since_ns=max(s.since_ns, moved_ns.get(s.pid, 0))) for s in moment.standings
+            replace(s, since_ns=max(s.since_ns, moved_ns.get(s.pid, 0)), seen_ns=back_ns)
+            for s in moment.standings
         )
         activities = {
-            pid: replace(seen, since_ns=max(seen.since_ns, moved_ns.get(pid, 0)))
+            pid: replace(seen, since_ns=max(seen.since_ns, moved_ns.get(pid, 0), back_ns))
             for pid, seen in moment.activities.items()
         }
         return Moment(standings, activities, moment.at_ns)

@@ -28,6 +28,8 @@ class Standing:
         first: none of that name has ended in this rank.
         waits: it is in a collective, that is, it may be waiting for another rank.
         begun_ns: CLOCK_MONOTONIC when its latest span began, which may have ended; 0 without any.
+        seen_ns: CLOCK_MONOTONIC from when on it was looked at without a break: what was before is
+            no part of its age.
     """
 
     rank: int
@@ -37,6 +39,7 @@ class Standing:
     first: bool
     waits: bool = False
     begun_ns: int = 0
+    seen_ns: int = 0
 
     @property
     def mark(self) -> tuple[int, int]:
@@ -44,8 +47,8 @@ class Standing:
         return self.since_ns, self.begun_ns
 
     def age_s(self, now_ns: int) -> float:
-        """For how long it has been there."""
-        return (now_ns - self.since_ns) / 1e9
+        """For how long it has been there, as far as that was seen."""
+        return (now_ns - max(self.since_ns, self.seen_ns)) / 1e9
 
 
 class Follower:

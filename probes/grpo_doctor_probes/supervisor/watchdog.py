@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from grpo_doctor_probes.supervisor.inquiry import AT_MOST_S, ATTACH, Answer, Inquiry
 from grpo_doctor_probes.supervisor.lengths import Lengths
 from grpo_doctor_probes.supervisor.observe import Moment, Observer
+from grpo_doctor_probes.supervisor.presence import Presence
 from grpo_doctor_probes.supervisor.recovery import StuckRanks
 from grpo_doctor_probes.supervisor.retries import Marks, Retries
 from grpo_doctor_probes.supervisor.suspicion import SILENT, SPINNING, Suspicion, suspect
@@ -87,7 +88,7 @@ class Watchdog:
         self._looked_again = False
         self._folder, self._lengths = run_dir / FOLDER, lengths
         self._say, self._on_hang, self._command = say, on_hang, command
-        self._observer = Observer(lengths)
+        self._observer, self._presence = Observer(lengths), Presence()
         self._look: _Look | None = None
         self._stuck: StuckRanks | None = None
         self._retries = Retries()
@@ -105,7 +106,9 @@ class Watchdog:
 
         `headers`, `groups` and `deaths` are those of `Observer.observe`.
         """
-        now = self._observer.observe(headers, groups, deaths, now_ns)
+        if away_ns := self._presence.missed_ns(now_ns):
+            self.rest()  # a look that is under way has met a job that was stopped with us
+        now = self._observer.observe(headers, groups, deaths, now_ns, away_ns)
         pids = [group.main for group in groups]
         if self._stuck is not None:
             self._follow_stuck(self._stuck, now, deaths)
@@ -122,8 +125,10 @@ class Watchdog:
 
     def rest(self) -> None:
         """The job was told to end: what its ranks do on their way out is no hang."""
+        self._presence.pause()
         if self._look is not None:
             look, self._look = self._look, None
+            self._looked_again &= not look.again
             look.give_up()
 
     def close(self, *, wait_s: float) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -135,6 +137,48 @@ def test_nothing_is_remarked_on_a_good_or_an_asked_for_end(tmp_path: Path) -> No
         watched = watching.Watching(OPTIONS, LAUNCH, ["true"], tmp_path, job)
         job.wait(lambda: None, 0.01)
         assert watched.close(Ended(state, 0, None, 0)).remarks == ()
+
+
+def drained(reader: int) -> bytes:
+    """All that is in a pipe."""
+    os.set_blocking(reader, False)
+    found = b""
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            found += os.read(reader, 1 << 16)
+    return found
+
+
+def test_where_no_more_can_be_said_nobody_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stalled terminal: the thread beside hangs in it, and signals must still be passed on."""
+    monkeypatch.setattr(watching, "_HANGS_S", 0.0)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, bytes(4096))
+    os.set_blocking(writer, True)
+    job, gate = Job(LAUNCH), threading.Event()
+    watched = watching.Watching(OPTIONS, LAUNCH, ["true"], tmp_path, job)
+    watched._beside.do(lambda: (gate.wait(30), None)[1])
+    with monkeypatch.context() as changed, os.fdopen(writer, "w") as stream:
+        changed.setattr("sys.stderr", stream)
+        tick = threading.Thread(target=watched.tick, args=({},), daemon=True)
+        tick.start()
+        tick.join(5)
+        waits = tick.is_alive()
+        drained(reader)
+        watched.tick({})
+        watched.tick({})
+        said = drained(reader)
+    os.close(reader)
+    gate.set()
+    watched.close_line()
+    watched.close(job.wait(lambda: None, 0.01))
+    assert not waits
+    assert said.count(b"hangs; the job goes on") == 1
 
 
 def test_a_run_directory_that_hangs_holds_nobody_up(

@@ -151,3 +151,37 @@ def test_a_run_directory_of_others_and_damaged_files_show_nothing(recording: Rec
     with phase("rollout"):
         assert open_spans(other) == ()
         assert open_spans(ME) == ()
+
+
+def numbered(proc: Path, numbers: dict[int, int]) -> Path:
+    """A /proc in which processes, by our number, know themselves by another."""
+    for pid, own in numbers.items():
+        (proc / str(pid)).mkdir(parents=True)
+        (proc / str(pid) / "status").write_text(f"Name:\tpython\nNSpid:\t{pid}\t{own}\n")
+    return proc
+
+
+def member(pid: int, rank: int) -> Member:
+    return Member(pid, 1, 0, "rank", "r", "r", rank=rank)
+
+
+@pytest.mark.parametrize(
+    ("own", "seen"),
+    [
+        ({4711: os.getpid()}, 4711),
+        ({4711: os.getpid(), 4712: 2}, 4711),
+        ({4712: os.getpid(), 4711: os.getpid()}, 4711),
+        ({4712: os.getpid()}, None),
+        ({os.getpid(): 2}, None),
+    ],
+    ids=["container", "several ranks in one", "one for each rank", "another host's", "another's"],
+)
+def test_spans_of_a_job_that_knows_itself_by_other_numbers(
+    recording: Recorded, tmp_path: Path, own: dict[int, int], seen: int | None
+) -> None:
+    """In a container the recorder writes the number that the process has there."""
+    members = tuple(member(pid, 0 if pid == 4711 else 1) for pid in own)
+    job = Job("here", members, run_dir=str(recording.run_dir))
+    with phase("reward"):
+        found = open_spans(job, numbered(tmp_path / "proc", own))
+    assert [one.pid for one in found] == ([] if seen is None else [seen])

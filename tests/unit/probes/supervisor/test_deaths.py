@@ -161,3 +161,26 @@ def test_a_process_that_the_kernel_kills_for_memory_is_told(tmp_path: Path) -> N
         assert f"illed process {process.pid} " in death.kernel
     finally:
         group.rmdir()
+
+
+def test_one_with_the_number_of_an_ended_one_is_watched_as_well(
+    sleepers: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    number, held = 4711, iter(sleepers)
+    monkeypatch.setattr(deaths, "pidfd_open", lambda _: os.pidfd_open(next(held).pid))
+    stat = tmp_path / str(number) / "stat"
+    stat.parent.mkdir()
+    stat.write_text(f"{number} (python) Z 1\n")
+    watch = DeathWatch(tmp_path)
+    watch.watch(Subject(number, "the helper of rank 0"))
+    sleepers[0].kill()
+    wait_for(lambda: len(watch.deaths) == 1)
+    watch.watch(Subject(number, "rank 0", 0))  # not collected yet: the same one still
+    assert watch.watches(number)
+    stat.write_text(f"{number} (python) S 1\n")
+    assert not watch.watches(number)
+    watch.watch(Subject(number, "rank 1", 1))
+    assert watch.watches(number)
+    sleepers[1].kill()
+    wait_for(lambda: len(watch.deaths) == 2)
+    assert [death.subject.role for death in watch.close()] == ["the helper of rank 0", "rank 1"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,18 @@ def test_one_that_was_asked_to_end_is_ending_until_it_has_outlived_that(
 
     job.wait(look, every_s=0.01)
     assert seen == [False, ending]
+
+
+def test_how_it_ended_is_known_where_the_ends_of_children_are_ignored() -> None:
+    """As under a parent that ignores them: the job is left so, for it may count on it."""
+    program = "import signal as s, sys; sys.exit(7 + (s.getsignal(s.SIGCHLD) == s.SIG_IGN))"
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        job = Job(Launch((sys.executable, "-c", program), dict(os.environ), False, None))
+        ended = job.wait(lambda: None, every_s=0.01)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert (ended.state, ended.code) == ("failed", 8)
 
 
 def test_one_that_is_stopped_is_ending(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_without_the_right_to_look_it_is_said_once_and_given_up(tmp_path: Path) 
     job.get_going()
     job.until_asked(60)
     job.answer()
-    job.tick(10_000)
+    job.stand(1000)
     assert not job.asked()
     assert len(job.said) == 1
     assert job.said[0].endswith("Rank 1 sleeps.")

@@ -17,7 +17,7 @@ def test_a_job_that_moves_again_is_said_to_and_its_hang_is_not_learned(tmp_path:
     job.get_going()
     job.until_asked(60)
     job.answer()
-    job.tick(1000)
+    job.stand(1000)
     job.begin_anew(1)
     job.outlive()
     assert job.said == ["the job moves again"]
@@ -31,7 +31,7 @@ def test_a_second_hang_is_told_although_nobody_looked_at_the_recovery(tmp_path: 
     """The supervisor was held up for as long as the job moved: a recovery of any length counts."""
     job = Watched(tmp_path, "stuck", code=3)
     job.get_stuck()
-    job.tick(100)
+    job.stand(100)
     job.now_s += 3
     job.begun[1] = job.now_s - 1.5  # it went through all its phases, to the same one
     job.outlive()

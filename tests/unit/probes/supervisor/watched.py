@@ -90,6 +90,11 @@ class Watched:
         for _ in range(1 + 2 * OUTLIVES_NS // S):
             self.tick()
 
+    def stand(self, seconds: float) -> None:
+        """Nothing moves for so long, and it is looked at all the time."""
+        for _ in range(round(2 * seconds)):
+            self.tick()
+
     def asked(self) -> bool:
         """Whether a look is under way."""
         return self.watchdog._look is not None
