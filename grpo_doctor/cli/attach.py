@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from grpo_doctor.cli.console import say
 from grpo_doctor.cli.output import STDOUT, write_bytes
-from grpo_doctor.errors import NoJobError, UsageError
+from grpo_doctor.errors import UsageError
 
 if TYPE_CHECKING:
     from grpo_doctor.hang.verdict import Diagnosis
@@ -52,6 +52,8 @@ exit codes: 0 healthy or slow; 3 stuck or dead; 2 wrong usage, several jobs, or 
 be read; 4 no permission (the message has the remedy), or a result can't be written; 5 no job.
 """
 _EXIT_CODES = {"healthy": 0, "slow": 0, "stuck": 3, "dead": 3}
+_UNTOUCHED = "interrupted; the job was not touched."
+_TOUCHED = "interrupted; what you agreed to may have been done: look at the job again."
 _SECONDS = (0.2, 60.0)
 _OTHER_ARCHIVES = (".zip", ".tar", ".gz", ".bz2", ".xz", ".zst", ".7z")
 
@@ -85,6 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=float, default=1.2, metavar="S", help="between two looks (default: 1.2)"
     )
+    parser.set_defaults(interrupted=_UNTOUCHED)
 
 
 def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
@@ -94,18 +97,21 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     from grpo_doctor.hang.diagnose import diagnose  # noqa: PLC0415 - after usage errors
     from grpo_doctor.hang.joined import spoken  # noqa: PLC0415
 
-    diagnosis = spoken(diagnose(evidence), evidence.job)
+    diagnosis, moves = spoken(diagnose(evidence), evidence.job), False
     if not options.json:
         _print(diagnosis)
     if options.confirm:
         from grpo_doctor.cli.confirming import confirm  # noqa: PLC0415
 
-        diagnosis = confirm(diagnosis, evidence.job, ask=not options.yes)
+        options.interrupted = _TOUCHED
+        diagnosis, moves = confirm(diagnosis, evidence.job, ask=not options.yes)
     if options.json:
         from grpo_doctor.hang.encoding import encoded_document  # noqa: PLC0415
 
         write_bytes(encoded_document(diagnosis), STDOUT)
     _keep(options, evidence, diagnosis)
+    if not moves and _would_be_lost(options, diagnosis):
+        say("keep it before you end the job: the same command with --out DIR")
     _tell_of_others(evidence, diagnosis)
     return _EXIT_CODES[diagnosis.verdict.state]
 
@@ -113,7 +119,8 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
 def _check(options: argparse.Namespace, theirs: Sequence[str] | None) -> None:
     if theirs:
         raise UsageError("attach takes no arguments after `--`.")
-    if sum(map(bool, (options.pids, options.dumps, options.replay))) > 1:
+    pids = options.pids or [path for path in options.replay or () if _is_pid(path)]
+    if sum(map(bool, (pids, options.dumps, options.replay))) > 1:
         raise UsageError("a PID, --dumps and --replay are three things to look at; give one.")
     for pid in options.pids:
         if pid < 1:
@@ -133,6 +140,11 @@ def _check(options: argparse.Namespace, theirs: Sequence[str] | None) -> None:
         raise UsageError(f"--seconds {options.seconds:g}: give {low:g} to {high:g} seconds.")
 
 
+def _is_pid(bundle: Path) -> bool:
+    """Whether a PID stands where --replay takes bundles."""
+    return str(bundle).isdecimal() and not bundle.exists()
+
+
 def _is_other_archive(out: Path) -> bool:
     """Whether a file of a kind is meant that no bundle has; a folder may be called anything."""
     ours = out.name.endswith((".tar.gz", ".tgz"))
@@ -145,27 +157,12 @@ def _evidence(options: argparse.Namespace) -> Evidence:
 
         return replayed(options.replay)
     if options.dumps:
-        return _of_dumps(options.dumps)
+        from grpo_doctor.cli.dumped import dumped  # noqa: PLC0415
+
+        return dumped(options.dumps)
     from grpo_doctor.cli.visit import visit  # noqa: PLC0415
 
     return visit(options.pids, inject=not options.no_inject, seconds_between=options.seconds)
-
-
-def _of_dumps(folder: Path) -> Evidence:
-    if not folder.exists():
-        raise UsageError(
-            f"--dumps {folder}: there is no such folder. Give the one that the job wrote its dumps "
-            "to (TORCH_FR_DUMP_TEMP_FILE without the file's name)."
-        )
-    from grpo_doctor.hang.visiting.examine import examine_dumps  # noqa: PLC0415
-
-    evidence = examine_dumps(folder)
-    if not evidence.dumps:
-        raise NoJobError(
-            f"--dumps {folder}: there is no flight-recorder file in it. Torch writes them where "
-            "TORCH_NCCL_DUMP_ON_TIMEOUT=1 and TORCH_FR_BUFFER_SIZE=2000 are set."
-        )
-    return evidence
 
 
 def _print(diagnosis: Diagnosis) -> None:
@@ -175,7 +172,7 @@ def _print(diagnosis: Diagnosis) -> None:
 
 
 def _keep(options: argparse.Namespace, evidence: Evidence, diagnosis: Diagnosis) -> None:
-    """Writes what was asked for; says how to keep a hang that would else be lost."""
+    """Writes what was asked for."""
     if options.out or options.html:
         from grpo_doctor.cli.rendering import verdict_page  # noqa: PLC0415
         from grpo_doctor.hang.bundle import with_host  # noqa: PLC0415
@@ -190,8 +187,12 @@ def _keep(options: argparse.Namespace, evidence: Evidence, diagnosis: Diagnosis)
 
             out = bundle.own_place(options.out, evidence.job)
             say(f"wrote {bundle.write(out, evidence, diagnosis, page)}")
-    elif not options.json and not options.replay and _EXIT_CODES[diagnosis.verdict.state]:
-        say("keep it before you end the job: the same command with --out DIR")
+
+
+def _would_be_lost(options: argparse.Namespace, diagnosis: Diagnosis) -> bool:
+    """Whether a hang is seen on a job that may be ended at once, and nothing of it is kept."""
+    kept = options.out or options.html or options.json or options.replay or options.dumps
+    return not kept and bool(_EXIT_CODES[diagnosis.verdict.state])
 
 
 def _tell_of_others(evidence: Evidence, diagnosis: Diagnosis) -> None:

@@ -11,8 +11,9 @@ from grpo_doctor_probes.evidence import Job
 from grpo_doctor_reports.text_safety import PROSE_LIMIT, clean
 
 
-def confirm(diagnosis: Diagnosis, job: Job, *, ask: bool) -> Diagnosis:
-    """Tries what the verdict offers to undo; the first that was done decides.
+def confirm(diagnosis: Diagnosis, job: Job, *, ask: bool) -> tuple[Diagnosis, bool]:
+    """Tries what the verdict offers to undo; the first that was done decides. Returns what is known
+    by then, and whether the job moves again.
 
     Raises:
         NoJobError, PermissionNeededError, OutputError: it could not be done.
@@ -28,8 +29,8 @@ def confirm(diagnosis: Diagnosis, job: Job, *, ask: bool) -> Diagnosis:
         job_moved = undoing.carry_out(undo, job)
         diagnosis = undoing.confirmed(diagnosis, undo, job_moved=job_moved)
         say(clean(diagnosis.verdict.evidence[0].text, PROSE_LIMIT))
-        break
-    return diagnosis
+        return diagnosis, job_moved
+    return diagnosis, False
 
 
 def _yes(question: str) -> bool:

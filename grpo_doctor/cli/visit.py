@@ -28,12 +28,12 @@ def visit(pids: Sequence[int], *, inject: bool, seconds_between: float) -> Evide
     Raises:
         NoJobError: there is none.
         PermissionNeededError: nothing of it may be read; the message has the remedy.
-        UsageError: there are several; the message lists them.
+        UsageError: there are several, or these processes are of several; the message lists them.
     """
     try:
         jobs = discover.find_jobs(pids)
         if len(jobs) > 1:
-            raise UsageError(several(jobs))
+            raise UsageError(several(jobs, named=bool(pids)))
         wishes = Wishes(inject=inject, seconds_between=seconds_between)
         job = replace(jobs[0], placements=(placement_of(jobs[0]),))
         with _telling() as tell:
@@ -58,9 +58,10 @@ def _telling() -> Iterator[Callable[[str], None]]:
         put(_ERASED)
 
 
-def several(jobs: Sequence[Job]) -> str:
-    """A list of jobs with the command for each."""
-    lines = [f"{len(jobs)} jobs run here; say which one:"]
+def several(jobs: Sequence[Job], *, named: bool = False) -> str:
+    """A list of jobs with the command for each; `named`: the user gave processes."""
+    where = "belong to the processes given" if named else "run here"
+    lines = [f"{len(jobs)} jobs {where}; say which one:"]
     lines += [_line(job) for job in jobs[:_MOST_LISTED]]
     if len(jobs) > _MOST_LISTED:
         lines.append(f"  and {len(jobs) - _MOST_LISTED} more")

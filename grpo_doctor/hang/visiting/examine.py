@@ -51,12 +51,15 @@ class Wishes:
 
 
 def examine_job(job: Job, wishes: Wishes, progress: Callable[[str], None]) -> Evidence:
-    """Looks at one job. Ctrl-C ends the visit with what was seen so far, and a problem says so."""
+    """Looks at one job. Ctrl-C ends the visit with what was seen so far, and a problem says so;
+    before the first look there is nothing to reason about."""
     visit = Visit(_with_fronts(job))
     try:
         _two_looks(visit, wishes, progress)
         _closer(visit, wishes, progress)
     except KeyboardInterrupt:
+        if not visit.looks:
+            raise
         visit.problems.append(
             Problem("The look was interrupted; the verdict rests on what was seen by then.")
         )
@@ -90,7 +93,7 @@ def examine_dumps(folder: Path) -> Evidence:
 
 def _two_looks(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> None:
     count = len(visit.job.ranks())
-    progress(f"looking at {count} ranks")
+    progress(f"looking at {_ranks_text(count)}")
     with ThreadPoolExecutor(max_workers=6) as pool:
         first = time.monotonic()
         _look(visit)
@@ -107,6 +110,12 @@ def _two_looks(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) ->
         visit.gpus.append(counted[0].result())
         visit.engines.append(counted[1].result())
         beside.result()
+
+
+def _ranks_text(count: int) -> str:
+    if count == 0:
+        return "a job without a rank on this host"
+    return "1 rank" if count == 1 else f"{count} ranks"
 
 
 def _look(visit: Visit) -> None:

@@ -90,15 +90,19 @@ class Visit:
         return max(pauses + [dump.pause_ms for dump in self.dumps], default=0.0)
 
     def _refused(self) -> list[Problem]:
-        """What single records say they could not see: each text once, not once a process."""
-        said: dict[str, Problem] = {}
+        """What single records say they could not see: each text once, with the process where one
+        alone says it."""
+        said: dict[str, set[int | None]] = {}
         for stack in self.stacks[-1] if self.stacks else ():
             if stack.problem and not self._is_no_python(stack):
-                said.setdefault(stack.problem, Problem(stack.problem, pid=stack.pid))
+                said.setdefault(stack.problem, set()).add(stack.pid)
         for dump in self.dumps:
             if dump.problem:
-                said.setdefault(dump.problem, Problem(dump.problem, pid=dump.pid))
-        return list(said.values())
+                said.setdefault(dump.problem, set()).add(dump.pid)
+        return [
+            Problem(text, pid=next(iter(pids)) if len(pids) == 1 else None)
+            for text, pids in said.items()
+        ]
 
     def _is_no_python(self, stack: Stack) -> bool:
         """A shell or a `sleep` that works for a rank has no Python stack, and nobody misses it."""

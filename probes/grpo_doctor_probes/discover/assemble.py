@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_doctor_probes.discover.candidates import Candidate
+from grpo_doctor_probes.discover.commands import command_text
 from grpo_doctor_probes.discover.container import Containers
 from grpo_doctor_probes.discover.frameworks import framework_by_command, framework_by_script
 from grpo_doctor_probes.discover.modules import (
@@ -29,7 +30,7 @@ from grpo_doctor_probes.discover.world import (
     sizes_of,
 )
 from grpo_doctor_probes.evidence import Job, Member
-from grpo_doctor_probes.printable import NAME_LIMIT, printable, printable_command
+from grpo_doctor_probes.printable import NAME_LIMIT, printable
 from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
 
 _PATIENCE_S = 1.0
@@ -106,7 +107,7 @@ class Assembler:
             started_ticks=process.started_ticks,
             role=role,  # type: ignore[arg-type]
             name=printable(process.name, NAME_LIMIT),
-            command=printable_command(process.arguments),
+            command=command_text(process.arguments),
             rank=rank,
             local_rank=_local_rank(candidate) if process.pid in ranks else None,
             uid=process.uid,

@@ -8,11 +8,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from grpo_doctor_probes.evidence.job import Role
+from grpo_doctor_probes.printable import printable_command
 
 Kind = Literal[Role, "ourselves", "unknown"]
 
 _INTERPRETER = re.compile(r"^(?:python|pypy)[\d.]*$")
+_LINE_END = re.compile(r"\s*[\r\n]\s*")
 _OPTIONS_WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")
+
+_AGENT = "pt_elastic"  # the name that torch gives to its main thread
+_AGENT_PROGRAMS = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 
 _BY_MODULE: Mapping[str, Kind] = {
     "torch.distributed.run": "launcher",
@@ -132,7 +137,7 @@ def kind_of(name: str, arguments: tuple[str, ...]) -> Kind:
     """
     if name == "pt_data_worker":
         return "dataloader"
-    if name == "pt_elastic":
+    if name == _AGENT:
         return "launcher"
     # A zombie has nothing but its name, of 15 characters.
     run = program(arguments) if any(arguments) else Program(title=name)
@@ -166,6 +171,11 @@ def _kind_of_program(run: Program) -> Kind:
     return "ray" if ray else "unknown"
 
 
+def is_agent(name: str, arguments: tuple[str, ...]) -> bool:
+    """Whether this is torch's own launcher: unlike others it starts ranks on its host alone."""
+    return name == _AGENT or program(arguments).name in _AGENT_PROGRAMS
+
+
 def trains_in_ray(arguments: tuple[str, ...]) -> bool:
     """Whether this is a Ray actor of a policy's worker group, by its title."""
     return bool(_TRAINING_ACTOR.search(program(arguments).title))
@@ -174,6 +184,11 @@ def trains_in_ray(arguments: tuple[str, ...]) -> bool:
 def is_ray_actor(arguments: tuple[str, ...]) -> bool:
     """Whether this is a worker of Ray, busy or idle."""
     return program(arguments).title.startswith("ray::")
+
+
+def command_text(arguments: tuple[str, ...]) -> str:
+    """A command line without secrets, in one line; code after `-c` may have many."""
+    return printable_command(tuple(_LINE_END.sub(" ", word.strip()) for word in arguments))
 
 
 _PER_NODE = ("--nproc_per_node", "--nproc-per-node", "--num_gpus")

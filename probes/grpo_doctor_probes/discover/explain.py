@@ -8,12 +8,14 @@ import pwd
 from collections.abc import Iterable
 from pathlib import Path
 
+from grpo_doctor_probes.discover.commands import command_text
 from grpo_doctor_probes.discover.errors import NoJobError, NoPermissionError
 from grpo_doctor_probes.discover.permission import ptrace_remedy
 from grpo_doctor_probes.discover.scan import Process
 from grpo_doctor_probes.evidence import Job
 from grpo_doctor_probes.printable import NAME_LIMIT, printable
 
+_MOST_NAMED = 4
 _NEXT = "Give the PID of a rank, or none to look at every job of this host."
 
 
@@ -85,6 +87,23 @@ def nothing_found(processes: Iterable[Process], proc: Path) -> Exception:
         "NCCL. In a container only its own processes are seen: run it inside the job's container, "
         "or on the host. For a single process that trains alone, give its PID."
     )
+
+
+def only_remains(left: Iterable[Process]) -> NoJobError:
+    """For a host on which nothing but helpers of an ended job is left."""
+    found = [f"{one.pid} ({_words(one)})" for one in left]
+    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    each = "process" if len(found) == 1 else "processes"
+    return NoJobError(
+        f"no training job runs on this host. An ended one has left {each} "
+        f"{', '.join(found[:_MOST_NAMED])}{more}: a rank's environment, no torch, and nothing that "
+        "started it. Give its PID to look at it all the same."
+    )
+
+
+def _words(one: Process) -> str:
+    program, _, rest = command_text(one.arguments).partition(" ")
+    return printable(f"{program.rpartition('/')[2]} {rest}".strip(), NAME_LIMIT) or "nameless"
 
 
 def nothing_readable(job: Job, proc: Path) -> NoPermissionError:

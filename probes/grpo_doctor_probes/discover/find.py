@@ -10,15 +10,21 @@ from pathlib import Path
 from grpo_doctor_probes.discover.alone import find_alone
 from grpo_doctor_probes.discover.assemble import Assembler, Found
 from grpo_doctor_probes.discover.candidates import Candidate, find_candidates
-from grpo_doctor_probes.discover.commands import kind_of
-from grpo_doctor_probes.discover.explain import no_such_member, nothing_found, nothing_readable
+from grpo_doctor_probes.discover.commands import is_agent, kind_of
+from grpo_doctor_probes.discover.explain import (
+    no_such_member,
+    nothing_found,
+    nothing_readable,
+    only_remains,
+)
 from grpo_doctor_probes.discover.grouping import core_of, group_jobs
 from grpo_doctor_probes.discover.parents import recognise_parents
 from grpo_doctor_probes.discover.rank_files import declared_ranks
 from grpo_doctor_probes.discover.ranks import cast
+from grpo_doctor_probes.discover.remains import Remains
 from grpo_doctor_probes.discover.scan import scan
 from grpo_doctor_probes.discover.servers import find_servers, meeting_point
-from grpo_doctor_probes.discover.sockets import Sockets
+from grpo_doctor_probes.discover.sockets import Connection, Sockets
 from grpo_doctor_probes.discover.ties import Ties
 from grpo_doctor_probes.discover.tree import Tree
 from grpo_doctor_probes.evidence import Job, Member
@@ -29,8 +35,10 @@ def find_jobs(pids: Sequence[int] = (), proc: Path = Path("/proc")) -> tuple[Job
     """The jobs on this host, those with most ranks first.
 
     Args:
-        pids: Processes of the job that is wanted, of any role; several are taken to be of one job.
-            None: all jobs. A process that is of no job, but started one, stands for that.
+        pids: Processes of the job that is wanted, of any role; several are taken to be of one job
+            unless they have the same ranks. A process that is of no job, but started one, stands
+            for that. None: all jobs but those of which only helpers are left; where nothing
+            trains, launchers that wait.
         proc: Where procfs is mounted.
 
     Raises:
@@ -41,8 +49,13 @@ def find_jobs(pids: Sequence[int] = (), proc: Path = Path("/proc")) -> tuple[Job
     for pid in pids:
         if not search.groups_of(pid):
             raise no_such_member(pid, search.tree.processes.get(pid), proc)
-    groups = {core for pid in pids for core in search.groups_of(pid)} if pids else search.training()
+    if pids:
+        groups = {core for pid in pids for core in search.groups_of(pid)}
+    else:
+        groups = search.training() or search.waiting()
     if not groups:
+        if search.remains:
+            raise only_remains(search.tree.processes[pid] for pid in sorted(search.remains))
         raise nothing_found(search.tree.processes.values(), proc)
     jobs = sorted((search.job(core) for core in groups), key=_most_ranks_first)
     readable = [job for job in jobs if any(member.readable for member in job.members)]
@@ -77,7 +90,10 @@ class _Search:
         )
         self._core = core_of(candidates, self._cast)
         self._sockets.add(sorted(self._core, key=lambda pid: processes[pid].started_ticks))
-        self._groups = self._partition(candidates, pids)
+        links = [one for pid in sorted(self._core) for one in self._sockets.connections(pid)]
+        self._groups = self._partition(candidates, pids, links)
+        left = Remains(proc, self.tree, candidates, self._cast, links)
+        self.remains = frozenset(pid for core in self._groups if left.is_left(core) for pid in core)
         self._servers = find_servers(
             self._cast.ranks, self._core, self.tree, left_out, self._sockets
         )
@@ -87,7 +103,16 @@ class _Search:
 
     def training(self) -> set[frozenset[int]]:
         """The groups in which something trains."""
-        return {core for core in self._groups if core & self._cast.ranks.keys()}
+        trainers = self._cast.ranks.keys() - self.remains
+        return {core for core in self._groups if core & trainers}
+
+    def waiting(self) -> set[frozenset[int]]:
+        """The groups of torch's launchers which have started no rank here, or have none left."""
+        processes = [self.tree.processes[pid] for pid in self._core]
+        agents = {one.pid for one in processes if is_agent(one.name, one.arguments)}
+        return {
+            core for core in self._groups if core & agents and not core & self._cast.ranks.keys()
+        }
 
     def groups_of(self, pid: int) -> set[frozenset[int]]:
         """The group of a process; for one that is of none, those of its descendants."""
@@ -121,7 +146,7 @@ class _Search:
         return None
 
     def _partition(
-        self, candidates: dict[int, Candidate], pids: Iterable[int]
+        self, candidates: dict[int, Candidate], pids: Iterable[int], links: Sequence[Connection]
     ) -> list[frozenset[int]]:
         tops = [pid if pid in self._core else self.tree.nearest(pid, self._core) for pid in pids]
         return group_jobs(
@@ -130,7 +155,7 @@ class _Search:
             self.tree,
             Ties(
                 {pid: self._sockets.space(pid) for pid in {**self._cast.ranks, **self._cast.lost}},
-                [one for pid in sorted(self._core) for one in self._sockets.connections(pid)],
+                links,
                 [pid for pid in tops if pid is not None],
             ),
         )

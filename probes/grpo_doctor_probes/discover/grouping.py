@@ -1,7 +1,8 @@
 """Which processes belong to one job: those that a launcher, an address or a connection joins.
 
 Some ties are certain, as a launcher's with its ranks. Others hold only between groups that can be
-one job: two jobs may be started by one script, share one rollout server, or use one default port.
+one job: two jobs may be started by one script, share one rollout server, or use one default port,
+and a user may name processes of two.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from grpo_doctor_probes.discover.ties import (
     same_command,
 )
 from grpo_doctor_probes.discover.tree import Tree
+from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
 
 CORE_KINDS = ("launcher", "engine", "engine-worker", "server", "ray")
 _RAY_SESSION = re.compile(r"\bsession_[0-9A-Za-z_\-]{8,80}")
@@ -33,17 +35,23 @@ class _Group:
     pids: set[int]
     ranks: set[int] = field(default_factory=set)
     training: int = 0
+    actors: int = 0
     addresses: set[str] = field(default_factory=set)
     run_ids: set[str] = field(default_factory=set)
     ray_jobs: set[str] = field(default_factory=set)
+    run_dirs: set[str] = field(default_factory=set)
+    makers: set[int] = field(default_factory=set)
 
     def absorb(self, other: _Group) -> None:
         self.pids |= other.pids
         self.ranks |= other.ranks
         self.training += other.training
+        self.actors += other.actors
         self.addresses |= other.addresses
         self.run_ids |= other.run_ids
         self.ray_jobs |= other.ray_jobs
+        self.run_dirs |= other.run_dirs
+        self.makers |= other.makers
 
 
 class Groups:
@@ -65,6 +73,11 @@ class Groups:
         if not _contradict(self._of[one], self._of[other]):
             self.join(one, other)
 
+    def join_as_told(self, one: int, other: int) -> None:
+        """The user names both: join them unless they are ranks of two jobs all the same."""
+        if not _are_two_jobs(self._of[one], self._of[other]):
+            self.join(one, other)
+
     def join_in_ray(self, one: int, other: int) -> None:
         """They are in one Ray cluster, which may run several jobs, each of several groups."""
         if not _differ(self._of[one].ray_jobs, self._of[other].ray_jobs):
@@ -84,6 +97,9 @@ def _group(pid: int, candidate: Candidate | None, cast: Cast) -> _Group:
         group.ray_jobs.add(ray_job)
     if pid in cast.ranks:
         group.training = 1
+        group.actors = int(is_ray_actor(candidate.process.arguments))
+        group.makers = {candidate.process.parent} - {0, 1}
+        group.run_dirs = {candidate.environment.get(RUN_DIR_VARIABLE, "")} - {""}
         if (rank := cast.ranks[pid]) is not None:
             group.ranks.add(rank)
     if pid in cast.ranks or pid in cast.lost:
@@ -109,6 +125,18 @@ def _contradict(one: _Group, other: _Group) -> bool:
         or _differ(one.ray_jobs, other.ray_jobs)
         or (nameless and one.training > 1 and other.training > 1)
     )
+
+
+def _are_two_jobs(one: _Group, other: _Group) -> bool:
+    """Whether both have a rank of one number, as the worker groups of a single job have only where
+    Ray made them, or one recorded run; two ranks of one launcher and rendezvous have it by mistake.
+    """
+    if one is other or not one.ranks & other.ranks:
+        return False
+    of_ray = one.actors == one.training and other.actors == other.training
+    in_one_ray_job = of_ray and not _differ(one.ray_jobs, other.ray_jobs)
+    by_mistake = one.makers & other.makers and one.addresses & other.addresses
+    return not (in_one_ray_job or by_mistake or one.run_dirs & other.run_dirs)
 
 
 def group_jobs(
@@ -142,7 +170,7 @@ def group_jobs(
         groups.join_if_possible(*pair)
     chosen = [pid for pid in ties.together if pid in core]
     for pid in chosen[1:]:
-        groups.join(chosen[0], pid)
+        groups.join_as_told(chosen[0], pid)
     return groups.all()
 
 

@@ -20,7 +20,7 @@ class Ties:
     Attributes:
         spaces: The network name space of a process: the same address in another is another.
         connections: Among the core processes.
-        together: Processes which the user says are of one job.
+        together: Processes which the user names, as of one job.
     """
 
     spaces: Mapping[int, str] = field(default_factory=dict)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import json
 import os
 import subprocess
@@ -85,7 +87,10 @@ def test_progress_is_taken_back_on_a_terminal(
     with open(theirs, "w", encoding="utf-8") as terminal:  # noqa: PTH123 - a descriptor
         monkeypatch.setattr(sys, "stderr", terminal)
         main(["attach", "--json"])
-        shown = os.read(ours, 4_096)
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO: all of it was read
+        while piece := os.read(ours, 4_096):
+            shown += piece
     os.close(ours)
     assert shown == b"\r\x1b[Kgrpo-doctor: looking at 2 ranks ...\r\x1b[K"
 
@@ -120,6 +125,32 @@ def test_several_jobs_are_listed_with_the_command_for_each(
     assert "\nrm" not in said.err
 
 
+def test_processes_of_several_jobs_are_listed_as_well(
+    plays: Callable[..., None], capsys: Said
+) -> None:
+    plays(job(), job(9_000))
+    assert main(["attach", "4700", "9001"]) == 2
+    assert "2 jobs belong to the processes given; say which one:" in capsys.readouterr().err
+
+
+def test_ctrl_c_before_the_first_look(plays: Callable[..., None], capsys: Said) -> None:
+    plays(error=KeyboardInterrupt())
+    assert main(["attach"]) == 130
+    assert capsys.readouterr().err == "grpo-doctor: interrupted; the job was not touched.\n"
+
+
+def test_ctrl_c_after_something_was_agreed_to(
+    plays: Callable[..., None], capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def carry_out(undo: Undo, job: Job) -> bool:
+        raise KeyboardInterrupt
+
+    plays(job(), verdict=diagnosis(undo=(Undo("continue", 4_701, "", "Continue?"),)))
+    monkeypatch.setattr("grpo_doctor.hang.confirm.carry_out", carry_out)
+    assert main(["attach", "--confirm", "--yes"]) == 130
+    assert "may have been done" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [(discover.NoJobError("There is none."), 5), (discover.NoPermissionError("Use sudo."), 4)],
@@ -138,6 +169,7 @@ def test_no_job_and_no_permission(
         (["0"], "not a PID"),
         (["1", "--dumps", "/tmp"], "give one"),
         (["--replay", "a", "--dumps", "b"], "give one"),
+        (["--replay", "a", "4711"], "give one"),
         (["--replay", "a", "--confirm", "--yes"], "needs the job"),
         (["--yes"], "--confirm as well"),
         (["--confirm"], "no terminal"),
@@ -156,6 +188,22 @@ def test_wrong_usage(capsys: Said, arguments: list[str], words: str) -> None:
 def test_a_folder_without_dumps(capsys: Said, tmp_path: Path) -> None:
     assert main(["attach", "--dumps", str(tmp_path)]) == 5
     assert "no flight-recorder file" in capsys.readouterr().err
+
+
+def test_a_folder_with_other_files(capsys: Said, tmp_path: Path) -> None:
+    (tmp_path / "a_0").write_text('{"hello": 1}')
+    (tmp_path / "b").write_text("hello")
+    assert main(["attach", "--dumps", str(tmp_path)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"{tmp_path / 'a_0'} is no flight-recorder dump: it has none of its fields" in said.err
+    assert f"{tmp_path / 'b'} is no flight-recorder dump: neither JSON nor a pickle" in said.err
+
+
+def test_a_bundle_is_no_folder_of_dumps(capsys: Said, tmp_path: Path) -> None:
+    (tmp_path / "evidence.json.gz").write_bytes(gzip.compress(b"{}"))
+    assert main(["attach", "--dumps", str(tmp_path)]) == 2
+    assert "Give it to --replay" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["x"], ["--secnds", "3"]])
@@ -228,6 +276,16 @@ def test_it_asks_first(
         assert main(["attach", "--confirm"]) == 3
     os.close(ours)
     assert len(done) == does
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_job_that_moves_again_need_not_be_kept(
+    plays: Callable[..., None], capsys: Said, monkeypatch: pytest.MonkeyPatch, moved: bool
+) -> None:
+    plays(job(), verdict=diagnosis(undo=(Undo("continue", 4_701, "", "Continue?"),)))
+    carried_out(monkeypatch, moved=moved)
+    main(["attach", "--confirm", "--yes"])
+    assert ("keep it before you end the job" in capsys.readouterr().err) != moved
 
 
 def test_nothing_to_undo_is_said(plays: Callable[..., None], capsys: Said) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 
 from grpo_doctor import __version__, cli
@@ -62,3 +65,24 @@ def test_impossible_requests_are_refused(
 ) -> None:
     assert cli.main(arguments) == 2
     assert hint in capsys.readouterr().err
+
+
+def _interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_while_commands_are_imported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow = SimpleNamespace(make_parser=_interrupted)
+    monkeypatch.setitem(sys.modules, "grpo_doctor.cli.parser", slow)
+    assert cli.main(["attach"]) == 130
+    assert capsys.readouterr().err == "grpo-doctor: interrupted.\n"
+
+
+def test_ctrl_c_in_a_command_that_reads_a_recording(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("grpo_doctor.cli.rule.execute", _interrupted)
+    assert cli.main(["rule"]) == 130
+    assert "nothing that was recorded is lost" in capsys.readouterr().err

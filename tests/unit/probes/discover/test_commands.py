@@ -2,7 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor_probes.discover.commands import Sizes, kind_of, launcher_sizes, program
+from grpo_doctor_probes.discover.commands import (
+    Sizes,
+    command_text,
+    kind_of,
+    launcher_sizes,
+    program,
+)
 
 
 @pytest.mark.parametrize(
@@ -69,3 +75,10 @@ def test_python_options_are_not_the_program() -> None:
 )
 def test_a_launcher_is_told_how_many_ranks_to_start(command: str, sizes: Sizes) -> None:
     assert launcher_sizes(tuple(command.split())) == sizes
+
+
+def test_code_of_many_lines_is_shown_in_one() -> None:
+    code = "import time\n\n    # \x1b[1m wait\r\ntime.sleep(3600)\n"
+    words = command_text(("python", "-c", code, "--api-key", "hunter2"))
+    assert words.startswith("python -c import time # ?[1m wait time.sleep(3600) --api-key ")
+    assert "hunter2" not in words

@@ -203,3 +203,15 @@ def test_a_process_that_trains_alone(host: FakeProc) -> None:
     assert roles(job) == {100: ("rank", 0)}
     (job,) = find_jobs([200], host.root)
     assert roles(job) == {200: ("rank", 0)}
+
+
+def test_a_launcher_that_waits_for_the_other_host(host: FakeProc) -> None:
+    host.add(80, 50, "python -m deepspeed.launcher.runner --hostfile others train.py")
+    host.add(100, 50, "/usr/bin/python3.11 /opt/venv/bin/accelerate launch train.py")
+    host.add(101, 100, "python -m torch.distributed.run --nnodes 2 --nproc_per_node 2 train.py")
+    (job,) = find_jobs((), host.root)
+    assert roles(job) == {100: ("launcher", None), 101: ("launcher", None)}
+    assert (job.world_size, job.ranks_missing) == (4, (0, 1, 2, 3))
+    host.add(200, 50, "python train.py", rank_environment(0, 1), torch=True)
+    (job,) = find_jobs((), host.root)
+    assert roles(job) == {200: ("rank", 0)}

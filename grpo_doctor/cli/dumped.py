@@ -1,0 +1,55 @@
+"""`attach --dumps`: the flight-recorder files of a job that may be gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from grpo_doctor.errors import NoJobError, UsageError
+from grpo_doctor.hang import scene
+from grpo_doctor.hang.bundle.parts import ARCHIVES, EVIDENCE
+from grpo_doctor.hang.dumps.model import DumpProblem
+from grpo_doctor.hang.visiting.examine import examine_dumps
+from grpo_doctor_probes.evidence import Evidence
+from grpo_doctor_reports.text_safety import PROSE_LIMIT, clean
+
+_MOST_NAMED = 4
+_FILE = "file:"
+
+
+def dumped(folder: Path) -> Evidence:
+    """What the files of `folder`, or this one file, hold.
+
+    Raises:
+        UsageError: there is no such folder, or nothing in it is a dump.
+        NoJobError: it is empty.
+    """
+    if not folder.exists():
+        raise UsageError(
+            f"--dumps {folder}: there is no such folder. Give the one that the job wrote its dumps "
+            "to (TORCH_FR_DUMP_TEMP_FILE without the file's name)."
+        )
+    evidence = examine_dumps(folder)
+    if not evidence.dumps:
+        raise NoJobError(
+            f"--dumps {folder}: there is no flight-recorder file in it. Torch writes them where "
+            "TORCH_NCCL_DUMP_ON_TIMEOUT=1 and TORCH_FR_BUFFER_SIZE=2000 are set."
+        )
+    seen = scene.build(evidence).recordings
+    if not seen.ranks:
+        raise UsageError(_nothing_usable(folder, seen.problems))
+    return evidence
+
+
+def _nothing_usable(folder: Path, problems: tuple[DumpProblem, ...]) -> str:
+    if any(one.source.endswith((EVIDENCE, *ARCHIVES)) for one in problems):
+        return f"--dumps {folder}: that is a bundle that attach has kept. Give it to --replay."
+    lines = [f"--dumps {folder}: no file there is a flight-recorder dump that can be used."]
+    lines += [f"  {_line(one)}" for one in problems[:_MOST_NAMED]]
+    if len(problems) > _MOST_NAMED:
+        lines.append(f"  and {len(problems) - _MOST_NAMED} more")
+    return "\n".join(lines)
+
+
+def _line(problem: DumpProblem) -> str:
+    file = problem.source.removeprefix(_FILE)
+    return clean(problem.what if file in problem.what else f"{file} {problem.what}", PROSE_LIMIT)
