@@ -24,7 +24,7 @@ def summary(
     analysis: Analysis,
     results: Results,
     ranks: Sequence[RankEntry],
-    hangs: Sequence[HangEntry],
+    hangs: Sequence[HangEntry] = (),
 ) -> Summary:
     """The run in numbers; without any used step most of them are null."""
     steps, step_s = analysis.steps, analysis.step_s

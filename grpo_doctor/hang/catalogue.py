@@ -155,7 +155,7 @@ CLASSES: tuple[Class, ...] = (
         looks_like="State `D`, or a sleep in open, read, write or fsync of the named file.",
         what_to_do="`stat` the named path from a shell (it will hang as well) and mend the mount. "
         "A process in state D cannot be killed before its device answers.",
-        can_go_on="Yes, as soon as the storage answers.",
+        can_go_on="Yes, as soon as the storage answers, or somebody opens the FIFO's other end.",
     ),
     Class(
         "rollout-engine-dead",

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from grpo_doctor.hang import postmortem, scene
 from grpo_doctor.hang.causes import Candidate, Case
 from grpo_doctor.hang.causes.candidate import FORCED, MECHANISM
-from grpo_doctor.hang.judging import choose, rankless
+from grpo_doctor.hang.judging import beneath, choose, rankless
 from grpo_doctor.hang.judging.confidence import LEAST, confidence
+from grpo_doctor.hang.judging.once import as_of_one_look
 from grpo_doctor.hang.judging.silence import nobody_is_at_it, silence_s
 from grpo_doctor.hang.judging.stall import Stall, stall_of
 from grpo_doctor.hang.judging.undecided import undecided
@@ -16,7 +17,8 @@ from grpo_doctor.hang.process.patience import FLOOR_S
 from grpo_doctor.hang.saying.outlook import with_outlook
 from grpo_doctor.hang.saying.pictures import edges_of, groups_of, nodes_of, rank_states
 from grpo_doctor.hang.saying.spelled import spelled
-from grpo_doctor.hang.saying.verdicts import Judgement, ended, healthy, judged, slow_work
+from grpo_doctor.hang.saying.unseen import unseen
+from grpo_doctor.hang.saying.verdicts import Judgement, ended, ending, healthy, judged, slow_work
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Diagnosis, State, Verdict
 from grpo_doctor.hang.waiting import waits
@@ -34,6 +36,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     graph = waits.build(found)
     stall = stall_of(found)
     verdict, root = _verdict(found, graph, stall)
+    verdict = as_of_one_look(found, verdict, root)
     guilty = {f"rank:{rank}" for rank in verdict.culprits} if verdict.cause else set()
     if root is not None and root.node:
         guilty.add(root.node)
@@ -47,7 +50,7 @@ def _verdict(found: Scene, graph: Graph, stall: Stall) -> tuple[Verdict, Candida
         roots = tuple(one for one in roots if _shows_in_motion(one))
     if not roots:
         return _without_cause(found, stall), None
-    root = roots[0]
+    root = beneath.told(found, roots[0])
     state = state_of(found, graph, root)
     if state == "slow" and stall.working and not _named_first(root, stall):
         return slow_work(found, stall), None
@@ -63,6 +66,10 @@ def _without_cause(found: Scene, stall: Stall) -> Verdict:
     if seen:
         over = all(one.motion.kind == "gone" for one in seen)
         return ended() if over else rankless.not_started(found, seen)
+    left = [one for one in found.by_rank.values() if one.motion.kind != "gone"]
+    if 0 < len(left) < len(found.by_rank) and not any(map(_stands_or_waits, left)):
+        gone = found.by_rank.keys() - {one.rank for one in left}
+        return ending(tuple(sorted(gone)), len(left))
     if not stall.stalled:
         return healthy(found)
     if stall.working:
@@ -70,6 +77,10 @@ def _without_cause(found: Scene, stall: Stall) -> Verdict:
     if all(actor.motion.kind == "gone" for actor in found.by_rank.values()):
         return ended()
     return undecided(found, stall)
+
+
+def _stands_or_waits(actor: Actor) -> bool:
+    return actor.waits or actor.motion.kind == "still"
 
 
 def _shows_in_motion(root: Candidate) -> bool:
@@ -167,8 +178,6 @@ def _diagnosis(
 ) -> Diagnosis:
     evidence = found.evidence
     job = evidence.job
-    problems = [(one.what, one.remedy) for one in evidence.problems]
-    problems += [(one.what, one.remedy) for one in found.recordings.problems]
     return Diagnosis(
         host=job.host,
         framework=job.framework,
@@ -187,5 +196,5 @@ def _diagnosis(
         else (),
         stacks=groups_of(found),
         undo=root.undo if root is not None else (),
-        problems=tuple(dict.fromkeys(problems)),
+        problems=unseen(found),
     )

@@ -7,6 +7,7 @@ from grpo_doctor.hang.judging.undecided import RECORDERS_OFF, recorders_are_off
 from grpo_doctor.hang.matching import Ruling
 from grpo_doctor.hang.saying.pictures import edges_of, nodes_of
 from grpo_doctor.hang.saying.spelled import spelled
+from grpo_doctor.hang.saying.unseen import unseen
 from grpo_doctor.hang.scene import Scene
 from grpo_doctor.hang.verdict import Diagnosis, Fix, Item, RankState, State, Verdict
 from grpo_doctor.hang.waiting import waits
@@ -23,8 +24,6 @@ def diagnose(scene: Scene) -> Diagnosis:
     heard = tuple(sorted(scene.matching.heard))
     size = scene.evidence.job.world_size or scene.matching.world_size
     missing = tuple(rank for rank in range(size or 0) if rank not in heard)
-    problems = [(one.what, one.remedy) for one in scene.evidence.problems]
-    problems += [(one.what, one.remedy) for one in scene.recordings.problems]
     return Diagnosis(
         host=scene.evidence.job.host,
         framework=scene.evidence.job.framework,
@@ -39,7 +38,7 @@ def diagnose(scene: Scene) -> Diagnosis:
         nodes=nodes_of(scene, graph, guilty),
         edges=edges_of(graph),
         cycle=graph.cycle() if ruling.cause == "group-order-cycle" else (),
-        problems=tuple(dict.fromkeys(problems)),
+        problems=unseen(scene),
     )
 
 
@@ -65,7 +64,7 @@ def _verdict(scene: Scene, ruling: Ruling) -> Verdict:
         phase=None,
         summary=sentence(ruling.summary or "the recordings show no rank behind the others"),
         evidence=tuple(Item("flight recorder", rank, text) for rank, text in ruling.facts),
-        confirm=(_LOOK,) if ruling.cause else (),
+        confirm=(_LOOK,) if ruling.culprits else (),
         fixes=_fixes(ruling),
     )
 

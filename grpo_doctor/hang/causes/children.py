@@ -160,11 +160,11 @@ def _just_started(scene: Scene, actor: Actor) -> bool:
 
 
 def _awaited(scene: Scene, actor: Actor) -> list[Actor]:
-    """The children that it may be waiting for."""
+    """The children that it may be waiting for: those at the other end of its wait, else all."""
     own = [one for one in scene.children(actor.pid) if one.member.role != "dataloader"]
     own = [one for one in own if "tracker" not in one.member.name and not has_succeeded(one)]
     hold = actor.hold
-    named_ones = hold.peers if hold is not None and hold.kind == "child" else ()
+    named_ones = hold.peers if hold is not None else ()
     return [one for one in own if one.pid in named_ones] or own
 
 

@@ -12,6 +12,8 @@ from grpo_doctor.hang.engines.counters import Counted
 from grpo_doctor.hang.engines.rollout_engine import RolloutEngine
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
+from grpo_doctor.hang.waiting.chain import family
+from grpo_doctor.hang.waiting.strangers import asks_strangers
 
 _THRASHES = 2  # preemptions between two answers, and not one token
 _LONGEST_PAUSE_S = 30.0  # asynchronous trainers pause an engine while they send weights
@@ -23,7 +25,7 @@ def output(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
     seen = engine.counted
     gets_on = seen is not None and seen.gets_on
     if engine.takes_no_step:
-        return _paused(actor, engine)
+        return _paused(scene, actor, engine)
     if seen is not None and seen.asked and not gets_on and (seen.counts_tokens or not engine.works):
         return _without_tokens(scene, actor, engine, seen)
     if engine.works or engine.starts or gets_on:
@@ -46,7 +48,7 @@ def _without_tokens(scene: Scene, actor: Actor, engine: RolloutEngine, seen: Cou
     if seen.queued and not seen.running:
         says = f"lets {seen.queued:.0f} requests wait and runs none{full}"
         found = stalled(actor, engine, core, f"{says} in {seen.seconds:.1f} s", share)
-        long = _long_for_a_pause(actor)
+        long = _long_for_a_pause(actor, engine)
         return replace(found, hard=long, works=engine.works, fixes=(_RESUME, *_room(scene, seen)))
     none = f"has made no token in {seen.seconds:.1f} s" if seen.counts_tokens else "does not move"
     says = f"{none} and has {seen.running:.0f} requests"
@@ -56,18 +58,29 @@ def _without_tokens(scene: Scene, actor: Actor, engine: RolloutEngine, seen: Cou
     )
 
 
-def _paused(actor: Actor, engine: RolloutEngine) -> Candidate:
+def _paused(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
     """Its core waits for work while this rank waits for it. While it is paused it counts no
     request that has come since. A rank that polls may wait for something else beside a connection
-    that it keeps open, as an agent's tool: then time decides.
+    that it keeps open, as an agent's tool, and a server may run such a tool itself between two
+    turns of an answer: then time decides.
     """
+    elsewhere = _calls_tool(scene, engine)
     says = "takes no step: it is paused for new weights, or the request did not reach it"
     return replace(
         stalled(actor, engine, engine.core, says, *shares(engine), *stacks(engine)),
         cause=_soft_cause(actor),
-        hard=_long_for_a_pause(actor) and _receives(actor),
+        hard=_long_for_a_pause(actor, engine) and _receives(actor) and not elsewhere,
+        works=elsewhere,
         fixes=(_RESUME, PATIENT),
     )
+
+
+def _calls_tool(scene: Scene, engine: RolloutEngine) -> bool:
+    """Whether one of its processes asks somebody who is not seen, or a child of one computes."""
+    if any(asks_strangers(scene, one) for one in engine.parts):
+        return True
+    below = family(scene, [one for part in engine.parts for one in scene.children(part.pid)])
+    return any(one.motion.progresses for one in below)
 
 
 def _receives(actor: Actor) -> bool:
@@ -123,8 +136,12 @@ def _wants(core: Actor) -> str:
     return f", and waits for the lock of {hold.target}{f', held by {holders}' if holders else ''}"
 
 
-def _long_for_a_pause(actor: Actor) -> bool:
-    return (actor.motion.still_s or 0.0) >= _LONGEST_PAUSE_S
+def _long_for_a_pause(actor: Actor, engine: RolloutEngine) -> bool:
+    """Of the rank and of every core: a rank may wait for minutes for answers of many turns, between
+    two of which a core has nothing to do.
+    """
+    cores = [one for one in engine.parts if one is engine.core or one.member.role == "engine"]
+    return all((one.motion.still_s or 0.0) >= _LONGEST_PAUSE_S for one in (actor, *cores))
 
 
 def _room(scene: Scene, seen: Counted) -> tuple[Fix, ...]:

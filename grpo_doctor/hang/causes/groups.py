@@ -79,7 +79,7 @@ def _blamed(case: Case) -> Iterator[Candidate]:
     scene = case.scene
     by_cause: dict[str, list[Blame]] = {}
     for one in scene.matching.blame:
-        if one.reason == "extra" and _may_still_come(case, one):
+        if _may_still_come(case, one):
             continue
         if one.reason in _MISMATCH:
             by_cause.setdefault("collective-mismatch", []).append(one)
@@ -99,10 +99,24 @@ def _blamed(case: Case) -> Iterator[Candidate]:
 
 
 def _may_still_come(case: Case, blame: Blame) -> bool:
-    """Whether a rank that it waits for is not in a call itself: one is always the first there."""
+    """Whether all that it is blamed for is that others are late, or that it is late itself: one is
+    always the first in a call. Whoever is in no call has a cause of its own.
+    """
+    late = {one.rank for one in case.suspects}
+    if blame.reason in _UNPAIRED:
+        return blame.rank in late or blame.rank in case.scene.elsewhere
+    if blame.reason != "extra" or _is_one_ahead(case.scene, blame):
+        return False
     waits = [w for w in case.scene.matching.waits if (w.rank, w.group) == (blame.rank, blame.group)]
-    awaited = {rank for wait in waits for rank in wait.on}
-    return any(one.rank in awaited for one in case.suspects)
+    return any(rank in late for wait in waits for rank in wait.on)
+
+
+def _is_one_ahead(scene: Scene, blame: Blame) -> bool:
+    """Whether what was called after it shows that the others never made this call."""
+    return any(
+        (one.kind, one.rank, one.group) == ("extra", blame.rank, blame.group)
+        for one in scene.matching.shifts
+    )
 
 
 def _reason_of(scene: Scene, cause: str, blames: list[Blame]) -> str:
@@ -122,6 +136,11 @@ def _reason_of(scene: Scene, cause: str, blames: list[Blame]) -> str:
             return f"does not agree on the call{where}: {each}"
         return f"calls {own}{where} where the others call {others or 'another operation'}"
     if cause == "collective-skipped":
+        if first.rank in called and others and own != others:
+            return (
+                f"calls {own}{where} where the others call {others}: it left that one out, or "
+                "calls the two in another order"
+            )
         stands = f", and is{where}" if where else ""
         return f"left out a collective that the others call{stands}"
     return "has no partner for its send or receive"
@@ -212,4 +231,15 @@ def _by_stacks(scene: Scene) -> Iterator[Candidate]:
         precise=MATTER,
         strength=0.4 if even else 0.7,
     )
-    yield replace(found, hard=not scene.elsewhere)  # groups with other hosts may differ
+    # No stack tells the group: it may be one with ranks of other hosts, or with an engine.
+    sends = [one for one in chosen if _may_be_with_engine(one)]
+    at_it = any(one.motion.stirs for one in sends)
+    yield replace(found, hard=not (scene.elsewhere or sends), works=at_it)
+
+
+def _may_be_with_engine(actor: Actor) -> bool:
+    """Whether a rollout engine may be in its collective, to take new weights from it while the
+    other ranks wait for that.
+    """
+    syncs = actor.phase == "sync" or "weight-sync" in actor.place.purposes
+    return syncs or actor.motion.progresses

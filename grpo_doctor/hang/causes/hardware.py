@@ -3,48 +3,90 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from grpo_doctor.hang.causes.candidate import ENDED, Candidate, Case
-from grpo_doctor.hang.scene import Scene
+from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
 
 _XID = re.compile(r"NVRM: Xid \(PCI:[0-9a-fA-F:.]+\): (\d+)(?:, pid='?(\d+))?")
-_FATAL = frozenset({31, 43, 45, 48, 61, 62, 63, 64, 74, 79, 92, 94, 95, 109, 119, 120})
+# Not among them are notices: a row to be remapped (63), many corrected errors (92).
+_FATAL = frozenset({31, 43, 45, 48, 61, 62, 64, 74, 79, 94, 95, 109, 119, 120})
 _CUDA = re.compile(
     r"CUDA error|CUDA kernel errors|illegal memory access|device-side assert|uncorrectable ECC"
     r"|fallen off the bus|Unable to determine the device handle|unspecified launch failure"
 )
+_OF_A_REPORT = re.compile(
+    r"\s|$|frame #|Exception raised|For debugging|Compile with|Search for|Traceback"
+    r"|terminate called|\[rank|\[?[EWF]\d{4}|[\w.]*(Error|Exception|Warning)\b"
+)
 RECENT_S = 1800.0
+BEFORE_THE_WAIT_S = 60.0  # the others may have been at work for so long when the GPU failed
+MOST_LINES_AFTER = 4  # of other ranks, before they come to wait
 
 
 def propose(case: Case) -> Iterator[Candidate]:
-    """A fault of a GPU that a rank of the job computes on."""
+    """A fault of a GPU that a rank of the job computes on, and has not got over."""
+    told = [*_in_kernel(case), *_in_logs(case)]
+    if told and _uses_gpus(case.scene):
+        ranks = sorted({one.rank for one in told if one.rank is not None})
+        yield _candidate(tuple(ranks), tuple(told))
+
+
+def _in_kernel(case: Case) -> Iterator[Item]:
     scene = case.scene
-    items: list[Item] = []
-    ranks: set[int] = set()
     host = scene.evidence.host
-    for age, text in host.kernel if host is not None else ():
+    for age_s, text in host.kernel if host is not None else ():
         found = _XID.search(text)
-        if found is None or int(found.group(1)) not in _FATAL or age > RECENT_S:
+        if found is None or int(found.group(1)) not in _FATAL or age_s > RECENT_S:
             continue
         actor = scene.by_pid.get(int(found.group(2))) if found.group(2) else None
-        if found.group(2) and actor is None:
-            continue  # of another job, or of an earlier run of this one
-        items.append(Item("kernel", actor.rank if actor else None, text))
-        if actor is not None and actor.rank is not None:
-            ranks.add(actor.rank)
+        if found.group(2) is None:
+            counts = _since_the_wait(scene, age_s) and not _all_get_on(case)
+        else:  # else of another job, or of an earlier run of this one
+            counts = actor is not None and not _got_over_it(case, actor)
+        if counts:
+            yield Item("kernel", actor.rank if actor is not None else None, text)
+
+
+def _since_the_wait(scene: Scene, age_s: float) -> bool:
+    """Whether the job has not got on since then: no process is named, so it may be another's."""
+    patience = scene.patience
+    before_s = max(BEFORE_THE_WAIT_S, patience.longest_gap_s or 0.0)
+    return patience.waited_s is None or age_s <= patience.waited_s + before_s
+
+
+def _all_get_on(case: Case) -> bool:
+    """Whether whoever the others wait for is at work: then they wait for that."""
+    return bool(case.suspects) and all(one.motion.kind == "working" for one in case.suspects)
+
+
+def _got_over_it(case: Case, actor: Actor) -> bool:
+    """Whether it is at work again, or waits for those that are. Who burns a core at one line may
+    wait for a GPU that is gone.
+    """
+    return actor.motion.kind == "working" or (actor.waits and _all_get_on(case))
+
+
+def _in_logs(case: Case) -> Iterator[Item]:
+    scene = case.scene
     for log in scene.evidence.logs:
-        actor = scene.by_pid.get(log.pid)
-        if actor is None or actor.rank is None or log.written_s_ago > RECENT_S:
+        owner = scene.by_pid.get(log.pid)
+        if owner is None or owner.rank is None or log.written_s_ago > RECENT_S:
             continue
-        lines = [line for line in log.lines if _CUDA.search(line)]
-        for line in lines[-1:]:
-            named = _rank_in(line)
-            ranks.add(actor.rank if named is None else named)
-            items.append(Item("log", actor.rank if named is None else named, line))
-    if items and _uses_gpus(scene):
-        yield _candidate(tuple(sorted(ranks)), tuple(items))
+        places = [place for place, line in enumerate(log.lines) if _CUDA.search(line)]
+        if not places or _went_on(log.lines[places[-1] + 1 :]):
+            continue
+        line = log.lines[places[-1]]
+        named = _rank_in(line)
+        actor = owner if named is None else scene.by_rank.get(named)
+        if actor is None or not _got_over_it(case, actor):
+            yield Item("log", owner.rank if named is None else named, line)
+
+
+def _went_on(lines: Sequence[str]) -> bool:
+    """Whether what was written after an error is more than its report."""
+    return sum(not _OF_A_REPORT.match(line) for line in lines) > MOST_LINES_AFTER
 
 
 def _rank_in(line: str) -> int | None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 
-from grpo_doctor.hang.causes.candidate import FORCED, Candidate, Case
+from grpo_doctor.hang.causes.candidate import ENDED, FORCED, Candidate, Case
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
+from grpo_doctor.hang.waiting.chain import rests
+from grpo_doctor.hang.waiting.strangers import ASKS
 
 _KILLED = re.compile(r"[Kk]illed process (\d+)")
 _STANDS = ("still", "polling")
+_TIMED = ("reward", "helper")  # of a sandbox whose time is over its own parent makes an end
 BEFORE_THE_WAIT_S = 10.0  # a rank may be killed a little before others wait for it
 
 
@@ -22,10 +26,23 @@ def propose(case: Case) -> Iterator[Candidate]:
         if actor.member.role == "rank" or actor.motion.kind != "gone" or actor.rank is None:
             continue
         owner = scene.by_rank.get(actor.rank)
+        if owner is None or owner.motion.kind not in _STANDS or owner.waits:
+            continue
         oom = oom_items(scene, actor)
-        if owner is not None and oom and owner.motion.kind in _STANDS and not owner.waits:
+        if oom and not _waits_for_another(scene, owner):
             reason = f"waits for its {actor.member.role} process, which was killed for memory"
-            yield out_of_memory((actor.rank,), reason, oom)
+            yield replace(out_of_memory((actor.rank,), reason, oom), precise=ENDED)
+
+
+def _waits_for_another(scene: Scene, owner: Actor) -> bool:
+    """Whether at the other end of its wait is somebody who may answer: the dead have no ends."""
+    hold = owner.hold
+    if hold is None:
+        return False
+    if not hold.peers:
+        return hold.kind in ASKS
+    ends = [scene.by_pid.get(pid) for pid in hold.peers if pid != owner.pid]
+    return any(one is None or not (one.held or rests(one)) for one in ends)
 
 
 def out_of_memory(culprits: tuple[int, ...], reason: str, items: tuple[Item, ...]) -> Candidate:
@@ -57,12 +74,23 @@ def oom_items(scene: Scene, actor: Actor) -> tuple[Item, ...]:
         if (found := _KILLED.search(text)) and int(found.group(1)) == actor.pid
     ]
     kills = [one.oom_kills for one in actor.limits]
-    code = actor.look.exit_code if actor.look is not None else None
-    # The control group counts since it was made: a kill of yesterday is not this one's end.
-    lately = (kills and kills[-1] > kills[0]) or (code is None and _lately(scene))
-    if kills and kills[-1] > 0 and (code == signal.SIGKILL or lately):
+    if kills and kills[-1] > 0 and _is_counted(scene, actor):
         items.append(Item("cgroup", actor.rank, f"its control group counts {kills[-1]} OOM kills"))
     return tuple(items)
+
+
+def _is_counted(scene: Scene, actor: Actor) -> bool:
+    """Whether a kill that its control group counts may be its own end. The group counts since it
+    was made: a kill of yesterday is not.
+    """
+    kills = [one.oom_kills for one in actor.limits]
+    code = actor.look.exit_code if actor.look is not None else None
+    if kills[-1] > kills[0]:
+        return True
+    killed = code == signal.SIGKILL
+    if killed and actor.member.role not in _TIMED:
+        return True
+    return (killed or code is None) and bool(_lately(scene))
 
 
 def _lately(scene: Scene) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from shlex import quote
 
 from grpo_doctor.hang.causes.candidate import MECHANISM, Candidate, Case
 from grpo_doctor.hang.causes.sleeps import sleep_of
@@ -19,6 +20,11 @@ _FULL_SHARE = 0.002  # of a disk; less is full
 _FULL_BYTES = 16 * 1024 * 1024
 _SLOW_BYTES_PER_S = 4_000_000  # any disk of this century writes faster
 FLUSH_S = 20.0
+# Waits for a disk that takes its time as well as for one that never answers.
+_WAITS_FOR_DISK = (
+    *("folio_wait", "wait_on_page", "io_schedule", "submit_bio", "blk_", "blkdev_", "rq_qos_wait"),
+    *("jbd2_", "xfs_log", "xlog_", "btrfs_", "balance_dirty"),
+)
 _WCHANS = ("nfs", "rpc_", "fuse", "lustre", "ll_", "ceph", "percpu_rwsem", "folio_wait", "io_sched")
 
 
@@ -104,9 +110,12 @@ def _uninterruptible(actor: Actor) -> bool:
 
 
 def _may_flush(actor: Actor) -> bool:
-    """Whether this may be the fsync of a checkpoint: one sleep in D until the disk has it all."""
-    still = actor.motion.still_s
-    return actor.long_work is not None and still is not None and still < FLUSH_S
+    """Whether this may be an fsync, of a checkpoint or of a log: one sleep in D until the disk has
+    it all.
+    """
+    main, still_s = actor.doer, actor.motion.still_s
+    for_disk = main is not None and main.wchan.startswith(_WAITS_FOR_DISK)
+    return (for_disk or actor.long_work is not None) and still_s is not None and still_s < FLUSH_S
 
 
 def _in_file_system(actor: Actor) -> bool:
@@ -143,12 +152,27 @@ def _candidate(scene: Scene, actor: Actor) -> Candidate:
         strength=0.93 if uninterruptible or fifo else 0.85,
         phase=actor.phase,
         still_s=actor.motion.still_s,
-        fixes=(
-            Fix("Mend or unmount the file system; write checkpoints and caches to a local disk."),
-            Fix("Save less often and only the weights.", "checkpoint.save_only_model"),
-        ),
-        confirm=(f"timeout 5 ls {path.rpartition('/')[0] or '/'}  # hangs as well",),
+        fixes=_FIFO_FIXES if fifo else _FIXES,
+        confirm=(_confirm_fifo(path) if fifo else _confirm(path),),
     )
+
+
+_FIXES = (
+    Fix("Mend or unmount the file system; write checkpoints and caches to a local disk."),
+    Fix("Save less often and only the weights.", "checkpoint.save_only_model"),
+)
+_FIFO_FIXES = (
+    Fix("Start or mend the process that should open the FIFO's other end."),
+    Fix("Open it with O_NONBLOCK, or pass a regular file or a socket with a time limit instead."),
+)
+
+
+def _confirm(path: str) -> str:
+    return f"timeout 5 ls {quote(path.rpartition('/')[0] or '/')}  # hangs as well"
+
+
+def _confirm_fifo(path: str) -> str:
+    return f"fuser -v {quote(path)}  # who has it open: nobody else"
 
 
 def _held_items(actor: Actor) -> tuple[Item, ...]:

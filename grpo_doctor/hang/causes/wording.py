@@ -55,6 +55,9 @@ def at(frame: Frame | None) -> str:
     return f"{frame.file.rpartition('/')[2]}:{frame.line}, {frame.function}"
 
 
+SHORTEST_S = 0.2  # a tick of the kernel's CPU time is 0.01 s: over less no rate means anything
+
+
 def stack_item(actor: Actor, frames: int = 4) -> Item:
     """Where its main thread stands, innermost first."""
     lines = [at(frame) for frame in actor.place.frames[:frames]]
@@ -68,12 +71,10 @@ def still_item(actor: Actor) -> Item:
     wchan = f", in {look.wchan}" if look is not None and look.wchan else ""
     still = actor.motion.still_s
     ago = f", last ran {seconds_text(still)} ago" if still is not None else ""
-    return Item(
-        "proc",
-        actor.rank,
-        f"pid {actor.pid}: {state}{wchan}, {actor.motion.cpu_share:.0%} of a core "
-        f"in {seconds_text(actor.motion.seconds)}{ago}",
-    )
+    seconds = actor.motion.seconds
+    share = f", {actor.motion.cpu_share:.0%} of a core in {seconds_text(seconds)}"
+    rate = share if seconds >= SHORTEST_S else ""
+    return Item("proc", actor.rank, f"pid {actor.pid}: {state}{wchan}{rate}{ago}")
 
 
 def named(actor: Actor) -> str:
@@ -116,6 +117,8 @@ def process_item(actor: Actor) -> Item:
 def motion_item(actor: Actor) -> Item:
     """What it did between the looks, in numbers."""
     one = actor.motion
+    if one.seconds < SHORTEST_S:
+        return still_item(actor)
     return Item(
         "proc",
         actor.rank,

@@ -14,8 +14,8 @@ from grpo_doctor.hang.process.patience import FLOOR_S
 from grpo_doctor.hang.scene import Scene
 from grpo_doctor.hang.waiting import servers, tasks, timers
 from grpo_doctor.hang.waiting.chain import family
+from grpo_doctor.hang.waiting.strangers import asks_strangers
 
-_ASKS = ("socket-receive", "socket-connect", "socket-send")
 # Who wants a lock, or an engine that has gone, tries again and again and never gets on.
 _TRIED_IN_VAIN = frozenset({"lock-held", "rollout-engine-dead"})
 
@@ -80,16 +80,11 @@ def nobody_is_at_it(scene: Scene, actor: Actor) -> bool:
     if any(one is None or one.member.role == "rank" for one in ends):
         return False
     beside = [one for one in scene.actors if one.member.role not in ("rank", "launcher")]
-    if any(_asks_strangers(scene, one) or one.motion.progresses for one in beside):
+    if any(asks_strangers(scene, one) or one.motion.progresses for one in beside):
         return False
     if any(map(timers.is_set, (actor, *beside))):
         return False
     return min(quiet_s(one, servers.serving(one)) for one in beside) >= FLOOR_S
-
-
-def _asks_strangers(scene: Scene, actor: Actor) -> bool:
-    asks = [row for row in actor.blocked if row.kind in _ASKS]
-    return any(not row.peers or not scene.by_pid.keys() >= set(row.peers) for row in asks)
 
 
 def quiet_s(actor: Actor, threads: frozenset[int] | None) -> float:

@@ -36,7 +36,7 @@ def stall_of(scene: Scene) -> Stall:
     if not suspects and missing:
         # Their stacks say a collective, the recordings that it is not the one the others are in.
         suspects = tuple(
-            one for one in waiting if one.rank in missing and not one.place.communicates
+            one for one in waiting if one.rank in missing and not _waits_for_ranks(scene, one)
         )
     still = [one for one in ranks if one not in idle and (one.held or _stands(scene, one))]
     stands = bool(still) or scene.all_spin or (len(idle) == len(ranks) and _unanswered(scene))
@@ -45,6 +45,14 @@ def stall_of(scene: Scene) -> Stall:
         suspects=suspects,
         working=tuple(one for one in suspects if not one.held and _works(one)),
     )
+
+
+def _waits_for_ranks(scene: Scene, actor: Actor) -> bool:
+    """Whether its collective is one of the job's ranks. Who gets on in one that no recorder has, or
+    of a group of which no other rank is known, sends its weights to a rollout engine.
+    """
+    known = any(wait.rank == actor.rank and wait.on for wait in scene.matching.waits)
+    return actor.place.communicates and (known or not actor.motion.stirs)
 
 
 def _moved_on(scene: Scene) -> bool:

@@ -84,8 +84,9 @@ def _waiting(matching: Matching) -> tuple[int | None, bool | None]:
     if still is None:
         return None, None
     longest = max((r.longest_gap_ns or 0 for r in matching.rhythms), default=0)
-    history = max((r.entries for r in matching.rhythms), default=0) >= ENOUGH_HISTORY
-    limit = max(FLOOR_NS, TIMES_LONGEST * longest) if history else NO_HISTORY_NS
+    entries = max((r.entries for r in matching.rhythms), default=0)
+    history = entries >= ENOUGH_HISTORY and matching.familiar
+    limit = max(FLOOR_NS if history else NO_HISTORY_NS, TIMES_LONGEST * longest)
     return still, still > limit
 
 

@@ -176,7 +176,8 @@ class Rhythm(msgspec.Struct, frozen=True):
     wait is unusual. Gaps are between consecutive enqueues, the present wait not among them.
 
     `waiting_since_ns` is the enqueue time of its oldest unfinished operation, None when everything
-    is done: then it is outside collectives since `last_enqueued_ns` or a little later.
+    is done: then it is outside collectives since `last_enqueued_ns` or a little later. `familiar`:
+    whether the recording has an earlier wait like that one, None without one.
     """
 
     rank: int
@@ -185,6 +186,7 @@ class Rhythm(msgspec.Struct, frozen=True):
     waiting_since_ns: int | None = None
     taken_ns: int = 0  # unix: when the recording was taken
     longest_gap_ns: int | None = None
+    familiar: bool | None = None
 
     def still_for_ns(self) -> int | None:
         """For how long, when recorded, the rank had enqueued nothing."""
@@ -217,6 +219,16 @@ class Matching(msgspec.Struct, frozen=True):
     def standing(self, key: str) -> Standing | None:
         """The standing of the group with this `Group.key`."""
         return next((one for one in self.standings if one.group.key == key), None)
+
+    @property
+    def familiar(self) -> bool:
+        """Whether the recordings have earlier waits like those of now, against which these can be
+        held. That of a rank to blame is unlike any, so it counts only where nobody else waits.
+        """
+        blamed = {one.rank for one in self.blame}
+        told = [one for one in self.rhythms if one.familiar is not None]
+        others = [one for one in told if one.rank not in blamed]
+        return all(one.familiar for one in others or told)
 
     def rhythm(self, rank: int) -> Rhythm | None:
         """The pace of one rank."""

@@ -6,13 +6,15 @@ import msgspec
 import numpy as np
 
 from grpo_doctor.hang.dumps import Recording
+from grpo_doctor.hang.matching.familiar import familiar
 from grpo_doctor.hang.matching.model import Rhythm
+from grpo_doctor.hang.matching.signatures import Signatures
 
 SECOND_NS = 1_000_000_000
 COPIED_S = 86_400  # a file that is a day newer than its last entry was copied
 
 
-def rhythm(recording: Recording, rank: int) -> Rhythm:
+def rhythm(recording: Recording, rank: int, signatures: Signatures) -> Rhythm:
     """Gaps between the rank's enqueues, and since when it waits."""
     created = [at for entry in recording.entries if (at := entry.created_ns)]
     open_ones = [e for e in recording.entries if not e.done and e.created_ns]
@@ -23,6 +25,7 @@ def rhythm(recording: Recording, rank: int) -> Rhythm:
         last_enqueued_ns=max(created, default=None),
         waiting_since_ns=oldest.created_ns if oldest else None,
         taken_ns=_taken_ns(recording.at_unix_ns, max(created, default=0)),
+        familiar=familiar(recording.entries, oldest, signatures) if oldest else None,
     )
     if len(created) < 2:
         return made

@@ -8,6 +8,7 @@ from typing import Literal
 
 from grpo_doctor.hang.matching.groups import Gathered
 from grpo_doctor.hang.matching.model import Cycle, Pair, Standing, Wait
+from grpo_doctor.hang.matching.reach import reach
 from grpo_doctor.hang.matching.signatures import Signatures
 
 Why = Literal["missing", "mismatch", "queued", "joined", "p2p"]
@@ -119,25 +120,15 @@ def cycles(found: Sequence[Wait]) -> tuple[Cycle, ...]:
 
 def knots(graph: Mapping[int, set[int]]) -> tuple[tuple[int, ...], ...]:
     """Sets of ranks in which everyone waits, in the end, for everyone else."""
-    waiting = {rank: needed & graph.keys() for rank, needed in graph.items()}
-    reach = {rank: _reachable(waiting, rank) for rank in waiting}
-    found: dict[tuple[int, ...], None] = {}
+    reached = reach({rank: frozenset(needed & graph.keys()) for rank, needed in graph.items()})
+    found: list[tuple[int, ...]] = []
+    known: set[int] = set()
     for rank in sorted(graph):
-        together = tuple(sorted(r for r in reach[rank] if rank in reach.get(r, ())))
-        if together:
-            found[together] = None
+        if rank in known or rank not in reached[rank]:
+            continue
+        found.append(tuple(sorted(one for one in reached[rank] if rank in reached[one])))
+        known.update(found[-1])
     return tuple(found)
-
-
-def _reachable(graph: Mapping[int, set[int]], start: int) -> set[int]:
-    seen: set[int] = set()
-    ahead = deque(graph.get(start, ()))
-    while ahead:
-        rank = ahead.popleft()
-        if rank not in seen:
-            seen.add(rank)
-            ahead.extend(graph.get(rank, set()) - seen)
-    return seen
 
 
 def _shortest_ring(graph: Mapping[int, set[int]], knot: Sequence[int]) -> tuple[int, ...]:

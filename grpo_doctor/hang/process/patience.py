@@ -26,20 +26,22 @@ class Patience:
 
     `waited_s` is the longest present wait of a rank for others, by the recordings, else by when
     main threads last ran. `longest_gap_s` is the longest earlier time without any operation; None
-    without history.
+    without history. `familiar`: whether that history has waits like the present ones; at a job's
+    first step, and where recorders hold less than a step, it does not.
     """
 
     waited_s: float | None = None
     longest_gap_s: float | None = None
+    familiar: bool = True
 
     def unusual(self, waited_s: float | None = None) -> bool:
         """Whether a rank that stands still has done so for longer than this job ever did."""
         waited = self.waited_s if waited_s is None else waited_s
         if waited is None:
             return False
-        if self.longest_gap_s is None:
-            return waited >= FLOOR_WITHOUT_HISTORY_S
-        return waited >= max(FLOOR_S, TIMES_LONGEST * self.longest_gap_s)
+        told = self.familiar and self.longest_gap_s is not None
+        floor_s = FLOOR_S if told else FLOOR_WITHOUT_HISTORY_S
+        return waited >= max(floor_s, TIMES_LONGEST * (self.longest_gap_s or 0.0))
 
     def unusual_for_long_work(self, waited_s: float) -> bool:
         """The same of a rank in a rollout, checkpoint, evaluation and the like."""
@@ -63,7 +65,7 @@ class Patience:
         if not waits:
             return ""
         waited = seconds_text(max(waits))
-        if not self.longest_gap_s:
+        if not self.longest_gap_s or not self.familiar:
             return waited
         return f"{waited}, where {seconds_text(self.longest_gap_s)} was the longest before"
 
@@ -81,6 +83,7 @@ def patience_of(actors: Sequence[Actor], matching: Matching) -> Patience:
     return Patience(
         waited_s=max(waits) if waits else _longest_still_s(actors),
         longest_gap_s=max(longest) / 1e9 if longest else None,
+        familiar=matching.familiar,
     )
 
 

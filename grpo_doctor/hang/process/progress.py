@@ -5,6 +5,7 @@ One look cannot tell: in a healthy loop most ranks stand in the same line of the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -33,6 +34,8 @@ IDLE_SHARE = 0.02  # of one core, for a whole process: a tick of /proc is 0.01 s
 BYTES_OF_WORK = 256 * 1024  # logging heartbeats and tqdm write a few hundred bytes a second
 # Python threads that wake regularly in healthy and stuck processes alike.
 _HEARTBEATS = ("tqdmmonitor", "heartbeat", "grpo", "pin_memory", "queuefeeder", "wandb", "asyncio_")
+# Threads without Python that poll for others, or wake by a clock, whatever their process does.
+_BESIDE = re.compile(r"(pt_)?(gloo|nccl|mpi|ucc|hccl)|cuda|heartbeat", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,8 @@ class Motion:
     `still_s` is for how long its main thread has not run, None where the kernel does not say.
     `cpu_share` and `delay_share` are of one core: time on it, time runnable without it. `moved` are
     the Python frames' changes, `wakes` the main thread's switches. `whole_share` is the core time
-    of all its threads.
+    of all its threads; `native_share` that of the threads of libraries, which run no Python, and
+    `native_delay_share` for how much of the time one of them was runnable without a core.
     """
 
     kind: Kind
@@ -55,6 +59,8 @@ class Motion:
     moved: bool = False
     still_s: float | None = None
     whole_share: float = 0.0
+    native_share: float = 0.0
+    native_delay_share: float = 0.0
 
     @property
     def only_ticks(self) -> bool:
@@ -65,6 +71,19 @@ class Motion:
     def progresses(self) -> bool:
         """Whether it may well get on by itself."""
         return self.kind in ("working", "busy")
+
+    @property
+    def stirs(self) -> bool:
+        """Whether it does anything at all between the looks, if only now and then."""
+        return self.progresses or (self.kind == "polling" and not self.only_ticks)
+
+    @property
+    def works_beneath(self) -> bool:
+        """Whether a library computes in threads of its own while its Python waits for that: a
+        tokenizer, a data frame, the backward pass of a GPU.
+        """
+        share = self.native_share + self.native_delay_share
+        return self.kind in ("still", "polling") and share >= BUSY_SHARE
 
 
 def motion(
@@ -95,30 +114,37 @@ def _goes_on_and_off(before: ProcessLook | None, after: ProcessLook) -> bool:
 def _compared(before: ProcessLook, after: ProcessLook, stacks: Sequence[Stack | None]) -> Motion:
     seconds = max((after.at_ns - before.at_ns) / 1e9, 1e-3)
     earlier = {thread.tid: thread for thread in before.threads}
-    workers = _worker_ids(after, stacks)
-    cpu = delay = 0.0
-    for thread in after.threads:
-        was = earlier.get(thread.tid)
-        if was is not None and thread.tid in workers:
-            cpu += (thread.cpu_ticks - was.cpu_ticks) / TICKS_PER_SECOND
-            delay = max(delay, (thread.run_delay_ns - was.run_delay_ns) / 1e9)
+    workers, libraries = _worker_ids(after, stacks), _native_ids(after, stacks)
+    alive = [(earlier[one.tid], one) for one in after.threads if one.tid in earlier]
+    working = [(was, now) for was, now in alive if now.tid in workers]
+    native = [(was, now) for was, now in alive if now.tid in libraries]
     wakes = _wakes(earlier.get(after.threads[0].tid), after.threads[0])
     io_bytes = after.read_bytes - before.read_bytes + after.written_bytes - before.written_bytes
-    moved = _moved(stacks)
-    share, delay_share = cpu / seconds, delay / seconds
     seen = Motion(
         kind="unknown",
         seconds=seconds,
-        cpu_share=share,
-        delay_share=delay_share,
+        cpu_share=_cpu_s(working) / seconds,
+        delay_share=_delay_s(working) / seconds,
         wakes=wakes,
         io_bytes=io_bytes,
         major_faults=after.major_faults - before.major_faults,
-        moved=moved,
+        moved=_moved(stacks),
         still_s=_still_s(after),
         whole_share=(after.cpu_ticks - before.cpu_ticks) / TICKS_PER_SECOND / seconds,
+        native_share=_cpu_s(native) / seconds,
+        native_delay_share=_delay_s(native) / seconds,
     )
     return replace(seen, kind=_kind(seen, after.threads[0].state))
+
+
+def _cpu_s(threads: Sequence[tuple[Thread, Thread]]) -> float:
+    return sum(now.cpu_ticks - was.cpu_ticks for was, now in threads) / TICKS_PER_SECOND
+
+
+def _delay_s(threads: Sequence[tuple[Thread, Thread]]) -> float:
+    """The longest of any: that they all wait for a core at once is no more work."""
+    delays = (now.run_delay_ns - was.run_delay_ns for was, now in threads)
+    return max(delays, default=0) / 1e9
 
 
 def _kind(seen: Motion, state: str) -> Kind:
@@ -149,6 +175,16 @@ def _worker_ids(look: ProcessLook, stacks: Sequence[Stack | None]) -> frozenset[
             if not is_heartbeat(thread.name):
                 found.add(thread.tid)
     return frozenset(found)
+
+
+def _native_ids(look: ProcessLook, stacks: Sequence[Stack | None]) -> frozenset[int]:
+    """The threads that a library started for work of its own; none where no stack tells which
+    threads run Python.
+    """
+    python = {thread.tid for stack in stacks if stack for thread in stack.threads}
+    others = look.threads[1:] if python else ()
+    found = {one.tid for one in others if _BESIDE.match(one.name) is None}
+    return frozenset(found - python)
 
 
 def is_heartbeat(thread_name: str) -> bool:

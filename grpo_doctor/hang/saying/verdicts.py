@@ -78,7 +78,8 @@ def _getting_on(scene: Scene, moving: int, *, gets_on: bool) -> str:
     waited = seconds_text(scene.patience.waited_s or 0.0)
     if not moving:
         return f"slow: no rank has got on for {waited}, which is not unusual yet"
-    who = f"{moving} of {count} ranks" if moving < count else f"all {count} ranks"
+    everybody = {1: "the only rank", 2: "both ranks"}.get(count, f"all {count} ranks")
+    who = f"{moving} of {count} ranks" if moving < count else everybody
     if not gets_on:
         return (
             f"slow: no rank was seen to get on: {who} woke now and then and did nothing between "
@@ -123,7 +124,8 @@ def slow_work(scene: Scene, stall: Stall) -> Verdict:
     """Some ranks wait while others work: slow, not stuck."""
     workers = sorted(stall.working, key=lambda one: one.rank if one.rank is not None else -1)
     ranks = tuple(one.rank for one in workers if one.rank is not None)
-    victims = tuple(sorted(rank for rank, one in scene.by_rank.items() if one.waits))
+    waiting_ranks = {rank for rank, one in scene.by_rank.items() if one.waits}
+    victims = tuple(sorted(waiting_ranks.difference(ranks)))
     first = workers[0]
     waiting = f"; {ranks_text(victims)} {verb(victims, 'waits')}" if victims else ""
     since = scene.patience.waited_s

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+from grpo_doctor.hang.matching.reach import reach
+
 _ORDER = attrgetter("source", "target", "kind", "label")
 
 
@@ -41,7 +43,8 @@ class Graph:
         for link in kept:
             by_source.setdefault(link.source, []).append(link)
         outgoing = {node: tuple(own) for node, own in by_source.items()}
-        return cls(kept, _reach(outgoing), outgoing)
+        targets = {node: frozenset(link.target for link in own) for node, own in by_source.items()}
+        return cls(kept, reach(targets), outgoing)
 
     def out(self, node: str) -> tuple[Link, ...]:
         """The waits of one node."""
@@ -76,27 +79,3 @@ def _ring_from(node: str, targets: dict[str, list[str]]) -> tuple[str, ...]:
                 seen.add(target)
                 paths.append((*path, target))
     return ()
-
-
-def _reach(outgoing: dict[str, tuple[Link, ...]]) -> dict[str, frozenset[str]]:
-    """Ranks of one collective mostly wait for the same others: their answer is found once."""
-    targets = {node: frozenset(link.target for link in own) for node, own in outgoing.items()}
-    known: dict[frozenset[str], frozenset[str]] = {}
-    for direct in targets.values():
-        if direct not in known:
-            known[direct] = _closure(direct, targets)
-    return {node: known[direct] for node, direct in targets.items()}
-
-
-def _closure(direct: frozenset[str], targets: dict[str, frozenset[str]]) -> frozenset[str]:
-    seen: set[str] = set(direct)
-    todo = list(direct)
-    expanded: set[frozenset[str]] = set()
-    while todo:
-        further = targets.get(todo.pop(), frozenset())
-        if further in expanded:
-            continue
-        expanded.add(further)
-        todo += further - seen
-        seen |= further
-    return frozenset(seen)

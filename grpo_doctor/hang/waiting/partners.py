@@ -8,6 +8,7 @@ from grpo_doctor.hang.scene import Actor, Scene
 
 _OF_THE_JOB = ("src", "dst")
 _OF_ITS_GROUP = ("group_src", "group_dst")
+_MOST_DIGITS = 9  # of a rank; whatever else was on the stack may be of any length
 
 
 def partner_of(scene: Scene, actor: Actor) -> int | None:
@@ -26,7 +27,7 @@ def partner_of(scene: Scene, actor: Actor) -> int | None:
 def _numbers(scene: Scene, actor: Actor, names: Sequence[str]) -> Iterator[int]:
     for call in scene.evidence.arguments:
         values = [call.values.get(name, "") for name in names if call.pid == actor.pid]
-        yield from (int(value) for value in values if value.isdecimal())
+        yield from (int(one) for one in values if one.isdecimal() and len(one) <= _MOST_DIGITS)
 
 
 def _of_the_job(scene: Scene, actor: Actor, number: int) -> int | None:

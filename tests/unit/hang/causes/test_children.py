@@ -24,6 +24,30 @@ def test_a_child_that_works_is_slow() -> None:
     assert verdict(build).state == "slow"
 
 
+COMMUNICATES = frames(
+    "select /usr/lib/python3.11/selectors.py:415",
+    "_communicate /usr/lib/python3.11/subprocess.py:2105",
+    "run /usr/lib/python3.11/subprocess.py:550",
+    "check /home/me/rewards.py:31",
+    "reward /home/me/train.py:40",
+)
+
+
+def test_a_dead_child_beside_the_one_whose_output_is_read() -> None:
+    """A program that failed earlier and was not waited for yet: nobody is held up by it."""
+    build = EvidenceBuilder()
+    build.waited_s = 4.0
+    process = build.elsewhere(1, COMMUNICATES)
+    process.still_s = 4.0
+    process.blocks("pipe-read", "pipe:[7]", 301, peers_known=True)
+    failed, sandbox = build.child(1, "reward", pid=300), build.child(1, "reward", pid=301)
+    failed.state, failed.exit_code = "Z", 256
+    sandbox.stack, sandbox.still_s = frames("solve /tmp/x.py:3"), 3.5
+    sandbox.wchan = "hrtimer_nanosleep"
+    said = expect(build, "child-stuck", 1, state="slow").verdict
+    assert "pid 301" in said.summary
+
+
 POOL = "/usr/lib/python3.11/multiprocessing/pool.py"
 MAPS = frames(
     "Condition.wait /usr/lib/python3.11/threading.py:327",

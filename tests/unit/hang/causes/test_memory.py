@@ -5,10 +5,16 @@ from __future__ import annotations
 import pytest
 
 from grpo_doctor_probes.evidence import Limits
-from tests.evidence import EvidenceBuilder
-from tests.verdicts import expect, verdict
+from tests.evidence import EvidenceBuilder, Process, frames
+from tests.verdicts import expect, healthy, verdict
 
 OF_THE_HOST = "Memory cgroup out of memory: Killed process 88103 (python)"
+
+RUNS_TESTS = frames(
+    "select /usr/lib/python3.11/selectors.py:415",
+    "communicate /usr/lib/python3.11/subprocess.py:1209",
+    "reward /home/me/train.py:40",
+)
 
 
 def counting(build: EvidenceBuilder, kills: int, limit: int | None = None) -> None:
@@ -49,3 +55,65 @@ def test_a_rank_that_ended_with_a_status_of_its_own_was_not_killed() -> None:
     counting(build, 1)
     build.kernel = [(9.0, OF_THE_HOST)]
     assert verdict(build).cause == "rank-dead"
+
+
+def killed_sandbox(build: EvidenceBuilder, kills: tuple[int, int]) -> Process:
+    """Rank 1 runs programs under test, and the last one was ended by SIGKILL; the rank."""
+    rank = build.elsewhere(1, RUNS_TESTS)
+    sandbox = build.child(1, "reward", pid=500)
+    sandbox.state, sandbox.exit_code = "Z", 9
+    before, after = (Limits(500, oom_kills=count) for count in kills)
+    sandbox.limits = (before, after)
+    return rank
+
+
+def test_a_sandbox_that_was_killed_when_its_group_counted_a_kill() -> None:
+    build = EvidenceBuilder()
+    killed_sandbox(build, (6, 7))
+    expect(build, "oom-killed", 1, state="dead")
+
+
+def test_a_sandbox_that_ran_out_of_time_is_not_a_kill_of_yesterday() -> None:
+    build = EvidenceBuilder()
+    killed_sandbox(build, (7, 7))
+    assert verdict(build).cause != "oom-killed"
+
+
+@pytest.mark.parametrize("age_s", [3.0, 3000.0])
+def test_unless_the_kernel_has_just_told_of_one(age_s: float) -> None:
+    build = EvidenceBuilder()
+    killed_sandbox(build, (7, 7))
+    build.kernel = [(age_s, OF_THE_HOST)]
+    assert (verdict(build).cause == "oom-killed") == (age_s < build.waited_s)
+
+
+def test_a_job_that_moves_has_not_died_of_a_sandbox() -> None:
+    build = EvidenceBuilder()
+    healthy(build)
+    rank = killed_sandbox(build, (6, 7))
+    rank.still_s, rank.wakes, rank.cpu_share = 0.1, 5, 0.0
+    assert verdict(build).state not in ("dead", "stuck")
+
+
+def test_who_reads_from_the_next_sandbox_has_forgotten_the_one_that_was_killed() -> None:
+    build = EvidenceBuilder()
+    rank = killed_sandbox(build, (6, 7))
+    build.child(1, "reward", pid=501).stack = frames("solve /tmp/x.py:3")
+    rank.blocks("pipe-read", "pipe:[5]", 501, peers_known=True)
+    assert verdict(build).cause != "oom-killed"
+
+
+def test_idle_workers_at_the_same_pipe_have_no_answer() -> None:
+    build = EvidenceBuilder()
+    rank = killed_sandbox(build, (6, 7))
+    idle = frames("get /usr/lib/python3.11/multiprocessing/queues.py:103")
+    build.child(1, "reward", pid=501).stack = idle
+    rank.blocks("pipe-read", "pipe:[5]", 501, peers_known=True)
+    expect(build, "oom-killed", 1, state="dead")
+
+
+def test_who_asks_another_host_waits_for_that() -> None:
+    build = EvidenceBuilder()
+    rank = killed_sandbox(build, (6, 7))
+    rank.blocks("socket-receive", "10.0.0.1:5 -> 10.0.0.9:443", peers_known=True)
+    assert verdict(build).cause != "oom-killed"

@@ -157,23 +157,35 @@ def test_preemptions_among_tokens_are_slow() -> None:
 def test_requests_that_wait_and_none_that_runs() -> None:
     build = Served()
     build.metrics({**BUSY, "num_requests_running": 0.0, "num_requests_waiting": 3.0})
-    build.rank(0).still_s = build.waited_s = 40.0
+    build.rank(0).still_s = build.core.still_s = build.waited_s = 40.0
     said = build.said()
     assert (said.state, said.cause) == ("stuck", "rollout-engine-stalled")
     assert "lets 3 requests wait and runs none" in said.summary
 
 
+def test_requests_that_have_just_come_to_a_core_that_rested_are_slow() -> None:
+    build = Served()
+    build.metrics({**BUSY, "num_requests_running": 0.0, "num_requests_waiting": 3.0})
+    build.rank(0).still_s = build.waited_s = 40.0
+    build.core.still_s, build.step_s = 0.3, 15.0
+    assert build.said().state == "slow"
+
+
 def not_resumed(kind: Literal["socket-receive", "poll"]) -> Verdict:
     """A core that waits for work for 40 s while rank 0 waits in its own way."""
+    return idle(kind).said()
+
+
+def idle(kind: Literal["socket-receive", "poll"]) -> Served:
     build = Served()
     queue = ("get /usr/lib/python3.11/queue.py:171", "_process_input_queue /x/vllm/core.py:1588")
     build.core.stack = frames(*queue)
     build.metrics(BUSY)
     build.rank(0).blocked.clear()
     build.rank(0).blocks(kind, "127.0.0.1:8000", FRONT)
-    build.rank(0).still_s = build.waited_s = 40.0
+    build.rank(0).still_s = build.core.still_s = build.waited_s = 40.0
     build.step_s = 15.0
-    return build.said()
+    return build
 
 
 def test_an_engine_that_was_not_resumed() -> None:
@@ -185,6 +197,34 @@ def test_an_engine_that_was_not_resumed() -> None:
 
 def test_a_rank_that_polls_may_wait_for_its_tool_and_not_for_the_idle_engine() -> None:
     assert not_resumed("poll").state == "slow"
+
+
+def test_a_core_that_rests_between_two_turns_of_an_answer_is_not_paused() -> None:
+    """The rank has waited for the whole answer, the core for the tool of its last turn."""
+    build = idle("socket-receive")
+    build.core.still_s = 1.3
+    assert build.said().state == "slow"
+
+
+def test_nor_is_the_second_of_two_cores() -> None:
+    build = idle("socket-receive")
+    second = build.child(0, "engine", pid=CORE + 10, parent=FRONT)
+    second.member, second.still_s = replace(second.member, rank=None), 1.3
+    assert build.said().state == "slow"
+
+
+def test_a_server_that_asks_a_tool_elsewhere_is_given_time() -> None:
+    build = idle("socket-receive")
+    build.step_s = 0.1
+    build.front.blocks("socket-receive", "10.0.0.1:5 -> 34.1.2.3:443")
+    assert build.said().state == "slow"
+
+
+def test_a_server_whose_own_tool_computes_as_well() -> None:
+    build = idle("socket-receive")
+    build.step_s = 0.1
+    build.child(0, "helper", pid=CORE + 10, parent=FRONT).works(SPINS)
+    assert build.said().state == "slow"
 
 
 def test_an_engine_asked_in_its_sleep() -> None:

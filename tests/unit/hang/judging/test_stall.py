@@ -127,3 +127,55 @@ def test_who_works_in_its_loop_while_a_thread_waits_gets_on() -> None:
         in_thread(ticking(build, rank), collective("barrier"), still_s=10.0)
         build.rank(rank).works(LOOP)
     assert diagnose(build.build()).verdict.state in ("healthy", "slow")
+
+
+TO_ENGINE = frames(
+    "broadcast /x/site-packages/vllm/distributed/device_communicators/pynccl.py:340",
+    "update_named_param /x/site-packages/trl/extras/vllm_client.py:320",
+    "main /home/me/train.py:9",
+)
+
+
+def sending(stack: tuple[Frame, ...] = TO_ENGINE) -> EvidenceBuilder:
+    """Rank 0 works in a collective of its own, the others wait in a barrier for it."""
+    build = EvidenceBuilder()
+    build.elsewhere(0, stack).works(stack, moves=False)
+    build.waited_s, build.step_s = 12.0, 2.0
+    return build
+
+
+def test_who_sends_its_weights_to_an_engine_is_at_work() -> None:
+    build = sending()
+    assert [one.rank for one in stall_of(scene.build(build.build())).suspects] == [0]
+    found = diagnose(build.build()).verdict
+    assert (found.state, found.culprits) == ("slow", (0,)), found
+
+
+def test_who_stands_in_it_is_not() -> None:
+    build = sending()
+    process = build.rank(0)
+    process.state, process.cpu_share, process.wakes, process.still_s = "S", 0.0, 0, 12.0
+    assert stall_of(scene.build(build.build())).suspects == ()
+
+
+def test_nor_who_burns_a_core_in_a_collective_of_the_ranks() -> None:
+    """As those of NCCL do while they wait."""
+    build = sending(collective("barrier"))
+    build.calls(0, "barrier", group="1", number=2)
+    build.calls(1, "barrier", group="1", number=1, done=True)
+    build.calls(1, "all_reduce")
+    assert stall_of(scene.build(build.build())).suspects == ()
+
+
+@pytest.mark.parametrize(("share", "suspects"), [(0.2, [0]), (0.0, [])])
+def test_who_polls_in_a_group_of_its_own_sends_to_an_engine(
+    share: float, suspects: list[int]
+) -> None:
+    """It is recorded, but no other rank has that group."""
+    stack = collective("broadcast", "_broadcast_to_vllm /home/me/train.py:9")
+    build = sending(stack)
+    build.calls(0, "broadcast", group="1")
+    process = build.rank(0)
+    process.state, process.cpu_share, process.wakes, process.still_s = "S", share, 300, 0.005
+    assert [one.rank for one in stall_of(scene.build(build.build())).suspects] == suspects
+    assert (diagnose(build.build()).verdict.state == "slow") == (share > 0)

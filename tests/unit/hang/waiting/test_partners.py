@@ -79,3 +79,7 @@ def test_the_arguments_of_another_rank_do_not_count() -> None:
     build = receiving(3)
     build.arguments = [CallArguments(101, "recv", {"src": "2"})]
     assert partner(build.build(), 3) is None
+
+
+def test_a_number_that_is_no_rank_is_nobody() -> None:
+    assert partner(receiving(1, {"src": "9" * 5000}).build(), 1) is None

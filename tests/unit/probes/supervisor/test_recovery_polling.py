@@ -25,7 +25,7 @@ print(flush=True)
 answered = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.readline(), answered.set()), daemon=True).start()
 while not answered.is_set():
-    time.sleep(0.01)
+    time.sleep(0.03)
 end = time.thread_time() + {work_s}
 while time.thread_time() < end:
     sum(range(1000)); time.sleep(0.001)

@@ -1,0 +1,36 @@
+"""What could not be seen is said of somebody."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from grpo_doctor.hang.diagnose import diagnose
+from grpo_doctor_probes.evidence import Evidence, Placement, Problem
+from tests.evidence import EvidenceBuilder
+
+
+def told(*problems: Problem, hosts: int = 1) -> tuple[tuple[str, str], ...]:
+    evidence: Evidence = EvidenceBuilder().build()
+    places = tuple(Placement(f"node{number}") for number in range(hosts))
+    job = replace(evidence.job, placements=places)
+    return diagnose(replace(evidence, job=job, problems=problems)).problems
+
+
+def test_ranks_that_say_the_same_are_named_together() -> None:
+    said = "it has not loaded torch"
+    found = told(*(Problem(said, "Wait.", pid=100 + rank) for rank in (2, 0, 1)))
+    assert found == (("ranks 0-2: it has not loaded torch", "Wait."),)
+
+
+def test_a_process_that_is_no_rank_has_its_number_once() -> None:
+    assert told(Problem("it has ended", pid=77)) == (("pid 77: it has ended", ""),)
+    assert told(Problem("pid 77 is traced", pid=77)) == (("pid 77 is traced", ""),)
+
+
+def test_numbers_of_other_hosts_mean_nothing_here() -> None:
+    assert told(Problem("it has ended", pid=77), hosts=2) == (("it has ended", ""),)
+
+
+def test_what_is_of_nobody_is_said_once() -> None:
+    twice = Problem("no kernel log", "Run as root.")
+    assert told(twice, twice) == (("no kernel log", "Run as root."),)
