@@ -48,8 +48,9 @@ one that all see ({host} is replaced by the host's name), then join what they ke
   kubectl exec POD -- grpo-doctor attach --out /shared/hang/{host}      once for each pod, with &
   grpo-doctor attach --replay /shared/hang/*
 
-exit codes: 0 healthy or slow; 3 stuck or dead; 2 wrong usage, several jobs, or a bundle that can't
-be read; 4 no permission (the message has the remedy), or a result can't be written; 5 no job.
+exit codes: 0 healthy or slow; 3 stuck or dead; 2 wrong usage, several jobs, or no bundle or dump
+that can be read; 4 no permission (the message has the remedy), or a result can't be written; 5 no
+job; 130 interrupted before the first look.
 """
 _EXIT_CODES = {"healthy": 0, "slow": 0, "stuck": 3, "dead": 3}
 _UNTOUCHED = "interrupted; the job was not touched."
