@@ -230,7 +230,9 @@ def test_a_pid_that_is_no_job(pid: str) -> None:
 _AS_NOBODY = """
 import os, sys
 from grpo_doctor.cli import main, visit
+from grpo_doctor.cli.parser import make_parser
 import grpo_doctor.hang.diagnose, grpo_doctor_reports
+make_parser(), grpo_doctor.__version__
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 sys.exit(main(["attach", sys.argv[1]]))
 """
