@@ -19,7 +19,7 @@ help: ## this list
 demo: $(READY) ## record a tiny GRPO run on 2 ranks and report on it; no GPU needed
 	$(BIN)/grpo-doctor run
 
-test: $(READY) ## the whole test suite, heavy parts included (16 to 20 minutes on 2 shared cores)
+test: $(READY) ## the whole test suite, heavy parts included (24 minutes on 2 shared cores)
 	$(BIN)/python -m pytest -m "not vllm and not faults"
 
 test-faults: $(READY) ## what `attach` says of real faults in real ranks; all 297, or as many as 22 minutes hold
