@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,19 +54,20 @@ def live_segments(file: io.FileIO, size: int) -> list[Segment]:
     a first reading are taken, from a second, and of a segment that was not used again meanwhile.
     """
     starts = range(layout.HEADER_BYTES, size, layout.SEGMENT_BYTES)
-    return [segment for start in starts for segment in _live(file, start)]
+    found = (_live(file, start) for start in starts)
+    return [segment for segment in found if segment]
 
 
-def _live(file: io.FileIO, start: int) -> Iterator[Segment]:
+def _live(file: io.FileIO, start: int) -> Segment | None:
     for _ in range(_ATTEMPTS):
         earlier = _parse(_read(file, start, layout.SEGMENT_BYTES), 0)
+        if earlier is None:
+            return None
         later = _parse(_read(file, start, layout.SEGMENT_BYTES), 0)
         now = _parse(_read(file, start, layout.SEGMENT_HEADER_BYTES), 0)
-        if earlier is None:
-            return
         if later and now and earlier.sequence == later.sequence == now.sequence:
-            yield _written(later, earlier.records)
-            return
+            return _written(later, earlier.records)
+    return None
 
 
 def _read(file: io.FileIO, start: int, size: int) -> bytes:
