@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from grpo_doctor.hang import postmortem, scene
 from grpo_doctor.hang.causes import Candidate, Case
-from grpo_doctor.hang.causes.candidate import FORCED, MECHANISM
+from grpo_doctor.hang.causes.candidate import MECHANISM
 from grpo_doctor.hang.judging import beneath, choose, rankless
 from grpo_doctor.hang.judging.confidence import LEAST, confidence
 from grpo_doctor.hang.judging.once import as_of_one_look
@@ -85,7 +85,7 @@ def _stands_or_waits(actor: Actor) -> bool:
 
 def _shows_in_motion(root: Candidate) -> bool:
     """Whether it can be seen while no rank stands still for longer than a moment."""
-    return (root.precise >= FORCED - 1 and root.hard) or root.cause == "cpu-starved"
+    return root.certain or root.cause == "cpu-starved"
 
 
 def _named_first(root: Candidate, stall: Stall) -> bool:
@@ -97,7 +97,7 @@ def _named_first(root: Candidate, stall: Stall) -> bool:
 def state_of(found: Scene, graph: Graph, root: Candidate) -> State:
     """Stuck needs hard evidence, or a wait that is unusual for this job; else it is slow."""
     ended: State = "dead" if root.dead else "stuck"
-    if root.precise >= FORCED - 1 and root.hard:
+    if root.certain:
         return ended
     waited = max(root.still_s or 0.0, found.patience.waited_s or 0.0)
     actors = [found.by_rank[rank] for rank in root.culprits if rank in found.by_rank]

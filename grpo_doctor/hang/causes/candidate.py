@@ -53,6 +53,11 @@ class Candidate:
     confirm: tuple[str, ...] = ()
     undo: tuple[Undo, ...] = ()
 
+    @property
+    def certain(self) -> bool:
+        """Whether the state of a process proves it, however short a time was looked."""
+        return self.hard and self.precise >= FORCED - 1
+
 
 Cause = Callable[[Case], Iterable[Candidate]]
 

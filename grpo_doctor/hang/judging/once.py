@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from grpo_doctor.hang.causes import Candidate
-from grpo_doctor.hang.causes.candidate import FORCED
 from grpo_doctor.hang.scene import Scene
 from grpo_doctor.hang.verdict import Verdict
 
@@ -15,8 +14,7 @@ _OPEN = "One look was taken, which does not tell whether the job gets on."
 
 def as_of_one_look(scene: Scene, verdict: Verdict, root: Candidate | None) -> Verdict:
     """`verdict`, unless it rests on one look and that found nobody who is stopped or has ended."""
-    certain = root is not None and root.hard and root.precise >= FORCED - 1
-    if len(scene.evidence.looks) > 1 or certain:
+    if len(scene.evidence.looks) > 1 or (root is not None and root.certain):
         return verdict
     named = verdict.state in ("stuck", "dead") and bool(verdict.cause)
     return msgspec.structs.replace(
