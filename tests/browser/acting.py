@@ -9,11 +9,6 @@ if TYPE_CHECKING:
 
 _PENDING = "document.querySelectorAll('.plot:not(.drawn):not(.failed)').length"
 _KEYS = {"Escape": 27, "ArrowLeft": 37, "ArrowRight": 39, "Tab": 9, "Enter": 13, " ": 32}
-_FRAME = """new Promise((next) => {
-  requestAnimationFrame(() => setTimeout(next, 0, true));
-  setTimeout(next, 10000, false);
-})"""
-_TRIES = 12
 
 
 def show_all(tab: Tab) -> None:
@@ -22,19 +17,9 @@ def show_all(tab: Tab) -> None:
     height = int(tab.evaluate("document.documentElement.scrollHeight"))
     for top in range(0, height, 500):
         tab.evaluate(f"scrollTo({{ top: {top}, behavior: 'instant' }})")
-        frame(tab)
+        tab.frame()
     tab.evaluate("document.querySelectorAll('.plot').forEach((one) => one.scrollIntoView())")
     tab.wait_for(lambda: _scroll_to_pending(tab) == 0)
-
-
-def frame(tab: Tab) -> None:
-    """Wait until the page has drawn a frame; TimeoutError after two minutes, which says why."""
-    for _ in range(_TRIES):
-        if tab.evaluate(_FRAME):
-            return
-        tab.call("Page.bringToFront")
-    state = tab.evaluate("document.visibilityState")
-    raise TimeoutError(f"the browser draws no frame; the page is {state}")
 
 
 def show(tab: Tab, *charts: str) -> None:
@@ -66,7 +51,7 @@ def press(tab: Tab, key: str) -> None:
             "Input.dispatchKeyEvent",
             type=kind, key=key, windowsVirtualKeyCode=code, **(text if kind == "keyDown" else {}),
         )  # fmt: skip
-    frame(tab)
+    tab.frame()
 
 
 def click(tab: Tab, selector: str) -> None:
@@ -90,7 +75,7 @@ def drag(tab: Tab, selector: str, start: float, end: float) -> None:
             "Input.dispatchMouseEvent",
             type=kind, x=x + part * width, y=middle, button="left", buttons=1, clickCount=1,
         )  # fmt: skip
-        frame(tab)
+        tab.frame()
 
 
 def mouse(tab: Tab, x: float, y: float, clicks: int, *, settle: bool = True) -> None:
@@ -98,7 +83,7 @@ def mouse(tab: Tab, x: float, y: float, clicks: int, *, settle: bool = True) -> 
     for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
         tab.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=clicks)
     if settle:
-        frame(tab)
+        tab.frame()
 
 
 def middle_of(tab: Tab, selector: str) -> tuple[float, float]:
