@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_ARGS) -c c
 READY := $(VENV)/.ready
 VLLM_READY := $(VENV)/.vllm-ready
 
-.PHONY: demo test test-fast test-faults test-attach test-watchdog test-wheels patients test-vllm accuracy lint format bench docs clean help
+.PHONY: demo test test-fast test-heavy test-faults test-attach test-watchdog test-wheels patients test-vllm accuracy lint format bench docs clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -19,8 +19,11 @@ help: ## this list
 demo: $(READY) ## record a tiny GRPO run on 2 ranks and report on it; no GPU needed
 	$(BIN)/grpo-doctor run
 
-test: $(READY) ## the whole test suite, heavy parts included (24 minutes on 2 shared cores)
-	$(BIN)/python -m pytest -m "not vllm and not faults"
+test: $(READY) ## the test suite but for its heavy parts, below (15 minutes on 2 shared cores)
+	$(BIN)/python -m pytest -m "not vllm and not faults and not heavy"
+
+test-heavy: $(READY) ## every flag, launcher and restart of the trainer in real jobs; also part of CI (9 minutes)
+	$(BIN)/python -m pytest -m "heavy and not vllm and not faults"
 
 test-faults: $(READY) ## what `attach` says of real faults in real ranks; all 297, or as many as 22 minutes hold
 	$(BIN)/python -m tests.faults --jobs 4 --healthy 60 --no-baselines --minutes 22 --check

@@ -57,6 +57,7 @@ def test_there_are_at_least_a_dozen_fixes_with_names_of_their_own() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.heavy
 def test_a_real_run_replays_within_three_percent_and_its_fix_is_predicted(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs torch")
     inputs = tmp_path / "inputs"

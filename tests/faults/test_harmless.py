@@ -15,7 +15,7 @@ from tests.faults.jobs import ForkServer, Job, started
 from tests.faults.rank import HEALTHY_STEPS, Spec
 
 pytest.importorskip("torch", reason="needs torch")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.heavy]
 RANKS = 2
 STEPS = 1_000  # a job that is still there when an attach on a busy machine has started
 NO_JOB = 5

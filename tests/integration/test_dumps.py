@@ -34,6 +34,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("suffix", ["", ".json"])
 @pytest.mark.parametrize("name", CASES)
 def test_the_culprit_is_found_in_real_dumps(recorded: Path, name: str, suffix: str) -> None:

@@ -50,6 +50,7 @@ from grpo_doctor_trainer.rewards.scoring import combine  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.heavy,
     pytest.mark.filterwarnings("ignore:.*rollout_func.*:UserWarning"),
 ]
 TOLERANCE = 1e-5

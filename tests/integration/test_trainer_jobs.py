@@ -18,7 +18,7 @@ pytest.importorskip("deepspeed", reason="needs the trainer extra")
 
 from tests.trainer_jobs import WALL_CLOCK, Outcome, run_configs
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.heavy]
 PATIENCE_S = 240
 SMALL = ("--per_device_train_batch_size", "16", "--num_generations", "8")
 ZERO3 = ("--deepspeed", "zero3_offload", "--max_steps", "3", *SMALL)

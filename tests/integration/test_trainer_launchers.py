@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("deepspeed", reason="needs the trainer extra")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.heavy]
 PATIENCE_S = 240
 BIN = Path(sys.executable).parent
 FLAGS = (

@@ -63,6 +63,7 @@ def flags_for(rollout: str, folder: Path) -> Iterator[tuple[str, ...]]:
 
 
 @pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.timeout(PATIENCE_S)
 @pytest.mark.parametrize(
     ("rollout", "inputs"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("deepspeed", reason="needs the trainer extra")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.heavy]
 PATIENCE_S = 120
 # A reward function runs between rollout and training; this one leaves the process 30 MB to grow.
 LIMIT = """\

@@ -25,7 +25,7 @@ from grpo_doctor_trainer.ranks.engine import make_engine
 from grpo_doctor_trainer.ranks.group import Ranks, join_ranks, leave_ranks
 from tests.recorded.forks import shared
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.heavy]
 RANKS, MICRO_BATCHES, SIZE = 2, 2, 3
 LENGTHS = [5, 1, 3, 2, 5, 4, 1, 1, 2, 5, 3, 3]
 SAME_FOR_ANY_SPLIT = ("grpo", "dr_grpo", "dapo")

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from tests.trainer_jobs import Outcome, run_configs
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.heavy, pytest.mark.timeout(600)]
 # Three steps end inside the second rollout, which feeds two: what is left of it is saved too.
 STEPS, HALF = 4, 3
 SMALL = (

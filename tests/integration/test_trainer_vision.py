@@ -15,7 +15,7 @@ pytest.importorskip("deepspeed", reason="needs the trainer extra")
 
 from tests.trainer_jobs import Outcome, run_configs
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.heavy]
 PATIENCE_S = 120
 COMPARED = ("loss", "grad_norm", "kl", "entropy", "reward")
 BASE = (
