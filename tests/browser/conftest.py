@@ -18,7 +18,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run a test again where its browser froze, and only then."""
     for item in items:
         if item.get_closest_marker("browser"):
-            item.add_marker(pytest.mark.flaky(reruns=2, only_rerun=[FrozenError.__name__]))
+            item.add_marker(pytest.mark.flaky(reruns=2, only_rerun=FrozenError))
             item.add_marker(pytest.mark.timeout(_TIMEOUT_S))
 
 

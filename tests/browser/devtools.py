@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,7 +39,7 @@ _FLAGS: Final = (
 _WITH_PIPES: Final = (
     'commands=$1; answers=$2; shift 2; eval "exec \\"\\$@\\" 3<&$commands 4>&$answers"'
 )
-_DEADLINE_S: Final = 180.0  # a busy machine draws a crowded page for more than a minute
+_PATIENCE_S: Final = 180.0  # a busy machine draws a crowded page for more than a minute
 _FRAME: Final = """new Promise((next) => {
   requestAnimationFrame(() => setTimeout(next, 0, true));
   setTimeout(next, 10000, false);
@@ -72,6 +72,7 @@ class Tab:
         self._session: str | None = None
         self.events: list[dict[str, Any]] = []
         self.frozen = False
+        self.patience_s = _PATIENCE_S
 
     def attach(self) -> None:
         """Open a blank page and listen to what it does."""
@@ -89,7 +90,7 @@ class Tab:
         if self._session:
             message["sessionId"] = self._session
         os.write(self._commands, json.dumps(message).encode() + b"\0")
-        deadline = time.monotonic() + _DEADLINE_S
+        deadline = time.monotonic() + self.patience_s
         while True:
             answer = self._read(deadline)
             if answer.get("id") != self._last_id:
@@ -117,7 +118,7 @@ class Tab:
         self.events.clear()
         # The query makes it another document: another fragment alone loads nothing.
         self.call("Page.navigate", url=path.as_uri() + (f"?{target}#{target}" if target else ""))
-        deadline = time.monotonic() + _DEADLINE_S
+        deadline = time.monotonic() + self.patience_s
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._read(deadline))
 
@@ -135,7 +136,7 @@ class Tab:
 
     def wait_for(self, done: Callable[[], object]) -> None:
         """Ask the browser again and again until `done`; TimeoutError after three minutes."""
-        deadline = time.monotonic() + _DEADLINE_S
+        deadline = time.monotonic() + self.patience_s
         while not done():
             if time.monotonic() > deadline:
                 self.frame()  # charts wait for frames: without any, it is not the page's fault
@@ -215,11 +216,11 @@ def browser(chromium: str) -> Iterator[Tab]:
         finally:
             os.close(command_write)  # chromium leaves when its command pipe closes
             os.close(answer_read)
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)  # one that hangs outlives the browser
-                process.wait()
+            with suppress(ProcessLookupError):  # a process of it that hangs outlives the browser
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 class Browsers:
