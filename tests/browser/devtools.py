@@ -48,7 +48,7 @@ _FRAME_TRIES: Final = 6
 
 
 class FrozenError(TimeoutError):
-    """The browser itself has stopped: no page of it draws a frame, or it answers nothing.
+    """The browser itself has stopped: no page of it draws a frame, it answers nothing, or is gone.
 
     Chromium's process that draws can hang for good, once in some hundred runs on a shared machine;
     the page then looks well to scripts (`document.visibilityState` is "visible"). It says nothing
@@ -175,7 +175,7 @@ class Tab:
                 raise self._freeze("the browser does not answer")
             chunk = os.read(self._answers, 1 << 20)
             if not chunk:
-                raise RuntimeError("the browser has gone")
+                raise self._freeze("the browser has gone")
             self._buffer += chunk
         message, _, self._buffer = self._buffer.partition(b"\0")
         return dict(json.loads(message))

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from tests.faults.events import POLL_S, count, told, wait_for
 from tests.faults.rank import Spec
 from tests.faults.registry import Launch
 from tests.faults.user_rewards import SPEC
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 120.0
@@ -180,12 +180,6 @@ def start(job: Job, command: list[str], **more: str) -> None:
 
 
 _OURS: dict[int, subprocess.Popen[bytes]] = {}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _state(pid: int) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ pytest.importorskip("accelerate")
 
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
 from tests.integration.apart import Apart, apart
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults, pytest.mark.timeout(600)]
 
@@ -42,11 +42,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny_model(tokenizer, 32).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return int(one.getsockname()[1])
 
 
 @contextmanager

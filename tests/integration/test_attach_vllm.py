@@ -18,8 +18,8 @@ pytest.importorskip("deepspeed", reason="needs the trainer extra")
 
 import requests  # vLLM brings it
 
-from tests.faults.jobs import free_port
 from tests.integration.vllm_stage import SHORT, Stage, staged, until
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(600)]
 START_S = 420.0

@@ -7,7 +7,6 @@ import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from grpo_doctor_probes.discover import (
 )
 from grpo_doctor_probes.evidence import Job
 from tests.integration.discover_jobs import HOSTILE
+from tests.ports import free_port
 
 NOBODY = 65534
 RANK = """
@@ -35,12 +35,6 @@ dist.barrier()
 os.write(1, f"{os.environ['RANK']} {os.getpid()}\\n".encode())  # in one piece, unlike print
 sys.stdin.read()
 """
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 class Forge:

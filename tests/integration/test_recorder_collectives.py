@@ -37,7 +37,7 @@ dist.barrier()
 with phase("in order"):
     with phase("train"):
         if rank == 1:
-            time.sleep(1.0)  # the one that the other waits for
+            time.sleep(3.0)  # the one that the other waits for
         dist.all_reduce(torch.ones(4))
     dist.broadcast(torch.ones(4), 0)
     dist.all_gather_object([None, None], {"rank": rank})
@@ -172,7 +172,7 @@ def test_each_rank_numbers_the_same_collectives_alike(ranks: Ranks) -> None:
     ]
     assert [r.depth for r in first] == [2, 1, 1, 1]
     waited_ms = [(r.end_ns - r.start_ns) / 1e6 for r in (first[0], second[0])]
-    assert waited_ms[0] > 500 > waited_ms[1]
+    assert waited_ms[0] > 1_500 > waited_ms[1]
 
 
 def test_asynchronous_operations_have_a_launch_and_a_wait(ranks: Ranks) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -57,18 +58,17 @@ def test_a_job_is_sampled_and_the_file_is_whole(tmp_path: Path) -> None:
     assert end["ticks"] >= 60
     names = {row["name"] for row in rows if "track" in row}
     assert {"host.cpu", "host.load1", "host.net_rx", "host.shm_used", "host.swap_used"} <= names
-    assert _most(rows, "rank.cpu", 0) > 50
-    assert _most(rows, "rank.cpu", 1) < 150
-    assert _most(rows, "rank.threads", 1) == 1
+    assert _usual(rows, "rank.cpu", 0) > _usual(rows, "rank.cpu", 1) == 0
+    assert _usual(rows, "rank.threads", 1) == 1
 
 
-def _most(rows: list[dict[str, Any]], name: str, rank: int) -> float:
-    """The largest value of a rank's track."""
+def _usual(rows: list[dict[str, Any]], name: str, rank: int) -> float:
+    """The median of a rank's track: of a rank that waits, its start is not the usual."""
     (number,) = [
         str(row["track"]) for row in rows if (row.get("name"), row.get("rank")) == (name, rank)
     ]
     values: list[float | None] = [row["v"][number] for row in rows if number in row.get("v", {})]
-    return max(value for value in values if value is not None)
+    return statistics.median(value for value in values if value is not None)
 
 
 def test_the_file_of_a_killed_supervisor_holds_whole_lines(tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.ports import free_port
 
 pytest.importorskip("deepspeed", reason="needs the trainer extra")
 pytestmark = [pytest.mark.slow, pytest.mark.heavy]
@@ -31,12 +32,6 @@ LAUNCHERS = {
     # It adds --local_rank=N to the command of each rank.
     "deepspeed": ("deepspeed", "--num_gpus", "2", "--master_port", "{port}", "--module", MODULE),
 }  # fmt: skip
-
-
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 def environment(folder: Path) -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ from grpo_doctor_trainer.rollout.vllm.transfer import WeightTransfer
 from grpo_doctor_trainer.rollout.vllm.transfer_collective import CollectiveTransfer
 from grpo_doctor_trainer.rollout.vllm.transfer_files import FileTransfer
 from grpo_doctor_trainer.serve.protocol import GenerateRequest, Prompt, Sampling
+from tests.ports import free_port
 from tests.rollout_server import (
     SHARED_MEMORY,
     START_S,
@@ -151,9 +151,7 @@ def test_two_ranks_train_with_the_server(server: Server, tmp_path: Path) -> None
 
 def ranks(folder: Path, *flags: str) -> list[subprocess.Popen[str]]:
     """Two ranks without torchrun, which would end the second as soon as the first has ended."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     made = []
     for rank in ("0", "1"):
         place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}

@@ -21,8 +21,8 @@ import requests
 
 from grpo_doctor_probes.look.httpengines import parse_metrics
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
-from tests.faults.jobs import free_port
 from tests.integration.apart import ISOLATING, OWN_MEMORY, may_isolate
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 JOB = Path(__file__).with_name("vllm_asking_job.py")

@@ -14,8 +14,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from tests.faults.events import tell
-from tests.faults.jobs import free_port
 from tests.patients.patient_1 import RANKS, WAYS, Way
+from tests.ports import free_port
 
 LAYERS = 6
 STUCK_LAYER = 2

@@ -9,12 +9,13 @@ import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINER = "grpo_doctor_trainer"
@@ -92,9 +93,3 @@ def shared() -> ForkServer:
     one = ForkServer()
     atexit.register(one.close)
     return one
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.faults.controls import SLOW_RANK, control
 from tests.faults.held_out import engines
-from tests.faults.jobs import free_port
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

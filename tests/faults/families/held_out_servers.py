@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.faults.held_out import engines
 from tests.faults.host import eventually, http_server
-from tests.faults.jobs import free_port
 from tests.faults.registry import Facts, Outside, Scene, fault
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Sized

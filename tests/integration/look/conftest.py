@@ -1,11 +1,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from tests.integration.look.stage import Stage
+
+_LIMITS = (
+    ("arguments", "_AT_MOST_S"),
+    ("disks", "_AT_MOST_S"),
+    ("filecalls", "_STAT_AT_MOST_S"),
+    ("logs", "_AT_MOST_S"),
+    ("logs", "_ALL_AT_MOST_S"),
+    ("pointers", "_AT_MOST_S"),
+    ("recorded", "_AT_MOST_S"),
+    ("stackreading", "_ONE_AT_MOST_S"),
+)
+_PATIENCE_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look leaves out what takes seconds; here that is a machine that stalls for a moment."""
+    for module, limit in _LIMITS:
+        found = import_module(f"grpo_doctor_probes.look.{module}")
+        monkeypatch.setattr(found, limit, _PATIENCE_S)
 
 
 @pytest.fixture

@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from grpo_doctor_probes.procstat import state_of
+from tests.unit.probes.flight.sleeper import until
+
 FR = "_ZN4c10d18dump_fr_trace_jsonB5cxx11Ebb"
 FR_OF_BACKEND = (
     "_ZN4c10d18dump_fr_trace_jsonEbbRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
@@ -61,7 +64,7 @@ BODIES = {
         prctl(15, "entra\\303", 0, 0, 0);
     }
     text NAME(_Bool all, _Bool active) { abort(); }""",
-    "slow": 'text NAME(_Bool all, _Bool active) { usleep(400000); return say("{}"); }',
+    "slow": 'text NAME(_Bool all, _Bool active) { sleep(2); return say("{}"); }',
     "none": "int other(void) { return 0; }",
 }
 PROCESS = """
@@ -97,7 +100,14 @@ def process(*libraries: Path) -> Iterator[subprocess.Popen[str]]:
     ) as started:
         assert started.stdout
         assert started.stdout.readline() == "ready\n"
+        until(lambda: _both_sleep(started.pid))  # a thread that is awake can't be borrowed
         try:
             yield started
         finally:
             started.kill()
+
+
+def _both_sleep(pid: int) -> bool:
+    """The main thread first: when it reads, who waited for the interpreter is awake."""
+    threads = sorted(Path(f"/proc/{pid}/task").iterdir(), key=lambda task: int(task.name))
+    return [state_of(str(task)) for task in threads] == ["S", "S"]

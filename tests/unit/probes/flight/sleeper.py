@@ -102,7 +102,7 @@ def place_in(pid: int, memory: WritableMemory) -> Place:
     return Place(pid, MACHINE, memory, return_to, find_bare_return(MACHINE, maps, memory))
 
 
-def until(true: Callable[[], bool], at_most_s: float = 10.0) -> None:
+def until(true: Callable[[], bool], at_most_s: float = 60.0) -> None:
     """Waits for a condition of another process."""
     deadline = time.monotonic() + at_most_s
     while not true():

@@ -24,7 +24,7 @@ NOWHERE = 0x10  # an address that no process has
 
 
 def soon() -> float:
-    return time.monotonic() + 5.0
+    return time.monotonic() + 60.0
 
 
 def seconds(scratch: int, wanted: float) -> Call:
@@ -66,7 +66,7 @@ def test_a_call_returns_and_leaves_no_trace_in_the_thread(target: Target) -> Non
 
 
 def test_what_it_slept_in_goes_on(target: Target) -> None:
-    target.say("nap 0.4")
+    target.say("nap 1.5")
     assert target.hear() == "taken"
     until(lambda: target.system_call() not in ("running", str(MACHINE.futex)))
     for _ in range(3):
@@ -74,7 +74,7 @@ def test_what_it_slept_in_goes_on(target: Target) -> None:
             assert thread.call(Call(target.function("getpid")), soon()) == "returned"
     returned, _errno, slept = target.hear().split()
     assert returned == "0"  # an interrupted sleep would return -1
-    assert float(slept) >= 0.4
+    assert float(slept) >= 1.5
 
 
 def test_a_thread_that_waits_for_a_lock_is_put_back_at_the_deadline(target: Target) -> None:
@@ -90,7 +90,7 @@ def test_a_thread_that_waits_for_a_lock_is_put_back_at_the_deadline(target: Targ
 def test_a_thread_in_the_midst_of_work_is_left_to_put_itself_back(target: Target) -> None:
     before = registers(target)
     with target.place() as place, Borrowed(place, target.helper) as thread:
-        assert call_nanosleep(target, thread, 0.3, time.monotonic() + 0.05) == "late"
+        assert call_nanosleep(target, thread, 2.0, time.monotonic() + 0.05) == "late"
     assert thread.left_alone
     assert target.system_call() != str(MACHINE.futex)
     until(lambda: target.system_call() == str(MACHINE.futex))  # asleep where it was before
@@ -109,7 +109,7 @@ class Found(Target):
 found = Found(None, int(sys.argv[2]), 0)
 with found.place() as place, Borrowed(place, found.helper) as thread:
     print("calling", flush=True)
-    call_nanosleep(found, thread, 0.5, time.monotonic() + 60)
+    call_nanosleep(found, thread, 2.0, time.monotonic() + 60)
 """
 
 
@@ -150,7 +150,7 @@ def test_a_process_that_is_killed_in_a_call(target: Target) -> None:
     with target.place() as place, Borrowed(place, target.helper) as thread:
         end = Call(target.function("kill"), (target.pid, signal.SIGKILL))
         assert thread.call(end, soon()) == "gone"
-    target.process.wait(5)
+    target.process.wait(60)
 
 
 def test_a_signal_that_comes_meanwhile_is_not_lost(target: Target) -> None:
@@ -158,7 +158,7 @@ def test_a_signal_that_comes_meanwhile_is_not_lost(target: Target) -> None:
         term = Call(target.function("raise"), (signal.SIGTERM,))
         assert thread.call(term, soon()) == "returned"
         assert target.process.poll() is None
-    assert target.process.wait(5) == -signal.SIGTERM
+    assert target.process.wait(60) == -signal.SIGTERM
 
 
 def test_a_signal_that_comes_before_it_stops_is_not_lost(
@@ -178,7 +178,7 @@ def test_a_signal_that_comes_before_it_stops_is_not_lost(
         Borrowed(place, target.helper),
     ):
         pytest.fail("it was borrowed")
-    assert target.process.wait(5) == -signal.SIGTERM
+    assert target.process.wait(60) == -signal.SIGTERM
 
 
 def test_a_stopped_process_answers_and_stays_stopped(target: Target) -> None:
