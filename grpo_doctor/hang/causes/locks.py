@@ -1,4 +1,4 @@
-"""Locks: files, two threads in acquire, and a lock that a fork took along."""
+"""Locks of threads: two in acquire, and a lock that a fork took along."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import MECHANISM, Candidate, Case
-from grpo_doctor.hang.causes.wording import at, culprit, in_phase, named, stack_item, still_item
+from grpo_doctor.hang.causes.wording import at, culprit, still_item
 from grpo_doctor.hang.process.known_code import short
 from grpo_doctor.hang.process.native import has_time_limit
 from grpo_doctor.hang.process.places import is_library, place_of
@@ -20,67 +20,11 @@ _IDLE = ("_worker", "_run_event_loop", "_monitor", "serve_forever", "_bootstrap"
 
 
 def propose(case: Case) -> Iterator[Candidate]:
-    """What holds a rank that wants a lock."""
+    """What holds a rank that wants the lock of a thread."""
     for actor in case.suspects:
         if actor.held or actor.motion.progresses:
             continue
-        yield from _file_lock(case.scene, actor)
-        if actor.place.call == "file-lock" and not _in_flock(actor):
-            yield _polled(actor)
         yield from _thread_lock(case.scene, actor)
-
-
-def _file_lock(scene: Scene, actor: Actor) -> Iterator[Candidate]:
-    hold = actor.hold
-    if hold is None or hold.kind != "file-lock":
-        return
-    holders = [scene.by_pid[pid] for pid in hold.peers if pid in scene.by_pid]
-    strangers = [pid for pid in hold.peers if pid not in scene.by_pid]
-    who = ", ".join([named(one) for one in holders] + [f"pid {pid}" for pid in strangers])
-    ranks = sorted({one.rank for one in holders if one.rank is not None and one.waits})
-    # A holder that merely stands may be in a download, whose next bytes are late.
-    never = all(one.held or one.waits for one in holders) and not strangers
-    yield Candidate(
-        cause="lock-held",
-        culprits=tuple(ranks) or culprit(actor),
-        reason=(
-            f"keeps the lock {hold.target} while it waits in {holders[0].place.operation}"
-            if ranks
-            else f"waits for the lock of {hold.target}{f', held by {who}' if who else ''},"
-            f"{in_phase(actor)}"
-        ).rstrip(","),
-        evidence=(
-            Item("fd", actor.rank, f"flock on {hold.target}; held by {who or 'nobody we can see'}"),
-            still_item(actor),
-            stack_item(actor),
-        ),
-        hard=bool(holders) and never,
-        precise=MECHANISM + 1,
-        strength=0.95,
-        phase=actor.phase,
-        still_s=actor.motion.still_s,
-        fixes=(
-            Fix(f"End the process that holds {hold.target}; if none does, delete the lock file."),
-            Fix("Take the lock with a timeout, and on one rank only."),
-        ),
-        confirm=(f"lsof {hold.target}  # who holds the lock",),
-    )
-
-
-def _in_flock(actor: Actor) -> bool:
-    return actor.hold is not None and actor.hold.kind == "file-lock"
-
-
-def _polled(actor: Actor) -> Candidate:
-    """Libraries look for a lock file again and again: no call shows which one, and whose."""
-    reason = f"waits for a lock file that another process has or has left{in_phase(actor)}"
-    fixes = (
-        Fix("End the process that holds it; if none does, delete the lock file it has left."),
-        Fix("Take such a lock on one rank of a host only, and with a timeout."),
-    )
-    found = _locked(actor, "lock-held", reason, (still_item(actor), stack_item(actor)))
-    confirm = (f"py-spy dump --locals --pid {actor.pid}  # the path of the lock file",)
-    return replace(found, strength=0.9, fixes=fixes, confirm=confirm)
 
 
 def _wants_lock(actor: Actor, thread: PythonThread) -> bool:

@@ -19,22 +19,36 @@ GIVES_UP = frozenset(
 _NO_STATUS = Status()
 
 
+class Parts:
+    """What entries have in common, made once for all dumps of a job: a thousand ranks run one
+    program, so they have the same stacks, shapes and groups.
+    """
+
+    def __init__(self) -> None:
+        self.dtypes: dict[str, tuple[str, ...]] = {}
+        self.shapes: dict[tuple[Any, ...], Sizes] = {}
+        self.frames: dict[tuple[Any, ...], Frame] = {}
+        self.stacks: dict[tuple[Frame, ...], tuple[Frame, ...]] = {}
+        self.groups: dict[tuple[str, str], tuple[str, str]] = {}
+        self.members: dict[str, tuple[int, ...]] = {}
+
+
 class EntryReader:
-    """Makes entries of one dump; equal parts of them are made once."""
+    """Makes entries of one dump, whose plain data must outlive it."""
 
     def __init__(
-        self, names: Mapping[str, tuple[str, str]], statuses: Mapping[str, Status]
+        self,
+        names: Mapping[str, tuple[str, str]],
+        statuses: Mapping[str, Status],
+        parts: Parts,
     ) -> None:
         """`names` are (name, description) by group id, for versions whose entries have the id
         alone; `statuses` are by group id.
         """
         self._names = names
         self._statuses = statuses
-        self._dtypes: dict[str, tuple[str, ...]] = {}
-        self._shapes: dict[tuple[Any, ...], Sizes] = {}
-        self._frames: dict[tuple[Any, ...], Frame] = {}
-        self._stacks: dict[tuple[Frame, ...], tuple[Frame, ...]] = {}
-        self._groups: dict[tuple[Any, Any], tuple[str, str]] = {}
+        self._parts = parts
+        self._stacks: dict[tuple[int, ...], tuple[Frame, ...]] = {}  # by their frames' identities
 
     def read(self, raw: Mapping[str, Any], position: int) -> Entry:
         """Raises `TypeError` or `ValueError` where it is not an entry at all."""
@@ -92,9 +106,10 @@ class EntryReader:
             key = (str(named[0]), str(named[1]) if len(named) > 1 else "")
         else:
             key = self._names.get(group_id, (str(named or group_id), ""))
-        found = self._groups.get(key)
+        found = self._parts.groups.get(key)
         if found is None:
-            found = self._groups[key] = (clean(key[0]), clean(key[1]).replace("undefined", ""))
+            found = clean(key[0]), clean(key[1]).replace("undefined", "")
+            self._parts.groups[key] = found
         return found
 
     def _sizes(self, raw: Any) -> Sizes:
@@ -102,31 +117,35 @@ class EntryReader:
         if not raw or len(raw) != 1 or not isinstance(raw[0], (list, tuple)):
             return _sizes(raw)
         key = tuple(raw[0][:MOST_DIMENSIONS])
-        found = self._shapes.get(key)
+        found = self._parts.shapes.get(key)
         if found is None:
-            found = self._shapes[key] = _sizes(raw)
+            found = self._parts.shapes[key] = _sizes(raw)
         return found
 
     def _types(self, raw: Any) -> tuple[str, ...]:
         if not raw:
             return ()
         key = raw if isinstance(raw, str) else "\0".join(map(str, raw[:MOST_TENSORS]))
-        found = self._dtypes.get(key)
+        found = self._parts.dtypes.get(key)
         if found is None:
-            found = self._dtypes[key] = tuple(clean(one) for one in key.split("\0"))
+            found = self._parts.dtypes[key] = tuple(clean(one) for one in key.split("\0"))
         return found
 
     def _stack(self, raw: Any) -> tuple[Frame, ...]:
-        frames = []
-        for one in raw[:MOST_FRAMES]:
-            key = (one.get("name"), one.get("filename"), one.get("line"))
-            frame = self._frames.get(key)
-            if frame is None:
-                frame = Frame(clean(key[0]), clean(key[1]), whole(key[2]))
-                self._frames[key] = frame
-            frames.append(frame)
-        stack = tuple(frames)
-        return self._stacks.setdefault(stack, stack)
+        """torch writes a frame that entries share once, and refers to it."""
+        identity = tuple(map(id, raw[:MOST_FRAMES]))
+        found = self._stacks.get(identity)
+        if found is None:
+            stack = tuple([self._frame(one) for one in raw[:MOST_FRAMES]])
+            found = self._stacks[identity] = self._parts.stacks.setdefault(stack, stack)
+        return found
+
+    def _frame(self, raw: Any) -> Frame:
+        key = (raw.get("name"), raw.get("filename"), raw.get("line"))
+        found = self._parts.frames.get(key)
+        if found is None:
+            found = self._parts.frames[key] = Frame(clean(key[0]), clean(key[1]), whole(key[2]))
+        return found
 
 
 def whole(value: Any, otherwise: int = 0) -> int:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_doctor.hang.dumps.entries import EntryReader, whole
+from grpo_doctor.hang.dumps.coalesced import settled
+from grpo_doctor.hang.dumps.entries import EntryReader, Parts, whole
 from grpo_doctor.hang.dumps.model import Entry, GroupSeen, Recording, Status
 from grpo_doctor.hang.dumps.operations import clean
 from grpo_doctor_probes.evidence import FlightDump
@@ -21,8 +22,11 @@ class NotADumpError(ValueError):
     """Readable, but no flight-recorder dump; the message says why."""
 
 
-def normalise(data: Any, dump: FlightDump, *, cut: bool) -> tuple[Recording, tuple[str, ...]]:
-    """The recording and what in it was unusable. `cut`: the last entry may lack its end.
+def normalise(
+    data: Any, dump: FlightDump, parts: Parts, *, cut: bool
+) -> tuple[Recording, tuple[str, ...]]:
+    """The recording and what in it was unusable. `parts` are those of all dumps that are read
+    together. `cut`: the last entry may lack its end.
 
     Raises:
         NotADumpError: it has no entries, groups or counters at all.
@@ -30,10 +34,11 @@ def normalise(data: Any, dump: FlightDump, *, cut: bool) -> tuple[Recording, tup
     root = {"entries": data} if isinstance(data, list) else data
     if not isinstance(root, dict) or not root.keys() & {"entries", "pg_config", "pg_status"}:
         raise NotADumpError("it has neither entries nor process groups")
-    configured = tuple(_configured(root.get("pg_config")))
+    configured = tuple(_configured(root.get("pg_config"), parts))
     statuses = dict(_statuses(root.get("pg_status")))
     names = {key: (group.name, group.description) for key, group in configured}
-    entries, problems = _entries(root.get("entries"), EntryReader(names, statuses), cut=cut)
+    reader = EntryReader(names, statuses, parts)
+    entries, problems = _entries(root.get("entries"), reader, cut=cut)
     library = next((clean(root[key]) for key in _LIBRARY_KEYS if root.get(key)), "")
     recording = Recording(
         rank=dump.rank,
@@ -69,10 +74,10 @@ def _entries(
             bad += 1
     if bad:
         problems.append(f"{bad:,} of its {len(raw):,} entries are damaged and left out")
-    return tuple(found), tuple(problems)
+    return settled(found), tuple(problems)
 
 
-def _configured(raw: Any) -> Sequence[tuple[str, GroupSeen]]:
+def _configured(raw: Any, parts: Parts) -> Sequence[tuple[str, GroupSeen]]:
     """The groups of `pg_config`. gloo writes one that has neither name nor ranks."""
     if not isinstance(raw, dict):
         return ()
@@ -80,17 +85,21 @@ def _configured(raw: Any) -> Sequence[tuple[str, GroupSeen]]:
     for key, value in raw.items():
         one = value if isinstance(value, dict) else {}
         name = clean(one.get("name") or key)
-        ranks = _ranks(one.get("ranks"))
+        ranks = _ranks(one.get("ranks"), parts)
         if name or ranks:
             description = clean(one.get("desc")).replace("undefined", "")
             found.append((str(key)[:40], GroupSeen(name, description, ranks)))
     return found
 
 
-def _ranks(raw: Any) -> tuple[int, ...]:
+def _ranks(raw: Any, parts: Parts) -> tuple[int, ...]:
     """A text like "[0, 1]", or a list."""
     if isinstance(raw, str):
-        return tuple(int(n) for n in _NUMBER.findall(raw[: MOST_RANKS * 8]))
+        found = parts.members.get(raw)
+        if found is None:
+            found = tuple(map(int, _NUMBER.findall(raw[: MOST_RANKS * 8])))
+            parts.members[raw] = found
+        return found
     if isinstance(raw, (list, tuple)):
         return tuple(n for n in raw[:MOST_RANKS] if isinstance(n, int) and n >= 0)
     return ()

@@ -44,8 +44,10 @@ def load(data: bytes) -> Any:
     """
     if not check(data):
         raise EOFError("the pickle ends early")
+    # The unpickler reads ahead where it can peek; else it asks the file for every instruction.
+    file = io.BufferedReader(io.BytesIO(data))
     try:
-        return _DataOnly(io.BytesIO(data), encoding="utf-8", errors="replace").load()
+        return _DataOnly(file, encoding="utf-8", errors="replace").load()
     except UnsafePickleError:
         raise
     except EOFError:

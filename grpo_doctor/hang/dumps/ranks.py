@@ -11,14 +11,17 @@ import msgspec
 
 from grpo_doctor.hang.dumps.entries import GIVES_UP
 from grpo_doctor.hang.dumps.model import DumpProblem, Entry, Recording
+from grpo_doctor.hang.dumps.together import of_one_moment, of_one_world
 
 _IN_NAME = re.compile(r"rank[_\-. =]?(\d{1,7})", re.IGNORECASE)
 
 
 def settle(parts: Iterable[Recording]) -> tuple[tuple[Recording, ...], tuple[DumpProblem, ...]]:
-    """Gives each recording its rank, then joins those of one rank."""
-    problems: list[DumpProblem] = []
-    ordered = sorted(parts, key=lambda p: (p.rank is None, p.rank or 0, p.at_unix_ns, p.sources))
+    """Gives each recording its rank, then joins those of one rank. What is of another job or moment
+    than most is left out.
+    """
+    same, problems = of_one_world(list(parts))
+    ordered = sorted(same, key=lambda p: (p.rank is None, p.rank or 0, p.at_unix_ns, p.sources))
     named = [_checked(_from_name(part), problems) for part in ordered]
     known = _eliminate(named)
     by_rank: dict[int, list[Recording]] = defaultdict(list)
@@ -34,7 +37,8 @@ def settle(parts: Iterable[Recording]) -> tuple[tuple[Recording, ...], tuple[Dum
         else:
             by_rank[part.rank].append(part)
     joined = [_join(rank, by_rank[rank], problems) for rank in sorted(by_rank)]
-    return (*joined, *unknown), tuple(problems)
+    kept, apart = of_one_moment(joined)
+    return (*kept, *unknown), (*problems, *apart)
 
 
 NAME_IT = "Put the rank at the end of the file's name, as torch does: trace_rank_3."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from grpo_doctor.hang.dumps.documents import load
+from grpo_doctor.hang.dumps.entries import Parts
 from grpo_doctor.hang.dumps.model import DumpProblem, Recording, Recordings
 from grpo_doctor.hang.dumps.normalise import NotADumpError, normalise
 from grpo_doctor.hang.dumps.operations import clean
@@ -18,8 +19,9 @@ def read(dumps: Iterable[FlightDump]) -> Recordings:
     Several dumps of a rank become one recording: the newest of each recorder, which knows whether
     anything moved since the ones before. The order of `dumps` does not matter.
     """
-    parts: list[Recording] = []
+    found: list[Recording] = []
     problems: list[DumpProblem] = []
+    parts = Parts()
     for dump in dumps:
         source = clean(dump.source)
         if not dump.data:
@@ -31,12 +33,12 @@ def read(dumps: Iterable[FlightDump]) -> Recordings:
         if document.data is None:
             continue
         try:
-            part, unusable = normalise(document.data, dump, cut=document.cut)
+            recording, unusable = normalise(document.data, dump, parts, cut=document.cut)
         except NotADumpError as error:
             problems.append(DumpProblem(source, dump.rank, str(error)))
             continue
-        parts.append(part)
+        found.append(recording)
         problems += [DumpProblem(source, dump.rank, what) for what in unusable]
-    recordings, unsettled = settle(parts)
+    recordings, unsettled = settle(found)
     ordered = sorted((*problems, *unsettled), key=lambda p: (p.rank is None, p.rank or 0, p.source))
     return Recordings(recordings, tuple(ordered))

@@ -116,6 +116,7 @@ def engine_of(scene: Scene, graph: Graph, actor: Actor) -> RolloutEngine | None:
             return None
         reached = graph.reach.get(actor.node, frozenset())
         asked = tuple(one for one in everything if one.node in reached)
+    asked = tuple(one for one in asked if not _serves_others(scene, one))
     parts = _with_descendants(asked, everything)
     if not parts:
         return None
@@ -134,6 +135,13 @@ def _is_engine(scene: Scene, one: Actor) -> bool:
     """Whether a server is one of an engine, and not any process that ranks are connected to."""
     below = any(child.member.role == "engine" for child in scene.children(one.pid))
     return one.member.role != "server" or below or counted(scene.engine_looks(one.pid)) is not None
+
+
+def _serves_others(scene: Scene, one: Actor) -> bool:
+    """Whether a server is, by its own code, one of rewards or data: an agent asks those in its
+    rollout as well.
+    """
+    return one.phase in _OTHERS and not one.held and not _is_engine(scene, one)
 
 
 def _asked(actor: Actor, parts: Sequence[Actor]) -> tuple[Actor, ...]:

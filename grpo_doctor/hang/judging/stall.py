@@ -39,7 +39,8 @@ def stall_of(scene: Scene) -> Stall:
             one for one in waiting if one.rank in missing and not _waits_for_ranks(scene, one)
         )
     still = [one for one in ranks if one not in idle and (one.held or _stands(scene, one))]
-    stands = bool(still) or scene.all_spin or (len(idle) == len(ranks) and _unanswered(scene))
+    unanswered = len(idle) == len(ranks) and _unanswered(scene)
+    stands = bool(still) or scene.all_spin or unanswered or _all_want_locks(scene)
     return Stall(
         stalled=stands and not _moved_on(scene),
         suspects=suspects,
@@ -101,6 +102,15 @@ def _unanswered(scene: Scene) -> bool:
     return bool(at_work) and all(
         one.held or tasks.asks(one) or _stands(scene, one) for one in at_work
     )
+
+
+def _all_want_locks(scene: Scene) -> bool:
+    """Whether every rank tries a lock file again and again and nobody is at work who may have it:
+    who polls has just run, however long it has been at it.
+    """
+    ranks = scene.by_rank.values()
+    tries = all(one.place.call == "file-lock" and one.motion.only_ticks for one in ranks)
+    return bool(ranks) and tries and not any(one.motion.progresses for one in scene.actors)
 
 
 def _works(actor: Actor) -> bool:

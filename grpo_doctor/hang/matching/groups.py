@@ -162,5 +162,5 @@ def _named(recordings: Recordings) -> Iterable[int]:
     for recording in recordings.ranks:
         if recording.rank is not None:
             yield recording.rank
-        for seen in recording.groups:
-            yield from seen.ranks
+    for ranks in {seen.ranks for recording in recordings.ranks for seen in recording.groups}:
+        yield from ranks

@@ -6,24 +6,29 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 
 from grpo_doctor.hang.matching.model import Wait
-from grpo_doctor.hang.matching.ruling import Blame
+from grpo_doctor.hang.matching.ruling import Blame, Reason
 from grpo_doctor.hang.matching.scene import Scene
 from grpo_doctor.hang.matching.waits import DIRECTED, edges, knots
 from grpo_doctor.hang.matching.words import ranks_text
 
+LEFT_OUT = 0.85
 OUTNUMBERED = 0.85
 UNLIKE_BEFORE = 0.8
 EITHER = 0.5
 
 
 def of_cycles(scene: Scene, guilty: Collection[int]) -> Iterator[Blame]:
-    """One side of each ring: the smaller one; of equal ones, the one that came in another order
-    before; else both. Rings with a rank that is guilty of something else are its consequence.
+    """Who left out a send or receive, if that closed the ring. Else one side of it: the smaller
+    one; of equal ones, the one that came in another order before; else both. Rings with a rank that
+    is guilty of something else are its consequence.
     """
     for knot in knots(edges(scene.waits)):
         if set(guilty) & set(knot):
             continue
         inside = [w for w in scene.waits if w.rank in knot and w.why in DIRECTED]
+        if left_out := list(_left_out(scene, inside)):
+            yield from left_out
+            continue
         sides: dict[str, list[Wait]] = defaultdict(list)
         for wait in inside:
             if set(wait.on) & set(knot):
@@ -31,6 +36,24 @@ def of_cycles(scene: Scene, guilty: Collection[int]) -> Iterator[Blame]:
         weight, wrong = _wrong(scene, list(sides.values()))
         for wait in wrong:
             yield _blame(scene, wait, weight, inside)
+
+
+def _left_out(scene: Scene, inside: list[Wait]) -> Iterator[Blame]:
+    """Ranks that went on to a collective past what a partner waits for. How many wait beside them
+    says nothing: a send has one partner and a collective has many.
+    """
+    for awaited in (w for w in inside if w.why == "p2p"):
+        for own in (w for w in inside if w.rank in awaited.on and w.why != "p2p"):
+            if not scene.left_out(own.rank, own.group, own.sequence, awaited):
+                continue
+            receives = awaited.operation.startswith("receive")
+            reason: Reason = "not-sent" if receives else "not-received"
+            text = (
+                f"Rank {own.rank} did not {'send to' if receives else 'receive from'} rank "
+                f"{awaited.rank}, which waits for it ({scene.title(awaited.group)}), as it did in "
+                f"earlier rounds: it is in {own.operation}{f' at {own.site}' if own.site else ''}."
+            )
+            yield Blame(own.rank, LEFT_OUT, reason, text, awaited.group, awaited.sequence)
 
 
 def _wrong(scene: Scene, sides: list[list[Wait]]) -> tuple[float, list[Wait]]:

@@ -11,7 +11,7 @@ from grpo_doctor.hang.matching.groups import Gathered
 from grpo_doctor.hang.matching.model import Pair
 
 
-class _Side(NamedTuple):
+class Side(NamedTuple):
     """What one end of a directed pair recorded. `whole`: its ring still has the first one."""
 
     entries: tuple[Entry, ...]
@@ -34,10 +34,10 @@ def unmatched(gathered: Gathered, heard: frozenset[int]) -> tuple[Pair, ...]:
     group = gathered.group
     if group.inferred and group.size != len(group.members):
         return ()
-    sends = _sides(gathered, "send")
-    receives = _sides(gathered, "recv")
+    sends = sides(gathered, "send")
+    receives = sides(gathered, "recv")
     found = []
-    nothing = _Side((), whole=True)
+    nothing = Side((), whole=True)
     for source, target in sorted({*sends, *receives}):
         sent = sends.get((source, target), nothing)
         received = receives.get((source, target), nothing)
@@ -67,7 +67,8 @@ def unmatched(gathered: Gathered, heard: frozenset[int]) -> tuple[Pair, ...]:
     return tuple(found)
 
 
-def _sides(gathered: Gathered, op: str) -> dict[tuple[int, int], _Side]:
+def sides(gathered: Gathered, op: str) -> dict[tuple[int, int], Side]:
+    """What ranks recorded of their sends, or receives, by source and target."""
     found: dict[tuple[int, int], list[Entry]] = defaultdict(list)
     whole: dict[tuple[int, int], bool] = {}
     for rank, track in gathered.tracks.items():
@@ -82,7 +83,7 @@ def _sides(gathered: Gathered, op: str) -> dict[tuple[int, int], _Side]:
             if rank == pair[0 if op == "send" else 1]:
                 found[pair].append(entry)
                 whole[pair] = first <= 1
-    return {pair: _Side(tuple(entries), whole[pair]) for pair, entries in found.items()}
+    return {pair: Side(tuple(entries), whole[pair]) for pair, entries in found.items()}
 
 
 def _order(members: Sequence[int], rank: int, own: Sequence[Entry]) -> Sequence[int]:

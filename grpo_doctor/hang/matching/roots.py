@@ -44,7 +44,7 @@ def of_waits(scene: Scene, guilty: Sequence[Blame]) -> Iterator[Blame]:
 
 def _few(scene: Scene, waits: Iterable[Wait]) -> Iterator[Blame]:
     """Ranks that are in a collective almost alone: a call under `if rank == 0:` looks like this,
-    and so do ranks that are a round ahead after one.
+    and so do ranks that are a round ahead after one. Of members without a recording nobody knows.
     """
     came: dict[tuple[str, int], list[Wait]] = defaultdict(list)
     for wait in waits:
@@ -52,7 +52,8 @@ def _few(scene: Scene, waits: Iterable[Wait]) -> Iterator[Blame]:
             came[wait.group, wait.sequence].append(wait)
     for (key, sequence), waiting in sorted(came.items()):
         members = scene.gathered[key].group.members
-        if len(members) < 4 or len(waiting) > FEW * len(members):
+        told = scene.heard.intersection(members)
+        if len(told) < 4 or len(waiting) > FEW * len(told):
             continue
         if any(len(wait.on) + len(waiting) < len(members) for wait in waiting):
             continue  # some are already through
@@ -67,24 +68,38 @@ def _few(scene: Scene, waits: Iterable[Wait]) -> Iterator[Blame]:
             text = (
                 f"{ranks_text([wait.rank]).capitalize()} called {wait.operation}"
                 f"{f' at {wait.site}' if wait.site else ''} of the {scene.title(key)}, which "
-                f"{ranks_text(wait.on)} did not"
+                f"{ranks_text(told.intersection(wait.on))} did not"
                 f"{': it is one ahead' if usual else ', and earlier rounds did not have there'}."
             )
             yield Blame(wait.rank, weight, "extra", text, key, sequence)
 
 
+def _telling(scene: Scene, rank: int, behind: Sequence[Wait]) -> Sequence[Wait]:
+    """The waits that say what the rank did not do. Who has stopped before a collective has not come
+    to the sends after it either: those count where it went past them, or nothing else waits.
+    """
+    transfers = [wait for wait in behind if wait.why == "p2p"]
+    if not transfers or len(transfers) == len(behind):
+        return behind
+    latest = scene.latest(rank)
+    passed = [wait for wait in transfers if latest and scene.left_out(rank, *latest, wait)]
+    return passed or [wait for wait in behind if wait.why != "p2p"]
+
+
 def _blame(scene: Scene, rank: int, behind: Sequence[Wait], weight: float) -> Blame:
-    first = min(behind, key=lambda w: (w.why != "p2p", w.group, w.sequence))
+    behind = _telling(scene, rank, behind)
+    # The wait that began first is nearest to where the rank stands: the others came of it.
+    first = min(behind, key=lambda w: (w.since_ns or float("inf"), w.group, w.sequence))
     same = sorted({w.rank for w in behind if (w.group, w.why) == (first.group, first.why)})
     who = f"{ranks_text(same)} {'wait' if len(same) > 1 else 'waits'}"
     title = scene.title(first.group)
-    if first.why == "p2p":
-        reason: Reason = "not-sent" if first.operation.startswith("receive") else "not-received"
+    if rank not in scene.heard:
+        reason: Reason = "not-recorded"
+        text = f"Nothing was recorded of rank {rank}, and {who} for it in {first.operation}."
+    elif first.why == "p2p":
+        reason = "not-sent" if first.operation.startswith("receive") else "not-received"
         verb = "send to" if reason == "not-sent" else "receive from"
         text = f"Rank {rank} did not {verb} rank {first.rank}, which waits for it ({title})."
-    elif rank not in scene.heard:
-        reason = "not-recorded"
-        text = f"Nothing was recorded of rank {rank}, and {who} for it in {first.operation}."
     else:
         reason = "not-arrived"
         text = (

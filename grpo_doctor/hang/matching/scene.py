@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from grpo_doctor.hang.matching.groups import Gathered
 from grpo_doctor.hang.matching.history import History, continuation
 from grpo_doctor.hang.matching.model import Cycle, Pair, Shift, Standing, Wait
+from grpo_doctor.hang.matching.pairs import sides
 from grpo_doctor.hang.matching.signatures import Signatures
 
 RECENT = 400  # calls of a rank in a group, in which a round repeats if it ever does
+LEAST_ROUNDS = 2  # to say what each round had
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +61,39 @@ class Scene:
         if usual is None or usual[0] == wait.group:
             return True if usual == (wait.group, mine) else None
         return False
+
+    def latest(self, rank: int) -> tuple[str, int] | None:
+        """The group and number of the last collective that a rank called."""
+        made = [
+            (track.calls[track.last][0].created_ns or 0, key, track.last)
+            for key, one in self.gathered.items()
+            if (track := one.tracks.get(rank)) is not None and track.last is not None
+        ]
+        return max(made)[1:] if made else None
+
+    def left_out(self, rank: int, key: str, sequence: int, awaited: Wait) -> bool:
+        """Whether a rank came to a collective of its own without the send or receive that `awaited`
+        is for, which it never did in earlier rounds.
+        """
+        past, track = self.pasts[key].calls, self.gathered[key].tracks[rank]
+        mine = past.get(sequence, {}).get(rank)
+        rounds = [
+            parts[0].created_ns or 0
+            for number, parts in sorted(track.calls.items())
+            if number < sequence and past[number][rank] == mine
+        ]
+        if len(rounds) <= LEAST_ROUNDS:
+            return False
+        made = self._transfers(rank, awaited)
+        reached = track.calls[sequence][0].created_ns or 0
+        now = sum(rounds[-1] < at < reached for at in made)
+        return all(sum(a < at < b for at in made) > now for a, b in pairwise(rounds))
+
+    def _transfers(self, rank: int, awaited: Wait) -> list[int]:
+        """When the rank did what `awaited` is for, all times that its ring holds."""
+        receives = awaited.operation.startswith("receive")
+        ends = (rank, awaited.rank) if receives else (awaited.rank, rank)
+        group = self.gathered[awaited.group]
+        own = {one: track for one, track in group.tracks.items() if one == rank}
+        side = sides(replace(group, tracks=own), "send" if receives else "recv").get(ends)
+        return [entry.created_ns or 0 for entry in side.entries] if side is not None else []

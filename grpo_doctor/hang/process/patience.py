@@ -89,13 +89,15 @@ def patience_of(actors: Sequence[Actor], matching: Matching) -> Patience:
 
 def _longest_still_s(actors: Sequence[Actor]) -> float | None:
     """For how long a rank has been still: by its thread that is in a call to other ranks, else by
-    its main thread. Ranks that Ray wakes by its own clock do not count.
+    its main thread. Ranks that Ray wakes by its own clock do not count, nor do those that try a
+    lock file again and again.
     """
     ages: list[float] = []
     for one in actors:
         frames = one.place.frames
         by_ray = not one.held and (ray_code.in_loop(frames) or ray_code.asks(frames))
-        if one.member.role != "rank" or one.look is None or by_ray:
+        tries = one.place.call == "file-lock" and one.motion.kind == "polling"
+        if one.member.role != "rank" or one.look is None or by_ray or tries:
             continue
         thread = one.doer if one.deed.communicates else one.main
         if thread is not None and thread.last_ran_ns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from grpo_doctor.hang.process.progress import Motion, motion
@@ -14,7 +14,11 @@ from grpo_doctor_probes.evidence import (
     OpenSpanSeen,
     ProcessLook,
     Stack,
+    Thread,
 )
+
+# A thread that was borrowed for a call woke three times; a process may have two recorders.
+_MOST_WAKES_OF_CALLS = 8
 
 
 class _OfProcess(Protocol):
@@ -74,11 +78,14 @@ def index(evidence: Evidence) -> dict[int, Seen]:
     stacks = [_of_each(one) for one in evidence.stacks]
     limits = [_first_of_each(one) for one in evidence.limits]
     blocked, spans = _of_each(evidence.blocked), _of_each(evidence.spans)
+    calls = [one for one in evidence.dumps if one.source == "ptrace"]
+    called = {one.pid for one in calls if one.pause_ms or not one.problem}
     found: dict[int, Seen] = {}
     for pid in {member.pid for member in evidence.job.members}:
         own = tuple(one[pid] for one in limits if pid in one)
+        seen = tuple(one.get(pid) for one in looks)
         found[pid] = Seen(
-            looks=tuple(one.get(pid) for one in looks),
+            looks=_without_our_calls(seen) if pid in called else seen,
             stacks=tuple(one.get(pid, ()) for one in stacks),
             limits=own,
             blocked=blocked.get(pid, ()),
@@ -86,6 +93,42 @@ def index(evidence: Evidence) -> dict[int, Seen]:
             frozen=bool(limits) and pid in limits[-1] and limits[-1][pid].frozen,
         )
     return found
+
+
+def _without_our_calls(looks: tuple[ProcessLook | None, ...]) -> tuple[ProcessLook | None, ...]:
+    """A third look comes after its flight recorder was asked by a call in one of its threads: of
+    who slept until then the look before says when it ran last.
+    """
+    if len(looks) < 3 or looks[0] is None or looks[1] is None or looks[-1] is None:
+        return looks
+    first = {thread.tid: thread for thread in looks[0].threads}
+    before = {thread.tid: thread for thread in looks[1].threads}
+    since_ns = looks[-1].at_ns - looks[1].at_ns
+    slept = [tid for tid, one in before.items() if tid in first and _wakes(first[tid], one) == 0]
+    woken = [one for one in looks[-1].threads if one.tid in slept and _wakes(before[one.tid], one)]
+    # What others send wakes two at least: the thread of the connection, and who waits for it.
+    if len(woken) != 1:
+        return looks
+    threads = tuple(
+        _as_before(before[one.tid], one, since_ns) if one is woken[0] else one
+        for one in looks[-1].threads
+    )
+    return (*looks[:-1], replace(looks[-1], threads=threads))
+
+
+def _as_before(before: Thread, now: Thread, since_ns: int) -> Thread:
+    if _wakes(before, now) > _MOST_WAKES_OF_CALLS:
+        return now
+    return replace(
+        now,
+        voluntary=before.voluntary,
+        involuntary=before.involuntary,
+        last_ran_ns=before.last_ran_ns + since_ns if before.last_ran_ns else 0,
+    )
+
+
+def _wakes(before: Thread, now: Thread) -> int:
+    return now.voluntary - before.voluntary + now.involuntary - before.involuntary
 
 
 def _of_each(rows: Iterable[Row]) -> dict[int, tuple[Row, ...]]:

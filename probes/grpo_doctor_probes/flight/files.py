@@ -14,6 +14,8 @@ from grpo_doctor_probes.printable import PATH_LIMIT, printable
 
 MAX_FILES = 4096
 _GZIP, _PICKLE = b"\x1f\x8b", b"\x80"
+_ARCHIVES = {b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
+_TAR, _TAR_AT = b"ustar", 257
 _MARKS = (b"pg_config", b"profiling_name", b"entries", b"nccl_comm_state", b"collective_seq_id")
 
 
@@ -58,6 +60,10 @@ def checked(data: bytes) -> bytes:
         whole = data.endswith(b".")
     elif data.lstrip()[:1] in (b"{", b"["):
         whole = data.rstrip().endswith(b"}" if data.lstrip().startswith(b"{") else b"]")
+    elif packed := _archive(data):
+        raise ValueError(
+            f"is packed ({packed}): unpack it, and give the folder with what was in it"
+        )
     else:
         raise ValueError("is no flight-recorder dump: neither JSON nor a pickle")
     if not any(mark in data for mark in _MARKS):
@@ -65,6 +71,13 @@ def checked(data: bytes) -> bytes:
     if not whole:
         raise ValueError("ends in the middle: half-written, or cut by a full disk")
     return data
+
+
+def _archive(data: bytes) -> str:
+    """What kind of archive it is, "" for none that we know. Dumps get sent in these."""
+    if data.startswith(_TAR, _TAR_AT):
+        return "tar"
+    return next((name for start, name in _ARCHIVES.items() if data.startswith(start)), "")
 
 
 def _unpacked(data: bytes) -> bytes:

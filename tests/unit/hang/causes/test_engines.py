@@ -42,3 +42,25 @@ def test_an_engine_that_makes_tokens_is_slow() -> None:
     _generating(build, 0)
     build.child(0, "engine", pid=400).works(())
     assert verdict(build).state == "slow"
+
+
+JUDGES = frames("answer /home/me/reward_server.py:22", "main /home/me/reward_server.py:40")
+
+
+def test_a_server_of_rewards_that_a_rollout_asks_is_no_engine() -> None:
+    build = EvidenceBuilder()
+    _generating(build, 0)
+    server = build.child(0, "server", pid=400)
+    server.stack = JUDGES
+    build.rank(0).wchan, server.wchan = "wait_woken", "inet_csk_accept"
+    said = verdict(build)
+    assert (said.state, said.cause, said.culprits) == ("stuck", "user-code-blocked", (0,))
+
+
+def test_what_counts_tokens_is_an_engine_whatever_its_code_is_called() -> None:
+    build = EvidenceBuilder()
+    _generating(build, 0)
+    build.child(0, "server", pid=400).stack = JUDGES
+    values = {"vllm:generation_tokens_total": 900.0, "vllm:num_requests_running": 4.0}
+    build.engines = [(EngineLook(400, n, "http://x", values),) for n in (1, 2)]
+    assert verdict(build).cause == "rollout-engine-stalled"

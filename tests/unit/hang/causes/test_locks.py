@@ -1,4 +1,4 @@
-"""Locks of files and of threads."""
+"""Locks of threads."""
 
 from __future__ import annotations
 
@@ -7,21 +7,6 @@ import pytest
 from grpo_doctor_probes.evidence import Frame, PythonThread, Thread
 from tests.evidence import EvidenceBuilder, collective, frames
 from tests.verdicts import REWARD, UPDATE, expect, verdict
-
-
-def test_a_file_lock() -> None:
-    build = EvidenceBuilder()
-    process = build.elsewhere(0, UPDATE)
-    process.blocks("file-lock", "/cache/model.lock", 4711)
-    said = expect(build, "lock-held", 0).verdict
-    assert "pid 4711" in said.summary
-
-
-def test_the_rank_that_keeps_a_lock_while_it_waits_is_to_blame() -> None:
-    build = EvidenceBuilder()
-    process = build.elsewhere(0, UPDATE)
-    process.blocks("file-lock", "/cache/model.lock", 102)
-    expect(build, "lock-held", 2)
 
 
 def _thread(pid: int, tid: int, stack: tuple, name: str = "worker") -> tuple:  # type: ignore[type-arg]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import struct
@@ -29,6 +30,25 @@ class Reduces:
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         return os.system, (f"touch {self.path}",)
+
+
+def test_a_pickle_is_not_read_instruction_by_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full ring has hundreds of thousands of them, and a job a thousand rings."""
+    reads: list[int] = []
+
+    class Counted(io.BytesIO):
+        def readinto(self, buffer: Any, /) -> int:
+            reads.append(len(buffer))
+            return super().readinto(buffer)
+
+        def read(self, size: int | None = -1, /) -> bytes:
+            reads.append(size or 0)
+            return super().read(size)
+
+    monkeypatch.setattr(io, "BytesIO", Counted)
+    data = pickle.dumps(a_dump(), 2)
+    assert pickles.load(data) == a_dump()
+    assert len(reads) <= 3 + len(data) // io.DEFAULT_BUFFER_SIZE
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])

@@ -83,6 +83,18 @@ def test_numbers_may_be_texts_and_no_time_may_be_0() -> None:
     assert (found.input_dtypes, found.description) == (("float32",), "")
 
 
+def test_ranks_of_one_program_share_what_they_have_in_common(stuck: Job) -> None:
+    """A thousand full rings would hold the same stacks a thousand times."""
+    first, *others = read(dumps(stuck)).ranks
+    mine = {e.sequence: e for e in first.entries if e.group == "0"}
+    for other in others:
+        assert other.groups[0].ranks is first.groups[0].ranks
+        for entry in other.entries:
+            if entry.group == "0" and entry.sequence in mine:
+                assert entry.frames is mine[entry.sequence].frames
+                assert entry.input_sizes is mine[entry.sequence].input_sizes
+
+
 def test_damaged_entries_cost_only_themselves(stuck: Job) -> None:
     found = document(stuck, 0)
     found["entries"][3:5] = [None, "text"]

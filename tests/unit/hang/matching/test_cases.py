@@ -95,3 +95,10 @@ def test_sentences_name_the_rank_the_call_and_the_line() -> None:
         "group 0 (default_pg), where ranks 0, 1, 3, 4, 5, 6, 7 called all_reduce of [4096] Float "
         "at train.py:10 in step, as in earlier rounds."
     ).replace("0, 1, 3, 4, 5, 6, 7", "0, 1, 3, 4, 5, 6 and 7")
+
+
+def test_who_came_is_not_alone_because_the_others_left_no_dump() -> None:
+    """Two of eight wait; of the rest only the one that is missing is on record."""
+    given = dumps_of(BY_NAME["missing rank"].build(), without=[1, 2, 3, 6, 7])
+    (heaviest, *_) = matching.match(dumps.read(given), 8).blame
+    assert (heaviest.rank, heaviest.reason) == (5, "not-arrived")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 import os
 import pickle
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -65,6 +69,23 @@ def test_files_are_taken_once_and_in_an_order_of_their_own(tmp_path: Path) -> No
 def test_what_is_no_whole_dump(data: bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         checked(data)
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz", "bzip2", "xz"])
+def test_an_archive_is_named_as_one(tmp_path: Path, kind: str) -> None:
+    dump = tmp_path / "nccl_trace_rank_0"
+    dump.write_bytes(PICKLED)
+    archive = tmp_path / "dumps"
+    if kind == "zip":
+        with zipfile.ZipFile(archive, "w") as packed:
+            packed.write(dump)
+    elif kind.startswith("tar"):
+        with tarfile.open(archive, "w:gz" if kind == "tar.gz" else "w") as bundled:
+            bundled.add(dump)
+    else:
+        archive.write_bytes((bz2 if kind == "bzip2" else lzma).compress(PICKLED))
+    with pytest.raises(ValueError, match=rf"packed \({kind.removesuffix('.gz')}\): unpack it"):
+        checked(archive.read_bytes())
 
 
 def test_too_much_is_refused_before_it_is_read(

@@ -1,0 +1,119 @@
+"""Locks that are files: held, left behind, or kept by a rank that waits for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grpo_doctor.hang.causes.candidate import MECHANISM, Candidate, Case
+from grpo_doctor.hang.causes.wording import (
+    culprit,
+    in_phase,
+    named,
+    process_item,
+    stack_item,
+    still_item,
+)
+from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.verdict import Fix, Item
+from grpo_doctor.hang.waiting.woken import only_by_signals
+
+
+def propose(case: Case) -> Iterator[Candidate]:
+    """Who has the file that a rank wants the lock of."""
+    for actor in case.suspects:
+        if actor.held or actor.motion.progresses:
+            continue
+        yield from _file_lock(case.scene, actor)
+        if actor.place.call == "file-lock" and not _in_flock(actor):
+            yield _polled(case.scene, actor)
+
+
+def _file_lock(scene: Scene, actor: Actor) -> Iterator[Candidate]:
+    hold = actor.hold
+    if hold is None or hold.kind != "file-lock":
+        return
+    holders = [scene.by_pid[pid] for pid in hold.peers if pid in scene.by_pid]
+    strangers = [pid for pid in hold.peers if pid not in scene.by_pid]
+    who = ", ".join([named(one) for one in holders] + [f"pid {pid}" for pid in strangers])
+    ranks = sorted({one.rank for one in holders if one.rank is not None and one.waits})
+    # A holder that merely stands may be in a download, whose next bytes are late.
+    asleep = all(one.held or one.waits or _sleeps_on(scene, one) for one in holders)
+    maybe = () if hold.peers else _may_have_it(scene, actor)
+    yield Candidate(
+        cause="lock-held",
+        culprits=tuple(ranks) or culprit(actor),
+        reason=(
+            f"keeps the lock {hold.target} while it waits in {holders[0].place.operation}"
+            if ranks
+            else f"waits for the lock of {hold.target}{f', held by {who}' if who else ''},"
+            f"{in_phase(actor)}"
+        ).rstrip(","),
+        evidence=(
+            Item("fd", actor.rank, f"flock on {hold.target}; held by {who or 'nobody we can see'}"),
+            *map(process_item, maybe[:1]),
+            still_item(actor),
+            stack_item(actor),
+        ),
+        hard=bool(holders) and asleep and not strangers,
+        works=bool(maybe),
+        precise=MECHANISM + 1,
+        strength=0.95,
+        phase=actor.phase,
+        still_s=actor.motion.still_s,
+        fixes=(
+            Fix(f"End the process that holds {hold.target}; if none does, delete the lock file."),
+            Fix("Take the lock with a timeout, and on one rank only."),
+        ),
+        confirm=(f"lsof {hold.target}  # who holds the lock",),
+    )
+
+
+def _sleeps_on(scene: Scene, holder: Actor) -> bool:
+    """Whether it sleeps until a signal comes, and nobody of the job is at work who may send one."""
+    others = (one for one in scene.actors if not one.waits)
+    return only_by_signals(holder) and not any(one.motion.progresses for one in others)
+
+
+def _may_have_it(scene: Scene, actor: Actor) -> tuple[Actor, ...]:
+    """Who is at work on its host, where nothing tells whose a lock file is: the first rank that
+    compiles an extension keeps one for all others.
+    """
+    return tuple(
+        one
+        for one in scene.actors
+        if one is not actor
+        and one.member.host == actor.member.host
+        and one.member.role != "launcher"
+        and one.motion.progresses
+        and not one.waits
+    )
+
+
+def _in_flock(actor: Actor) -> bool:
+    return actor.hold is not None and actor.hold.kind == "file-lock"
+
+
+def _polled(scene: Scene, actor: Actor) -> Candidate:
+    """Libraries look for a lock file again and again: no call shows which one, and whose."""
+    maybe = _may_have_it(scene, actor)
+    whose = f"has, perhaps {named(maybe[0])}," if maybe else "has or has left"
+    return Candidate(
+        cause="lock-held",
+        culprits=culprit(actor),
+        reason=f"waits for a lock file that another process {whose}{in_phase(actor)}",
+        evidence=(*map(process_item, maybe[:1]), still_item(actor), stack_item(actor)),
+        hard=False,
+        works=bool(maybe),
+        precise=MECHANISM,
+        strength=0.9,
+        phase=actor.phase,
+        # Who polls has just run, however long it has been at it.
+        still_s=actor.motion.still_s if actor.motion.kind == "still" else None,
+        fixes=(
+            Fix("Let the process that is at work come to its end: it may have the lock.")
+            if maybe
+            else Fix("End the process that holds it; if none does, delete the file it has left."),
+            Fix("Take such a lock on one rank of a host only, and with a timeout."),
+        ),
+        confirm=(f"py-spy dump --locals --pid {actor.pid}  # the path of the lock file",),
+    )
