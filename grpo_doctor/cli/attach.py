@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_doctor.cli.console import say
-from grpo_doctor.cli.output import STDOUT, write_bytes
+from grpo_doctor.cli.output import STDOUT, given_path, write_bytes
 from grpo_doctor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,10 +50,11 @@ one that all see ({host} is replaced by the host's name), then join what they ke
 
 exit codes: 0 healthy or slow; 3 stuck or dead; 2 wrong usage, several jobs, or no bundle or dump
 that can be read; 4 no permission (the message has the remedy), or a result can't be written; 5 no
-job; 130 interrupted before the first look.
+job; 130 interrupted before there was a verdict, or before it was kept.
 """
 _EXIT_CODES = {"healthy": 0, "slow": 0, "stuck": 3, "dead": 3}
 _UNTOUCHED = "interrupted; the job was not touched."
+_LOOKED = "interrupted before all was said; the job was looked at and is as it was."
 _TOUCHED = "interrupted; what you agreed to may have been done: look at the job again."
 _SECONDS = (0.2, 60.0)
 _OTHER_ARCHIVES = (".zip", ".tar", ".gz", ".bz2", ".xz", ".zst", ".7z")
@@ -62,21 +63,25 @@ _OTHER_ARCHIVES = (".zip", ".tar", ".gz", ".bz2", ".xz", ".zst", ".7z")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
     parser.add_argument("pids", metavar="PID", type=int, nargs="*", help="of the job's processes")
-    parser.add_argument("--dumps", type=Path, metavar="DIR", help="judge these dump files alone")
+    parser.add_argument(
+        "--dumps", type=given_path, metavar="DIR", help="judge these dump files alone"
+    )
     parser.add_argument(
         "--replay",
-        type=Path,
+        type=given_path,
         metavar="BUNDLE",
         nargs="+",
         help="explain what --out has kept; several: of the job's hosts, or a folder of such",
     )
     parser.add_argument(
         "--out",
-        type=Path,
+        type=given_path,
         metavar="DIR",
         help="keep everything there; .tar.gz or .tgz: one file; {host}: the host's name",
     )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write the verdict as a page")
+    parser.add_argument(
+        "--html", type=given_path, metavar="FILE", help="write the verdict as a page"
+    )
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON (schema 1)")
     parser.add_argument(
         "--no-inject", action="store_true", help="never stop a thread: /proc and stacks alone"
@@ -95,6 +100,7 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     """Looks, reasons, says; returns the exit code of the job's state."""
     _check(options, theirs)
     evidence = _evidence(options)
+    options.interrupted = _LOOKED
     from grpo_doctor.hang.diagnose import diagnose  # noqa: PLC0415 - after usage errors
     from grpo_doctor.hang.joined import spoken  # noqa: PLC0415
 

@@ -6,11 +6,10 @@ import argparse
 import math
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_doctor.cli.console import say
-from grpo_doctor.cli.output import STDOUT, check_output, document_json, write_bytes
+from grpo_doctor.cli.output import STDOUT, check_output, document_json, given_path, write_bytes
 from grpo_doctor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,10 +39,14 @@ REGRESSION, UNDECIDED = 7, 8
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
-    parser.add_argument("before", metavar="BEFORE", type=Path, help="a run directory or a trace")
-    parser.add_argument("after", metavar="AFTER", type=Path, help="a run directory or a trace")
+    parser.add_argument(
+        "before", metavar="BEFORE", type=given_path, help="a run directory or a trace"
+    )
+    parser.add_argument(
+        "after", metavar="AFTER", type=given_path, help="a run directory or a trace"
+    )
     parser.add_argument("--json", action="store_true", help="as JSON (schema 1)")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page")
+    parser.add_argument("--html", type=given_path, metavar="FILE", help="also write a page")
     parser.add_argument(
         "--fail-on-regression",
         type=float,

@@ -1,7 +1,7 @@
 """Words to the user on standard error; standard output belongs to the job and to results.
 
 A terminal that has gone, a closed or a full stream must not cost the recording, the report or the
-job's exit code: what can't be said is left unsaid.
+job's exit code, nor its end: what can't be said is left unsaid.
 """
 
 from __future__ import annotations
@@ -9,6 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+
+from grpo_doctor_probes.outlet import Outlet
+
+# Somebody may read on after a while; who never does must not keep us from ending with the job.
+_OUTLET = Outlet(patience_s=10.0)
 
 
 def say(text: str) -> None:
@@ -20,8 +25,7 @@ def put(text: str) -> None:
     """Text as it is."""
     with contextlib.suppress(ValueError, AttributeError):  # it is closed, or there is none
         try:
-            sys.stderr.write(text)
-            sys.stderr.flush()
+            _OUTLET.write(sys.stderr, text)
         except OSError:
             # What is left in its buffer would fail again at exit, and make the exit code 120.
             with contextlib.suppress(OSError):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
+from grpo_doctor.cli.console import say
 from grpo_doctor.errors import NoJobError, UsageError
 from grpo_doctor.hang import scene
 from grpo_doctor.hang.bundle.parts import ARCHIVES, EVIDENCE
@@ -13,6 +15,7 @@ from grpo_doctor_probes.evidence import Evidence
 from grpo_doctor_reports.text_safety import PROSE_LIMIT, clean
 
 _MOST_NAMED = 4
+_SAID_FROM_MB, _MB_PER_S = 50.0, 8.0
 _FILE = "file:"
 
 
@@ -34,10 +37,19 @@ def dumped(folder: Path) -> Evidence:
             f"--dumps {folder}: there is no flight-recorder file in it. Torch writes them where "
             "TORCH_NCCL_DUMP_ON_TIMEOUT=1 and TORCH_FR_BUFFER_SIZE=2000 are set."
         )
+    _tell_of_a_wait(evidence)
     seen = scene.build(evidence).recordings
     if not seen.ranks:
         raise UsageError(_nothing_usable(folder, seen.problems))
     return evidence
+
+
+def _tell_of_a_wait(evidence: Evidence) -> None:
+    """What takes longer than a few seconds is said: recorders of a thousand ranks take minutes."""
+    megabytes = sum(len(dump.data) for dump in evidence.dumps) / 1e6
+    if megabytes >= _SAID_FROM_MB:
+        seconds = math.ceil(megabytes / _MB_PER_S)
+        say(f"reading {len(evidence.dumps):,} dumps, {megabytes:,.0f} MB: about {seconds} s ...")
 
 
 def _nothing_usable(folder: Path, problems: tuple[DumpProblem, ...]) -> str:

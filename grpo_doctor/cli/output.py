@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import select
 import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 import msgspec
 
@@ -16,6 +18,14 @@ from grpo_doctor.files import replacing
 
 STDOUT = "-"
 _MAX_WIDTH = 110
+
+
+def given_path(text: str) -> Path:
+    """A path on the command line. An empty one is a variable of the shell that is not set, and not
+    the folder that one happens to be in. Raises ArgumentTypeError."""
+    if not text:
+        raise argparse.ArgumentTypeError("the name is empty")
+    return Path(text)
 
 
 def write_bytes(content: bytes, output: str) -> None:
@@ -44,7 +54,7 @@ def check_output(output: str | Path, *recordings: Path) -> None:
 
 def _write_stdout(content: bytes) -> None:
     try:
-        sys.stdout.buffer.write(content)
+        _write_whole(sys.stdout.buffer, content)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader (head, less) has what it wanted. Python would complain again at exit.
@@ -52,6 +62,25 @@ def _write_stdout(content: bytes) -> None:
     except (OSError, ValueError, AttributeError) as problem:
         reason = getattr(problem, "strerror", None) or "it is closed"
         raise OutputError(f"can't write to standard output: {reason}.") from problem
+
+
+def _write_whole(stream: BinaryIO, content: bytes) -> None:
+    """All of it, where one write takes only a part: PYTHONUNBUFFERED leaves no buffer that goes on,
+    and a parent may have made the pipe one that does not wait."""
+    left = memoryview(content)
+    while left:
+        try:
+            written = stream.write(left) or 0
+        except BlockingIOError as full:
+            written = full.characters_written
+        left = left[written:]
+        if left and not written:
+            select.select([], [stream], [])
+    while True:
+        try:
+            return stream.flush()
+        except BlockingIOError:
+            select.select([], [stream], [])
 
 
 def document_json(document: Mapping[str, Any]) -> bytes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from grpo_doctor.cli.choosing import add_rule_options, exit_code_of, price_of, selection_of
 from grpo_doctor.cli.console import say
-from grpo_doctor.cli.output import STDOUT, check_output, document_json, write_bytes
+from grpo_doctor.cli.output import STDOUT, check_output, document_json, given_path, write_bytes
 from grpo_doctor.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _FORMATS = ("html", "text", "json")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
     parser.add_argument(
-        "recording", metavar="RECORDING", type=Path, help="a run directory or a trace"
+        "recording", metavar="RECORDING", type=given_path, help="a run directory or a trace"
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="where to write; - for standard output"

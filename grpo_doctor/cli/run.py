@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_doctor import __version__
 from grpo_doctor.cli.console import say
 from grpo_doctor.cli.finish import Finished, finish
-from grpo_doctor.cli.output import STDOUT, document_json, write_bytes
+from grpo_doctor.cli.output import STDOUT, document_json, given_path, write_bytes
 from grpo_doctor.errors import LaunchError, OutputError, UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ be started. 4: the job ended well but the report could not be written; the recor
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
     parser.add_argument(
-        "--run-dir", type=Path, metavar="DIR", help="default: grpo-doctor-out/<date>-<time>"
+        "--run-dir", type=given_path, metavar="DIR", help="default: grpo-doctor-out/<date>-<time>"
     )
     parser.add_argument(
         "--nproc",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_doctor.cli.console import say
-from grpo_doctor.cli.output import STDOUT, document_json, write_bytes
+from grpo_doctor.cli.output import STDOUT, document_json, given_path, write_bytes
 from grpo_doctor.errors import GrpoDoctorError, OutputError, UsageError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _PATIENCE_S = 120
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
     parser.add_argument("cases", metavar="CASE", nargs="*", help="some of the jobs; default: all")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the recordings there")
+    parser.add_argument("--keep", type=given_path, metavar="DIR", help="keep the recordings there")
     parser.add_argument("--json", action="store_true", help="as JSON (schema 1)")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import select
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_doctor.cli.beside import Beside
 from grpo_doctor.cli.console import put, say
 from grpo_doctor.errors import OutputError
+from grpo_doctor_probes.outlet import has_room
 from grpo_doctor_probes.rundir import FLIGHT
 from grpo_doctor_probes.supervisor import flightenv, keepstacks
 from grpo_doctor_probes.supervisor.deaths import DeathWatch
@@ -117,7 +117,7 @@ class Watching:
 
     def _tell_of_hanging(self) -> None:
         hangs = self._beside.busy_s > _HANGS_S
-        if hangs and not self._said_to_hang and _takes_words():
+        if hangs and not self._said_to_hang and has_room(sys.stderr):  # it may hang in that
             self._said_to_hang = True
             say(
                 "reading the run directory, or what the kernel tells of the job's processes, hangs;"
@@ -210,19 +210,6 @@ class Watching:
             say(f"can't keep the stacks: {problem}")
         else:
             say(f"keeping the stacks of all processes in {folder}; a second look in a minute")
-
-
-def _takes_words() -> bool:
-    """Whether a line can be said without a wait: what hangs may wait for just that.
-
-    A stalled terminal or log pipe takes no more, and who waits for it passes no signals on.
-    """
-    ready = select.poll()
-    try:
-        ready.register(sys.stderr, select.POLLOUT)
-    except (OSError, TypeError, ValueError):  # closed, none, or one without a descriptor
-        return True
-    return bool(ready.poll(0))
 
 
 def _in_words(hang: Hang) -> str:

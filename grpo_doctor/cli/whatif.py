@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import difflib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_doctor.cli.output import STDOUT, document_json, write_bytes
+from grpo_doctor.cli.output import STDOUT, document_json, given_path, write_bytes
 from grpo_doctor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ _TAKES = {"bool": "true or false", "int": "a whole number", "float": "a number"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
     parser.add_argument(
-        "recording", metavar="RECORDING", type=Path, help="a run directory or a trace"
+        "recording", metavar="RECORDING", type=given_path, help="a run directory or a trace"
     )
     parser.add_argument(
         "--set",

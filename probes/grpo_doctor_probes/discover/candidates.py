@@ -14,8 +14,6 @@ from grpo_doctor_probes.discover.modules import read_modules
 from grpo_doctor_probes.discover.patience import ask_each
 from grpo_doctor_probes.discover.scan import Process
 
-# libtorch_cpu.so alone maps over 300 MB; Python with numpy starts at 30 MB.
-_TORCH_VIRTUAL_BYTES = 256 << 20
 # Threads that only a process which has joined a process group has (torch 2.2 to 2.15, NCCL 2.19+).
 _GROUP_THREADS = ("pt_gloo", "gloo_", "pt_nccl", "NCCL ")
 _RAY_THREADS = ("worker.io",)  # of a process that has joined a Ray cluster (ray 2.60)
@@ -146,7 +144,7 @@ class _Look:
             return Candidate(process, kind, process.environment)
         if kind != "unknown" or not process.python:
             return None
-        large = process.virtual_bytes >= _TORCH_VIRTUAL_BYTES
+        large = process.large
         # Of a Ray actor what it was started with is not all: it sets its rendezvous itself.
         late = large and is_ray_actor(process.arguments)
         told = process.environment.get("RANK") and not late

@@ -10,12 +10,14 @@ from pathlib import Path
 
 from grpo_doctor_probes.discover.commands import command_text
 from grpo_doctor_probes.discover.errors import NoJobError, NoPermissionError
+from grpo_doctor_probes.discover.holdings import holdings
 from grpo_doctor_probes.discover.permission import ptrace_remedy
 from grpo_doctor_probes.discover.scan import Process
 from grpo_doctor_probes.evidence import Job
 from grpo_doctor_probes.printable import NAME_LIMIT, printable
 
 _MOST_NAMED = 4
+_LONGEST_RANK = 7
 _NEXT = "Give the PID of a rank, or none to look at every job of this host."
 
 
@@ -35,6 +37,14 @@ def no_such_member(pid: int, process: Process | None, proc: Path) -> Exception:
         return NoPermissionError(
             f"{who} belongs to {user_name(process.uid)}, and its environment may not be read. "
             f"{ptrace_remedy(proc)}"
+        )
+    return _of_no_job(process, who)
+
+
+def _of_no_job(process: Process, who: str) -> NoJobError:
+    if process.pid == 1:
+        return NoJobError(
+            f"{who} is above all that runs here: that does not say which job is meant. {_NEXT}"
         )
     if not process.python:
         return NoJobError(
@@ -75,12 +85,12 @@ def _exists(pid: int, proc: Path) -> bool:
 
 def nothing_found(processes: Iterable[Process], proc: Path) -> Exception:
     """For a host without a job."""
-    others = {one.uid for one in processes if one.python and not one.readable and not one.kernel}
+    others = {one.uid for one in processes if one.python and one.large and not one.readable}
     if others:
         names = ", ".join(sorted(user_name(uid) for uid in others))
         return NoPermissionError(
-            "no training job may be read here, but there are Python processes of other users "
-            f"({names}). {ptrace_remedy(proc)}"
+            "no training job may be read here, but there are large Python processes of other "
+            f"users ({names}). {ptrace_remedy(proc)}"
         )
     return NoJobError(
         "no training job runs on this host: no Python process has a RANK, or threads of gloo or "
@@ -89,16 +99,44 @@ def nothing_found(processes: Iterable[Process], proc: Path) -> Exception:
     )
 
 
-def only_remains(left: Iterable[Process]) -> NoJobError:
+def only_remains(left: Iterable[Process], proc: Path) -> NoJobError:
     """For a host on which nothing but helpers of an ended job is left."""
-    found = [f"{one.pid} ({_words(one)})" for one in left]
-    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-    each = "process" if len(found) == 1 else "processes"
-    return NoJobError(
-        f"no training job runs on this host. An ended one has left {each} "
-        f"{', '.join(found[:_MOST_NAMED])}{more}: a rank's environment, no torch, and nothing that "
-        "started it. Give its PID to look at it all the same."
+    return NoJobError(f"no training job runs on this host. {_left_behind(list(left), proc)}")
+
+
+def is_remains(pid: int, left: Iterable[Process], proc: Path) -> NoJobError:
+    """For a PID that is one of these."""
+    return NoJobError(f"process {pid} is of no job that runs. {_left_behind(list(left), proc)}")
+
+
+def _left_behind(left: list[Process], proc: Path) -> str:
+    """Which processes, what they hold, and how to end them."""
+    shown = left[:_MOST_NAMED]
+    lines = [f"  {one.pid}{_helped(one)} ({_words(one)}){_held(one, proc)}" for one in shown]
+    if len(left) > len(shown):
+        lines.append(f"  and {len(left) - len(shown)} more")
+    single = len(left) == 1
+    pids = " ".join(str(one.pid) for one in left)
+    return "\n".join(
+        [
+            "One that has ended has left "
+            + ("a helper of its ranks:" if single else f"{len(left)} helpers of its ranks:"),
+            *lines,
+            f"End {'it' if single else 'them'}: kill {pids}; after some seconds, kill -9 {pids}",
+        ]
     )
+
+
+def _helped(one: Process) -> str:
+    rank = one.environment.get("RANK", "")
+    return f" of rank {rank}" if rank.isdecimal() and len(rank) < _LONGEST_RANK else ""
+
+
+def _held(one: Process, proc: Path) -> str:
+    held = holdings(proc, one.pid)
+    gpu = any(word.startswith("GPU") for word in held)
+    memory = ", whose memory may be taken until it ends" if gpu else ""
+    return f": holds {' and '.join(held)}{memory}" if held else ""
 
 
 def _words(one: Process) -> str:

@@ -12,6 +12,7 @@ from grpo_doctor_probes.discover.assemble import Assembler, Found
 from grpo_doctor_probes.discover.candidates import Candidate, find_candidates
 from grpo_doctor_probes.discover.commands import is_agent, kind_of
 from grpo_doctor_probes.discover.explain import (
+    is_remains,
     no_such_member,
     nothing_found,
     nothing_readable,
@@ -47,6 +48,8 @@ def find_jobs(pids: Sequence[int] = (), proc: Path = Path("/proc")) -> tuple[Job
     """
     search = _Search(proc, pids)
     for pid in pids:
+        if pid in search.surely_left:
+            raise is_remains(pid, search.left.values(), proc)
         if not search.groups_of(pid):
             raise no_such_member(pid, search.tree.processes.get(pid), proc)
     if pids:
@@ -54,8 +57,8 @@ def find_jobs(pids: Sequence[int] = (), proc: Path = Path("/proc")) -> tuple[Job
     else:
         groups = search.training() or search.waiting()
     if not groups:
-        if search.remains:
-            raise only_remains(search.tree.processes[pid] for pid in sorted(search.remains))
+        if search.left:
+            raise only_remains(search.left.values(), proc)
         raise nothing_found(search.tree.processes.values(), proc)
     jobs = sorted((search.job(core) for core in groups), key=_most_ranks_first)
     readable = [job for job in jobs if any(member.readable for member in job.members)]
@@ -93,7 +96,14 @@ class _Search:
         links = [one for pid in sorted(self._core) for one in self._sockets.connections(pid)]
         self._groups = self._partition(candidates, pids, links)
         left = Remains(proc, self.tree, candidates, self._cast, links)
-        self.remains = frozenset(pid for core in self._groups if left.is_left(core) for pid in core)
+        self._remains = frozenset(
+            pid for core in self._groups if left.is_left(core) for pid in core
+        )
+        self.surely_left = {pid for pid in self._remains if left.only_inherits(pid)}
+        self.surely_left |= left.workers() - self._core
+        self.left = {
+            pid: self.tree.processes[pid] for pid in sorted(self._remains | left.workers())
+        }
         self._servers = find_servers(
             self._cast.ranks, self._core, self.tree, left_out, self._sockets
         )
@@ -103,7 +113,7 @@ class _Search:
 
     def training(self) -> set[frozenset[int]]:
         """The groups in which something trains."""
-        trainers = self._cast.ranks.keys() - self.remains
+        trainers = self._cast.ranks.keys() - self._remains
         return {core for core in self._groups if core & trainers}
 
     def waiting(self) -> set[frozenset[int]]:

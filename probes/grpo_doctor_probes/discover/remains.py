@@ -1,6 +1,7 @@
 """What an ended job has left behind: helpers that live on with a rank's environment, and no rank.
 
-Beside a job they are none; alone they are named, and looked at only by their PID.
+Beside a job they are none; alone they are named, and looked at only by their PID. Those that a rank
+has forked have all that it had: torch, its sockets and its GPUs.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from grpo_doctor_probes.discover.sockets import Connection
 from grpo_doctor_probes.discover.tree import Tree
 from grpo_doctor_probes.procfs import read
 
+_WORKERS = frozenset({"dataloader", "reward", "engine", "engine-worker"})
 _REAPER_NAME = "systemd"  # of a user's session; that of the host is process 1
 _PATIENCE_S = 1.0
 
@@ -40,17 +42,42 @@ class Remains:
 
     def is_left(self, core: frozenset[int]) -> bool:
         """Whether all of it are helpers that an ended job has left: what started them has ended,
-        they talk to nobody and have no torch.
+        and nothing says that they are ranks of their own.
 
         A rank that is about to load torch may look like that where it was started by hand; it is
         known by the others, where they run the same program.
         """
-        if not core <= self.cast.ranks.keys() or self._is_whole(core):
+        ranks = core & self.cast.ranks.keys()
+        if not ranks or not core - ranks <= self.workers():
             return False
-        return all(
+        rest = frozenset(pid for pid in ranks if not self.only_inherits(pid))
+        return not self._is_whole(rest) and all(
             self._is_orphan(pid) and not self._talks(pid) and self._has_no_torch(pid)
-            for pid in core
+            for pid in rest
         )
+
+    def workers(self) -> frozenset[int]:
+        """Those that are known as helpers of ranks by what they run, and that nobody waits for."""
+        return frozenset(
+            pid
+            for pid, one in self.candidates.items()
+            if one.kind in _WORKERS and (self._has_lost_its_forker(pid) or self._is_orphan(pid))
+        )
+
+    def only_inherits(self, pid: int) -> bool:
+        """Whether it was forked by a rank that has ended: the rank was told its number, and a fork
+        copies that, torch and the sockets, but not the threads of a process group."""
+        one = self.candidates[pid]
+        is_rank = one.set_late or one.grouped or one.declared is not None
+        return not is_rank and self._has_lost_its_forker(pid)
+
+    def _has_lost_its_forker(self, pid: int) -> bool:
+        """Whether its parent is not the one that forked it, which then has ended."""
+        process = self.tree.processes[pid]
+        parent = self.tree.processes.get(process.parent)
+        if not process.forked or process.image is None or parent is None:
+            return False
+        return not parent.python or parent.image not in (None, process.image)
 
     def _is_whole(self, core: frozenset[int]) -> bool:
         """Whether no rank is missing and all run one program, which no launcher has started."""

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from grpo_doctor_probes.discover.scan import Process
     from grpo_doctor_probes.discover.tree import Tree
 
-_ENGINE_VIRTUAL_BYTES = 256 << 20  # as for ranks: a process with torch in it
 _RANK_NAMES = ("python", "pypy", "pt_main")
 _BELOW_SERVER: Mapping[str, Role] = {"server": "engine", "engine": "engine-worker"}
 
@@ -87,7 +86,7 @@ def _own_role(process: Process, around: Surroundings, parts: Parts) -> Role | No
 
 
 def _by_parent(process: Process, roles: Mapping[int, Role]) -> Role:
-    if process.python and process.virtual_bytes >= _ENGINE_VIRTUAL_BYTES:
+    if process.python and process.large:
         return _BELOW_SERVER.get(roles.get(process.parent, "helper"), "helper")
     return "helper"
 

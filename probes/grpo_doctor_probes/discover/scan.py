@@ -22,6 +22,8 @@ _TITLES = ("ray::", "VLLM::", "sglang::")
 # A reader of a command line waits for the process's memory lock, for ever where its holder hangs.
 _STUCK_AFTER_S = 0.5
 _LIMIT_BYTES = 4 << 20
+# libtorch_cpu.so alone maps over 300 MB; Python with numpy starts at 30 MB.
+_TORCH_VIRTUAL_BYTES = 256 << 20
 
 WANTED = frozenset(
     {
@@ -67,6 +69,11 @@ class Process:
     environment: Mapping[str, str] = field(default_factory=dict)
     readable: bool = True
     problem: str = ""
+
+    @property
+    def large(self) -> bool:
+        """Whether it may have torch in it."""
+        return self.virtual_bytes >= _TORCH_VIRTUAL_BYTES
 
     @property
     def dead(self) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 from grpo_doctor_probes.live import Header
+from grpo_doctor_probes.outlet import Outlet
 from grpo_doctor_probes.supervisor.watch import Now, Watch
 
 LOG_EVERY_S = 30.0
@@ -46,6 +47,7 @@ class LiveLine:
     def __init__(self, stream: TextIO) -> None:
         self._watch = Watch()
         self._stream = stream
+        self._outlet = Outlet(patience_s=1.0)
         self._begun = time.monotonic()
         self._next_log = self._begun + LOG_EVERY_S
         self._size: os.terminal_size | None = None
@@ -62,7 +64,8 @@ class LiveLine:
                 self._paint(compose(now, samples, time.monotonic() - self._begun))
             elif time.monotonic() >= self._next_log:
                 self._next_log = time.monotonic() + LOG_EVERY_S
-                self._write(compose(now, samples, time.monotonic() - self._begun) + "\n")
+                words = compose(now, samples, time.monotonic() - self._begun)
+                self._outlet.write(self._stream, words + "\n")
         except (OSError, ValueError):
             self._terminal = False
             self._next_log = float("inf")
@@ -73,7 +76,7 @@ class LiveLine:
             return
         rows, self._size = self._size.lines, None
         with contextlib.suppress(OSError, ValueError):
-            self._write(f"{_SAVE}\033[r\033[{rows};1H{_CLEAR_LINE}{_RESTORE}")
+            self._outlet.write(self._stream, f"{_SAVE}\033[r\033[{rows};1H{_CLEAR_LINE}{_RESTORE}")
 
     def _in_background(self) -> bool:
         return os.tcgetpgrp(self._stream.fileno()) != os.getpgrp()
@@ -86,18 +89,13 @@ class LiveLine:
         if size != self._size:
             if self._size is not None:
                 text += f"{_SAVE}\033[r\033[{self._size.lines};1H{_CLEAR_LINE}{_RESTORE}"
-            self._size = size
             # One row down and up again, scrolling at the bottom: the cursor is then above the row
             # that is taken out, in the column where the job's unfinished line ends.
             text += f"{_INDEX}{_SAVE}\033[1;{size.lines - 1}r{_RESTORE}\033[1A"
         shown = line[: size.columns - 1]
-        self._write(
-            f"{text}{_SAVE}\033[{size.lines};1H{_CLEAR_LINE}\033[7m{shown}\033[0m{_RESTORE}"
-        )
-
-    def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+        row = f"{_SAVE}\033[{size.lines};1H{_CLEAR_LINE}\033[7m{shown}\033[0m{_RESTORE}"
+        if self._outlet.write(self._stream, text + row):
+            self._size = size
 
 
 def _clock(seconds: float) -> str:

@@ -14,8 +14,9 @@ from grpo_doctor_reports.console import as_text
 from grpo_doctor_reports.hang import words
 from grpo_doctor_reports.hang.document import read_visit
 from grpo_doctor_reports.hang.model import Fix, Item, Visit
+from grpo_doctor_reports.hang.rows import Column, Row, laid_out
 
-_NARROWEST: Final = 60
+_NARROWEST: Final = 20
 _WIDEST: Final = 110
 _ITEMS: Final = 12  # of one source; the page and the JSON have the rest
 _ROWS: Final = 16
@@ -35,7 +36,7 @@ def hang_text(document: Mapping[str, Any], width: int, color: bool) -> str:
 
     Args:
         document: what `attach --json` prints.
-        width: columns to use for the rest; held between 60 and 110.
+        width: columns to use for the rest; held between 20 and 110.
         color: whether to use ANSI colours; without it no escape sequence is written.
 
     Raises:
@@ -43,7 +44,7 @@ def hang_text(document: Mapping[str, Any], width: int, color: bool) -> str:
     """
     visit = read_visit(document)
     return as_text(
-        lambda _: _lines(visit),
+        lambda columns: _lines(visit, columns),
         width=max(_NARROWEST, min(_WIDEST, width)),
         colors="standard" if color else None,
         unwrapped=(_Command,),
@@ -54,20 +55,20 @@ class _Command(Text):
     """A line that is whole for whoever copies it or reads the first one alone: never wrapped."""
 
 
-def _lines(visit: Visit) -> Iterator[RenderableType]:
+def _lines(visit: Visit, width: int) -> Iterator[RenderableType]:
     yield _Command(words.headline(visit), style=_STYLES[words.state(visit)])
-    yield from _parts(visit)
+    yield from _parts(visit, width)
 
 
-def _parts(visit: Visit) -> Iterator[RenderableType]:
+def _parts(visit: Visit, width: int) -> Iterator[RenderableType]:
     yield Text(" · ".join(words.facts(visit)), style="dim")
     yield from _section("Why", words.why(visit))
     yield from _section(words.CAN_IT_GO_ON, _optional(visit.verdict.can_go_on))
     yield from _what_to_do(visit)
     yield from _how_to_confirm(visit)
-    yield from _evidence(visit)
-    yield from _processes(visit)
-    yield from _hosts(visit)
+    yield from _evidence(visit, width)
+    yield from _processes(visit, width)
+    yield from _hosts(visit, width)
     yield from _not_seen(visit)
     if cost := words.cost(visit):
         yield Text(f"\n{cost}", style="dim")
@@ -120,69 +121,55 @@ def _fix(fix: Fix, number: str) -> Iterator[RenderableType]:
         yield _Command(" " * (len(number) + 6) + fix.spelling)
 
 
-def _evidence(visit: Visit) -> Iterator[RenderableType]:
+def _evidence(visit: Visit, width: int) -> Iterator[RenderableType]:
     groups = words.evidence(visit)
     if not groups:
         return
     yield _title("Evidence")
-    table = _table()
-    table.add_column(no_wrap=True, style="dim")
-    table.add_column()
-    for source, items in groups:
-        for line, said in _first_named(source, items):
-            table.add_row(line, said)
-    yield table
+    rows = [row for source, items in groups for row in _first_named(source, items)]
+    yield from laid_out((Column(0, "dim"), Column()), rows, width)
 
 
-def _first_named(source: str, items: list[Item]) -> Iterator[tuple[str, Text]]:
+def _first_named(source: str, items: list[Item]) -> Iterator[Row]:
     for at, item in enumerate(items[:_ITEMS]):
-        yield f"  {source}" if at == 0 else "", Text(words.item_words(item))
+        yield Row((source if at == 0 else "", words.item_words(item)))
     if len(items) > _ITEMS:
-        yield "", Text(f"{len(items) - _ITEMS} more in --json and in the page", style="dim")
+        yield Row(("", f"{len(items) - _ITEMS} more in --json and in the page"), "dim")
 
 
-def _processes(visit: Visit) -> Iterator[RenderableType]:
+def _processes(visit: Visit, width: int) -> Iterator[RenderableType]:
     rows = words.rows_of(visit)
     if not rows and not visit.ranks_missing:
         return
     yield _title("Processes")
-    table = _table()
-    table.add_column(max_width=26)
-    if visit.hosts:
-        table.add_column(max_width=24)
-    table.add_column(no_wrap=True)
-    table.add_column()
+    hosts = (Column(24),) if visit.hosts else ()
+    columns = (Column(26), *hosts, Column(0), Column())
+    yield from laid_out(columns, list(_process_rows(visit)), width)
+
+
+def _process_rows(visit: Visit) -> Iterator[Row]:
+    rows = words.rows_of(visit)
     for row in rows[:_ROWS]:
         waits = f"{'; ' if row.where else ''}waits for {row.waiting_for}" if row.waiting_for else ""
-        style = "bold" if row.guilty else ""
         place = [row.hosts] if visit.hosts else []
-        table.add_row(f"  {row.who}", *place, row.state, f"{row.where}{waits}", style=style)
+        cells = (row.who, *place, row.state, f"{row.where}{waits}")
+        yield Row(cells, "bold" if row.guilty else "")
     empty = [""] if visit.hosts else []
     if len(rows) > _ROWS:
-        more = f"{len(rows) - _ROWS} more in --json and in the page"
-        table.add_row("", *empty, "", more, style="dim")
+        yield Row(("", *empty, "", f"{len(rows) - _ROWS} more in --json and in the page"), "dim")
     if visit.ranks_missing:
-        who = f"  {words.ranks_named(visit.ranks_missing)}"
-        table.add_row(who, *empty, "missing", words.not_seen(visit))
-    yield table
+        who = words.ranks_named(visit.ranks_missing)
+        yield Row((who, *empty, "missing", words.not_seen(visit)))
 
 
-def _hosts(visit: Visit) -> Iterator[RenderableType]:
+def _hosts(visit: Visit, width: int) -> Iterator[RenderableType]:
     if not visit.hosts:
         return
     yield _title("Hosts")
-    table = _table()
-    table.add_column(max_width=40)
-    table.add_column()
-    for host in visit.hosts[:_ROWS]:
-        table.add_row(f"  {host.name}", words.ranks_of(host))
+    rows = [Row((host.name, words.ranks_of(host))) for host in visit.hosts[:_ROWS]]
     if len(visit.hosts) > _ROWS:
-        table.add_row("", f"{len(visit.hosts) - _ROWS} more in --json and in the page", style="dim")
-    yield table
-
-
-def _table() -> Table:
-    return Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+        rows.append(Row(("", f"{len(visit.hosts) - _ROWS} more in --json and in the page"), "dim"))
+    yield from laid_out((Column(40), Column()), rows, width)
 
 
 def _not_seen(visit: Visit) -> Iterator[RenderableType]:

@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +19,9 @@ from grpo_doctor.cli import main
 from grpo_doctor.hang.verdict import Diagnosis, RankState, State, Undo, Verdict
 from grpo_doctor_probes import discover
 from grpo_doctor_probes.evidence import Evidence, Job, Member
+from tests.dumps.formats import dumps as dumps_of
+from tests.dumps.simulator import WORLD, Call
+from tests.dumps.simulator import job as simulated
 
 SUMMARY = "Rank 1 is stopped (SIGSTOP); rank 0 waits for it in all_reduce."
 
@@ -95,6 +99,25 @@ def test_progress_is_taken_back_on_a_terminal(
     assert shown == b"\r\x1b[Kgrpo-doctor: looking at 2 ranks ...\r\x1b[K"
 
 
+def test_where_ends_of_children_are_ignored_a_failure_is_still_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As some parents leave SIGCHLD: py-spy that fails would seem to have printed nothing."""
+    codes: list[int] = []
+
+    def find_jobs(pids: object) -> tuple[Job, ...]:
+        codes.append(subprocess.run(["false"], check=False).returncode)
+        raise discover.NoJobError("none")
+
+    monkeypatch.setattr("grpo_doctor.cli.visit.discover.find_jobs", find_jobs)
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert main(["attach"]) == 5
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert codes == [1]
+
+
 def test_json_alone_is_on_standard_output(plays: Callable[..., None], capsys: Said) -> None:
     plays(job())
     assert main(["attach", "--json"]) == 3
@@ -137,6 +160,22 @@ def test_ctrl_c_before_the_first_look(plays: Callable[..., None], capsys: Said) 
     plays(error=KeyboardInterrupt())
     assert main(["attach"]) == 130
     assert capsys.readouterr().err == "grpo-doctor: interrupted; the job was not touched.\n"
+
+
+def test_ctrl_c_after_the_looks(
+    plays: Callable[..., None], capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread may have been borrowed by then."""
+
+    def interrupted(evidence: Evidence) -> Diagnosis:
+        raise KeyboardInterrupt
+
+    plays(job())
+    monkeypatch.setattr("grpo_doctor.hang.diagnose.diagnose", interrupted)
+    assert main(["attach"]) == 130
+    said = capsys.readouterr().err
+    assert said.endswith("the job was looked at and is as it was.\n")
+    assert "not touched" not in said
 
 
 def test_ctrl_c_after_something_was_agreed_to(
@@ -190,6 +229,21 @@ def test_a_folder_without_dumps(capsys: Said, tmp_path: Path) -> None:
     assert "no flight-recorder file" in capsys.readouterr().err
 
 
+def test_large_dumps_are_said_to_take_a_while(
+    capsys: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = (Call("all_reduce"),)
+    for dump in dumps_of(simulated({WORLD: (0, 1)}, {0: calls, 1: calls}).run()):
+        (tmp_path / Path(dump.source).name).write_bytes(dump.data)
+    assert main(["attach", "--dumps", str(tmp_path)]) in (0, 3)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("grpo_doctor.cli.dumped._SAID_FROM_MB", 0.0)
+    assert main(["attach", "--json", "--dumps", str(tmp_path)]) in (0, 3)
+    said = capsys.readouterr()
+    assert "reading 2 dumps, 0 MB: about 1 s ..." in said.err
+    assert json.loads(said.out)["schema"] == 1
+
+
 def test_a_folder_with_other_files(capsys: Said, tmp_path: Path) -> None:
     (tmp_path / "a_0").write_text('{"hello": 1}')
     (tmp_path / "b").write_text("hello")
@@ -206,7 +260,9 @@ def test_a_bundle_is_no_folder_of_dumps(capsys: Said, tmp_path: Path) -> None:
     assert "Give it to --replay" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["x"], ["--secnds", "3"]])
+@pytest.mark.parametrize(
+    "arguments", [["x"], ["--secnds", "3"], ["--out", ""], ["--html="], ["--replay", ""]]
+)
 def test_what_argparse_refuses(capsys: Said, arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["attach", *arguments])

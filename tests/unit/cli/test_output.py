@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -62,3 +65,18 @@ def test_a_report_never_replaces_its_recording(
     assert main(["report", str(tmp_path), "--json", "-o", str(recording)]) == 2
     assert "is the recording itself" in capsys.readouterr().err
     assert recording.read_text() == "{}"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_pipe_that_does_not_wait_gets_all_of_it(unbuffered: str) -> None:
+    """As Node.js makes them; without a buffer Python writes what fits, and says nothing."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    code = "from grpo_doctor.cli.output import write_bytes; write_bytes(b'x' * 300_000, '-')"
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with subprocess.Popen([sys.executable, "-c", code], stdout=writer, env=environment) as child:
+        os.close(writer)
+        with os.fdopen(reader, "rb") as stream:
+            found = stream.read()
+    assert child.returncode == 0
+    assert found == b"x" * 300_000 + b"\n"

@@ -40,8 +40,14 @@ def test_a_process_that_is_of_no_job(found: Process | None, words: str) -> None:
 def test_a_process_that_may_not_be_read() -> None:
     problem = no_such_member(7, process(python=True, readable=False), PROC)
     assert isinstance(problem, NoPermissionError)
-    assert isinstance(nothing_found([process(python=True, readable=False)], PROC), type(problem))
-    assert isinstance(nothing_found([process(python=True)], PROC), NoJobError)
+
+
+def test_only_what_is_large_enough_for_torch_may_be_a_job_that_is_hidden() -> None:
+    """Every host has daemons of root's that are Python."""
+    large = {"python": True, "virtual_bytes": 1 << 30}
+    hidden, small = process(**large, readable=False), process(python=True, readable=False)
+    assert isinstance(nothing_found([small, hidden], PROC), NoPermissionError)
+    assert isinstance(nothing_found([small, process(**large)], PROC), NoJobError)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -53,14 +53,15 @@ def test_alone_it_is_named(host: FakeProc) -> None:
     leave(host, 100)
     with pytest.raises(NoJobError) as said:
         find_jobs((), host.root)
-    assert "left process 100 (python -c import time time.sleep(3600)): a rank" in str(said.value)
+    assert "left a helper of its ranks:\n  100 of rank 1 (python -c import time" in str(said.value)
+    assert str(said.value).endswith("End it: kill 100; after some seconds, kill -9 100")
     assert rank_pids(host, 100) == [[100]]
 
 
 def test_of_each_rank_one(host: FakeProc) -> None:
     for rank in range(6):
         leave(host, 100 + rank, environment=rank_environment(rank, 6))
-    with pytest.raises(NoJobError, match=r"left processes 100 .* and 2 more: a rank"):
+    with pytest.raises(NoJobError, match=r"(?s)left 6 helpers .* 103 .* and 2 more\nEnd them: "):
         find_jobs((), host.root)
 
 
@@ -109,3 +110,75 @@ def test_a_rank_below_a_launcher_that_has_yet_to_load_torch(host: FakeProc) -> N
     host.add(90, 1, "python /v/bin/torchrun --nproc_per_node 1 t.py")
     host.add(100, 90, "python t.py", rank_environment(0, 1))
     assert rank_pids(host) == [[100]]
+
+
+def leave_forked(host: FakeProc, pid: int, rank: int = 0, **more: object) -> None:
+    """What a rank has forked, with all that the rank had."""
+    facts = {"torch": True, "image": 90 + rank, "forked": True, "group": 90 + rank, **more}
+    leave(host, pid, ["python", "t.py"], rank_environment(rank, 2), **facts)
+
+
+def test_what_ranks_have_forked_is_left_with_their_torch_and_their_sockets(host: FakeProc) -> None:
+    for rank in range(2):
+        leave_forked(host, 100 + rank, rank)
+    host.listens(100, 29500)
+    host.connects(101, 100, 29500)
+    (host.root / "101" / "fd" / "40").symlink_to("/dev/nvidia3")
+    with pytest.raises(NoJobError) as said:
+        find_jobs((), host.root)
+    lines = str(said.value).splitlines()
+    assert lines[1] == "  100 of rank 0 (python t.py): holds port 29500"
+    assert lines[2].startswith("  101 of rank 1 (python t.py): holds GPU 3, whose memory")
+    with pytest.raises(NoJobError, match=r"process 101 is of no job that runs"):
+        find_jobs((101,), host.root)
+
+
+def test_below_another_reaper_it_is_left_as_well(host: FakeProc) -> None:
+    leave(host, 60, ["tmux"], {}, name="tmux", program="/usr/bin/tmux")
+    leave_forked(host, 100)
+    (host.root / "100" / "stat").write_text(
+        (host.root / "100" / "stat").read_text().replace(" S 1 ", " S 60 ")
+    )
+    with pytest.raises(NoJobError, match=r"100 of rank 0"):
+        find_jobs((), host.root)
+
+
+@pytest.mark.parametrize(
+    "rank",
+    [
+        {"threads": ["pt_gloo_runloop"]},
+        {"forked": False},
+    ],
+    ids=["it has joined a process group", "it was started by an exec"],
+)
+def test_a_rank_whose_starter_has_ended(host: FakeProc, rank: dict[str, object]) -> None:
+    leave_forked(host, 100, **rank)  # type: ignore[arg-type]
+    assert rank_pids(host) == [[100]]
+
+
+def test_loader_workers_of_a_job_that_has_ended(host: FakeProc) -> None:
+    leave_forked(host, 100, name="pt_data_worker")
+    for pids in ((), (100,)):
+        with pytest.raises(NoJobError, match=r"left a helper of its ranks:\n  100 of rank 0"):
+            find_jobs(pids, host.root)
+
+
+def test_an_engine_and_a_fork_are_left_together(host: FakeProc) -> None:
+    leave(host, 100, ["VLLM::EngineCore"], rank_environment(0, 2), torch=True)
+    leave_forked(host, 101)
+    with pytest.raises(NoJobError, match=r"left 2 helpers"):
+        find_jobs((), host.root)
+
+
+def test_the_workers_of_a_living_rank_are_not_left(host: FakeProc) -> None:
+    start_job(host)
+    host.add(
+        210,
+        201,
+        "python t.py",
+        rank_environment(0, 2),
+        torch=True,
+        image=201,
+        name="pt_data_worker",
+    )
+    assert rank_pids(host, 210) == [[201, 202]]

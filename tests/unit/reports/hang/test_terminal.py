@@ -26,7 +26,7 @@ def test_the_first_line_is_the_whole_verdict_at_any_width(width: int) -> None:
 
 
 @pytest.mark.parametrize("name", VISITS)
-@pytest.mark.parametrize("width", [60, 80, 110])
+@pytest.mark.parametrize("width", [20, 38, 59, 60, 80, 110])
 def test_what_is_not_to_be_copied_stays_within_the_width(name: str, width: int) -> None:
     copied = [fix.get("spelling") or "" for fix in VISITS[name]()["verdict"]["fixes"]] \
         if "verdict" in VISITS[name]() else []  # fmt: skip
@@ -34,6 +34,13 @@ def test_what_is_not_to_be_copied_stays_within_the_width(name: str, width: int) 
     commands = [line for line in confirm if not line.endswith(".")]
     for line in shown(name, width).splitlines()[1:]:
         assert len(line) <= width or line.strip() in copied + commands
+
+
+def test_a_narrow_terminal_shows_columns_below_each_other() -> None:
+    lines = shown("deadlock", 40).splitlines()
+    at = lines.index("Processes")
+    assert lines[at + 1] == "  rank 0  waiting"
+    assert lines[at + 2].startswith("    all_gather, sync.py:52; waits for")
 
 
 def test_a_command_to_copy_is_one_line_however_long() -> None:
