@@ -19,10 +19,10 @@ help: ## this list
 demo: $(READY) ## record a tiny GRPO run on 2 ranks and report on it; no GPU needed
 	$(BIN)/grpo-doctor run
 
-test: $(READY) ## the test suite but for its heavy parts, below (15 minutes on 2 shared cores)
+test: $(READY) ## the test suite but for its heavy parts, below (14 minutes on 2 cores)
 	$(BIN)/python -m pytest -m "not vllm and not faults and not heavy"
 
-test-heavy: $(READY) ## every flag, launcher and restart of the trainer in real jobs; also part of CI (9 minutes)
+test-heavy: $(READY) ## every flag, launcher and restart of the trainer in real jobs; also part of CI (8 minutes)
 	$(BIN)/python -m pytest -m "heavy and not vllm and not faults"
 
 test-faults: $(READY) ## what `attach` says of real faults in real ranks; all 297, or as many as 22 minutes hold
