@@ -127,9 +127,10 @@ def _weights(view: RunView, count: int) -> list[float]:
     return weights if len(weights) == count else [1.0] * count
 
 
-def _evidence(found: list[Component], total: float) -> tuple[Evidence, ...]:
+def _evidence(found: list[Component], first: list[Component], total: float) -> tuple[Evidence, ...]:
+    """Of each function; those that the finding is about come first, as a digest shows few."""
     told = []
-    for one in found:
+    for one in [*first, *(one for one in found if one not in first)]:
         where = f"{one.key}, {one.points} steps"
         part = 100 * one.spread / total
         told += [
@@ -155,7 +156,7 @@ def _dead(
         cost=0.0,
         phases=("reward",),
         ranks=(),
-        evidence=_evidence(found, total),
+        evidence=_evidence(found, dead, total),
         cause=f"{names} {what}: it adds nothing to any advantage.{also}",
         fixes=(_advice(view, f"print what {names} gets and returns for a few completions"),),
         headline=f"Reward function {names} {what}",
@@ -170,7 +171,7 @@ def _alone(view: RunView, found: list[Component], lead: Component, total: float)
         cost=0.0,
         phases=("reward",),
         ranks=(),
-        evidence=_evidence(found, total),
+        evidence=_evidence(found, [lead], total),
         cause=f"{lead.name} has {part} of the deviation of all reward functions together.",
         fixes=(_advice(view, _weigh_less(view, found, lead)),),
         headline=f"Reward function {lead.name} decides alone",

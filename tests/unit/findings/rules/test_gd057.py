@@ -21,6 +21,7 @@ def test_a_function_that_never_gives_anything() -> None:
     assert found.severity == "medium"
     assert found.headline == "Reward function format never gives anything"
     assert value(found, "format: part of all deviation") == 0
+    assert found.evidence[0].text.startswith("format: "), "the one that it is about comes first"
 
 
 def test_one_that_is_always_satisfied_is_only_a_note() -> None:
