@@ -13,6 +13,7 @@ from grpo_doctor.cli.output import STDOUT, given_path, write_bytes
 from grpo_doctor.errors import UsageError
 
 if TYPE_CHECKING:
+    from grpo_doctor.hang.scene import Scene
     from grpo_doctor.hang.verdict import Diagnosis
     from grpo_doctor_probes.evidence import Evidence
 
@@ -99,12 +100,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     """Looks, reasons, says; returns the exit code of the job's state."""
     _check(options, theirs)
-    evidence = _evidence(options)
+    found = _scene(options)
     options.interrupted = _LOOKED
-    from grpo_doctor.hang.diagnose import diagnose  # noqa: PLC0415 - after usage errors
+    from grpo_doctor.hang.diagnose import diagnose_scene  # noqa: PLC0415 - after usage errors
     from grpo_doctor.hang.joined import spoken  # noqa: PLC0415
 
-    diagnosis, moves = spoken(diagnose(evidence), evidence.job), False
+    evidence = found.evidence
+    diagnosis, moves = spoken(diagnose_scene(found), evidence.job), False
     if not options.json:
         _print(diagnosis)
     if options.confirm:
@@ -158,15 +160,23 @@ def _is_other_archive(out: Path) -> bool:
     return out.suffix.lower() in _OTHER_ARCHIVES and not ours and not out.is_dir()
 
 
+def _scene(options: argparse.Namespace) -> Scene:
+    if options.dumps:
+        from grpo_doctor.cli.dumped import dumped  # noqa: PLC0415
+
+        return dumped(options.dumps)
+    evidence = _evidence(options)
+    options.interrupted = _LOOKED
+    from grpo_doctor.hang import scene  # noqa: PLC0415
+
+    return scene.build(evidence)
+
+
 def _evidence(options: argparse.Namespace) -> Evidence:
     if options.replay:
         from grpo_doctor.cli.replaying import replayed  # noqa: PLC0415
 
         return replayed(options.replay)
-    if options.dumps:
-        from grpo_doctor.cli.dumped import dumped  # noqa: PLC0415
-
-        return dumped(options.dumps)
     from grpo_doctor.cli.visit import visit  # noqa: PLC0415
 
     return visit(options.pids, inject=not options.no_inject, seconds_between=options.seconds)

@@ -10,6 +10,7 @@ from grpo_doctor.errors import NoJobError, UsageError
 from grpo_doctor.hang import scene
 from grpo_doctor.hang.bundle.parts import ARCHIVES, EVIDENCE
 from grpo_doctor.hang.dumps.model import DumpProblem
+from grpo_doctor.hang.scene import Scene
 from grpo_doctor.hang.visiting.examine import examine_dumps
 from grpo_doctor_probes.evidence import Evidence
 from grpo_doctor_reports.text_safety import PROSE_LIMIT, clean
@@ -19,7 +20,7 @@ _SAID_FROM_MB, _MB_PER_S = 50.0, 8.0
 _FILE = "file:"
 
 
-def dumped(folder: Path) -> Evidence:
+def dumped(folder: Path) -> Scene:
     """What the files of `folder`, or this one file, hold.
 
     Raises:
@@ -38,10 +39,10 @@ def dumped(folder: Path) -> Evidence:
             "TORCH_NCCL_DUMP_ON_TIMEOUT=1 and TORCH_FR_BUFFER_SIZE=2000 are set."
         )
     _tell_of_a_wait(evidence)
-    seen = scene.build(evidence).recordings
-    if not seen.ranks:
-        raise UsageError(_nothing_usable(folder, seen.problems))
-    return evidence
+    found = scene.build(evidence)
+    if not found.recordings.ranks:
+        raise UsageError(_nothing_usable(folder, found.recordings.problems))
+    return found
 
 
 def _tell_of_a_wait(evidence: Evidence) -> None:

@@ -30,8 +30,12 @@ LEAST_WAIT_S = 3.0  # hard evidence of a shorter wait may be a moment in a healt
 
 def diagnose(evidence: Evidence) -> Diagnosis:
     """The verdict on one visit. Order of processes, ranks and dumps never matters."""
-    found = scene.build(evidence)
-    if not evidence.looks:
+    return diagnose_scene(scene.build(evidence))
+
+
+def diagnose_scene(found: Scene) -> Diagnosis:
+    """The same of evidence that has been put together already."""
+    if not found.evidence.looks:
         return postmortem.diagnose(found)
     graph = waits.build(found)
     stall = stall_of(found)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 _LIMIT_BYTES = 1 << 20
 _CHUNK_BYTES = 65536
+_SOCKET = "socket:["
 
 
 def read(path: str | os.PathLike[str], limit_bytes: int = _LIMIT_BYTES) -> bytes:
@@ -67,6 +68,11 @@ def descriptors(
     """
     folder = f"{proc}/{pid}/fd"
     return _targets(folder, numbers(folder)[:at_most])
+
+
+def socket_inodes(targets: Iterable[str]) -> Iterator[str]:
+    """The numbers of the sockets among what descriptors point to, as in the tables of sockets."""
+    return (one[len(_SOCKET) : -1] for one in targets if one.startswith(_SOCKET))
 
 
 def _targets(folder: str, found: list[int]) -> Iterator[tuple[int, str]]:

@@ -91,6 +91,11 @@ class Recording(msgspec.Struct, frozen=True):
     moved: bool | None = None
     moved_over_ns: int = 0
 
+    @property
+    def from_file(self) -> bool:
+        """Whether it was found as a file, of whatever moment; what a process tells is of now."""
+        return self.sources[0].startswith("file:")
+
 
 class DumpProblem(msgspec.Struct, frozen=True):
     """A dump, or a part of one, that could not be used: what, and what to do about it."""

@@ -13,7 +13,6 @@ from grpo_doctor.hang.dumps.entries import GIVES_UP
 from grpo_doctor.hang.dumps.model import DumpProblem, Entry, GroupSeen, Recording
 
 ALONE = "Give --dumps a folder with the dumps of one job and one hang."
-_FILE = "file:"
 _DEFAULT = "default_pg"
 # No member can be through before all have come. An all_to_all skips who gets nothing from it.
 _OF_ALL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "barrier"})
@@ -47,13 +46,8 @@ def of_one_world(parts: Sequence[Recording]) -> tuple[list[Recording], list[Dump
 
 
 def _left_out(one: Recording, what: str) -> DumpProblem:
-    remedy = ALONE if _is_file(one) else ""
+    remedy = ALONE if one.from_file else ""
     return DumpProblem(one.sources[0], one.rank, f"{what}; not used", remedy)
-
-
-def _is_file(one: Recording) -> bool:
-    """What we asked for ourselves is of now."""
-    return one.sources[0].startswith(_FILE)
 
 
 def _world(part: Recording) -> tuple[int, ...]:
@@ -104,7 +98,7 @@ def _reaches(recordings: Sequence[Recording]) -> list[list[_Reach]]:
             key = group.name, group.backend
             if group.ranks and key in called:
                 last = max(called[key], group.status.enqueued)
-                reach = _Reach(one.rank, done.get(key, -1), last, _is_file(one))
+                reach = _Reach(one.rank, done.get(key, -1), last, one.from_file)
                 found[(*key, group.ranks)].append(reach)
     return [found[key] for key in sorted(found, key=lambda key: (-len(found[key]), key))]
 

@@ -61,7 +61,7 @@ def _moved_on(scene: Scene) -> bool:
     read one after the other: together they then show no standstill, and who was read later seems to
     be ahead of the others.
     """
-    live = [one for one in scene.recordings.ranks if not one.sources[0].startswith("file:")]
+    live = [one for one in scene.recordings.ranks if not one.from_file]
     by_host: dict[str, list[Recording]] = {}  # whose clock it is
     for one in live:
         actor = scene.by_rank.get(one.rank) if one.rank is not None else None

@@ -108,7 +108,7 @@ def _goes_on_and_off(before: ProcessLook | None, after: ProcessLook) -> bool:
     """Whether something stops and continues it all the time, as `cpulimit` does: it gets on."""
     if before is None or not before.threads or not after.threads:
         return False
-    return _wakes(before.threads[0], after.threads[0]) >= WAKES_OF_A_POLL
+    return wakes_between(before.threads[0], after.threads[0]) >= WAKES_OF_A_POLL
 
 
 def _compared(before: ProcessLook, after: ProcessLook, stacks: Sequence[Stack | None]) -> Motion:
@@ -118,7 +118,7 @@ def _compared(before: ProcessLook, after: ProcessLook, stacks: Sequence[Stack | 
     alive = [(earlier[one.tid], one) for one in after.threads if one.tid in earlier]
     working = [(was, now) for was, now in alive if now.tid in workers]
     native = [(was, now) for was, now in alive if now.tid in libraries]
-    wakes = _wakes(earlier.get(after.threads[0].tid), after.threads[0])
+    wakes = wakes_between(earlier.get(after.threads[0].tid), after.threads[0])
     io_bytes = after.read_bytes - before.read_bytes + after.written_bytes - before.written_bytes
     seen = Motion(
         kind="unknown",
@@ -155,7 +155,8 @@ def _kind(seen: Motion, state: str) -> Kind:
     return "polling" if seen.wakes >= WAKES_OF_A_POLL else "still"
 
 
-def _wakes(before: Thread | None, after: Thread) -> int:
+def wakes_between(before: Thread | None, after: Thread) -> int:
+    """How often a thread went to sleep or lost its core between two looks; 0 for a new one."""
     if before is None:
         return 0
     return after.voluntary - before.voluntary + after.involuntary - before.involuntary

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from grpo_doctor.hang.process.progress import Motion, motion
+from grpo_doctor.hang.process.progress import Motion, motion, wakes_between
 from grpo_doctor_probes.evidence import (
     Blocked,
     Evidence,
@@ -104,8 +104,12 @@ def _without_our_calls(looks: tuple[ProcessLook | None, ...]) -> tuple[ProcessLo
     first = {thread.tid: thread for thread in looks[0].threads}
     before = {thread.tid: thread for thread in looks[1].threads}
     since_ns = looks[-1].at_ns - looks[1].at_ns
-    slept = [tid for tid, one in before.items() if tid in first and _wakes(first[tid], one) == 0]
-    woken = [one for one in looks[-1].threads if one.tid in slept and _wakes(before[one.tid], one)]
+    slept = [
+        tid for tid, one in before.items() if tid in first and wakes_between(first[tid], one) == 0
+    ]
+    woken = [
+        one for one in looks[-1].threads if one.tid in slept and wakes_between(before[one.tid], one)
+    ]
     # What others send wakes two at least: the thread of the connection, and who waits for it.
     if len(woken) != 1:
         return looks
@@ -117,7 +121,7 @@ def _without_our_calls(looks: tuple[ProcessLook | None, ...]) -> tuple[ProcessLo
 
 
 def _as_before(before: Thread, now: Thread, since_ns: int) -> Thread:
-    if _wakes(before, now) > _MOST_WAKES_OF_CALLS:
+    if wakes_between(before, now) > _MOST_WAKES_OF_CALLS:
         return now
     return replace(
         now,
@@ -125,10 +129,6 @@ def _as_before(before: Thread, now: Thread, since_ns: int) -> Thread:
         involuntary=before.involuntary,
         last_ran_ns=before.last_ran_ns + since_ns if before.last_ran_ns else 0,
     )
-
-
-def _wakes(before: Thread, now: Thread) -> int:
-    return now.voluntary - before.voluntary + now.involuntary - before.involuntary
 
 
 def _of_each(rows: Iterable[Row]) -> dict[int, tuple[Row, ...]]:

@@ -100,10 +100,9 @@ class _Search:
             pid for core in self._groups if left.is_left(core) for pid in core
         )
         self.surely_left = {pid for pid in self._remains if left.only_inherits(pid)}
-        self.surely_left |= left.workers() - self._core
-        self.left = {
-            pid: self.tree.processes[pid] for pid in sorted(self._remains | left.workers())
-        }
+        workers = left.workers()
+        self.surely_left |= workers - self._core
+        self.left = {pid: self.tree.processes[pid] for pid in sorted(self._remains | workers)}
         self._servers = find_servers(
             self._cast.ranks, self._core, self.tree, left_out, self._sockets
         )

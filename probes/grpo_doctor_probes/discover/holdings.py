@@ -6,7 +6,7 @@ import contextlib
 import re
 from pathlib import Path
 
-from grpo_doctor_probes.procfs import descriptors
+from grpo_doctor_probes.procfs import descriptors, socket_inodes
 from grpo_doctor_probes.tcprows import LISTENING, port_of, tcp_rows, tcp_tables
 
 _GPU = re.compile(r"/dev/nvidia(\d+)")
@@ -18,7 +18,7 @@ def holdings(proc: Path, pid: int) -> tuple[str, ...]:
     with contextlib.suppress(OSError):
         targets = [target for _, target in descriptors(proc, pid)]
     gpus = sorted({int(found[1]) for one in targets if (found := _GPU.fullmatch(one))})
-    inodes = {one[8:-1].encode() for one in targets if one.startswith("socket:[")}
+    inodes = set(map(str.encode, socket_inodes(targets)))
     ports = sorted(
         {
             port_of(row.local)

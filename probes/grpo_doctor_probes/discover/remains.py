@@ -48,7 +48,7 @@ class Remains:
         known by the others, where they run the same program.
         """
         ranks = core & self.cast.ranks.keys()
-        if not ranks or not core - ranks <= self.workers():
+        if not ranks or not all(map(self._is_worker, core - ranks)):
             return False
         rest = frozenset(pid for pid in ranks if not self.only_inherits(pid))
         return not self._is_whole(rest) and all(
@@ -58,11 +58,13 @@ class Remains:
 
     def workers(self) -> frozenset[int]:
         """Those that are known as helpers of ranks by what they run, and that nobody waits for."""
-        return frozenset(
-            pid
-            for pid, one in self.candidates.items()
-            if one.kind in _WORKERS and (self._has_lost_its_forker(pid) or self._is_orphan(pid))
-        )
+        return frozenset(filter(self._is_worker, self.candidates))
+
+    def _is_worker(self, pid: int) -> bool:
+        one = self.candidates.get(pid)
+        if one is None or one.kind not in _WORKERS:
+            return False
+        return self._has_lost_its_forker(pid) or self._is_orphan(pid)
 
     def only_inherits(self, pid: int) -> bool:
         """Whether it was forked by a rank that has ended: the rank was told its number, and a fork

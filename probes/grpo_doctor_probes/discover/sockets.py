@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from grpo_doctor_probes.procfs import descriptors
+from grpo_doctor_probes.procfs import descriptors, socket_inodes
 from grpo_doctor_probes.tcprows import ESTABLISHED, LISTENING, port_of, tcp_rows, tcp_tables
 
 _MAPPED_V4 = b"0000000000000000FFFF0000"
@@ -137,6 +137,5 @@ class Sockets:
 def _inodes(proc: Path, pid: int) -> Iterator[bytes]:
     """The sockets among the descriptors of a process."""
     with contextlib.suppress(OSError):
-        for _, target in descriptors(proc, pid):
-            if target.startswith("socket:["):
-                yield target[8:-1].encode()
+        for inode in socket_inodes(target for _, target in descriptors(proc, pid)):
+            yield inode.encode()

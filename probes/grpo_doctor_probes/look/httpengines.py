@@ -21,7 +21,7 @@ from grpo_doctor_probes.discover.commands import kind_of
 from grpo_doctor_probes.discover.container import has_our_network
 from grpo_doctor_probes.evidence import EngineLook
 from grpo_doctor_probes.look.sockets import TcpTable
-from grpo_doctor_probes.procfs import descriptors
+from grpo_doctor_probes.procfs import descriptors, socket_inodes
 
 if TYPE_CHECKING:
     from grpo_doctor_probes.evidence import Job, Member
@@ -146,7 +146,7 @@ def _socket_inodes(pid: int, proc: Path) -> list[int]:
         targets = [target for _, target in descriptors(proc, pid)]
     except OSError:
         return []
-    return [int(one[8:-1]) for one in targets if one.startswith("socket:[")]
+    return list(map(int, socket_inodes(targets)))
 
 
 def _reachable(host: str) -> str:

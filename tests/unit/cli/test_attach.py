@@ -58,7 +58,7 @@ def plays(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr("grpo_doctor.cli.visit.discover.find_jobs", find_jobs)
         monkeypatch.setattr("grpo_doctor.cli.visit.examine_job", examine_job)
         monkeypatch.setattr(
-            "grpo_doctor.hang.diagnose.diagnose", lambda evidence: verdict or diagnosis()
+            "grpo_doctor.hang.diagnose.diagnose_scene", lambda found: verdict or diagnosis()
         )
 
     return play
@@ -171,7 +171,7 @@ def test_ctrl_c_after_the_looks(
         raise KeyboardInterrupt
 
     plays(job())
-    monkeypatch.setattr("grpo_doctor.hang.diagnose.diagnose", interrupted)
+    monkeypatch.setattr("grpo_doctor.hang.diagnose.diagnose_scene", interrupted)
     assert main(["attach"]) == 130
     said = capsys.readouterr().err
     assert said.endswith("the job was looked at and is as it was.\n")
