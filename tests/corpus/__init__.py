@@ -1,0 +1,1 @@
+"""Recorded jobs with known answers: `python -m tests.corpus`, see README.md."""

@@ -1,0 +1,75 @@
+"""`python -m tests.corpus`: packs recorded jobs into the repository and replays them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from tests.corpus import replay, store, table
+from tests.corpus.items import folders_in, read_items
+from tests.corpus.score import Answer
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.corpus", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    pack = commands.add_parser("pack", help="store the bundles in these folders")
+    pack.add_argument("folders", nargs="+", type=Path)
+    pack.add_argument("--seed", type=int, default=0, help="of the bench, for bundles without truth")
+    again = commands.add_parser(
+        "replay", help="diagnose every job again and compare with the truth"
+    )
+    add = again.add_argument
+    add("--from", nargs="+", type=Path, default=[], dest="folders", metavar="DIR")
+    add("--seed", type=int, default=0, help="of the bench, for bundles without truth")
+    add("--only", nargs="+", default=[], metavar="PART", help="of names; or family, source, class")
+    add("--json", type=Path, metavar="FILE", help="write every answer there")
+    add("--compare", type=Path, metavar="OLD", help="what changed since this --json")
+    add("--jobs", type=int, default=replay.JOBS, metavar="N", help="processes")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """0, or 1 where a replay has a wrong answer."""
+    arguments = _arguments()
+    if arguments.command == "pack":
+        return _pack(arguments.folders, arguments.seed)
+    answers = _replayed(arguments)
+    if arguments.json:
+        arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(answers), indent=1))
+    _say(table.wrong(answers))
+    _say(table.by_family(answers))
+    _say(table.slowest(answers))
+    if arguments.compare:
+        old = msgspec.json.decode(arguments.compare.read_bytes(), type=list[Answer])
+        wanted = {(one.source, one.name) for one in answers}
+        kept = [one for one in old if not arguments.only or (one.source, one.name) in wanted]
+        _say(table.changes(kept, answers))
+    return int(not all(one.right for one in answers))
+
+
+def _replayed(arguments: argparse.Namespace) -> Sequence[Answer]:
+    if arguments.folders:
+        return replay.replay_folders(
+            arguments.folders, arguments.only, arguments.seed, arguments.jobs
+        )
+    return replay.replay_stored(arguments.only, arguments.jobs)
+
+
+def _pack(places: Sequence[Path], seed: int) -> int:
+    written = store.add(read_items(folders_in(places), seed))
+    for name, size in written.items():
+        _say(f"{size:>9}  {name}\n")
+    return 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""What `attach` says of a recorded job today, held to the truth."""
+
+from __future__ import annotations
+
+import time
+import traceback
+
+import msgspec
+
+from grpo_doctor.hang.diagnose import diagnose
+from grpo_doctor.hang.joined import joined
+from tests.corpus.items import Item
+from tests.corpus.truth import Truth
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What was said of one job, and what of it is right. `cpu_s` is what the reasoning took."""
+
+    name: str
+    source: str
+    family: str
+    state: str
+    cause: str
+    culprits: tuple[int, ...]
+    victims: tuple[int, ...]
+    confidence: float
+    summary: str
+    state_right: bool
+    culprit_right: bool
+    cause_right: bool
+    cpu_s: float
+    wanted: Truth
+
+    @property
+    def right(self) -> bool:
+        return self.state_right and self.culprit_right and self.cause_right
+
+
+def answer(item: Item) -> Answer:
+    """Diagnoses one job; an exception is an answer that is wrong in everything."""
+    began = time.process_time()
+    truth = item.truth
+    try:
+        evidence = item.evidences[0] if len(item.evidences) == 1 else joined(item.evidences)
+        said = diagnose(evidence).verdict
+    except Exception:  # noqa: BLE001 - one job that can't be diagnosed must not hide the others
+        return Answer(
+            item.name, truth.source, truth.family or truth.source, "error", "", (), (), 0.0,
+            traceback.format_exc()[-1500:], False, False, False, time.process_time() - began, truth,
+        )  # fmt: skip
+    return Answer(
+        item.name, truth.source, truth.family or truth.source, said.state, said.cause,
+        said.culprits, said.victims, said.confidence, said.summary,
+        said.state in truth.states, _culprit_right(truth, said.culprits),
+        not truth.classes or said.cause in truth.classes, time.process_time() - began, truth,
+    )  # fmt: skip
+
+
+def _culprit_right(truth: Truth, named: tuple[int, ...]) -> bool:
+    if truth.culprits is None:
+        return True
+    if not truth.culprits:
+        return not named
+    return bool(named) and set(named) <= set(truth.culprits)
