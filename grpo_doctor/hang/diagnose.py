@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from grpo_doctor.hang import postmortem, scene
 from grpo_doctor.hang.causes import Candidate, Case
-from grpo_doctor.hang.causes.candidate import MECHANISM
+from grpo_doctor.hang.causes.candidate import Sink
 from grpo_doctor.hang.judging import beneath, choose, rankless
 from grpo_doctor.hang.judging.confidence import LEAST, confidence
 from grpo_doctor.hang.judging.once import as_of_one_look
@@ -23,6 +23,7 @@ from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Diagnosis, State, Verdict
 from grpo_doctor.hang.waiting import waits
 from grpo_doctor.hang.waiting.graph import Graph
+from grpo_doctor.hang.waiting.nodes import Node, RankNode
 from grpo_doctor_probes.evidence import Evidence
 
 LEAST_WAIT_S = 3.0  # hard evidence of a shorter wait may be a moment in a healthy job
@@ -41,8 +42,8 @@ def diagnose_scene(found: Scene) -> Diagnosis:
     stall = stall_of(found)
     verdict, root = _verdict(found, graph, stall)
     verdict = as_of_one_look(found, verdict, root)
-    guilty = {f"rank:{rank}" for rank in verdict.culprits} if verdict.cause else set()
-    if root is not None and root.node:
+    guilty: set[Node] = set(map(RankNode, verdict.culprits)) if verdict.cause else set()
+    if root is not None and root.node is not None:
         guilty.add(root.node)
     return _diagnosis(found, graph, verdict, root, frozenset(guilty))
 
@@ -95,12 +96,12 @@ def _shows_in_motion(root: Candidate) -> bool:
 def _named_first(root: Candidate, stall: Stall) -> bool:
     """Whether a soft cause says more than that its rank is at work."""
     working = {actor.rank for actor in stall.working}
-    return root.precise >= MECHANISM or not set(root.culprits) <= working
+    return root.sink >= Sink.HELPER or not set(root.culprits) <= working
 
 
 def state_of(found: Scene, graph: Graph, root: Candidate) -> State:
     """Stuck needs hard evidence, or a wait that is unusual for this job; else it is slow."""
-    ended: State = "dead" if root.dead else "stuck"
+    ended: State = "dead" if root.liveness == "dead" else "stuck"
     if root.certain:
         return ended
     waited = max(root.still_s or 0.0, found.patience.waited_s or 0.0)
@@ -108,15 +109,15 @@ def state_of(found: Scene, graph: Graph, root: Candidate) -> State:
     polls = any(actor.motion.kind == "polling" for actor in actors)
     own = waited if root.still_s is None or polls else root.still_s
     helped = _somebody_works(found, graph, root) or _may_wait_for_work(found, actors)
-    if root.hard and not helped and own >= LEAST_WAIT_S:
+    if root.cannot_move and not helped and own >= LEAST_WAIT_S:
         return ended
     if root.cause in ("cpu-starved", ""):
         return "slow"
-    believed = any(_is_long_work(found, actor) for actor in actors) and root.precise < MECHANISM
+    believed = any(_is_long_work(found, actor) for actor in actors) and root.sink < Sink.HELPER
     silent = silence_s(found, root, actors)
     if believed:
         unusual = found.patience.unusual_for_long_work(waited)
-    elif root.works or helped:
+    elif root.liveness == "computing" or helped:
         unusual = found.patience.unusual_for_work(waited)
     elif silent < FLOOR_S:
         unusual = found.patience.unusual_for_polls(waited)
@@ -127,7 +128,7 @@ def state_of(found: Scene, graph: Graph, root: Candidate) -> State:
 
 def _somebody_works(found: Scene, graph: Graph, root: Candidate) -> bool:
     """Whether a process that the culprits wait for gets on: a loader's worker, an engine."""
-    nodes = {node for rank in root.culprits for node in graph.reach.get(f"rank:{rank}", ())}
+    nodes = {node for rank in root.culprits for node in graph.reach.get(RankNode(rank), ())}
     helpers = [
         one
         for one in found.actors
@@ -168,17 +169,17 @@ def _receives(found: Scene, actor: Actor) -> bool:
 
 
 def _victims(found: Scene, graph: Graph, root: Candidate) -> tuple[int, ...]:
-    nodes = {node for rank in root.culprits for node in graph.waiters(f"rank:{rank}")}
+    nodes = {node for rank in root.culprits for node in graph.waiters(RankNode(rank))}
     if root.node and not root.culprits:
         nodes |= graph.waiters(root.node)
-    waiting = {rank for rank in found.by_rank if f"rank:{rank}" in nodes}
+    waiting = {rank for rank in found.by_rank if RankNode(rank) in nodes}
     if not waiting:
         waiting = {rank for rank, actor in found.by_rank.items() if actor.waits}
     return tuple(sorted(waiting - set(root.culprits)))
 
 
 def _diagnosis(
-    found: Scene, graph: Graph, verdict: Verdict, root: Candidate | None, guilty: frozenset[str]
+    found: Scene, graph: Graph, verdict: Verdict, root: Candidate | None, guilty: frozenset[Node]
 ) -> Diagnosis:
     evidence = found.evidence
     job = evidence.job
@@ -195,7 +196,7 @@ def _diagnosis(
         taken_unix_ns=evidence.taken_unix_ns,
         nodes=nodes_of(found, graph, guilty),
         edges=edges_of(graph),
-        cycle=graph.cycle()
+        cycle=tuple(node.id for node in graph.cycle())
         if verdict.cause in ("group-order-cycle", "collective-mismatch")
         else (),
         stacks=groups_of(found),

@@ -11,6 +11,7 @@ from grpo_doctor.hang.saying.unseen import unseen
 from grpo_doctor.hang.scene import Scene
 from grpo_doctor.hang.verdict import Diagnosis, Fix, Item, RankState, State, Verdict
 from grpo_doctor.hang.waiting import waits
+from grpo_doctor.hang.waiting.nodes import RankNode
 from grpo_doctor.hang.wording import sentence
 
 _LOOK = "py-spy dump --pid PID  # on the host of the rank named above, if it still runs"
@@ -20,7 +21,7 @@ def diagnose(scene: Scene) -> Diagnosis:
     """Judges what the recordings allow to say."""
     ruling = matching.judge(scene.matching)
     graph = waits.build(scene)
-    guilty = frozenset(f"rank:{rank}" for rank in ruling.culprits)
+    guilty = frozenset(map(RankNode, ruling.culprits))
     heard = tuple(sorted(scene.matching.heard))
     size = scene.evidence.job.world_size or scene.matching.world_size
     missing = tuple(rank for rank in range(size or 0) if rank not in heard)
@@ -37,7 +38,7 @@ def diagnose(scene: Scene) -> Diagnosis:
         taken_unix_ns=scene.evidence.taken_unix_ns,
         nodes=nodes_of(scene, graph, guilty),
         edges=edges_of(graph),
-        cycle=graph.cycle() if ruling.cause == "group-order-cycle" else (),
+        cycle=tuple(node.id for node in graph.cycle()) if ruling.cause == "group-order-cycle" else (),
         problems=unseen(scene),
     )
 

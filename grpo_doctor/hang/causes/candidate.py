@@ -1,13 +1,54 @@
-"""What a cause proposes."""
+"""What a cause proposes: a label for the node that the others wait for in the end."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import IntEnum, auto
+from typing import Literal
 
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item, Undo
 from grpo_doctor.hang.waiting.graph import Graph
+from grpo_doctor.hang.waiting.nodes import Node, RankNode
+
+Liveness = Literal[
+    "dead",
+    "stopped",
+    "never-wakes",  # nobody holds what it waits for, or only who waits for it
+    "device-hung",
+    "computing",  # on a core or a device, or somebody does for it
+    "timed",  # its own clock wakes it
+    "outside",  # who is not of the job may answer
+    "progressing",
+    "unseen",
+]
+CANNOT_MOVE: frozenset[Liveness] = frozenset({"dead", "stopped", "never-wakes", "device-hung"})
+
+
+class Sink(IntEnum):
+    """The kind of edge at the end of the waits, from what explains least to what explains most:
+    what a process is explains everything that it does, whom it waits for more than where it stands.
+    """
+
+    NOTHING = auto()  # nothing shows what it waits for
+    LINE = auto()  # a line of code alone
+    COUNTERS = auto()  # counts of bytes, launches, or stacks held against each other
+    ANSWER = auto()  # of a socket, or of an actor call
+    PIPE = auto()  # a pipe or a terminal
+    WORKER = auto()  # a process of its own that is at work
+    HELPER = auto()  # a child, a loader's worker, a file, a lock, a core
+    HOLDER = auto()  # a lock or a device whose holder is known
+    KERNEL = auto()  # a sleep in the kernel, or locks that wait for each other
+    INTERPRETER = auto()  # the GIL, or an address at which nobody listens
+    ENGINE = auto()
+    ENGINE_GONE = auto()
+    ORDER = auto()  # calls of ranks that do not fit together
+    RING = auto()  # such calls, each waiting for the next
+    UNPAIRED = auto()  # a send or receive without its partner
+    ENDED = auto()  # a process that is gone: at a job's end ranks go one after the other
+    PROCESS = auto()  # a process that is stopped, or ended while it was needed
+    KILLED = auto()  # by the kernel for memory; or never started
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +61,8 @@ class Case:
 
     def waits_for_work(self, actor: Actor) -> bool:
         """Whether its chain of waits, as in a pipeline, ends at a rank that may be at work."""
-        ends = {one.node for one in self.suspects}
-        ends |= {f"rank:{one}" for one in self.scene.elsewhere}
+        ends: set[Node] = {one.node for one in self.suspects}
+        ends |= {RankNode(one) for one in self.scene.elsewhere}
         return not ends.isdisjoint(self.graph.reach.get(actor.node, ()))
 
 
@@ -29,23 +70,19 @@ class Case:
 class Candidate:
     """A possible root cause.
 
-    `reason` follows the rank's name: "is stopped (SIGSTOP) in reward". `hard`: the evidence alone
-    proves that it will not get on; otherwise time decides (`works`: it uses a core, so only a very
-    long time does). `precise` orders candidates for the same rank: higher explains more. `node` is
-    where the cause sits in the graph, the rank's own node if empty. `whole` is the sentence to say
-    instead of one per rank. `dead`: a process has died.
+    `reason` follows the rank's name: "is stopped (SIGSTOP) in reward". `liveness` says what could
+    still move the node: where nothing can, the evidence alone proves a hang, else time decides.
+    `node` is where the cause sits in the graph, the rank's own node if None. `whole` is the
+    sentence to say instead of one per rank.
     """
 
     cause: str
     culprits: tuple[int, ...]
     reason: str
     evidence: tuple[Item, ...]
-    hard: bool
-    precise: int
-    strength: float = 0.9
-    works: bool = False
-    dead: bool = False
-    node: str = ""
+    sink: Sink
+    liveness: Liveness
+    node: Node | None = None
     phase: str | None = None
     whole: str = ""
     still_s: float | None = None
@@ -54,15 +91,14 @@ class Candidate:
     undo: tuple[Undo, ...] = ()
 
     @property
+    def cannot_move(self) -> bool:
+        """Whether nothing that is left can end the wait."""
+        return self.liveness in CANNOT_MOVE
+
+    @property
     def certain(self) -> bool:
         """Whether the state of a process proves it, however short a time was looked."""
-        return self.hard and self.precise >= FORCED - 1
+        return self.cannot_move and self.sink >= Sink.PROCESS
 
 
 Cause = Callable[[Case], Iterable[Candidate]]
-
-# `precise`: what a process is (dead, stopped) explains everything that it does; what it does
-# precisely explains more than where it does it.
-FORCED, GROUPS, MECHANISM, MATTER, PLACE, GUESS = 60, 50, 40, 30, 20, 10
-# As forced, but believed only of a job that stands: at its end ranks go one after the other.
-ENDED = FORCED - 2

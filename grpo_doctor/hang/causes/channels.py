@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from grpo_doctor.hang.causes.candidate import GUESS, MATTER, PLACE, Candidate, Case
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Liveness, Sink
 from grpo_doctor.hang.causes.terminals import is_terminal
 from grpo_doctor.hang.causes.wording import (
     blocked_class,
@@ -89,7 +89,7 @@ def _through(scene: Scene, found: Candidate, actor: Actor, end: Actor) -> Candid
         return found
     cause = "" if actor.long_work is not None else working_class(actor, end)
     fixes = (Fix("Give the work a time limit, in the process that does it as well."),)
-    return replace(found, cause=cause, works=True, hard=False, fixes=fixes)
+    return replace(found, cause=cause, liveness="computing", fixes=fixes)
 
 
 def _is_own_child(scene: Scene, found: Candidate, actor: Actor) -> bool:
@@ -120,9 +120,8 @@ def _terminal(actor: Actor, hold: Blocked) -> Candidate:
         culprits=culprit(actor),
         reason=f"{what} at its terminal {hold.target}{in_phase(actor)}",
         evidence=(_held_item(actor, hold, ""), still_item(actor), stack_item(actor)),
-        hard=False,
-        precise=MATTER + 2,
-        strength=0.92,
+        sink=Sink.PIPE,
+        liveness="outside",
         phase=actor.phase,
         still_s=actor.motion.still_s,
         fixes=(Fix("Take breakpoint() and input() out of what runs on ranks."),),
@@ -167,9 +166,8 @@ def _pipe(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
         culprits=culprit(actor),
         reason=f"{what},{in_phase(actor)}" if in_phase(actor) else what,
         evidence=(_held_item(actor, hold, who), still_item(actor), stack_item(actor)),
-        hard=nobody or idle,
-        precise=MATTER + 2,
-        strength=0.92 if writes else 0.85,
+        sink=Sink.PIPE,
+        liveness="never-wakes" if nobody or idle else "unseen",
         phase=actor.phase,
         still_s=actor.motion.still_s,
         fixes=(Fix(fix),),
@@ -186,7 +184,6 @@ def _held_item(actor: Actor, hold: Blocked, who: str) -> Item:
 
 def _socket(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
     peers = [scene.by_pid[pid] for pid in hold.peers if pid in scene.by_pid]
-    idle = bool(peers) and all(p.motion.kind in _STILL for p in peers)
     dead = bool(peers) and all(p.held for p in peers)
     who = _peers_text(scene, hold) if hold.peers else ""
     target = " ".join(part for part in (hold.target, f"({who})" if who else "") if part)
@@ -201,9 +198,8 @@ def _socket(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
         culprits=culprit(actor),
         reason=f"{_VERBS[hold.kind]} {target or 'a socket'}{in_phase(actor)}",
         evidence=(_held_item(actor, hold, who), still_item(actor), stack_item(actor)),
-        hard=dead,
-        precise=MATTER + 1,
-        strength=0.9 if idle else 0.85,
+        sink=Sink.ANSWER,
+        liveness="never-wakes" if dead else _answers(peers, hold),
         phase=actor.phase,
         still_s=actor.motion.still_s,
         fixes=(
@@ -212,6 +208,11 @@ def _socket(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
         ),
         confirm=(f"ss -tnp | grep pid={actor.pid}  # bytes waiting on either side",),
     )
+
+
+def _answers(peers: Sequence[Actor], hold: Blocked) -> Liveness:
+    """Whether whoever may answer is of the job: of others nothing is seen."""
+    return "unseen" if peers and len(peers) == len(hold.peers) else "outside"
 
 
 def _by_place(scene: Scene, actor: Actor, hold: Blocked | None) -> Candidate:
@@ -239,9 +240,8 @@ def _by_place(scene: Scene, actor: Actor, hold: Blocked | None) -> Candidate:
         culprits=culprit(actor),
         reason=f"{kind}{in_phase(actor)}",
         evidence=(still_item(actor), stack_item(actor)),
-        hard=False,
-        precise=GUESS if hidden or not actor.place.frames else PLACE,
-        strength=0.8 if actor.place.user is not None else 0.5,
+        sink=Sink.NOTHING if hidden or not actor.place.frames else Sink.LINE,
+        liveness="timed" if sleeping else "unseen",
         phase=actor.phase,
         still_s=actor.motion.still_s,
         fixes=(Fix("Give this wait a timeout, and let it fail loudly."),),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from grpo_doctor.hang.causes.candidate import MATTER, MECHANISM, Candidate, Case
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.loaders import waits_for_loader
 from grpo_doctor.hang.causes.locks import waits_in_fork
 from grpo_doctor.hang.causes.wording import (
@@ -66,7 +66,9 @@ def _beside(scene: Scene, actor: Actor) -> Iterator[Candidate]:
     awake = f"kill -CONT {one.pid}"
     yield replace(
         found,
-        hard=hold is not None and hold.kind in ("socket-receive", "socket-connect", "pipe-read"),
+        liveness="stopped"
+        if hold is not None and hold.kind in ("socket-receive", "socket-connect", "pipe-read")
+        else "unseen",
         node=one.node,
         fixes=(Fix(f"{awake} lets it go on; then find out who stopped it."), *found.fixes),
         confirm=(f"{awake}  # the rank must move at once",),
@@ -113,7 +115,11 @@ def _child(scene: Scene, actor: Actor) -> Iterator[Candidate]:
     items = tuple(process_item(one) for one in dict.fromkeys([deepest, *children]))
     if lost and not _takes_results(actor):
         items = (*_unpickled(scene), *items)
-    yield replace(_waiting(actor, reason, items[:3]), hard=hard, node="" if lost else deepest.node)
+    yield replace(
+        _waiting(actor, reason, items[:3]),
+        liveness="never-wakes" if hard else "unseen",
+        node=None if lost else deepest.node,
+    )
 
 
 def _in_old_pool(actor: Actor) -> bool:
@@ -179,8 +185,8 @@ def _forked(actor: Actor, child: Actor) -> Candidate:
     return replace(
         found,
         cause="lock-held",
-        hard=True,
-        precise=MECHANISM + 2,
+        sink=Sink.KERNEL,
+        liveness="never-wakes",
         node=child.node,
         fixes=(fix,),
     )
@@ -192,8 +198,8 @@ def _waiting(actor: Actor, reason: str, items: tuple[Item, ...]) -> Candidate:
         culprits=culprit(actor),
         reason=reason,
         evidence=(*items, still_item(actor), stack_item(actor)),
-        hard=False,
-        precise=MECHANISM,
+        sink=Sink.HELPER,
+        liveness="unseen",
         phase=actor.phase,
         still_s=actor.motion.still_s,
         fixes=(
@@ -211,10 +217,8 @@ def _works(actor: Actor, working: Sequence[Actor]) -> Candidate:
         culprits=culprit(actor),
         reason=f"waits{in_phase(actor)} for its child {named(one)}, which {doing(one)}",
         evidence=(process_item(one), stack_item(actor)),
-        hard=False,
-        works=True,
-        precise=MATTER + 3,
-        strength=0.85,
+        sink=Sink.WORKER,
+        liveness="computing",
         phase=actor.phase,
         node=one.node,
         still_s=actor.motion.still_s,

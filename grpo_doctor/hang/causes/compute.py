@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
-from grpo_doctor.hang.causes.candidate import MECHANISM, PLACE, Candidate, Case
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.wording import busy_class, culprit, in_phase, stack_item
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
@@ -51,10 +51,8 @@ def _starved(scene: Scene, actor: Actor) -> Candidate | None:
             *(Item("cgroup", actor.rank, reason) for reason in reasons),
             stack_item(actor),
         ),
-        hard=False,
-        works=True,
-        precise=MECHANISM,
-        strength=0.9,
+        sink=Sink.HELPER,
+        liveness="computing",
         phase=actor.phase,
         still_s=actor.motion.still_s,
         fixes=(
@@ -140,10 +138,8 @@ def _busy(actor: Actor) -> Candidate:
             ),
             stack_item(actor),
         ),
-        hard=False,
-        works=True,
-        precise=PLACE,
-        strength=0.9,
+        sink=Sink.LINE,
+        liveness="computing",
         phase=actor.phase,
         fixes=(
             Fix("Call gc.freeze() after setup, or collect less often.", "offload.gc_collect")

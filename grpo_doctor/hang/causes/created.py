@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from grpo_doctor.hang.causes.candidate import GROUPS, Candidate, Case
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.groups import deadlock
 from grpo_doctor.hang.causes.wording import at, still_item
 from grpo_doctor.hang.scene import Actor, Scene
@@ -93,6 +93,6 @@ def _differ(scene: Scene, calls: Mapping[int, _Call], wrong: tuple[int, ...]) ->
     )
     found = deadlock(
         scene, "group-order-cycle", wrong, reason, [*items, still_item(first)],
-        precise=GROUPS + 1, strength=0.9 if len(wrong) == 1 else 0.6,
+        Sink.RING,
     )  # fmt: skip
     return replace(found, fixes=(_FIX,), confirm=())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_doctor.hang.causes.candidate import MECHANISM, Candidate
+from grpo_doctor.hang.causes.candidate import Candidate, Sink
 from grpo_doctor.hang.causes.wording import in_phase, named, stack_item
 from grpo_doctor.hang.engines.rollout_engine import RolloutEngine
 from grpo_doctor.hang.scene import Actor
@@ -19,9 +19,8 @@ def stalled(actor: Actor, engine: RolloutEngine, node: Actor, says: str, *items:
         culprits=(actor.rank,) if actor.rank is not None else (),
         reason=f"waits{in_phase(actor)} for its rollout engine: {named(node)} {says}",
         evidence=(*items, *metrics, *engine.told, stack_item(actor)),
-        hard=True,
-        precise=MECHANISM + 4,
-        strength=0.93,
+        sink=Sink.ENGINE,
+        liveness="never-wakes",
         phase=actor.phase or "rollout",
         node=node.node,
         still_s=actor.motion.still_s,

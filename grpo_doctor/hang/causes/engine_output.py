@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from grpo_doctor import knobs
-from grpo_doctor.hang.causes.candidate import MECHANISM, Candidate
+from grpo_doctor.hang.causes.candidate import Candidate, Liveness, Sink
 from grpo_doctor.hang.causes.engine_candidate import PATIENT, shares, stacks, stalled
 from grpo_doctor.hang.causes.wording import at, in_phase, named
 from grpo_doctor.hang.engines.counters import Counted
@@ -49,12 +49,16 @@ def _without_tokens(scene: Scene, actor: Actor, engine: RolloutEngine, seen: Cou
         says = f"lets {seen.queued:.0f} requests wait and runs none{full}"
         found = stalled(actor, engine, core, f"{says} in {seen.seconds:.1f} s", share)
         long = _long_for_a_pause(actor, engine)
-        return replace(found, hard=long, works=engine.works, fixes=(_RESUME, *_room(scene, seen)))
+        liveness = _never_wakes(long, engine.works)
+        return replace(found, liveness=liveness, fixes=(_RESUME, *_room(scene, seen)))
     none = f"has made no token in {seen.seconds:.1f} s" if seen.counts_tokens else "does not move"
     says = f"{none} and has {seen.running:.0f} requests"
     found = stalled(actor, engine, core, says, share, *stacks(engine))
     return replace(
-        found, cause=_soft_cause(actor), hard=False, works=engine.works, fixes=(PATIENT,)
+        found,
+        cause=_soft_cause(actor),
+        liveness="computing" if engine.works else "unseen",
+        fixes=(PATIENT,),
     )
 
 
@@ -69,8 +73,7 @@ def _paused(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
     return replace(
         stalled(actor, engine, engine.core, says, *shares(engine), *stacks(engine)),
         cause=_soft_cause(actor),
-        hard=_long_for_a_pause(actor, engine) and _receives(actor) and not elsewhere,
-        works=elsewhere,
+        liveness=_never_wakes(_long_for_a_pause(actor, engine) and _receives(actor), elsewhere),
         fixes=(_RESUME, PATIENT),
     )
 
@@ -99,10 +102,9 @@ def _generates(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
         found,
         cause="",
         reason=f"waits{in_phase(actor)} for its rollout engine, which {does}",
-        hard=False,
-        works=True,
-        precise=MECHANISM,
-        node="",
+        liveness="computing",
+        sink=Sink.HELPER,
+        node=None,
         fixes=_room(scene, counted) if counted is not None and counted.preempted else (),
         confirm=(),
     )
@@ -121,8 +123,7 @@ def _idle(actor: Actor, engine: RolloutEngine) -> Candidate:
     return replace(
         found,
         cause=_soft_cause(actor),
-        hard=False,
-        strength=0.9 if engine.counted is not None else 0.8,
+        liveness="unseen",
         fixes=(Fix("Restart the engine."), PATIENT),
     )
 
@@ -168,6 +169,13 @@ def _room(scene: Scene, seen: Counted) -> tuple[Fix, ...]:
 def _with_value(framework: str, text: str, knob: str, value: float) -> Fix:
     known = framework in knobs.FRAMEWORKS
     return Fix(text, knob, knobs.spell(framework, None, knob, value) if known else None)
+
+
+def _never_wakes(long: bool, at_work: bool) -> Liveness:
+    """Of an engine that takes no step: whether anything is left that could end that."""
+    if at_work:
+        return "computing"
+    return "never-wakes" if long else "unseen"
 
 
 def _soft_cause(actor: Actor) -> str:

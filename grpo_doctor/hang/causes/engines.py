@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from grpo_doctor.hang.causes.candidate import MECHANISM, Candidate, Case
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.engine_candidate import stalled
 from grpo_doctor.hang.causes.engine_output import output
 from grpo_doctor.hang.causes.memory import oom_items, out_of_memory
@@ -59,8 +59,8 @@ def _dead(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
     return replace(
         found,
         cause="rollout-engine-dead",
-        precise=MECHANISM + 5,
-        dead=True,
+        sink=Sink.ENGINE_GONE,
+        liveness="dead",
         still_s=scene.patience.waited_s if engine.again else found.still_s,
         fixes=(
             Fix("Start the engine again and read its own log for the first error."),
@@ -81,7 +81,7 @@ def _held(actor: Actor, engine: RolloutEngine, node: Actor) -> Candidate:
     awake = f"kill -CONT {node.pid}"
     return replace(
         stalled(actor, engine, node, "is stopped (SIGSTOP)", item),
-        strength=0.97,
+        liveness="stopped",
         fixes=(Fix(f"{awake} lets it go on; then find out who stopped it."),),
         confirm=(f"{awake}  # tokens must come at once",),
         undo=(Undo("continue", node.pid, "", f"Send SIGCONT to pid {node.pid}?"),),
@@ -126,9 +126,8 @@ def _not_up_yet(actor: Actor) -> Candidate:
         culprits=(actor.rank,) if actor.rank is not None else (),
         reason=f"waits{in_phase(actor)} until its server is up",
         evidence=(stack_item(actor),),
-        hard=False,
-        works=True,
-        precise=MECHANISM,
+        sink=Sink.HELPER,
+        liveness="computing",
         phase=actor.phase,
         still_s=actor.motion.still_s,
         confirm=("curl -m 5 http://HOST:PORT/health  # and look into the server's own log",),
@@ -144,10 +143,8 @@ def _unreachable(scene: Scene, actor: Actor, refused: tuple[Item, ...]) -> Candi
         reason=f"asks{in_phase(actor)} again and again for a rollout engine that is not there: "
         "its address refuses connections",
         evidence=(*refused, stack_item(actor)),
-        hard=False,
-        works=began,
-        precise=MECHANISM + 3,
-        strength=0.9,
+        sink=Sink.INTERPRETER,
+        liveness="computing" if began else "unseen",
         phase=actor.phase or "rollout",
         still_s=scene.patience.waited_s,
         fixes=(

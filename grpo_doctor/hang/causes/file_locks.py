@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpo_doctor.hang.causes.candidate import MECHANISM, Candidate, Case
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.wording import (
     culprit,
     in_phase,
@@ -54,10 +54,12 @@ def _file_lock(scene: Scene, actor: Actor) -> Iterator[Candidate]:
             still_item(actor),
             stack_item(actor),
         ),
-        hard=bool(holders) and asleep and not strangers,
-        works=bool(maybe),
-        precise=MECHANISM + 1,
-        strength=0.95,
+        sink=Sink.HOLDER,
+        liveness="never-wakes"
+        if holders and asleep and not strangers
+        else "computing"
+        if maybe
+        else "unseen",
         phase=actor.phase,
         still_s=actor.motion.still_s,
         fixes=(
@@ -102,10 +104,8 @@ def _polled(scene: Scene, actor: Actor) -> Candidate:
         culprits=culprit(actor),
         reason=f"waits for a lock file that another process {whose}{in_phase(actor)}",
         evidence=(*map(process_item, maybe[:1]), still_item(actor), stack_item(actor)),
-        hard=False,
-        works=bool(maybe),
-        precise=MECHANISM,
-        strength=0.9,
+        sink=Sink.HELPER,
+        liveness="computing" if maybe else "unseen",
         phase=actor.phase,
         # Who polls has just run, however long it has been at it.
         still_s=actor.motion.still_s if actor.motion.kind == "still" else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpo_doctor.hang.causes.candidate import MECHANISM, Candidate, Case
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.wording import at, culprit, stack_item, still_item
 from grpo_doctor.hang.process.places import place_of
 from grpo_doctor.hang.scene import Actor, Scene
@@ -49,10 +49,8 @@ def _held(scene: Scene, actor: Actor) -> Iterator[Candidate]:
                 still_item(actor),
                 stack_item(actor),
             ),
-            hard=not runs,
-            works=runs,
-            precise=MECHANISM + 3,
-            strength=0.9 if runs else 0.95,
+            sink=Sink.INTERPRETER,
+            liveness="computing" if runs else "never-wakes",
             phase=actor.phase,
             still_s=actor.motion.still_s,
             fixes=(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from grpo_doctor.hang.causes.candidate import GROUPS, MATTER, Candidate, Case
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.habits import strayed
 from grpo_doctor.hang.causes.network import silence
 from grpo_doctor.hang.causes.wording import at, stack_item, still_item
@@ -55,7 +55,7 @@ def deadlock(
     culprits: tuple[int, ...],
     reason: str,
     items: list[Item],
-    **more: float,
+    sink: Sink = Sink.ORDER,
 ) -> Candidate:
     """A cause among ranks that all wait in calls to each other; nothing but a restart ends it."""
     actors = [scene.by_rank[rank] for rank in culprits if rank in scene.by_rank]
@@ -65,9 +65,8 @@ def deadlock(
         culprits=culprits,
         reason=reason,
         evidence=(*items, *(stack_item(actor) for actor in actors[:2])),
-        hard=True,
-        precise=int(more.get("precise", GROUPS)),
-        strength=more.get("strength", 0.9),
+        sink=sink,
+        liveness="never-wakes",
         phase=phases[0] if phases else None,
         still_s=max((actor.motion.still_s or 0.0 for actor in actors), default=None),
         fixes=(Fix(_FIXES[cause]),),
@@ -95,7 +94,7 @@ def _blamed(case: Case) -> Iterator[Candidate]:
         if any(_is_held(scene, rank) for rank in culprits):
             continue
         reason = _reason_of(scene, cause, chosen)
-        yield deadlock(scene, cause, culprits, reason, items, strength=min(0.95, heaviest))
+        yield deadlock(scene, cause, culprits, reason, items)
 
 
 def _may_still_come(case: Case, blame: Blame) -> bool:
@@ -172,9 +171,9 @@ def _cycle(scene: Scene) -> Candidate | None:
     against = " against ".join(sites)
     if _is_ahead(scene, culprits):
         reason = f"left out a collective and is ahead of the others: {against}"
-        return deadlock(scene, "collective-skipped", culprits, reason, items, precise=GROUPS + 1)
+        return deadlock(scene, "collective-skipped", culprits, reason, items, Sink.RING)
     reason = f"is in a ring of waits over {len(ring.groups)} process groups: {against}"
-    return deadlock(scene, "group-order-cycle", culprits, reason, items, precise=GROUPS + 1)
+    return deadlock(scene, "group-order-cycle", culprits, reason, items, Sink.RING)
 
 
 def _blamed_in_rings(scene: Scene, rings: list[Cycle]) -> list[int]:
@@ -219,7 +218,6 @@ def _by_stacks(scene: Scene) -> Iterator[Candidate]:
         return
     largest = max(len(camp) for camp in camps.values())
     few = [a for camp in camps.values() if len(camp) < largest for a in camp]
-    even = not few
     chosen = few or [a for camp in camps.values() for a in camp]
     most = next(op for op, camp in sorted(camps.items()) if len(camp) == largest)
     found = deadlock(
@@ -228,13 +226,16 @@ def _by_stacks(scene: Scene) -> Iterator[Candidate]:
         tuple(sorted(a.rank for a in chosen if a.rank is not None)),
         f"stands in {chosen[0].place.operation}, the others in {most}",
         [still_item(actor) for actor in chosen[:3]],
-        precise=MATTER,
-        strength=0.4 if even else 0.7,
+        Sink.COUNTERS,
     )
     # No stack tells the group: it may be one with ranks of other hosts, or with an engine.
     sends = [one for one in chosen if _may_be_with_engine(one)]
     at_it = any(one.motion.stirs for one in sends)
-    yield replace(found, hard=not (scene.elsewhere or sends), works=at_it)
+    if at_it:
+        found = replace(found, liveness="computing")
+    elif scene.elsewhere or sends:
+        found = replace(found, liveness="unseen")
+    yield found
 
 
 def _may_be_with_engine(actor: Actor) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from grpo_doctor.hang.causes.candidate import ENDED, Candidate, Case
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
 
@@ -107,9 +107,8 @@ def _candidate(ranks: tuple[int, ...], items: tuple[Item, ...]) -> Candidate:
         reason="has a GPU that failed",
         whole="" if ranks else "a GPU of this host failed",
         evidence=items,
-        hard=True,
-        precise=ENDED,  # a job that gets on has survived it
-        strength=0.9,
+        sink=Sink.ENDED,  # a job that gets on has survived it
+        liveness="device-hung",
         fixes=(
             Fix("Take the GPU out of service (drain the node, reset or replace it), then restart."),
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from grpo_doctor.hang.causes.candidate import FORCED, GUESS, Candidate, Case
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.missing import JOINING_S, joined_for_s
 from grpo_doctor.hang.causes.wording import stack_item
 from grpo_doctor.hang.hosts.others import commands, hosts_of
@@ -47,10 +47,8 @@ def _awaited(scene: Scene, unseen: tuple[int, ...]) -> Candidate:
         reason="is not on this host",
         whole=whole,
         evidence=_counted(scene),
-        hard=False,
-        works=True,  # on its own host it may write a checkpoint: that is not seen here
-        precise=GUESS,
-        strength=0.6 if len(waiting) == len(scene.by_rank) else 0.4,
+        sink=Sink.NOTHING,
+        liveness="computing",  # on its own host it may write a checkpoint: not seen here
         fixes=(_LOOK_AT_ALL,),
         confirm=commands(scene.evidence.job),
     )
@@ -65,9 +63,8 @@ def _not_come(scene: Scene, unseen: tuple[int, ...], joining: list[Actor]) -> Ca
         whole=f"{_seen_ranks(scene)} wait at the rendezvous for {ranks_text(unseen)}, "
         f"{_not_here(scene, unseen)}",
         evidence=(*_counted(scene), *(stack_item(one) for one in joining[:2])),
-        hard=joined_for_s(scene) > JOINING_S,
-        precise=FORCED + 1,  # than that of `missing`, which knows nothing of other hosts
-        strength=0.9,
+        sink=Sink.KILLED,  # before that of `missing`, which knows nothing of other hosts
+        liveness="never-wakes" if joined_for_s(scene) > JOINING_S else "unseen",
         phase="init",
         still_s=max((one.motion.still_s or 0.0 for one in joining), default=None),
         fixes=(
@@ -138,9 +135,8 @@ def _started_wrongly(
         reason="was started differently from the others",
         whole=whole,
         evidence=(Item("environment", None, fact), *(stack_item(one) for one in joining[:2])),
-        hard=True,
-        precise=FORCED + 1,
-        strength=0.9,
+        sink=Sink.KILLED,
+        liveness="never-wakes",
         phase="init",
         still_s=max((one.motion.still_s or 0.0 for one in joining), default=None),
         fixes=(

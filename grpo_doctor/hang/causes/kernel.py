@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpo_doctor.hang.causes.candidate import MECHANISM, Candidate, Case
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.sleeps import sleep_of
 from grpo_doctor.hang.causes.wording import culprit, doing, in_phase, named, stack_item, still_item
 from grpo_doctor.hang.scene import Actor, Scene
@@ -37,9 +37,8 @@ def _memory(actor: Actor) -> Candidate:
         culprits=culprit(actor),
         reason=f"waits for memory that its control group does not give{room},{in_phase(actor)}",
         evidence=(_kernel_item(actor), still_item(actor), stack_item(actor)),
-        hard=actor.motion.kind == "still",
-        precise=MECHANISM + 2,
-        strength=0.9,
+        sink=Sink.KERNEL,
+        liveness="never-wakes" if actor.motion.kind == "still" else "unseen",
         phase=actor.phase,
         still_s=actor.motion.still_s,
         fixes=(Fix("Give the control group more memory, or need less of it."),),
@@ -58,11 +57,10 @@ def _vfork(scene: Scene, actor: Actor) -> Candidate:
         culprits=culprit(actor),
         reason=f"waits for a child that does not come to its own program{child}{in_phase(actor)}",
         evidence=(_kernel_item(actor), still_item(actor), stack_item(actor)),
-        hard=False,
-        precise=MECHANISM + 2,
-        strength=0.85,
+        sink=Sink.KERNEL,
+        liveness="unseen",
         phase=actor.phase,
-        node=youngest.node if youngest is not None else "",
+        node=youngest.node if youngest is not None else None,
         still_s=actor.motion.still_s,
         fixes=(Fix("Look at the program that is started: it may lie on storage that hangs."),),
         confirm=(f"ps -o pid,stat,wchan:20,args --ppid {actor.pid}",),
@@ -75,9 +73,8 @@ def _gpu(actor: Actor) -> Candidate:
         culprits=culprit(actor),
         reason=f"sleeps in the GPU's driver and does not come back{in_phase(actor)}",
         evidence=(_kernel_item(actor), still_item(actor), stack_item(actor)),
-        hard=False,
-        precise=MECHANISM + 2,
-        strength=0.8,
+        sink=Sink.KERNEL,
+        liveness="unseen",
         phase=actor.phase,
         still_s=actor.motion.still_s,
         fixes=(Fix("Drain the host and reset or replace the GPU, then start again."),),

@@ -6,7 +6,7 @@ import re
 import signal
 from collections.abc import Iterator
 
-from grpo_doctor.hang.causes.candidate import ENDED, FORCED, MECHANISM, Candidate, Case
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.memory import oom_items, out_of_memory, recent_oom
 from grpo_doctor.hang.causes.wording import at, culprit, in_phase, stack_item, still_item
 from grpo_doctor.hang.process.known_code import short
@@ -43,9 +43,8 @@ def _stopped(actor: Actor) -> Candidate:
         culprits=culprit(actor),
         reason=f"is {how}{in_phase(actor)}",
         evidence=(still_item(actor), stack_item(actor)),
-        hard=True,
-        precise=FORCED,
-        strength=0.99,
+        sink=Sink.PROCESS,
+        liveness="stopped",
         phase=actor.phase,
         still_s=actor.motion.still_s,
         fixes=(
@@ -68,9 +67,8 @@ def _frozen(actor: Actor) -> Candidate:
         culprits=culprit(actor),
         reason=f"is frozen by its control group{in_phase(actor)}",
         evidence=(Item("cgroup", actor.rank, f"{file or 'the freezer'} says frozen"),),
-        hard=True,
-        precise=FORCED,
-        strength=0.99,
+        sink=Sink.PROCESS,
+        liveness="stopped",
         phase=actor.phase,
         still_s=actor.motion.still_s,
         fixes=(
@@ -113,10 +111,8 @@ def _dead(scene: Scene, actor: Actor) -> Candidate:
         culprits=culprit(actor),
         reason="is dead; which was first is not known" if unclear else _ended_text(code, how),
         evidence=(died, *_last_words(scene, actor)),
-        hard=True,
-        precise=FORCED if code or unclear else ENDED,
-        strength=0.5 if unclear else 0.97,
-        dead=True,
+        sink=Sink.PROCESS if code or unclear else Sink.ENDED,
+        liveness="dead",
         fixes=(Fix("Look at the first traceback in its log, and start the job again."),),
     )
 
@@ -175,10 +171,8 @@ def _left_over(scene: Scene, actor: Actor) -> Candidate:
         culprits=culprit(actor),
         reason=f"is dead{f' ({how})' if how else ''}; only pid {actor.pid}, which it forked, lives",
         evidence=items,
-        hard=True,
-        precise=FORCED,
-        strength=0.9,
-        dead=True,
+        sink=Sink.PROCESS,
+        liveness="dead",
         fixes=(Fix("Look at the first traceback in its log, and start the job again."),),
         confirm=(f"ps -o pid,ppid,lstart,nlwp,args -p {actor.pid}  # its parent is gone",),
     )
@@ -205,9 +199,8 @@ def _leaving(scene: Scene, actor: Actor) -> Candidate:
         culprits=culprit(actor),
         reason=f"has left its program, by its end or an exception,{rest or ' and cannot end'}",
         evidence=(*_last_words(scene, actor), stack_item(actor), still_item(actor)),
-        hard=False,
-        precise=MECHANISM + 2,
-        strength=0.9,
+        sink=Sink.KERNEL,
+        liveness="unseen",
         still_s=actor.motion.still_s,
         fixes=(
             Fix("Look at the first traceback in its log, and start the job again."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpo_doctor.hang.causes.candidate import MECHANISM, Candidate, Case
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.wording import (
     culprit,
     doing,
@@ -52,11 +52,10 @@ def _loader(scene: Scene, actor: Actor) -> Iterator[Candidate]:
         culprits=culprit(actor),
         reason=f"waits for its data loader's workers{says}",
         evidence=(stack_item(actor), *(process_item(one) for one in guilty[:4]), still_item(actor)),
-        hard=bool(held),
-        precise=MECHANISM,
-        strength=0.9,
+        sink=Sink.HELPER,
+        liveness="never-wakes" if held else "unseen",
         phase=actor.phase or "dataload",
-        node=guilty[0].node if guilty else "",
+        node=guilty[0].node if guilty else None,
         still_s=actor.motion.still_s,
         fixes=(
             Fix(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from grpo_doctor.hang.causes.candidate import MECHANISM, Candidate, Case
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.wording import at, culprit, still_item
 from grpo_doctor.hang.process.known_code import short
 from grpo_doctor.hang.process.native import has_time_limit
@@ -65,14 +65,14 @@ def _thread_lock(scene: Scene, actor: Actor) -> Iterator[Candidate]:
         reason = f"has two threads that wait for each other's lock: {where} and {_line(wanting[0])}"
         fix = Fix("Take the two locks in one order everywhere, or use one lock.")
         found = _locked(actor, "thread-deadlock", reason, items)
-        yield replace(found, hard=True, precise=MECHANISM + 2, strength=0.9, fixes=(fix,))
+        yield replace(found, liveness="never-wakes", sink=Sink.KERNEL, fixes=(fix,))
         return
     busy = [thread for thread in others if thread.frames and not _idle(thread)]
     if len(busy) == 1 and place_of(busy[0]).communicates and _others_wait(scene, actor):
         yield _lock_in_collective(actor, main, busy[0])
     reason = f"waits for a lock that is never released, at {where}{_elsewhere(others)}"
     fix = Fix("Release the lock on every path (`with lock:`), and give acquire a timeout.")
-    yield replace(_locked(actor, "lock-held", reason, items), strength=0.75, fixes=(fix,))
+    yield replace(_locked(actor, "lock-held", reason, items), fixes=(fix,))
 
 
 def _others_wait(scene: Scene, actor: Actor) -> bool:
@@ -91,7 +91,7 @@ def _lock_in_collective(actor: Actor, main: PythonThread, holder: PythonThread) 
     fix = Fix("Call collectives from one thread, and without a lock that the main thread takes.")
     items = _threads_items(actor, (main, holder))
     found = _locked(actor, "group-order-cycle", reason, items)
-    return replace(found, precise=MECHANISM + 2, strength=0.8, fixes=(fix,))
+    return replace(found, sink=Sink.KERNEL, fixes=(fix,))
 
 
 def _waits_for_thread(actor: Actor) -> bool:
@@ -112,7 +112,7 @@ def _waits_for_waiting(
     fix = Fix("Give the lock back before you wait for a thread that takes it, or join.")
     items = _threads_items(actor, (main, *wanting))
     found = _locked(actor, "thread-deadlock", reason, items)
-    return replace(found, precise=MECHANISM + 1, strength=0.85, fixes=(fix,))
+    return replace(found, sink=Sink.HOLDER, fixes=(fix,))
 
 
 def _line(thread: PythonThread) -> str:
@@ -145,8 +145,8 @@ def _locked(actor: Actor, cause: str, reason: str, items: tuple[Item, ...]) -> C
         culprits=culprit(actor),
         reason=reason,
         evidence=items,
-        hard=False,
-        precise=MECHANISM,
+        sink=Sink.HELPER,
+        liveness="unseen",
         phase=actor.phase,
         still_s=actor.motion.still_s,
         confirm=(f"py-spy dump --pid {actor.pid}  # threads in acquire",),

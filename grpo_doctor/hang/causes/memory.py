@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import replace
 
-from grpo_doctor.hang.causes.candidate import ENDED, FORCED, Candidate, Case
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.waiting.chain import rests
@@ -31,7 +31,7 @@ def propose(case: Case) -> Iterator[Candidate]:
         oom = oom_items(scene, actor)
         if oom and not _waits_for_another(scene, owner):
             reason = f"waits for its {actor.member.role} process, which was killed for memory"
-            yield replace(out_of_memory((actor.rank,), reason, oom), precise=ENDED)
+            yield replace(out_of_memory((actor.rank,), reason, oom), sink=Sink.ENDED)
 
 
 def _waits_for_another(scene: Scene, owner: Actor) -> bool:
@@ -52,10 +52,8 @@ def out_of_memory(culprits: tuple[int, ...], reason: str, items: tuple[Item, ...
         culprits=culprits,
         reason=reason,
         evidence=items,
-        hard=True,
-        precise=FORCED + 1,
-        strength=0.97,
-        dead=True,
+        sink=Sink.KILLED,
+        liveness="dead",
         fixes=(
             Fix("Give the job more memory, or use less of it: fewer loader processes, no offload."),
             Fix("Fewer loader processes.", "dataload.num_workers"),

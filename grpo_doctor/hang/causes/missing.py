@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpo_doctor.hang.causes.candidate import ENDED, FORCED, GUESS, Candidate, Case
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.memory import out_of_memory, recent_oom
 from grpo_doctor.hang.causes.wording import stack_item
 from grpo_doctor.hang.process.progress import TICKS_PER_SECOND
@@ -42,10 +42,9 @@ def propose(case: Case) -> Iterator[Candidate]:
         culprits=gone,
         reason="is dead: no process of it is left",
         evidence=items,
-        hard=waited_for,  # a rank that nobody waits for may have ended in order
-        precise=ENDED if waited_for else GUESS,
-        strength=0.9,
-        dead=True,
+        sink=Sink.ENDED if waited_for else Sink.NOTHING,
+        # A rank that nobody waits for may have ended in order.
+        liveness="dead" if waited_for else "unseen",
         fixes=(Fix("Look at the first traceback in its log, and start the job again."),),
     )
 
@@ -58,9 +57,8 @@ def _not_joined(
         culprits=gone,
         reason="has not come to the rendezvous",
         evidence=items,
-        hard=joined_for_s(scene) > _joining_s(scene, gone),
-        precise=FORCED,
-        strength=0.9,
+        sink=Sink.PROCESS,
+        liveness="never-wakes" if joined_for_s(scene) > _joining_s(scene, gone) else "unseen",
         phase="init",
         still_s=max((a.motion.still_s or 0.0 for a in joining), default=None),
         fixes=(

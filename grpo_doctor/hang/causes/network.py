@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from grpo_doctor.hang.causes.candidate import MATTER, Candidate
+from grpo_doctor.hang.causes.candidate import Candidate, Sink
 from grpo_doctor.hang.causes.ras import even_item
 from grpo_doctor.hang.hosts.expected import parted
 from grpo_doctor.hang.scene import Scene
@@ -49,9 +49,10 @@ def silence(scene: Scene) -> Iterator[Candidate]:
         if len(ranks) == 1 and not where
         else f"all ranks are in {front.operation} and nothing comes through the network{where}",
         evidence=tuple(items),
-        hard=any(_SENT_AGAIN.search(one.note) for one in unsent),
-        precise=MATTER,
-        strength=0.8 if unsent else 0.5,
+        sink=Sink.COUNTERS,
+        liveness="never-wakes"
+        if any(_SENT_AGAIN.search(one.note) for one in unsent)
+        else "outside",
         still_s=scene.patience.waited_s,
         fixes=(
             Fix(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpo_doctor.hang.causes.candidate import GROUPS, Candidate, Case
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.groups import deadlock
 from grpo_doctor.hang.causes.wording import still_item
 from grpo_doctor.hang.scene import Actor, Scene
@@ -37,8 +37,7 @@ def propose(case: Case) -> Iterator[Candidate]:
             (actor.rank,),
             f"waits in {actor.place.operation}{partner}{where}",
             [still_item(actor)],
-            precise=GROUPS + 2,
-            strength=0.9 if peer is not None else 0.7,
+            Sink.UNPAIRED,
         )
 
 

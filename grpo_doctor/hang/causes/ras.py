@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from grpo_doctor.hang.causes.candidate import GROUPS, GUESS, MATTER, Candidate, Case
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.wording import blocked_class, busy_class, in_phase, stack_item
 from grpo_doctor.hang.ras import Failure, Findings, Laggard, hear, judge
 from grpo_doctor.hang.scene import Actor, Scene
@@ -16,13 +16,13 @@ from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor_probes.evidence import Job, RasAnswer
 
 SOURCE = "NCCL RAS"
-# By error: what it means, and how sure that is. A remote error is a victim's: its peer failed.
-_CLASSES: dict[int, tuple[str, float]] = {
-    1: ("gpu-fault", 0.85),
-    2: ("network-silent", 0.7),
-    3: ("network-silent", 0.5),
-    4: ("collective-mismatch", 0.5),
-    5: ("collective-mismatch", 0.5),
+# By error: what it means. A remote error is a victim's: its peer failed.
+_CLASSES: dict[int, str] = {
+    1: "gpu-fault",
+    2: "network-silent",
+    3: "network-silent",
+    4: "collective-mismatch",
+    5: "collective-mismatch",
 }
 _CONFIRM = "ncclras -v  # or: echo verbose status | nc localhost 28028; again after some seconds"
 
@@ -108,10 +108,8 @@ def _behind(case: Case, rank: int, lags: list[Laggard]) -> Candidate:
         culprits=(rank,),
         reason=f"does not come to the next {lag.operation}{in_phase(actor)}",
         evidence=(*items, stack_item(actor)),
-        hard=False,
-        works=busy,
-        precise=GUESS,
-        strength=0.8,
+        sink=Sink.NOTHING,
+        liveness="computing" if busy else "unseen",
         phase=actor.phase,
         still_s=actor.motion.still_s,
         confirm=(_CONFIRM,),
@@ -126,10 +124,8 @@ def _unseen(rank: int, lag: Laggard, items: tuple[Item, ...]) -> Candidate:
         reason=f"has not come to the {lag.operation} that the others are in; what it does is not "
         "seen from this host",
         evidence=items,
-        hard=False,
-        works=True,
-        precise=MATTER,
-        strength=0.6,
+        sink=Sink.COUNTERS,
+        liveness="computing",
         confirm=("grpo-doctor attach  # on the host of this rank", _CONFIRM),
     )
 
@@ -151,9 +147,8 @@ def _strayed(case: Case, rank: int, lag: Laggard, items: tuple[Item, ...]) -> Ca
         culprits=(rank,),
         reason=what,
         evidence=(*items, stack_item(actor)) if actor is not None else items,
-        hard=sure and not held_up,
-        precise=MATTER,
-        strength=0.8 if sure else 0.6,
+        sink=Sink.COUNTERS,
+        liveness="never-wakes" if sure and not held_up else "unseen",
         phase=actor.phase if actor is not None else None,
         still_s=actor.motion.still_s if actor is not None else None,
         fixes=(
@@ -180,13 +175,13 @@ def _failed(scene: Scene, failure: Failure) -> Candidate | None:
         known = _CLASSES.get(failure.error)
         if known is None:
             return None
-        reason, (cause, strength) = f"reports to NCCL: {failure.what}", known
+        reason, cause = f"reports to NCCL: {failure.what}", known
         fix = Fix("Look for the first NCCL WARN in its log (NCCL_DEBUG=WARN), then restart.")
     elif failure.what == "dead":
-        reason, cause, strength = "has been given up by NCCL: no answer for a minute", "", 0.85
+        reason, cause = "has been given up by NCCL: no answer for a minute", ""
         fix = Fix("The others cannot go on without it: restart from the last checkpoint.")
     else:
-        reason, cause, strength = "does not answer NCCL", "", 0.7
+        reason, cause = "does not answer NCCL", ""
         fix = Fix("Look at its process: is it stopped? Can its host be reached?")
     actor = scene.by_rank.get(failure.rank)
     cause = cause or _lost_class(actor, failure)
@@ -196,9 +191,8 @@ def _failed(scene: Scene, failure: Failure) -> Candidate | None:
         culprits=(failure.rank,),
         reason=reason,
         evidence=(Item(SOURCE, failure.rank, where),),
-        hard=True,
-        precise=GROUPS,
-        strength=strength,
+        sink=Sink.ORDER,
+        liveness="never-wakes",
         still_s=scene.patience.waited_s,
         fixes=(fix,),
         confirm=(f"ps -o pid,stat,wchan,args -p {failure.process.pid}  # on that host", _CONFIRM),

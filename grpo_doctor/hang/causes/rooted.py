@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from grpo_doctor.hang.causes.candidate import GROUPS, Candidate, Case
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.groups import deadlock
 from grpo_doctor.hang.causes.wording import at, still_item
 from grpo_doctor.hang.scene import Scene
@@ -48,8 +48,7 @@ def _differ(scene: Scene, meant: dict[int, int]) -> Candidate:
         f"calls {operation}{f' at {where}' if where else ''} with rank {meant[wrong[0]]} as its "
         f"source or target where others have rank {others[0]}",
         [*items, still_item(first)],
-        precise=GROUPS + 1,
-        strength=0.9 if len(wrong) < len(meant) else 0.6,
+        Sink.RING,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from shlex import quote
 
-from grpo_doctor.hang.causes.candidate import MECHANISM, Candidate, Case
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.sleeps import sleep_of
 from grpo_doctor.hang.causes.terminals import is_terminal
 from grpo_doctor.hang.causes.wording import culprit, in_phase, stack_item, still_item
@@ -73,9 +73,7 @@ def _slow(scene: Scene, actor: Actor) -> Candidate:
         _candidate(scene, actor),
         cause="storage-blocked",
         reason=f"waits for a slow file system: {moved}{in_phase(actor)}",
-        hard=False,
-        works=True,
-        strength=0.85,
+        liveness="computing",
     )
 
 
@@ -86,10 +84,8 @@ def _without_room(actor: Actor, disk: Disk) -> Candidate:
         culprits=culprit(actor),
         reason=f"writes to a disk that is full: {left}{in_phase(actor)}",
         evidence=(Item("disk", actor.rank, left), stack_item(actor)),
-        hard=False,
-        works=actor.motion.progresses,
-        precise=MECHANISM + 1,
-        strength=0.85,
+        sink=Sink.HOLDER,
+        liveness="computing" if actor.motion.progresses else "unseen",
         phase=actor.phase,
         still_s=actor.motion.still_s,
         fixes=(
@@ -147,9 +143,8 @@ def _candidate(scene: Scene, actor: Actor) -> Candidate:
             still_item(actor),
             stack_item(actor),
         ),
-        hard=(uninterruptible and not _may_flush(actor)) or fifo,
-        precise=MECHANISM,
-        strength=0.93 if uninterruptible or fifo else 0.85,
+        sink=Sink.HELPER,
+        liveness="never-wakes" if fifo or (uninterruptible and not _may_flush(actor)) else "unseen",
         phase=actor.phase,
         still_s=actor.motion.still_s,
         fixes=_FIFO_FIXES if fifo else _FIXES,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from grpo_doctor.hang.causes import channels, children, compute, engines, storage
-from grpo_doctor.hang.causes.candidate import FORCED, MATTER, Candidate, Case
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Liveness, Sink
 from grpo_doctor.hang.causes.wording import (
     blocked_class,
     culprit,
@@ -47,12 +47,10 @@ def _asking(scene: Scene, actor: Actor) -> Candidate:
         culprits=culprit(actor),
         reason=f"waits for an answer of Ray {said}{in_phase(actor)}",
         evidence=(*_items(others), still_item(actor), stack_item(actor)),
-        hard=False,
-        works=works,
-        precise=MATTER + 1,
-        strength=0.9,
+        sink=Sink.ANSWER,
+        liveness="computing" if works else "unseen",
         phase=actor.phase,
-        node=others[0].node if others else "",
+        node=others[0].node if others else None,
         still_s=actor.motion.still_s,
         fixes=(Fix("Give ray.get a timeout, and ask for no more resources than the cluster has."),),
         confirm=("ray list tasks --filter state!=FINISHED  # one that waits for resources?",),
@@ -66,9 +64,8 @@ def _not_called(actor: Actor) -> Candidate:
         culprits=culprit(actor),
         reason="has no task of Ray: its method has ended, or the driver has not called it",
         evidence=(Item("proc", actor.rank, named(actor)), stack_item(actor)),
-        hard=False,
-        precise=MATTER + 1,
-        strength=0.85,
+        sink=Sink.ANSWER,
+        liveness="unseen",
         fixes=(Fix("Call the method on all actors of the group before waiting for any of them."),),
         confirm=("ray list tasks --filter state=RUNNING",),
     )
@@ -88,7 +85,7 @@ def _unanswered(scene: Scene, actor: Actor) -> Candidate:
     found = replace(_asking(scene, actor), still_s=tasks.quiet_s(scene))
     whole = _sentence(scene, actor, found)
     # An actor on another host may be at it: that is not seen here.
-    return replace(found, works=True, whole=whole, node=actor.node)
+    return replace(found, liveness="computing", whole=whole, node=actor.node)
 
 
 def _sentence(scene: Scene, actor: Actor, found: Candidate) -> str:
@@ -101,7 +98,7 @@ def _at_work(case: Case, actor: Actor) -> Candidate:
     """The actor, or the driver, in whose task everything stands."""
     alone = replace(case, suspects=(actor,))
     found = [one for cause in _FAMILIES for one in cause(alone) if not one.culprits]
-    best = max(found, key=lambda one: (one.precise, one.hard, one.strength), default=None)
+    best = max(found, key=lambda one: (one.sink, one.cannot_move), default=None)
     if best is None or actor.held:
         best = _held(actor)
     node = best.node or actor.node
@@ -115,9 +112,8 @@ def _held(actor: Actor) -> Candidate:
         culprits=(),
         reason=doing(actor),
         evidence=(Item("proc", None, f"{named(actor)} {doing(actor)}"), stack_item(actor)),
-        hard=actor.held,
-        precise=FORCED - 2 if actor.held else MATTER,
-        dead=actor.motion.kind == "gone",
+        sink=Sink.ENDED if actor.held else Sink.COUNTERS,
+        liveness=_liveness(actor),
         phase=actor.phase,
         node=actor.node,
         still_s=actor.motion.still_s,
@@ -125,12 +121,18 @@ def _held(actor: Actor) -> Candidate:
     )
 
 
+def _liveness(actor: Actor) -> Liveness:
+    if actor.motion.kind == "gone":
+        return "dead"
+    return "stopped" if actor.held else "unseen"
+
+
 def _class(actor: Actor, found: Candidate) -> str:
     method = tasks.task_of(actor).rpartition(".")[2].lower()
     generates = actor.phase == "rollout" or any(word in method for word in _ROLLOUT)
     if found.cause != "user-code-blocked" or not generates:
         return found.cause
-    return "rollout-engine-dead" if found.dead else "rollout-engine-stalled"
+    return "rollout-engine-dead" if found.liveness == "dead" else "rollout-engine-stalled"
 
 
 def _who(actor: Actor) -> str:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from grpo_doctor.hang.causes.candidate import GROUPS, Candidate, Case
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.groups import deadlock
 from grpo_doctor.hang.causes.habits import odd_way
 from grpo_doctor.hang.causes.wording import at, place_text, still_item
@@ -48,8 +48,7 @@ def _not_come(scene: Scene, ranks: list[Actor]) -> Iterator[Candidate]:
         tuple(sorted(one.rank for one in few if one.rank is not None)),
         f"is in {own}, and did not come to {operation}{f' ({where})' if where else ''}",
         [still_item(one) for one in (*few[:2], *others[:1])],
-        precise=GROUPS + 1,
-        strength=0.85,
+        Sink.RING,
     )
 
 
@@ -70,8 +69,7 @@ def _another_way(scene: Scene) -> Iterator[Candidate]:
         odd,
         f"did not call {way} as the others did",
         items,
-        precise=GROUPS,
-        strength=0.8,
+        Sink.ORDER,
     )
 
 
@@ -93,8 +91,7 @@ def _each_in_its_own(scene: Scene) -> Iterator[Candidate]:
         tuple(sorted(alone)),
         f"waits alone in {first.place.operation} at {place}",
         items,
-        precise=GROUPS,
-        strength=0.8,
+        Sink.ORDER,
     )
     whole = f"{ranks_text(sorted(alone))} wait in as many process groups, each alone, at {place}"
     yield replace(found, whole=f"{whole}: they use their groups in different orders")

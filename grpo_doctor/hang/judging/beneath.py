@@ -17,9 +17,9 @@ def told(scene: Scene, root: Candidate) -> Candidate:
     """
     ranks = [scene.by_rank[rank] for rank in root.culprits if rank in scene.by_rank]
     at_work = [one for one in ranks if one.motion.works_beneath]
-    if root.hard or not at_work:
+    if root.cannot_move or not at_work:
         return root
-    found = replace(root, works=True, evidence=(*map(_item, at_work[:3]), *root.evidence))
+    found = replace(root, liveness="computing", evidence=(*map(_item, at_work[:3]), *root.evidence))
     return _of_library(found, ranks) if all(map(_waits_within, ranks)) else found
 
 

@@ -6,16 +6,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from grpo_doctor.hang.causes import CAUSES, Candidate, Case
-from grpo_doctor.hang.causes.candidate import FORCED, PLACE
+from grpo_doctor.hang.causes.candidate import Sink
 from grpo_doctor.hang.judging.stall import MOMENT_S
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.waiting.graph import Graph
+from grpo_doctor.hang.waiting.nodes import RankNode
 
 
 def candidates(case: Case) -> tuple[Candidate, ...]:
     """Every proposal, in an order that does not depend on that of ranks or evidence."""
     found = [one for cause in CAUSES for one in cause(case)]
-    return tuple(sorted(found, key=lambda one: (one.culprits, -one.precise, one.cause, one.reason)))
+    return tuple(sorted(found, key=lambda one: (one.culprits, -one.sink, one.cause, one.reason)))
 
 
 def roots(scene: Scene, graph: Graph, found: Iterable[Candidate]) -> tuple[Candidate, ...]:
@@ -35,8 +36,8 @@ def _best_of_each(found: Iterable[Candidate]) -> list[Candidate]:
     return list(best.values())
 
 
-def _quality(one: Candidate) -> tuple[int, bool, float]:
-    return one.precise, one.hard, one.strength
+def _quality(one: Candidate) -> tuple[int, bool]:
+    return one.sink, one.cannot_move
 
 
 def _explains(graph: Graph, cause: Candidate, symptom: Candidate) -> bool:
@@ -55,8 +56,8 @@ def _explains(graph: Graph, cause: Candidate, symptom: Candidate) -> bool:
 
 
 def _waits_for(graph: Graph, rank: int, others: Iterable[int]) -> bool:
-    reach = graph.reach.get(f"rank:{rank}", frozenset())
-    return any(f"rank:{other}" in reach for other in others)
+    reach = graph.reach.get(RankNode(rank), frozenset())
+    return any(RankNode(other) in reach for other in others)
 
 
 def _asks(scene: Scene, one: Candidate) -> bool:
@@ -64,7 +65,7 @@ def _asks(scene: Scene, one: Candidate) -> bool:
     well wait for a rank that is silent.
     """
     ranks = [scene.by_rank[rank] for rank in one.culprits if rank in scene.by_rank]
-    return bool(ranks) and one.precise <= PLACE and all(map(_woke_lately, ranks))
+    return bool(ranks) and one.sink <= Sink.LINE and all(map(_woke_lately, ranks))
 
 
 def _woke_lately(actor: Actor) -> bool:
@@ -74,9 +75,9 @@ def _woke_lately(actor: Actor) -> bool:
 
 def _merged(scene: Scene, found: list[Candidate]) -> list[Candidate]:
     """Ranks with the same trouble are one verdict; what is said is that of the first."""
-    groups: dict[tuple[str, bool, bool, bool], list[Candidate]] = {}
+    groups: dict[tuple[str, str, bool], list[Candidate]] = {}
     for one in found:
-        key = (one.cause, one.hard, one.works, _asks(scene, one))
+        key = (one.cause, one.liveness, _asks(scene, one))
         groups.setdefault(key, []).append(one)
     merged: list[Candidate] = []
     for group in groups.values():
@@ -100,19 +101,19 @@ def _weight(scene: Scene, graph: Graph, one: Candidate) -> tuple[float, ...]:
     waiters = {
         node
         for rank in one.culprits
-        for node in graph.waiters(f"rank:{rank}")
-        if node.startswith("rank:")
+        for node in graph.waiters(RankNode(rank))
+        if isinstance(node, RankNode)
     }
     blamed = sum(b.weight for b in scene.matching.blame if b.rank in one.culprits)
     few = -len(one.culprits)
     return (
-        one.precise >= FORCED,
-        one.hard,
-        not one.works,
+        one.sink >= Sink.PROCESS,
+        one.cannot_move,
+        one.liveness != "computing",
         not _asks(scene, one),
         len(waiters),
         blamed,
-        one.precise,
+        one.sink,
         few,
         one.still_s or 0.0,
         *(-rank for rank in one.culprits[:1]),

@@ -14,6 +14,7 @@ from grpo_doctor.hang.process.patience import FLOOR_S
 from grpo_doctor.hang.scene import Scene
 from grpo_doctor.hang.waiting import servers, tasks, timers
 from grpo_doctor.hang.waiting.chain import family
+from grpo_doctor.hang.waiting.nodes import ProcessNode
 from grpo_doctor.hang.waiting.strangers import asks_strangers
 
 # Who wants a lock, or an engine that has gone, tries again and again and never gets on.
@@ -26,7 +27,7 @@ def silence_s(scene: Scene, root: Candidate, culprits: Sequence[Actor]) -> float
     """
     if root.cause in _TRIED_IN_VAIN:
         return math.inf
-    bottom = scene.by_pid.get(int(root.node[4:])) if root.node.startswith("pid:") else None
+    bottom = scene.by_pid.get(root.node.pid) if isinstance(root.node, ProcessNode) else None
     if bottom is not None and bottom.held:
         return math.inf
     free = [one for one in culprits if not (one.held or one.waits or tasks.wakes_by_ray(one))]

@@ -11,6 +11,7 @@ from grpo_doctor.hang.process.places import Place, place_of
 from grpo_doctor.hang.process.progress import Motion
 from grpo_doctor.hang.process.seen import Seen
 from grpo_doctor.hang.process.threads import awaited, works_for_pool
+from grpo_doctor.hang.waiting.nodes import Node, ProcessNode, RankNode
 from grpo_doctor.phases import phase_of
 from grpo_doctor_probes.evidence import (
     Blocked,
@@ -58,11 +59,11 @@ class Actor:
         return self.member.rank
 
     @property
-    def node(self) -> str:
+    def node(self) -> Node:
         """Its name in the wait-for graph."""
         if self.member.role == "rank" and self.rank is not None:
-            return f"rank:{self.rank}"
-        return f"pid:{self.pid}"
+            return RankNode(self.rank)
+        return ProcessNode(self.pid)
 
     @property
     def main(self) -> Thread | None:

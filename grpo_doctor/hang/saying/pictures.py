@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Edge, Node, RankState, StackGroup
+from grpo_doctor.hang.waiting import nodes
 from grpo_doctor.hang.waiting.graph import Graph
+from grpo_doctor.hang.waiting.nodes import RankNode, ResourceNode
 from grpo_doctor.hang.wording import ranks_text, runs, shorten
 from grpo_doctor_probes.evidence import Frame
 
@@ -30,7 +32,7 @@ def _order(one: RankState) -> tuple[bool, bool, int, int]:
 
 
 def _state(scene: Scene, graph: Graph, actor: Actor) -> RankState:
-    targets = sorted({link.target for link in graph.out(actor.node)})
+    targets = graph.out(actor.node)
     if actor.held:
         state = _HELD[actor.motion.kind]
     elif actor.motion.progresses:
@@ -53,8 +55,11 @@ def _state(scene: Scene, graph: Graph, actor: Actor) -> RankState:
 
 def _waiting_for(scene: Scene, graph: Graph, actor: Actor) -> str:
     links = graph.out(actor.node)
-    ranks = sorted({int(link.target[5:]) for link in links if link.target.startswith("rank:")})
-    others = sorted({link.target for link in links if not link.target.startswith("rank:")})
+    ranks = sorted({link.target.rank for link in links if isinstance(link.target, RankNode)})
+    others = sorted(
+        {link.target for link in links if not isinstance(link.target, RankNode)},
+        key=lambda node: node.id,
+    )
     things = [_node(scene, one, guilty=False).label for one in others[:3]]
     parts = [text for text in (ranks_text(ranks), *things) if text]
     if not parts:
@@ -64,44 +69,44 @@ def _waiting_for(scene: Scene, graph: Graph, actor: Actor) -> str:
     return f"{', '.join(parts)}{f', in {label}' if label else ''}"
 
 
-def nodes_of(scene: Scene, graph: Graph, guilty: frozenset[str]) -> tuple[Node, ...]:
+def nodes_of(scene: Scene, graph: Graph, guilty: frozenset[nodes.Node]) -> tuple[Node, ...]:
     """All ranks, and whatever else is in a wait."""
-    ids = {f"rank:{rank}" for rank in scene.world}
-    ids |= {end for link in graph.links for end in (link.source, link.target)} | guilty
-    return tuple(_node(scene, one, guilty=one in guilty) for one in sorted(ids, key=_node_order))
+    drawn: set[nodes.Node] = {RankNode(rank) for rank in scene.world} | guilty
+    drawn |= {end for link in graph.links for end in (link.source, link.target)}
+    return tuple(
+        _node(scene, node, guilty=node in guilty) for node in sorted(drawn, key=_node_order)
+    )
 
 
-def _node_order(one: str) -> tuple[bool, str, int]:
-    kind, _, name = one.partition(":")
-    return kind != "rank", kind, int(name) if name.isdecimal() else 0
+def _node_order(node: nodes.Node) -> tuple[int, str, int]:
+    return node.order
 
 
-def _node(scene: Scene, one: str, *, guilty: bool) -> Node:
-    kind, _, name = one.partition(":")
-    if kind == "rank":
-        return Node(one, f"rank {name}", "rank", guilty)
-    if kind == "pid":
-        actor = scene.by_pid.get(int(name))
-        if actor is None:
-            return Node(one, f"pid {name}", "other", guilty)
-        return Node(one, f"{actor.member.role} (pid {name})", actor.member.role, guilty)
-    return Node(one, shorten(name, 40), kind, guilty)
+def _node(scene: Scene, node: nodes.Node, *, guilty: bool) -> Node:
+    if isinstance(node, RankNode):
+        return Node(node.id, f"rank {node.rank}", "rank", guilty)
+    if isinstance(node, ResourceNode):
+        return Node(node.id, shorten(node.name, 40), node.kind, guilty)
+    actor = scene.by_pid.get(node.pid)
+    if actor is None:
+        return Node(node.id, f"pid {node.pid}", "other", guilty)
+    return Node(node.id, f"{actor.member.role} (pid {node.pid})", actor.member.role, guilty)
 
 
 def edges_of(graph: Graph) -> tuple[Edge, ...]:
     """The waits, each once. Ranks that wait for the same others are one edge: of a thousand ranks
     in two camps there are half a million waits.
     """
-    label: dict[tuple[str, str, str], str] = {}
+    label: dict[tuple[nodes.Node, nodes.Node, str], str] = {}
     for link in graph.links:
         label.setdefault((link.source, link.target, link.kind), shorten(link.label, 40))
-    targets: dict[tuple[str, str, str], set[str]] = {}
+    targets: dict[tuple[nodes.Node, str, str], set[nodes.Node]] = {}
     for (source, target, kind), text in label.items():
         targets.setdefault((source, kind, text), set()).add(target)
-    alike: dict[tuple[str, str, str], set[str]] = {}
+    alike: dict[tuple[str, str, str], set[nodes.Node]] = {}
     for (source, kind, text), waited_for in targets.items():
-        for target in _ends(waited_for):
-            alike.setdefault((target, kind, text), set()).add(source)
+        for end in _ends(waited_for):
+            alike.setdefault((end, kind, text), set()).add(source)
     return tuple(
         Edge(source, target, kind, text)
         for (target, kind, text), waiting in sorted(alike.items())
@@ -109,10 +114,10 @@ def edges_of(graph: Graph) -> tuple[Edge, ...]:
     )
 
 
-def _ends(nodes: set[str]) -> tuple[str, ...]:
+def _ends(drawn: set[nodes.Node]) -> tuple[str, ...]:
     """All ranks as one end, `rank:0-3,7`, and everything else as it is."""
-    ranks = [int(one.removeprefix("rank:")) for one in nodes if one.startswith("rank:")]
-    others = sorted(one for one in nodes if not one.startswith("rank:"))
+    ranks = [node.rank for node in drawn if isinstance(node, RankNode)]
+    others = sorted(node.id for node in drawn if not isinstance(node, RankNode))
     return (f"rank:{runs(ranks, ',')}", *others) if ranks else tuple(others)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.waiting.graph import Graph
+from grpo_doctor.hang.waiting.nodes import ProcessNode
 
 _THROUGH = ("pipe", "socket", "child", "lock")
 _AT_REST = ("still", "polling", "unknown")
@@ -82,7 +83,8 @@ def end_of(scene: Scene, graph: Graph, actor: Actor) -> Actor | None:
     here = actor
     while True:
         links = [link for link in graph.out(here.node) if link.kind in _THROUGH]
-        pids = {int(one.target[4:]) for one in links if one.target.startswith("pid:")}
+        ends = (one.target for one in links)
+        pids = {end.pid for end in ends if isinstance(end, ProcessNode)}
         below = [scene.by_pid[pid] for pid in pids - seen if pid in scene.by_pid]
         below = [one for one in below if one.member.role not in ("rank", "launcher")]
         chosen = most_telling(_behind_manager(scene, below, seen) or below)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.waiting import tasks
 from grpo_doctor.hang.waiting.graph import Graph, Link
+from grpo_doctor.hang.waiting.nodes import ProcessNode, RankNode, ResourceNode
 from grpo_doctor.hang.waiting.partners import partner_of
 from grpo_doctor_probes.evidence import Blocked
 
@@ -49,7 +50,7 @@ def _recorded(scene: Scene) -> Iterator[Link]:
         label = f"{wait.operation} #{wait.sequence}" if wait.sequence else wait.operation
         kind = "p2p" if wait.why == "p2p" else "collective"
         for rank in wait.on:
-            yield Link(f"rank:{wait.rank}", f"rank:{rank}", kind, label)
+            yield Link(RankNode(wait.rank), RankNode(rank), kind, label)
 
 
 def absent(scene: Scene) -> tuple[int, ...]:
@@ -75,7 +76,7 @@ def _by_stack(scene: Scene) -> Iterator[Link]:
             joins = actor.at_store or actor.place.call == "store"
             targets, kind = others, "store" if joins else "collective"
         for target in targets:
-            yield Link(f"rank:{rank}", f"rank:{target}", kind, actor.place.operation)
+            yield Link(RankNode(rank), RankNode(target), kind, actor.place.operation)
 
 
 def _held(scene: Scene) -> Iterator[Link]:
@@ -92,9 +93,9 @@ def _held(scene: Scene) -> Iterator[Link]:
             yield Link(actor.node, node, kind, _label(hold))
         strangers = [pid for pid in hold.peers if pid not in scene.by_pid]
         for pid in strangers:
-            yield Link(actor.node, f"pid:{pid}", kind, _label(hold))
+            yield Link(actor.node, ProcessNode(pid), kind, _label(hold))
         if not known and not strangers and kind in _THINGS and hold.target:
-            yield Link(actor.node, f"{kind}:{hold.target}", kind, _label(hold))
+            yield Link(actor.node, ResourceNode(kind, hold.target), kind, _label(hold))
 
 
 def _label(hold: Blocked) -> str:
