@@ -121,7 +121,7 @@ def _terminal(actor: Actor, hold: Blocked) -> Candidate:
         reason=f"{what} at its terminal {hold.target}{in_phase(actor)}",
         evidence=(_held_item(actor, hold, ""), still_item(actor), stack_item(actor)),
         sink=Sink.PIPE,
-        liveness="outside",
+        liveness="unseen",
         phase=actor.phase,
         still_s=actor.motion.still_s,
         fixes=(Fix("Take breakpoint() and input() out of what runs on ranks."),),
@@ -212,7 +212,8 @@ def _socket(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
 
 def _answers(peers: Sequence[Actor], hold: Blocked) -> Liveness:
     """Whether whoever may answer is of the job: of others nothing is seen."""
-    return "unseen" if peers and len(peers) == len(hold.peers) else "outside"
+    known = bool(peers) and len(peers) == len(hold.peers)
+    return "unseen" if known or hold.kind == "socket-accept" else "outside"
 
 
 def _by_place(scene: Scene, actor: Actor, hold: Blocked | None) -> Candidate:

@@ -18,7 +18,7 @@ RECORDERS_OFF = (
 def undecided(scene: Scene, stall: Stall) -> Verdict:
     """Something stands still and the evidence does not say why."""
     patience = scene.patience
-    unusual = patience.unusual_for_work() if scene.elsewhere else patience.unusual()
+    unusual = patience.unusual(pace="computes" if scene.elsewhere else "asleep")
     suspects = [one for one in stall.suspects if not one.motion.progresses]
     if scene.all_spin:
         return _on_gpus(scene)

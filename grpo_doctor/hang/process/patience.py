@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from grpo_doctor.hang.matching import Matching
 from grpo_doctor.hang.process import ray_code
 from grpo_doctor.hang.process.actor import Actor
 from grpo_doctor.hang.wording import seconds_text
 
-FLOOR_S = 5.0  # nothing shorter is called unusual, whatever the history says
-FLOOR_WITHOUT_HISTORY_S = 30.0
-FLOOR_OF_POLLS_S = 60.0  # for a rank that wakes again and again: who asks often may get an answer
-FLOOR_OF_WORK_S = 300.0  # for a rank that is busy: work has long tails
-FLOOR_OF_LONG_WORK_S = 1800.0  # for what is known to take minutes, such as a rollout elsewhere
-TIMES_LONGEST = 4.0  # of the longest earlier gap
-TIMES_LONGEST_OF_WORK = 10.0
+Pace = Literal["proven", "asleep", "polls", "outside", "computes", "long"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """A wait is unusual when it is longer than both. `untold_s`: without a history to go by."""
+
+    floor_s: float
+    times_longest: float
+    untold_s: float
+
+
+# The one place that says how long is long. Floors are what healthy jobs were seen to take.
+LIMITS: dict[Pace, _Limit] = {
+    "proven": _Limit(3.0, 0.0, 3.0),  # a shorter wait may be a moment in a healthy job
+    "asleep": _Limit(5.0, 4.0, 30.0),
+    "polls": _Limit(60.0, 10.0, 60.0),  # who asks often may get an answer
+    "outside": _Limit(60.0, 4.0, 60.0),  # judges were seen to answer after 40 s
+    "computes": _Limit(300.0, 10.0, math.inf),  # work has long tails
+    "long": _Limit(1800.0, 10.0, math.inf),  # a rollout, a checkpoint, a download
+}
+FLOOR_S = LIMITS["asleep"].floor_s
 LEAST_ENTRIES = 8  # fewer operations than that are no history
 
 
@@ -34,30 +51,16 @@ class Patience:
     longest_gap_s: float | None = None
     familiar: bool = True
 
-    def unusual(self, waited_s: float | None = None) -> bool:
-        """Whether a rank that stands still has done so for longer than this job ever did."""
+    def unusual(self, waited_s: float | None = None, pace: Pace = "asleep") -> bool:
+        """Whether a wait, the present one by default, is longer than this job's steps ever had."""
         waited = self.waited_s if waited_s is None else waited_s
         if waited is None:
             return False
-        told = self.familiar and self.longest_gap_s is not None
-        floor_s = FLOOR_S if told else FLOOR_WITHOUT_HISTORY_S
-        return waited >= max(floor_s, TIMES_LONGEST * (self.longest_gap_s or 0.0))
-
-    def unusual_for_long_work(self, waited_s: float) -> bool:
-        """The same of a rank in a rollout, checkpoint, evaluation and the like."""
-        return waited_s >= FLOOR_OF_LONG_WORK_S and self.unusual_for_work(waited_s)
-
-    def unusual_for_polls(self, waited_s: float) -> bool:
-        """The same of a rank that wakes now and then, and may have got a part of its answer."""
-        history = TIMES_LONGEST_OF_WORK * (self.longest_gap_s or 0.0)
-        return waited_s >= max(FLOOR_OF_POLLS_S, history) and self.unusual(waited_s)
-
-    def unusual_for_work(self, waited_s: float | None = None) -> bool:
-        """The same of a rank that uses a core: only much longer waits are not just a long tail."""
-        waited = self.waited_s if waited_s is None else waited_s
-        if waited is None or self.longest_gap_s is None:
-            return False
-        return waited >= max(FLOOR_OF_WORK_S, TIMES_LONGEST_OF_WORK * self.longest_gap_s)
+        limit, longest = LIMITS[pace], self.longest_gap_s
+        # Work is held against any history; who sleeps only against waits like its own.
+        told = longest is not None and (self.familiar or limit.untold_s == math.inf)
+        floor_s = limit.floor_s if told else limit.untold_s
+        return waited >= max(floor_s, limit.times_longest * (longest or 0.0))
 
     def text(self, still_s: float | None = None) -> str:
         """`8.1 s, where 0.4 s was the longest before`. `still_s` of who is to blame, if longer."""

@@ -38,55 +38,61 @@ _WORK: dict[Purpose, str] = {
 
 
 def healthy(scene: Scene) -> Verdict:
-    """Everything gets on, as far as can be seen in so short a time."""
+    """Nothing stands, as far as can be seen in so short a time: healthy where progress was seen."""
     ranks = list(scene.by_rank.values())
-    moving = sum(1 for one in ranks if one.motion.kind != "still")
-    gets_on = moving > 0 and not _only_ticks(scene)
+    got_on = _got_on(scene)
     phases = sorted({one.phase for one in ranks if one.phase})
     return Verdict(
-        state="healthy" if gets_on else "slow",
+        state="healthy" if got_on else "slow",
         cause="",
         culprits=(),
         victims=(),
-        confidence=0.95 if gets_on else 0.6,
+        confidence=0.95 if got_on else 0.6,
         phase=phases[0] if len(phases) == 1 else None,
-        summary=sentence(_getting_on(scene, moving, gets_on=gets_on)),
+        summary=sentence(_progress_text(scene, got_on)),
         evidence=tuple(motion_item(one) for one in ranks[:8]),
     )
 
 
-def _only_ticks(scene: Scene) -> bool:
-    """Whether all that happened is that ranks woke up from time-outs: no helper of theirs worked,
-    and no engine brought out tokens.
+def _got_on(scene: Scene) -> bool:
+    """Whether anything that the job needs was seen to get on: who burns a core at one line may be
+    waiting for its GPU, and who wakes now and then may ask for ever.
     """
-    ranks = scene.by_rank.values()
-    others = [one for one in scene.actors if one not in ranks]
     counts = counted([look for looks in scene.evidence.engines for look in looks])
-    works = any(one.motion.progresses for one in others) or (counts is not None and counts.gets_on)
-    return not works and all(one.motion.kind == "still" or _ticks(one) for one in ranks)
+    engine = counts is not None and counts.gets_on
+    helpers = (one for one in scene.actors if one.member.role not in ("rank", "launcher"))
+    return engine or any(map(_is_seen_to_work, (*scene.by_rank.values(), *helpers)))
 
 
-def _ticks(actor: Actor) -> bool:
-    """Whether it only woke up, and so did the thread of its own that it waits for."""
+def _is_seen_to_work(actor: Actor) -> bool:
     beside = actor.tid != actor.pid
     ran = beside and quiet_s(actor, frozenset({actor.tid})) < actor.motion.seconds
-    return actor.motion.only_ticks and not ran
+    return actor.motion.kind == "working" or (ran and not actor.deed.communicates)
 
 
-def _getting_on(scene: Scene, moving: int, *, gets_on: bool) -> str:
-    count = len(scene.by_rank)
+def _progress_text(scene: Scene, got_on: bool) -> str:
+    ranks = scene.by_rank.values()
+    count = len(ranks)
     waited = seconds_text(scene.patience.waited_s or 0.0)
-    if not moving:
+    working = sum(one.motion.kind == "working" for one in ranks)
+    if got_on:
+        everybody = {1: "the only rank", 2: "both ranks"}.get(count, f"all {count} ranks")
+        who = f"{working} of {count} ranks" if working < count else everybody
+        rest = f", the others have waited for {waited}" if 0 < working < count else ""
+        if not working:
+            return "the job is healthy: processes that its ranks wait for got on between two looks"
+        return f"the job is healthy: {who} got on between two looks{rest}"
+    if all(one.motion.kind == "still" for one in ranks):
         return f"slow: no rank has got on for {waited}, which is not unusual yet"
-    everybody = {1: "the only rank", 2: "both ranks"}.get(count, f"all {count} ranks")
-    who = f"{moving} of {count} ranks" if moving < count else everybody
-    if not gets_on:
+    if any(one.motion.kind in ("busy", "spinning") for one in ranks):
         return (
-            f"slow: no rank was seen to get on: {who} woke now and then and did nothing between "
-            "two looks, which is not unusual yet"
+            "slow: no rank was seen to get on: some use a core at one line, as a long computation "
+            "does, and a wait for the GPU too"
         )
-    rest = f", the others have waited for {waited}" if moving < count else ""
-    return f"the job is healthy: {who} got on between two looks{rest}"
+    return (
+        "slow: no rank was seen to get on: they woke now and then and did nothing between two "
+        "looks, which is not unusual yet"
+    )
 
 
 def ended() -> Verdict:
