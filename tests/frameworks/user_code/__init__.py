@@ -1,0 +1,1 @@
+"""What runs inside the jobs, as a user would write it; nothing of it runs in the tests."""

@@ -1,0 +1,143 @@
+"""A user's rewards: they ask a judge, take locks, run a sandbox; each may come to a standstill.
+
+The comment `# act: NAME` marks the line in which the process stands during that fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import threading
+import time
+import urllib.request
+from typing import Any
+
+import orders
+
+ACTS = ("socket", "sleep", "lock", "event", "child", "fifo", "judge", "answer", "store")
+COROUTINES = ("future", "async-socket", "async-judge")
+ENOUGH = 0.01
+
+
+def ask_socket(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port)) as judge:
+        judge.sendall(b"score this\n")
+        judge.recv(1)  # act: socket
+
+
+def ask_judge(port: int, seconds: float) -> None:
+    url = f"http://127.0.0.1:{port}/{seconds}"
+    urllib.request.urlopen(url).read()  # act: judge
+
+
+def take_lock() -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()  # act: lock
+
+
+def run_sandbox() -> None:
+    subprocess.run(["tail", "-f", "/dev/null"], check=False)  # act: child
+
+
+def read_fifo(path: str) -> None:
+    with open(path) as one:  # act: fifo
+        one.read()
+
+
+def ask_ray() -> None:
+    import ray
+
+    never = ray.remote(len).options(resources={"missing": 1}).remote([])
+    ray.get(never)  # act: answer
+
+
+def fill_store() -> None:
+    import numpy as np
+    import ray
+
+    kept = []
+    for _ in range(64):
+        kept.append(ray.put(np.ones(4_000_000)))  # act: store
+
+
+def obey(order: dict[str, Any]) -> None:
+    act = order["act"]
+    if act == "socket":
+        ask_socket(order["silent"])
+    if act == "judge":
+        ask_judge(order["judge"], order["seconds"])
+    if act == "sleep":
+        time.sleep(10_000)  # act: sleep
+    if act == "lock":
+        take_lock()
+    if act == "event":
+        threading.Event().wait()  # act: event
+    if act == "child":
+        run_sandbox()
+    if act == "fifo":
+        read_fifo(order["fifo"])
+    if act == "answer":
+        ask_ray()
+    if act == "store":
+        fill_store()
+
+
+async def obey_async(order: dict[str, Any]) -> None:
+    if order["act"] == "future":
+        await asyncio.get_running_loop().create_future()
+    if order["act"] in ("async-socket", "async-judge"):
+        port = order["silent"] if order["act"] == "async-socket" else order["judge"]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"GET /{order['seconds']} HTTP/1.0\r\n\r\n".encode())
+        await reader.read()
+
+
+def score(text: str, label: str) -> float:
+    order = orders.due(*ACTS)
+    if order["act"]:
+        obey(order)
+    time.sleep(float(os.environ.get("REWARD_S", ENOUGH)))
+    return float(label in text) + 0.01 * len(set(text))
+
+
+def compute_score(
+    data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None, **_: Any
+) -> float:
+    """verl's reward."""
+    return score(solution_str, ground_truth)
+
+
+async def compute_score_async(
+    data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None, **_: Any
+) -> float:
+    """The same as a coroutine."""
+    order = orders.due(*COROUTINES)
+    if order["act"]:
+        await obey_async(order)
+    await asyncio.sleep(ENOUGH)
+    return float(ground_truth in solution_str) + 0.01 * len(set(solution_str))
+
+
+def reward_func(queries: Any, prompts: Any, labels: Any, **_: Any) -> dict[str, Any]:
+    """OpenRLHF's reward: all texts of a sample at once."""
+    import torch
+
+    texts = [query[len(prompt) :] for query, prompt in zip(queries, prompts, strict=False)]
+    scores = torch.tensor([score(*pair) for pair in zip(texts, labels, strict=False)])
+    return {"rewards": scores, "scores": scores, "extra_logs": {}}
+
+
+def length_reward(completions: list[Any], **_: Any) -> list[float]:
+    """TRL's and ms-swift's reward."""
+    return [score(str(one), "4") for one in completions]
+
+
+async def length_reward_async(completions: list[Any], **_: Any) -> list[float]:
+    """TRL's reward as a coroutine."""
+    order = orders.due(*COROUTINES)
+    if order["act"]:
+        await obey_async(order)
+    return [float(len(set(str(one)))) for one in completions]
