@@ -9,17 +9,17 @@ from pathlib import Path
 
 import msgspec
 
-from tests.corpus import replay, store, table
-from tests.corpus.items import folders_in, read_items
+from tests.corpus import replay, table
+from tests.corpus.packing import pack
 from tests.corpus.score import Answer
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.corpus", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    pack = commands.add_parser("pack", help="store the bundles in these folders")
-    pack.add_argument("folders", nargs="+", type=Path)
-    pack.add_argument("--seed", type=int, default=0, help="of the bench, for bundles without truth")
+    keep = commands.add_parser("pack", help="store the bundles in these folders")
+    keep.add_argument("folders", nargs="+", type=Path)
+    keep.add_argument("--seed", type=int, default=0, help="of the bench, for bundles without truth")
     again = commands.add_parser(
         "replay", help="diagnose every job again and compare with the truth"
     )
@@ -37,7 +37,9 @@ def main() -> int:
     """0, or 1 where a replay has a wrong answer."""
     arguments = _arguments()
     if arguments.command == "pack":
-        return _pack(arguments.folders, arguments.seed)
+        for name, size in pack(arguments.folders, arguments.seed).items():
+            _say(f"{size:>9}  {name}\n")
+        return 0
     answers = _replayed(arguments)
     if arguments.json:
         arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(answers), indent=1))
@@ -58,13 +60,6 @@ def _replayed(arguments: argparse.Namespace) -> Sequence[Answer]:
             arguments.folders, arguments.only, arguments.seed, arguments.jobs
         )
     return replay.replay_stored(arguments.only, arguments.jobs)
-
-
-def _pack(places: Sequence[Path], seed: int) -> int:
-    written = store.add(read_items(folders_in(places), seed))
-    for name, size in written.items():
-        _say(f"{size:>9}  {name}\n")
-    return 0
 
 
 def _say(text: str) -> None:

@@ -18,7 +18,7 @@ from tests.corpus.items import Item
 
 FOLDER = Path(__file__).with_name("items")
 _ENDING = ".xz"
-_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 26}]
+_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": 1 << 26}]
 
 
 def archives(folder: Path = FOLDER) -> list[Path]:
