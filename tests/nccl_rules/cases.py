@@ -1,0 +1,197 @@
+"""Jobs drawn by a seed: a shape, a fault, a recorder, the dumps and the truth about them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from grpo_doctor_probes.evidence import FlightDump
+from tests.nccl_rules.faults import KINDS, Injected, inject
+from tests.nccl_rules.programs import Groups, Shape, groups_of, program
+from tests.nccl_rules.recorder import VERSIONS, Recorder, dump
+from tests.nccl_rules.world import NEVER, Rank, World
+
+AFTER_S = 90.0
+REASONS = {
+    "host stalled": {"not-arrived", "not-sent", "not-received"},
+    "two hosts stalled": {"not-arrived", "not-sent", "not-received"},
+    "process dead": {"not-recorded"},
+    "GPU hung": {"device-hung"},
+    "host stalled and GPU hung": {"device-hung", "not-arrived", "not-sent", "not-received"},
+    "collective skipped": {"skipped", "other-op", "other-size", "fewer-batches", "out-of-order"},
+    "order swapped": {"out-of-order", "other-op", "other-size", "skipped"},
+    "order swapped on a minority": {"out-of-order", "other-op", "other-size", "skipped"},
+    "wrong size": {"other-size"},
+}
+DEVELOPMENT = (
+    Shape(tensor=2, data=2, stages=2),
+    Shape(tensor=2, data=4, experts=4),
+    Shape(tensor=4, data=4),
+    Shape(data=8, style="fsdp"),
+    Shape(tensor=2, data=2, stages=4, experts=2),
+    Shape(tensor=2, data=4, style="fsdp", layers=3),
+    Shape(tensor=4, data=2, stages=4, batched=True),
+)
+HELD_OUT = (
+    Shape(tensor=2, data=2, stages=4, batches=3),
+    Shape(tensor=4, data=4, stages=2, experts=8),
+    Shape(tensor=2, data=8, experts=8, layers=3),
+    Shape(data=12, style="fsdp", layers=3),
+    Shape(tensor=8, data=4, stages=2, batched=True),
+    Shape(tensor=3, data=4, layers=1),
+    Shape(tensor=2, data=3, stages=3, experts=6, batches=4),
+    Shape(tensor=4, data=4, style="fsdp"),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """`culprits` may all be named, `needed` must be; `world` is how many ranks there are."""
+
+    name: str
+    kind: str
+    world: int
+    culprits: frozenset[int]
+    needed: frozenset[int]
+    files: tuple[FlightDump, ...]
+    recorder: Recorder
+
+
+def cases(
+    shapes: Sequence[Shape], seeds: Sequence[int], kinds: Sequence[str] = KINDS
+) -> Iterator[Case]:
+    """One case per kind and seed."""
+    for seed in seeds:
+        for kind in kinds:
+            yield drawn(kind, seed, shapes)
+
+
+def drawn(kind: str, seed: int, shapes: Sequence[Shape]) -> Case:
+    """Tries places for the fault until one stops the job."""
+    draw = random.Random(f"{kind}/{seed}")
+    for attempt in range(200):
+        shape = draw.choice(shapes)
+        groups = groups_of(shape)
+        world = _world(shape, groups, seed, draw)
+        injected = inject(kind, world, draw)
+        if injected is None:
+            continue
+        world.run()
+        case = _case(kind, seed, attempt, world, groups, injected, draw)
+        if case is not None:
+            return case
+    raise RuntimeError(f"no place for {kind!r} with seed {seed}")
+
+
+def _world(shape: Shape, groups: Groups, seed: int, draw: random.Random) -> World:
+    ranks = {rank: Rank(rank, program(shape, groups, rank, 5, seed)) for rank in range(shape.world)}
+    return World(
+        groups.members, ranks, depth=draw.choice((6, 16, 64, 256)), early=draw.random() < 0.3
+    )
+
+
+def _recorder(draw: random.Random) -> Recorder:
+    active = draw.random() < 0.4
+    return Recorder(
+        version=draw.choice(VERSIONS),
+        form=draw.choice(("pickle", "pickle", "json")),
+        ring=draw.choice((2000, 2000, 300, 60)),
+        active=active,
+        timing=draw.random() < 0.25,
+        described=draw.random() < 0.7,
+    )
+
+
+def _case(
+    kind: str,
+    seed: int,
+    attempt: int,
+    world: World,
+    groups: Groups,
+    injected: Injected,
+    draw: random.Random,
+) -> Case | None:
+    ends = [one.seen_s for rank in world.ranks.values() for one in rank.given]
+    stuck = any(end is None or end == NEVER for end in ends)
+    if stuck != (kind != "healthy"):
+        return None
+    needed = _needed(world, injected)
+    if kind != "link broken" and kind != "healthy" and not needed and not kind.startswith("GPU"):
+        return None
+    if kind.startswith("GPU") and not _visible(world, injected):
+        return None
+    if kind in ("two hosts stalled", "host stalled and GPU hung") and len(needed) < 1:
+        return None
+    how = _recorder(draw)
+    files = _files(kind, world, groups, injected, how, draw)
+    return Case(
+        name=f"{kind} #{seed}.{attempt}",
+        kind=kind,
+        world=len(world.ranks),
+        culprits=injected.ranks,
+        needed=needed,
+        files=files,
+        recorder=how,
+    )
+
+
+def _files(
+    kind: str, world: World, groups: Groups, injected: Injected, how: Recorder, draw: random.Random
+) -> tuple[FlightDump, ...]:
+    created = [one.created_s for rank in world.ranks.values() for one in rank.given]
+    first, last = min(created), max(created)
+    at_s = draw.uniform(first + (last - first) / 3, last) if kind == "healthy" else last + AFTER_S
+    found = []
+    for rank in sorted(world.ranks):
+        late_s = draw.uniform(0.0, 0.02 if kind == "healthy" else 3.0)
+        if rank not in injected.dead:
+            moment = at_s + late_s
+            found.append(dump(world, groups, rank, moment, how, moment + 0.01))
+    draw.shuffle(found)
+    return tuple(found)
+
+
+def _needed(world: World, injected: Injected) -> frozenset[int]:
+    """Those at fault for whom a head of some stream waits, or who show it themselves."""
+    if injected.ranks and not any(rank.stalled for rank in world.ranks.values()):
+        return injected.ranks if not _hung_ranks(world) else _visible(world, injected)
+    found = set(_visible(world, injected))
+    for rank in injected.ranks:
+        if world.ranks[rank].stalled and _waited_for(world, rank):
+            found.add(rank)
+    return frozenset(found)
+
+
+def _hung_ranks(world: World) -> set[int]:
+    return {number for number, rank in world.ranks.items() if rank.device.after < 1 << 60}
+
+
+def _visible(world: World, injected: Injected) -> frozenset[int]:
+    """Hung devices that peers have gone past: without that it is like a broken link."""
+    found = set()
+    for number in _hung_ranks(world) & injected.ranks:
+        for one in world.ranks[number].given:
+            ended = [
+                party
+                for party in world.meetings[one.key]
+                if party.rank != number and party.seen_s not in (None, NEVER)
+            ]
+            if one.seen_s in (None, NEVER) and ended and one.step.peer is None:
+                if one.step.op != "broadcast":
+                    found.add(number)
+    return frozenset(found)
+
+
+def _waited_for(world: World, rank: int) -> bool:
+    """Whether a head of somebody's stream needs what this rank has not given."""
+    for key, parties in world.meetings.items():
+        waits = [one for one in parties if one.rank != rank and one.end_s is None]
+        began = any(one.start_s not in (None, NEVER) for one in waits)
+        if not began or any(one.rank == rank for one in parties):
+            continue
+        group = str(key[1])
+        members = world.groups[group] if key[0] == "all" else key[2:4]
+        if rank in members:
+            return True
+    return False

@@ -1,0 +1,81 @@
+"""How often the dumps alone name the culprits, per kind of fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from grpo_doctor.hang import dumps, matching
+from tests.nccl_rules.cases import REASONS, Case
+
+BLAMELESS = ("link broken", "healthy")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was said of one case."""
+
+    case: Case
+    culprits: tuple[int, ...]
+    cause: str
+    reasons: frozenset[str]
+
+    @property
+    def right(self) -> bool:
+        """All that must be named, nobody else."""
+        named = frozenset(self.culprits)
+        if self.case.kind in BLAMELESS:
+            return not named
+        return self.case.needed <= named <= self.case.culprits and bool(named)
+
+    @property
+    def reason_right(self) -> bool:
+        """Whether the reason fits the fault."""
+        if self.case.kind in BLAMELESS:
+            return not self.culprits
+        return self.right and self.reasons <= REASONS[self.case.kind]
+
+    @property
+    def wrong_ring(self) -> bool:
+        """A ring of groups where none was made."""
+        return self.cause == "group-order-cycle" and self.case.kind not in (
+            "order swapped",
+            "order swapped on a minority",
+            "collective skipped",
+        )
+
+
+def answer(case: Case) -> Answer:
+    """Asks the matcher."""
+    found = matching.match(dumps.read(case.files), case.world)
+    ruling = matching.judge(found)
+    named = set(ruling.culprits)
+    reasons = frozenset(one.reason for one in found.blame if one.rank in named)
+    return Answer(case, ruling.culprits, ruling.cause, reasons)
+
+
+def answers(cases: Iterable[Case], tell: Callable[[Answer], None] | None = None) -> list[Answer]:
+    """Asks of all."""
+    found = []
+    for case in cases:
+        found.append(answer(case))
+        if tell is not None:
+            tell(found[-1])
+    return found
+
+
+def table(found: Sequence[Answer]) -> str:
+    """Markdown: one line per kind."""
+    lines = [
+        "| fault | cases | culprits right | reason right | a ring where none is |",
+        "|---|---|---|---|---|",
+    ]
+    for kind in dict.fromkeys(one.case.kind for one in found):
+        lines.append(_row(kind, [one for one in found if one.case.kind == kind]))
+    lines.append(_row("**all**", found))
+    return "\n".join(lines)
+
+
+def _row(name: str, of: Sequence[Answer]) -> str:
+    right, reason = sum(one.right for one in of), sum(one.reason_right for one in of)
+    return f"| {name} | {len(of)} | {right} | {reason} | {sum(one.wrong_ring for one in of)} |"
