@@ -21,8 +21,9 @@ class Environment:
 
 _VERL = (
     "accelerate codetiming datasets dill hydra-core numpy>=2 pandas peft pyarrow>=19 pybind11 "
-    "pylatexenc ray[default] torchdata tensordict<=0.10.0,!=0.9.0 transformers>=5.5.3,<5.11,!=5.6.0 "
-    "tensorboard TransferQueue>=0.1.10 pyzmq msgspec fastapi uvicorn cachetools wandb math-verify "
+    "pylatexenc ray[default] torchdata tensordict<=0.10.0,!=0.9.0 "
+    "transformers>=5.5.3,<5.11,!=5.6.0 tensorboard TransferQueue>=0.1.10 pyzmq msgspec fastapi "
+    "uvicorn cachetools wandb math-verify "
     "nvtx"
 )
 _OPENRLHF = (
@@ -44,9 +45,9 @@ ENVIRONMENTS = {
     "trl": Environment("TRL 1.16.0", ("trl==1.16.0", "datasets", "accelerate", "transformers")),
 }
 # Named by those installed alone, and of no use here, or at a version of their own above.
-_LEFT_OUT = frozenset(
+_LEFT_OUT = (
     "torch torchvision torchaudio torchcodec transformers ray triton flashinfer-python numba trl "
-    "peft deepspeed flash-attn".split()
+    "peft deepspeed flash-attn"
 )
 _NAMES = """
 import importlib.metadata as metadata, sys
@@ -83,8 +84,9 @@ def _asked_by(python: Path, name: str) -> list[str]:
     said = subprocess.run(
         [str(python), "-c", _NAMES, name], capture_output=True, text=True, check=True
     )
+    left_out = _LEFT_OUT.split()
     rows = [line.split("\t") for line in said.stdout.splitlines()]
-    return [requirement for package, requirement in rows if package not in _LEFT_OUT]
+    return [requirement for package, requirement in rows if package not in left_out]
 
 
 def _pip(python: Path, *arguments: str) -> None:

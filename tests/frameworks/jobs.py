@@ -18,7 +18,7 @@ import psutil  # type: ignore[import-untyped]
 
 CODE = Path(__file__).with_name("user_code")
 RANKS = 2
-START_S = 420.0
+START_S = 900.0
 # What says in a job's log that a step is done.
 STEP = {
     "verl": re.compile(r"step:\d+ - "),
@@ -220,7 +220,7 @@ def running(setting: Setting) -> Iterator[Job]:
     with (setting.folder / "job.log").open("wb") as log:
         # Niced, as the bench shares its cores with whatever else runs there.
         process = subprocess.Popen(
-            ["nice", "-n", "10", *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            ["nice", "-n", "19", *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             env=variables, cwd=setting.folder, start_new_session=True,
         )  # fmt: skip
     job = Job(setting, process)

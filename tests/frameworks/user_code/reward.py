@@ -6,12 +6,12 @@ The comment `# act: NAME` marks the line in which the process stands during that
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import subprocess
 import threading
 import time
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import orders
@@ -19,6 +19,7 @@ import orders
 ACTS = ("socket", "sleep", "lock", "event", "child", "fifo", "judge", "answer", "store")
 COROUTINES = ("future", "async-socket", "async-judge")
 ENOUGH = 0.01
+AT_MOST = 64  # of 32 MB
 
 
 def ask_socket(port: int) -> None:
@@ -43,7 +44,7 @@ def run_sandbox() -> None:
 
 
 def read_fifo(path: str) -> None:
-    with open(path) as one:  # act: fifo
+    with Path(path).open() as one:  # act: fifo
         one.read()
 
 
@@ -58,9 +59,9 @@ def fill_store() -> None:
     import numpy as np
     import ray
 
-    kept = []
-    for _ in range(64):
-        kept.append(ray.put(np.ones(4_000_000)))  # act: store
+    kept: list[Any] = []
+    while len(kept) < AT_MOST:
+        kept += [ray.put(np.ones(4_000_000))]  # act: store
 
 
 def obey(order: dict[str, Any]) -> None:
@@ -95,18 +96,22 @@ async def obey_async(order: dict[str, Any]) -> None:
         await reader.read()
 
 
-def score(text: str, label: str) -> float:
+def come_to_fault() -> None:
     order = orders.due(*ACTS)
     if order["act"]:
         obey(order)
-    time.sleep(float(os.environ.get("REWARD_S", ENOUGH)))
+
+
+def score(text: str, label: str) -> float:
+    time.sleep(ENOUGH)
     return float(label in text) + 0.01 * len(set(text))
 
 
 def compute_score(
     data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None, **_: Any
 ) -> float:
-    """verl's reward."""
+    """verl's reward, called for each text."""
+    come_to_fault()
     return score(solution_str, ground_truth)
 
 
@@ -125,6 +130,7 @@ def reward_func(queries: Any, prompts: Any, labels: Any, **_: Any) -> dict[str, 
     """OpenRLHF's reward: all texts of a sample at once."""
     import torch
 
+    come_to_fault()
     texts = [query[len(prompt) :] for query, prompt in zip(queries, prompts, strict=False)]
     scores = torch.tensor([score(*pair) for pair in zip(texts, labels, strict=False)])
     return {"rewards": scores, "scores": scores, "extra_logs": {}}
@@ -132,6 +138,7 @@ def reward_func(queries: Any, prompts: Any, labels: Any, **_: Any) -> dict[str, 
 
 def length_reward(completions: list[Any], **_: Any) -> list[float]:
     """TRL's and ms-swift's reward."""
+    come_to_fault()
     return [score(str(one), "4") for one in completions]
 
 

@@ -25,9 +25,7 @@ _NOTHING = (
     "synchronize empty_cache set_device ipc_collect manual_seed manual_seed_all "
     "reset_peak_memory_stats set_rng_state"
 )
-_ZERO = (
-    "memory_allocated memory_reserved max_memory_allocated max_memory_reserved current_device"
-)
+_ZERO = "memory_allocated memory_reserved max_memory_allocated max_memory_reserved current_device"
 _MEMORY = 1 << 34
 
 
@@ -156,7 +154,8 @@ class _Registers(importlib.abc.MetaPathFinder):
         if register is None:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         execute = spec.loader.exec_module
 
         def exec_module(module: Any) -> None:

@@ -74,7 +74,7 @@ class _Rewords(importlib.machinery.SourceFileLoader):
         text = data.decode()
         for old, new in _REWORDED:
             text = text.replace(old, new)
-        return (text + _ADDED.get(os.path.basename(path), "")).encode()
+        return (text + _ADDED.get(path.rpartition("/")[2], "")).encode()
 
     def get_code(self, fullname: str) -> Any:
         """Never from a file of byte code, which has the old words."""

@@ -1,0 +1,76 @@
+"""`python -m tests.frameworks`: real jobs, real faults, and what `attach` says of them."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+from tests.frameworks import environments, inputs
+from tests.frameworks.cases import ROUNDS, Round
+from tests.frameworks.jobs import Setting
+from tests.frameworks.play import ROOT, Player
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.frameworks",
+        description="Injects faults into real jobs of TRL, ms-swift, verl and OpenRLHF.",
+    )
+    add = parser.add_argument
+    add("frameworks", nargs="*", help="verl, openrlhf, swift, trl; all without one")
+    add("--only", nargs="+", default=[], metavar="PART", help="of the cases' names")
+    add("--rounds", nargs="+", type=int, default=[], metavar="N", help="of a framework, from 0")
+    add("--environments", type=Path, default=Path("/tmp/framework-environments"))
+    add("--folder", type=Path, default=Path("/tmp/framework-jobs"), help="for jobs and their logs")
+    add("--bundles", type=Path, default=Path("/tmp/framework-bundles"), help="for evidence")
+    add("--tool", type=Path, default=ROOT, help="a checkout of grpo-doctor to be asked")
+    add("--seed", type=int, default=0, help="tells repetitions apart")
+    add("--build", action="store_true", help="make the environments first")
+    add("--healthy", type=int, help="healthy moments of a round that has some")
+    return parser.parse_args()
+
+
+def _chosen(arguments: argparse.Namespace) -> list[tuple[int, Round]]:
+    found = []
+    for framework in arguments.frameworks or environments.ENVIRONMENTS:
+        own = [one for one in ROUNDS if one.framework == framework]
+        for number, one in enumerate(own):
+            named = any(part in case.name for part in arguments.only for case in one.cases)
+            if arguments.only and not named:
+                continue
+            if not arguments.rounds or number in arguments.rounds:
+                found.append((number, one))
+    return found
+
+
+def main() -> int:
+    """0: it records, and judges nothing."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no job is left behind
+    arguments = _arguments()
+    folder: Path = arguments.folder
+    arguments.bundles.mkdir(parents=True, exist_ok=True)
+    model, data = inputs.write_model(folder / "model"), inputs.write_prompts(folder / "data")
+    player = Player(arguments.bundles, arguments.tool, _say, arguments.seed)
+    for number, one in _chosen(arguments):
+        environment = arguments.environments / f"env-{one.framework}"
+        python = environments.python_of(environment)
+        if arguments.build:
+            python = environments.build(one.framework, environment)
+        if one.framework == "trl" and not python.exists():
+            python = Path(sys.executable)
+        own = folder / f"{one.framework}-{number}-{arguments.seed}"
+        setting = Setting(one.framework, python, model, data, own, one.options, one.environment)
+        for _ in player.play(setting, one):
+            pass
+    return 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
