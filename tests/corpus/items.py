@@ -10,7 +10,8 @@ import msgspec
 from grpo_doctor.hang.bundle import bundles_in, read
 from grpo_doctor.hang.bundle.parts import ARCHIVES, EVIDENCE
 from grpo_doctor_probes.evidence import Evidence
-from tests.corpus.truth import Truth, of_bundle
+from tests.corpus.truth import of_bundle
+from tests.faults.kept import Truth
 
 
 class Item(msgspec.Struct, frozen=True):

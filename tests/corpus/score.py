@@ -10,7 +10,7 @@ import msgspec
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.joined import joined
 from tests.corpus.items import Item
-from tests.corpus.truth import Truth
+from tests.faults.kept import Truth
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -11,13 +11,14 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.faults import bench, goals, table, workers
+from tests.faults import bench, goals, sampling, table, workers
 from tests.faults.cases import Options
 from tests.faults.jobs import ROOT
+from tests.faults.kept import Shelf
 from tests.faults.results import Results
 from tests.pages import put_section
 
-HEALTHY = 200
+HEALTHY = 200  # attaches, without --sample
 FAULTS_SHARE = 0.75  # of the minutes; the healthy jobs get the rest
 
 
@@ -31,7 +32,8 @@ def _arguments() -> argparse.Namespace:
     add("--class", nargs="+", default=[], dest="classes", metavar="CLASS")
     add("--repeat", type=int, default=1, metavar="N", help="with N seeds")
     add("--seed", type=int, default=0, metavar="N", help="the first seed")
-    add("--healthy", type=int, default=HEALTHY, metavar="N", help="attaches to healthy jobs")
+    add("--healthy", type=int, metavar="N", help="attaches to healthy jobs")
+    add("--sample", action="store_true", help="a fixed part, of every class some; CI's")
     add("--no-faults", action="store_true", help="healthy jobs only")
     add("--no-baselines", action="store_true", help="leave the other tools out")
     add("--by-pid", action="store_true", help="tell attach a PID in every case")
@@ -55,13 +57,18 @@ def main() -> int:
     )  # fmt: skip
     seeds = range(arguments.seed, arguments.seed + arguments.repeat)
     faults = [] if arguments.no_faults else bench.chosen(arguments.only, arguments.classes)
+    faults = sampling.sample(faults) if arguments.sample else faults
+    attaches = arguments.healthy
+    if attaches is None:
+        attaches = sampling.HEALTHY if arguments.sample else HEALTHY
     jobs, until = arguments.jobs, began + length
+    shelf = None if arguments.collect is None else Shelf(arguments.collect)
     if jobs > 1:
         outcomes = workers.run_faults(faults, list(seeds), options, _say, jobs)
-        calm = workers.run_controls(arguments.healthy, arguments.only, _say, until, jobs)
+        calm = workers.run_controls(attaches, arguments.only, _say, until, jobs, shelf)
     else:
         outcomes = bench.run_faults(faults, list(seeds), options, _say)
-        calm = bench.run_controls(arguments.healthy, arguments.only, _say, until)
+        calm = bench.run_controls(attaches, arguments.only, _say, until, shelf)
     results = Results(tuple(outcomes), tuple(calm))
     command = "python -m tests.faults " + " ".join(sys.argv[1:])
     _say(table.page(results, command.strip()))

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import math
-import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeVar
 
 from tests.faults.cases import NO_TIME_LEFT, Options, run_case
 from tests.faults.controls import CONTROLS, Control
 from tests.faults.events import Silence
 from tests.faults.healthy import Calm, watch
 from tests.faults.jobs import ForkServer
+from tests.faults.kept import Shelf
 from tests.faults.registry import Fault, load
+from tests.faults.sampling import spread
 from tests.faults.score import Outcome
 
 TOGETHER = 2
 ALONE_TAKES = 2.0  # times as long as a case that runs beside others
 Say = Callable[[str], None]
-_T = TypeVar("_T")
 
 
 def _silent(_text: str) -> None:
@@ -85,58 +84,57 @@ def in_turn(
 ) -> tuple[list[Fault], list[Fault], float]:
     """Those that may run together, those that run alone, and until when the first may begin.
 
-    Where the time is limited, the order is that of the day, so that it is not always the same that
-    are left out.
+    Where the time is limited, what comes first is spread over classes and families.
     """
     turn = until
     if until < math.inf:
-        faults = _of_the_day(faults)
+        faults = spread(faults)
         share = sum(map(alone, faults)) / max(1, len(faults))
         turn -= min(1.0, ALONE_TAKES * share) * (until - time.monotonic())
     return [f for f in faults if not alone(f)], [f for f in faults if alone(f)], turn
 
 
-def _of_the_day(ones: Sequence[_T]) -> list[_T]:
-    return random.Random(time.strftime("%Y-%m-%d")).sample(ones, len(ones))
-
-
-def planned(attaches: int, only: Sequence[str], until: float) -> list[tuple[Control, int]]:
-    """So many attaches, spread over healthy jobs; in the order of the day if time is limited."""
+def planned(attaches: int, only: Sequence[str]) -> list[tuple[Control, int]]:
+    """So many attaches, spread over healthy jobs."""
     load()  # some families have controls of their own
     controls = [
         one for one in CONTROLS.values() if not only or any(word in one.name for word in only)
     ]
-    if until < math.inf:
-        controls = _of_the_day(controls)
     size = len(controls)
     times = [attaches * (place + 1) // size - attaches * place // size for place in range(size)]
     return [(control, count) for control, count in zip(controls, times) if count]
 
 
 def run_controls(
-    attaches: int, only: Sequence[str], say: Say, until: float = math.inf
+    attaches: int,
+    only: Sequence[str],
+    say: Say,
+    until: float = math.inf,
+    shelf: Shelf | None = None,
 ) -> list[Calm]:
     """Attaches so many times, spread over the healthy jobs; no further one starts after `until`."""
     found = []
     with fork_server() as server:
-        for control, times in planned(attaches, only, until):
-            found.append(watched(server, control, times, until))
+        for control, times in planned(attaches, only):
+            found.append(watched(server, control, times, until, shelf))
             say(calm_line(found[-1]))
     return [calm for calm in found if calm.failed != NO_TIME_LEFT]
 
 
-def watched(server: ForkServer, control: Control, times: int, until: float) -> Calm:
+def watched(
+    server: ForkServer, control: Control, times: int, until: float, shelf: Shelf | None = None
+) -> Calm:
     """What was said about one healthy job, or why it was not asked."""
     if time.monotonic() > until:
         return Calm(control.name, control.world_size, (), NO_TIME_LEFT)
     try:
-        return watch(server, control, times)
+        return watch(server, control, times, shelf)
     except Silence as defect:
         first = Calm(control.name, control.world_size, (), str(defect))
     if time.monotonic() > until:
         return first
     try:
-        return watch(server, control, times)
+        return watch(server, control, times, shelf)
     except Silence:
         return first
 

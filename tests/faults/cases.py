@@ -19,6 +19,7 @@ from tests.faults import attach, baselines
 from tests.faults.events import Silence, count, wait_for
 from tests.faults.host import Unavailable
 from tests.faults.jobs import ForkServer, Job, started
+from tests.faults.kept import Shelf, Truth
 from tests.faults.rank import HEALTHY_STEPS, Spec, pace_of
 from tests.faults.registry import PHASES, Fault, Outside
 from tests.faults.score import Outcome, judge
@@ -146,7 +147,7 @@ def _once(
     try:
         with struck(server, fault, seed) as (job, drawn), one_attach:
             outcome = replace(outcome, culprit=drawn.culprit, phase=drawn.phase)
-            outcome = _looked_at(outcome, job, fault, drawn, options)
+            outcome = _looked_at(outcome, job, fault, drawn, options, seed)
     except Unavailable as reason:
         return replace(outcome, skipped=str(reason))
     except (Silence, TimeoutError) as defect:
@@ -162,12 +163,24 @@ def target(job: Job, fault: Fault, drawn: Draw, options: Options) -> list[str]:
     return [str(victims[drawn.step % len(victims)])] if victims else [str(job.launcher)]
 
 
-def _looked_at(outcome: Outcome, job: Job, fault: Fault, drawn: Draw, options: Options) -> Outcome:
+def truth_of(fault: Fault, culprit: int) -> Truth:
+    """What is true of the job when this rank was drawn to be at fault."""
+    guilty = fault.truth.guilty(culprit, fault.world_size)
+    return Truth(
+        fault.truth.states, fault.truth.classes, tuple(sorted(guilty)), family=fault.family,
+        fault=fault.name, culprit=culprit,
+    )  # fmt: skip
+
+
+def _looked_at(
+    outcome: Outcome, job: Job, fault: Fault, drawn: Draw, options: Options, seed: int
+) -> Outcome:
     """Attaches, keeping the evidence for the other tools, and judges."""
     with tempfile.TemporaryDirectory(prefix="kept-") as temporary:
         bundle = Path(temporary, "bundle")
         if options.collect is not None:
-            bundle = options.collect / "".join(c if c.isalnum() else "-" for c in fault.name)
+            truth = truth_of(fault, drawn.culprit)
+            bundle = Shelf(options.collect).place(fault.name, seed, truth)
         answer = attach.attach(*target(job, fault, drawn, options), "--out", str(bundle))
         detected, culprit_right, class_right = judge(fault, drawn.culprit, answer)
         outcome = replace(

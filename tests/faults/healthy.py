@@ -10,10 +10,12 @@ from tests.faults import attach
 from tests.faults.controls import QUICK_STEPS, Control
 from tests.faults.events import count, wait_for
 from tests.faults.jobs import START_S, ForkServer, started
+from tests.faults.kept import Shelf, Truth
 from tests.faults.rank import Spec, pace_of
 from tests.faults.score import Answer
 
 CALM = ("healthy", "slow")
+FAMILY = "calm"
 ALARMS = ("stuck", "dead")
 
 
@@ -38,8 +40,8 @@ class Calm:
         return [answer for answer in self.answers if answer.state not in CALM]
 
 
-def watch(server: ForkServer, control: Control, times: int) -> Calm:
-    """Attaches so many times, each time to another rank.
+def watch(server: ForkServer, control: Control, times: int, shelf: Shelf | None = None) -> Calm:
+    """Attaches so many times, each time to another rank; on a shelf the evidence is kept.
 
     Raises:
         Silence: the job did not come up.
@@ -52,6 +54,14 @@ def watch(server: ForkServer, control: Control, times: int) -> Calm:
         else:
             job.await_healthy()
         time.sleep(control.settle_s)
-        pids = [job.pids[turn % len(job.pids)] for turn in range(times)]
-        answers = tuple(attach.attach(str(pid)) for pid in pids)
+        answers = tuple(
+            attach.attach(str(job.pids[turn % len(job.pids)]), *_kept(shelf, control, turn))
+            for turn in range(times)
+        )
     return Calm(control.name, control.world_size, answers)
+
+
+def _kept(shelf: Shelf | None, control: Control, turn: int) -> list[str]:
+    if shelf is None:
+        return []
+    return ["--out", str(shelf.place(control.name, turn, Truth(CALM, family=FAMILY)))]

@@ -24,7 +24,9 @@ from tests.ports import free_port
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 120.0
 HEALTHY_S = 240.0
-_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+# This checkout's packages, whichever the environment was installed from.
+_IMPORTS = os.pathsep.join(str(ROOT / part) for part in (".", "probes", "reports", "trainer"))
+_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": _IMPORTS}
 
 
 def environment() -> dict[str, str]:

@@ -25,6 +25,7 @@ from tests.faults.cases import NO_TIME_LEFT, Options, run_case
 from tests.faults.controls import CONTROLS
 from tests.faults.healthy import Calm
 from tests.faults.jobs import ROOT, ForkServer, environment
+from tests.faults.kept import Shelf
 from tests.faults.registry import Fault, load
 from tests.faults.score import Outcome
 
@@ -115,16 +116,25 @@ def run_faults(
 
 
 def run_controls(
-    attaches: int, only: Sequence[str], say: Say, until: float, jobs: int
+    attaches: int,
+    only: Sequence[str],
+    say: Say,
+    until: float,
+    jobs: int,
+    shelf: Shelf | None = None,
 ) -> list[Calm]:
     """As `bench.run_controls`, so many jobs at a time, those of many ranks alone."""
     limit = None if until == math.inf else until
-    chosen = planned(attaches, only, until)
+    chosen = planned(attaches, only)
     large = [one for one in chosen if one[0].world_size > MANY_RANKS]
     small = [one for one in chosen if one[0].world_size <= MANY_RANKS]
     found = []
     for size, group in ((1, large), (jobs, small)):
-        tasks = [Task(control.name, times=times, until_s=limit) for control, times in group]
+        collect = None if shelf is None else str(shelf.folder.resolve())
+        tasks = [
+            Task(control.name, times=times, collect=collect, until_s=limit)
+            for control, times in group
+        ]
         for answer in _answers(tasks, size):
             found.append(msgspec.json.decode(answer, type=Calm))
             say(calm_line(found[-1]))
@@ -170,11 +180,11 @@ def serve() -> None:
 
 def _done(server: ForkServer, task: Task) -> Outcome | Calm:
     until = math.inf if task.until_s is None else task.until_s
+    collect = None if task.collect is None else Path(task.collect)
     if task.times:
-        return watched(server, CONTROLS[task.name], task.times, until)
-    options = Options(
-        task.compare, None if task.collect is None else Path(task.collect), task.by_pid, until
-    )
+        shelf = None if collect is None else Shelf(collect)
+        return watched(server, CONTROLS[task.name], task.times, until, shelf)
+    options = Options(task.compare, collect, task.by_pid, until)
     return run_case(server, load()[task.name], task.seed, options)
 
 
