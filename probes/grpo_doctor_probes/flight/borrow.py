@@ -4,7 +4,8 @@ Three things can go wrong in a call, and none may hurt the job:
 
 * We die. The call returns into a signal return that puts the thread back (`x86_64`).
 * It takes too long. Registers are put back by force only where the thread waits for a lock that is
-  no memory allocator's: then it holds none itself. Otherwise, in the midst of work, it is left to
+  no memory allocator's, in a call that takes one lock only: then it holds none itself. Otherwise,
+  in the midst of work, or in a call that nothing is known of (`take_back` is false), it is left to
   end the call and put itself back, as a lock that it holds would be locked for ever.
 * It faults, or aborts, as C++ does with an exception, which nobody catches (`exceptions`). The
   registers are put back and that is ours to report; the job never sees it.
@@ -26,6 +27,7 @@ from grpo_doctor_probes.flight.machine import NT_PRSTATUS, Call, Machine, Saved
 from grpo_doctor_probes.flight.ptrace import Stop, Tracee
 from grpo_doctor_probes.memory.access import WritableMemory
 from grpo_doctor_probes.memory.maps import mapped
+from grpo_doctor_probes.stoppable import why_not_thread
 
 _FAULTS = (
     signal.SIGILL,
@@ -68,16 +70,17 @@ class Place:
 class Borrowed:
     """A stopped thread. Leaving the context gives it back, whatever happened within.
 
-    Raises NotBorrowedError on entering if the thread does not stop asleep in a system call, and
-    OSError if it may not be traced. `stopped_ms` is how long it was kept, after leaving.
+    Raises NotBorrowedError on entering if the thread does not stop asleep in a system call or must
+    not be stopped at all, and OSError if it may not be traced. `stopped_ms` is how long it was
+    kept, after leaving.
 
     A thread that can't be stopped when it should be given back is let go of by the kernel when the
     thread of ours that borrowed it ends: use a short-lived one.
     """
 
-    def __init__(self, place: Place, tid: int) -> None:
-        """Thread `tid` of the place's process."""
-        self._place, self._tid = place, tid
+    def __init__(self, place: Place, tid: int, *, take_back: bool = True) -> None:
+        """Thread `tid` of the place's process. `take_back`: whether a late call may be ended."""
+        self._place, self._tid, self._take_back = place, tid, take_back
         self._changed = False
         self._owed: list[int] = []  # signals that came meanwhile
         self.ending: Ending | None = None
@@ -88,6 +91,9 @@ class Borrowed:
 
     def __enter__(self) -> Borrowed:
         """Stops the thread."""
+        reason = why_not_thread(self._place.pid, self._tid)
+        if reason:
+            raise NotBorrowedError(reason)
         self._tracee = Tracee(self._tid)
         self._tracee.interrupt()
         stop = self._tracee.wait(time.monotonic() + _STOPS_WITHIN_S)
@@ -196,7 +202,13 @@ class Borrowed:
             self._tracee.send(self._place.pid, number, self._place.machine.tgkill)
 
     def _stop_late_call(self) -> Ending:
-        """Stops a call that takes too long, or detaches where stopping it could do harm."""
+        """Stops a call that takes too long, or detaches where stopping it could do harm.
+
+        What must not be taken back is not even interrupted: it may be in a driver by now.
+        """
+        if not self._take_back:
+            self.left_alone = True
+            return "late"
         deadline = time.monotonic() + _GIVES_BACK_WITHIN_S
         self._tracee.interrupt()
         while stop := self._tracee.wait(deadline):

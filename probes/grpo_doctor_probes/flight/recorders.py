@@ -2,6 +2,12 @@
 
 Neither function takes Python's lock: JSON dumps have no stacks. Each leaves its result behind (the
 text, KBs to a MB), as freeing it would be one more call into the job.
+
+Of NCCL's recorder no entries are asked for. For each it would ask CUDA whether the operation is
+done (`cudaEventQuery`): that waits for a thread which synchronizes, from torch 2.14 on with the
+recorder's mutex in hand, and in a thread without a device it opens a context of 0.5 GB on GPU 0.
+Without entries it makes no call of CUDA's and takes no lock: groups and their counters remain.
+Gloo's operations have no events, so all of that recorder may be had.
 """
 
 from __future__ import annotations
@@ -17,7 +23,8 @@ from grpo_doctor_probes.memory.maps import Mapping
 
 MAX_DUMP_BYTES = 64 << 20
 CPU_LIBRARY = "libtorch_cpu.so"
-_GPU_LIBRARIES = ("libtorch_cuda.so", "libtorch_hip.so")
+_GPU_LIBRARY = "libtorch_cuda.so"  # not libtorch_hip.so: there a dump calls each communicator
+NCCL_BACKEND = "nccl"
 _STRING = "RKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"  # const std::string&
 _FR = "_ZN4c10d18dump_fr_trace_jsonB5cxx11Ebb"  # (collectives, only active): 2.8 to 2.14
 # 2.15: and the backend, whose ring is to be dumped. No ABI tag: the string tells.
@@ -36,9 +43,14 @@ class Recorder:
     function: int
     takes_backend: bool = False
 
+    @property
+    def has_events(self) -> bool:
+        """Whether its entries belong to a device that would be asked for them."""
+        return self.backend == NCCL_BACKEND
+
     def call(self, scratch: int) -> Call:
-        """The call that dumps all entries, with `scratch` as the address of its scratch."""
-        arguments = [1, 0]
+        """The call that dumps what may be had, with `scratch` as the address of its scratch."""
+        arguments = [int(not self.has_events), 0]
         backend = scratch + _RESULT_BYTES
         if self.takes_backend:
             arguments.append(backend)
@@ -63,10 +75,9 @@ def recorders(maps: Sequence[Mapping], memory: Memory) -> tuple[Recorder, ...]:
             found.append(Recorder("fr", function))
         elif function := torch.address_of(_FR_OF_BACKEND):
             found.append(Recorder("fr", function, takes_backend=True))
-    for name in _GPU_LIBRARIES:
-        gpu = _library(maps, memory, name)
-        if gpu and (function := gpu.address_of(_NCCL)):
-            found.append(Recorder("nccl", function))
+    gpu = _library(maps, memory, _GPU_LIBRARY)
+    if gpu and (function := gpu.address_of(_NCCL)):
+        found.append(Recorder(NCCL_BACKEND, function))
     return tuple(found)
 
 

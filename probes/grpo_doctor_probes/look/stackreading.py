@@ -13,6 +13,7 @@ from grpo_doctor_probes.look.limits import frozen
 from grpo_doctor_probes.look.pause import PauseWatch, leave_running
 from grpo_doctor_probes.procfs import numbers, status
 from grpo_doctor_probes.procstat import state_of
+from grpo_doctor_probes.stoppable import why_not_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,8 +70,8 @@ def native_stacks(pids: Sequence[int], *, at_most_s: float) -> tuple[Stack, ...]
     """Stacks with C and C++ frames. Stops each process, typically for 0.5 to 1.5 s; `pause_ms` is
     what was measured.
 
-    A process with a thread in uninterruptible sleep, a stopped one and a frozen one are refused:
-    a tracer would hang on them until somebody else wakes them.
+    A process with a thread in uninterruptible sleep or inside a call of a GPU's driver, a stopped
+    one and a frozen one are refused: a tracer would hang on them, or break into the driver.
     """
     return _in_parallel(_native_stack, pids, at_most_s)
 
@@ -126,7 +127,9 @@ def refusal(pid: int) -> str:
         return "a thread of it is in uninterruptible sleep: a tracer would hang on it"
     if {"T", "t"} & set(states) or _is_traced(pid):
         return "it is stopped or traced by somebody else"
-    return "its control group is frozen: a tracer would hang on it" if frozen(pid) else ""
+    if frozen(pid):
+        return "its control group is frozen: a tracer would hang on it"
+    return why_not_process(pid)
 
 
 def _is_traced(pid: int) -> bool:

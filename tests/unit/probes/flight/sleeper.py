@@ -102,6 +102,13 @@ def place_in(pid: int, memory: WritableMemory) -> Place:
     return Place(pid, MACHINE, memory, return_to, find_bare_return(MACHINE, maps, memory))
 
 
+@contextmanager
+def place_of(pid: int) -> Iterator[Place]:
+    """The same, with its memory open meanwhile."""
+    with WritableMemory(pid) as memory:
+        yield place_in(pid, memory)
+
+
 def until(true: Callable[[], bool], at_most_s: float = 60.0) -> None:
     """Waits for a condition of another process."""
     deadline = time.monotonic() + at_most_s

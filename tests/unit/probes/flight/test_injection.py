@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor_probes.evidence import FlightDump, Member, ProcessLook
-from grpo_doctor_probes.flight import inject, inject_all
-from tests.unit.probes.flight.fake_torch import FR, FR_OF_BACKEND, NCCL, build, process
+from grpo_doctor_probes.flight import inject
+from tests.unit.probes.flight.fake_torch import FR, FR_OF_BACKEND, build, process
 from tests.unit.probes.flight.sleeper import Target, until
 
 LOOK = ProcessLook(0, 0, "S")
@@ -51,21 +51,6 @@ def test_torch_2_15_is_given_an_empty_string_of_the_library_it_uses(tmp_path: Pa
         found = json.loads(asked(started.pid).data)
         assert found == {"entries": [], "all": 1, "active": 0, "size": 4, "whole": 1}
         assert goes_on(started)
-
-
-@pytest.mark.parametrize(
-    ("of_nccl", "of_cpu", "chosen"),
-    [("plain", "plain", "nccl"), ("empty", "plain", "fr"), ("empty", "empty", "nccl")],
-)
-def test_of_two_recorders_the_one_with_entries_is_chosen(
-    tmp_path: Path, of_nccl: str, of_cpu: str, chosen: str
-) -> None:
-    cpu = build(tmp_path, "libtorch_cpu.so", FR, of_cpu)
-    gpu = build(tmp_path, "libtorch_cuda.so", NCCL, of_nccl)
-    with process(cpu, gpu) as started:
-        both = inject_all(member(started.pid), LOOK)
-        assert [dump.backend for dump in both] == ["fr", "nccl"]
-        assert asked(started.pid).backend == chosen
 
 
 @pytest.mark.parametrize(

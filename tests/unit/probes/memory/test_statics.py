@@ -1,0 +1,88 @@
+"""Static objects of functions, found in code as compilers write it; and what is no such code."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor_probes.memory.statics import static_pointer
+
+HERE, CALLED, GUARD = 0x10000, 0x18000, 0x40000
+
+
+class Bytes:
+    """Memory with some parts."""
+
+    def __init__(self, parts: dict[int, bytes]) -> None:
+        self._parts = parts
+
+    def read(self, address: int, size: int) -> bytes:
+        if address not in self._parts:
+            raise OSError("nothing there")
+        return self._parts[address].ljust(size, b"\x90")
+
+
+def relative(at: int, target: int) -> bytes:
+    return struct.pack("<i", target - at - 4)
+
+
+def getter(start: int, guard: int = GUARD, pointer: int = GUARD + 8) -> bytes:
+    """`movzbl guard; test %al, %al; je ...; mov pointer, %rax; ret`."""
+    code = b"\x0f\xb6\x05" + relative(start + 3, guard) + b"\x84\xc0\x74\x0d\x48\x8b\x05"
+    return code + relative(start + len(code), pointer) + b"\xc3"
+
+
+def found(parts: dict[int, bytes]) -> int | None:
+    return static_pointer(Bytes(parts), HERE)  # type: ignore[arg-type]
+
+
+def test_in_the_function_itself() -> None:
+    assert found({HERE: b"\x41\x57" * 8 + getter(HERE + 16)}) == GUARD
+
+
+def test_in_a_function_that_it_calls() -> None:
+    call = b"\x55\xe8" + relative(HERE + 2, CALLED)
+    assert found({HERE: call, CALLED: getter(CALLED)}) == GUARD
+    assert found({HERE: b"\x48\xe8\x00\x00\x00\x01" + call[1:], CALLED: getter(CALLED)}) is None
+    assert found({HERE: call}) is None
+
+
+def test_a_load_of_something_else_is_no_object() -> None:
+    assert found({HERE: getter(HERE, pointer=GUARD + 24)}) is None
+    assert found({HERE: b"\xc3"}) is None
+
+
+SOURCE = """
+struct Thing { int number; Thing(); };
+Thing::Thing() : number(7) {}
+extern "C" Thing *get() { static Thing *instance = new Thing(); return instance; }
+"""
+
+
+def test_in_what_the_compiler_makes(tmp_path: Path) -> None:
+    if shutil.which("g++") is None or platform.machine() != "x86_64":
+        pytest.skip("needs g++ for x86-64")
+    (tmp_path / "thing.cpp").write_text(SOURCE)
+    built = tmp_path / "thing.so"
+    command = ["g++", "-shared", "-fPIC", "-O2", "-o", str(built), str(tmp_path / "thing.cpp")]
+    subprocess.run(command, check=True)
+    get = ctypes.CDLL(str(built)).get
+    get.restype = ctypes.c_void_p
+    address = ctypes.cast(get, ctypes.c_void_p).value
+    assert address
+
+    class Own:
+        def read(self, at: int, size: int) -> bytes:
+            return ctypes.string_at(at, size)
+
+    guard = static_pointer(Own(), address)  # type: ignore[arg-type]
+    assert guard
+    assert ctypes.string_at(guard, 1) == b"\0"
+    made = get()
+    assert struct.unpack("<B7xQ", ctypes.string_at(guard, 16)) == (1, made)
