@@ -81,10 +81,8 @@ def run_case(
 
 def _asked(job: SpinningJob, seed: int, folder: Path | None, tree: Path) -> Result:
     case, spec = job.case, job.spec
-    words = [sys.executable]
-    if case.hidden:
-        words += ["-m", "tests.spinning.refused", sys.executable]
-    words += ["-m", "grpo_doctor", "attach", "--json", str(job.victim())]
+    program = "tests.spinning.refused" if case.hidden else "grpo_doctor"
+    words = [sys.executable, "-m", program, "attach", "--json", str(job.victim())]
     words += ["--out", str(folder)] if folder is not None else []
     paths = os.pathsep.join(map(str, (tree, tree / "probes", tree / "reports", ROOT)))
     before, began = job.progress(), time.monotonic()

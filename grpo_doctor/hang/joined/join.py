@@ -78,6 +78,8 @@ def _one(
         limits=_rows([one.limits for one in parts]),
         blocked=tuple(row for one in parts for row in one.blocked),
         arguments=tuple(row for one in parts for row in one.arguments),
+        positions=tuple(row for one in parts for row in one.positions),
+        locals_seen=tuple(row for one in parts for row in one.locals_seen),
         gpus=_rows([one.gpus for one in parts]),
         engines=_rows([one.engines for one in parts]),
         spans=tuple(row for one in parts for row in one.spans),

@@ -69,6 +69,14 @@ def moved(evidence: Evidence, space: Space) -> Evidence:
         ),
         blocked=tuple(_blocked(one, space) for one in evidence.blocked),
         arguments=tuple(replace(one, pid=pid(one.pid)) for one in evidence.arguments),
+        positions=tuple(
+            replace(one, pid=pid(one.pid), tid=pid(one.tid), at_ns=space.at(one.at_ns))
+            for one in evidence.positions
+        ),
+        locals_seen=tuple(
+            replace(one, pid=pid(one.pid), at_ns=space.at(one.at_ns))
+            for one in evidence.locals_seen
+        ),
         gpus=tuple(tuple(_gpu(one, space) for one in look) for look in evidence.gpus),
         engines=tuple(
             tuple(replace(one, pid=pid(one.pid), at_ns=space.at(one.at_ns)) for one in look)

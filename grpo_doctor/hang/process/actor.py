@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from grpo_doctor.hang.matching import Matching
-from grpo_doctor.hang.process import native, ray_code
+from grpo_doctor.hang.process import device, native, ray_code
 from grpo_doctor.hang.process.known_code import Purpose
 from grpo_doctor.hang.process.places import Place, place_of
 from grpo_doctor.hang.process.progress import Motion
@@ -18,12 +18,14 @@ from grpo_doctor_probes.evidence import (
     Limits,
     Member,
     OpenSpanSeen,
+    Position,
     ProcessLook,
     PythonThread,
     Stack,
     Thread,
 )
 
+DRIVERS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")
 NCCL_THREADS = ("pt_nccl_", "NCCL ")  # torch's watchdog and heartbeat, NCCL's own
 
 
@@ -46,6 +48,7 @@ class Actor:
     spans: tuple[OpenSpanSeen, ...] = ()
     ended_meanwhile: bool = False  # between the first look and the last
     outstanding: bool = False  # has joined a collective that is not done, and missed none
+    positions: tuple[Position, ...] = ()  # of its threads that use a core
     at_store: bool = False  # waits for an answer of the rendezvous store
 
     @property
@@ -110,7 +113,40 @@ class Actor:
         """
         threads = self.look.threads if self.look is not None else ()
         on_gpu = any(thread.name.startswith(NCCL_THREADS) for thread in threads)
-        return on_gpu and self.motion.kind == "busy" and bool(self.place.frames)
+        may_spin = on_gpu and self.motion.kind == "busy" and not self._computes
+        return self.device_wait or (may_spin and bool(self.place.frames))
+
+    @property
+    def device_wait(self) -> bool:
+        """Whether its host waits for its device, spinning or asleep in the driver; `why` says how
+        that is known. Its device may be at work, or wait for others'.
+        """
+        return self.motion.kind == "spinning" or bool(self._driver)
+
+    @property
+    def why(self) -> str:
+        """How it is known that its host waits for its device, in words; empty where it does not."""
+        if not self.device_wait:
+            return ""
+        if self._driver:
+            return f"asleep in a call of {self._driver}"
+        share = f"{self.motion.cpu_share:.0%} of a core at one line"
+        library = device.library_of([one for one in self.positions if one.tid == self.pid])
+        return f"{share}, in {library}" if library else f"{share} that waits for the device"
+
+    @property
+    def _computes(self) -> bool:
+        """Whether its main thread was seen in code that is no driver's."""
+        main = [one for one in self.positions if one.tid == self.pid]
+        return device.spins_in(main) is False
+
+    @property
+    def _driver(self) -> str:
+        """The device file on which its main thread sleeps, as with blocking synchronization."""
+        if self.motion.kind not in ("still", "polling"):
+            return ""
+        rows = [one.target for one in self.blocked if one.tid == self.pid]
+        return next((target for target in rows if target.startswith(DRIVERS)), "")
 
     @property
     def long_work(self) -> Purpose | None:
@@ -225,5 +261,6 @@ def actor_of(
         spans=seen.spans,
         ended_meanwhile=seen.ended_meanwhile,
         outstanding=_outstanding(found, member, place, seen.motion),
+        positions=seen.closer.positions,
         at_store=any(_asks_store(store_port, row) for row in rows if row.tid == member.pid),
     )

@@ -11,7 +11,16 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
-from grpo_doctor_probes.evidence import Frame, ProcessLook, Stack, Thread
+from grpo_doctor.hang.process.device import spins_in, waits_by_frames
+from grpo_doctor.hang.process.places import is_library
+from grpo_doctor_probes.evidence import (
+    Frame,
+    Locals,
+    Position,
+    ProcessLook,
+    Stack,
+    Thread,
+)
 
 Kind = Literal[
     "gone",
@@ -20,6 +29,7 @@ Kind = Literal[
     "still",  # its threads did not run at all
     "polling",  # wakes up now and then, at the same place, and does next to nothing
     "busy",  # uses a core, at the same place
+    "spinning",  # uses a core, at the same place, and only waits for its device
     "working",  # its Python code or its files got on
     "unknown",
 ]
@@ -32,6 +42,9 @@ WAKES_OF_A_POLL = (
 )
 IDLE_SHARE = 0.02  # of one core, for a whole process: a tick of /proc is 0.01 s
 BYTES_OF_WORK = 256 * 1024  # logging heartbeats and tqdm write a few hundred bytes a second
+# System calls that are nothing but a sleep: nanosleep and clock_nanosleep, of x86-64 and ARM.
+_SLEEPS = frozenset({35, 230, 101, 115})
+_MOST_OF_A_POLL = 0.1  # of one core; who sleeps in a loop and uses more does work in between
 # Python threads that wake regularly in healthy and stuck processes alike.
 _HEARTBEATS = ("tqdmmonitor", "heartbeat", "grpo", "pin_memory", "queuefeeder", "wandb", "asyncio_")
 # Threads without Python that poll for others, or wake by a clock, whatever their process does.
@@ -69,8 +82,13 @@ class Motion:
 
     @property
     def progresses(self) -> bool:
-        """Whether it may well get on by itself."""
+        """Whether it may well get on by itself. A host that spins for its device does not."""
         return self.kind in ("working", "busy")
+
+    @property
+    def got_on(self) -> bool:
+        """Whether it was seen to get on: the only sign of health. To use a core is none."""
+        return self.kind == "working"
 
     @property
     def stirs(self) -> bool:
@@ -86,14 +104,38 @@ class Motion:
         return self.kind in ("still", "polling") and share >= BUSY_SHARE
 
 
+@dataclass(frozen=True, slots=True)
+class Closer:
+    """A closer look at threads that use a core. `needs_stacks`: without its stacks nothing can be
+    said of it, as of a rank; a compiler that works for one has none.
+    """
+
+    positions: tuple[Position, ...] = ()
+    locals_seen: tuple[Locals, ...] = ()
+    needs_stacks: bool = False
+
+    def of(self, tid: int) -> tuple[Position, ...]:
+        """Where one thread was."""
+        return tuple(one for one in self.positions if one.tid == tid)
+
+    @property
+    def ran_python(self) -> bool:
+        """Whether the main thread left its line between two moments, and came back to it."""
+        digests = {one.digest for one in self.locals_seen if one.digest}
+        return len(digests) > 1
+
+
 def motion(
     before: ProcessLook | None,
     after: ProcessLook | None,
     stacks: Sequence[Stack | None],
     *,
     frozen: bool = False,
+    at: Closer | None = None,
 ) -> Motion:
-    """Compares two looks at one process; None: it was not there. `stacks`: one per look."""
+    """Compares two looks at one process; None: it was not there. `stacks`: one per look. `at` is
+    what a closer look at threads that use a core has shown.
+    """
     if after is None or after.state in ("Z", "X"):
         return Motion("gone")
     if frozen or (after.state in ("T", "t") and not _goes_on_and_off(before, after)):
@@ -101,7 +143,7 @@ def motion(
         return Motion("frozen" if frozen else "stopped", seconds, still_s=_still_s(after))
     if before is None or before.state in ("Z", "X") or not after.threads or not before.threads:
         return Motion("unknown", still_s=_still_s(after))
-    return _compared(before, after, stacks)
+    return _compared(before, after, stacks, at or Closer())
 
 
 def _goes_on_and_off(before: ProcessLook | None, after: ProcessLook) -> bool:
@@ -111,13 +153,18 @@ def _goes_on_and_off(before: ProcessLook | None, after: ProcessLook) -> bool:
     return wakes_between(before.threads[0], after.threads[0]) >= WAKES_OF_A_POLL
 
 
-def _compared(before: ProcessLook, after: ProcessLook, stacks: Sequence[Stack | None]) -> Motion:
+def _compared(
+    before: ProcessLook, after: ProcessLook, stacks: Sequence[Stack | None], at: Closer
+) -> Motion:
     seconds = max((after.at_ns - before.at_ns) / 1e9, 1e-3)
     earlier = {thread.tid: thread for thread in before.threads}
     workers, libraries = _worker_ids(after, stacks), _native_ids(after, stacks)
     alive = [(earlier[one.tid], one) for one in after.threads if one.tid in earlier]
     working = [(was, now) for was, now in alive if now.tid in workers]
-    native = [(was, now) for was, now in alive if now.tid in libraries]
+    # NCCL's threads spin for other hosts as long as anything is outstanding: no work of the rank.
+    native = [
+        (was, now) for was, now in alive if now.tid in libraries and not spins_in(at.of(now.tid))
+    ]
     wakes = wakes_between(earlier.get(after.threads[0].tid), after.threads[0])
     io_bytes = after.read_bytes - before.read_bytes + after.written_bytes - before.written_bytes
     seen = Motion(
@@ -128,13 +175,16 @@ def _compared(before: ProcessLook, after: ProcessLook, stacks: Sequence[Stack | 
         wakes=wakes,
         io_bytes=io_bytes,
         major_faults=after.major_faults - before.major_faults,
-        moved=_moved(stacks),
+        moved=_moved(stacks) and not _sleeps_in_a_loop(before, after, stacks),
         still_s=_still_s(after),
         whole_share=(after.cpu_ticks - before.cpu_ticks) / TICKS_PER_SECOND / seconds,
         native_share=_cpu_s(native) / seconds,
         native_delay_share=_delay_s(native) / seconds,
     )
-    return replace(seen, kind=_kind(seen, after.threads[0].state))
+    kind = _kind(seen, after.threads[0].state)
+    if kind == "busy":
+        kind = _of_busy(seen, after, stacks, at)
+    return replace(seen, kind=kind, moved=seen.moved or (kind == "working" and at.ran_python))
 
 
 def _cpu_s(threads: Sequence[tuple[Thread, Thread]]) -> float:
@@ -153,6 +203,41 @@ def _kind(seen: Motion, state: str) -> Kind:
     if seen.cpu_share + seen.delay_share >= BUSY_SHARE or state == "R":
         return "busy"
     return "polling" if seen.wakes >= WAKES_OF_A_POLL else "still"
+
+
+def _of_busy(seen: Motion, after: ProcessLook, stacks: Sequence[Stack | None], at: Closer) -> Kind:
+    """What a main thread does that uses a core at one line: work, or a wait for its device."""
+    known = [frames for frames in map(_main_frames, stacks) if frames]
+    if not known and at.needs_stacks:
+        return "unknown"
+    spins = spins_in(at.of(after.threads[0].tid))
+    if spins is None:
+        runs = seen.cpu_share >= BUSY_SHARE  # who is only ready to run may sleep between the looks
+        spins = runs and bool(known) and all(map(waits_by_frames, known))
+    if not spins:
+        return "busy"
+    return "working" if at.ran_python else "spinning"
+
+
+def _sleeps_in_a_loop(
+    before: ProcessLook, after: ProcessLook, stacks: Sequence[Stack | None]
+) -> bool:
+    """Whether it sleeps, looks at something and sleeps again, all in one function of its own.
+
+    Whoever asks whether a file is there stands in other library code each time, and does not move.
+    """
+    if not any(look.threads[0].syscall in _SLEEPS for look in (before, after)):
+        return False
+    used = after.threads[0].cpu_ticks - before.threads[0].cpu_ticks
+    seconds = max((after.at_ns - before.at_ns) / 1e9, 1e-3)
+    if used / TICKS_PER_SECOND / seconds > _MOST_OF_A_POLL:
+        return False
+    known = [_own_functions(frames) for frames in map(_main_frames, stacks) if frames]
+    return bool(known) and all(one == known[0] for one in known)
+
+
+def _own_functions(frames: Sequence[Frame]) -> tuple[tuple[str, str], ...]:
+    return tuple((one.function, one.file) for one in frames if not is_library(one))
 
 
 def wakes_between(before: Thread | None, after: Thread) -> int:

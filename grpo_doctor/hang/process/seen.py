@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
-from grpo_doctor.hang.process.progress import Motion, motion, wakes_between
+from grpo_doctor.hang.process.progress import Closer, Motion, motion, wakes_between
 from grpo_doctor_probes.evidence import (
     Blocked,
     Evidence,
@@ -42,6 +42,7 @@ class Seen:
     blocked: tuple[Blocked, ...] = ()
     spans: tuple[OpenSpanSeen, ...] = ()
     frozen: bool = False
+    closer: Closer = field(default_factory=Closer)
 
     @property
     def stack(self) -> Stack | None:
@@ -60,7 +61,7 @@ class Seen:
         if not self.looks:
             return Motion("unknown")
         stacks = [one[0] if one else None for one in self.stacks]
-        return motion(self.looks[0], self.looks[-1], stacks, frozen=self.frozen)
+        return motion(self.looks[0], self.looks[-1], stacks, frozen=self.frozen, at=self.closer)
 
     @property
     def ended_meanwhile(self) -> bool:
@@ -78,6 +79,8 @@ def index(evidence: Evidence) -> dict[int, Seen]:
     stacks = [_of_each(one) for one in evidence.stacks]
     limits = [_first_of_each(one) for one in evidence.limits]
     blocked, spans = _of_each(evidence.blocked), _of_each(evidence.spans)
+    positions, digests = _of_each(evidence.positions), _of_each(evidence.locals_seen)
+    ranks = {member.pid for member in evidence.job.ranks()}
     calls = [one for one in evidence.dumps if one.source == "ptrace"]
     called = {one.pid for one in calls if one.pause_ms or not one.problem}
     found: dict[int, Seen] = {}
@@ -90,6 +93,7 @@ def index(evidence: Evidence) -> dict[int, Seen]:
             limits=own,
             blocked=blocked.get(pid, ()),
             spans=spans.get(pid, ()),
+            closer=Closer(positions.get(pid, ()), digests.get(pid, ()), pid in ranks),
             frozen=bool(limits) and pid in limits[-1] and limits[-1][pid].frozen,
         )
     return found

@@ -17,6 +17,7 @@ from grpo_doctor.hang import scene
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.judging.stall import Stall, stall_of
 from grpo_doctor.hang.visiting.recordings import ask_recorders, inject_into
+from grpo_doctor.hang.visiting.spinning import look_closer
 from grpo_doctor.hang.visiting.visit import Visit
 from grpo_doctor.hang.waiting.starvation import answers_late
 from grpo_doctor_probes import flight, look
@@ -56,6 +57,7 @@ def examine_job(job: Job, wishes: Wishes, progress: Callable[[str], None]) -> Ev
     visit = Visit(_with_fronts(job))
     try:
         _two_looks(visit, wishes, progress)
+        look_closer(visit, progress, stop=wishes.inject, wait_s=wishes.seconds_between)
         _closer(visit, wishes, progress)
     except KeyboardInterrupt:
         if not visit.looks:
@@ -173,6 +175,7 @@ def _third_look(
 ) -> None:
     """Two looks at a loop may meet it at the same line by chance; three hardly do."""
     unclear = [one for one in stall.suspects if one.motion.kind in ("busy", "polling")]
+    unclear += [one for one in stall.suspects if one.device_wait]
     if unclear and visit.seconds() + wishes.seconds_between < wishes.at_most_s:
         progress(f"a third look in {wishes.seconds_between:.1f} s")
         with visit.part("pause"):

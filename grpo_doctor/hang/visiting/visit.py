@@ -18,9 +18,11 @@ from grpo_doctor_probes.evidence import (
     HostFacts,
     Job,
     Limits,
+    Locals,
     LogTail,
     Look,
     OpenSpanSeen,
+    Position,
     Problem,
     RasAnswer,
     Stack,
@@ -43,6 +45,8 @@ class Visit:
     engines: list[tuple[EngineLook, ...]] = field(default_factory=list)
     blocked: tuple[Blocked, ...] = ()
     arguments: list[CallArguments] = field(default_factory=list)
+    positions: tuple[Position, ...] = ()
+    locals_seen: tuple[Locals, ...] = ()
     spans: tuple[OpenSpanSeen, ...] = ()
     dumps: list[FlightDump] = field(default_factory=list)
     ras: tuple[RasAnswer, ...] = ()
@@ -74,6 +78,8 @@ class Visit:
             limits=tuple(self.limits),
             blocked=self.blocked,
             arguments=tuple(self.arguments),
+            positions=self.positions,
+            locals_seen=self.locals_seen,
             gpus=tuple(self.gpus),
             engines=tuple(self.engines),
             spans=self.spans,
@@ -87,6 +93,7 @@ class Visit:
 
     def _longest_pause_ms(self) -> float:
         pauses = [stack.pause_ms for look in self.stacks for stack in look]
+        pauses += [one.pause_ms for one in self.positions]
         return max(pauses + [dump.pause_ms for dump in self.dumps], default=0.0)
 
     def _refused(self) -> list[Problem]:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from grpo_doctor_probes.evidence.job import Job
-from grpo_doctor_probes.evidence.looks import Blocked, CallArguments, Look, Stack
+from grpo_doctor_probes.evidence.looks import (
+    Blocked,
+    CallArguments,
+    Locals,
+    Look,
+    Position,
+    Stack,
+)
 from grpo_doctor_probes.evidence.surroundings import (
     EngineLook,
     FlightDump,
@@ -44,6 +51,7 @@ class Evidence:
 
     `looks` has two or three looks, oldest first, none for dumps alone. `stacks` has one tuple per
     look, in the same order. `limits` as well. `blocked` belongs to the last look.
+    `positions` and `locals_seen` are of ranks that use a core at one line, oldest first.
     """
 
     job: Job
@@ -54,6 +62,8 @@ class Evidence:
     limits: tuple[tuple[Limits, ...], ...] = ()
     blocked: tuple[Blocked, ...] = ()
     arguments: tuple[CallArguments, ...] = ()
+    positions: tuple[Position, ...] = ()
+    locals_seen: tuple[Locals, ...] = ()
     gpus: tuple[tuple[GpuLook, ...], ...] = ()
     engines: tuple[tuple[EngineLook, ...], ...] = ()
     spans: tuple[OpenSpanSeen, ...] = ()

@@ -116,6 +116,36 @@ class Stack:
 
 
 @dataclass(frozen=True, slots=True)
+class Position:
+    """In which library a thread that uses a core was at one moment, by its instruction pointer.
+
+    Both are file names. `caller` is the innermost library on its C stack that is not the C library
+    itself, so that a spin through `sched_yield` is told from other work. `pause_ms` is for how long
+    the thread was stopped.
+    """
+
+    pid: int
+    tid: int
+    at_ns: int
+    library: str = ""
+    caller: str = ""
+    pause_ms: float = 0.0
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Locals:
+    """A digest of all local variables on the main thread's Python stack. Where two of one process
+    differ, its Python has run in between, wherever it stands. Empty with a `problem`.
+    """
+
+    pid: int
+    at_ns: int
+    digest: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Blocked:
     """What a thread's blocking call waits for. `target` is a path, an address or `pipe:[inode]`.
 

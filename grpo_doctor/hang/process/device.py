@@ -1,0 +1,65 @@
+"""Hosts that wait for their device: the CUDA driver burns a core at one line until a kernel ends,
+one of NCCL that never will included. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from grpo_doctor_probes.evidence import Frame, Position
+
+# Where NVIDIA's and AMD's drivers and collective libraries wait. Others of theirs, such as cuBLAS,
+# do work of their own on the host.
+_DEVICE_LIBRARY = re.compile(
+    r"^lib(cuda|cudart|nccl|nvidia-[\w-]+|amdhip64|rccl|hsa-runtime64)([-.]|$)"
+)
+# Python functions of torch that end in a wait for the device, wherever their C code is.
+_WAITS = (
+    (
+        re.compile(r"/torch/(cuda|xpu|npu|accelerator)/"),
+        re.compile(r"^(synchronize|wait_stream|wait|query)$"),
+    ),
+    (re.compile(r"/torch/distributed/"), re.compile(r".")),
+    (re.compile(r"/torch/_functional_collectives\.py$"), re.compile(r".")),
+    (re.compile(r"/torch/amp/grad_scaler\.py$"), re.compile(r".")),
+    (re.compile(r"/torch/_tensor_str\.py$"), re.compile(r".")),
+    (
+        re.compile(r"/torch/_tensor\.py$"),
+        re.compile(r"^(tolist|item|__format__|__repr__|__array__|__contains__)$"),
+    ),
+    (re.compile(r"/torch/nn/utils/clip_grad\.py$"), re.compile(r".")),
+    (re.compile(r"accelerator"), re.compile(r"^synchronize$")),
+)
+
+
+def is_device_library(name: str) -> bool:
+    """Whether code of this file is a driver's or a collective library's."""
+    return _DEVICE_LIBRARY.search(name) is not None
+
+
+def spins_in(positions: Sequence[Position]) -> bool | None:
+    """Whether a thread was mostly in such code when it was looked at; None where it was not seen.
+
+    A thread that launches kernels all the time is there as well, so one time of three is too few.
+    """
+    seen = [one for one in positions if not one.problem and (one.library or one.caller)]
+    if not seen:
+        return None
+    within = [one for one in seen if is_device_library(one.caller or one.library)]
+    return 2 * len(within) > len(seen)
+
+
+def waits_by_frames(frames: Sequence[Frame]) -> bool:
+    """Whether the innermost Python line is one of torch's that wait for the device."""
+    if not frames:
+        return False
+    inner = frames[0]
+    function = inner.function.rpartition(".")[2]
+    return any(file.search(inner.file) and name.search(function) for file, name in _WAITS)
+
+
+def library_of(positions: Sequence[Position]) -> str:
+    """The driver's file that a thread was seen in, as said to the user."""
+    names = [one.caller or one.library for one in positions]
+    return next((name for name in names if is_device_library(name)), "")

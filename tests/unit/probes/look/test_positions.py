@@ -1,0 +1,139 @@
+"""Threads of real processes that use a core: in a stand-in of CUDA's driver, or in other code."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor.hang.process.device import spins_in
+from grpo_doctor_probes.evidence import Locals, Look, Position
+from grpo_doctor_probes.look.localsdigest import locals_digests
+from grpo_doctor_probes.look.positions import positions
+from grpo_doctor_probes.look.processes import look_at
+from grpo_doctor_probes.look.scheduler import SchedulerClock
+from tests.spinning.stand_ins import COMPILER, StandIns, World, compiled
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")
+_OPENS = """
+import ctypes, sys, time
+cuda = ctypes.CDLL(sys.argv[1] + "/libcuda.so.1")
+cuda.spinning_open((sys.argv[1] + "/devices").encode(), 0)
+"""
+SPINS = _OPENS + "cuda.cuLaunchHungKernel()\nprint(flush=True)\ncuda.cuStreamSynchronize()\n"
+COUNTS = _OPENS + "print(flush=True)\nnumber = 0\nwhile True: number += 1\n"
+# A step that is nearly all wait: it is met at its one line, with another number each time.
+STEPS = (
+    _OPENS
+    + """
+def train():
+    step = 0
+    while True:
+        cuda.cuLaunchKernel(ctypes.c_uint64(20000)); step += 1; cuda.cuStreamSynchronize()
+print(flush=True)
+train()
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[StandIns]:
+    with compiled() as found:
+        yield found
+
+
+@contextmanager
+def running(made: StandIns, program: str) -> Iterator[int]:
+    (made.folder / "devices").unlink(missing_ok=True)
+    with (made.folder / "devices").open("wb") as file:
+        file.truncate(ctypes.sizeof(World))
+    words = [sys.executable, "-c", program, str(made.folder)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def looks(pid: int) -> tuple[Look, Look]:
+    """Two, between which it has used a core for a while."""
+    made, ticks = [], 0
+    for _ in range(2):
+        deadline = time.monotonic() + 30.0
+        while True:
+            seen = look_at(pid, 0, SchedulerClock(Path("/proc")))
+            if not made or seen.cpu_ticks > ticks + 20 or time.monotonic() > deadline:
+                break
+            time.sleep(0.02)
+        ticks = seen.cpu_ticks
+        made.append(Look(seen.at_ns, (seen,)))
+    return made[0], made[1]
+
+
+def positions_of(pid: int) -> tuple[Position, ...]:
+    before, after = looks(pid)
+    return positions(before, after, at_most_s=5.0)
+
+
+def test_a_host_that_spins_is_in_the_driver(made: StandIns) -> None:
+    with running(made, SPINS) as pid:
+        found = positions_of(pid)
+    assert {one.problem for one in found} == {""}
+    assert {one.caller for one in found} == {"libcuda.so.1"}
+    assert spins_in(found) is True
+
+
+def test_a_host_that_computes_is_not(made: StandIns) -> None:
+    with running(made, COUNTS) as pid:
+        found = positions_of(pid)
+    assert len(found) == 3
+    assert spins_in(found) is False
+
+
+def test_a_process_without_a_driver_is_left_alone() -> None:
+    program = "print(flush=True)\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            assert positions_of(process.pid) == ()
+        finally:
+            process.kill()
+
+
+def test_it_goes_on_and_no_stop_is_long(made: StandIns) -> None:
+    with running(made, SPINS) as pid:
+        found = positions_of(pid)
+        before, after = looks(pid)
+    assert after.processes[0].cpu_ticks > before.processes[0].cpu_ticks
+    assert after.processes[0].state in "RS"
+    assert min(one.pause_ms for one in found) < 20.0
+
+
+def test_variables_tell_a_loop_from_a_hang(made: StandIns) -> None:
+    device_words = [str(made.device), str(made.folder / "devices")]
+    with running(made, STEPS) as pid, subprocess.Popen(device_words) as device:
+        moved = {one.digest for one in _digests(pid, apart_s=0.5)}
+        device.kill()
+    with running(made, SPINS) as pid:
+        stood = {one.digest for one in _digests(pid, apart_s=0.5)}
+    assert len(moved) > 1
+    assert len(stood) == 1
+    assert "" not in stood
+
+
+def _digests(pid: int, *, apart_s: float) -> list[Locals]:
+    found: list[Locals] = []
+    for _ in range(3):
+        found += locals_digests([pid], at_most_s=10.0)
+        time.sleep(apart_s)
+    assert not any(one.problem for one in found)
+    return found
