@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -15,36 +15,53 @@ from tests.corpus.truth import current
 
 BATCH = 12
 JOBS = 2
-Ask = Callable[[Item], Answer]
 _T = TypeVar("_T")
+_Part = TypeVar("_Part")
 
 
 def replay_folders(
-    places: Sequence[Path], only: Sequence[str], seed: int, jobs: int = JOBS, ask: Ask = answer
+    places: Sequence[Path], only: Sequence[str], seed: int, jobs: int = JOBS
 ) -> list[Answer]:
     """What is said of the bundles in these folders."""
+    return _ordered(over_folders(answer, places, only, seed, jobs))
+
+
+def replay_stored(only: Sequence[str] = (), jobs: int = JOBS) -> list[Answer]:
+    """What is said of the jobs in the repository."""
+    return _ordered(over_stored(answer, only, jobs))
+
+
+def over_folders(
+    ask: Callable[[Item], _T], places: Sequence[Path], only: Sequence[str], seed: int, jobs: int
+) -> list[_T]:
+    """What `ask`, a function of a module, says of each bundle in these folders."""
     folders = folders_in(places)
     parts = [folders[begin : begin + BATCH] for begin in range(0, len(folders), BATCH)]
-    return _together(partial(_of_folders, only=tuple(only), seed=seed, ask=ask), parts, jobs)
+    return _together(partial(_of_folders, ask=ask, only=tuple(only), seed=seed), parts, jobs)
 
 
-def replay_stored(only: Sequence[str] = (), jobs: int = JOBS, ask: Ask = answer) -> list[Answer]:
-    """What is said of the jobs in the repository."""
+def over_stored(ask: Callable[[Item], _T], only: Sequence[str] = (), jobs: int = JOBS) -> list[_T]:
+    """What `ask`, a function of a module, says of each job in the repository."""
     largest_first = sorted(store.archives(), key=lambda path: -path.stat().st_size)
-    return _together(partial(_of_archive, only=tuple(only), ask=ask), largest_first, jobs)
+    return _together(partial(_of_archive, ask=ask, only=tuple(only)), largest_first, jobs)
 
 
-def _of_folders(folders: Sequence[Path], only: Sequence[str], seed: int, ask: Ask) -> list[Answer]:
-    return _answers(read_items(folders, seed), only, ask)
+def _of_folders(
+    folders: Sequence[Path], ask: Callable[[Item], _T], only: Sequence[str], seed: int
+) -> list[_T]:
+    return [ask(one) for one in _today(read_items(folders, seed), only)]
 
 
-def _of_archive(archive: Path, only: Sequence[str], ask: Ask) -> list[Answer]:
-    return _answers(store.items_of(archive), only, ask)
+def _of_archive(archive: Path, ask: Callable[[Item], _T], only: Sequence[str]) -> list[_T]:
+    return [ask(one) for one in _today(store.items_of(archive), only)]
 
 
-def _answers(items: Iterable[Item], only: Sequence[str], ask: Ask) -> list[Answer]:
-    today = (Item(one.name, current(one.truth), one.evidences) for one in items)
-    return [ask(one) for one in today if _wanted(one, only)]
+def _today(items: Iterable[Item], only: Sequence[str]) -> Iterator[Item]:
+    """Those wanted, with their truth as it is declared today."""
+    for item in items:
+        now = Item(item.name, current(item.truth), item.evidences)
+        if _wanted(now, only):
+            yield now
 
 
 def _wanted(item: Item, only: Sequence[str]) -> bool:
@@ -55,10 +72,12 @@ def _wanted(item: Item, only: Sequence[str]) -> bool:
     return not only or any(w in exact or any(w in name for name in names) for w in only)
 
 
-def _together(work: Callable[[_T], list[Answer]], parts: Sequence[_T], jobs: int) -> list[Answer]:
+def _together(work: Callable[[_Part], list[_T]], parts: Sequence[_Part], jobs: int) -> list[_T]:
     if jobs == 1 or len(parts) < 2:
-        found = [one for part in parts for one in work(part)]
-    else:
-        with ProcessPoolExecutor(jobs) as pool:
-            found = [one for answers in pool.map(work, parts) for one in answers]
-    return sorted(found, key=lambda one: (one.source, one.family, one.name))
+        return [one for part in parts for one in work(part)]
+    with ProcessPoolExecutor(jobs) as pool:
+        return [one for found in pool.map(work, parts) for one in found]
+
+
+def _ordered(answers: list[Answer]) -> list[Answer]:
+    return sorted(answers, key=lambda one: (one.source, one.family, one.name))

@@ -9,6 +9,7 @@ import msgspec
 
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.joined import joined
+from grpo_doctor_probes.evidence import Evidence
 from tests.corpus.items import Item
 from tests.faults.kept import Truth
 
@@ -35,14 +36,24 @@ class Answer(msgspec.Struct, frozen=True):
     def right(self) -> bool:
         return self.state_right and self.culprit_right and self.cause_right
 
+    @property
+    def marks(self) -> str:
+        """What is right: S (the state), R (the ranks), C (the class), a dash for what is not."""
+        rights = (self.state_right, self.culprit_right, self.cause_right)
+        return "".join(letter if right else "-" for letter, right in zip("SRC", rights))
+
+
+def evidence_of(item: Item) -> Evidence:
+    """What was seen of the job, on all its hosts."""
+    return item.evidences[0] if len(item.evidences) == 1 else joined(item.evidences)
+
 
 def answer(item: Item) -> Answer:
     """Diagnoses one job; an exception is an answer that is wrong in everything."""
     began = time.process_time()
     truth = item.truth
     try:
-        evidence = item.evidences[0] if len(item.evidences) == 1 else joined(item.evidences)
-        said = diagnose(evidence).verdict
+        said = diagnose(evidence_of(item)).verdict
     except Exception:  # noqa: BLE001 - one job that can't be diagnosed must not hide the others
         return Answer(
             item.name, truth.source, truth.family or truth.source, "error", "", (), (), 0.0,
@@ -51,12 +62,13 @@ def answer(item: Item) -> Answer:
     return Answer(
         item.name, truth.source, truth.family or truth.source, said.state, said.cause,
         said.culprits, said.victims, said.confidence, said.summary,
-        said.state in truth.states, _culprit_right(truth, said.culprits),
+        said.state in truth.states, ranks_right(truth, said.culprits),
         not truth.classes or said.cause in truth.classes, time.process_time() - began, truth,
     )  # fmt: skip
 
 
-def _culprit_right(truth: Truth, named: tuple[int, ...]) -> bool:
+def ranks_right(truth: Truth, named: tuple[int, ...]) -> bool:
+    """Whether those to blame are named, and nobody else."""
     if truth.culprits is None:
         return True
     if not truth.culprits:

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from tests.corpus.items import Item
+from tests.faults.kept import slug
 
 FOLDER = Path(__file__).with_name("items")
 _ENDING = ".xz"
@@ -28,7 +29,12 @@ def archives(folder: Path = FOLDER) -> list[Path]:
 
 def items_of(archive: Path) -> tuple[Item, ...]:
     """The jobs of one archive."""
-    return msgspec.msgpack.decode(lzma.decompress(archive.read_bytes()), type=tuple[Item, ...])
+    return msgspec.msgpack.decode(content_of(archive), type=tuple[Item, ...])
+
+
+def content_of(archive: Path) -> bytes:
+    """What is packed in one archive."""
+    return lzma.decompress(archive.read_bytes())
 
 
 def add(items: Iterable[Item], folder: Path = FOLDER) -> dict[str, int]:
@@ -41,10 +47,7 @@ def add(items: Iterable[Item], folder: Path = FOLDER) -> dict[str, int]:
 
 def archive_name(item: Item) -> str:
     """Of the archive that a job belongs in."""
-    family = item.truth.family
-    parts = (
-        [item.truth.source] if family in ("", item.truth.source) else [item.truth.source, family]
-    )
+    parts = dict.fromkeys(slug(part) for part in (item.truth.source, item.truth.family) if part)
     return "-".join(parts) + _ENDING
 
 

@@ -32,9 +32,7 @@ def _row(name: str, group: Sequence[Answer]) -> str:
 def wrong(answers: Sequence[Answer]) -> str:
     """Every job that is answered wrongly: what was said, what is true."""
     return "".join(
-        f"{_marks(one)} {one.name}\n{_said(one)}\n{_true(one)}\n"
-        for one in answers
-        if not one.right
+        f"{one.marks} {one.name}\n{_said(one)}\n{_true(one)}\n" for one in answers if not one.right
     )
 
 
@@ -67,11 +65,6 @@ def _turn(was: Answer, is_now: Answer) -> str:
 
 def _verdict(one: Answer) -> tuple[object, ...]:
     return one.state, one.cause, one.culprits
-
-
-def _marks(one: Answer) -> str:
-    rights = (one.state_right, one.culprit_right, one.cause_right)
-    return "".join(letter if right else "-" for letter, right in zip("SRC", rights))
 
 
 def _said(one: Answer) -> str:

@@ -1,0 +1,30 @@
+"""What is said of the recorded jobs: as good as known, and no worse."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.corpus import known, replay
+from tests.corpus.score import Answer
+
+
+@pytest.fixture(scope="module")
+def answers() -> list[Answer]:
+    return replay.replay_stored()
+
+
+@pytest.mark.slow
+def test_every_recorded_job_is_answered_as_well_as_known(answers: list[Answer]) -> None:
+    """`python -m tests.corpus replay` says what is wrong; `accept` what is known to be."""
+    assert known.wrong_of(answers) == known.known()
+
+
+@pytest.mark.slow
+def test_no_recorded_job_raises(answers: list[Answer]) -> None:
+    assert {one.name: one.summary for one in answers if one.state == "error"} == {}
+
+
+@pytest.mark.slow
+def test_no_healthy_job_is_called_stuck(answers: list[Answer]) -> None:
+    calm = [one for one in answers if set(one.wanted.states) <= {"healthy", "slow"}]
+    assert {one.name for one in calm if one.state in ("stuck", "dead")} == set()
