@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Container
 
+from grpo_doctor.hang.process.seen import index
 from grpo_doctor.hang.visiting.visit import Visit
 from grpo_doctor_probes import flight
 from grpo_doctor_probes.evidence import FlightDump, ProcessLook
@@ -14,6 +15,9 @@ INJECT_S = 2.0  # for one rank
 RAS_S = 6.0  # with a lost process NCCL itself waits for seconds; without NCCL there is no answer
 SPARED = "its flight recorder was not asked: it has so little CPU or memory that this takes long"
 SLACK_NS = 2_000_000_000  # a dump may be written while the last ranks still arrive
+# A host that spins has just run, however long it has spun. What torch writes at a time-out (after
+# 10 minutes under NCCL) of a job that goes on is seldom that young.
+SPUN_NS = 1_800_000_000_000
 
 
 def ask_recorders(
@@ -37,8 +41,10 @@ def ask_recorders(
 
 
 def _stood_ns(visit: Visit) -> int:
-    """For how long the rank that stands longest has stood."""
-    ages = [0]
+    """For how long the rank that stands longest may have stood."""
+    seen_all, ranks = index(visit.evidence()), visit.job.ranks()
+    moved = {seen_all[one.pid].motion.kind for one in ranks if one.pid in seen_all}
+    ages = [SPUN_NS if "spinning" in moved and "working" not in moved else 0]
     for member in visit.job.ranks():
         seen = visit.looks[-1].of(member.pid)
         if seen is not None and seen.threads and seen.threads[0].last_ran_ns:

@@ -65,7 +65,8 @@ def running(made: StandIns, program: str) -> Iterator[int]:
 
 def looks(pid: int) -> tuple[Look, Look]:
     """Two, between which it has used a core for a while."""
-    made, ticks = [], 0
+    made: list[Look] = []
+    ticks = 0
     for _ in range(2):
         deadline = time.monotonic() + 30.0
         while True:
