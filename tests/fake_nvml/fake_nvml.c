@@ -10,6 +10,11 @@
  *   lost GPU FROM TO              the GPU is lost from its beat FROM up to but without TO; a beat
  *                                 is a utilization query or a handle look-up (TO 0: until nvmlInit)
  *   pcie_block_ms N               how long a PCIe query blocks (default 20, like the real one)
+ *   hang FUNCTION GPU SECONDS [D] calls for this GPU (-1: any, or none) do not return for so long (0:
+ *                                 never), whatever signals come; D: in state D, as in a driver
+ *   set NUMBER GPU VALUE          what a query gives: power (mW), util (%), sm_clock (MHz), ecc,
+ *                                 nvlink_errors, sm_active (tenths of a percent)
+ *   no_file PATH                  once this file exists, nothing hangs any more
  *
  * Compiled with -DOLD_DRIVER it lacks what drivers before 510 lack.
  */
@@ -17,12 +22,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
     SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7, GPU_IS_LOST = 15, NO_DATA = 21, VERSION_MISMATCH = 25
 };
-enum { MAX_GPUS = 16, MAX_MIG = 7, MAX_RULES = 64, MAX_PROCESSES = 64 };
+enum { MAX_GPUS = 16, MAX_MIG = 7, MAX_RULES = 64, MAX_PROCESSES = 64, MAX_HANGS = 8 };
+enum { FIELD_NVLINK_REPLAYS = 52, FIELD_NVLINK_TX = 138 };
 enum { GPM_SM_UTIL = 2, GPM_ANY_TENSOR_UTIL = 5 };
 
 typedef unsigned long long u64;
@@ -35,16 +42,35 @@ typedef struct device {
 
 typedef struct { int gpu; unsigned pid; u64 bytes; } process;
 typedef struct { char function[64]; int code, from, to, calls; } rule;
+typedef struct { char function[64]; int gpu, seconds, in_driver; } hang;
 typedef struct { device *of; unsigned number; struct timespec taken; } gpm_sample;
+/* -1: as without a `set`. */
+typedef struct { long power, util, sm_clock, ecc, nvlink_errors, sm_active; } numbers;
 
 static device gpus[MAX_GPUS], instances[MAX_GPUS][MAX_MIG];
 static process processes[MAX_PROCESSES];
 static rule rules[MAX_RULES];
+static hang hangs[MAX_HANGS];
+static int hang_count;
+static char no_hang_file[256];
+static numbers set[MAX_GPUS];
 static int gpu_count, process_count, rule_count, pcie_block_ms = 20, initialized, configured;
+
+static long *number_of(int gpu, const char *name) {
+    if (!strcmp(name, "power")) return &set[gpu].power;
+    if (!strcmp(name, "util")) return &set[gpu].util;
+    if (!strcmp(name, "sm_clock")) return &set[gpu].sm_clock;
+    if (!strcmp(name, "ecc")) return &set[gpu].ecc;
+    if (!strcmp(name, "nvlink_errors")) return &set[gpu].nvlink_errors;
+    if (!strcmp(name, "sm_active")) return &set[gpu].sm_active;
+    fprintf(stderr, "fake_nvml: unknown number: %s", name);
+    abort();
+}
 
 static void order(const char *line) {
     int gpu, a, b, n;
-    char text[96];
+    long value;
+    char text[96], state = ' ';
     u64 bytes;
     if (sscanf(line, "gpus %d", &a) == 1) {
         gpu_count = a;
@@ -67,6 +93,14 @@ static void order(const char *line) {
         gpus[gpu].lost_to = b;
     } else if (sscanf(line, "pcie_block_ms %d", &a) == 1) {
         pcie_block_ms = a;
+    } else if (sscanf(line, "hang %63s %d %d %c", text, &gpu, &a, &state) >= 3) {
+        hang *h = &hangs[hang_count++];
+        strcpy(h->function, text);
+        h->gpu = gpu, h->seconds = a, h->in_driver = state == 'D';
+    } else if (sscanf(line, "set %63s %d %ld", text, &gpu, &value) == 3) {
+        *number_of(gpu, text) = value;
+    } else if (sscanf(line, "no_file %255s", no_hang_file) == 1) {
+        return;
     } else {
         fprintf(stderr, "fake_nvml: unknown order: %s", line);
         abort();
@@ -79,6 +113,7 @@ static void configure(void) {
     for (int i = 0; i < MAX_GPUS; i++) {
         gpus[i] = (device){.gpu = i, .instance = -1, .lost_from = -1};
         strcpy(gpus[i].name, "NVIDIA Fake 80GB");
+        set[i] = (numbers){-1, -1, -1, -1, -1, -1};
         for (int j = 0; j < MAX_MIG; j++) instances[i][j] = (device){.gpu = i, .instance = j};
     }
     const char *path = getenv("FAKE_NVML");
@@ -94,7 +129,26 @@ static int lost(device *d) {
            (gpu->lost_to == 0 || (int)gpu->beats < gpu->lost_to);
 }
 
+static int freed(void) {
+    return no_hang_file[0] && access(no_hang_file, F_OK) == 0;
+}
+
+/* A parent that waits for its vfork child is in state D, and no handler of a signal runs there. */
+static void stay(int seconds, int in_driver) {
+    time_t end = time(NULL) + seconds;
+    if (in_driver && vfork() != 0) return;
+    while ((seconds == 0 || time(NULL) < end) && !freed()) usleep(50000);
+    if (in_driver) _exit(0);
+}
+
+static void maybe_hang(const char *function, device *d) {
+    for (hang *h = hangs; h < hangs + hang_count; h++)
+        if (!strcmp(h->function, function) && (h->gpu < 0 || (d && d->gpu == h->gpu)) && !freed())
+            stay(h->seconds, h->in_driver);
+}
+
 static int check(const char *function, device *d) {
+    maybe_hang(function, d);
     if (!initialized) return UNINITIALIZED;
     for (rule *r = rules; r < rules + rule_count; r++)
         if (!strcmp(r->function, function)) {
@@ -204,6 +258,7 @@ int nvmlDeviceGetUtilizationRates(device *d, utilization *u) {
     WHOLE_GPU_ONLY(d);
     if (d->mig_instances) return NOT_SUPPORTED;
     *u = (utilization){(unsigned)(d->gpu * 50 + (int)d->queries++ % 50), 10};
+    if (set[d->gpu].util >= 0) u->gpu = (unsigned)set[d->gpu].util;
     return SUCCESS;
 }
 
@@ -220,6 +275,7 @@ int nvmlDeviceGetPowerUsage(device *d, unsigned *milliwatts) {
     CHECK(d);
     WHOLE_GPU_ONLY(d);
     *milliwatts = 123456u + 1000u * (d->queries % 7u);
+    if (set[d->gpu].power >= 0) *milliwatts = (unsigned)set[d->gpu].power;
     return SUCCESS;
 }
 
@@ -227,7 +283,67 @@ int nvmlDeviceGetClockInfo(device *d, unsigned type, unsigned *mhz) {
     CHECK(d);
     WHOLE_GPU_ONLY(d);
     if (type != 1) return INVALID_ARGUMENT;
+    *mhz = set[d->gpu].sm_clock >= 0 ? (unsigned)set[d->gpu].sm_clock : 1980;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMaxClockInfo(device *d, unsigned type, unsigned *mhz) {
+    CHECK(d);
+    WHOLE_GPU_ONLY(d);
+    if (type != 1) return INVALID_ARGUMENT;
     *mhz = 1980;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetEnforcedPowerLimit(device *d, unsigned *milliwatts) {
+    CHECK(d);
+    WHOLE_GPU_ONLY(d);
+    *milliwatts = 700000;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetTotalEccErrors(device *d, unsigned type, unsigned counter, u64 *count) {
+    CHECK(d);
+    if (type > 1 || counter > 1) return INVALID_ARGUMENT;
+    if (set[d->gpu].ecc < 0) return NOT_SUPPORTED;
+    *count = type == 1 && counter == 0 ? (u64)set[d->gpu].ecc : 0;
+    return SUCCESS;
+}
+
+typedef struct {
+    unsigned id, scope;
+    long long timestamp, latency_us;
+    unsigned type, code;
+    u64 value;
+} field_value;
+
+/* Data that went over NVLink, in KiB, grows with every query; only replays are counted as errors. */
+int nvmlDeviceGetFieldValues(device *d, int count, field_value *values) {
+    static u64 sent[MAX_GPUS];
+    CHECK(d);
+    for (field_value *v = values; v < values + count; v++) {
+        int link = set[d->gpu].nvlink_errors >= 0;
+        v->type = 3;
+        v->code = link ? SUCCESS : NOT_SUPPORTED;
+        v->value = 0;
+        if (v->id == FIELD_NVLINK_REPLAYS) v->value = (u64)set[d->gpu].nvlink_errors;
+        else if (v->id == FIELD_NVLINK_TX && v->scope == ~0u) v->value = sent[d->gpu] += 1024;
+    }
+    return SUCCESS;
+}
+
+typedef struct {
+    char bus_id_legacy[16];
+    unsigned domain, bus, device, pci_device, pci_subsystem;
+    char bus_id[32];
+} pci_info;
+
+int nvmlDeviceGetPciInfo_v3(device *d, pci_info *info) {
+    CHECK(d);
+    memset(info, 0, sizeof *info);
+    info->bus = 0x3bu + (unsigned)d->gpu;
+    snprintf(info->bus_id, sizeof info->bus_id, "00000000:%02X:00.0", info->bus);
+    snprintf(info->bus_id_legacy, sizeof info->bus_id_legacy, "0000:%02X:00.0", info->bus);
     return SUCCESS;
 }
 
@@ -361,6 +477,8 @@ int nvmlGpmMetricsGet(gpm_request *request) {
     for (gpm_metric *m = request->metrics; m < request->metrics + request->count; m++) {
         m->code = m->id == GPM_SM_UTIL || m->id == GPM_ANY_TENSOR_UTIL ? SUCCESS : NOT_SUPPORTED;
         m->value = m->id == GPM_SM_UTIL ? 61.5 : 23.25;
+        if (m->id == GPM_SM_UTIL && set[first->of->gpu].sm_active >= 0)
+            m->value = (double)set[first->of->gpu].sm_active / 10;
     }
     return SUCCESS;
 }

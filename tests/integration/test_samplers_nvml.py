@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +21,8 @@ GPU1 = "GPU-fa4e0001-0000-4000-8000-000000000000"
 MIG0 = "MIG-fa4e0000-0000-5000-8000-000000000002"
 MIG1 = "MIG-fa4e0000-0000-5000-8000-000000000003"
 
-# Samples GPUs alone; with `step` the clock jumps, else it is the real one.
+# Samples GPUs alone; with `jump` the clock jumps, else it is the real one; `prompt`: nor is
+# an answer of the child waited for longer than by default.
 PROGRAM = """
 import os, sys
 from pathlib import Path
@@ -40,7 +42,8 @@ class Jumping(SystemClock):
         self.now_ns = deadline_ns
         return stop.is_set()
 
-sampling = Sampling(run_dir, "a", os.getpid(), hz, sources=[GpuSampler(os.environ)],
+gpu = GpuSampler(os.environ, answer_s=0.2 if mode == "prompt" else 60)
+sampling = Sampling(run_dir, "a", os.getpid(), hz, sources=[gpu],
                     clock=Jumping() if mode == "jump" else None)
 sampling.start()
 assert sampling.wait_for_ticks(ticks, 60)
@@ -61,7 +64,7 @@ class Recording:
         self.ticks = [row for row in self.rows if "v" in row]
 
     def names(self, gpu: str) -> set[str]:
-        return {row["name"] for row in self.tracks if row["gpu"] == gpu}
+        return {row["name"] for row in self.tracks if row.get("gpu") == gpu}
 
     def values(self, name: str, gpu: str = GPU0) -> list[float | None]:
         """Every value that was written for a track, in order."""
@@ -230,12 +233,13 @@ def test_eight_gpus_at_ten_hertz_with_counters_that_block_for_20_ms(
     driver: FakeNvml, tmp_path: Path
 ) -> None:
     orders = "gpus 8\npcie_block_ms 20\n" + "\n".join(f"gpm {gpu}" for gpu in range(8))
-    got = record(driver, tmp_path, orders, ticks=30, clock="real")
+    got = record(driver, tmp_path, orders, ticks=40, clock="prompt")
     times = [row["t"] for row in got.ticks]
     # The first tick finds out what the GPUs support: 320 ms of counters alone. Then 10 Hz hold.
     (end,) = [row for row in got.rows if "end" in row]
-    assert times[-1] - times[1] <= 3.2e9
+    assert times[-1] - times[1] <= 4.2e9
     assert end["late_ticks"] <= 5
+    assert got.names(GPU0) >= {"gpu.util", "gpu.pcie_rx"}
 
 
 @pytest.mark.parametrize(
@@ -288,3 +292,48 @@ def test_a_driver_that_is_older_than_version_2_of_the_structures(tmp_path: Path)
     assert got.values("gpu.memory_used") == [20 * 2**30]
     assert got.values("gpu.throttle") == [4]
     assert got.gpus[GPU0]["missing"] == ["gpm: function not found"]
+
+
+SILENT = """
+import os, sys, time
+from pathlib import Path
+from grpo_doctor_probes.samplers import GpuSampler, HostSampler, Sampling
+
+gpu = GpuSampler(os.environ)
+sources = [HostSampler(os.getpid()), gpu]
+sampling = Sampling(Path(sys.argv[1]), "a", os.getpid(), 10, sources=sources)
+sampling.start()
+assert sampling.wait_for_ticks(int(sys.argv[2]), 100)
+if len(sys.argv) > 3:
+    Path(sys.argv[3]).touch()
+    deadline = time.monotonic() + 60
+    while "gpu.util" not in sampling.latest() and time.monotonic() < deadline:
+        time.sleep(0.1)
+sampling.stop()
+"""
+
+
+def test_an_nvml_that_never_answers_silences_no_other_source(
+    driver: FakeNvml, tmp_path: Path
+) -> None:
+    driver.run(SILENT, str(tmp_path), "45", orders="gpus 2\nhang nvmlInitWithFlags -1 0")
+    got = Recording(sample_path(tmp_path, "a"))
+    (note,) = [note for note in got.notes if "NVML" in note]
+    assert note.startswith("NVML has not answered for 3 s")
+    host = next(row["track"] for row in got.tracks if row["name"].startswith("host."))
+    assert len(got.ticks) >= 10
+    assert host is not None
+    times = [row["t"] for row in got.ticks]
+    # One tick waited for it, 0.2 s; a busy machine is late by itself.
+    assert sorted(b - a for a, b in pairwise(times))[len(times) // 2] < 0.2e9
+
+
+def test_samples_go_on_when_nvml_answers_again(driver: FakeNvml, tmp_path: Path) -> None:
+    free = tmp_path / "free"
+    orders = f"gpus 1\npcie_block_ms 1\nno_file {free}\nhang nvmlInitWithFlags -1 0"
+    driver.run(SILENT, str(tmp_path), "40", str(free), orders=orders)
+    got = Recording(sample_path(tmp_path, "a"))
+    silent, back = [note for note in got.notes if "NVML" in note]
+    assert silent.startswith("NVML has not answered")
+    assert back.startswith("NVML answers again, after ")
+    assert "gpu.util" in got.names(GPU0)

@@ -131,7 +131,13 @@ def _blocked(one: Blocked, space: Space) -> Blocked:
 
 
 def _gpu(one: GpuLook, space: Space) -> GpuLook:
-    return replace(one, at_ns=space.at(one.at_ns), pids=tuple(map(space.pid, one.pids)))
+    return replace(
+        one,
+        at_ns=space.at(one.at_ns),
+        pids=tuple(map(space.pid, one.pids)),
+        holders=tuple(replace(holder, pid=space.pid(holder.pid)) for holder in one.holders),
+        host=space.host,
+    )
 
 
 def _facts(facts: HostFacts | None, space: Space) -> HostFacts | None:

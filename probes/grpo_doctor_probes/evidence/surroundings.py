@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +50,28 @@ class HostFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuHolder:
+    """A process of the job on this GPU, and how that is known: `pid` (NVML lists it), `nspid` (it
+    lists a number that the process has in another name space), `visible` (by its
+    CUDA_VISIBLE_DEVICES and local rank)."""
+
+    pid: int
+    how: Literal["pid", "nspid", "visible"]
+
+
+@dataclass(frozen=True, slots=True)
 class GpuLook:
-    """A GPU at one moment, and which processes compute on it."""
+    """A GPU at one moment, and which processes compute on it. None: it does not tell.
+
+    `pids` are as the driver says, in a container the host's; `holders` are of the job. `silent_s`:
+    NVML was asked `silent_call` and had not answered after so long, its caller then being in
+    `silent_state`; `index` is -1 where that call concerns no single GPU. `problem`: NVML knows the
+    GPU and cannot open it. Counters grow since the driver was loaded; compare two looks.
+    """
 
     index: int
     at_ns: int
-    utilization_pct: float | None = None
+    utilization_pct: float | None = None  # of the last second, some kernel ran
     power_w: float | None = None
     power_limit_w: float | None = None
     sm_mhz: float | None = None
@@ -62,6 +79,22 @@ class GpuLook:
     memory_total_bytes: int | None = None
     throttled_by: tuple[str, ...] = ()
     pids: tuple[int, ...] = ()
+    uuid: str = ""
+    name: str = ""
+    bus_id: str = ""  # "00000000:3B:00.0"
+    sm_max_mhz: float | None = None
+    sm_active_pct: float | None = None  # Hopper and later: of all SMs, those that ran a kernel
+    tensor_active_pct: float | None = None
+    ecc_uncorrected: int | None = None
+    nvlink_errors: int | None = None
+    nvlink_bytes: int | None = None
+    pcie_bytes_per_s: float | None = None
+    holders: tuple[GpuHolder, ...] = ()
+    silent_s: float = 0.0
+    silent_call: str = ""
+    silent_state: str = ""
+    problem: str = ""
+    host: str = ""  # where the evidence of several hosts was joined
 
 
 @dataclass(frozen=True, slots=True)

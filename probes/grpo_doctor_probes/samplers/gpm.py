@@ -7,6 +7,7 @@ differences of two samples, at least 100 ms apart (NVML API reference, nvmlGpmMe
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import TYPE_CHECKING, Any
 
 from grpo_doctor_probes.samplers.nvml import Nvml, NvmlError, Trouble
@@ -53,14 +54,15 @@ class Gpm:
         """The tracks that `read` gives values for."""
         return tuple(track for track, _ in self._metrics)
 
-    def read(self, now_ns: int) -> dict[Track, float | None]:
+    def read(self) -> dict[Track, float | None]:
         """The means since the previous call; nothing at the first call and when it is too early."""
-        if self._sampled_ns is not None and now_ns - self._sampled_ns < MIN_INTERVAL_NS:
+        previous_ns = self._sampled_ns
+        if previous_ns is not None and time.monotonic_ns() - previous_ns < MIN_INTERVAL_NS:
             return {}
         self._samples.reverse()
         self._take_sample(self._samples[1])
-        first, self._sampled_ns = self._sampled_ns is None, now_ns
-        if first:
+        self._sampled_ns = time.monotonic_ns()
+        if previous_ns is None:
             return {}
         self._request.sample1, self._request.sample2 = self._samples
         self._nvml.call("nvmlGpmMetricsGet", self._request)

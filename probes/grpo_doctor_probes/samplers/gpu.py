@@ -1,145 +1,126 @@
-"""Samples all GPUs of the host, through NVML."""
+"""Samples all GPUs of the host, through a child process that makes the calls into the driver."""
 
 from __future__ import annotations
 
-import contextlib
+import time
 from typing import TYPE_CHECKING
 
-from grpo_doctor_probes.samplers.gpu_device import RETRY_NS, Gpu
-from grpo_doctor_probes.samplers.nvml import Device, NoNvml, Nvml, NvmlError
-from grpo_doctor_probes.samplers.rota import Rota
+from grpo_doctor_probes.samplers.child import Child, EndedError
+from grpo_doctor_probes.samplers.gpu_child import decoded
 from grpo_doctor_probes.samplers.tracks import Reading
-from grpo_doctor_probes.samplers.visible import order_is_uncertain, visible_uuids
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from grpo_doctor_probes.samplers.tracks import Track
+
+ANSWER_S = 0.2  # eight GPUs take a few ms, with PCIe counters up to 40% of a tick
+SILENT_S = 3.0  # from then on it is told that NVML does not answer
+NEW_CHILD_S = 60.0  # after so long another child tries, then after twice that, and so on
+_MOST_SECONDS = 1800.0
+_PASSED_ON = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+_CHILD = "grpo_doctor_probes.samplers.gpu_child"
 
 
 class GpuSampler:
-    """Every GPU and MIG instance, marked with whether CUDA_VISIBLE_DEVICES in `environ` has it.
+    """What `gpu_reader.GpuReader` reads, without ever waiting for the driver for long.
 
-    Utilization, memory, power, clock and throttle reasons are read at every tick, SM and tensor
-    activity at ticks 110 ms apart, PCIe traffic and the memory of processes once a second in turn.
-    A GPU that is lost is tried again once a second. Without a driver one note is all.
+    A child that does not answer costs one tick `answer_s`; from then on it is only looked whether
+    it has answered meanwhile, and other sources are sampled as ever.
     """
 
     name = "gpu"
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
-        self._nvml: Nvml | None = None
-        self._opened = False
-        self._gpus: list[Gpu] = []
-        self._visible: frozenset[str] = frozenset()
-        self._reopen_ns = 0
-        self._rota: Rota[tuple[Gpu, str]] = Rota()
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        *,
+        answer_s: float = ANSWER_S,
+        timer_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._arguments = [f"{name}={environ[name]}" for name in _PASSED_ON if name in environ]
+        self._answer_s, self._timer_s = answer_s, timer_s
+        self._child: Child | None = None
+        self._asked_s: float | None = None  # when what has not been answered yet was asked
+        self._told = False
+        self._tries = 0
+        self._start_s = -1.0  # when the next child may be started
+        self._tracks: set[Track] = set()
 
     def read(self, now_ns: int) -> Reading:
-        """Sample all GPUs."""
-        reading = Reading()
-        if not self._opened:
-            self._opened = True
-            self._open(reading)
-        if self._nvml is None:
-            return reading
-        if self._gpus and all(gpu.lost for gpu in self._gpus):
-            with contextlib.suppress(NoNvml):
-                self._reopen(self._nvml, now_ns)
-        for gpu in self._gpus:
-            if gpu.lost:
-                self._revive(gpu, now_ns, reading)
-            else:
-                self._read_fast(gpu, now_ns, reading)
-        for gpu, name in self._rota.turns(now_ns):
-            self._read_slow(gpu, name, now_ns, reading)
-        return reading
+        """Ask for a sample, and take what has been answered."""
+        try:
+            return self._read(now_ns)
+        except EndedError as error:
+            return self._ended(str(error))
 
     def close(self) -> None:
-        """Close NVML."""
-        if self._nvml is None:
-            return
-        with contextlib.suppress(NvmlError):
-            for gpu in self._gpus:
-                gpu.close()
-            self._nvml.close()
-        self._nvml = None
+        """Leave the child, which then ends."""
+        if self._child is not None:
+            self._child.leave()
+        self._child = None
 
-    def _open(self, reading: Reading) -> None:
+    def _read(self, now_ns: int) -> Reading:
+        if self._child is None:
+            if self._timer_s() < self._start_s:
+                return Reading()
+            self._start()
+        assert self._child is not None
+        wait_s = 0.0
+        if self._asked_s is None:
+            self._child.ask(str(now_ns))
+            self._asked_s, wait_s = self._timer_s(), self._answer_s
+        line = self._child.line(wait_s)
+        return self._silent() if line is None else self._answered(line)
+
+    def _start(self) -> None:
         try:
-            nvml = Nvml()
-        except NoNvml as error:
-            reading.notes.append(f"no NVIDIA driver: GPU samples are off ({error})")
-            return
-        self._nvml = nvml
-        try:
-            devices = self._devices(nvml, reading)
-        except NvmlError as error:
-            reading.notes.append(f"GPU samples are off: NVML lists no GPUs ({error})")
-            return
-        if not devices:
-            reading.notes.append("the NVIDIA driver shows no GPU here: GPU samples are off")
-        self._visible = visible_uuids(self._environ, devices)
-        if order_is_uncertain(self._environ, devices):
+            self._child = Child(_CHILD, *self._arguments)
+        except OSError as error:
+            raise EndedError(f"no process can be started: {error.strerror}") from error
+        self._asked_s = None
+
+    def _answered(self, line: str) -> Reading:
+        reading = decoded(line)
+        waited_s = self._timer_s() - (self._asked_s or 0.0)
+        self._asked_s, self._tries = None, 0
+        if self._told:
+            self._told = False
+            reading.notes.insert(0, f"NVML answers again, after {waited_s:.0f} s")
+        self._tracks.update(reading.values)
+        return reading
+
+    def _silent(self) -> Reading:
+        """What has not been answered is neither an error nor a value: until it is long."""
+        waited_s = self._timer_s() - (self._asked_s or 0.0)
+        if waited_s < SILENT_S:
+            return Reading()
+        assert self._child is not None
+        reading = Reading()
+        if not self._told:
+            self._told = True
+            state = self._child.state()
+            in_driver = " (its process is in state D: inside the driver)" if state == "D" else ""
             reading.notes.append(
-                "the GPUs differ and CUDA_VISIBLE_DEVICES has indices: which GPUs the job uses is "
-                "uncertain; set CUDA_DEVICE_ORDER=PCI_BUS_ID to fix the order"
+                f"NVML has not answered for {waited_s:.0f} s{in_driver}: no GPU samples until it "
+                "does; the others go on"
             )
-        for device in devices:
-            gpu = Gpu(nvml, device)
-            self._gpus.append(gpu)
-            self._probe(gpu, reading)
+            reading.values.update(dict.fromkeys(self._tracks))
+        if waited_s >= NEW_CHILD_S * 2**self._tries:
+            self._replace(0.0)
+        return reading
 
-    def _devices(self, nvml: Nvml, reading: Reading) -> list[Device]:
-        devices: list[Device] = []
-        for found in nvml.gpus():
-            if isinstance(found, str):
-                reading.notes.append(found)
-                continue
-            devices.append(found)
-            with contextlib.suppress(NvmlError):
-                devices += nvml.instances(found)
-        return devices
+    def _ended(self, why: str) -> Reading:
+        reading = Reading(values=dict.fromkeys(self._tracks))
+        if not self._told:
+            self._told = True
+            reading.notes.append(f"GPU samples pause: {why}; the others go on")
+        self._replace(NEW_CHILD_S * 2**self._tries)
+        return reading
 
-    def _probe(self, gpu: Gpu, reading: Reading) -> None:
-        gpu.probe()
-        reading.gpus.append(gpu.row(visible=gpu.device.uuid in self._visible))
-        if gpu.lost:
-            reading.notes.append(f"{gpu.label} does not answer: trying again every second")
-        for name in gpu.slow:
-            self._rota.add((gpu, name))
-
-    def _read_fast(self, gpu: Gpu, now_ns: int, reading: Reading) -> None:
-        try:
-            reading.values.update(gpu.read_fast(now_ns))
-        except NvmlError as error:
-            self._lose(gpu, error, now_ns, reading)
-
-    def _read_slow(self, gpu: Gpu, name: str, now_ns: int, reading: Reading) -> None:
-        if gpu.lost:
-            return
-        try:
-            reading.values.update(gpu.read_slow(name))
-        except NvmlError as error:
-            self._lose(gpu, error, now_ns, reading)
-
-    def _lose(self, gpu: Gpu, error: NvmlError, now_ns: int, reading: Reading) -> None:
-        reading.values.update(gpu.lose(now_ns))
-        reading.notes.append(
-            f"{gpu.label} does not answer ({str(error).lower()}): trying again every second"
-        )
-
-    def _revive(self, gpu: Gpu, now_ns: int, reading: Reading) -> None:
-        if not gpu.revive(now_ns):
-            return
-        self._rota.discard(lambda job: job[0] is gpu)
-        for name in gpu.slow:
-            self._rota.add((gpu, name))
-        reading.gpus.append(gpu.row(visible=gpu.device.uuid in self._visible))
-        reading.notes.append(f"{gpu.label} answers again")
-        self._read_fast(gpu, now_ns, reading)
-
-    def _reopen(self, nvml: Nvml, now_ns: int) -> None:
-        """After a driver reset no old handle works; while one GPU answers, NVML stays open."""
-        if now_ns >= self._reopen_ns:
-            self._reopen_ns = now_ns + RETRY_NS
-            nvml.reopen()
+    def _replace(self, after_s: float) -> None:
+        """Another child, rarely: each that hangs in a driver stays there."""
+        self.close()
+        self._tries = min(self._tries + 1, 5)
+        self._asked_s = None
+        self._start_s = self._timer_s() + min(after_s, _MOST_SECONDS)

@@ -90,7 +90,7 @@ class Gpu:
             tuple(self._missing),
         )
 
-    def read_fast(self, now_ns: int) -> Values:
+    def read_fast(self) -> Values:
         """The fields that cost little. Raises NvmlError when the device is lost."""
         values: Values = {}
         failure: NvmlError | None = None
@@ -101,7 +101,7 @@ class Gpu:
         if failure is not None and all(value is None for value in values.values()):
             raise NvmlError(Trouble.LOST, str(failure))
         if self._gpm is not None:
-            values.update(self._read_gpm(self._gpm, now_ns))
+            values.update(self._read_gpm(self._gpm))
         self._tracks.update(values)
         return values
 
@@ -183,9 +183,9 @@ class Gpu:
                 raise
             return None, error
 
-    def _read_gpm(self, gpm: Gpm, now_ns: int) -> Values:
+    def _read_gpm(self, gpm: Gpm) -> Values:
         try:
-            return gpm.read(now_ns)
+            return gpm.read()
         except NvmlError as error:
             if error.trouble is Trouble.LOST:
                 raise

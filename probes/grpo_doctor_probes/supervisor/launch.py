@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from grpo_doctor_probes.look.gpus import gpu_count
 from grpo_doctor_probes.rundir import MAX_MB_VARIABLE, RUN_DIR_VARIABLE
 
 DEFAULT_RANKS_WITHOUT_GPU = 2
@@ -75,16 +76,7 @@ def visible_gpus() -> int:
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if listed is not None:
         return len([entry for entry in listed.split(",") if entry.strip() not in ("", "-1")])
-    try:
-        import pynvml  # noqa: PLC0415 - only where GPUs are counted
-
-        pynvml.nvmlInit()
-    except Exception:  # noqa: BLE001 - no driver, no library, no permission: no GPU to use
-        return 0
-    try:
-        return int(pynvml.nvmlDeviceGetCount())
-    finally:
-        pynvml.nvmlShutdown()
+    return gpu_count()
 
 
 def _found(arguments: Sequence[str]) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""What surrounds processes: control groups, logs, disks, engines, GPUs."""
+"""What surrounds processes: control groups, logs, disks, engines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import pytest
 
 from grpo_doctor_probes import look
 from grpo_doctor_probes.evidence import Job, Member
-from tests.fake_nvml.build import FakeNvml, compiler
 from tests.integration.look.stage import (
     NEEDS_PYSPY,
     READY,
@@ -191,27 +190,6 @@ def test_engines_are_asked_on_their_port_alone(
     (silent,) = look.engines(Job("here", (engine,)))
     assert silent.values is None
     assert "/health gave no answer" in silent.problem
-
-
-PRINT_GPUS = """
-from grpo_doctor_probes import look
-for gpu in look.gpus():
-    print(gpu.index, gpu.pids, gpu.memory_total_bytes, gpu.throttled_by, gpu.power_w is not None)
-"""
-
-
-@pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in of NVML")
-def test_gpus_and_the_processes_on_them(tmp_path: Path) -> None:
-    driver = FakeNvml.build(tmp_path / "driver")
-    printed = driver.run(
-        PRINT_GPUS, orders="gpus 2\nprocess 0 77 1000\nprocess 0 78 1000\nlost 1 0 5"
-    )
-    assert printed == "0 (77, 78) 85899345920 ('power cap',) True\n"
-
-
-def test_no_driver_is_no_gpu(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    assert FakeNvml(tmp_path / "empty").run(PRINT_GPUS).count("\n") in (0, len(look.gpus()))
 
 
 def test_nothing_is_asked_where_nobody_listens() -> None:

@@ -1,0 +1,143 @@
+"""Reads all GPUs of the host through NVML; its calls may block, so it runs in a child."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from grpo_doctor_probes.samplers.gpu_device import RETRY_NS, Gpu
+from grpo_doctor_probes.samplers.nvml import Device, NoNvml, Nvml, NvmlError
+from grpo_doctor_probes.samplers.rota import Rota
+from grpo_doctor_probes.samplers.tracks import Reading
+from grpo_doctor_probes.samplers.visible import order_is_uncertain, visible_uuids
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class GpuReader:
+    """Every GPU and MIG instance, marked with whether CUDA_VISIBLE_DEVICES in `environ` has it.
+
+    Utilization, memory, power, clock and throttle reasons are read at every tick, SM and tensor
+    activity at ticks 110 ms apart, PCIe traffic and the memory of processes once a second in turn.
+    A GPU that is lost is tried again once a second. Without a driver one note is all.
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._nvml: Nvml | None = None
+        self._opened = False
+        self._gpus: list[Gpu] = []
+        self._visible: frozenset[str] = frozenset()
+        self._reopen_ns = 0
+        self._rota: Rota[tuple[Gpu, str]] = Rota()
+
+    def read(self, now_ns: int) -> Reading:
+        """Sample all GPUs."""
+        reading = Reading()
+        if not self._opened:
+            self._opened = True
+            self._open(reading)
+        if self._nvml is None:
+            return reading
+        if self._gpus and all(gpu.lost for gpu in self._gpus):
+            with contextlib.suppress(NoNvml):
+                self._reopen(self._nvml, now_ns)
+        for gpu in self._gpus:
+            if gpu.lost:
+                self._revive(gpu, now_ns, reading)
+            else:
+                self._read_fast(gpu, now_ns, reading)
+        for gpu, name in self._rota.turns(now_ns):
+            self._read_slow(gpu, name, now_ns, reading)
+        return reading
+
+    def close(self) -> None:
+        """Close NVML."""
+        if self._nvml is None:
+            return
+        with contextlib.suppress(NvmlError):
+            for gpu in self._gpus:
+                gpu.close()
+            self._nvml.close()
+        self._nvml = None
+
+    def _open(self, reading: Reading) -> None:
+        try:
+            nvml = Nvml()
+        except NoNvml as error:
+            reading.notes.append(f"no NVIDIA driver: GPU samples are off ({error})")
+            return
+        self._nvml = nvml
+        try:
+            devices = self._devices(nvml, reading)
+        except NvmlError as error:
+            reading.notes.append(f"GPU samples are off: NVML lists no GPUs ({error})")
+            return
+        if not devices:
+            reading.notes.append("the NVIDIA driver shows no GPU here: GPU samples are off")
+        self._visible = visible_uuids(self._environ, devices)
+        if order_is_uncertain(self._environ, devices):
+            reading.notes.append(
+                "the GPUs differ and CUDA_VISIBLE_DEVICES has indices: which GPUs the job uses is "
+                "uncertain; set CUDA_DEVICE_ORDER=PCI_BUS_ID to fix the order"
+            )
+        for device in devices:
+            gpu = Gpu(nvml, device)
+            self._gpus.append(gpu)
+            self._probe(gpu, reading)
+
+    def _devices(self, nvml: Nvml, reading: Reading) -> list[Device]:
+        devices: list[Device] = []
+        for found in nvml.gpus():
+            if isinstance(found, str):
+                reading.notes.append(found)
+                continue
+            devices.append(found)
+            with contextlib.suppress(NvmlError):
+                devices += nvml.instances(found)
+        return devices
+
+    def _probe(self, gpu: Gpu, reading: Reading) -> None:
+        gpu.probe()
+        reading.gpus.append(gpu.row(visible=gpu.device.uuid in self._visible))
+        if gpu.lost:
+            reading.notes.append(f"{gpu.label} does not answer: trying again every second")
+        for name in gpu.slow:
+            self._rota.add((gpu, name))
+
+    def _read_fast(self, gpu: Gpu, now_ns: int, reading: Reading) -> None:
+        try:
+            reading.values.update(gpu.read_fast())
+        except NvmlError as error:
+            self._lose(gpu, error, now_ns, reading)
+
+    def _read_slow(self, gpu: Gpu, name: str, now_ns: int, reading: Reading) -> None:
+        if gpu.lost:
+            return
+        try:
+            reading.values.update(gpu.read_slow(name))
+        except NvmlError as error:
+            self._lose(gpu, error, now_ns, reading)
+
+    def _lose(self, gpu: Gpu, error: NvmlError, now_ns: int, reading: Reading) -> None:
+        reading.values.update(gpu.lose(now_ns))
+        reading.notes.append(
+            f"{gpu.label} does not answer ({str(error).lower()}): trying again every second"
+        )
+
+    def _revive(self, gpu: Gpu, now_ns: int, reading: Reading) -> None:
+        if not gpu.revive(now_ns):
+            return
+        self._rota.discard(lambda job: job[0] is gpu)
+        for name in gpu.slow:
+            self._rota.add((gpu, name))
+        reading.gpus.append(gpu.row(visible=gpu.device.uuid in self._visible))
+        reading.notes.append(f"{gpu.label} answers again")
+        self._read_fast(gpu, now_ns, reading)
+
+    def _reopen(self, nvml: Nvml, now_ns: int) -> None:
+        """After a driver reset no old handle works; while one GPU answers, NVML stays open."""
+        if now_ns >= self._reopen_ns:
+            self._reopen_ns = now_ns + RETRY_NS
+            nvml.reopen()
