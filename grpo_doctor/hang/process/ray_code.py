@@ -10,12 +10,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from grpo_doctor.hang.process.known_code import short
+from grpo_doctor.hang.process.known_code import FRAMEWORK, LIBRARY, short
+from grpo_doctor.hang.process.threads import works_for_pool
 from grpo_doctor_probes.evidence import Frame, Member, PythonThread
 
 _WORKER = re.compile(r"/ray/_private/worker\.py$")
 _STARTED = re.compile(r"/ray/_private/workers/default_worker\.py$")
 _ASKS = ("get", "wait")
+_AGENTS = re.compile(r"ray::(DashboardAgent|RuntimeEnvAgent|IDLE_|SPILL|RESTORE|DELETE)")
+_DAEMONS = re.compile(r"/ray/(core|autoscaler|dashboard|_private|util)/")
+_EVENTS = re.compile(r"/asyncio/base_events\.py$")
+# Pools that a library keeps for itself, however long.
+_SERVICE = re.compile(
+    r"/(site|dist)-packages/(?!(verl|openrlhf|trl|swift|transformers|vllm|sglang)/)"
+)
 _INSIDE = re.compile(r"/ray/|^<|/lib(64)?/python\d[^/]*/(?!site-packages|dist-packages)")
 
 
@@ -34,9 +42,14 @@ def _is_of_worker(frame: Frame, functions: Sequence[str]) -> bool:
     return short(frame.function) in functions and _WORKER.search(frame.file) is not None
 
 
+def in_framework(frames: Sequence[Frame]) -> bool:
+    """Whether a thread stands in a line of a training framework itself."""
+    return bool(frames) and FRAMEWORK.search(frames[0].file) is not None
+
+
 def is_actor(member: Member) -> bool:
-    """Whether it is one of Ray's workers, busy or idle."""
-    return member.command.startswith("ray::")
+    """Whether it is one of Ray's workers, busy or idle, and none of its agents."""
+    return member.command.startswith("ray::") and _AGENTS.match(member.command) is None
 
 
 def task_of(member: Member, frames: Sequence[Frame]) -> str:
@@ -44,7 +57,9 @@ def task_of(member: Member, frames: Sequence[Frame]) -> str:
     title = member.command.partition(" ")[0].removeprefix("ray::")
     if not is_actor(member):
         return ""
-    works = any(_STARTED.search(one.file) for one in frames) and not in_loop(frames)
+    started = any(_STARTED.search(one.file) for one in frames)
+    beside = bool(frames) and not started  # by another thread than the main one
+    works = (started or beside) and not in_loop(frames)
     return title.removesuffix("()") if "." in title or works else ""
 
 
@@ -52,17 +67,42 @@ def carrier(threads: Sequence[PythonThread], main: PythonThread | None) -> Pytho
     """The thread that does the task: another than the main one where that waits for the next."""
     if main is None or not in_loop(main.frames):
         return main
-    at_work = [one for one in threads if one is not main and _does_task(one)]
-    return min(at_work, key=lambda one: one.tid, default=main)
+    at_work = [one for one in threads if one is not main and carries(one)]
+    return min(at_work, key=_least_telling, default=main)
 
 
-def _does_task(thread: PythonThread) -> bool:
-    """Whether Ray's code calls some that is not Ray's in it."""
+def carries(thread: PythonThread) -> bool:
+    """Whether a thread of an actor is in the midst of a task: one that Ray's own code called, one
+    that an actor's coroutine gave to a pool, or the event loop itself, which a coroutine holds up.
+    """
     own = [i for i, one in enumerate(thread.frames) if not _INSIDE.search(one.file)]
-    return bool(own) and any("/ray/" in one.file for one in thread.frames[own[-1] :])
+    if not own:
+        return False
+    outer = thread.frames[own[-1] :]
+    started = any(one.file.endswith("/threading.py") for one in outer)
+    if not started and any("/ray/" in one.file for one in outer):
+        return True  # Ray traces methods that an actor runs in threads of its own, too
+    if works_for_pool(thread):
+        return any(not _SERVICE.search(thread.frames[i].file) for i in own)
+    turns = any(_EVENTS.search(one.file) and short(one.function) == "_run_once" for one in outer)
+    return turns and not waits_for_events(thread)
+
+
+def waits_for_events(thread: PythonThread) -> bool:
+    """Whether it is an event loop that has nothing to run: its coroutines all wait."""
+    inner = thread.frames[:3]
+    return bool(inner) and any(one.file.endswith("/selectors.py") for one in inner)
+
+
+def _least_telling(thread: PythonThread) -> tuple[bool, bool, int]:
+    """The user's own code says most, then a framework's; a library's thread may always be there."""
+    files = [one.file for one in thread.frames]
+    users = any(not LIBRARY.search(one) and not one.startswith("<") for one in files)
+    return not users, not any(FRAMEWORK.search(one) for one in files), thread.tid
 
 
 def drives(member: Member, frames: Sequence[Frame]) -> bool:
     """Whether it is the program that started the actors: no actor, and not one of Ray's daemons."""
     own = any(not _INSIDE.search(one.file) for one in frames)
-    return member.role == "ray" and not is_actor(member) and own
+    serves = _DAEMONS.search(member.command) is not None or _AGENTS.match(member.command)
+    return member.role == "ray" and not is_actor(member) and own and not serves
