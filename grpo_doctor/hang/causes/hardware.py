@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from grpo_doctor.hang import gpus, xids
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
 
-_XID = re.compile(r"NVRM: Xid \(PCI:[0-9a-fA-F:.]+\): (\d+)(?:, pid='?(\d+))?")
-# Not among them are notices: a row to be remapped (63), many corrected errors (92).
-_FATAL = frozenset({31, 43, 45, 48, 61, 62, 64, 74, 79, 94, 95, 109, 119, 120})
 _CUDA = re.compile(
     r"CUDA error|CUDA kernel errors|illegal memory access|device-side assert|uncorrectable ECC"
     r"|fallen off the bus|Unable to determine the device handle|unspecified launch failure"
@@ -27,7 +25,7 @@ MOST_LINES_AFTER = 4  # of other ranks, before they come to wait
 
 def propose(case: Case) -> Iterator[Candidate]:
     """A fault of a GPU that a rank of the job computes on, and has not got over."""
-    told = [*_in_kernel(case), *_in_logs(case)]
+    told = [*_in_kernel(case), *_in_logs(case), *_seen(case)]
     if told and _uses_gpus(case.scene):
         ranks = sorted({one.rank for one in told if one.rank is not None})
         yield _candidate(tuple(ranks), tuple(told))
@@ -35,18 +33,32 @@ def propose(case: Case) -> Iterator[Candidate]:
 
 def _in_kernel(case: Case) -> Iterator[Item]:
     scene = case.scene
-    host = scene.evidence.host
-    for age_s, text in host.kernel if host is not None else ():
-        found = _XID.search(text)
-        if found is None or int(found.group(1)) not in _FATAL or age_s > RECENT_S:
+    on_gpus = gpus.ranks_of_gpus(scene.evidence)
+    rank_of = {pid: actor.rank for pid, actor in scene.by_pid.items()}
+    for line in xids.xids(scene.evidence):
+        if not line.fatal or line.age_s > RECENT_S:
             continue
-        actor = scene.by_pid.get(int(found.group(2))) if found.group(2) else None
-        if found.group(2) is None:
-            counts = _since_the_wait(scene, age_s) and not _all_get_on(case)
-        else:  # else of another job, or of an earlier run of this one
-            counts = actor is not None and not _got_over_it(case, actor)
-        if counts:
-            yield Item("kernel", actor.rank if actor is not None else None, text)
+        whose = xids.owner(line, on_gpus, rank_of)
+        if whose.foreign:  # of another job, or of an earlier run of this one
+            continue
+        if not whose.ranks:
+            if _since_the_wait(scene, line.age_s) and not _all_get_on(case):
+                yield Item("kernel", None, line.text)
+            continue
+        named = line.pid is not None and rank_of.get(line.pid) in whose.ranks
+        for rank in whose.ranks:
+            actor = scene.by_rank.get(rank)
+            recent = named or _since_the_wait(scene, line.age_s)
+            if recent and (actor is None or not _got_over_it(case, actor)):
+                yield Item("kernel", rank, line.text)
+
+
+def _seen(case: Case) -> Iterator[Item]:
+    """GPUs that NVML has lost, or that have new errors in their memory."""
+    for gpu in gpus.judge(case.scene.evidence).failed():
+        actors = [case.scene.by_rank.get(rank) for rank in gpu.ranks]
+        if not all(actor is not None and _got_over_it(case, actor) for actor in actors):
+            yield from gpu.items
 
 
 def _since_the_wait(scene: Scene, age_s: float) -> bool:

@@ -1,0 +1,102 @@
+"""Xid and SXid lines of the kernel's log: which GPU or switch failed, and of which rank it is.
+
+Formats: NVIDIA's "XID Errors" guide. The process may be `'<unknown>'` (dcgm-exporter#84), and seen
+from a container its number is the host's: then the PCI address tells whose GPU it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from grpo_doctor_probes.evidence import Evidence
+
+_XID = re.compile(
+    r"NVRM: Xid \((?:PCI:)?(?P<bus>[0-9a-fA-F:.]+)\): (?P<code>\d+)(?:, pid='?(?P<pid>\d+))?"
+)
+_SXID = re.compile(
+    r"nvidia-nvswitch\d+: SXid \((?:PCI:)?(?P<bus>[0-9a-fA-F:.]+)\): (?P<code>\d+)"
+    r"(?:, (?P<kind>Fatal))?"
+)
+_BUS = re.compile(r"(?:([0-9a-fA-F]{4,8}):)?([0-9a-fA-F]{1,2}):([0-9a-fA-F]{1,2})")
+# Not among them are notices: a row to be remapped (63), many corrected errors (92), and what the
+# user's own kernel did wrong and the driver survived (13).
+FATAL = frozenset({31, 43, 45, 48, 61, 62, 64, 74, 79, 94, 95, 109, 119, 120, 121, 140})
+
+Address = tuple[int, int, int]  # domain, bus, device
+
+
+@dataclass(frozen=True, slots=True)
+class Xid:
+    """One line. `switch`: of an NVSwitch, which is of no GPU alone. `pid` is the driver's."""
+
+    age_s: float
+    code: int
+    bus: Address | None
+    pid: int | None
+    fatal: bool
+    text: str
+    switch: bool = False
+
+
+def address(text: str) -> Address | None:
+    """A PCI address without its function: the driver and NVML write it with different zeros."""
+    found = _BUS.search(text)
+    if found is None:
+        return None
+    return int(found[1] or "0", 16), int(found[2], 16), int(found[3], 16)
+
+
+def xids(evidence: Evidence) -> Iterator[Xid]:
+    """Those that the kernel wrote in the last hour, oldest first."""
+    for age_s, text in evidence.host.kernel if evidence.host is not None else ():
+        if found := _XID.search(text):
+            pid = int(found["pid"]) if found["pid"] else None
+            code = int(found["code"])
+            yield Xid(age_s, code, address(found["bus"]), pid, code in FATAL, text)
+        elif found := _SXID.search(text):
+            fatal = found["kind"] is not None
+            bus = address(found["bus"])
+            yield Xid(age_s, int(found["code"]), bus, None, fatal, text, switch=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose GPU it is: `ranks` that are on it, `foreign` where it is known that no rank is."""
+
+    ranks: tuple[int, ...] = ()
+    foreign: bool = False
+
+
+def owner(
+    one: Xid,
+    on_gpus: Mapping[tuple[str, str], tuple[int, ...]],
+    rank_of: Mapping[int, int | None],
+) -> Owner:
+    """Whose GPU a line is about.
+
+    Args:
+        one: the line.
+        on_gpus: as `gpus.ranks_of_gpus` gives them.
+        rank_of: ranks by process number; those that compute on GPUs.
+
+    The address decides where NVML knows it: in a container a process number of the host may be that
+    of somebody else. Several hosts may have the same address: then the line names its host.
+    """
+    told = [
+        (host, ranks)
+        for (host, bus), ranks in on_gpus.items()
+        if one.bus is not None
+        and address(bus) == one.bus
+        and (not host or one.text.endswith(f"(on {host})"))
+    ]
+    named = rank_of.get(one.pid) if one.pid is not None else None
+    if told and any(on_gpus.values()):
+        ranks = tuple(sorted({rank for _, found in told for rank in found}))
+        if named is not None and (named in ranks or not ranks):
+            return Owner((named,))
+        return Owner(ranks, foreign=not ranks)
+    if named is not None:
+        return Owner((named,))
+    return Owner(foreign=one.pid is not None)
