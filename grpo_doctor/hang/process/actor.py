@@ -24,8 +24,8 @@ from grpo_doctor_probes.evidence import (
     Stack,
     Thread,
 )
+from grpo_doctor_probes.stoppable import DRIVERS
 
-DRIVERS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")
 NCCL_THREADS = ("pt_nccl_", "NCCL ")  # torch's watchdog and heartbeat, NCCL's own
 
 

@@ -9,18 +9,20 @@ from collections.abc import Sequence
 
 from grpo_doctor_probes.evidence import Frame, Position
 
-# Where NVIDIA's and AMD's drivers and collective libraries wait. Others of theirs, such as cuBLAS,
-# do work of their own on the host.
-_DEVICE_LIBRARY = re.compile(
-    r"^lib(cuda|cudart|nccl|nvidia-[\w-]+|amdhip64|rccl|hsa-runtime64)([-.]|$)"
-)
+# Where NVIDIA's and AMD's drivers and collective libraries wait. Others of theirs, such as cuBLAS
+# and the compiler of PTX (libnvidia-ptxjitcompiler), do work of their own on the host.
+_DEVICE_LIBRARY = re.compile(r"^lib(cuda|cudart|nccl|amdhip64|rccl|hsa-runtime64)([-.]|$)")
 # Python functions of torch that end in a wait for the device, wherever their C code is.
 _WAITS = (
     (
         re.compile(r"/torch/(cuda|xpu|npu|accelerator)/"),
         re.compile(r"^(synchronize|wait_stream|wait|query)$"),
     ),
-    (re.compile(r"/torch/distributed/"), re.compile(r".")),
+    (
+        # Not what packs objects for a collective: that computes.
+        re.compile(r"/torch/distributed/(distributed_c10d|c10d_logger|nn/functional)\.py$"),
+        re.compile(r"^(?!_object_to_tensor|_tensor_to_object)"),
+    ),
     (re.compile(r"/torch/_functional_collectives\.py$"), re.compile(r".")),
     (re.compile(r"/torch/amp/grad_scaler\.py$"), re.compile(r".")),
     (re.compile(r"/torch/_tensor_str\.py$"), re.compile(r".")),

@@ -70,6 +70,13 @@ def test_lines_of_torch_that_wait_for_the_device_spin(stack: tuple[Frame, ...]) 
     assert kind(spinning(stack).build()) == "spinning"
 
 
+def test_who_packs_objects_for_a_collective_computes() -> None:
+    packs = frames(
+        f"_object_to_tensor {TORCH}/distributed_c10d.py:3000", "main /home/me/train.py:9"
+    )
+    assert kind(spinning(packs).build()) == "busy"
+
+
 def test_a_line_of_the_user_that_was_not_looked_into_is_busy() -> None:
     assert kind(spinning().build()) == "busy"
 
@@ -169,6 +176,7 @@ def _asleep(evidence: Evidence) -> Evidence:
         ("libnccl.so.2", True),
         ("libamdhip64.so.6", True),
         ("libcublas.so.12", False),
+        ("libnvidia-ptxjitcompiler.so.1", False),
         ("libcudnn.so.9", False),
         ("libtorch_cuda.so", False),
         ("libpython3.11.so.1.0", False),
