@@ -99,9 +99,11 @@ def test_groups_that_are_not_regular_are_taken_as_they_are() -> None:
          {"TP": 2, "EP": 8}),
         ("trl grpo --vllm_tensor_parallel_size 2", {"rollout TP": 2}),
         (
-            ("python -m verl.trainer.main_ppo actor_rollout_ref.rollout.tensor_model_parallel_size=2"
-            " actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4"
-            " actor_rollout_ref.actor.ulysses_sequence_parallel_size=2"),
+            (
+                "python main_ppo.py actor_rollout_ref.rollout.tensor_model_parallel_size=2"
+                " actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4"
+                " actor_rollout_ref.actor.ulysses_sequence_parallel_size=2"
+            ),
             {"rollout TP": 2, "TP": 4, "SP": 2},
         ),
         ("vllm serve --tensor-parallel-size 2 --data-parallel-size 2", {"TP": 2}),
