@@ -115,7 +115,9 @@ def _diagnosis(
         world_size=job.world_size,
         ranks_seen=tuple(sorted(found.by_rank)),
         ranks_missing=job.ranks_missing,
-        verdict=with_outlook(spelled(verdict, job.framework)),
+        verdict=with_outlook(
+            spelled(verdict, job.framework), root.can_go_on if root is not None else ""
+        ),
         ranks=rank_states(found, graph),
         seconds=round(evidence.cost.seconds, 3),
         max_pause_ms=round(evidence.cost.max_pause_ms, 3),

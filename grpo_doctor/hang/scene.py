@@ -11,6 +11,7 @@ from grpo_doctor.hang.process import native
 from grpo_doctor.hang.process.actor import Actor, actor_of
 from grpo_doctor.hang.process.patience import Patience, patience_of
 from grpo_doctor.hang.process.seen import index
+from grpo_doctor.hang.waiting.devices import with_device_waits
 from grpo_doctor_probes.evidence import EngineLook, Evidence, FlightDump, Member
 
 __all__ = ["Actor", "Scene", "build"]
@@ -93,7 +94,8 @@ def build(evidence: Evidence) -> Scene:
     store = evidence.job.address.rpartition(":")[2]
     seen = index(evidence)
     in_cpp = native.calls_of(seen.values())
-    actors = tuple(actor_of(seen[m.pid], m, found, store, in_cpp) for m in members)
+    seen_alone = [actor_of(seen[m.pid], m, found, store, in_cpp) for m in members]
+    actors = with_device_waits(seen_alone, found)
     return Scene(
         evidence=evidence,
         actors=actors,

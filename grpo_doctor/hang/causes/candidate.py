@@ -89,6 +89,7 @@ class Candidate:
     fixes: tuple[Fix, ...] = ()
     confirm: tuple[str, ...] = ()
     undo: tuple[Undo, ...] = ()
+    can_go_on: str = ""  # where this case tells more than its class
 
     @property
     def cannot_move(self) -> bool:

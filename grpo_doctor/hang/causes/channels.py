@@ -156,7 +156,8 @@ def _pipe(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
     end = f"/proc/{actor.pid}/fd/{hold.fd}"
     drain = Undo("drain", actor.pid, end, f"Read away what is in the full pipe of pid {actor.pid}?")
     fix = (
-        "Read the other end while writing: subprocess.communicate(), or stdout to a file."
+        "Read the other end while writing, both stdout and stderr: subprocess.communicate(), or "
+        "send them to a file."
         if writes
         else "Close the pipe's other ends after fork, and give the read a timeout."
     )

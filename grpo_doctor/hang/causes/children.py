@@ -26,6 +26,10 @@ from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item, Undo
 from grpo_doctor.hang.waiting.chain import family, has_succeeded, most_telling, rests
 
+_LOST_FOR_EVER = (
+    "No: the task is lost, and its result never comes. End the job and start it from its last "
+    "checkpoint."
+)
 _FOR_RESULTS, _FOR_WORKERS = "_handle_results", "_handle_workers"  # threads of every pool
 
 
@@ -119,6 +123,7 @@ def _child(scene: Scene, actor: Actor) -> Iterator[Candidate]:
         _waiting(actor, reason, items[:3]),
         liveness="never-wakes" if hard else "unseen",
         node=None if lost else deepest.node,
+        can_go_on=_LOST_FOR_EVER if lost else "",
     )
 
 

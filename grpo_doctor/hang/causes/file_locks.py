@@ -17,6 +17,8 @@ from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.waiting.woken import only_by_signals
 
+_LOCKS = (".lock", ".lck")
+
 
 def propose(case: Case) -> Iterator[Candidate]:
     """Who has the file that a rank wants the lock of."""
@@ -63,11 +65,18 @@ def _file_lock(scene: Scene, actor: Actor) -> Iterator[Candidate]:
         phase=actor.phase,
         still_s=actor.motion.still_s,
         fixes=(
-            Fix(f"End the process that holds {hold.target}; if none does, delete the lock file."),
+            _release(hold.target),
             Fix("Take the lock with a timeout, and on one rank only."),
         ),
         confirm=(f"lsof {hold.target}  # who holds the lock",),
     )
+
+
+def _release(path: str) -> Fix:
+    """A file that is nothing but a lock may be deleted; a database would lose its data."""
+    if path.endswith(_LOCKS):
+        return Fix(f"End the process that holds {path}; if none does, delete that file.")
+    return Fix(f"End the process that holds {path}, or let it come to its end; keep the file.")
 
 
 def _sleeps_on(scene: Scene, holder: Actor) -> bool:
@@ -112,7 +121,9 @@ def _polled(scene: Scene, actor: Actor) -> Candidate:
         fixes=(
             Fix("Let the process that is at work come to its end: it may have the lock.")
             if maybe
-            else Fix("End the process that holds it; if none does, delete the file it has left."),
+            else Fix(
+                "End the process that holds it. If none does, it was left behind: look at it."
+            ),
             Fix("Take such a lock on one rank of a host only, and with a timeout."),
         ),
         confirm=(f"py-spy dump --locals --pid {actor.pid}  # the path of the lock file",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.wording import (
@@ -15,7 +15,7 @@ from grpo_doctor.hang.causes.wording import (
 )
 from grpo_doctor.hang.process.known_code import short
 from grpo_doctor.hang.scene import Actor, Scene
-from grpo_doctor.hang.verdict import Fix
+from grpo_doctor.hang.verdict import Fix, Undo
 from grpo_doctor.hang.waiting.chain import family, has_succeeded, rests
 
 
@@ -58,6 +58,7 @@ def _loader(scene: Scene, actor: Actor) -> Iterator[Candidate]:
         node=guilty[0].node if guilty else None,
         still_s=actor.motion.still_s,
         fixes=(
+            *_awake(guilty),
             Fix(
                 "Load in the training process to see the worker's own error.",
                 "dataload.num_workers",
@@ -65,8 +66,27 @@ def _loader(scene: Scene, actor: Actor) -> Iterator[Candidate]:
             Fix("Give the DataLoader a timeout, so that a dead worker raises."),
             Fix("Fork no worker after threads were started: multiprocessing_context='spawn'."),
         ),
-        confirm=tuple(f"py-spy dump --pid {one.pid}" for one in guilty[:1] if not one.held),
+        confirm=tuple(map(_confirm, guilty[:1])),
+        undo=tuple(
+            Undo("continue", one.pid, "", f"Send SIGCONT to pid {one.pid}?")
+            for one in guilty[:1]
+            if one.motion.kind == "stopped"
+        ),
     )
+
+
+def _awake(guilty: Sequence[Actor]) -> tuple[Fix, ...]:
+    stopped = [one for one in guilty if one.motion.kind == "stopped"]
+    return tuple(
+        Fix(f"kill -CONT {one.pid} lets it go on; then find out who stopped it.")
+        for one in stopped[:1]
+    )
+
+
+def _confirm(worker: Actor) -> str:
+    if worker.motion.kind == "stopped":
+        return f"kill -CONT {worker.pid}  # the rank must move at once"
+    return f"py-spy dump --pid {worker.pid}"
 
 
 def _has_workers(actor: Actor) -> bool:

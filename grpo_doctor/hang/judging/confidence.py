@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from grpo_doctor.hang.causes import Candidate
+from grpo_doctor.hang.judging.features import features
 from grpo_doctor.hang.scene import Scene
 
 LEAST = 0.35  # below that the verdict is `unknown`
@@ -10,4 +11,4 @@ LEAST = 0.35  # below that the verdict is `unknown`
 
 def confidence(scene: Scene, candidate: Candidate, victims: tuple[int, ...]) -> float:
     """The probability that this candidate is right in cause and culprit."""
-    return 0.9
+    return 0.9 if features(scene, candidate, victims).sink else 0.0

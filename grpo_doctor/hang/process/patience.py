@@ -102,6 +102,9 @@ def _longest_still_s(actors: Sequence[Actor]) -> float | None:
         tries = one.place.call == "file-lock" and one.motion.kind == "polling"
         if one.member.role != "rank" or one.look is None or by_ray or tries:
             continue
+        if one.device_wait:  # it runs all the time: nothing older is known than the visit
+            ages.append(one.motion.seconds)
+            continue
         thread = one.doer if one.deed.communicates else one.main
         if thread is not None and thread.last_ran_ns:
             ages.append(max(one.look.at_ns - thread.last_ran_ns, 0) / 1e9)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Edge, Node, RankState, StackGroup
 from grpo_doctor.hang.waiting import nodes
@@ -32,7 +34,7 @@ def _order(one: RankState) -> tuple[bool, bool, int, int]:
 
 
 def _state(scene: Scene, graph: Graph, actor: Actor) -> RankState:
-    targets = graph.out(actor.node)
+    targets = graph.needed(actor.node)
     if actor.held:
         state = _HELD[actor.motion.kind]
     elif actor.motion.progresses:
@@ -55,10 +57,10 @@ def _state(scene: Scene, graph: Graph, actor: Actor) -> RankState:
 
 def _waiting_for(scene: Scene, graph: Graph, actor: Actor) -> str:
     links = graph.out(actor.node)
-    ranks = sorted({link.target.rank for link in links if isinstance(link.target, RankNode)})
+    needed = graph.needed(actor.node)
+    ranks = sorted(node.rank for node in needed if isinstance(node, RankNode))
     others = sorted(
-        {link.target for link in links if not isinstance(link.target, RankNode)},
-        key=lambda node: node.id,
+        (node for node in needed if not isinstance(node, RankNode)), key=lambda node: node.id
     )
     things = [_node(scene, one, guilty=False).label for one in others[:3]]
     parts = [text for text in (ranks_text(ranks), *things) if text]
@@ -72,7 +74,8 @@ def _waiting_for(scene: Scene, graph: Graph, actor: Actor) -> str:
 def nodes_of(scene: Scene, graph: Graph, guilty: frozenset[nodes.Node]) -> tuple[Node, ...]:
     """All ranks, and whatever else is in a wait."""
     drawn: set[nodes.Node] = {RankNode(rank) for rank in scene.world} | guilty
-    drawn |= {end for link in graph.links for end in (link.source, link.target)}
+    drawn |= {link.source for link in graph.links}
+    drawn = drawn.union(*{link.targets for link in graph.links})
     return tuple(
         _node(scene, node, guilty=node in guilty) for node in sorted(drawn, key=_node_order)
     )
@@ -97,24 +100,26 @@ def edges_of(graph: Graph) -> tuple[Edge, ...]:
     """The waits, each once. Ranks that wait for the same others are one edge: of a thousand ranks
     in two camps there are half a million waits.
     """
-    label: dict[tuple[nodes.Node, nodes.Node, str], str] = {}
+    waits: dict[tuple[nodes.Node, str, str], frozenset[nodes.Node]] = {}
     for link in graph.links:
-        label.setdefault((link.source, link.target, link.kind), shorten(link.label, 40))
-    targets: dict[tuple[nodes.Node, str, str], set[nodes.Node]] = {}
-    for (source, target, kind), text in label.items():
-        targets.setdefault((source, kind, text), set()).add(target)
-    alike: dict[tuple[str, str, str], set[nodes.Node]] = {}
-    for (source, kind, text), waited_for in targets.items():
-        for end in _ends(waited_for):
-            alike.setdefault((end, kind, text), set()).add(source)
+        key = link.source, link.kind, shorten(link.label, 40)
+        known = waits.get(key)
+        waits[key] = link.targets if known is None else known | link.targets
+    alike: dict[tuple[frozenset[nodes.Node], str, str], set[nodes.Node]] = {}
+    for (source, kind, text), needed in waits.items():
+        alike.setdefault((needed, kind, text), set()).add(source)
+    merged: dict[tuple[str, str, str], set[nodes.Node]] = {}
+    for (needed, kind, text), sources in alike.items():
+        for end in _ends(needed):
+            merged.setdefault((end, kind, text), set()).update(sources)
     return tuple(
         Edge(source, target, kind, text)
-        for (target, kind, text), waiting in sorted(alike.items())
+        for (target, kind, text), waiting in sorted(merged.items())
         for source in _ends(waiting)
     )
 
 
-def _ends(drawn: set[nodes.Node]) -> tuple[str, ...]:
+def _ends(drawn: Set[nodes.Node]) -> tuple[str, ...]:
     """All ranks as one end, `rank:0-3,7`, and everything else as it is."""
     ranks = [node.rank for node in drawn if isinstance(node, RankNode)]
     others = sorted(node.id for node in drawn if not isinstance(node, RankNode))

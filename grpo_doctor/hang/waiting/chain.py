@@ -83,7 +83,7 @@ def end_of(scene: Scene, graph: Graph, actor: Actor) -> Actor | None:
     here = actor
     while True:
         links = [link for link in graph.out(here.node) if link.kind in _THROUGH]
-        ends = (one.target for one in links)
+        ends = (end for link in links for end in link.targets)
         pids = {end.pid for end in ends if isinstance(end, ProcessNode)}
         below = [scene.by_pid[pid] for pid in pids - seen if pid in scene.by_pid]
         below = [one for one in below if one.member.role not in ("rank", "launcher")]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.waiting import tasks
 from grpo_doctor.hang.waiting.graph import Graph, Link
-from grpo_doctor.hang.waiting.nodes import ProcessNode, RankNode, ResourceNode
+from grpo_doctor.hang.waiting.nodes import Node, ProcessNode, RankNode, ResourceNode
 from grpo_doctor.hang.waiting.partners import partner_of
 from grpo_doctor_probes.evidence import Blocked
 
@@ -27,6 +27,20 @@ _CHANNELS = {
 _THINGS = ("file", "lock", "socket")
 
 
+class _Shared:
+    """Sets of ranks, each made once: a thousand ranks of a collective wait for the same ones."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, ...], frozenset[Node]] = {}
+
+    def ranks(self, ranks: Iterable[int]) -> frozenset[Node]:
+        key = tuple(ranks)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = frozenset(map(RankNode, key))
+        return known
+
+
 def build(scene: Scene) -> Graph:
     """Finds every wait that the evidence shows."""
     return Graph.of(
@@ -43,14 +57,14 @@ def build(scene: Scene) -> Graph:
 
 def _recorded(scene: Scene) -> Iterator[Link]:
     """What flight recorders say; ranks that got on since then, or died, wait for nobody."""
+    shared = _Shared()
     for wait in scene.matching.waits:
         actor = scene.by_rank.get(wait.rank)
         if wait.why == "joined" or (actor is not None and not actor.waits):
             continue
         label = f"{wait.operation} #{wait.sequence}" if wait.sequence else wait.operation
         kind = "p2p" if wait.why == "p2p" else "collective"
-        for rank in wait.on:
-            yield Link(RankNode(wait.rank), RankNode(rank), kind, label)
+        yield Link(RankNode(wait.rank), shared.ranks(wait.on), kind, label)
 
 
 def absent(scene: Scene) -> tuple[int, ...]:
@@ -64,7 +78,7 @@ def absent(scene: Scene) -> tuple[int, ...]:
 def _by_stack(scene: Scene) -> Iterator[Link]:
     """Ranks of which no recording tells: they wait for whoever is not in such a call."""
     told = {wait.rank for wait in scene.matching.waits if wait.why != "joined"}
-    others = absent(scene)
+    others, shared = absent(scene), _Shared()
     for rank, actor in scene.by_rank.items():
         if not actor.waits or rank in told:
             continue
@@ -75,8 +89,7 @@ def _by_stack(scene: Scene) -> Iterator[Link]:
         else:
             joins = actor.at_store or actor.place.call == "store"
             targets, kind = others, "store" if joins else "collective"
-        for target in targets:
-            yield Link(RankNode(rank), RankNode(target), kind, actor.place.operation)
+        yield Link(RankNode(rank), shared.ranks(targets), kind, actor.place.operation)
 
 
 def _held(scene: Scene) -> Iterator[Link]:
@@ -89,13 +102,14 @@ def _held(scene: Scene) -> Iterator[Link]:
         known = [scene.by_pid[pid].node for pid in hold.peers if pid in scene.by_pid]
         if actor.member.role == "rank" and actor.place.call == "loader":
             continue  # the loader's children say more than the queue's pipe
-        for node in known:
-            yield Link(actor.node, node, kind, _label(hold))
+        if known:
+            yield Link(actor.node, frozenset(known), kind, _label(hold))
         strangers = [pid for pid in hold.peers if pid not in scene.by_pid]
-        for pid in strangers:
-            yield Link(actor.node, ProcessNode(pid), kind, _label(hold))
+        if strangers:
+            yield Link(actor.node, frozenset(map(ProcessNode, strangers)), kind, _label(hold))
         if not known and not strangers and kind in _THINGS and hold.target:
-            yield Link(actor.node, ResourceNode(kind, hold.target), kind, _label(hold))
+            thing = frozenset({ResourceNode(kind, hold.target)})
+            yield Link(actor.node, thing, kind, _label(hold))
 
 
 def _label(hold: Blocked) -> str:
@@ -113,9 +127,12 @@ def _children(scene: Scene) -> Iterator[Link]:
             wanted = ("reward", "helper")
         else:
             continue
-        for child in scene.children(actor.pid):
-            if child.member.role in wanted and "tracker" not in child.member.name:
-                yield Link(actor.node, child.node, "child", actor.place.operation)
+        children = [
+            child.node
+            for child in scene.children(actor.pid)
+            if child.member.role in wanted and "tracker" not in child.member.name
+        ]
+        yield Link(actor.node, frozenset(children), "child", actor.place.operation)
 
 
 def asks_engine(actor: Actor) -> bool:
@@ -140,23 +157,23 @@ def _engines(scene: Scene) -> Iterator[Link]:
         own = [one for one in parts if one.pid in asked]
         own = own or [one for one in fronts if one.rank in (actor.rank, None)] or fronts
         own = [one for one in own if one.member.host == actor.member.host] or own
-        for engine in own:
-            yield Link(actor.node, engine.node, "engine", actor.place.operation)
+        engines = frozenset(engine.node for engine in own)
+        yield Link(actor.node, engines, "engine", actor.place.operation)
     for front in parts:
         # A server wakes for every message of its core's, and depends on it all the same.
         at_rest = front.member.role == "server" or front.motion.kind in ("still", "polling")
         for child in scene.children(front.pid):
             if child.pid in pids and (at_rest or child.held):
-                yield Link(front.node, child.node, "engine", "")
+                yield Link(front.node, frozenset({child.node}), "engine")
 
 
 def _tasks(scene: Scene) -> Iterator[Link]:
     """An idle actor of Ray waits for its driver's next call, and who asks for those at work."""
     callers = tasks.drivers(scene)
     for rank in tasks.idle_ranks(scene):
-        for caller in callers:
-            yield Link(rank.node, caller.node, "task", "its next call")
+        calling = frozenset(caller.node for caller in callers)
+        yield Link(rank.node, calling, "task", "its next call")
     for actor in scene.actors:
         if tasks.asks(actor):
             for other in tasks.pending(scene):
-                yield Link(actor.node, other.node, "task", tasks.task_of(other))
+                yield Link(actor.node, frozenset({other.node}), "task", tasks.task_of(other))

@@ -130,7 +130,8 @@ def test_half_of_a_thousand_ranks_may_wait_for_the_other_half(elsewhere: bool) -
     graph = waits.build(scene)
     graph.cycle()
     built_s = time.process_time() - began
-    assert len(graph.links) >= 512 * 512
+    assert len(graph.links) <= 1024
     began = time.process_time()
-    sorted(graph.links, key=lambda one: (one.source, one.target, one.kind, one.label))
-    assert built_s < 60 * (time.process_time() - began)
+    pairs = sorted((one.source.order, end.order) for one in graph.links for end in one.targets)
+    assert len(pairs) >= 512 * 512
+    assert built_s < 10 * (time.process_time() - began)

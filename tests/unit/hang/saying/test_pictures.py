@@ -8,6 +8,7 @@ from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.encoding import encoded_document
 from grpo_doctor.hang.saying.pictures import edges_of
 from grpo_doctor.hang.waiting.graph import Graph, Link
+from grpo_doctor.hang.waiting.nodes import ProcessNode, RankNode
 from grpo_doctor_reports.hang.document import read_visit
 from grpo_doctor_reports.hang.graph import make_graph
 from tests.evidence import EvidenceBuilder, collective
@@ -22,18 +23,20 @@ def ends(*links: Link) -> list[tuple[str, str]]:
 
 def test_ranks_that_wait_for_the_same_are_one_edge() -> None:
     links = [
-        Link(f"rank:{a}", f"rank:{b}", "collective", "x") for a in (0, 1, 2, 7) for b in (5, 9)
+        Link(RankNode(a), frozenset({RankNode(5), RankNode(9)}), "collective", "x")
+        for a in (0, 1, 2, 7)
     ]
     assert ends(*links) == [("rank:0-2,7", "rank:5,9")]
 
 
 def test_what_is_no_rank_keeps_an_edge_of_its_own() -> None:
-    links = [Link(f"rank:{a}", f"pid:{b}", "engine", "") for a in (0, 1) for b in (70, 71)]
+    engines = frozenset({ProcessNode(70), ProcessNode(71)})
+    links = [Link(RankNode(a), engines, "engine") for a in (0, 1)]
     assert ends(*links) == [("rank:0,1", "pid:70"), ("rank:0,1", "pid:71")]
 
 
 def test_waits_of_several_kinds_stay_apart() -> None:
-    links = [Link("rank:0", "rank:1", kind, "") for kind in ("collective", "p2p")]
+    links = [Link(RankNode(0), frozenset({RankNode(1)}), kind) for kind in ("collective", "p2p")]
     assert ends(*links) == [("rank:0", "rank:1")] * 2
 
 
