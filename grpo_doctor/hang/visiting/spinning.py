@@ -28,13 +28,13 @@ def look_closer(
         return
     progress("a closer look at ranks that use a core at one line")
     with visit.part("spinning"):
-        began = time.monotonic()
-        spinning = _pids(visit, "busy", "spinning")[:MOST_DIGESTS]
-        _digest(visit, spinning)
         if stop:
             visit.positions += look.positions(
                 _of_ranks(visit, -2), _of_ranks(visit, -1), at_most_s=POSITIONS_S
             )
+        began = time.monotonic()
+        spinning = _pids(visit, "spinning")[:MOST_DIGESTS]
+        _digest(visit, spinning)
         for pause_s in (BETWEEN_S, wait_s):
             left = [pid for pid in _pids(visit, "spinning") if pid in spinning]
             if not left:
