@@ -9,9 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from tests.corpus import known, replay, table
+from grpo_doctor.hang.judging import confidence_table
+from tests.corpus import fit, known, page, replay, verdicts
+from tests.corpus import table as tables
 from tests.corpus.packing import pack
 from tests.corpus.score import Answer
+from tests.pages import put_section
 
 
 def _arguments() -> argparse.Namespace:
@@ -21,6 +24,10 @@ def _arguments() -> argparse.Namespace:
     keep.add_argument("folders", nargs="+", type=Path)
     keep.add_argument("--seed", type=int, default=0, help="of the bench, for bundles without truth")
     commands.add_parser("accept", help="make what is answered wrongly now the known (for the test)")
+    calibrate = commands.add_parser("fit", help="make the table of confidence from all jobs")
+    calibrate.add_argument(
+        "--write", type=Path, metavar="PAGE", help="and say there what it is worth"
+    )
     again = commands.add_parser(
         "replay", help="diagnose every job again and compare with the truth"
     )
@@ -44,17 +51,19 @@ def main() -> int:
     if arguments.command == "accept":
         known.accept(replay.replay_stored())
         return 0
+    if arguments.command == "fit":
+        return _fit(arguments.write)
     answers = _replayed(arguments)
     if arguments.json:
         arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(answers), indent=1))
-    _say(table.wrong(answers))
-    _say(table.by_family(answers))
-    _say(table.slowest(answers))
+    _say(tables.wrong(answers))
+    _say(tables.by_family(answers))
+    _say(tables.slowest(answers))
     if arguments.compare:
         old = msgspec.json.decode(arguments.compare.read_bytes(), type=list[Answer])
         wanted = {(one.source, one.name) for one in answers}
         kept = [one for one in old if not arguments.only or (one.source, one.name) in wanted]
-        _say(table.changes(kept, answers))
+        _say(tables.changes(kept, answers))
     return int(not all(one.right for one in answers))
 
 
@@ -64,6 +73,18 @@ def _replayed(arguments: argparse.Namespace) -> Sequence[Answer]:
             arguments.folders, arguments.only, arguments.seed, arguments.jobs
         )
     return replay.replay_stored(arguments.only, arguments.jobs)
+
+
+def _fit(destination: Path | None) -> int:
+    cases = [case for found in replay.over_stored(verdicts.cases) for case in found]
+    settings = fit.chosen(cases)
+    table = fit.fit(cases, settings)
+    text = page.page(fit.predicted(cases, settings), table, settings)
+    confidence_table.FILE.write_bytes(msgspec.json.format(msgspec.json.encode(table), indent=1))
+    _say(text)
+    if destination is not None:
+        put_section(destination, "confidence", text)
+    return 0
 
 
 def _say(text: str) -> None:

@@ -9,7 +9,7 @@ predictions for families that were left out have the smallest Brier score.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
@@ -34,7 +34,7 @@ from tests.faults.score import ROUNDS
 COMMAND = "python -m tests.corpus fit"
 _LEANS = (1.0, 2.0, 4.0, 8.0, 16.0)
 _PENALTIES = (0.5, 2.0, 8.0)
-_STEPS, _RATE = 400, 0.5
+_ROUNDS, _LONGEST_STEP, _SETTLED = 200, 1.0, 1e-4
 # With which sign a value may count: the rest may go either way. A base value counts nothing.
 _BASE = {
     "recordings": "silent", "ras": "silent", "stacks": "true", "victims": "true",
@@ -57,7 +57,8 @@ class Settings:
 def fit(cases: Sequence[Case], settings: Settings) -> Table:
     """The table of these verdicts."""
     first = first_sight()
-    kinds = _kinds([case for case in cases if case.seen == WHOLE], first, settings.lean)
+    kinds = _only_seen_worse(cases, first, settings.lean)
+    kinds |= _kinds([case for case in cases if case.seen == WHOLE], first, settings.lean)
     bare = Table(COMMAND, first, kinds, {})
     return Table(COMMAND, first, kinds, _evidence(cases, bare, settings.penalty))
 
@@ -89,21 +90,37 @@ def first_sight() -> Cell:
     return Cell(len(seen), right, round(right / len(seen), 4))
 
 
+def _only_seen_worse(cases: Sequence[Case], first: Cell, lean: float) -> dict[str, Cell]:
+    """Kinds that show only where less is seen, each for itself."""
+    whole = {case.features.sink for case in cases if case.seen == WHOLE}
+    found: dict[str, Cell] = {}
+    for sink in {case.features.sink for case in cases} - whole:
+        found |= _kinds([case for case in cases if case.features.sink == sink], first, lean)
+    return found
+
+
 def _kinds(cases: Sequence[Case], first: Cell, lean: float) -> dict[str, Cell]:
-    inside: dict[str, list[Case]] = defaultdict(list)
+    """A kind leans on what is right in the rest of the kind above it: no case counts twice."""
+    counts: Counter[str] = Counter()
+    rights: Counter[str] = Counter()
     above: dict[str, str] = {}
     for case in cases:
         names = kinds_of(case.features)
         above |= dict(pairwise(names))
-        for name in names:
-            inside[name].append(case)
-    cells: dict[str, Cell] = {}
-    for name in sorted(inside, key=lambda name: (name != ALL, "/" in name, name)):
-        parent = cells[above[name]] if name in above else first
-        count, right = len(inside[name]), sum(case.right for case in inside[name])
-        share = (right + lean * parent.probability) / (count + lean)
-        cells[name] = Cell(count, right, round(share, 4))
+        counts.update(names)
+        rights.update(names if case.right else ())
+    cells = {ALL: _cell(counts[ALL], rights[ALL], first.probability, lean)}
+    rest = {ALL: first.probability}
+    for name in sorted(above, key=lambda name: ("/" in name, name)):
+        up = above[name]
+        others, right = counts[up] - counts[name], rights[up] - rights[name]
+        rest[name] = _cell(others, right, rest[up], lean).probability
+        cells[name] = _cell(counts[name], rights[name], rest[name], lean)
     return cells
+
+
+def _cell(cases: int, right: int, leans_on: float, lean: float) -> Cell:
+    return Cell(cases, right, round((right + lean * leans_on) / (cases + lean), 4))
 
 
 def _evidence(cases: Sequence[Case], bare: Table, penalty: float) -> dict[str, dict[str, Weight]]:
@@ -129,18 +146,23 @@ def _evidence(cases: Sequence[Case], bare: Table, penalty: float) -> dict[str, d
 def _regressed(
     design: Floats, right: Floats, offset: Floats, used: Sequence[tuple[str, str]], penalty: float
 ) -> Floats:
-    """Log odds by projected Newton steps along each column: convex, so that they settle."""
+    """Log odds by projected Newton steps, one column after the other."""
     low = np.array([-np.inf if (n, _plain(v)) not in _FOR else 0.0 for n, v in used])
     high = np.array([np.inf if (n, _plain(v)) not in _AGAINST else 0.0 for n, v in used])
-    moved = np.zeros(len(used))
-    for _ in range(_STEPS):
-        share = 1 / (1 + np.exp(-(offset + design @ moved)))
-        slope = design.T @ (right - share) - penalty * moved
-        bend = design.T @ (share * (1 - share)) + penalty
-        step = np.clip(moved + _RATE * slope / bend, low, high)
-        if np.max(np.abs(step - moved), initial=0.0) < 1e-5:
+    rows = [np.flatnonzero(column) for column in design.T]
+    moved, odds = np.zeros(len(used)), offset.copy()
+    for _ in range(_ROUNDS):
+        before = moved.copy()
+        for at, own in enumerate(rows):
+            share = 1 / (1 + np.exp(-odds[own]))
+            slope = float(np.sum(right[own] - share)) - penalty * moved[at]
+            bend = float(np.sum(share * (1 - share))) + penalty
+            step = np.clip(slope / bend, -_LONGEST_STEP, _LONGEST_STEP)
+            new = float(np.clip(moved[at] + step, low[at], high[at]))
+            odds[own] += new - moved[at]
+            moved[at] = new
+        if np.max(np.abs(moved - before), initial=0.0) < _SETTLED:
             break
-        moved = step
     return moved
 
 
