@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Literal
 
 from grpo_doctor.hang.process.device import spins_in, waits_by_frames
-from grpo_doctor.hang.process.places import is_library
+from grpo_doctor.hang.process.places import is_library, place_of
 from grpo_doctor_probes.evidence import (
     Frame,
     Locals,
@@ -224,7 +224,8 @@ def _sleeps_in_a_loop(
 ) -> bool:
     """Whether it sleeps, looks at something and sleeps again, all in one function of its own.
 
-    Whoever asks whether a file is there stands in other library code each time, and does not move.
+    Whoever asks whether a file is there stands in other library code each time, and does not move;
+    whoever is in a collective at one look and not at the other has got through it.
     """
     if not any(look.threads[0].syscall in _SLEEPS for look in (before, after)):
         return False
@@ -232,7 +233,10 @@ def _sleeps_in_a_loop(
     seconds = max((after.at_ns - before.at_ns) / 1e9, 1e-3)
     if used / TICKS_PER_SECOND / seconds > _MOST_OF_A_POLL:
         return False
-    known = [_own_functions(frames) for frames in map(_main_frames, stacks) if frames]
+    main = [stack.threads[0] for stack in stacks if stack is not None and stack.threads]
+    if any(place_of(one).communicates for one in main):
+        return False
+    known = [_own_functions(one.frames) for one in main if one.frames]
     return bool(known) and all(one == known[0] for one in known)
 
 

@@ -11,7 +11,7 @@ from grpo_doctor.hang.process.device import is_device_library
 from grpo_doctor.hang.process.seen import index
 from grpo_doctor.hang.scene import Actor
 from grpo_doctor_probes.evidence import Evidence, Frame, Locals, Position, Thread
-from tests.evidence import FIRST_NS, TORCH, EvidenceBuilder, frames
+from tests.evidence import FIRST_NS, TORCH, EvidenceBuilder, collective, frames
 
 ITEM = frames("compute_loss /home/me/train.py:5", "main /home/me/train.py:9")
 CUDA = TORCH.replace("distributed", "cuda")
@@ -154,6 +154,14 @@ def test_who_asks_whether_a_file_is_there_only_polls() -> None:
     process.wakes = 30
     assert kind(build.build()) == "working"
     assert kind(_asleep(build.build())) == "polling"
+
+
+def test_who_left_a_collective_to_sleep_got_on() -> None:
+    build = EvidenceBuilder(ranks=1)
+    build.rank(0).stack = collective("all_reduce", "main /home/me/train.py:9")
+    build.rank(0).later_stack = frames("main /home/me/train.py:12")
+    build.rank(0).wakes = 30
+    assert kind(_asleep(build.build())) == "working"
 
 
 def _asleep(evidence: Evidence) -> Evidence:

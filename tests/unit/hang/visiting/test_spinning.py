@@ -51,8 +51,8 @@ def visited(build: EvidenceBuilder) -> Visit:
 def play(monkeypatch: pytest.MonkeyPatch) -> Any:
     def put(library: str = "libcuda.so.1", digests: Sequence[str] = "aaa") -> Played:
         played = Played(library, digests)
-        monkeypatch.setattr(spinning.look, "positions", played.positions)
-        monkeypatch.setattr(spinning.look, "locals_digests", played.locals_digests)
+        monkeypatch.setattr("grpo_doctor_probes.look.positions", played.positions)
+        monkeypatch.setattr("grpo_doctor_probes.look.locals_digests", played.locals_digests)
         monkeypatch.setattr(spinning, "BETWEEN_S", 0.0)
         return played
 
