@@ -2,17 +2,26 @@
 
 A host timer ends when a kernel is queued, not when it is done. Events cost about 5 us a pair and
 no synchronization: `resolve` only asks `query()`.
+
+Only the thread that does the steps has any: in a new thread, as those that a reward function
+starts, the current device is 0 whatever the rank's is, and an event there would open a context on
+it (pytorch-pfn-extras#726). And CUDA is asked in relaxed capture mode only (`capturemode`), so that
+no graph is spoilt which another thread captures; a runtime that can't do that is asked nothing.
 """
 
 from __future__ import annotations
 
+import os
 import threading
+from _thread import get_ident
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from grpo_doctor_probes import layout, recorder
+from grpo_doctor_probes.capturemode import capture_mode
 
 if TYPE_CHECKING:
+    from grpo_doctor_probes.capturemode import CaptureMode
     from grpo_doctor_probes.recorder import Recorder
     from grpo_doctor_probes.threads import Level
 
@@ -40,14 +49,17 @@ class _Pair(NamedTuple):
 
 
 class CudaTimer:
-    """Pairs of events waiting to be read. One per recorder, made once CUDA is seen in use.
+    """Pairs of events waiting to be read. One per recorder, made once CUDA is seen in use, by the
+    thread that does the steps.
 
     After an error of CUDA's it does nothing any more: the context is lost with the first one.
     """
 
-    def __init__(self, owner: Recorder, cuda: Any) -> None:
+    def __init__(self, owner: Recorder, cuda: Any, relaxed: CaptureMode) -> None:
         self._owner = owner
         self._cuda = cuda
+        self._relaxed = relaxed
+        self._thread = get_ident()
         self._pending: deque[_Pair] = deque()
         self._free: dict[int, list[Any]] = {}
         self._reading = threading.Lock()
@@ -55,7 +67,8 @@ class CudaTimer:
 
     def begin(self, level: Level) -> None:
         """Records an event for a span that begins, in `level.cuda_start`."""
-        level.cuda_start = self._mark() if level.depth < _MAX_DEPTH else None
+        ours = level.depth < _MAX_DEPTH and get_ident() == self._thread
+        level.cuda_start = self._mark() if ours else None
 
     def finish(self, start: _Mark, word: int, start_ns: int, end_ns: int) -> None:
         """Records the closing event, then reads a few pairs that have completed."""
@@ -70,7 +83,8 @@ class CudaTimer:
 
     def drain(self) -> None:
         """Writes what has completed by now; what has not is counted as dropped."""
-        self._resolve(len(self._pending))
+        if get_ident() == self._thread:
+            self._resolve(len(self._pending))
         while self._pending:
             self._drop(self._pending.popleft())
 
@@ -83,8 +97,9 @@ class CudaTimer:
                 return None
             device = self._cuda.current_device()
             free = self._free.setdefault(device, [])
-            event = free.pop() if free else self._cuda.Event(enable_timing=True)
-            event.record()
+            with self._relaxed:
+                event = free.pop() if free else self._cuda.Event(enable_timing=True)
+                event.record()
         except Exception:  # noqa: BLE001 - a guest never raises into its host
             self._broken = True
             recorder.note_error()
@@ -96,12 +111,9 @@ class CudaTimer:
         if self._broken or not self._reading.acquire(blocking=False):
             return
         try:
-            for _ in range(min(at_most, len(self._pending))):
-                pair = self._pending[0]
-                if not (pair.start.event.query() and pair.end.event.query()):
-                    return
-                self._pending.popleft()
-                self._write(pair)
+            if self._pending and not self._cuda.is_current_stream_capturing():
+                with self._relaxed:
+                    self._read(at_most)
         except IndexError:  # dropped by another thread meanwhile
             pass
         except Exception:  # noqa: BLE001 - a guest never raises into its host
@@ -109,6 +121,14 @@ class CudaTimer:
             recorder.note_error()
         finally:
             self._reading.release()
+
+    def _read(self, at_most: int) -> None:
+        for _ in range(min(at_most, len(self._pending))):
+            pair = self._pending[0]
+            if not (pair.start.event.query() and pair.end.event.query()):
+                return
+            self._pending.popleft()
+            self._write(pair)
 
     def _write(self, pair: _Pair) -> None:
         if pair.start.device == pair.end.device:
@@ -126,3 +146,24 @@ class CudaTimer:
         self._owner.file.state[layout.STATE_DROPPED] += 1
         self._recycle(pair.start)
         self._recycle(pair.end)
+
+
+def timer_of(owner: Recorder, cuda: Any) -> CudaTimer | None:
+    """A timer for the calling thread; None where it may not have one, or CUDA may not be asked."""
+    relaxed = capture_mode()
+    if relaxed is None or not _has_the_ranks_device(cuda):
+        return None
+    return CudaTimer(owner, cuda, relaxed)
+
+
+def _has_the_ranks_device(cuda: Any) -> bool:
+    """Whether the current device of this thread is surely the rank's.
+
+    Programs set it in their main thread. In another one it is 0 unless somebody set it there too:
+    then it is right if that is the local rank, or if the process sees one device only.
+    """
+    if get_ident() == threading.main_thread().ident:
+        return True
+    if len(os.environ.get("CUDA_VISIBLE_DEVICES", ",").split(",")) == 1:
+        return True
+    return str(cuda.current_device()) == os.environ.get("LOCAL_RANK")

@@ -6,6 +6,10 @@ look, all that the flight recorder holds (its newest 2,000 collectives by defaul
 `ranks/00003.flight.jsonl` as it is. Nothing is parsed here, and nothing is done while a collective
 is started. A full recorder takes 10 to 30 ms to dump, so the next look waits for a thousand times
 as long as the last one took.
+
+NCCL's recorder of a torch below 2.14 is left alone: there a dump looks at events that the watchdog
+may free meanwhile (pytorch#192232). From 2.14 on it asks CUDA for them, which spoils a graph that
+another thread captures unless this one is in relaxed mode (`capturemode`).
 """
 
 from __future__ import annotations
@@ -24,7 +28,16 @@ if TYPE_CHECKING:
 _PATIENCE = 1000  # times what a look took: a thousandth of the time at most
 _AFTER_AN_ERROR_NS = 60_000_000_000
 _MAX_BYTES = 64 << 20  # a look is a megabyte
-_DUMPS = ("_dump_nccl_trace_json", "_dump_fr_trace_json")
+_NCCL_DUMP, _DUMP = "_dump_nccl_trace_json", "_dump_fr_trace_json"
+_SAFE_SINCE = (2, 14)
+_TOO_OLD = (
+    "grpo-doctor: GRPO_DOCTOR_FLIGHT has no effect here: torch {} can crash when NCCL's flight "
+    "recorder is read while the job runs (pytorch#192232). Use torch 2.14 or newer.\n"
+)
+_NO_MODE = (
+    "grpo-doctor: GRPO_DOCTOR_FLIGHT has no effect here: no CUDA runtime is found in the process, "
+    "so reading NCCL's flight recorder could spoil a CUDA graph that is being captured.\n"
+)
 
 
 class EntryTimes:
@@ -35,6 +48,7 @@ class EntryTimes:
         self._interval_ns = max(0, int(seconds * 1e9))
         self._next_ns = monotonic_ns() + self._interval_ns
         self._written = 0
+        self._refused = False
 
     @classmethod
     def if_asked(cls, stem: str) -> EntryTimes | None:
@@ -46,12 +60,12 @@ class EntryTimes:
 
     def after_step(self) -> None:
         """Looks if it is time to. Raises whatever torch or the disk does."""
-        if monotonic_ns() >= self._next_ns:
+        if monotonic_ns() >= self._next_ns and not self._refused:
             self.look()
 
     def look(self) -> None:
         """Copies what the flight recorder holds, if torch is there and has one."""
-        dump = _dump()
+        dump = self._dump()
         if dump is None or self._written > _MAX_BYTES:
             return
         begun_ns = monotonic_ns()
@@ -70,8 +84,46 @@ class EntryTimes:
         end_ns = monotonic_ns()
         self._next_ns = end_ns + max(self._interval_ns, _PATIENCE * (end_ns - begun_ns))
 
+    def _dump(self) -> Callable[[bool, bool], str | bytes] | None:
+        """Torch's own function, without importing anything. None where it must not be called."""
+        if self._refused:
+            return None
+        module = sys.modules.get("torch._C._distributed_c10d")
+        of_nccl: Callable[[bool, bool], str | bytes] | None = getattr(module, _NCCL_DUMP, None)
+        if of_nccl is None or not _uses_cuda():
+            return getattr(module, _DUMP, None)
+        version = str(getattr(sys.modules.get("torch"), "__version__", ""))
+        if _numbers(version) < _SAFE_SINCE:
+            self._refuse(_TOO_OLD.format(version or "of an unknown version"))
+            return None
+        from grpo_doctor_probes.capturemode import capture_mode  # noqa: PLC0415 - seldom needed
 
-def _dump() -> Callable[[bool, bool], str | bytes] | None:
-    """Torch's own function, without importing anything."""
-    module = sys.modules.get("torch._C._distributed_c10d")
-    return next((found for name in _DUMPS if (found := getattr(module, name, None))), None)
+        mode = capture_mode()
+        if mode is None:
+            self._refuse(_NO_MODE)
+            return None
+
+        def relaxed(collectives: bool, only_active: bool) -> str | bytes:
+            with mode:
+                return of_nccl(collectives, only_active)
+
+        return relaxed
+
+    def _refuse(self, why: str) -> None:
+        """Looks no more, and says why, once."""
+        self._refused = True
+        sys.stderr.write(why)
+
+
+def _uses_cuda() -> bool:
+    """Whether this process has begun to use CUDA; then NCCL's recorder has what there is."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    is_initialized = getattr(cuda, "is_initialized", None)
+    return bool(is_initialized is not None and is_initialized())
+
+
+def _numbers(version: str) -> tuple[int, int]:
+    """(2, 14) of `2.14.1+cu129`; (0, 0) where it can't be told."""
+    major, _, rest = version.partition(".")
+    minor = rest.partition(".")[0]
+    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)

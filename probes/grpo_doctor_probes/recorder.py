@@ -34,6 +34,7 @@ _LAST_SLOT = layout.THREAD_SLOTS - 1
 # Argument values that differ from step to step would fill the table that all names share.
 _MAX_VARIANTS = 64
 _PATIENCE_S = 1.0
+_CUDA_TRIES = 8  # steps whose thread or runtime is not fit for GPU times; then there are none
 
 
 class _Start:
@@ -65,6 +66,7 @@ class Recorder:
         self.local = local()
         self.free_slots = list(range(_LAST_SLOT - 1, -1, -1))
         self.cuda: CudaTimer | None = None
+        self._cuda_tries = 0
         self._rank_file = sidecar.RankFile(path.removesuffix(SPANS_SUFFIX) + ".json", rank)
         self._rank_file.write()
         self.pauses = Pauses()
@@ -150,15 +152,16 @@ class Recorder:
 
     def watch_cuda(self) -> None:
         """Times spans on the GPU too once the host program has initialised CUDA. Never imports."""
-        if self.cuda is not None:
+        if self.cuda is not None or self._cuda_tries >= _CUDA_TRIES:
             return
         cuda = getattr(sys.modules.get("torch"), "cuda", None)
         # `is_available` would ask the driver, which spoils CUDA for children forked later.
         is_initialized = getattr(cuda, "is_initialized", None)
         if is_initialized is not None and is_initialized():
-            from grpo_doctor_probes.cuda import CudaTimer  # noqa: PLC0415 - most programs: never
+            from grpo_doctor_probes.cuda import timer_of  # noqa: PLC0415 - most programs: never
 
-            self.cuda = CudaTimer(self, cuda)
+            self.cuda = timer_of(self, cuda)
+            self._cuda_tries += 1
 
     def write_pauses(self, now_ns: int) -> None:
         """Writes how long the garbage collector stopped this process since the last call."""

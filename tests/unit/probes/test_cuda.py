@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -22,12 +24,20 @@ class Device:
     done: float = 0.0
     capturing: bool = False
     broken: bool = False
+    relaxed: bool = False  # the mode of the thread that does the steps
     current: int = 0
     made: int = 0
     events: list[Event] = field(default_factory=list)
 
     def tick(self, milliseconds: float) -> None:
         self.now += milliseconds
+
+    def __enter__(self) -> None:
+        assert not self.relaxed
+        self.relaxed = True
+
+    def __exit__(self, *_: object) -> None:
+        self.relaxed = False
 
 
 @dataclass(eq=False)
@@ -40,9 +50,12 @@ class Event:
         if self.device.broken:
             raise RuntimeError("CUDA error: device-side assert triggered")
         assert self.index in {-1, self.device.current}, "an event belongs to one device"
+        assert self.device.relaxed, "another thread may capture a graph"
         self.at, self.index = self.device.now, self.device.current
 
     def query(self) -> bool:
+        assert self.device.relaxed, "another thread may capture a graph"
+        assert not self.device.capturing
         return self.at <= self.device.done
 
     def elapsed_time(self, end: Event) -> float:
@@ -72,6 +85,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     torch: Any = ModuleType("torch")
     torch.cuda = cuda
     monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr("grpo_doctor_probes.cuda.capture_mode", lambda: device)
     return device
 
 
@@ -148,6 +162,83 @@ def test_graph_capture_is_left_alone(recording: Recorded, device: Device) -> Non
         device.capturing = False
     recorder.stop()
     assert cuda_rows(recording) == []
+    assert recording.header.errors == 0
+
+
+def test_nothing_is_asked_while_a_graph_is_captured(recording: Recorded, device: Device) -> None:
+    train(device, 0)
+    device.done = 1e12
+    with step(1):
+        device.capturing = True
+        for _ in range(10):
+            with phase("rollout"):
+                pass
+        assert cuda_rows(recording) == []
+        device.capturing = False
+    assert {r.name for r in cuda_rows(recording)} == {"rollout", "train", "step"}
+
+
+def in_thread(work: Callable[[], object]) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def test_threads_of_a_reward_get_no_events(recording: Recorded, device: Device) -> None:
+    device.done = 1e12
+
+    def reward() -> None:
+        device.current = 0  # what a new thread has, the rank's being 1
+        with phase("reward/mine"):
+            device.tick(5)
+        device.current = 1
+
+    device.current = 1
+    with step(0), phase("reward"):
+        made = device.made
+        in_thread(reward)
+        assert device.made == made
+    recorder.stop()
+    assert {r.name for r in cuda_rows(recording)} == {"reward"}
+    assert recording.header.errors == 0
+
+
+@pytest.mark.parametrize(
+    ("local_rank", "visible", "timed"),
+    [("1", None, True), ("0", None, False), (None, None, False), ("0", "3", True)],
+)
+def test_steps_of_another_thread_are_timed_on_the_ranks_own_device_only(
+    recording: Recorded,
+    device: Device,
+    monkeypatch: pytest.MonkeyPatch,
+    local_rank: str | None,
+    visible: str | None,
+    timed: bool,
+) -> None:
+    for name, value in (("LOCAL_RANK", local_rank), ("CUDA_VISIBLE_DEVICES", visible)):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    device.current, device.done = 1, 1e12
+
+    def two_steps() -> None:
+        train(device, 0)
+        train(device, 1)
+
+    in_thread(two_steps)
+    assert bool(cuda_rows(recording)) == timed
+    assert bool(device.made) == timed
+
+
+def test_without_a_way_to_ask_safely_nothing_is_asked(
+    recording: Recorded, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+    monkeypatch.setattr("grpo_doctor_probes.cuda.capture_mode", lambda: looks.append(1))
+    for number in range(50):
+        train(device, number)
+    assert device.made == 0
+    assert 0 < len(looks) < 10
     assert recording.header.errors == 0
 
 

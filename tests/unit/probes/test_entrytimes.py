@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from grpo_doctor_probes import entrytimes
+from grpo_doctor_probes import capturemode, entrytimes
 from grpo_doctor_probes.entrytimes import EntryTimes
 
 MODULE = "torch._C._distributed_c10d"
@@ -56,7 +57,7 @@ def test_the_next_look_waits_for_a_thousand_times_the_last(
         now_ns += 30_000_000
         return "{}"
 
-    monkeypatch.setitem(sys.modules, MODULE, SimpleNamespace(_dump_nccl_trace_json=slow))
+    monkeypatch.setitem(sys.modules, MODULE, SimpleNamespace(_dump_fr_trace_json=slow))
     for at_s, expected in ((9, 0), (10, 1), (39, 1), (41, 2)):
         now_ns = at_s * 1_000_000_000
         entries.after_step()
@@ -67,3 +68,74 @@ def test_without_torch_nothing_is_written(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.delitem(sys.modules, MODULE, raising=False)
     EntryTimes(str(tmp_path / "00000"), 0).after_step()
     assert not list(tmp_path.iterdir())
+
+
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch, looks: list[tuple[bool, bool]], version: str) -> None:
+    """The process has used CUDA, and has both recorders."""
+
+    def dump(collectives: bool, only_active: bool) -> str:
+        looks.append((collectives, only_active))
+        return '{"entries":[]}'
+
+    def other(collectives: bool, only_active: bool) -> str:
+        raise AssertionError("gloo's recorder was asked")
+
+    both = SimpleNamespace(_dump_nccl_trace_json=dump, _dump_fr_trace_json=other)
+    cuda = SimpleNamespace(is_initialized=lambda: True)
+    monkeypatch.setitem(sys.modules, MODULE, both)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, __version__=version))
+    monkeypatch.setattr(capturemode, "capture_mode", nullcontext)
+
+
+@pytest.mark.parametrize("version", ["2.13.0+cu128", "2.8.0", "1.13.1", "nightly", ""])
+def test_nccls_recorder_of_an_old_torch_is_left_alone_and_that_is_said_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    version: str,
+) -> None:
+    looks: list[tuple[bool, bool]] = []
+    on_a_gpu(monkeypatch, looks, version)
+    entries = EntryTimes(str(tmp_path / "00000"), 0)
+    for _ in range(3):
+        entries.after_step()
+    entries.look()  # at the end of the recording
+    assert looks == []
+    assert not list(tmp_path.iterdir())
+    said = capsys.readouterr().err
+    assert said.count("pytorch#192232") == 1
+    assert "Use torch 2.14 or newer" in said
+
+
+@pytest.mark.parametrize("version", ["2.14.0+cu129", "2.15.0", "3.0.1"])
+def test_nccls_recorder_of_a_new_torch_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    looks: list[tuple[bool, bool]] = []
+    on_a_gpu(monkeypatch, looks, version)
+    EntryTimes(str(tmp_path / "00000"), 0).after_step()
+    assert looks == [(True, False)]
+
+
+def test_it_is_left_alone_where_a_graph_could_be_spoilt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    looks: list[tuple[bool, bool]] = []
+    on_a_gpu(monkeypatch, looks, "2.15.0")
+    monkeypatch.setattr(capturemode, "capture_mode", lambda: None)
+    EntryTimes(str(tmp_path / "00000"), 0).after_step()
+    assert looks == []
+    assert "spoil a CUDA graph" in capsys.readouterr().err
+
+
+def test_gloo_on_a_torch_for_gpus_is_asked_whatever_its_age(
+    tmp_path: Path, looks: list[tuple[bool, bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of_nccl(collectives: bool, only_active: bool) -> str:
+        raise AssertionError("NCCL's recorder was asked")
+
+    monkeypatch.setattr(sys.modules[MODULE], "_dump_nccl_trace_json", of_nccl, raising=False)
+    cuda = SimpleNamespace(is_initialized=lambda: False)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, __version__="2.13.0"))
+    EntryTimes(str(tmp_path / "00000"), 0).after_step()
+    assert looks == [(True, False)]
