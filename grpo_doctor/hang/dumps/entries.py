@@ -58,6 +58,7 @@ class EntryReader:
         name, description = self._group(get("process_group"), group_id)
         is_p2p = bool(get("is_p2p")) or kind.source is not None
         sequence = whole(get("collective_seq_id", get("seq_id")))
+        transfers = whole(get("p2p_seq_id"))
         completed_ns = whole(get("time_discovered_completed_ns")) or None
         started_ns = whole(get("time_discovered_started_ns")) or None
         created_ns = whole(get("time_created_ns")) or whole(get("time_created_us")) * 1000
@@ -69,7 +70,7 @@ class EntryReader:
             completed_ns
             or state == "completed"
             or (retired and not gives_up)
-            or (gives_up and not is_p2p and 0 <= sequence <= status.completed)
+            or (gives_up and _counted_done(is_p2p, sequence, transfers, status.completed))
         )
         begun = bool(started_ns) or state in {"started", "completed"} or done
         frames = get("frames")
@@ -82,7 +83,7 @@ class EntryReader:
             op=kind.op,
             label=kind.label,
             sequence=sequence,
-            p2p_sequence=whole(get("p2p_seq_id")),
+            p2p_sequence=transfers,
             is_p2p=is_p2p,
             source=kind.source,
             target=kind.target,
@@ -158,6 +159,15 @@ def whole(value: Any, otherwise: int = 0) -> int:
         return int(value)
     except (ValueError, OverflowError):
         return otherwise
+
+
+def _counted_done(is_p2p: bool, sequence: int, transfers: int, completed: int) -> bool:
+    """Whether the group's counter of what is over says that this is. Collectives and transfers are
+    numbered apart and share the counter, which tells only where it can be the number of one kind.
+    """
+    if is_p2p:
+        return 0 < transfers <= completed and completed > sequence
+    return 0 <= sequence <= completed and not transfers
 
 
 def _text(value: Any) -> str:

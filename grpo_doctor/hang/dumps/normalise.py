@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from grpo_doctor.hang.dumps.coalesced import settled
@@ -144,7 +144,7 @@ def _groups(
         )
     met_names = {name for name, _ in used}
     met_ids = {group.group_id for group in found}
-    by_id = _by_creation(configured, found)
+    by_id = _by_creation(configured, found, statuses)
     backends = sorted({backend for _, backend in used})
     backend = backends[0] if len(backends) == 1 else ""
     for group_id, status in statuses.items():
@@ -167,15 +167,18 @@ def _groups(
 
 
 def _by_creation(
-    configured: Sequence[GroupSeen], used: Sequence[GroupSeen]
+    configured: Sequence[GroupSeen], used: Sequence[GroupSeen], numbers: Iterable[str]
 ) -> dict[str, GroupSeen]:
     """Groups by the rank's own number, for those whose entries the ring has lost: names and
-    numbers both count up as groups are made. Nothing where the entries that are left contradict.
+    numbers both count up as groups are made. Nothing where the entries that are left contradict,
+    or where there are more numbers than groups (Megatron makes groups that are not listed).
     """
     if not all(group.name.isdecimal() for group in configured):
         return {}
     order = sorted(configured, key=lambda group: int(group.name))
     numbered = {str(number): group for number, group in enumerate(order)}
+    if not numbered.keys() >= set(numbers):
+        return {}
     for group in used:
         if group.group_id in numbered and numbered[group.group_id].name != group.name:
             return {}

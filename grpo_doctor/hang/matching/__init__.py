@@ -5,6 +5,7 @@ from __future__ import annotations
 from grpo_doctor.hang.matching.judge import judge
 from grpo_doctor.hang.matching.match import match
 from grpo_doctor.hang.matching.model import (
+    Backlog,
     Camp,
     Cycle,
     Group,
@@ -17,15 +18,18 @@ from grpo_doctor.hang.matching.model import (
     Standing,
     Wait,
 )
-from grpo_doctor.hang.matching.ruling import Blame, Ruling
+from grpo_doctor.hang.matching.ruling import Blame, Grounds, Reason, Ruling
 
 __all__ = [
+    "Backlog",
     "Blame",
     "Camp",
     "Cycle",
+    "Grounds",
     "Group",
     "Matching",
     "Pair",
+    "Reason",
     "Rhythm",
     "Ruling",
     "Seat",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from grpo_doctor.hang.dumps import Entry, GroupSeen, Recordings, Status
@@ -19,12 +19,13 @@ MOST_RANKS = 200_000  # a dump that names a rank beyond that is damaged, or want
 @dataclass(frozen=True, slots=True)
 class Gathered:
     """A group with what its members recorded of it. `configured` members have it on their list
-    without having used it.
+    without having used it. `local_number` is the members' own number for it, where it is the same.
     """
 
     group: Group
     tracks: dict[int, Track]
     configured: frozenset[int] = frozenset()
+    local_number: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class _Sight:
     rank: int
     seen: GroupSeen
     entries: Sequence[Entry]
+    counts: bool  # no entry says more than the counters
 
 
 def gather(recordings: Recordings, world_size: int | None) -> tuple[Gathered, ...]:
@@ -42,12 +44,13 @@ def gather(recordings: Recordings, world_size: int | None) -> tuple[Gathered, ..
         if recording.rank is None:
             continue
         parts: dict[tuple[str, str], list[Entry]] = defaultdict(list)
+        counts = _counts(recording.entries)
         for entry in recording.entries:
             parts[entry.group, entry.backend].append(entry)
         for seen in recording.groups:
             if seen.name:
                 key = (seen.name, seen.backend)
-                sight = _Sight(recording.rank, seen, parts.get(key, ()))
+                sight = _Sight(recording.rank, seen, parts.get(key, ()), counts)
                 (sights[key] if seen.backend else unused[seen.name]).append(sight)
     found = []
     for (name, backend), same_name in sorted(sights.items(), key=lambda item: item[0]):
@@ -79,7 +82,10 @@ def _gathered(
     tracks: dict[int, Track] = {}
     for sight in sights:
         if sight.entries or sight.seen.status != Status():
-            tracks[sight.rank] = track(sight.rank, sight.entries, sight.seen.status)
+            status, counts = sight.seen.status, sight.counts
+            tracks[sight.rank] = track(sight.rank, sight.entries, status, counts=counts)
+    if any(one.mixed for one in tracks.values()) or _contradict(tracks.values()):
+        tracks = {rank: _uncounted(one) for rank, one in tracks.items()}
     descriptions = Counter(s.seen.description for s in sights if s.seen.description)
     description = min(descriptions, key=lambda d: (-descriptions[d], d), default="")
     everyone = description == DEFAULT or (name == "0" and not description)
@@ -100,7 +106,31 @@ def _gathered(
         inferred=not ranks,
         size=size,
     )
-    return Gathered(group, tracks, frozenset(s.rank for s in sights))
+    numbers = {s.seen.group_id for s in sights}
+    local_number = numbers.pop() if len(numbers) == 1 else f"of {group.key}"
+    return Gathered(group, tracks, frozenset(s.rank for s in sights), local_number)
+
+
+def _counts(entries: Sequence[Entry]) -> bool:
+    """Whether a group without entries may have unfinished operations all the same: nothing but
+    counters was dumped, or the ring is full of later ones.
+    """
+    lost = bool(entries) and min(entry.record for entry in entries) > 1
+    return not entries or (lost and any(entry.done for entry in entries))
+
+
+def _contradict(tracks: Iterable[Track]) -> bool:
+    """Whether somebody is through with more than another one called: they count transfers too."""
+    told = [one.status for one in tracks if not one.calls and one.status != Status()]
+    return max((s.completed for s in told), default=-1) > min(
+        (s.enqueued for s in told), default=-1
+    )
+
+
+def _uncounted(one: Track) -> Track:
+    """Without its counters, but for whether anything is left to do."""
+    busy = one.counts and not one.p2p and one.status.completed < one.status.enqueued
+    return replace(one, status=Status(), counts=False, busy=busy)
 
 
 def _short(ranks: Sequence[int]) -> str:
@@ -148,7 +178,7 @@ def _joined_by(gathered: Gathered, implied: dict[int, set[int]]) -> Gathered:
         inferred=True,
         size=group.size,
     )
-    return Gathered(changed, gathered.tracks, gathered.configured | more)
+    return replace(gathered, group=changed, configured=gathered.configured | more)
 
 
 def world(recordings: Recordings, told: int | None) -> int | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from grpo_doctor.hang.matching.model import Matching
 from grpo_doctor.hang.matching.ruling import Blame, Reason, Ruling
 from grpo_doctor.hang.matching.words import ranks_text, seconds_text
 
 CAUSES: dict[Reason, str] = {
+    "device-hung": "gpu-fault",
     "not-arrived": "unknown",  # it is somewhere else; the recordings do not say where
     "other-op": "collective-mismatch",
     "other-size": "collective-mismatch",
@@ -19,38 +20,37 @@ CAUSES: dict[Reason, str] = {
     "out-of-order": "group-order-cycle",
     "not-sent": "p2p-unmatched",
     "not-received": "p2p-unmatched",
-    "not-through": "unknown",
     "not-recorded": "rank-missing",
 }
 SECOND_NS = 1_000_000_000
-NEAR = 0.05  # blames this close are as heavy
 FLOOR_NS = 5 * SECOND_NS  # shorter waits are nothing unusual in any job
 TIMES_LONGEST = 4  # a wait is unusual when it is longer than so many of the longest before
 ENOUGH_HISTORY = 8  # entries
 NO_HISTORY_NS = 30 * SECOND_NS
-SELF_EVIDENT = frozenset({"other-op", "other-size", "other-type", "extra", "skipped"})
+SELF_EVIDENT = frozenset({"other-op", "other-size", "other-type"})
 
 
 def judge(matching: Matching) -> Ruling:
     """The verdict of the recordings, without a look at any process.
 
-    A rank that is merely behind is no fault while the wait is short for this job, and a fault of
-    order (a mismatch, a shift, a ring) is one however short. Without a time to go by, when files
-    were copied, a wait counts as long.
+    A rank that is merely behind is no fault while the wait is short for this job, and a call that
+    does not fit those of the others is one however short. Without a time to go by, when files were
+    copied, a wait counts as long.
     """
     waits_ns, unusual = _waiting(matching)
     leading = _leading(matching.blame)
-    if not leading or (unusual is False and leading[0].reason not in SELF_EVIDENT):
+    if unusual is False:
+        leading = [one for one in leading if one.reason in SELF_EVIDENT]
+    if not leading:
         return _nobody(matching, waits_ns, unusual)
-    either = leading[0].weight <= 0.5 and len(leading) > 1
     culprits = tuple(sorted(one.rank for one in leading))
     victims = tuple(sorted({wait.rank for wait in matching.waits} - set(culprits)))
     return Ruling(
         cause=CAUSES[leading[0].reason],
         culprits=culprits,
         victims=victims,
-        either=either,
-        confidence=round(leading[0].weight * (1.0 if unusual else 0.85), 2),
+        either=leading[0].grounds == "either" and len(leading) > 1,
+        grounds=leading[0].grounds,
         seconds=None if waits_ns is None else waits_ns / SECOND_NS,
         unusual=unusual,
         summary=_summary(leading, victims, waits_ns),
@@ -61,24 +61,18 @@ def judge(matching: Matching) -> Ruling:
     )
 
 
-def _leading(blames: Iterable[Blame]) -> list[Blame]:
-    """The heaviest, and those as heavy for the same reason."""
-    ordered = list(blames)
-    return [
-        one
-        for one in ordered
-        if one.weight >= ordered[0].weight - NEAR
-        and CAUSES[one.reason] == CAUSES[ordered[0].reason]
-    ]
+def _leading(blames: Sequence[Blame]) -> list[Blame]:
+    """All that are to blame for something; alternatives only where nobody is."""
+    return [one for one in blames if one.grounds != "either"] or list(blames)
 
 
 def _waiting(matching: Matching) -> tuple[int | None, bool | None]:
     """For how long the job had stood still when the dumps were taken, and whether that is long for
     it: the rank that waits least tells, for it moved last.
     """
-    if any(seat.timed_out for standing in matching.standings for seat in standing.seats):
-        return _still_ns(matching), True
     still = _still_ns(matching)
+    if any(seat.timed_out for standing in matching.standings for seat in standing.seats):
+        return still, True
     if matching.moved:
         return still, False
     if still is None:
@@ -105,13 +99,13 @@ def _nobody(matching: Matching, waits_ns: int | None, unusual: bool | None) -> R
             f"All members came to {together[0].operation} of the {together[0].group.title()}, agree"
             f" on it, and nobody is through{_for(waits_ns)}: the network or a device holds it up."
         )
-        return Ruling("network-silent", (), members, False, 0.5, seconds, True, text)
+        return Ruling("network-silent", (), members, False, None, seconds, True, text)
     if not matching.heard:
         return Ruling("unknown", summary="No recording could be used.")
     text = "Nobody is missing from a collective, and all agree on what they called."
     if matching.waits:
         text = f"Ranks wait for each other{_for(waits_ns)}, which is not long for this job."
-    return Ruling("", (), (), False, 0.6, seconds, unusual, text)
+    return Ruling("", (), (), False, None, seconds, unusual, text)
 
 
 def _for(waits_ns: int | None) -> str:
@@ -122,7 +116,7 @@ def _summary(leading: list[Blame], victims: tuple[int, ...], waits_ns: int | Non
     if len(leading) == 1:
         return leading[0].text
     who = ranks_text(one.rank for one in leading)
-    if leading[0].weight <= 0.5:
+    if leading[0].grounds == "either":
         return f"Either of {who} is wrong; the recordings do not tell which. {leading[0].text}"
     waiting = f" {ranks_text(victims).capitalize()} wait{_for(waits_ns)}." if victims else ""
     return f"The cause is with {who}.{waiting} {leading[0].text}"

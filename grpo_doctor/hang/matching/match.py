@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 from grpo_doctor.hang.dumps import Recording, Recordings
 from grpo_doctor.hang.matching import groups
 from grpo_doctor.hang.matching.blame import blame
-from grpo_doctor.hang.matching.groups import gather
+from grpo_doctor.hang.matching.families import Families
+from grpo_doctor.hang.matching.groups import Gathered, gather
 from grpo_doctor.hang.matching.history import history
-from grpo_doctor.hang.matching.model import Matching, Shift
+from grpo_doctor.hang.matching.meetings import Meetings, Waiting
+from grpo_doctor.hang.matching.model import Backlog, Matching, Standing
 from grpo_doctor.hang.matching.pairs import unmatched
+from grpo_doctor.hang.matching.queues import Queue, queues
 from grpo_doctor.hang.matching.rhythm import rhythm
 from grpo_doctor.hang.matching.scene import Scene
 from grpo_doctor.hang.matching.shifts import shifts
 from grpo_doctor.hang.matching.signatures import Signatures
 from grpo_doctor.hang.matching.standing import standing
+from grpo_doctor.hang.matching.tracks import Track
 from grpo_doctor.hang.matching.waits import cycles, waits
 
 
@@ -25,34 +30,80 @@ def match(recordings: Recordings, world_size: int | None = None) -> Matching:
     `world_size` None: as many as the recordings name.
     """
     known = [one for one in recordings.ranks if one.rank is not None]
-    heard = frozenset(one.rank for one in known if one.rank is not None)
     world = groups.world(recordings, world_size)
-    signatures = Signatures()
     gathered = {one.group.key: one for one in gather(recordings, world)}
-    pasts = {key: history(one.tracks, signatures) for key, one in gathered.items()}
-    standings = tuple(standing(gathered[k], pasts[k], signatures, heard) for k in gathered)
-    pairs = tuple(pair for one in gathered.values() for pair in unmatched(one, heard))
-    shifted: list[Shift] = []
-    for key, one in gathered.items():
-        shifted += shifts(one, pasts[key], signatures)
-    waiting = waits(standings, gathered, pairs, signatures)
-    rings = cycles(waiting)
-    scene = Scene(
-        gathered, pasts, signatures, heard, standings, pairs, tuple(shifted), waiting, rings
+    scene = _scene(known, gathered)
+    scene.shifts = tuple(
+        shift
+        for key in dict.fromkeys(unit.group for unit in scene.waiting.heads)
+        if key in gathered
+        for shift in shifts(gathered[key], scene.pasts[key], scene.signatures)
     )
+    heads: dict[str, set[int]] = defaultdict(set)
+    for unit in scene.waiting.heads:
+        if not unit.transfer:
+            heads[unit.group].add(unit.number)
+    scene.waits = waits(scene.waiting, scene.signatures, scene.camps)
     return Matching(
-        standings=standings,
-        pairs=pairs,
+        standings=tuple(_standing(scene, key, frozenset(heads[key])) for key in gathered),
+        pairs=tuple(pair for one in gathered.values() for pair in unmatched(one, scene.heard)),
         shifts=scene.shifts,
-        waits=waiting,
-        cycles=rings,
-        rhythms=tuple(rhythm(one, one.rank, signatures) for one in known if one.rank is not None),
+        waits=scene.waits,
+        cycles=cycles(scene.waits, scene.waiting.sinks),
+        rhythms=tuple(
+            rhythm(one, one.rank, scene.signatures) for one in known if one.rank is not None
+        ),
         blame=blame(scene),
-        heard=tuple(sorted(heard)),
+        heard=tuple(sorted(scene.heard)),
         world_size=world,
         moved=_moved(known),
         taken_unix_ns=max((one.at_unix_ns for one in known), default=0),
         notes=_notes(recordings),
+        backlogs=tuple(_backlog(scene, queue) for queue in scene.queues.values()),
+    )
+
+
+def _scene(known: Sequence[Recording], gathered: Mapping[str, Gathered]) -> Scene:
+    signatures = Signatures()
+    pasts = {key: history(one.tracks, signatures) for key, one in gathered.items()}
+    tracks: dict[int, dict[str, Track]] = defaultdict(dict)
+    for key, one in gathered.items():
+        for rank, track in one.tracks.items():
+            tracks[rank][key] = track
+    queued = queues(known, tracks)
+    return Scene(
+        gathered=gathered,
+        pasts=pasts,
+        signatures=signatures,
+        families=Families(gathered, pasts, signatures),
+        heard=frozenset(queued),
+        queues=queued,
+        waiting=Waiting(Meetings(gathered, queued), queued),
+    )
+
+
+def _standing(scene: Scene, key: str, heads: frozenset[int]) -> Standing:
+    return standing(
+        scene.gathered[key],
+        scene.pasts[key],
+        scene.signatures,
+        scene.heard,
+        heads,
+        lambda number: scene.families.usual(key, number),
+    )
+
+
+def _backlog(scene: Scene, queue: Queue) -> Backlog:
+    heads = queue.heads
+    head = ""
+    if heads and heads[0].parts:
+        head = scene.signatures.signature(heads[0].parts).text()
+    return Backlog(
+        rank=queue.rank,
+        pending=len(queue.units),
+        idle=queue.told and not queue.units,
+        head=head,
+        heads=tuple((unit.group, unit.number) for unit in heads),
     )
 
 

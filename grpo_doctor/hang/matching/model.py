@@ -144,13 +144,17 @@ class Pair(msgspec.Struct, frozen=True):
     since_ns: int | None = None
 
 
+Why = Literal["missing", "mismatch", "queued", "joined", "p2p"]
+
+
 class Wait(msgspec.Struct, frozen=True):
-    """An edge bundle of the wait-for graph: `rank` is in `operation` and needs all of `on`.
+    """An edge bundle of the wait-for graph: `rank` has `operation` at the head of a stream and
+    needs all of `on`.
 
     Both are global ranks. `why`: `missing` (they have not called it; `on` is empty where nobody
     knows who else is in the group), `mismatch` (they called something else), `queued` (they have
-    called it, behind an unfinished operation of another group), `joined` (they came too; nobody is
-    through), `p2p`.
+    called it, behind an unfinished operation of their own), `joined` (they came too, or are
+    through), `p2p` (they have not come to their end of the transfer).
     """
 
     rank: int
@@ -158,7 +162,7 @@ class Wait(msgspec.Struct, frozen=True):
     sequence: int
     operation: str
     on: tuple[int, ...]
-    why: Literal["missing", "mismatch", "queued", "joined", "p2p"]
+    why: Why
     since_ns: int | None = None
     site: str = ""
 
@@ -195,12 +199,27 @@ class Rhythm(msgspec.Struct, frozen=True):
         return max(self.taken_ns - self.last_enqueued_ns, 0)
 
 
+class Backlog(msgspec.Struct, frozen=True):
+    """What a rank has called and not seen end, by its entries or its counters.
+
+    `pending` is how many operations; `idle`: none, though its recording tells of some: then it is
+    its host that has to go on. `heads` are its waits' groups with the number in each, the oldest
+    first; `head` is the oldest in words.
+    """
+
+    rank: int
+    pending: int = 0
+    idle: bool = False
+    head: str = ""
+    heads: tuple[tuple[str, int], ...] = ()
+
+
 class Matching(msgspec.Struct, frozen=True):
     """All that can be told from the recordings. The order of dumps never matters.
 
-    `blame` has at most one entry per rank, heaviest first; empty when nobody is behind. `heard`
-    are the ranks with a usable recording. `moved`: any rank progressed between two dumps; None
-    when there are not two.
+    `blame` has at most one entry per rank, strongest grounds first; empty when nobody is behind.
+    `heard` are the ranks with a usable recording. `moved`: any rank progressed between two dumps;
+    None when there are not two. `backlogs` has every rank that is heard.
     """
 
     standings: tuple[Standing, ...] = ()
@@ -215,6 +234,11 @@ class Matching(msgspec.Struct, frozen=True):
     moved: bool | None = None
     taken_unix_ns: int = 0
     notes: tuple[str, ...] = ()
+    backlogs: tuple[Backlog, ...] = ()
+
+    def backlog(self, rank: int) -> Backlog | None:
+        """What one rank has not finished."""
+        return next((one for one in self.backlogs if one.rank == rank), None)
 
     def standing(self, key: str) -> Standing | None:
         """The standing of the group with this `Group.key`."""

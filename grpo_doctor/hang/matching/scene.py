@@ -3,36 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from grpo_doctor.hang.matching.families import Families
 from grpo_doctor.hang.matching.groups import Gathered
 from grpo_doctor.hang.matching.history import History, continuation
-from grpo_doctor.hang.matching.model import Cycle, Pair, Shift, Standing, Wait
+from grpo_doctor.hang.matching.meetings import Meeting, Waiting
+from grpo_doctor.hang.matching.model import Camp, Shift, Wait
 from grpo_doctor.hang.matching.pairs import sides
+from grpo_doctor.hang.matching.queues import UNKNOWN, Order, Queue, order_of
 from grpo_doctor.hang.matching.signatures import Signatures
+from grpo_doctor.hang.matching.standing import camps_of
 
 RECENT = 400  # calls of a rank in a group, in which a round repeats if it ever does
 LEAST_ROUNDS = 2  # to say what each round had
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Scene:
-    """Groups by `Group.key`, and what was found in them."""
+    """Groups by `Group.key`, queues by rank, and what was found in them."""
 
     gathered: Mapping[str, Gathered]
     pasts: Mapping[str, History]
     signatures: Signatures
+    families: Families
     heard: frozenset[int]
-    standings: tuple[Standing, ...]
-    pairs: tuple[Pair, ...]
-    shifts: tuple[Shift, ...]
-    waits: tuple[Wait, ...]
-    cycles: tuple[Cycle, ...]
+    queues: Mapping[int, Queue]
+    waiting: Waiting
+    waits: tuple[Wait, ...] = ()
+    shifts: tuple[Shift, ...] = ()
+    _camps: dict[Meeting, tuple[tuple[Camp, ...], bool]] = field(default_factory=dict)
 
     def title(self, key: str) -> str:
         """A group in words."""
-        return self.gathered[key].group.title()
+        known = self.gathered.get(key)
+        return known.group.title() if known is not None else "group that only a counter tells of"
+
+    def camps(self, meeting: Meeting) -> tuple[Camp, ...]:
+        """Who called what in an operation, the side taken as right first."""
+        return self.sides(meeting)[0]
+
+    def sides(self, meeting: Meeting) -> tuple[tuple[Camp, ...], bool]:
+        """The same, and whether which side is right is open."""
+        if meeting.ends is not None:
+            return (), False
+        if meeting not in self._camps:
+            past = self.pasts[meeting.group]
+            self._camps[meeting] = camps_of(
+                meeting.number,
+                self.gathered[meeting.group],
+                past,
+                self.signatures,
+                self.families.usual(meeting.group, meeting.number),
+            )
+        return self._camps[meeting]
+
+    def given(self, rank: int, key: str, number: int) -> Order | None:
+        """When a rank called a collective; before all others where only that it did is known."""
+        track = self.gathered[key].tracks.get(rank)
+        if track is None:
+            return None
+        if number in track.calls:
+            return order_of(track.calls[number][0])
+        return UNKNOWN if track.done(number) else None
 
     def novel(self, wait: Wait) -> bool:
         """Whether nobody had made this call, from this line, in this group before."""
@@ -77,6 +111,8 @@ class Scene:
         """
         past, track = self.pasts[key].calls, self.gathered[key].tracks[rank]
         mine = past.get(sequence, {}).get(rank)
+        if mine is None:
+            return False
         rounds = [
             parts[0].created_ns or 0
             for number, parts in sorted(track.calls.items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from msgspec.structs import replace
@@ -16,18 +16,26 @@ from grpo_doctor.hang.matching.tracks import Track
 
 
 def standing(
-    gathered: Gathered, past: History, signatures: Signatures, heard: frozenset[int]
+    gathered: Gathered,
+    past: History,
+    signatures: Signatures,
+    heard: frozenset[int],
+    heads: frozenset[int],
+    siblings: Callable[[int], int | None],
 ) -> Standing:
-    """The oldest collective of the group that is not done everywhere, and who is where with it.
+    """The oldest collective of the group that a rank may be running and that is not done
+    everywhere, and who is where with it; of those that merely stand behind others where none is.
 
-    `heard` are the ranks with a recording at all.
+    `heard` are the ranks with a recording at all. `heads` are numbers of collectives at the head of
+    a stream. `siblings` is what groups of the same kind mostly called as this number.
     """
-    fronts = sorted({t.front for t in gathered.tracks.values() if t.front is not None})
-    found = [_at(front, gathered, past, signatures, heard) for front in fronts]
+    given = {t.front for t in gathered.tracks.values() if t.front is not None}
+    fronts = sorted(heads or given)
+    found = [_at(front, gathered, past, signatures, heard, siblings(front)) for front in fronts]
     telling = [one for one in found if one.kind in {"missing", "mismatch"}]
     if telling:
         return telling[0]
-    return found[0] if found else _at(None, gathered, past, signatures, heard)
+    return found[0] if found else _at(None, gathered, past, signatures, heard, None)
 
 
 def _at(
@@ -36,6 +44,7 @@ def _at(
     past: History,
     signatures: Signatures,
     heard: frozenset[int],
+    sibling: int | None,
 ) -> Standing:
     group, tracks = gathered.group, gathered.tracks
     seats = tuple(tracks[r].seat() if r in tracks else Seat(r) for r in group.members)
@@ -49,7 +58,7 @@ def _at(
     waiting = [rank for rank in arrived if rank not in through]
     before = past.expected(front)
     expected = None if before is None else signatures.key(before)
-    camps, even = _camps(front, tracks, past, expected, signatures)
+    camps, even = camps_of(front, gathered, past, signatures, sibling)
     unknown = group.size is not None and group.size > len(group.members)
     alone = len(group.members) == 1 and group.inferred
     return Standing(
@@ -84,16 +93,19 @@ def _kind(
     return "unknown" if unheard else "all-joined-none-done"
 
 
-def _camps(
-    front: int,
-    tracks: Mapping[int, Track],
-    past: History,
-    expected: int | None,
-    signatures: Signatures,
+def camps_of(
+    front: int, gathered: Gathered, past: History, signatures: Signatures, sibling: int | None
 ) -> tuple[tuple[Camp, ...], bool]:
     """Those who came, by what they called: the one taken as right first, and whether that choice
-    is arbitrary. More ranks are right; of equally many, those who do what earlier rounds did.
+    is arbitrary. More ranks are right; of equally many, those who do what groups of the same kind
+    do there, or what earlier rounds did.
     """
+    tracks = gathered.tracks
+    before = past.expected(front)
+    expected = before if before is None else signatures.key(before)
+    here = {signatures.key(call) for call in past.calls.get(front, {}).values()}
+    if sibling in here:
+        expected = sibling
     by_key: dict[int, list[int]] = defaultdict(list)
     for rank, call in past.calls.get(front, {}).items():
         by_key[signatures.key(call)].append(rank)
@@ -106,7 +118,8 @@ def _camps(
     roots = [rank for rank, parts in sorted(calls.items()) if is_root(parts[0])]
     if len(camps) == 1 and len(roots) > 1:
         return _rivals(roots, front, tracks, camps[0])
-    uneven = len(camps) == 1 and len(calls) == len(tracks) and not balanced(list(calls.values()))
+    everyone = len(calls) == len(gathered.group.members)
+    uneven = len(camps) == 1 and everyone and not balanced(list(calls.values()))
     if uneven:
         return tuple(Camp(camps[0].signature, (rank,)) for rank in sorted(calls)), True
     tied = len(order) > 1 and len(by_key[order[0]]) == len(by_key[order[1]])

@@ -13,7 +13,8 @@ from grpo_doctor.hang.matching.model import Seat
 class Track:
     """The collectives of a rank in a group, by sequence number; several entries are one coalesced
     collective. `first` and `last` are the oldest and newest that the ring still has, `unfinished`
-    those of them that are not done, oldest first.
+    those of them that are not done, oldest first. `counts`: its counters, which lag behind, are all
+    that is left of what was called. `busy`: something of it is unfinished, nobody knows what.
     """
 
     rank: int
@@ -21,8 +22,15 @@ class Track:
     calls: dict[int, tuple[Entry, ...]] = field(default_factory=dict)
     unfinished: list[int] = field(default_factory=list)
     p2p: list[Entry] = field(default_factory=list)
+    counts: bool = True
+    busy: bool = False
     first: int | None = None
     last: int | None = None
+
+    @property
+    def mixed(self) -> bool:
+        """Whether its group has transfers too: then the counters count both, and compare to nothing."""
+        return bool(self.p2p) or any(parts[0].p2p_sequence for parts in self.calls.values())
 
     @property
     def enqueued(self) -> int | None:
@@ -37,6 +45,8 @@ class Track:
         """The oldest that is called and not done; from the counters where the ring lost it."""
         if self.unfinished:
             return self.unfinished[0]
+        if not self.counts:
+            return None
         lost = not self.calls and -1 < self.status.completed < self.status.enqueued
         return self.status.completed + 1 if lost else None
 
@@ -62,9 +72,9 @@ class Track:
         )
 
 
-def track(rank: int, entries: Sequence[Entry], status: Status) -> Track:
+def track(rank: int, entries: Sequence[Entry], status: Status, *, counts: bool = True) -> Track:
     """Sorts a rank's entries of one group into collectives and point-to-point operations."""
-    made = Track(rank, status)
+    made = Track(rank, status, counts=counts)
     calls = made.calls
     for entry in entries:
         if entry.is_p2p:

@@ -3,94 +3,99 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from grpo_doctor.hang.matching.groups import Gathered
-from grpo_doctor.hang.matching.model import Cycle, Pair, Standing, Wait
+from grpo_doctor.hang.matching.meetings import Meeting, Node, Waiting
+from grpo_doctor.hang.matching.model import Camp, Cycle, Wait, Why
+from grpo_doctor.hang.matching.queues import Unit
 from grpo_doctor.hang.matching.reach import reach
 from grpo_doctor.hang.matching.signatures import Signatures
 
-Why = Literal["missing", "mismatch", "queued", "joined", "p2p"]
 # A wait in which the awaited ranks have something left to do. In `mismatch` both sides did it, and
 # in `joined` everyone did: those give no direction.
 DIRECTED = frozenset({"missing", "queued", "p2p"})
+Camps = Callable[[Meeting], tuple[Camp, ...]]
 
 
-def waits(
-    standings: Sequence[Standing],
-    gathered: Mapping[str, Gathered],
-    pairs: Sequence[Pair],
-    signatures: Signatures,
-) -> tuple[Wait, ...]:
-    """One wait per rank and thing it waits for, ordered by rank."""
-    found: list[Wait] = []
-    for one in standings:
-        tracks = gathered[one.group.key].tracks
-        queued = _queued(one, gathered)
-        for rank, track in tracks.items():
-            if (front := track.front) is None:
-                continue
-            parts = track.calls.get(front, ())
-            for why, on in _reasons(one, rank, front, queued):
-                found.append(
-                    Wait(
-                        rank=rank,
-                        group=one.group.key,
-                        sequence=front,
-                        operation=signatures.signature(parts).text() if parts else one.operation,
-                        on=tuple(sorted(set(on) - {rank})),
-                        why=why,
-                        since_ns=parts[0].created_ns if parts else None,
-                        site=signatures.site(parts[0]) if parts else "",
-                    )
-                )
-    for pair in pairs:
-        other = pair.target if pair.waiter == pair.source else pair.source
-        found.append(
-            Wait(pair.waiter, pair.group, pair.nth, pair.operation, (other,), "p2p", pair.since_ns)
-        )
-    return tuple(sorted(found, key=lambda w: (w.rank, w.group, w.sequence, w.why)))
-
-
-def _reasons(
-    one: Standing, rank: int, front: int, queued: tuple[int, ...]
-) -> Iterable[tuple[Why, tuple[int, ...]]]:
-    """Why a rank's oldest unfinished collective does not end: all reasons that hold."""
-    absent = [seat.rank for seat in one.seats if seat.enqueued is None or seat.enqueued < front]
-    if front != one.front:  # it is ahead of, or behind, what holds up the group
-        yield ("missing", tuple(absent)) if absent else ("joined", one.arrived)
-        return
-    others = [r for camp in one.camps if rank not in camp.ranks for r in camp.ranks]
-    agrees = not others or all(rank not in camp.ranks for camp in one.camps)
-    if absent or one.kind == "missing":
-        yield "missing", tuple(absent)
-    if not agrees:
-        yield "mismatch", tuple(others)
-    elif not absent and one.kind != "missing":
-        behind = tuple(r for r in queued if r != rank)
-        yield ("queued", behind) if behind else ("joined", one.arrived)
-
-
-def _queued(one: Standing, gathered: Mapping[str, Gathered]) -> tuple[int, ...]:
-    """Members whose call cannot have begun: it was enqueued behind one of another group that is
-    not done (trl#6798: "enqueued but never started"). Only where the recorder sees beginnings.
+def waits(waiting: Waiting, signatures: Signatures, camps: Camps) -> tuple[Wait, ...]:
+    """One wait for every head of a stream and reason that it does not end, ordered by rank. What
+    stands behind a head waits for that, and has none.
     """
-    found = []
-    for rank in one.arrived:
-        parts = gathered[one.group.key].tracks[rank].calls.get(one.front or 0, ())
-        if not parts or any(part.started is not False for part in parts):
-            continue
-        own = parts[0].created_ns or 0
-        for key, other in gathered.items():
-            track = other.tracks.get(rank)
-            if key == one.group.key or track is None or track.front is None:
-                continue
-            first = track.calls.get(track.front, ())
-            if first and 0 < (first[0].created_ns or 0) < own:
-                found.append(rank)
-                break
-    return tuple(found)
+    found: list[Wait] = []
+    for unit in waiting.heads:
+        for meeting in waiting.meetings.of(unit):
+            for why, on in _reasons(unit, meeting, camps):
+                found.append(_wait(unit, meeting, why, on, signatures))
+    return tuple(sorted(found, key=lambda w: (w.rank, w.group, w.sequence, w.why, w.on)))
+
+
+def _wait(
+    unit: Unit, meeting: Meeting, why: Why, on: Iterable[int], signatures: Signatures
+) -> Wait:
+    operation = signatures.signature(unit.parts).text() if unit.parts else "a collective"
+    if meeting.ends is not None:
+        source, target = meeting.ends
+        sends = unit.rank == source
+        operation = f"send to rank {target}" if sends else f"receive from rank {source}"
+    return Wait(
+        rank=unit.rank,
+        group=unit.group,
+        sequence=meeting.number,
+        operation=operation,
+        on=tuple(sorted(rank for rank in on if rank != unit.rank)),
+        why=why,
+        since_ns=unit.parts[0].created_ns if unit.parts else None,
+        site=signatures.site(unit.parts[0]) if unit.parts else "",
+    )
+
+
+def _reasons(unit: Unit, meeting: Meeting, camps: Camps) -> Iterator[tuple[Why, Sequence[int]]]:
+    """Why an operation at a head does not end: all reasons that hold."""
+    absent = [*meeting.missing, *meeting.unseen]
+    if meeting.ends is not None:
+        behind = [*absent, *meeting.queued]
+        yield ("p2p", behind) if behind else ("joined", meeting.ends)
+        return
+    if absent or meeting.open_ended:
+        yield "missing", absent
+    if meeting.queued:
+        yield "queued", list(meeting.queued)
+    sides = camps(meeting)
+    if len(sides) > 1:
+        own = next((camp for camp in sides if unit.rank in camp.ranks), None)
+        yield "mismatch", [rank for camp in sides if camp is not own for rank in camp.ranks]
+    elif meeting.all_joined:
+        yield "joined", [*meeting.joined, *meeting.through]
+
+
+def cycles(found: Sequence[Wait], sinks: Iterable[frozenset[Node]]) -> tuple[Cycle, ...]:
+    """One shortest ring of waits for each set of heads that all wait for each other."""
+    rings = []
+    for sink in sinks:
+        inside = waits_of(sink, found)
+        graph = edges(inside)
+        for knot in knots(graph):
+            ring = _shortest_ring(graph, knot)
+            steps = [
+                next(w for w in inside if w.rank == rank and following in w.on)
+                for rank, following in zip(ring, (*ring[1:], ring[0]))
+            ]
+            groups = tuple(dict.fromkeys(step.group for step in steps))
+            rings.append(Cycle(ring, tuple(steps), groups))
+    return tuple(sorted(rings, key=lambda ring: ring.ranks))
+
+
+def waits_of(sink: frozenset[Node], found: Iterable[Wait]) -> list[Wait]:
+    """The directed waits in the operations of a sink."""
+    meetings = {(m.group, m.number, m.ends is None) for m in sink if isinstance(m, Meeting)}
+    heads = {node.rank for node in sink if isinstance(node, Unit) and node.behind is None}
+    return [
+        w
+        for w in found
+        if w.why in DIRECTED
+        and w.rank in heads
+        and (w.group, w.sequence, w.why != "p2p") in meetings
+    ]
 
 
 def edges(found: Iterable[Wait]) -> dict[int, set[int]]:
@@ -100,22 +105,6 @@ def edges(found: Iterable[Wait]) -> dict[int, set[int]]:
         if wait.why in DIRECTED:
             graph.setdefault(wait.rank, set()).update(wait.on)
     return graph
-
-
-def cycles(found: Sequence[Wait]) -> tuple[Cycle, ...]:
-    """One shortest ring of waits for each set of ranks that all wait for each other."""
-    graph = edges(found)
-    rings = []
-    for knot in knots(graph):
-        ring = _shortest_ring(graph, knot)
-        steps = []
-        for rank, following in zip(ring, (*ring[1:], ring[0])):
-            steps.append(
-                next(w for w in found if w.rank == rank and w.why in DIRECTED and following in w.on)
-            )
-        groups = tuple(dict.fromkeys(step.group for step in steps))
-        rings.append(Cycle(ring, tuple(steps), groups))
-    return tuple(rings)
 
 
 def knots(graph: Mapping[int, set[int]]) -> tuple[tuple[int, ...], ...]:
