@@ -40,7 +40,7 @@ _BUSY_SHARE = 0.3  # of one core
 _TICKS_PER_S = 100.0
 _SAMPLES = 3
 _BETWEEN_S = 0.013  # no multiple of anything that a program does by the clock
-_STOPS_WITHIN_S = 0.2
+_STOPS_WITHIN_S = 0.5  # microseconds, but for a machine with far more threads than cores
 _MOST_BESIDE = 3  # threads of one process, the busiest ones
 _STACK_BYTES = 2048
 _LINK_REGISTER = 30  # of aarch64: the return address of a function that calls none
@@ -96,7 +96,10 @@ def _sample(
                 if count:
                     time.sleep(_BETWEEN_S)
                 for tid in tids:
-                    tell(_position(machine, pid, tid, code, memory))
+                    found = _position(machine, pid, tid, code, memory)
+                    tell(found)
+                    if found.problem:
+                        return  # one that has not stopped yet is let go of at the end of this
     except OSError as error:
         tell(Position(pid, tids[0], time.monotonic_ns(), problem=error.strerror or str(error)))
 
@@ -108,14 +111,13 @@ def _position(
     problem = why_not_thread(pid, tid)
     if problem:
         return Position(pid, tid, at_ns, problem=f"it {problem}")
-    began = time.monotonic()
     try:
-        registers = _registers(tid)
+        held = _registers(tid)
     except OSError as error:
         return Position(pid, tid, at_ns, problem=error.strerror or str(error))
-    pause_ms = (time.monotonic() - began) * 1e3
-    if registers is None:
-        return Position(pid, tid, at_ns, pause_ms=pause_ms, problem="did not stop")
+    if held is None:
+        return Position(pid, tid, at_ns, problem="it did not stop in time")
+    registers, pause_ms = held
     at = machine.position(registers)
     library = _library(code, at)
     returns = [at, *_returns(machine, registers, memory)]
@@ -127,18 +129,20 @@ def _position(
 _SYSTEM = tuple(name for name in _OF_THE_SYSTEM if name)
 
 
-def _registers(tid: int) -> bytes | None:
-    """Stops the thread for as long as it takes to read them; None if it does not stop in time."""
+def _registers(tid: int) -> tuple[bytes, float] | None:
+    """Stops the thread for as long as it takes to read them, in ms; None if it does not in time."""
     tracee = Tracee(tid)
     tracee.interrupt()
     stop = tracee.wait(time.monotonic() + _STOPS_WITHIN_S)
     if stop is None or stop.kind == "gone":
         return None
+    stopped = time.monotonic()
     try:
-        return tracee.register_set(NT_PRSTATUS)
+        registers = tracee.register_set(NT_PRSTATUS)
     finally:
         with contextlib.suppress(OSError):
             tracee.detach(stop.signal if stop.kind == "signal" else 0)
+    return registers, (time.monotonic() - stopped) * 1e3
 
 
 def _returns(machine: Machine, registers: bytes, memory: Memory) -> tuple[int, ...]:
