@@ -54,6 +54,8 @@ FAMILIES = (
     "held_out_calm",
     "held_out_patience",
 )
+# A living server outside the job may still answer: who waits for it is slow, until the odds say no.
+MAY_ANSWER = ("stuck", "slow")
 PHASES = ("rollout", "reward", "compute_logprobs", "update", "sync_weights")
 Launch = Literal["fork", "torchrun", "spawn", "trainer", "recorded"]
 Facts = dict[str, Any]

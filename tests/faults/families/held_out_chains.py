@@ -21,7 +21,7 @@ from typing import Any
 
 from tests.faults import reward_server
 from tests.faults.host import Unavailable, eventually, http_server, silent_fuse
-from tests.faults.registry import FAULTS, Outside, Scene, fault
+from tests.faults.registry import FAULTS, MAY_ANSWER, Outside, Scene, fault
 
 HOUR_S = 3600
 ASKS = ("stuck", "slow")
@@ -75,7 +75,7 @@ def run_stages(scene: Scene) -> None:
 
 
 @fault("a rank waits in a pair's group, its partner for a server", "user-code-blocked",
-       phase="compute_logprobs", everyone=True, needs=http_server)  # fmt: skip
+       phase="compute_logprobs", everyone=True, needs=http_server, states=MAY_ANSWER)  # fmt: skip
 def share_tensor_parallel(scene: Scene) -> None:
     import torch
     import torch.distributed as dist

@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.faults.families.control import start_log_uploader
 from tests.faults.host import disk, eventually, http_server
-from tests.faults.registry import Outside, Scene, fault
+from tests.faults.registry import MAY_ANSWER, Outside, Scene, fault
 
 HOUR_S = 3600
 ASKS = ("stuck", "slow")
@@ -72,7 +72,7 @@ def wait_for_snapshot(scene: Scene) -> None:
 
 
 @fault("a checkpoint piped into an uploader that is stuck", "child-stuck", "user-code-blocked",
-       phase="update", needs=http_server)  # fmt: skip
+       phase="update", needs=http_server, states=MAY_ANSWER)  # fmt: skip
 def upload_checkpoint(scene: Scene) -> None:
     client = (
         "import socket, sys\n"

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tests.faults.host import http_server
-from tests.faults.registry import Outside, Scene, fault
+from tests.faults.registry import MAY_ANSWER, Outside, Scene, fault
 
 if TYPE_CHECKING:
     import torch
@@ -217,7 +217,8 @@ def fetch_experience(scene: Scene) -> None:
 
 
 @fault("the others look for a file that rank 0 is to download", "user-code-blocked",
-       phase="compute_logprobs", everyone=True, fixed_culprit=0, needs=http_server)  # fmt: skip
+       phase="compute_logprobs", everyone=True, fixed_culprit=0, needs=http_server,
+       states=MAY_ANSWER)  # fmt: skip
 def download_reference(scene: Scene) -> None:
     path = scene.folder / "reference.safetensors"
     if scene.rank:

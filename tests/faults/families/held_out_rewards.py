@@ -21,7 +21,7 @@ from typing import Any
 
 from tests.faults import reward_server
 from tests.faults.host import cgroup, eventually, http_server, memory
-from tests.faults.registry import Facts, Outside, Scene, fault
+from tests.faults.registry import MAY_ANSWER, Facts, Outside, Scene, fault
 
 HOUR_S = 3600
 CHILD = ("child-stuck", "reward-blocked")
@@ -68,7 +68,8 @@ def score_by_queue(scene: Scene) -> None:
     asyncio.run(score())
 
 
-@fault("a command waits for a daemon that is silent", *CHILD, phase="reward", needs=http_server)
+@fault("a command waits for a daemon that is silent", *CHILD, phase="reward", needs=http_server,
+       states=MAY_ANSWER)  # fmt: skip
 def run_in_container(scene: Scene) -> None:
     client = (
         "import socket, sys\n"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.faults.held_out import engines
 from tests.faults.host import eventually, http_server
-from tests.faults.registry import Facts, Outside, Scene, fault
+from tests.faults.registry import MAY_ANSWER, Facts, Outside, Scene, fault
 from tests.ports import free_port
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class _LengthSampler:
 
 
 @fault("a sampler asks a server that is silent", "dataload-blocked", phase="rollout",
-       needs=http_server)  # fmt: skip
+       needs=http_server, states=MAY_ANSWER)  # fmt: skip
 def next_batch(scene: Scene) -> None:
     from torch.utils.data import DataLoader
 

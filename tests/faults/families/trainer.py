@@ -10,7 +10,7 @@ import signal
 from tests.faults.families.control import stop_rank
 from tests.faults.families.user_code import call_reward_server, match_answer, wait_for_judge
 from tests.faults.host import http_server
-from tests.faults.registry import Facts, Scene, add, fault
+from tests.faults.registry import MAY_ANSWER, Facts, Scene, add, fault
 
 REWARD: Facts = {"phase": "reward", "world_size": 2}
 IN_RANK = {"trainer_flags": ["--reward_num_workers", "0"]}
@@ -20,7 +20,7 @@ add("trainer: sleep in the reward", "reward-blocked", inside=wait_for_judge, lau
 add("trainer: sleep in the reward, in the rank", "reward-blocked", inside=wait_for_judge,
     launch="trainer", extra=IN_RANK, **REWARD)  # fmt: skip
 add("trainer, recorded: reward server never answers", "reward-blocked", launch="recorded",
-    inside=call_reward_server, needs=http_server, **REWARD)  # fmt: skip
+    inside=call_reward_server, needs=http_server, **REWARD, states=MAY_ANSWER)  # fmt: skip
 add("trainer: catastrophic regular expression", "reward-busy", inside=match_answer,
     launch="trainer", states=("stuck", "slow"), **REWARD)  # fmt: skip
 

@@ -17,7 +17,7 @@ from multiprocessing.shared_memory import SharedMemory
 
 from tests.faults.families.unforeseen_waiting import address, server
 from tests.faults.host import http_server
-from tests.faults.registry import Scene, fault
+from tests.faults.registry import MAY_ANSWER, Scene, fault
 
 HOUR_S = 3600
 POLLS = ("stuck", "slow")  # a loop that looks again may find something the next time
@@ -36,7 +36,7 @@ def _beside(work: Callable[[], object], every_s: float, name: str) -> None:
 
 
 @fault("judge silent, a monitor thread measures on", "reward-blocked", phase="reward",
-       needs=server("generates"))  # fmt: skip
+       needs=server("generates"), states=MAY_ANSWER)  # fmt: skip
 def score_while_monitored(scene: Scene) -> None:
     log = (scene.folder / "monitor.jsonl").open("a")
 
@@ -128,7 +128,7 @@ def read_events(scene: Scene) -> None:
 
 
 @fault("one of two engines does not answer", *ENGINE, phase="rollout", needs=server("generates"),
-       world_size=8)  # fmt: skip
+       world_size=8, states=MAY_ANSWER)  # fmt: skip
 def generate_on_two(scene: Scene) -> None:
     from concurrent.futures import ThreadPoolExecutor
 

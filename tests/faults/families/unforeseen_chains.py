@@ -22,7 +22,7 @@ from typing import Any
 from tests.faults.families.storage import freeze_disk
 from tests.faults.families.unforeseen_waiting import address, server
 from tests.faults.host import disk, eventually, http_server, silent_fuse
-from tests.faults.registry import Scene, fault
+from tests.faults.registry import MAY_ANSWER, Scene, fault
 
 HOUR_S = 3600
 CHILD = ("child-stuck", "reward-blocked")
@@ -34,7 +34,7 @@ def everybody(_culprit: int, world: int) -> frozenset[int]:
 
 
 @fault("the judge of every rank is silent", "reward-blocked", phase="reward", everyone=True,
-       needs=server("generates"), guilty=everybody)  # fmt: skip
+       needs=server("generates"), guilty=everybody, states=MAY_ANSWER)  # fmt: skip
 def score_everywhere(scene: Scene) -> None:
     if scene.guilty:
         scene.takes_effect()
@@ -79,7 +79,8 @@ def prepare_under_lock(scene: Scene) -> None:
 
 @fault("two ranks wait for silent judges", "reward-blocked", phase="reward", everyone=True,
        needs=server("generates"), world_size=8,
-       guilty=lambda culprit, world: frozenset({culprit, (culprit + 1) % world}))  # fmt: skip
+       guilty=lambda culprit, world: frozenset({culprit, (culprit + 1) % world}),
+       states=MAY_ANSWER)  # fmt: skip
 def score_on_two(scene: Scene) -> None:
     if scene.rank in {scene.culprit, scene.partner}:
         if scene.guilty:
@@ -94,7 +95,8 @@ def score_in_threads(scene: Scene) -> None:
         list(pool.map(lambda s: subprocess.run(["sleep", str(s)], check=False), [0, 0, HOUR_S]))
 
 
-@fault("a worker of a pool waits for a server", *CHILD, phase="reward", needs=http_server)
+@fault("a worker of a pool waits for a server", *CHILD, phase="reward", needs=http_server,
+       states=MAY_ANSWER)  # fmt: skip
 def score_in_processes(scene: Scene) -> None:
     pool = ProcessPoolExecutor(2, FORK)
     score = pool.submit(_ask, scene.facts["port"])

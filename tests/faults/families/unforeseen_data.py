@@ -14,7 +14,7 @@ from typing import Any
 from tests.faults.host import (
     http_server,
 )
-from tests.faults.registry import Scene, fault
+from tests.faults.registry import MAY_ANSWER, Scene, fault
 
 BUSY = ("stuck", "slow")  # a loop that tries again may succeed the next time
 
@@ -51,14 +51,14 @@ def _read_stream(port: int) -> None:
 
 
 @fault("a streamed data set stalls in a loader's worker", "dataload-blocked", phase="rollout",
-       needs=http_server)  # fmt: skip
+       needs=http_server, states=MAY_ANSWER)  # fmt: skip
 def stream_rows(scene: Scene) -> None:
     fetch = partial(_read_stream, scene.facts["port"])
     _load(scene, Prompts(fetch), num_workers=2, persistent_workers=True)
 
 
 @fault("a streamed data set stalls in the rank", "dataload-blocked", phase="rollout",
-       needs=http_server, world_size=2)  # fmt: skip
+       needs=http_server, world_size=2, states=MAY_ANSWER)  # fmt: skip
 def stream_rows_here(scene: Scene) -> None:
     _load(scene, Prompts(partial(_read_stream, scene.facts["port"])))
 

@@ -29,7 +29,7 @@ def fail_beside_a_thread(scene: Scene) -> None:
 
 
 @fault("a failed rank uploads its logs at exit", "user-code-blocked", "rank-dead", phase="update",
-       states=ENDED, launch="torchrun", needs=http_server)  # fmt: skip
+       states=(*ENDED, "slow"), launch="torchrun", needs=http_server)  # fmt: skip
 def fail_and_upload(scene: Scene) -> None:
     def upload() -> None:
         with socket.create_connection(("127.0.0.1", scene.facts["port"])) as server:

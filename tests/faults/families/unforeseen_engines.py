@@ -19,13 +19,14 @@ from tests.faults.host import (
     eventually,
     http_server,
 )
-from tests.faults.registry import Outside, Scene, fault
+from tests.faults.registry import MAY_ANSWER, Outside, Scene, fault
 
 BUSY = ("stuck", "slow")  # a loop that tries again may succeed the next time
 ENGINE = ("rollout-engine-stalled", "user-code-blocked")  # known by its address and place only
 
 
-@fault("generate hangs, /health says 200", *ENGINE, phase="rollout", needs=server("generates"))
+@fault("generate hangs, /health says 200", *ENGINE, phase="rollout", needs=server("generates"),
+       states=MAY_ANSWER)  # fmt: skip
 def generate_on_server(scene: Scene) -> None:
     urllib.request.urlopen(address(scene, "health")).read()
     scene.takes_effect()
@@ -33,7 +34,7 @@ def generate_on_server(scene: Scene) -> None:
 
 
 @fault("a stream of tokens stops in the middle", *ENGINE, phase="rollout", needs=server("breaks"),
-       world_size=2)  # fmt: skip
+       world_size=2, states=MAY_ANSWER)  # fmt: skip
 def stream_tokens(scene: Scene) -> None:
     scene.takes_effect()
     with urllib.request.urlopen(address(scene, "v1/completions"), data=b"{}") as tokens:

@@ -19,7 +19,7 @@ from tests.faults.host import (
     http_server,
 )
 from tests.faults.odd_server import running
-from tests.faults.registry import Facts, Scene, fault
+from tests.faults.registry import MAY_ANSWER, Facts, Scene, fault
 
 BUSY = ("stuck", "slow")  # a loop that tries again may succeed the next time
 CLONE_NEWNS, MS_BIND, MS_REC, MS_PRIVATE = 0x20000, 4096, 16384, 1 << 18
@@ -77,7 +77,7 @@ def ask_async_judge(scene: Scene) -> None:
 
 
 @fault("a gRPC reward model that never answers", "reward-blocked", phase="reward",
-       needs=http_server, modules=("grpc",))  # fmt: skip
+       needs=http_server, modules=("grpc",), states=MAY_ANSWER)  # fmt: skip
 def call_grpc_reward(scene: Scene) -> None:
     import grpc
 
@@ -98,7 +98,7 @@ def back_off(scene: Scene) -> None:
 
 
 @fault("sandbox server on a Unix socket is silent", "reward-blocked", phase="reward",
-       needs=server("silent-socket"), world_size=2)  # fmt: skip
+       needs=server("silent-socket"), world_size=2, states=MAY_ANSWER)  # fmt: skip
 def ask_sandbox(scene: Scene) -> None:
     with socket.socket(socket.AF_UNIX) as sandbox:
         sandbox.connect(scene.facts["socket"])
@@ -108,13 +108,14 @@ def ask_sandbox(scene: Scene) -> None:
 
 
 @fault("a connection that is never accepted", "reward-blocked", phase="reward",
-       needs=server("full-backlog"))  # fmt: skip
+       needs=server("full-backlog"), states=MAY_ANSWER)  # fmt: skip
 def connect_to_judge(scene: Scene) -> None:
     scene.takes_effect()
     socket.create_connection(("127.0.0.1", scene.facts["port"]))
 
 
-@fault("a TLS handshake that never ends", "reward-blocked", phase="reward", needs=http_server)
+@fault("a TLS handshake that never ends", "reward-blocked", phase="reward", needs=http_server,
+       states=MAY_ANSWER)  # fmt: skip
 def connect_by_tls(scene: Scene) -> None:
     context = ssl.create_default_context()
     with socket.create_connection(("127.0.0.1", scene.facts["port"])) as plain:
@@ -123,7 +124,7 @@ def connect_by_tls(scene: Scene) -> None:
 
 
 @fault("samples sent to a server that does not read", "reward-blocked", phase="reward",
-       needs=http_server, world_size=8)  # fmt: skip
+       needs=http_server, world_size=8, states=MAY_ANSWER)  # fmt: skip
 def upload_samples(scene: Scene) -> None:
     with socket.create_connection(("127.0.0.1", scene.facts["port"])) as judge:
         scene.takes_effect()
@@ -131,7 +132,7 @@ def upload_samples(scene: Scene) -> None:
 
 
 @fault("a name server that does not answer", "reward-blocked", phase="reward",
-       needs=server("silent-resolver"))  # fmt: skip
+       needs=server("silent-resolver"), states=MAY_ANSWER)  # fmt: skip
 def look_up_judge(scene: Scene) -> None:
     resolver = scene.folder / "resolv.conf"
     resolver.write_text(f"nameserver {scene.facts['resolver']}\noptions timeout:20 attempts:5\n")
@@ -143,7 +144,7 @@ def look_up_judge(scene: Scene) -> None:
 
 
 @fault("one rank scores for all, its model is silent", "reward-blocked", phase="reward",
-       needs=http_server, everyone=True, world_size=8)  # fmt: skip
+       needs=http_server, everyone=True, world_size=8, states=MAY_ANSWER)  # fmt: skip
 def score_for_all(scene: Scene) -> None:
     import torch
     import torch.distributed as dist

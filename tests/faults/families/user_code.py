@@ -13,7 +13,7 @@ import sys
 import time
 
 from tests.faults.host import eventually, http_server
-from tests.faults.registry import Scene, fault
+from tests.faults.registry import MAY_ANSWER, Scene, fault
 
 HOUR_S = 3600
 BUSY = ("stuck", "slow")  # work without end and long work look alike for a while
@@ -31,7 +31,8 @@ def wait_for_quota(scene: Scene) -> None:
     time.sleep(HOUR_S)
 
 
-@fault("reward server never answers", "reward-blocked", phase="reward", needs=http_server)
+@fault("reward server never answers", "reward-blocked", phase="reward", needs=http_server,
+       states=MAY_ANSWER)  # fmt: skip
 def call_reward_server(scene: Scene) -> None:
     with socket.create_connection(("127.0.0.1", scene.facts["port"])) as server:
         server.sendall(b"POST /reward HTTP/1.1\r\nHost: rewards\r\nContent-Length: 0\r\n\r\n")
@@ -54,7 +55,7 @@ def read_slow_answer(scene: Scene) -> None:
 
 @fault("weights sent to a silent server", "weight-sync-blocked", "rollout-engine-stalled",
        phase="sync_weights",
-       needs=http_server)  # fmt: skip
+       needs=http_server, states=MAY_ANSWER)  # fmt: skip
 def push_weights(scene: Scene) -> None:
     with socket.create_connection(("127.0.0.1", scene.facts["port"])) as server:
         server.sendall(
