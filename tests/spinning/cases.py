@@ -32,6 +32,7 @@ class Case:
         age_s: from the effect to the attach.
         proxies: threads of NCCL's in each rank, which spin for other hosts.
         named: whether torch names its threads, as since 2.6.
+        least_ranks: three where only a majority tells who is to blame.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Case:
     kernel_s: float = 0.003
     proxies: int = 0
     named: bool = True
+    least_ranks: int = 2
     states: tuple[str, ...] = ()
 
     @property
@@ -129,7 +131,8 @@ for _recorded in (False, True):
 _add("kernel of one GPU hangs, GIL held", "dead", "gpu-fault", "gil-held", "unknown",
      phase="reward", names=False, strike=faults.spin_with_gil)  # fmt: skip
 _add("barrier left out, recorded", "dead", "collective-skipped", "collective-mismatch",
-     "group-order-cycle", phase="sync", strike=faults.skip_barrier, recorded=True)  # fmt: skip
+     "group-order-cycle", phase="sync", strike=faults.skip_barrier, recorded=True,
+     least_ranks=3)  # fmt: skip
 _add("all spin, stacks hidden", "dead", "unknown", *LINK, names=False, phase="update",
      outside="break links", hidden=True)  # fmt: skip
 _add("polls for ever, stacks hidden", "dead", phase="reward", hidden=True,

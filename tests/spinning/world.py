@@ -93,7 +93,7 @@ def struck(server: Bench, case: Case, seed: int) -> Iterator[SpinningJob]:
         Silence: it did not come up, or was not struck.
     """
     dice = random.Random(f"{seed} {case.name}")
-    size = dice.choice((2, 3, 3, 4))
+    size = dice.choice([size for size in (2, 3, 3, 4) if size >= case.least_ranks])
     with contextlib.ExitStack() as undo:
         folder = Path(tempfile.mkdtemp(prefix="spinning-"))
         undo.callback(shutil.rmtree, folder, ignore_errors=True)
