@@ -1,0 +1,54 @@
+"""Real faults in a job whose ranks share one card, and what `grpo-doctor attach --json` says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.gpu.asked import attach
+from tests.gpu.job import JobError, job
+from tests.gpu.parts import Outcome, Wish, cuda_problem
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What must be said: one of the states, and these ranks, or in any case none but these."""
+
+    fault: str
+    states: tuple[str, ...]
+    culprits: tuple[int, ...]
+
+
+TRUTHS = (
+    Truth("healthy", ("healthy",), ()),
+    Truth("host-stalled", ("stuck", "slow"), (2,)),
+    Truth("collective-skipped", ("stuck", "slow"), (1,)),
+    Truth("order-swapped", ("stuck", "slow"), (3,)),
+    Truth("stopped", ("stuck",), (2,)),
+    Truth("killed", ("stuck", "dead"), (1,)),
+)
+
+
+def run(wish: Wish, outcome: Outcome) -> None:
+    """Each fault in a job of its own."""
+    problem = "" if wish.dry else cuda_problem()
+    for truth in TRUTHS:
+        if wish.cases and truth.fault not in wish.cases:
+            continue
+        if problem:
+            outcome.skips(truth.fault, problem)
+            continue
+        try:
+            _judge(truth, wish, outcome)
+        except JobError as error:
+            outcome.says(truth.fault, False, f"the job failed: {str(error)[-900:]}")
+
+
+def _judge(truth: Truth, wish: Wish, outcome: Outcome) -> None:
+    backend = "gloo" if wish.dry else "nccl"
+    folder = wish.folder / truth.fault
+    with job(truth.fault, folder, ranks=wish.ranks, backend=backend) as running:
+        running.come_to_the_fault()
+        first = next(rank for rank in range(wish.ranks) if rank not in truth.culprits)
+        answer = attach(running.pids[first])
+    right = answer.state in truth.states and answer.culprits == truth.culprits
+    outcome.says(truth.fault, right, answer.text)
