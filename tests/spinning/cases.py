@@ -75,7 +75,9 @@ _REWARD = ("reward-blocked", "user-code-blocked")
 _BUSY = ("reward-busy", "user-code-busy")
 
 # Links that are dead: all have joined, and none can be blamed.
-for _phase, _place in (("sync", "barrier"), ("update", "item"), ("logprob", "item")):
+for _phase, _place in (
+    ("sync", "barrier"), ("broadcast", "synchronize"), ("update", "item"), ("logprob", "item")
+):  # fmt: skip
     for _recorded in (False, True):
         _add(
             f"links dead, all in {_place} of {_phase}{', recorded' if _recorded else ''}",

@@ -46,8 +46,8 @@ class Spec:
 
 
 def groups_of(size: int) -> list[list[int]]:
-    """The world, data-parallel ranks, and tensor-parallel ranks, in the order of their creation."""
-    return [list(range(size)), list(range(size)), list(range(size))]
+    """The world, and those of data, of tensors and of weights, in the order of their creation."""
+    return [list(range(size)) for _ in range(4)]
 
 
 def run_rank(spec: Spec, rank: int) -> None:
@@ -74,7 +74,7 @@ def run_rank(spec: Spec, rank: int) -> None:
             tell(folder, "healthy", rank)
 
     trainer = script.Trainer(
-        rank, spec.world_size, device, made[0], made[1], partial(_happens, spec, case),
+        rank, spec.world_size, device, made[0], made[1], made[2], partial(_happens, spec, case),
         kernel_s=case.kernel_s,
     )  # fmt: skip
     script.train(trainer, FOREVER, stepped)

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.spinning.stand_ins import COLLECTIVE, QUEUE_DEPTH, Queue, World
 
-NAMES = ("default_pg", "data_parallel", "tensor_parallel")
+NAMES = ("default_pg", "data_parallel", "tensor_parallel", "weight_sync")
 MOST_ENTRIES = 2000
 
 

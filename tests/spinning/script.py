@@ -21,6 +21,7 @@ class Trainer:
     device: Any
     data_parallel: Any
     tensor_parallel: Any
+    weight_sync: Any
     happens: Callable[[str, Trainer], None]
     kernel_s: float = 0.003
     step: int = 0
@@ -61,7 +62,7 @@ def compute_loss(trainer: Trainer) -> None:
 
 
 def sync_weights(trainer: Trainer) -> None:
-    dist.broadcast(trainer.grads, src=0)
+    dist.broadcast(trainer.grads, src=0, group=trainer.weight_sync)
     torch.cuda.synchronize()
     trainer.happens("sync", trainer)
     dist.barrier()

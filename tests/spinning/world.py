@@ -148,7 +148,7 @@ def _strike(job: SpinningJob) -> None:
 
 def _break(job: SpinningJob) -> None:
     """The links of the group in whose collective the phase ends."""
-    group = {"sync": 0, "update": 1, "logprob": 2}[job.case.phase]
+    group = {"sync": 0, "update": 1, "logprob": 2, "broadcast": 3}[job.case.phase]
     with job.spec.world.open("r+b") as file:
         file.seek(World.broken_groups.offset)
         file.write((1 << group).to_bytes(4, sys.byteorder))
