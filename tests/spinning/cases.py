@@ -32,6 +32,7 @@ class Case:
         age_s: from the effect to the attach.
         proxies: threads of NCCL's in each rank, which spin for other hosts.
         named: whether torch names its threads, as since 2.6.
+        counted: whether a variable of the loop says which step it is at.
         least_ranks: three where only a majority tells who is to blame.
     """
 
@@ -52,6 +53,7 @@ class Case:
     proxies: int = 0
     named: bool = True
     least_ranks: int = 2
+    counted: bool = True
     states: tuple[str, ...] = ()
 
     @property
@@ -145,6 +147,7 @@ _add("healthy, torch 2.5", "healthy", named=False)
 _add("long kernel on all, torch 2.5", "slow", phase="update", strike=faults.long_kernel,
      everyone=True, names=False, named=False)  # fmt: skip
 _add("healthy, fast", "healthy", kernel_s=0.001)
+_add("healthy, no variable changes", "healthy", counted=False)
 _add("healthy, steps of seconds", "healthy", kernel_s=0.15)
 _add("healthy, proxies", "healthy", proxies=1)
 _add("long kernel on all", "slow", phase="update", strike=faults.long_kernel, everyone=True,

@@ -77,7 +77,9 @@ def run_rank(spec: Spec, rank: int) -> None:
         rank, spec.world_size, device, made[0], made[1], made[2], partial(_happens, spec, case),
         kernel_s=case.kernel_s,
     )  # fmt: skip
-    script.train(trainer, FOREVER, stepped)
+    if case.counted:
+        script.train(trainer, FOREVER, stepped)
+    script.train_uncounted(trainer, stepped)
 
 
 def _happens(spec: Spec, case: Any, phase: str, trainer: Any) -> None:

@@ -68,11 +68,24 @@ def sync_weights(trainer: Trainer) -> None:
     dist.barrier()
 
 
+def train_step(trainer: Trainer) -> None:
+    rollout(trainer)
+    compute_rewards(trainer)
+    compute_logprobs(trainer)
+    compute_loss(trainer)
+    sync_weights(trainer)
+
+
 def train(trainer: Trainer, steps: int, stepped: Callable[[int], None]) -> None:
-    for trainer.step in range(steps):
-        rollout(trainer)
-        compute_rewards(trainer)
-        compute_logprobs(trainer)
-        compute_loss(trainer)
-        sync_weights(trainer)
+    for step in range(steps):
+        trainer.step = step
+        train_step(trainer)
+        stepped(step)
+
+
+def train_uncounted(trainer: Trainer, stepped: Callable[[int], None]) -> None:
+    """The same, and no variable of any function ever changes."""
+    while True:
+        train_step(trainer)
         stepped(trainer.step)
+        trainer.step += 1
