@@ -159,9 +159,13 @@ def section(results: dict[str, Sequence[Check]] | dict[str, list[Check]], *, dry
     for part, checks in results.items():
         lines += ["", f"## {WORDS[part]}", "", "| what | result | seen |", "|---|---|---|"]
         for check in checks:
-            text = check.text.replace("|", "\\|").replace("\n", " ")
-            lines.append(f"| {check.name} | {check.state} | {text} |")
+            cells = (check.name, check.state, check.text)
+            lines.append(f"| {' | '.join(map(_cell, cells))} |")
     return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def _say(text: str) -> None:

@@ -106,7 +106,7 @@ def _two_looks(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) ->
             with visit.part("pause"):
                 time.sleep(left)
         _look(visit)
-        counted = pool.submit(look.gpus), pool.submit(look.engines, visit.job)
+        counted = pool.submit(look.gpus, visit.job), pool.submit(look.engines, visit.job)
         with visit.part("blocked"):
             visit.blocked = look.blocked(visit.job, visit.looks[-1])
         visit.gpus.append(counted[0].result())
@@ -139,7 +139,7 @@ def _surroundings(visit: Visit, pool: ThreadPoolExecutor) -> Future[None]:
 
     def beside() -> None:
         with visit.part("surroundings"):
-            visit.gpus.append(look.gpus())
+            visit.gpus.append(look.gpus(visit.job))
             visit.engines.append(look.engines(visit.job))
             visit.host = look.host(visit.job)
             visit.logs = look.logs(visit.job)
