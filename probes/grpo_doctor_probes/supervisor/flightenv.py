@@ -3,8 +3,14 @@
 Since torch 2.11 the recorder is on by itself, from 2.2 on it must be asked for. Since 2.8 its
 names are without NCCL, and newer versions warn about the old ones, so each gets its own.
 
-The dump pipe is left alone: torch ends a rank that can't make it, and newer versions want the old
-name for it that they warn about.
+What is left alone, and why:
+
+* The dump pipe: torch ends a rank that can't make it, and its name has the rank within the process's
+  first group only. Two engines of one job, both with a rank 0, that start at once can take each
+  other's pipe away between two calls, which ends one of them.
+* `TORCH_INCLUDE_STACK_TRACE`: stacks need Python's lock, but where they can't be had torch writes a
+  second dump without; and they name the user's line of a collective that the host has long left.
+* `TORCH_NCCL_ENABLE_TIMING`: two more events for each collective, in every step.
 """
 
 from __future__ import annotations
@@ -17,7 +23,8 @@ from pathlib import Path
 _ENTRIES = "2000"  # torch's own default since 2.11
 _SIZE = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 _FILES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-_ON_TIMEOUT = ("TORCH_NCCL_DUMP_ON_TIMEOUT",)
+# What NCCL's groups read, in all versions. The other name, of 2.15, is that of other backends.
+_ON_TIMEOUT = ("TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_FR_DUMP_ON_TIMEOUT")
 _INSTALLED = re.compile(r"torch-(\d+)\.(\d+)[^/]*\.dist-info")
 
 Version = tuple[int, int]
@@ -36,16 +43,16 @@ def flight_variables(
     """
     version = version or (99, 0)
     spelling = 0 if version >= (2, 8) else 1
-    wanted: dict[tuple[str, ...], str] = {}
+    wanted: list[tuple[str, tuple[str, ...], str]] = []
     if version < (2, 11):
-        wanted[_SIZE] = _ENTRIES
+        wanted.append((_SIZE[spelling], _SIZE, _ENTRIES))
     if gpus:
-        wanted[_FILES] = str(folder.resolve() / "rank_")
-        wanted[_ON_TIMEOUT] = "1"
+        wanted.append((_FILES[spelling], _FILES, str(folder.resolve() / "rank_")))
+        wanted.append((_ON_TIMEOUT[0], _ON_TIMEOUT, "1"))
     return {
-        names[min(spelling, len(names) - 1)]: value
-        for names, value in wanted.items()
-        if not any(name in environment for name in names)
+        name: value
+        for name, aliases, value in wanted
+        if not any(alias in environment for alias in aliases)
     }
 
 

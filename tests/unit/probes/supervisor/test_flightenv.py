@@ -43,6 +43,23 @@ def test_what_the_user_set_stays_under_either_name(tmp_path: Path, name: str) ->
     assert flight_variables({name: "0"}, tmp_path, (2, 9), gpus=0) == {}
 
 
+@pytest.mark.parametrize("name", ["TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_FR_DUMP_ON_TIMEOUT"])
+@pytest.mark.parametrize("version", [(2, 6), (2, 15)])
+def test_a_user_who_wants_no_dumps_gets_none(
+    tmp_path: Path, version: tuple[int, int], name: str
+) -> None:
+    added = flight_variables({name: "0"}, tmp_path, version, gpus=8)
+    assert not any("ON_TIMEOUT" in one for one in added)
+
+
+@pytest.mark.parametrize("version", [(2, 6), (2, 9), (2, 13), (2, 15), None])
+def test_what_could_end_a_rank_or_slow_it_is_left_alone(
+    tmp_path: Path, version: tuple[int, int] | None
+) -> None:
+    added = flight_variables({}, tmp_path, version, gpus=8)
+    assert not any("PIPE" in name or "TIMING" in name for name in added)
+
+
 def test_gloo_of_a_new_torch_needs_nothing(tmp_path: Path) -> None:
     assert flight_variables({}, tmp_path, (2, 13), gpus=0) == {}
 
