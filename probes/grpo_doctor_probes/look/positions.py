@@ -58,11 +58,14 @@ def positions(before: Look, after: Look, *, at_most_s: float) -> tuple[Position,
     found: list[Position] = []
     for seen in after.processes:
         tids = _busy(before.of(seen.pid), seen)
-        if tids and time.monotonic() < deadline:
-            # The kernel lets go of whatever a thread of ours has traced when that ends.
-            one = threading.Thread(target=_sample, args=(machine, seen.pid, tids, found.append))
+        left_s = deadline - time.monotonic()
+        if tids and left_s > 0:
+            # The kernel lets go of whatever a thread of ours has traced when that ends. Who reads
+            # the maps of a process may wait for a lock that a thread hanging in the kernel has.
+            arguments = (machine, seen.pid, tids, found.append)
+            one = threading.Thread(target=_sample, args=arguments, daemon=True)
             one.start()
-            one.join()
+            one.join(left_s)
     return tuple(found)
 
 

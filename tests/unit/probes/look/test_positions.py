@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -108,6 +109,20 @@ def test_a_process_without_a_driver_is_left_alone() -> None:
             assert positions_of(process.pid) == ()
         finally:
             process.kill()
+
+
+def test_maps_that_cannot_be_read_hold_nobody_up(
+    made: StandIns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never = threading.Event()
+    module = sys.modules["grpo_doctor_probes.look.positions"]  # its name is a function's as well
+    monkeypatch.setattr(module, "mapped", lambda _pid: () if never.wait() else ())
+    with running(made, SPINS) as pid:
+        before, after = looks(pid)
+        began = time.monotonic()
+        assert positions(before, after, at_most_s=0.1) == ()
+    assert time.monotonic() - began < 10.0
+    never.set()
 
 
 def test_it_goes_on_and_no_stop_is_long(made: StandIns) -> None:
