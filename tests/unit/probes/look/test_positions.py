@@ -116,7 +116,7 @@ def test_maps_that_cannot_be_read_hold_nobody_up(
 ) -> None:
     never = threading.Event()
     module = sys.modules["grpo_doctor_probes.look.positions"]  # its name is a function's as well
-    monkeypatch.setattr(module, "mapped", lambda _pid: () if never.wait() else ())
+    monkeypatch.setattr(module, "mapped", lambda _pid: never.wait() and ())
     with running(made, SPINS) as pid:
         before, after = looks(pid)
         began = time.monotonic()
