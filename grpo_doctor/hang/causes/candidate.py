@@ -59,6 +59,11 @@ class Case:
     graph: Graph
     suspects: tuple[Actor, ...]
 
+    @property
+    def hosts(self) -> tuple[Actor, ...]:
+        """The suspects whose host side tells what they are at; others wait for their device."""
+        return tuple(one for one in self.suspects if not one.spins)
+
     def waits_for_work(self, actor: Actor) -> bool:
         """Whether its chain of waits, as in a pipeline, ends at a rank that may be at work."""
         ends: set[Node] = {one.node for one in self.suspects}

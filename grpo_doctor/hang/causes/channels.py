@@ -43,7 +43,7 @@ _STILL = ("still", "polling", *_HELD)
 
 def propose(case: Case) -> Iterator[Candidate]:
     """By the blocked call where it is known, else by the stack."""
-    for actor in case.suspects:
+    for actor in case.hosts:
         if actor.held or actor.motion.progresses:
             continue
         end = end_of(case.scene, case.graph, actor)

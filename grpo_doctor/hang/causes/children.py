@@ -35,7 +35,7 @@ _FOR_RESULTS, _FOR_WORKERS = "_handle_results", "_handle_workers"  # threads of 
 
 def propose(case: Case) -> Iterator[Candidate]:
     """Looks through the wait into the process that is waited for."""
-    for actor in case.suspects:
+    for actor in case.hosts:
         if actor.held or actor.motion.progresses:
             continue
         if waits_for_loader(case.scene, actor):

@@ -23,7 +23,7 @@ from grpo_doctor.hang.verdict import Fix, Item, Undo
 
 def propose(case: Case) -> Iterator[Candidate]:
     """For each rank that waits for a rollout engine: what that does."""
-    for actor in case.suspects:
+    for actor in case.hosts:
         if actor.held or actor.motion.kind == "working":
             continue
         engine = engine_of(case.scene, case.graph, actor)

@@ -22,7 +22,7 @@ _LOCKS = (".lock", ".lck")
 
 def propose(case: Case) -> Iterator[Candidate]:
     """Who has the file that a rank wants the lock of."""
-    for actor in case.suspects:
+    for actor in case.hosts:
         if actor.held or actor.motion.progresses:
             continue
         yield from _file_lock(case.scene, actor)

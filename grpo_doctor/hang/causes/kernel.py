@@ -14,7 +14,7 @@ from grpo_doctor.hang.wording import bytes_text
 
 def propose(case: Case) -> Iterator[Candidate]:
     """By the kernel function in which the main thread sleeps."""
-    for actor in case.suspects:
+    for actor in case.hosts:
         if actor.held or actor.motion.kind == "working":
             continue
         sleep = sleep_of(actor)

@@ -21,7 +21,7 @@ from grpo_doctor.hang.waiting.chain import family, has_succeeded, rests
 
 def propose(case: Case) -> Iterator[Candidate]:
     """Looks through the loader's queue at its workers."""
-    for actor in case.suspects:
+    for actor in case.hosts:
         if not (actor.held or actor.motion.progresses) and waits_for_loader(case.scene, actor):
             yield from _loader(case.scene, actor)
 

@@ -21,7 +21,7 @@ _IDLE = ("_worker", "_run_event_loop", "_monitor", "serve_forever", "_bootstrap"
 
 def propose(case: Case) -> Iterator[Candidate]:
     """What holds a rank that wants the lock of a thread."""
-    for actor in case.suspects:
+    for actor in case.hosts:
         if actor.held or actor.motion.progresses:
             continue
         yield from _thread_lock(case.scene, actor)

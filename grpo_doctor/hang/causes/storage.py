@@ -30,7 +30,7 @@ _WCHANS = ("nfs", "rpc_", "fuse", "lustre", "ll_", "ceph", "percpu_rwsem", "foli
 
 def propose(case: Case) -> Iterator[Candidate]:
     """Ranks in uninterruptible sleep, in a file's read, write or open, or with a full disk."""
-    for actor in case.suspects:
+    for actor in case.hosts:
         if actor.held or sleep_of(actor):
             continue
         on_file = _on_file(actor)

@@ -9,6 +9,7 @@ from grpo_doctor.hang.dumps import Recording
 from grpo_doctor.hang.judging.silence import quiet_s
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.waiting import tasks
+from grpo_doctor.hang.waiting.devices import has_pending
 
 _GOES_ON = 2  # calls of one rank in a group, while another waits for ever
 MOMENT_S = 2.0  # collectives of a healthy step may take that long
@@ -32,7 +33,8 @@ def stall_of(scene: Scene) -> Stall:
     missing = {rank for one in scene.matching.standings for rank in one.missing}
     waiting = [one for one in ranks if one.waits]
     idle = tasks.idle_ranks(scene)
-    suspects = tuple(one for one in ranks if not one.waits and one not in idle)
+    free = (one for one in ranks if not one.waits and one not in idle)
+    suspects = tuple(one for one in free if not _waits_for_unknown(scene, one))
     if not suspects and missing:
         # Their stacks say a collective, the recordings that it is not the one the others are in.
         suspects = tuple(
@@ -46,6 +48,11 @@ def stall_of(scene: Scene) -> Stall:
         suspects=suspects,
         working=tuple(one for one in suspects if not one.held and _works(one)),
     )
+
+
+def _waits_for_unknown(scene: Scene, actor: Actor) -> bool:
+    """Whether its host spins for its device and nothing tells what that does."""
+    return actor.spins and has_pending(scene.matching, actor.rank) is None
 
 
 def _waits_for_ranks(scene: Scene, actor: Actor) -> bool:
