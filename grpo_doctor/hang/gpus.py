@@ -29,6 +29,9 @@ IDLE_PCT = 10.0
 # NCCL has at most 32 channels of one SM each (MAXCHANNELS before 2.19): a quarter of an H100's 132.
 FEW_SMS_PCT = 30.0
 MANY_SMS_PCT = 50.0
+# Over NVLink: a collective that still carries data waits for nobody. Not over PCIe, through which a
+# waiting kernel may poll a flag in the host's memory.
+CARRIES_BYTES_PER_S = 100e6
 LOW_CLOCK_SHARE = 0.5  # of the highest SM clock, while a kernel runs: then it is throttled
 _SPINNING = "R"  # who is on a core has not been caught in the driver
 
@@ -165,7 +168,7 @@ def _doing(looks: Sequence[GpuLook]) -> Doing:
         return "unknown"
     if min(power) >= COMPUTING_POWER_SHARE and min(known) > IDLE_PCT:
         return "computes"
-    if min(known) < BUSY_PCT or _is_throttled(looks):
+    if min(known) < BUSY_PCT or _is_throttled(looks) or _carries_data(looks):
         return "unknown"
     return _busy(looks, power)
 
@@ -179,6 +182,15 @@ def _busy(looks: Sequence[GpuLook], power: Sequence[float]) -> Doing:
     flat = max(power) - min(power) <= FLAT_POWER_SHARE
     below = COMPUTING_POWER_SHARE if few else WAITING_POWER_SHARE
     return "waits-in-kernel" if flat and max(power) <= below else "unknown"
+
+
+def _carries_data(looks: Sequence[GpuLook]) -> bool:
+    """Whether data went over its NVLinks between the first look and the last."""
+    first, last = looks[0], looks[-1]
+    if first.nvlink_bytes is None or last.nvlink_bytes is None or last.at_ns <= first.at_ns:
+        return False
+    grown = last.nvlink_bytes - first.nvlink_bytes
+    return grown / ((last.at_ns - first.at_ns) / 1e9) >= CARRIES_BYTES_PER_S
 
 
 def _power_shares(looks: Sequence[GpuLook]) -> list[float]:

@@ -110,6 +110,16 @@ def test_what_a_gpu_does(first: GpuLook, second: GpuLook, doing: Doing) -> None:
     assert judge(evidence((first,), (second,))).of(0) == doing
 
 
+@pytest.mark.parametrize(
+    ("sent_bytes", "doing"),
+    [(0, "waits-in-kernel"), (10**6, "waits-in-kernel"), (10**9, "unknown")],
+)
+def test_a_collective_that_carries_data_waits_for_nobody(sent_bytes: int, doing: Doing) -> None:
+    first = replace(gpu(0, *WAITS, nvlink_bytes=10**12), at_ns=10**9)
+    second = replace(first, at_ns=2 * 10**9, nvlink_bytes=10**12 + sent_bytes)
+    assert judge(evidence((first,), (second,))).of(0) == doing
+
+
 def test_one_look_tells_nothing() -> None:
     found = judge(evidence((gpu(0, *WAITS), gpu(1, *WAITS))))
     assert found.conclusion == "unknown"
