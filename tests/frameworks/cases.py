@@ -67,8 +67,12 @@ def _judges(*, act: str = "judge", actor: str = "") -> tuple[Case, ...]:
     )
 
 
+_ALSO = {"child": ("child-stuck",), "fifo": ("storage-blocked",)}
+
+
 def _reward(act: str, actor: str, culprits: tuple[int, ...] | None = ()) -> Case:
-    return Case(f"reward: {act}", act, actor=actor, culprits=culprits)
+    classes = (*REWARD, *_ALSO.get(act, ()))
+    return Case(f"reward: {act}", act, classes, actor=actor, culprits=culprits)
 
 
 _VERL = "RewardLoopWorker"

@@ -19,18 +19,14 @@ import psutil  # type: ignore[import-untyped]
 CODE = Path(__file__).with_name("user_code")
 RANKS = 2
 START_S = 900.0
-# What says in a job's log that a step is done.
-STEP = {
-    "verl": re.compile(r"step:\d+ - "),
-    "openrlhf": re.compile(r"Global step \d+|'policy_loss'|policy_loss"),
-    "swift": re.compile(r"'loss':|\"loss\":"),
-    "trl": re.compile(r"step done"),
-}
+# How often a step calls the reward: verl for each of 16 completions, ms-swift and TRL in each rank.
+CALLS = {"verl": 16, "openrlhf": 16, "swift": RANKS, "trl": RANKS}
 _BOTH = {
     "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline",
     "RAY_DEDUP_LOGS": "0",
     # A node may take minutes to start where many share two cores.
-    "RAY_raylet_start_wait_time_s": "400", "RAY_USAGE_STATS_ENABLED": "0", "TOKENIZERS_PARALLELISM": "false",
+    "RAY_raylet_start_wait_time_s": "400", "RAY_USAGE_STATS_ENABLED": "0",
+    "TOKENIZERS_PARALLELISM": "false",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "PYTHONUNBUFFERED": "1",
 }  # fmt: skip
 
@@ -60,9 +56,9 @@ class Job:
         return self.setting.folder / "job.log"
 
     def steps(self) -> int:
-        """How many steps its log tells of."""
-        text = self.log.read_text(encoding="utf-8", errors="replace")
-        return len(STEP[self.setting.framework].findall(text))
+        """How many steps have come to their rewards."""
+        path = self.setting.folder / "scored"
+        return path.stat().st_size // CALLS[self.setting.framework] if path.exists() else 0
 
     def wait_for_steps(self, count: int, at_most_s: float = START_S) -> bool:
         """Until so many steps are done; whether they were, before the job ended or time was up."""
@@ -184,7 +180,16 @@ def _openrlhf(setting: Setting) -> tuple[list[str], dict[str, str]]:
         "PATH": f"{setting.python.parent}{os.pathsep}{os.environ['PATH']}",
         "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_USE_V1": "1", "VLLM_NO_USAGE_STATS": "1",
+        "TORCH_EXTENSIONS_DIR": str(_extensions(setting)),
     }  # fmt: skip
+
+
+def _extensions(setting: Setting) -> Path:
+    """Where DeepSpeed builds, for all jobs; without the locks that a killed job has left."""
+    folder = setting.folder.parent / "extensions"
+    for lock in folder.glob("*/lock"):
+        lock.unlink()
+    return folder
 
 
 def _swift(setting: Setting) -> tuple[list[str], dict[str, str]]:
@@ -218,6 +223,7 @@ def _trl(setting: Setting) -> tuple[list[str], dict[str, str]]:
 def running(setting: Setting) -> Iterator[Job]:
     """A job, which is ended with all that it started."""
     setting.folder.mkdir(parents=True, exist_ok=True)
+    (setting.folder / "scored").unlink(missing_ok=True)
     words, variables = command(setting)
     with (setting.folder / "job.log").open("wb") as log:
         # Niced, as the bench shares its cores with whatever else runs there.

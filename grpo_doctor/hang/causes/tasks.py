@@ -16,13 +16,15 @@ from grpo_doctor.hang.causes.wording import (
     stack_item,
     still_item,
 )
+from grpo_doctor.hang.process import ray_code
 from grpo_doctor.hang.scene import Actor, Scene
-from grpo_doctor.hang.verdict import Fix, Item
+from grpo_doctor.hang.verdict import Fix, Item, Undo
 from grpo_doctor.hang.waiting import tasks
-from grpo_doctor.hang.wording import ranks_text
+from grpo_doctor.hang.wording import ranks_text, seconds_text
 
 _FAMILIES = (children.propose, storage.propose, engines.propose, compute.propose, channels.propose)
 _ROLLOUT = ("generat", "rollout", "sample")
+MOST_CALLERS = 3
 
 
 def propose(case: Case) -> Iterator[Candidate]:
@@ -101,12 +103,31 @@ def _at_work(case: Case, actor: Actor) -> Candidate:
     best = max(found, key=lambda one: (one.sink, one.cannot_move), default=None)
     if best is None or actor.held:
         best = _held(actor)
+    elif tasks.awaits_coroutine(actor):
+        best = _in_coroutine(actor)
     node = best.node or actor.node
-    whole = _sentence(case.scene, actor, best)
-    return replace(best, cause=_class(actor, best), whole=whole, node=node)
+    return replace(
+        best,
+        cause=_class(actor, best),
+        whole=_sentence(case.scene, actor, best),
+        node=node,
+        phase=best.phase or _phase(actor),
+        evidence=(*best.evidence, *_callers(case.scene, actor)),
+    )
+
+
+def _callers(scene: Scene, actor: Actor) -> tuple[Item, ...]:
+    """The driver and the controllers, which wait for this one's answer."""
+    others = [one for one in tasks.controllers(scene) if one.pid != actor.pid]
+    return tuple(
+        Item("proc", None, f"{named(one)} waits for the answer{in_phase(one)}")
+        for one in others[:MOST_CALLERS]
+    )
 
 
 def _held(actor: Actor) -> Candidate:
+    stopped = actor.motion.kind == "stopped"
+    awake = f"kill -CONT {actor.pid}"
     return Candidate(
         cause="user-code-blocked",
         culprits=(),
@@ -117,8 +138,39 @@ def _held(actor: Actor) -> Candidate:
         phase=actor.phase,
         node=actor.node,
         still_s=actor.motion.still_s,
-        confirm=(f"kill -CONT {actor.pid}",) if actor.motion.kind == "stopped" else (),
+        fixes=(Fix(f"{awake} lets it go on; then find out who stopped it."),) if stopped else (),
+        confirm=(f"{awake}  # its task must go on at once",) if stopped else (),
+        undo=(Undo("continue", actor.pid, "", f"Send SIGCONT to pid {actor.pid}?"),)
+        if stopped
+        else (),
     )
+
+
+def _in_coroutine(actor: Actor) -> Candidate:
+    """Its event loop has nothing to run, so that its coroutines all await something."""
+    quiet_s = actor.motion.still_s
+    since = f", which last ran {seconds_text(quiet_s)} ago" if quiet_s is not None else ""
+    return Candidate(
+        cause="user-code-blocked",
+        culprits=(),
+        reason="awaits something in a coroutine, of which no stack tells the line",
+        evidence=(Item("proc", None, f"{named(actor)}: its event loop is idle{since}"),),
+        sink=Sink.NOTHING,
+        liveness="unseen",
+        phase=_phase(actor),
+        node=actor.node,
+        still_s=quiet_s,
+        fixes=(Fix("Give what is awaited a time limit: asyncio.wait_for(..., timeout=60)."),),
+        confirm=(f"ss -tnp | grep pid={actor.pid}  # whose answer it awaits",),
+    )
+
+
+def _phase(actor: Actor) -> str | None:
+    """The phase of its stack, else of its name: `RewardLoopWorker`, `RolloutServer`."""
+    name = ray_code.title_of(actor.member).lower()
+    named_after = "reward" if "reward" in name else None
+    generates = any(word in name for word in _ROLLOUT)
+    return actor.phase or named_after or ("rollout" if generates else None)
 
 
 def _liveness(actor: Actor) -> Liveness:
@@ -128,15 +180,18 @@ def _liveness(actor: Actor) -> Liveness:
 
 
 def _class(actor: Actor, found: Candidate) -> str:
-    method = tasks.task_of(actor).rpartition(".")[2].lower()
-    generates = actor.phase == "rollout" or any(word in method for word in _ROLLOUT)
-    if found.cause != "user-code-blocked" or not generates:
+    phase = found.phase or _phase(actor)
+    if found.cause != "user-code-blocked" or phase not in ("reward", "rollout"):
         return found.cause
+    if phase == "reward":
+        return "reward-blocked"
     return "rollout-engine-dead" if found.liveness == "dead" else "rollout-engine-stalled"
 
 
 def _who(actor: Actor) -> str:
-    task = tasks.task_of(actor)
+    task = tasks.task_of(actor) or ray_code.title_of(actor.member)
     if task:
         return f"the Ray actor in {task} (pid {actor.pid})"
+    if tasks.is_part_of_engine(actor):
+        return f"the rollout engine's process {named(actor)}"
     return f"the driver (pid {actor.pid})"

@@ -52,15 +52,19 @@ def is_actor(member: Member) -> bool:
     return member.command.startswith("ray::") and _AGENTS.match(member.command) is None
 
 
+def title_of(member: Member) -> str:
+    """`Worker.update` or `Worker`: what Ray calls one of its workers; empty for all others."""
+    title = member.command.partition(" ")[0].removeprefix("ray::").removesuffix("()")
+    return title if is_actor(member) else ""
+
+
 def task_of(member: Member, frames: Sequence[Frame]) -> str:
     """`Worker.update`, or the name of a function; empty for one without a task, and for others."""
-    title = member.command.partition(" ")[0].removeprefix("ray::")
-    if not is_actor(member):
-        return ""
+    title = title_of(member)
     started = any(_STARTED.search(one.file) for one in frames)
     beside = bool(frames) and not started  # by another thread than the main one
     works = (started or beside) and not in_loop(frames)
-    return title.removesuffix("()") if "." in title or works else ""
+    return title if "." in title or works else ""
 
 
 def carrier(threads: Sequence[PythonThread], main: PythonThread | None) -> PythonThread | None:

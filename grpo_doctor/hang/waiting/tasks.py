@@ -53,7 +53,7 @@ def own_threads(scene: Scene, actor: Actor) -> frozenset[int]:
         return frozenset()
     doing = frozenset(one.tid for one in actor.python_threads if ray_code.carries(one))
     loop = event_loop_of(actor)
-    if not doing and loop is not None and is_idle(actor):
+    if not doing and loop is not None and awaits_coroutine(actor):
         return frozenset({loop.tid})
     return doing or frozenset(one.tid for one in actor.python_threads if one.frames)
 
@@ -107,10 +107,11 @@ def pending(scene: Scene) -> tuple[Actor, ...]:
 
 
 def awaits_coroutine(actor: Actor) -> bool:
-    """Whether its main thread has no task while an event loop of its own waits for something: a
+    """Whether its threads have no task while an event loop of its own waits for something: a
     coroutine has no stack, so that nothing says where it stands.
     """
-    return is_idle(actor) and event_loop_of(actor) is not None
+    idle = not actor.held and ray_code.in_loop(actor.place.frames)
+    return idle and event_loop_of(actor) is not None
 
 
 def quiet_s(scene: Scene) -> float | None:
@@ -123,9 +124,14 @@ def quiet_s(scene: Scene) -> float | None:
     return min(ages, default=None)
 
 
+def is_part_of_engine(actor: Actor) -> bool:
+    """Whether it is a rollout engine's core or one of that's workers."""
+    return actor.member.role in ("engine", "engine-worker")
+
+
 def _is_needed(actor: Actor) -> bool:
-    """An actor, one of Ray's daemons, or what works for an actor; not a worker without a task."""
-    return ray_code.is_actor(actor.member) or actor.member.role in ("engine", "engine-worker")
+    """An actor, or a part of an engine that works for one."""
+    return ray_code.is_actor(actor.member) or is_part_of_engine(actor)
 
 
 def _works_for_others(actor: Actor) -> bool:

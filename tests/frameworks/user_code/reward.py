@@ -97,6 +97,7 @@ async def obey_async(order: dict[str, Any]) -> None:
 
 
 def come_to_fault() -> None:
+    orders.count_call()
     order = orders.due(*ACTS)
     if order["act"]:
         obey(order)
@@ -119,6 +120,7 @@ async def compute_score_async(
     data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None, **_: Any
 ) -> float:
     """The same as a coroutine."""
+    orders.count_call()
     order = orders.due(*COROUTINES)
     if order["act"]:
         await obey_async(order)
@@ -144,6 +146,7 @@ def length_reward(completions: list[Any], **_: Any) -> list[float]:
 
 async def length_reward_async(completions: list[Any], **_: Any) -> list[float]:
     """TRL's reward as a coroutine."""
+    orders.count_call()
     order = orders.due(*COROUTINES)
     if order["act"]:
         await obey_async(order)
