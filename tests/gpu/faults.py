@@ -48,7 +48,12 @@ def _judge(truth: Truth, wish: Wish, outcome: Outcome) -> None:
     folder = wish.folder / truth.fault
     with job(truth.fault, folder, ranks=wish.ranks, backend=backend) as running:
         running.come_to_the_fault()
-        first = next(rank for rank in range(wish.ranks) if rank not in truth.culprits)
-        answer = attach(running.pids[first])
+        others = [rank for rank in running.living() if rank not in truth.culprits]
+        if not others:
+            outcome.skips(
+                truth.fault, "the other ranks have ended by themselves: nothing to look at"
+            )
+            return
+        answer = attach(running.pids[others[0]])
     right = answer.state in truth.states and answer.culprits == truth.culprits
     outcome.says(truth.fault, right, answer.text)

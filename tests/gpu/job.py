@@ -39,6 +39,10 @@ class RunningJob:
         """Of all ranks."""
         return [rank.pid for rank in self.ranks]
 
+    def living(self) -> list[int]:
+        """Numbers of the ranks that have not ended; those that have are collected."""
+        return [rank for rank, process in enumerate(self.ranks) if process.poll() is None]
+
     def step(self, rank: int) -> int:
         """The last step that a rank has finished; -1 before the first."""
         try:

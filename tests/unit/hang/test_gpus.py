@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.hang.gpus import Conclusion, Doing, judge, ranks_of_gpus
+from grpo_doctor.hang.gpu_doing import Doing
+from grpo_doctor.hang.gpus import Conclusion, judge, ranks_of_gpus
 from grpo_doctor_probes.evidence import Evidence, GpuHolder, GpuLook, Job, Member
 
 FIRST_PID = 100
