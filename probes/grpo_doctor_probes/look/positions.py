@@ -35,7 +35,7 @@ _MACHINES: dict[str, Machine] = {"x86_64": X8664(), "aarch64": Aarch64()}
 # Drivers and collective libraries that a host may spin in, of NVIDIA and AMD.
 _DEVICE_LIBRARIES = ("libcuda.so", "libcudart", "libnccl", "libamdhip64", "librccl", "libhsa-")
 # What anything else spins through: it says nothing of who does.
-_OF_THE_SYSTEM = ("libc.so", "libc-", "libpthread", "ld-linux", "ld-musl", "librt", "[vdso]", "")
+_OF_THE_SYSTEM = ("libc.so", "libc-", "libpthread", "ld-linux", "ld-musl", "librt", "[vdso]")
 _BUSY_SHARE = 0.3  # of one core
 _TICKS_PER_S = 100.0
 _SAMPLES = 3
@@ -124,12 +124,9 @@ def _position(
     at = machine.position(registers)
     library = _library(code, at)
     returns = [at, *_returns(machine, registers, memory)]
-    callers = (name for word in returns if (name := _library(code, word)) is not None)
-    caller = next((name for name in callers if not name.startswith(_SYSTEM)), "")
+    callers = (name for word in returns if (name := _library(code, word)))
+    caller = next((name for name in callers if not name.startswith(_OF_THE_SYSTEM)), "")
     return Position(pid, tid, at_ns, library or "", caller, round(pause_ms, 3))
-
-
-_SYSTEM = tuple(name for name in _OF_THE_SYSTEM if name)
 
 
 def _registers(tid: int) -> tuple[bytes, float] | None:
