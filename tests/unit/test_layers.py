@@ -54,6 +54,7 @@ LAYERS = {
         {"hosts"},
         {"ras"},
         {"matching"},
+        {"gpus", "gpu_doing", "xids", "parallelism"},
         {"dumps"},
         {"catalogue", "verdict", "wording", "encoding", "__init__"},
     ),
