@@ -18,10 +18,13 @@ Doing = Literal["computes", "waits-in-kernel", "idle", "silent", "failed", "unkn
 # gpu_power_kalos and _seren) half are below 25% of 400 W, and a tenth is between 30% and 50%.
 WAITING_POWER_SHARE = 0.33
 COMPUTING_POWER_SHARE = 0.45
+SMALL_CARD_W = 150.0  # a T4 drew 41 of its 70 W in a hang (huggingface/accelerate#233)
 FLAT_POWER_SHARE = 0.05  # a kernel that polls draws the same at any time
 BUSY_PCT = 90.0  # NVML counts the time in which any kernel ran
 IDLE_PCT = 10.0
-# NCCL has at most 32 channels of one SM each (MAXCHANNELS before 2.19): a quarter of an H100's 132.
+# A waiting kernel of NCCL is on one SM for each of its channels, of which there are at most 32 but
+# on the newest: a quarter of an H100's 132. Decoding a few sequences draws no more power than that
+# (173 of 700 W, SemiAnalysisAI/InferenceX#828), and is on most SMs.
 FEW_SMS_PCT = 30.0
 MANY_SMS_PCT = 50.0
 # Over NVLink: a collective that still carries data waits for nobody. Not over PCIe, through which a
@@ -74,8 +77,9 @@ def _busy(looks: Sequence[GpuLook], power: Sequence[float]) -> Doing:
     if active and min(active) >= MANY_SMS_PCT:
         return "computes"  # memory-bound work draws little
     flat = max(power) - min(power) <= FLAT_POWER_SHARE
-    below = COMPUTING_POWER_SHARE if few else WAITING_POWER_SHARE
-    return "waits-in-kernel" if flat and max(power) <= below else "unknown"
+    if active:
+        return "waits-in-kernel" if flat and few else "unknown"
+    return "waits-in-kernel" if flat and max(power) <= WAITING_POWER_SHARE else "unknown"
 
 
 def _carries_data(looks: Sequence[GpuLook]) -> bool:
@@ -88,11 +92,14 @@ def _carries_data(looks: Sequence[GpuLook]) -> bool:
 
 
 def _power_shares(looks: Sequence[GpuLook]) -> list[float]:
-    """Of the limit; empty unless every look has both."""
+    """Of the limit; empty unless every look has both, and of small cards, which draw half of it
+    whatever they do."""
     shares = [
         look.power_w / look.power_limit_w
         for look in looks
-        if look.power_w is not None and look.power_limit_w
+        if look.power_w is not None
+        and look.power_limit_w is not None
+        and look.power_limit_w >= SMALL_CARD_W
     ]
     return shares if len(shares) == len(looks) else []
 

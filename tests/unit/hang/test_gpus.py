@@ -95,6 +95,7 @@ def test_the_numbers_are_the_evidence() -> None:
         (gpu(0, *WAITS, sm_active_pct=92.0), gpu(0, *WAITS, sm_active_pct=90.0), "computes"),
         (gpu(0, 100, 260, sm_active_pct=18.0), gpu(0, 100, 262, sm_active_pct=18.0),
          "waits-in-kernel"),
+        (gpu(0, *WAITS, sm_active_pct=40.0), gpu(0, *WAITS, sm_active_pct=40.0), "unknown"),
         # A throttled GPU draws little whatever it does.
         (gpu(0, *WAITS, sm_mhz=345.0), gpu(0, *WAITS, sm_mhz=345.0), "unknown"),
         (gpu(0, 0, 70, sm_mhz=345.0), gpu(0, 0, 70, sm_mhz=345.0), "idle"),
@@ -177,3 +178,30 @@ def test_gpus_of_several_hosts_keep_apart() -> None:
     found = replace(found, job=replace(found.job, members=members))
     assert {one.host: one.ranks for one in judge(found).gpus} == {"a": (0,), "b": (1,)}
     assert ranks_of_gpus(found) == {("a", "0:3b:0"): (0,), ("b", "0:3b:0"): (1,)}
+
+
+# What users pasted of `nvidia-smi` while their jobs hung, by card: utilization, W, W at most.
+REPORTED: dict[str, tuple[list[tuple[float, float, float]], Conclusion, tuple[int, ...]]] = {
+    "NVIDIA-NeMo/Speech#9291": ([(100, 100, 700)] * 8, "collective-wait", ()),
+    "NVIDIA/nccl#2428": ([(100, 118, 400)] * 8, "collective-wait", ()),
+    "NVIDIA/nccl#199": ([(100, 44, 250), (100, 44, 250)], "collective-wait", ()),
+    "NVIDIA/nccl#1550": (
+        [(100, 152, 700), (0, 129, 700), (0, 137, 700), (0, 135, 700)], "host-behind", (1, 2, 3)
+    ),
+    "deepspeedai/DeepSpeed#6524": ([(100, 116, 700), (100, 121, 700)], "collective-wait", ()),
+    "wtdcode/vllm-backport#14": ([(100, 97, 350), (100, 94, 350)], "collective-wait", ()),
+    # Rank 0 waits for a prompt, the others for what it will broadcast.
+    "zai-org/GLM-130B#32": ([(0, 53, 300), (100, 66, 300)], "host-behind", (0,)),
+    "huggingface/accelerate#233": ([(100, 41, 70), (100, 40, 70), (100, 41, 70)], "unknown", ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("source", REPORTED)
+def test_what_users_have_reported(source: str) -> None:
+    rows, conclusion, ranks = REPORTED[source]
+    found = judge(
+        twice(
+            *(gpu(i, busy, watt, power_limit_w=most) for i, (busy, watt, most) in enumerate(rows))
+        )
+    )
+    assert (found.conclusion, found.ranks) == (conclusion, ranks)
