@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tests.gpu.asked import attach
-from tests.gpu.job import JobError, job
+from tests.gpu.job import JobError, RunningJob, job
 from tests.gpu.parts import Outcome, Wish, cuda_problem
 
 
@@ -48,12 +48,16 @@ def _judge(truth: Truth, wish: Wish, outcome: Outcome) -> None:
     folder = wish.folder / truth.fault
     with job(truth.fault, folder, ranks=wish.ranks, backend=backend) as running:
         running.come_to_the_fault()
-        others = [rank for rank in running.living() if rank not in truth.culprits]
-        if not others:
-            outcome.skips(
-                truth.fault, "the other ranks have ended by themselves: nothing to look at"
-            )
+        answer = None
+        if others := _others(running, truth):
+            answer = attach(running.pids[others[0]])
+        if answer is None or (answer.error and not _others(running, truth)):
+            outcome.skips(truth.fault, "the other ranks have ended by themselves")
             return
-        answer = attach(running.pids[others[0]])
     right = answer.state in truth.states and answer.culprits == truth.culprits
     outcome.says(truth.fault, right, answer.text)
+
+
+def _others(running: RunningJob, truth: Truth) -> list[int]:
+    """The unhurt ranks that live."""
+    return [rank for rank in running.living() if rank not in truth.culprits]
