@@ -117,7 +117,7 @@ def _case(
     if stuck != (kind != "healthy"):
         return None
     needed = _needed(world, injected)
-    if kind != "link broken" and kind != "healthy" and not needed and not kind.startswith("GPU"):
+    if kind not in {"link broken", "healthy"} and not needed and not kind.startswith("GPU"):
         return None
     if kind.startswith("GPU") and not _visible(world, injected):
         return None
@@ -158,9 +158,15 @@ def _needed(world: World, injected: Injected) -> frozenset[int]:
         return injected.ranks if not _hung_ranks(world) else _visible(world, injected)
     found = set(_visible(world, injected))
     for rank in injected.ranks:
-        if world.ranks[rank].stalled and _waited_for(world, rank):
+        # A second one with something left to do may as well wait for that.
+        alone = len(injected.ranks) == 1 or _is_idle(world, rank)
+        if world.ranks[rank].stalled and alone and _waited_for(world, rank):
             found.add(rank)
     return frozenset(found)
+
+
+def _is_idle(world: World, rank: int) -> bool:
+    return all(one.seen_s not in (None, NEVER) for one in world.ranks[rank].given)
 
 
 def _hung_ranks(world: World) -> set[int]:
@@ -177,9 +183,9 @@ def _visible(world: World, injected: Injected) -> frozenset[int]:
                 for party in world.meetings[one.key]
                 if party.rank != number and party.seen_s not in (None, NEVER)
             ]
-            if one.seen_s in (None, NEVER) and ended and one.step.peer is None:
-                if one.step.op != "broadcast":
-                    found.add(number)
+            open_here = one.seen_s in (None, NEVER) and one.step.peer is None
+            if open_here and ended and one.step.op != "broadcast":
+                found.add(number)
     return frozenset(found)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from grpo_doctor.hang.matching.devices import hung, not_begun
+from grpo_doctor.hang.matching.devices import not_begun
 from grpo_doctor.hang.matching.meetings import Meeting, Node
 from grpo_doctor.hang.matching.model import Camp, Shift, Wait
 from grpo_doctor.hang.matching.rings import of_ring
@@ -23,13 +23,12 @@ def blame(scene: Scene) -> tuple[Blame, ...]:
     Every sink of the waits has its own: a host with nothing left to do, an operation that all have
     joined, or a ring. A rank without a dump is named only where nobody else explains anything.
     """
-    found = list(hung(scene))
-    devices = {one.rank for one in found}
+    found = list(scene.hung)
     found += _mistaken(scene)
     mistaken = {(one.rank, one.group) for one in found if one.reason == "extra"}
     told: set[str] = set()
     for sink in scene.waiting.sinks:
-        found += _of_sink(scene, sink, told, devices, mistaken)
+        found += _of_sink(scene, sink, told, mistaken)
     if any(one.grounds != "unrecorded" for one in found):
         found = [one for one in found if one.grounds != "unrecorded"]
     strongest: dict[int, Blame] = {}
@@ -46,7 +45,6 @@ def _of_sink(
     scene: Scene,
     sink: frozenset[Node],
     told: set[str],
-    devices: Collection[int],
     mistaken: Collection[tuple[int, str]],
 ) -> Iterator[Blame]:
     meetings = sorted(
@@ -59,14 +57,14 @@ def _of_sink(
     if shifted:
         yield from _of_shifts((one for one in shifted if one.group not in told), scene)
         told |= groups
-    elif not meetings:
+    elif not meetings and hosts:
         if left := [w for w in behind if (w.rank, w.group) not in mistaken]:
             yield _of_host(scene, hosts[0], left)
-    elif wrong := [one for meeting in meetings for one in _of_camps(scene, meeting)]:
+    elif meetings and (wrong := [one for meeting in meetings for one in _of_camps(scene, meeting)]):
         yield from wrong
     elif len(sink) > 1:
         yield from of_ring(scene, sink)
-    elif devices.isdisjoint(meetings[0].joined):
+    elif meetings:
         yield from not_begun(scene, meetings[0])
 
 

@@ -19,27 +19,28 @@ def hung(scene: Scene) -> Iterator[Blame]:
     """Ranks with something unfinished that peers are through with. Where in the queue it stands
     does not matter: to be done for a peer, it must have run here.
     """
+    done: dict[tuple[str, int], list[int]] = {}
     for rank in sorted(scene.queues):
         for unit in scene.queues[rank].units:
-            through = _through(scene, unit)
+            if unit.transfer or not (unit.parts and on_device(unit.parts[0])):
+                continue
+            key = unit.group, unit.number
+            if key not in done:
+                tracks = scene.gathered[unit.group].tracks
+                done[key] = sorted(one for one in tracks if tracks[one].done(unit.number))
+            through = _through(scene, unit, done[key])
             if through and _went_on(scene, rank, through):
                 yield _blame(scene, unit, f"{ranks_text(through)} {_have(through)} ended it")
                 break
 
 
-def _through(scene: Scene, unit: Unit) -> list[int]:
-    if unit.transfer or not (unit.parts and on_device(unit.parts[0])):
-        return []
-    gathered = scene.gathered[unit.group]
-    done = [
-        rank
-        for rank, track in gathered.tracks.items()
-        if rank != unit.rank and track.done(unit.number) and _same(scene, rank, unit)
-    ]
+def _through(scene: Scene, unit: Unit, done: list[int]) -> list[int]:
+    """The peers that are through, if that shows anything of this rank."""
+    peers = [rank for rank in done if _same(scene, rank, unit)]
     if all(part.op in OF_ALL and not _is_empty(part) for part in unit.parts):
-        return sorted(done)
-    everyone = unit.behind is None and len(done) == len(gathered.group.members) - 1 > 1
-    return sorted(done) if everyone else []
+        return peers
+    members = scene.gathered[unit.group].group.members
+    return peers if unit.behind is None and len(peers) == len(members) - 1 > 1 else []
 
 
 def _went_on(scene: Scene, rank: int, peers: list[int]) -> bool:

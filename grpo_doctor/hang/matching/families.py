@@ -29,7 +29,10 @@ class Families:
             if not one.group.inferred:
                 kinds[_kind(one)].append(key)
         self._siblings = {key: same for same in kinds.values() for key in same}
-        self._of_rank: dict[tuple[str, int], str] = {}
+        self._reached = {
+            key: max((track.enqueued or 0 for track in one.tracks.values()), default=0)
+            for key, one in gathered.items()
+        }
 
     def siblings(self, key: str) -> list[str]:
         """The group itself, and others of its kind."""
@@ -55,8 +58,7 @@ class Families:
 
     def is_near(self, sibling: str, number: int) -> bool:
         """Whether the group counts as the others of its kind do."""
-        reached = [one.enqueued or 0 for one in self._gathered[sibling].tracks.values()]
-        return abs(max(reached, default=0) - number) <= NEAR
+        return abs(self._reached[sibling] - number) <= NEAR
 
 
 def _kind(one: Gathered) -> object:

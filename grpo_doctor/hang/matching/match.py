@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from grpo_doctor.hang.dumps import Recording, Recordings
 from grpo_doctor.hang.matching import groups
 from grpo_doctor.hang.matching.blame import blame
+from grpo_doctor.hang.matching.devices import hung
 from grpo_doctor.hang.matching.families import Families
 from grpo_doctor.hang.matching.groups import Gathered, gather
 from grpo_doctor.hang.matching.history import history
@@ -71,15 +72,18 @@ def _scene(known: Sequence[Recording], gathered: Mapping[str, Gathered]) -> Scen
         for rank, track in one.tracks.items():
             tracks[rank][key] = track
     queued = queues(known, tracks)
-    return Scene(
+    scene = Scene(
         gathered=gathered,
         pasts=pasts,
         signatures=signatures,
         families=Families(gathered, pasts, signatures),
         heard=frozenset(queued),
         queues=queued,
-        waiting=Waiting(Meetings(gathered, queued), queued),
     )
+    scene.hung = tuple(hung(scene))
+    stuck = frozenset(one.rank for one in scene.hung)
+    scene.waiting = Waiting(Meetings(gathered, queued), queued, stuck)
+    return scene
 
 
 def _standing(scene: Scene, key: str, heads: frozenset[int]) -> Standing:

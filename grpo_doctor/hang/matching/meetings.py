@@ -161,11 +161,16 @@ Node = int | Unit | Meeting
 
 
 class Waiting:
-    """The graph of hosts, units and meetings, and its sinks."""
+    """The graph of hosts, units and meetings, and its sinks. A rank whose GPU is `hung` waits for
+    nobody.
+    """
 
-    def __init__(self, meetings: Meetings, queues: Mapping[int, Queue]) -> None:
+    def __init__(
+        self, meetings: Meetings, queues: Mapping[int, Queue], hung: frozenset[int]
+    ) -> None:
         self.meetings = meetings
         self.queues = queues
+        self.hung = hung
         self.heads = [unit for rank in sorted(queues) for unit in queues[rank].heads]
         starts: list[Node] = [*self.heads]
         self.sinks = tuple(sinks(starts, self.targets))
@@ -175,6 +180,8 @@ class Waiting:
         if isinstance(node, Meeting):
             return [*node.queued.values(), *node.missing, *node.unseen]
         if isinstance(node, Unit):
+            if node.rank in self.hung:
+                return ()
             return [node.behind] if node.behind is not None else self.meetings.of(node)
         queue = self.queues.get(node)
         return queue.heads if queue is not None else ()

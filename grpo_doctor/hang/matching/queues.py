@@ -148,7 +148,7 @@ def _put_behind(units: Sequence[Unit], latest_end: Order) -> None:
 
 def _stream(unit: Unit) -> object:
     """Transfers run on a stream for each pair, unless they were launched as a batch."""
-    if not unit.transfer or len(unit.parts) > 1:
-        return unit.group
+    if not unit.transfer or len(unit.parts) != 1:
+        return unit.group, unit.transfer and not unit.parts
     (part,) = unit.parts
     return unit.group, frozenset((part.source, part.target))

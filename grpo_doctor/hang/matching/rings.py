@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from grpo_doctor.hang.matching.meetings import Meeting, Node
 from grpo_doctor.hang.matching.model import Wait
@@ -24,8 +25,9 @@ def of_ring(scene: Scene, ring: frozenset[Node]) -> Iterator[Blame]:
         yield from left_out
         return
     grounds, wrong = _wrong(scene, ring, inside)
+    awaited = _awaited(inside)
     for wait in wrong:
-        yield _blame(scene, wait, grounds, inside)
+        yield _blame(scene, wait, grounds, awaited)
 
 
 def _left_out(scene: Scene, inside: list[Wait]) -> Iterator[Blame]:
@@ -50,7 +52,14 @@ def _wrong(
     scene: Scene, ring: frozenset[Node], inside: list[Wait]
 ) -> tuple[Grounds, Sequence[Wait]]:
     """The waits that should not be there yet, and what that is told by."""
-    strayed = {rank for rank, first, later in _turned(ring) if _is_minority(scene, first, later)}
+    known: dict[tuple[str, int, Meeting], bool] = {}
+    strayed = set()
+    for rank, first, later in _turned(ring):
+        key = first.group, first.number, later
+        if key not in known:
+            known[key] = _is_minority(scene, first, later)
+        if known[key]:
+            strayed.add(rank)
     if strayed:
         return "outnumbered", [wait for wait in inside if wait.rank in strayed]
     sides: dict[str, list[Wait]] = defaultdict(list)
@@ -86,7 +95,7 @@ def _is_minority(scene: Scene, first: Unit, later: Meeting) -> bool:
     for rank in scene.heard:
         head = _given(scene, rank, first.group, first.number)
         other = _given(scene, rank, later.group, later.number)
-        if head is None and other is None:
+        if head == other:  # neither was called, or both so long ago that nobody knows the order
             continue
         if other is None or (head is not None and head < other):
             as_here += scene.families.of(rank, later.group) is not None
@@ -102,12 +111,33 @@ def _given(scene: Scene, rank: int, key: str, number: int) -> tuple[int, int] | 
     return scene.given(rank, own, number)
 
 
-def _blame(scene: Scene, wait: Wait, grounds: Grounds, inside: list[Wait]) -> Blame:
-    waiting = next((w for w in inside if wait.rank in w.on and w.group != wait.group), None)
+class _Awaited(NamedTuple):
+    """Those who wait alike, one of their waits, and for whom."""
+
+    ranks: list[int]
+    wait: Wait
+    on: frozenset[int]
+
+
+def _awaited(inside: list[Wait]) -> list[_Awaited]:
+    found: dict[tuple[str, tuple[int, ...]], _Awaited] = {}
+    for wait in inside:
+        alike = found.get((wait.group, wait.on))
+        if alike is None:
+            found[wait.group, wait.on] = _Awaited([wait.rank], wait, frozenset(wait.on))
+        else:
+            alike.ranks.append(wait.rank)
+    return list(found.values())
+
+
+def _blame(scene: Scene, wait: Wait, grounds: Grounds, awaited: list[_Awaited]) -> Blame:
+    others = [one for one in awaited if wait.rank in one.on]
+    waiting = next((one.wait for one in others if one.wait.group != wait.group), None)
     where = f" at {wait.site}" if wait.site else ""
     text = f"Rank {wait.rank} is in {wait.operation} of the {scene.title(wait.group)}{where}"
     if waiting is not None:
-        there = sorted({w.rank for w in inside if w.group == waiting.group and wait.rank in w.on})
+        same = [one.ranks for one in others if one.wait.group == waiting.group]
+        there = sorted({rank for ranks in same for rank in ranks})
         text += (
             f", while {ranks_text(there)} {'wait' if len(there) > 1 else 'waits'} for it in "
             f"{waiting.operation} of the {scene.title(waiting.group)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -12,7 +13,8 @@ from grpo_doctor.hang.matching.history import History, continuation
 from grpo_doctor.hang.matching.meetings import Meeting, Waiting
 from grpo_doctor.hang.matching.model import Camp, Shift, Wait
 from grpo_doctor.hang.matching.pairs import sides
-from grpo_doctor.hang.matching.queues import UNKNOWN, Order, Queue, order_of
+from grpo_doctor.hang.matching.queues import UNKNOWN, Order, Queue, Unit, order_of
+from grpo_doctor.hang.matching.ruling import Blame
 from grpo_doctor.hang.matching.signatures import Signatures
 from grpo_doctor.hang.matching.standing import camps_of
 
@@ -30,7 +32,8 @@ class Scene:
     families: Families
     heard: frozenset[int]
     queues: Mapping[int, Queue]
-    waiting: Waiting
+    waiting: Waiting = field(init=False)
+    hung: tuple[Blame, ...] = ()
     waits: tuple[Wait, ...] = ()
     shifts: tuple[Shift, ...] = ()
     _camps: dict[Meeting, tuple[tuple[Camp, ...], bool]] = field(default_factory=dict)
@@ -50,14 +53,50 @@ class Scene:
             return (), False
         if meeting not in self._camps:
             past = self.pasts[meeting.group]
-            self._camps[meeting] = camps_of(
+            camps, even = camps_of(
                 meeting.number,
                 self.gathered[meeting.group],
                 past,
                 self.signatures,
                 self.families.usual(meeting.group, meeting.number),
             )
+            right = self._in_step(meeting, camps) if even else None
+            if right is not None:
+                camps, even = (right, *(camp for camp in camps if camp is not right)), False
+            self._camps[meeting] = camps, even
         return self._camps[meeting]
+
+    def _in_step(self, meeting: Meeting, camps: tuple[Camp, ...]) -> Camp | None:
+        """The one side that had called as many collectives of this kind before it came to something
+        else as the ranks of groups of the same kind.
+        """
+        sides = {rank: camp for camp in camps for rank in camp.ranks}
+        for unit in (unit for rank in sides for unit in self.queues[rank].units):
+            if unit.transfer or unit.group == meeting.group:
+                continue
+            counts = {
+                rank: count
+                for rank in self.gathered[unit.group].tracks
+                if (count := self._called_before(rank, meeting.group, unit)) is not None
+            }
+            others = Counter(count for rank, count in counts.items() if rank not in sides)
+            if not others or not counts.keys() >= sides.keys():
+                continue
+            usual = min(others, key=lambda count: (-others[count], count))
+            right = {id(sides[rank]): sides[rank] for rank in sides if counts[rank] == usual}
+            if len(right) == 1:
+                return next(iter(right.values()))
+        return None
+
+    def _called_before(self, rank: int, key: str, unit: Unit) -> int | None:
+        """How many collectives of its group of this kind a rank had called when it came to `unit`."""
+        own = self.families.of(rank, key)
+        came = self.given(rank, unit.group, unit.number)
+        called = self.gathered[own].tracks[rank].enqueued if own is not None else None
+        if called is None or came is None or came == UNKNOWN:
+            return None
+        later = (one for one in self.queues[rank].units if one.group == own and one.order > came)
+        return called - sum(not one.transfer for one in later)
 
     def given(self, rank: int, key: str, number: int) -> Order | None:
         """When a rank called a collective; before all others where only that it did is known."""

@@ -22,15 +22,20 @@ def waits(waiting: Waiting, signatures: Signatures, camps: Camps) -> tuple[Wait,
     stands behind a head waits for that, and has none.
     """
     found: list[Wait] = []
+    shared: dict[tuple[Meeting, Why], tuple[int, ...]] = {}  # a thousand wait for the same ones
     for unit in waiting.heads:
         for meeting in waiting.meetings.of(unit):
             for why, on in _reasons(unit, meeting, camps):
-                found.append(_wait(unit, meeting, why, on, signatures))
+                if why in DIRECTED:
+                    ranks = shared.setdefault((meeting, why), tuple(sorted(on)))
+                else:
+                    ranks = tuple(sorted(rank for rank in on if rank != unit.rank))
+                found.append(_wait(unit, meeting, why, ranks, signatures))
     return tuple(sorted(found, key=lambda w: (w.rank, w.group, w.sequence, w.why, w.on)))
 
 
 def _wait(
-    unit: Unit, meeting: Meeting, why: Why, on: Iterable[int], signatures: Signatures
+    unit: Unit, meeting: Meeting, why: Why, on: tuple[int, ...], signatures: Signatures
 ) -> Wait:
     operation = signatures.signature(unit.parts).text() if unit.parts else "a collective"
     if meeting.ends is not None:
@@ -42,7 +47,7 @@ def _wait(
         group=unit.group,
         sequence=meeting.number,
         operation=operation,
-        on=tuple(sorted(rank for rank in on if rank != unit.rank)),
+        on=on,
         why=why,
         since_ns=unit.parts[0].created_ns if unit.parts else None,
         site=signatures.site(unit.parts[0]) if unit.parts else "",
