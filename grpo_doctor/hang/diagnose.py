@@ -11,6 +11,7 @@ from grpo_doctor.hang.judging.once import as_of_one_look
 from grpo_doctor.hang.judging.stall import Stall, stall_of
 from grpo_doctor.hang.judging.state import state_of
 from grpo_doctor.hang.judging.undecided import undecided
+from grpo_doctor.hang.saying.layout import with_layout
 from grpo_doctor.hang.saying.outlook import with_outlook
 from grpo_doctor.hang.saying.pictures import edges_of, groups_of, nodes_of, rank_states
 from grpo_doctor.hang.saying.spelled import spelled
@@ -116,7 +117,8 @@ def _diagnosis(
         ranks_seen=tuple(sorted(found.by_rank)),
         ranks_missing=job.ranks_missing,
         verdict=with_outlook(
-            spelled(verdict, job.framework), root.can_go_on if root is not None else ""
+            with_layout(found, spelled(verdict, job.framework)),
+            root.can_go_on if root is not None else "",
         ),
         ranks=rank_states(found, graph),
         seconds=round(evidence.cost.seconds, 3),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from grpo_doctor.hang import matching
 from grpo_doctor.hang.judging.undecided import RECORDERS_OFF, recorders_are_off
 from grpo_doctor.hang.matching import Ruling
+from grpo_doctor.hang.saying.layout import with_layout
 from grpo_doctor.hang.saying.pictures import edges_of, nodes_of
 from grpo_doctor.hang.saying.spelled import spelled
 from grpo_doctor.hang.saying.unseen import unseen
@@ -31,14 +32,16 @@ def diagnose(scene: Scene) -> Diagnosis:
         world_size=size,
         ranks_seen=heard,
         ranks_missing=missing,
-        verdict=spelled(_verdict(scene, ruling), scene.evidence.job.framework),
+        verdict=with_layout(scene, spelled(_verdict(scene, ruling), scene.evidence.job.framework)),
         ranks=tuple(_rank(scene, rank) for rank in heard),
         seconds=round(scene.evidence.cost.seconds, 3),
         max_pause_ms=0.0,
         taken_unix_ns=scene.evidence.taken_unix_ns,
         nodes=nodes_of(scene, graph, guilty),
         edges=edges_of(graph),
-        cycle=tuple(node.id for node in graph.cycle()) if ruling.cause == "group-order-cycle" else (),
+        cycle=tuple(node.id for node in graph.cycle())
+        if ruling.cause == "group-order-cycle"
+        else (),
         problems=unseen(scene),
     )
 

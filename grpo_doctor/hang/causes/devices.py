@@ -11,6 +11,7 @@ from grpo_doctor.hang.causes.candidate import Candidate, Case, Liveness, Sink
 from grpo_doctor.hang.causes.wording import culprit, in_phase, motion_item, stack_item
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
+from grpo_doctor.hang.wording import ranks_text, verb
 
 _FIXES = (
     Fix("Look for an Xid of this GPU (dmesg -T | grep -i xid) and reset or replace it."),
@@ -25,6 +26,8 @@ def propose(case: Case) -> Iterator[Candidate]:
         actor = case.scene.by_rank.get(rank)
         if actor is None or not (actor.held or actor in case.hosts):
             yield _hung(case.scene, rank, text, actor)
+    if case.scene.all_spin:
+        yield from _by_power(case.scene)
     for actor in case.suspects:
         if actor.spins and not actor.held and actor.rank not in hung:
             yield _busy_with_its_own(case.scene, actor)
@@ -61,6 +64,44 @@ def _busy_with_its_own(scene: Scene, actor: Actor) -> Candidate:
         fixes=_FIXES,
         confirm=("nvidia-smi dmon -s pu -c 10  # busy at high power: it computes and may end",),
     )
+
+
+def _by_power(scene: Scene) -> Iterator[Candidate]:
+    """Every host waits for its GPU and no recording tells for what: a GPU that computes draws
+    power, one that waits in the kernel of a collective hardly any.
+    """
+    judged = gpus.judge(scene.evidence)
+    if judged.conclusion == "one-computes":
+        names = ranks_text(judged.ranks)
+        whole = f"{names} {verb(judged.ranks, 'computes')} on the GPU while the others wait there"
+        yield Candidate(
+            cause="user-code-busy",
+            culprits=judged.ranks,
+            reason="computes on its GPU while the others' wait in the kernel of a collective",
+            whole=whole,
+            evidence=judged.items,
+            sink=Sink.COUNTERS,
+            liveness="computing",
+        )
+    elif judged.conclusion == "collective-wait":
+        yield Candidate(
+            cause="network-silent",
+            culprits=(),
+            reason="waits in a collective",
+            whole="all GPUs are in the kernel of a collective, which does not end",
+            evidence=judged.items,
+            sink=Sink.COUNTERS,
+            liveness="unseen",
+            still_s=scene.patience.waited_s,
+            fixes=(_LINKS,),
+            confirm=("ncclras -v  # or: echo verbose status | nc localhost 28028",),
+        )
+
+
+_LINKS = Fix(
+    "Check the links between the GPUs and hosts; NCCL_DEBUG=WARN in the next run names the one "
+    "that fails."
+)
 
 
 def _liveness(scene: Scene, rank: int | None) -> Liveness:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from grpo_doctor.hang.causes import Candidate
+from grpo_doctor.hang.judging.confidence_table import probability
 from grpo_doctor.hang.judging.features import features
 from grpo_doctor.hang.scene import Scene
 
 LEAST = 0.35  # below that the verdict is `unknown`
+MOST = 0.99
 
 
 def confidence(scene: Scene, candidate: Candidate, victims: tuple[int, ...]) -> float:
     """The probability that this candidate is right in cause and culprit."""
-    return 0.9 if features(scene, candidate, victims).sink else 0.0
+    return round(min(probability(features(scene, candidate, victims)), MOST), 2)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from grpo_doctor.hang import gpus
 from grpo_doctor.hang.scene import Scene
 from grpo_doctor.hang.wording import ranks_text
 
 _FILE = "file:"
+_NVML = "The driver hangs: `timeout 10 nvidia-smi` does so too. Look for an Xid in dmesg."
 
 
 def unseen(scene: Scene) -> tuple[tuple[str, str], ...]:
@@ -29,6 +31,7 @@ def unseen(scene: Scene) -> tuple[tuple[str, str], ...]:
             ranks.setdefault((problem.what, problem.remedy), []).append(problem.rank)
         else:
             others.append((problem.what, problem.remedy))
+    others += [(item.text, _NVML) for item in gpus.judge(scene.evidence).silence]
     named = [
         (f"{ranks_text(tuple(sorted(set(who))))}: {what}", remedy)
         for (what, remedy), who in ranks.items()

@@ -9,10 +9,11 @@ from grpo_doctor.hang.causes.wording import in_phase, motion_item, stack_item, w
 from grpo_doctor.hang.engines.counters import counted
 from grpo_doctor.hang.judging.silence import quiet_s
 from grpo_doctor.hang.judging.stall import Stall
+from grpo_doctor.hang.process import ray_code
 from grpo_doctor.hang.process.known_code import Purpose
 from grpo_doctor.hang.saying.eta import seconds_left
 from grpo_doctor.hang.scene import Actor, Scene
-from grpo_doctor.hang.verdict import Item, State, Verdict
+from grpo_doctor.hang.verdict import Fix, Item, State, Verdict
 from grpo_doctor.hang.wording import (
     bytes_text,
     conjugated,
@@ -40,6 +41,8 @@ _WORK: dict[Purpose, str] = {
 def healthy(scene: Scene) -> Verdict:
     """Nothing stands, as far as can be seen in so short a time: healthy where progress was seen."""
     ranks = list(scene.by_rank.values())
+    if ranks and all(one.motion.kind == "unknown" for one in ranks):
+        return _hidden(scene)
     got_on = _got_on(scene)
     phases = sorted({one.phase for one in ranks if one.phase})
     return Verdict(
@@ -54,13 +57,39 @@ def healthy(scene: Scene) -> Verdict:
     )
 
 
+def _hidden(scene: Scene) -> Verdict:
+    """Every rank uses a core and no stack can be read: it may compute, or wait for its GPU."""
+    return Verdict(
+        state="slow",
+        cause="unknown",
+        culprits=(),
+        victims=(),
+        confidence=0.3,
+        phase=None,
+        summary=(
+            "Every rank uses a core and their stacks can't be read, so nothing tells whether they "
+            "compute or wait for each other for ever."
+        ),
+        evidence=tuple(motion_item(one) for one in list(scene.by_rank.values())[:8]),
+        fixes=(Fix(_ENABLE),),
+        confirm=("nvidia-smi dmon -s pu -c 10  # a hang is 100% busy at low, flat power",),
+    )
+
+
+_ENABLE = (
+    "Let grpo-doctor read stacks: run it as root or as the job's user, in Kubernetes with the "
+    "capability SYS_PTRACE, elsewhere with `sysctl kernel.yama.ptrace_scope=0`."
+)
+
+
 def _got_on(scene: Scene) -> bool:
     """Whether anything that the job needs was seen to get on: who burns a core at one line may be
     waiting for its GPU, and who wakes now and then may ask for ever.
     """
     counts = counted([look for looks in scene.evidence.engines for look in looks])
     engine = counts is not None and counts.gets_on
-    helpers = (one for one in scene.actors if one.member.role not in ("rank", "launcher"))
+    beside = (one for one in scene.actors if one.member.role not in ("rank", "launcher"))
+    helpers = (one for one in beside if not ray_code.serves(one.member))
     return engine or any(map(_is_seen_to_work, (*scene.by_rank.values(), *helpers)))
 
 
