@@ -36,7 +36,7 @@ def gpus(nvml: Nvml) -> list[Device]:
 
 
 def recorded(tmp_path: Path, ticks: int = 25) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    sampling = Sampling(tmp_path, "a", os.getpid(), sources=[GpuSampler(os.environ)])
+    sampling = Sampling(tmp_path, "a", os.getpid(), sources=[GpuSampler(os.environ, answer_s=30)])
     sampling.start()
     assert sampling.wait_for_ticks(ticks, timeout_s=120)
     latest = dict(sampling.latest())
@@ -94,7 +94,7 @@ def test_a_busy_gpu_shows_its_work_and_its_process(tmp_path: Path, gpus: list[De
         pytest.skip("torch is built without CUDA")
     size = 8192
     matrix = torch.randn(size, size, device="cuda", dtype=torch.bfloat16)
-    sampling = Sampling(tmp_path, "a", os.getpid(), sources=[GpuSampler(os.environ)])
+    sampling = Sampling(tmp_path, "a", os.getpid(), sources=[GpuSampler(os.environ, answer_s=30)])
     sampling.start()
     ticks = 0
     while not sampling.wait_for_ticks(30, timeout_s=0) and ticks < 10_000:
