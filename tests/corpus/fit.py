@@ -35,6 +35,8 @@ COMMAND = "python -m tests.corpus fit"
 _LEANS = (1.0, 2.0, 4.0, 8.0, 16.0)
 _PENALTIES = (0.5, 2.0, 8.0)
 _ROUNDS, _LONGEST_STEP, _SETTLED = 200, 1.0, 1e-4
+
+_SUREST_WRONG = 0.001  # no table of a thousand verdicts knows more
 # With which sign a value may count: the rest may go either way. A base value counts nothing.
 _BASE = {
     "recordings": "silent", "ras": "silent", "stacks": "true", "victims": "true",
@@ -120,7 +122,8 @@ def _kinds(cases: Sequence[Case], first: Cell, lean: float) -> dict[str, Cell]:
 
 
 def _cell(cases: int, right: int, leans_on: float, lean: float) -> Cell:
-    return Cell(cases, right, round((right + lean * leans_on) / (cases + lean), 4))
+    share = (right + lean * leans_on) / (cases + lean)
+    return Cell(cases, right, round(min(max(share, _SUREST_WRONG), 1 - _SUREST_WRONG), 4))
 
 
 def _evidence(cases: Sequence[Case], bare: Table, penalty: float) -> dict[str, dict[str, Weight]]:
