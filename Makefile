@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_ARGS) -c c
 READY := $(VENV)/.ready
 VLLM_READY := $(VENV)/.vllm-ready
 
-.PHONY: demo test test-fast test-heavy test-faults test-attach test-watchdog test-wheels patients test-vllm accuracy lint format bench docs clean help
+.PHONY: demo test test-fast test-heavy test-faults test-attach test-watchdog test-wheels patients test-vllm accuracy replay lint format bench docs clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -25,8 +25,8 @@ test: $(READY) ## the test suite but for its heavy parts, below (14 minutes on 2
 test-heavy: $(READY) ## every flag, launcher and restart of the trainer in real jobs; also part of CI (8 minutes)
 	$(BIN)/python -m pytest -m "heavy and not vllm and not faults"
 
-test-faults: $(READY) ## what `attach` says of real faults in real ranks; all 297, or as many as 22 minutes hold
-	$(BIN)/python -m tests.faults --jobs 4 --healthy 60 --no-baselines --minutes 22 --check
+test-faults: $(READY) ## what `attach` says of 60 real faults in real ranks, of every class some, and of 20 healthy jobs
+	$(BIN)/python -m tests.faults --sample --jobs 4 --no-baselines --check
 
 test-attach: $(READY) ## `attach` on torchrun jobs as users start them, on TRL's own, over two hosts (10 minutes)
 	$(BIN)/python -m pytest -m faults $(wildcard tests/integration/test_attach*.py)
@@ -62,6 +62,10 @@ accuracy: $(READY) ## how right it is, written to docs/accuracy.md: rules, predi
 	$(BIN)/python -m tests.labelled --write docs/accuracy.md
 	$(BIN)/python -m tests.accuracy --write docs/accuracy.md
 	$(BIN)/python -m tests.faults --write docs/accuracy.md
+	$(BIN)/python -m tests.corpus fit --write docs/accuracy.md
+
+replay: $(READY) ## what `attach` would say today of every recorded job, held to the truth (a minute)
+	$(BIN)/python -m tests.corpus replay
 
 docs: $(READY) ## write docs/ (rules, whatif, knobs, hang, trainer_matrix) from the code
 	$(BIN)/python -m grpo_doctor.findings.docs
