@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from tests.frameworks import environments, inputs
@@ -62,6 +63,8 @@ def main() -> int:
             python = Path(sys.executable)
         own = folder / f"{one.framework}-{number}-{arguments.seed}"
         setting = Setting(one.framework, python, model, data, own, one.options, one.environment)
+        if one.healthy and arguments.healthy is not None:
+            one = replace(one, healthy=arguments.healthy)  # noqa: PLW2901
         for _ in player.play(setting, one):
             pass
     return 0

@@ -49,7 +49,15 @@ class Job:
     """A running job: the process that was started, its log and its orders."""
 
     setting: Setting
-    process: subprocess.Popen[bytes]
+    pid: int
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process that was started is no more."""
+        try:
+            return bool(psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE)
+        except psutil.NoSuchProcess:
+            return True
 
     @property
     def log(self) -> Path:
@@ -64,7 +72,7 @@ class Job:
         """Until so many steps are done; whether they were, before the job ended or time was up."""
         until = time.monotonic() + at_most_s
         while self.steps() < count:
-            if self.process.poll() is not None or time.monotonic() > until:
+            if self.ended or time.monotonic() > until:
                 return False
             time.sleep(0.3)
         return True
@@ -88,7 +96,7 @@ class Job:
     def wait_for_obedience(self, act: str, at_most_s: float = 120.0) -> bool:
         until = time.monotonic() + at_most_s
         while not self.obeying(act):
-            if self.process.poll() is not None or time.monotonic() > until:
+            if self.ended or time.monotonic() > until:
                 return False
             time.sleep(0.1)
         return True
@@ -96,7 +104,7 @@ class Job:
     def family(self) -> list[psutil.Process]:
         """All its processes, those of Ray's daemons included."""
         with contextlib.suppress(psutil.NoSuchProcess):
-            return list(psutil.Process(self.process.pid).children(recursive=True))
+            return list(psutil.Process(self.pid).children(recursive=True))
         return []
 
     def named(self, pattern: str) -> list[psutil.Process]:
@@ -225,13 +233,15 @@ def running(setting: Setting) -> Iterator[Job]:
     setting.folder.mkdir(parents=True, exist_ok=True)
     (setting.folder / "scored").unlink(missing_ok=True)
     words, variables = command(setting)
-    with (setting.folder / "job.log").open("wb") as log:
-        # Niced, as the bench shares its cores with whatever else runs there.
-        process = subprocess.Popen(
-            ["nice", "-n", "19", *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            env=variables, cwd=setting.folder, start_new_session=True,
-        )  # fmt: skip
-    job = Job(setting, process)
+    log = setting.folder / "job.log"
+    # Through a shell that ends at once: no ancestor of the job, the bench is no part of it.
+    # Niced, as it shares its cores with whatever else runs there.
+    script = 'nice -n 19 "$@" >"$JOB_LOG" 2>&1 </dev/null & echo $!'
+    started = subprocess.run(
+        ["setsid", "sh", "-c", script, "sh", *words], cwd=setting.folder, check=True, text=True,
+        env={**variables, "JOB_LOG": str(log)}, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    job = Job(setting, int(started.stdout))
     try:
         yield job
     finally:
@@ -241,9 +251,9 @@ def running(setting: Setting) -> Iterator[Job]:
 def _end(job: Job) -> None:
     """Ray's daemons leave the family when their parent ends, so all are noted before."""
     family = job.family()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        family.append(psutil.Process(job.pid))
     for one in [*family, *job.family()]:
         with contextlib.suppress(psutil.NoSuchProcess):
             one.kill()
-    job.process.kill()
-    job.process.wait()
     psutil.wait_procs(family, timeout=10)

@@ -68,7 +68,7 @@ class Player:
         """Healthy moments: a third of them while it starts, the others between its steps."""
         began = time.monotonic()
         early, done = one.healthy // 3, 0
-        while done < one.healthy and job.process.poll() is None:
+        while done < one.healthy and not job.ended:
             time.sleep(8.0 if done < early else 1.0 + done % 3)
             if done >= early and job.steps() < 1:
                 continue
@@ -82,8 +82,8 @@ class Player:
         began = time.monotonic()
         for age_s in case.ages_s:
             time.sleep(max(0.0, began + age_s - time.monotonic()))
-            if job.process.poll() is not None:
-                self.say(f"{case.name}: the job has ended with {job.process.returncode}")
+            if job.ended:
+                self.say(f"{case.name}: the job has ended")
                 return
             yield self._attach(job, case.name, time.monotonic() - began, case)
 
@@ -123,7 +123,7 @@ class Player:
         label = re.sub(r"\W+", "-", f"{framework} {name} {age_s:.0f}s {self.seed}")
         folder = self.bundles / label
         began = time.monotonic()
-        _, out, err = attach(self.tool, job.process.pid, folder)
+        _, out, err = attach(self.tool, job.pid, folder)
         seconds = time.monotonic() - began
         try:
             verdict = json.loads(out)["verdict"]

@@ -5,6 +5,7 @@ train_ray.py FAULT FOLDER RANKS    touches FOLDER/RANK when the fault is due
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import os
 import signal
@@ -79,6 +80,20 @@ class RolloutActor:
             time.sleep(0.01)
 
 
+class RewardActor:
+    """Scores in a thread of its event loop's pool, or in a coroutine, as verl's workers do."""
+
+    async def score(self, step: int) -> float:
+        if due(step, "reward awaits"):
+            await asyncio.get_running_loop().create_future()
+        return await asyncio.get_running_loop().run_in_executor(None, self.judge, step)
+
+    def judge(self, step: int) -> float:
+        if due(step, "reward sleeps"):
+            time.sleep(STOPPED)
+        return float(step)
+
+
 def nothing() -> None:
     pass
 
@@ -100,11 +115,13 @@ def main() -> None:
         ray.init(num_cpus=RANKS + 3, include_dashboard=False, _temp_dir=os.environ["RAY_FOLDER"])
     workers = [ray.remote(PolicyWorker).remote() for _ in range(RANKS)]
     rollout, spare = (ray.remote(RolloutActor).remote() for _ in range(2))
+    reward = ray.remote(RewardActor).remote()
     ray.get(spare.generate.remote(0))  # has nothing to do from then on
     port = free_port()
     ray.get([one.join.remote(rank, port) for rank, one in enumerate(workers)])
     for step in range(1_000_000):
         ray.get(rollout.generate.remote(step))
+        ray.get(reward.score.remote(step))
         if due(step, "driver sleeps"):
             time.sleep(STOPPED)
         if due(step, "driver asks"):

@@ -117,6 +117,20 @@ def test_idle_policy_actors_wait_for_the_one_that_generates(tmp_path: Path) -> N
     assert line_of("time.sleep(STOPPED)").partition(":")[0] in verdict["summary"]
 
 
+def test_a_reward_in_a_thread_of_an_actor_s_pool_is_named_with_its_line(tmp_path: Path) -> None:
+    verdict = stuck("reward sleeps", tmp_path)
+    assert (verdict["class"], verdict["culprits"]) == ("reward-blocked", [])
+    assert verdict["victims"] == [0, 1, 2]
+    assert "RewardActor" in verdict["summary"]
+    assert ", judge)" in verdict["summary"]
+
+
+def test_a_reward_that_awaits_in_a_coroutine_is_named_by_its_actor(tmp_path: Path) -> None:
+    verdict = stuck("reward awaits", tmp_path)
+    assert (verdict["class"], verdict["culprits"]) == ("reward-blocked", [])
+    assert "RewardActor" in verdict["summary"]
+
+
 def test_a_driver_that_joined_a_cluster_and_calls_nobody_is_named(tmp_path: Path) -> None:
     verdict = stuck("driver sleeps", tmp_path, joins=True)
     assert verdict["culprits"] == []

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from grpo_doctor.hang.dumps import Recording
 from grpo_doctor.hang.judging.silence import quiet_s
+from grpo_doctor.hang.process import ray_code
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.waiting import tasks
 from grpo_doctor.hang.waiting.devices import has_pending
@@ -117,7 +118,8 @@ def _all_want_locks(scene: Scene) -> bool:
     """
     ranks = scene.by_rank.values()
     tries = all(one.place.call == "file-lock" and one.motion.only_ticks for one in ranks)
-    return bool(ranks) and tries and not any(one.motion.progresses for one in scene.actors)
+    others = (one for one in scene.actors if not ray_code.serves(one.member))
+    return bool(ranks) and tries and not any(one.motion.progresses for one in others)
 
 
 def _works(actor: Actor) -> bool:

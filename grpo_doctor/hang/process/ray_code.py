@@ -105,8 +105,16 @@ def _least_telling(thread: PythonThread) -> tuple[bool, bool, int]:
     return not users, not any(FRAMEWORK.search(one) for one in files), thread.tid
 
 
+def serves(member: Member) -> bool:
+    """Whether it is a daemon or an agent of Ray's own, or a worker without an actor: they wake and
+    write whether or not the job gets on.
+    """
+    title = member.command.partition(" ")[0]
+    own = _DAEMONS.search(member.command) is not None or _AGENTS.match(title) is not None
+    return own or title == "ray::IDLE"
+
+
 def drives(member: Member, frames: Sequence[Frame]) -> bool:
     """Whether it is the program that started the actors: no actor, and not one of Ray's daemons."""
     own = any(not _INSIDE.search(one.file) for one in frames)
-    serves = _DAEMONS.search(member.command) is not None or _AGENTS.match(member.command)
-    return member.role == "ray" and not is_actor(member) and own and not serves
+    return member.role == "ray" and not is_actor(member) and own and not serves(member)

@@ -14,6 +14,9 @@ from grpo_doctor.hang.process.known_code import Purpose
 from grpo_doctor.hang.saying.eta import seconds_left
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item, State, Verdict
+from grpo_doctor.hang.waiting.chain import family
+from grpo_doctor.hang.waiting.graph import Graph
+from grpo_doctor.hang.waiting.nodes import Node
 from grpo_doctor.hang.wording import (
     bytes_text,
     conjugated,
@@ -38,12 +41,12 @@ _WORK: dict[Purpose, str] = {
 }
 
 
-def healthy(scene: Scene) -> Verdict:
+def healthy(scene: Scene, graph: Graph) -> Verdict:
     """Nothing stands, as far as can be seen in so short a time: healthy where progress was seen."""
     ranks = list(scene.by_rank.values())
     if ranks and all(one.motion.kind == "unknown" for one in ranks):
         return _hidden(scene)
-    got_on = _got_on(scene)
+    got_on = _got_on(scene, graph)
     phases = sorted({one.phase for one in ranks if one.phase})
     return Verdict(
         state="healthy" if got_on else "slow",
@@ -82,15 +85,18 @@ _ENABLE = (
 )
 
 
-def _got_on(scene: Scene) -> bool:
+def _got_on(scene: Scene, graph: Graph) -> bool:
     """Whether anything that the job needs was seen to get on: who burns a core at one line may be
     waiting for its GPU, and who wakes now and then may ask for ever.
     """
     counts = counted([look for looks in scene.evidence.engines for look in looks])
-    engine = counts is not None and counts.gets_on
-    beside = (one for one in scene.actors if one.member.role not in ("rank", "launcher"))
-    helpers = (one for one in beside if not ray_code.serves(one.member))
-    return engine or any(map(_is_seen_to_work, (*scene.by_rank.values(), *helpers)))
+    if counts is not None and counts.gets_on:
+        return True
+    ranks = scene.by_rank.values()
+    needed = frozenset[Node]().union(*(graph.reach.get(one.node, ()) for one in ranks))
+    own = family(scene, list(ranks))
+    helpers = [one for one in scene.actors if one.node in needed or one in own]
+    return any(map(_is_seen_to_work, (*ranks, *helpers)))
 
 
 def _is_seen_to_work(actor: Actor) -> bool:

@@ -12,7 +12,7 @@ from grpo_doctor.hang.process import ray_code
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.waiting.task_threads import event_loop_of, seen_through
 
-_AT_WORK_FOR_OTHERS = ("engine", "engine-worker", "reward", "helper", "server")
+_AT_WORK_FOR_OTHERS = ("engine", "engine-worker", "server")
 
 
 def is_idle(actor: Actor) -> bool:
@@ -96,7 +96,7 @@ def at_work(scene: Scene) -> tuple[Actor, ...]:
     answering = tuple(one for one in [*called, *own, *held] if not asks(one))
     if answering:
         return answering
-    working = tuple(one for one in beside if _works_for_others(one))
+    working = tuple(one for one in beside if _works_for_others(scene, one))
     return working or _last_coroutine(scene, beside) or _deepest([*own, *called])
 
 
@@ -134,9 +134,12 @@ def _is_needed(actor: Actor) -> bool:
     return ray_code.is_actor(actor.member) or is_part_of_engine(actor)
 
 
-def _works_for_others(actor: Actor) -> bool:
-    """An engine, a sandbox or another process of the job that gets on, which an actor may await."""
-    return actor.member.role in _AT_WORK_FOR_OTHERS and actor.motion.progresses
+def _works_for_others(scene: Scene, actor: Actor) -> bool:
+    """An engine, a server, or what an actor has started, that gets on: an actor may await it."""
+    parent = scene.by_pid.get(actor.member.parent)
+    below = parent is not None and ray_code.is_actor(parent.member)
+    awaited = actor.member.role in _AT_WORK_FOR_OTHERS or below
+    return awaited and actor.motion.progresses and not ray_code.serves(actor.member)
 
 
 def _last_coroutine(scene: Scene, beside: Iterable[Actor]) -> tuple[Actor, ...]:

@@ -10,8 +10,8 @@ import sys
 import time
 from typing import Any
 
-import orders
-import reward
+import orders  # type: ignore[import-not-found, unused-ignore]
+import reward  # type: ignore[import-not-found, unused-ignore]
 import torch
 import torch.distributed as dist
 from datasets import Dataset

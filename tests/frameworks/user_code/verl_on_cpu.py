@@ -116,7 +116,7 @@ dist.init_process_group = _one_backend(dist.init_process_group)
 
 
 def _replica() -> Any:
-    import verl_rollout
+    import verl_rollout  # type: ignore[import-not-found, unused-ignore]
 
     return verl_rollout.Replica
 
