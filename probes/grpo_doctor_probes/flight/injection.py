@@ -2,8 +2,9 @@
 
 One sleeping thread is borrowed for one call (`borrow`). The caller decides that the job is stuck;
 here is decided only whether the call is safe. What it can't do is refused, with the reason. NCCL's
-recorder is asked for its groups and counters only (`recorders`), while nobody has its mutex
-(`recorderlock`), and such a call is never ended by force.
+recorder is read out of memory where that can be done (`unasked`), which stops nothing. Else it is
+asked for its groups and counters only (`recorders`), while nobody has its mutex, and such a call is
+never ended by force.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.discover.permission import why_refused
 from grpo_doctor_probes.evidence import FlightDump, Member, ProcessLook
-from grpo_doctor_probes.flight import recorderlock, recorders, threads
+from grpo_doctor_probes.flight import recorders, threads, unasked
 from grpo_doctor_probes.flight.aarch64 import Aarch64
 from grpo_doctor_probes.flight.borrow import Borrowed, NotBorrowedError, Place
 from grpo_doctor_probes.flight.exceptions import find_bare_return
@@ -35,7 +36,6 @@ _PROC = Path("/proc")
 _TRIES = 4  # threads at a time, and times that none can be borrowed
 _AGAIN_S = 0.05
 _MAX_RETURN_LIBRARY_BYTES = 8 << 20
-_LOCKED_AT_MOST_S = 0.3  # a record holds the mutex for microseconds
 _READS_WITHIN_S = 3.0  # milliseconds, unless a hanging thread holds the memory lock of the process
 
 
@@ -168,9 +168,8 @@ def _dump(
     target: Target, recorder: Recorder, member: Member, look: ProcessLook, deadline: float
 ) -> FlightDump:
     """Asks one recorder, by one thread after another until one can be borrowed."""
-    reason = _why_not_asked(target.place, recorder, deadline)
-    if reason:
-        return _empty(member, recorder.backend, reason)
+    if answer := unasked.answer(target.place, recorder, member, deadline):
+        return answer
     why, nobody = "there was no time left to ask it", 0
     while nobody < _TRIES:
         found = threads.sleepers(member.pid)
@@ -196,15 +195,6 @@ def _dump(
             break
         time.sleep(_AGAIN_S)
     return _empty(member, recorder.backend, why)
-
-
-def _why_not_asked(place: Place, recorder: Recorder, deadline: float) -> str:
-    """Why a recorder must be left alone now; "" where it may be asked."""
-    if not recorder.has_events:
-        return ""
-    until = min(deadline, time.monotonic() + _LOCKED_AT_MOST_S)
-    machine = place.machine.name
-    return recorderlock.why_not(place.memory, place.pid, machine, recorder.function, until)
 
 
 def _ask(place: Place, tid: int, recorder: Recorder, member: Member, deadline: float) -> FlightDump:

@@ -11,8 +11,7 @@ import contextlib
 import re
 import struct
 from collections.abc import Iterator
-
-from grpo_doctor_probes.memory.access import Memory
+from typing import Protocol
 
 _CODE_BYTES = 256  # of the function; of those that it calls a quarter
 _CALLED_BYTES = 64
@@ -25,7 +24,14 @@ _CALL = b"\xe8"
 _RELATIVE = struct.Struct("<i")
 
 
-def static_pointer(memory: Memory, function: int) -> int | None:
+class Code(Protocol):
+    """Memory, or the file that it was loaded from."""
+
+    def read(self, address: int, size: int) -> bytes:
+        """`size` bytes at `address`. Raises OSError."""
+
+
+def static_pointer(memory: Code, function: int) -> int | None:
     """The address of the guard of the first static object that x86-64 code at `function` uses.
 
     Looks into the function and then into those that it calls at once. The pointer lies 8 bytes
@@ -41,7 +47,7 @@ def static_pointer(memory: Memory, function: int) -> int | None:
     return None
 
 
-def _parts(memory: Memory, function: int, code: bytes) -> Iterator[tuple[int, bytes]]:
+def _parts(memory: Code, function: int, code: bytes) -> Iterator[tuple[int, bytes]]:
     """The code itself, then the first bytes of each function that it calls."""
     yield function, code
     at = code.find(_CALL, 0, _CALLS_WITHIN)

@@ -5,9 +5,9 @@ names are without NCCL, and newer versions warn about the old ones, so each gets
 
 What is left alone, and why:
 
-* The dump pipe: torch ends a rank that can't make it, and its name has the rank within the process's
-  first group only. Two engines of one job, both with a rank 0, that start at once can take each
-  other's pipe away between two calls, which ends one of them.
+* The dump pipe: torch ends a rank that can't make it, and its name has the rank within the
+  process's first group only. Two engines of one job, both with a rank 0, that start at once can
+  take each other's pipe away between two calls, which ends one of them.
 * `TORCH_INCLUDE_STACK_TRACE`: stacks need Python's lock, but where they can't be had torch writes a
   second dump without; and they name the user's line of a collective that the host has long left.
 * `TORCH_NCCL_ENABLE_TIMING`: two more events for each collective, in every step.

@@ -39,7 +39,7 @@ def getter(start: int, guard: int = GUARD, pointer: int = GUARD + 8) -> bytes:
 
 
 def found(parts: dict[int, bytes]) -> int | None:
-    return static_pointer(Bytes(parts), HERE)  # type: ignore[arg-type]
+    return static_pointer(Bytes(parts), HERE)
 
 
 def test_in_the_function_itself() -> None:
@@ -81,7 +81,7 @@ def test_in_what_the_compiler_makes(tmp_path: Path) -> None:
         def read(self, at: int, size: int) -> bytes:
             return ctypes.string_at(at, size)
 
-    guard = static_pointer(Own(), address)  # type: ignore[arg-type]
+    guard = static_pointer(Own(), address)
     assert guard
     assert ctypes.string_at(guard, 1) == b"\0"
     made = get()

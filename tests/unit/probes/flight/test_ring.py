@@ -1,0 +1,138 @@
+"""The recorder read out of memory, against what torch itself says of the same recorder.
+
+Gloo's recorder and NCCL's are one template, so a rank without a GPU has one to read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_doctor_probes.flight import inject, injection, recorderlock, recorders
+from grpo_doctor_probes.flight.borrow import Place
+from grpo_doctor_probes.flight.recorderlock import UnknownRecorderError
+from grpo_doctor_probes.flight.ring import ENTRY_BYTES, read_ring
+from grpo_doctor_probes.memory.maps import mapped
+from tests.unit.probes.flight.sleeper import MACHINE, place_of
+from tests.unit.probes.flight.test_injection import LOOK, member
+
+pytest.importorskip("torch.distributed", reason="needs torch to run a rank")
+pytestmark = pytest.mark.skipif(MACHINE.name != "x86_64", reason="it is read on x86-64 only")
+
+RANK = """
+import sys
+import torch, torch.distributed as dist
+dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=0, world_size=1)
+other = dist.new_group([0], group_desc="a group with a description of its own")
+for _ in range(int(sys.argv[2])):
+    dist.all_reduce(torch.ones(3, 5, dtype=torch.bfloat16))
+    dist.broadcast(torch.ones(4, dtype=torch.int64), 0, group=other)
+    dist.all_gather([torch.ones(2, 3, 4)], torch.ones(2, 3, 4))
+    dist.barrier()
+print("done", flush=True)
+sys.stdin.readline()
+"""
+
+
+@contextmanager
+def rank(folder: Path, rounds: int, ring: int) -> Iterator[int]:
+    command = [sys.executable, "-c", RANK, str(folder / "store"), str(rounds)]
+    environment = {**os.environ, "TORCH_FR_BUFFER_SIZE": str(ring), "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"done\n"
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """A rank of which some entries were overwritten."""
+    with rank(tmp_path_factory.mktemp("rank"), 7, 10) as pid:
+        yield pid
+
+
+def recorder_of(place: Place) -> int:
+    (recorder,) = recorders.recorders(mapped(place.pid), place.memory)
+    found = recorderlock.recorder_at(place.memory, MACHINE.name, recorder.function)
+    assert found
+    return found
+
+
+def read(pid: int) -> dict[str, Any]:
+    with place_of(pid) as place:
+        found: dict[str, Any] = json.loads(
+            read_ring(place.memory, MACHINE.name, recorder_of(place))
+        )
+    return found
+
+
+def test_it_is_what_torch_says(working: int) -> None:
+    said = json.loads(inject(member(working), LOOK, at_most_s=60).data)
+    assert len(said["entries"]) == 10
+    assert said["entries"][-1]["record_id"] == 27
+    assert read(working) == said
+
+
+def test_the_recorder_of_a_device_is_read_and_nothing_is_called(
+    working: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def borrow(*_: object, **__: object) -> None:
+        raise AssertionError("a thread was borrowed")
+
+    monkeypatch.setattr(recorders, "NCCL_BACKEND", "fr")  # this rank has no other one
+    monkeypatch.setattr(injection, "Borrowed", borrow)
+    dump = inject(member(working), LOOK, at_most_s=60)
+    assert (dump.source, dump.pause_ms, dump.problem) == ("memory", 0.0, "")
+    assert json.loads(dump.data) == read(working)
+
+
+def test_a_ring_that_is_not_full_yet(tmp_path: Path) -> None:
+    with rank(tmp_path, 1, 100) as pid:
+        said = json.loads(inject(member(pid), LOOK, at_most_s=60).data)
+        assert [entry["record_id"] for entry in said["entries"]] == [0, 1, 2, 3]
+        assert read(pid) == said
+
+
+def test_gloos_entries_have_no_events_to_be_asked(working: int) -> None:
+    with place_of(working) as place:
+        memory, recorder = place.memory, recorder_of(place)
+        begin = int.from_bytes(memory.read(recorder + 48, 8), "little")
+        for number in range(10):
+            assert memory.read(begin + ENTRY_BYTES * number + 160, 16) == bytes(16)
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [
+        (48, b"\1"),  # the ring begins elsewhere
+        (88, b"\0"),  # the newest entry has another number
+        (168 + 32, b"\xff\xff"),  # a map has more groups than it says
+        (16 + 8, b"\2"),  # the mutex is of another kind
+        (80, b"\xff\xff"),  # the next entry is none
+    ],
+    ids=["begin", "numbers", "map", "mutex", "next"],
+)
+def test_another_layout_is_told(working: int, at: int, value: bytes) -> None:
+    with place_of(working) as place:
+        recorder = recorder_of(place)
+        kept = place.memory.read(recorder + at, len(value))
+        place.memory.write(recorder + at, value)
+        try:
+            with pytest.raises(UnknownRecorderError, match="laid out otherwise"):
+                read_ring(place.memory, MACHINE.name, recorder)
+        finally:
+            place.memory.write(recorder + at, kept)
+    assert len(read(working)["entries"]) == 10
