@@ -1,6 +1,6 @@
 """The score of the matcher on jobs under NCCL's rules.
 
-python -m tests.nccl_rules [--held-out] [--seeds FIRST:LAST] [--only KIND] [--wrong]
+python -m tests.nccl_rules [--held-out] [--seeds FIRST:LAST] [--only KIND] [--counters] [--wrong]
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ def main() -> None:
     parser.add_argument("--seeds", default="0:20", help="FIRST:LAST, the last not included")
     parser.add_argument("--only", default="", help="kinds of faults that contain this")
     parser.add_argument("--wrong", action="store_true", help="prints each wrong answer")
+    parser.add_argument("--counters", action="store_true", help="dumps without entries")
     options = parser.parse_args()
     first, _, last = options.seeds.partition(":")
     kinds = [kind for kind in KINDS if options.only in kind]
@@ -30,7 +31,9 @@ def main() -> None:
             truth = f"must {sorted(one.case.needed)}, may {sorted(one.case.culprits)}"
             print(f"{said}; {truth}; {one.case.recorder}")  # noqa: T201
 
-    print(table(answers(cases(shapes, range(int(first), int(last)), kinds), tell)))  # noqa: T201
+    seeds = range(int(first), int(last))
+    drawn = cases(shapes, seeds, kinds, counters=options.counters)
+    print(table(answers(drawn, tell)))  # noqa: T201
 
 
 if __name__ == "__main__":

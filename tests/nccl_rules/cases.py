@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from grpo_doctor_probes.evidence import FlightDump
 from tests.nccl_rules.faults import KINDS, Injected, inject
@@ -23,6 +23,8 @@ REASONS = {
     "order swapped": {"out-of-order", "other-op", "other-size", "skipped"},
     "order swapped on a minority": {"out-of-order", "other-op", "other-size", "skipped"},
     "wrong size": {"other-size"},
+    "wrong size in a pair": {"other-size"},
+    "transfer skipped": {"not-sent", "not-received", "out-of-order", "skipped"},
 }
 DEVELOPMENT = (
     Shape(tensor=2, data=2, stages=2),
@@ -59,16 +61,20 @@ class Case:
 
 
 def cases(
-    shapes: Sequence[Shape], seeds: Sequence[int], kinds: Sequence[str] = KINDS
+    shapes: Sequence[Shape],
+    seeds: Sequence[int],
+    kinds: Sequence[str] = KINDS,
+    *,
+    counters: bool = False,
 ) -> Iterator[Case]:
     """One case per kind and seed."""
     for seed in seeds:
         for kind in kinds:
-            yield drawn(kind, seed, shapes)
+            yield drawn(kind, seed, shapes, counters=counters)
 
 
-def drawn(kind: str, seed: int, shapes: Sequence[Shape]) -> Case:
-    """Tries places for the fault until one stops the job."""
+def drawn(kind: str, seed: int, shapes: Sequence[Shape], *, counters: bool = False) -> Case:
+    """Tries places for the fault until one stops the job. `counters`: nothing else was dumped."""
     draw = random.Random(f"{kind}/{seed}")
     for attempt in range(200):
         shape = draw.choice(shapes)
@@ -78,7 +84,7 @@ def drawn(kind: str, seed: int, shapes: Sequence[Shape]) -> Case:
         if injected is None:
             continue
         world.run()
-        case = _case(kind, seed, attempt, world, groups, injected, draw)
+        case = _case(f"{seed}.{attempt}", kind, world, groups, injected, draw, counters=counters)
         if case is not None:
             return case
     raise RuntimeError(f"no place for {kind!r} with seed {seed}")
@@ -104,13 +110,14 @@ def _recorder(draw: random.Random) -> Recorder:
 
 
 def _case(
+    name: str,
     kind: str,
-    seed: int,
-    attempt: int,
     world: World,
     groups: Groups,
     injected: Injected,
     draw: random.Random,
+    *,
+    counters: bool,
 ) -> Case | None:
     ends = [one.seen_s for rank in world.ranks.values() for one in rank.given]
     stuck = any(end is None or end == NEVER for end in ends)
@@ -123,10 +130,12 @@ def _case(
         return None
     if kind in ("two hosts stalled", "host stalled and GPU hung") and len(needed) < 1:
         return None
-    how = _recorder(draw)
+    how = replace(_recorder(draw), entries=not counters)
+    if kind == "wrong size in a pair":  # nothing but what is over tells which one is wrong
+        how = replace(how, active=False)
     files = _files(kind, world, groups, injected, how, draw)
     return Case(
-        name=f"{kind} #{seed}.{attempt}",
+        name=f"{kind} #{name}",
         kind=kind,
         world=len(world.ranks),
         culprits=injected.ranks,

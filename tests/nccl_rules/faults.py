@@ -17,6 +17,8 @@ KINDS = (
     "order swapped",
     "order swapped on a minority",
     "wrong size",
+    "wrong size in a pair",
+    "transfer skipped",
     "two hosts stalled",
     "host stalled and GPU hung",
     "healthy",
@@ -82,12 +84,12 @@ def _broken(world: World, draw: random.Random) -> Injected:
     return Injected("", frozenset())
 
 
-def _skipped(world: World, draw: random.Random) -> Injected | None:
+def _skipped(world: World, draw: random.Random, *, transfers: bool = False) -> Injected | None:
     rank = draw.choice(sorted(world.ranks))
     own = world.ranks[rank]
     for _ in range(50):
         at = _late(own.program, draw)
-        if own.program[at].peer is None:
+        if (own.program[at].peer is not None) == transfers:
             own.program = [*own.program[:at], *own.program[at + 1 :]]
             return Injected("", frozenset({rank}))
     return None
@@ -141,14 +143,15 @@ def _shared(world: World, one: Step, other: Step) -> set[int]:
     return set(world.groups[one.group]) & set(world.groups[other.group])
 
 
-def _wrong_size(world: World, draw: random.Random) -> Injected | None:
+def _wrong_size(world: World, draw: random.Random, *, pair: bool = False) -> Injected | None:
+    """In a pair either may be wrong, but for what other pairs of its kind do."""
     rank = draw.choice(sorted(world.ranks))
     own = world.ranks[rank]
     for _ in range(50):
         at = _late(own.program, draw)
         step = own.program[at]
         if step.peer is None and step.op not in ("barrier", "all_to_all"):
-            if len(world.groups[step.group]) < 3:
+            if (len(world.groups[step.group]) == 2) != pair:
                 continue
             changed = replace(
                 step,
@@ -176,6 +179,8 @@ _WAYS: dict[str, Callable[[World, random.Random], Injected | None]] = {
     "order swapped": _swapped,
     "order swapped on a minority": lambda world, draw: _swapped(world, draw, 4),
     "wrong size": _wrong_size,
+    "wrong size in a pair": lambda world, draw: _wrong_size(world, draw, pair=True),
+    "transfer skipped": lambda world, draw: _skipped(world, draw, transfers=True),
     "two hosts stalled": lambda world, draw: _stalled(world, draw, 2),
     "host stalled and GPU hung": _both,
     "healthy": lambda _world, _draw: Injected("", frozenset()),

@@ -1,9 +1,9 @@
 """Ranks with a host, a compute stream and one device stream per communicator.
 
 A host runs through its program and gives operations to streams; it stands still only in a
-synchronization or when it is too far ahead. An operation starts on a rank when the one before it on
-its stream is over, and the compute stream has come to where it was given; it ends when all its members
-have started and agree. Times that never come are infinite.
+synchronization or when it is too far ahead. An operation starts on a rank when the one before it
+on its stream is over, and the compute stream has come to where it was given; it ends when all its
+members have started and agree. Times that never come are infinite.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def hung(scene: Scene) -> Iterator[Blame]:
     done: dict[tuple[str, int], list[int]] = {}
     for rank in sorted(scene.queues):
         for unit in scene.queues[rank].units:
-            if unit.transfer or not (unit.parts and on_device(unit.parts[0])):
+            if unit.transfer or not all(map(on_device, unit.parts)):
                 continue
             key = unit.group, unit.number
             if key not in done:
@@ -37,7 +37,7 @@ def hung(scene: Scene) -> Iterator[Blame]:
 def _through(scene: Scene, unit: Unit, done: list[int]) -> list[int]:
     """The peers that are through, if that shows anything of this rank."""
     peers = [rank for rank in done if _same(scene, rank, unit)]
-    if all(part.op in OF_ALL and not _is_empty(part) for part in unit.parts):
+    if unit.parts and all(part.op in OF_ALL and not _is_empty(part) for part in unit.parts):
         return peers
     members = scene.gathered[unit.group].group.members
     return peers if unit.behind is None and len(peers) == len(members) - 1 > 1 else []
@@ -83,7 +83,7 @@ def _have(ranks: list[int]) -> str:
 
 
 def _blame(scene: Scene, unit: Unit, how: str) -> Blame:
-    operation = scene.signatures.signature(unit.parts).text()
+    operation = scene.signatures.signature(unit.parts).text() if unit.parts else "a collective"
     text = (
         f"The GPU of rank {unit.rank} does not end {operation}, number {unit.number} of the "
         f"{scene.title(unit.group)}: {how}."

@@ -52,9 +52,13 @@ def gather(recordings: Recordings, world_size: int | None) -> tuple[Gathered, ..
                 key = (seen.name, seen.backend)
                 sight = _Sight(recording.rank, seen, parts.get(key, ()), counts)
                 (sights[key] if seen.backend else unused[seen.name]).append(sight)
+    used = {name for name, _ in sights}
+    for name in unused.keys() - used:  # counters are all that was dumped
+        sights[name, ""] = unused[name]
     found = []
     for (name, backend), same_name in sorted(sights.items(), key=lambda item: item[0]):
-        for ranks, same in _by_ranks([*same_name, *unused.get(name, ())]).items():
+        others = unused.get(name, ()) if backend else ()
+        for ranks, same in _by_ranks([*same_name, *others]).items():
             if any(sight.entries or sight.seen.status != Status() for sight in same):
                 found.append(_gathered(name, backend, ranks, same, world_size))
     return _with_implied_members(tuple(found), recordings)

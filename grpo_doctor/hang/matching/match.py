@@ -13,7 +13,7 @@ from grpo_doctor.hang.matching.families import Families
 from grpo_doctor.hang.matching.groups import Gathered, gather
 from grpo_doctor.hang.matching.history import history
 from grpo_doctor.hang.matching.meetings import Meetings, Waiting
-from grpo_doctor.hang.matching.model import Backlog, Matching, Standing
+from grpo_doctor.hang.matching.model import Backlog, Matching
 from grpo_doctor.hang.matching.pairs import unmatched
 from grpo_doctor.hang.matching.queues import Queue, queues
 from grpo_doctor.hang.matching.rhythm import rhythm
@@ -46,7 +46,7 @@ def match(recordings: Recordings, world_size: int | None = None) -> Matching:
             heads[unit.group].add(unit.number)
     scene.waits = waits(scene.waiting, scene.signatures, scene.camps)
     return Matching(
-        standings=tuple(_standing(scene, key, frozenset(heads[key])) for key in gathered),
+        standings=tuple(standing(scene, key, frozenset(heads[key])) for key in gathered),
         pairs=tuple(pair for one in gathered.values() for pair in unmatched(one, scene.heard)),
         shifts=scene.shifts,
         waits=scene.waits,
@@ -84,17 +84,6 @@ def _scene(known: Sequence[Recording], gathered: Mapping[str, Gathered]) -> Scen
     stuck = frozenset(one.rank for one in scene.hung)
     scene.waiting = Waiting(Meetings(gathered, queued), queued, stuck)
     return scene
-
-
-def _standing(scene: Scene, key: str, heads: frozenset[int]) -> Standing:
-    return standing(
-        scene.gathered[key],
-        scene.pasts[key],
-        scene.signatures,
-        scene.heard,
-        heads,
-        lambda number: scene.families.usual(key, number),
-    )
 
 
 def _backlog(scene: Scene, queue: Queue) -> Backlog:

@@ -132,7 +132,8 @@ def _awaited(inside: list[Wait]) -> list[_Awaited]:
 
 def _blame(scene: Scene, wait: Wait, grounds: Grounds, awaited: list[_Awaited]) -> Blame:
     others = [one for one in awaited if wait.rank in one.on]
-    waiting = next((one.wait for one in others if one.wait.group != wait.group), None)
+    apart = [one.wait for one in others if one.wait.group != wait.group or one.wait.why == "p2p"]
+    waiting = apart[0] if apart else None
     where = f" at {wait.site}" if wait.site else ""
     text = f"Rank {wait.rank} is in {wait.operation} of the {scene.title(wait.group)}{where}"
     if waiting is not None:
@@ -142,6 +143,10 @@ def _blame(scene: Scene, wait: Wait, grounds: Grounds, awaited: list[_Awaited]) 
             f", while {ranks_text(there)} {'wait' if len(there) > 1 else 'waits'} for it in "
             f"{waiting.operation} of the {scene.title(waiting.group)}"
         )
+    if waiting is not None and waiting.why == "p2p":
+        receives = waiting.operation.startswith("receive")
+        reason: Reason = "not-sent" if receives else "not-received"
+        return Blame(wait.rank, grounds, reason, text + ".", waiting.group, waiting.sequence)
     if scene.novel(wait) and scene.as_before(wait) is not False:
         text += ". It had not called that before: it left the loop before the others did"
         return Blame(wait.rank, grounds, "fewer-batches", text + ".", wait.group, wait.sequence)

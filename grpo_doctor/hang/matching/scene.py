@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from grpo_doctor.hang.matching.camps import camps_of
 from grpo_doctor.hang.matching.families import Families
 from grpo_doctor.hang.matching.groups import Gathered
 from grpo_doctor.hang.matching.history import History, continuation
@@ -16,7 +17,6 @@ from grpo_doctor.hang.matching.pairs import sides
 from grpo_doctor.hang.matching.queues import UNKNOWN, Order, Queue, Unit, order_of
 from grpo_doctor.hang.matching.ruling import Blame
 from grpo_doctor.hang.matching.signatures import Signatures
-from grpo_doctor.hang.matching.standing import camps_of
 
 RECENT = 400  # calls of a rank in a group, in which a round repeats if it ever does
 LEAST_ROUNDS = 2  # to say what each round had
@@ -89,7 +89,7 @@ class Scene:
         return None
 
     def _called_before(self, rank: int, key: str, unit: Unit) -> int | None:
-        """How many collectives of its group of this kind a rank had called when it came to `unit`."""
+        """How many collectives of this kind of group a rank had called when it came to `unit`."""
         own = self.families.of(rank, key)
         came = self.given(rank, unit.group, unit.number)
         called = self.gathered[own].tracks[rank].enqueued if own is not None else None

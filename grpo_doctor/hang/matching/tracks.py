@@ -29,7 +29,7 @@ class Track:
 
     @property
     def mixed(self) -> bool:
-        """Whether its group has transfers too: then the counters count both, and compare to nothing."""
+        """Whether its group has transfers too: then the counters count both and tell little."""
         return bool(self.p2p) or any(parts[0].p2p_sequence for parts in self.calls.values())
 
     @property

@@ -13,8 +13,8 @@ from grpo_doctor_probes.evidence import FlightDump
 from tests.dumps.real_nccl import Recorded, recordings
 
 SAMPLE = 6
-# Each of the two hung ranks is alone with one of these in its tensor group. Without both, nothing on
-# record tells a hung GPU from a peer that never came.
+# Each of the two hung ranks is alone with one of these in its tensor group. Without both, nothing
+# on record tells a hung GPU from a peer that never came.
 BOTH_WITNESSES = {"gpu_error_1st": {13, 15}}
 
 
