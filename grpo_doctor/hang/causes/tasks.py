@@ -27,6 +27,9 @@ _ROLLOUT = ("generat", "rollout", "sample")
 MOST_CALLERS = 3
 
 
+_HELD = {"stopped": Sink.PROCESS, "frozen": Sink.PROCESS, "gone": Sink.ENDED}
+
+
 def propose(case: Case) -> Iterator[Candidate]:
     """Ranks that ask for an answer themselves; and where all are idle, who has a task."""
     for actor in case.suspects:
@@ -133,7 +136,7 @@ def _held(actor: Actor) -> Candidate:
         culprits=(),
         reason=doing(actor),
         evidence=(Item("proc", None, f"{named(actor)} {doing(actor)}"), stack_item(actor)),
-        sink=Sink.ENDED if actor.held else Sink.COUNTERS,
+        sink=_HELD.get(actor.motion.kind, Sink.COUNTERS),
         liveness=_liveness(actor),
         phase=actor.phase,
         node=actor.node,
@@ -155,7 +158,7 @@ def _in_coroutine(actor: Actor) -> Candidate:
         culprits=(),
         reason="awaits something in a coroutine, of which no stack tells the line",
         evidence=(Item("proc", None, f"{named(actor)}: its event loop is idle{since}"),),
-        sink=Sink.NOTHING,
+        sink=Sink.ANSWER,
         liveness="unseen",
         phase=_phase(actor),
         node=actor.node,
