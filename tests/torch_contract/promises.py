@@ -80,8 +80,13 @@ def _promises(detail: str, header: str, gpu: Binary, cpu: Binary) -> Promises:
         recorder_bytes=struct.unpack("<i", sizes[1])[0] if sizes else 0,
         members=_members(_after(header, "\n  bool enabled_ = false;")),
         entry_members=_members(body_of(header, "struct Entry {").replace("\n    ", "\n  ")),
-        settings=tuple(sorted({*gpu.texts(_SETTINGS), *cpu.texts(_SETTINGS)})),
+        settings=_settings(gpu.texts(_SETTINGS) | cpu.texts(_SETTINGS)),
     )
+
+
+def _settings(found: set[str]) -> tuple[str, ...]:
+    """Without the names of the C++ objects that hold them, which end in one more letter."""
+    return tuple(sorted(name for name in found if name.removesuffix("E") not in found - {name}))
 
 
 def body_of(text: str, head: str) -> str:
