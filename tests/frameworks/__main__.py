@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from tests.frameworks import environments, inputs
+from tests.frameworks import environments, inputs, score
 from tests.frameworks.cases import ROUNDS, Round
 from tests.frameworks.jobs import Setting
 from tests.frameworks.play import ROOT, Player
@@ -28,6 +28,7 @@ def _arguments() -> argparse.Namespace:
     add("--bundles", type=Path, default=Path("/tmp/framework-bundles"), help="for evidence")
     add("--tool", type=Path, default=ROOT, help="a checkout of grpo-doctor to be asked")
     add("--seed", type=int, default=0, help="tells repetitions apart")
+    add("--replay", type=Path, metavar="DIR", help="judge kept evidence again, and start nothing")
     add("--build", action="store_true", help="make the environments first")
     add("--healthy", type=int, help="healthy moments of a round that has some")
     return parser.parse_args()
@@ -47,9 +48,11 @@ def _chosen(arguments: argparse.Namespace) -> list[tuple[int, Round]]:
 
 
 def main() -> int:
-    """0: it records, and judges nothing."""
+    """0; with --replay 1 where a verdict does not fit its truth."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no job is left behind
     arguments = _arguments()
+    if arguments.replay is not None:
+        return _replay(arguments.replay)
     folder: Path = arguments.folder
     arguments.bundles.mkdir(parents=True, exist_ok=True)
     model, data = inputs.write_model(folder / "model"), inputs.write_prompts(folder / "data")
@@ -68,6 +71,15 @@ def main() -> int:
         for _ in player.play(setting, one):
             pass
     return 0
+
+
+def _replay(folder: Path) -> int:
+    rows = list(score.judged(folder))
+    for one in rows:
+        _say(one.text())
+    right = sum(not one.wrong for one in rows)
+    _say(f"{right} of {len(rows)} wholly right")
+    return int(right < len(rows))
 
 
 def _say(text: str) -> None:
