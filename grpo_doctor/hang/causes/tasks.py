@@ -159,7 +159,7 @@ def _in_coroutine(actor: Actor) -> Candidate:
         reason="awaits something in a coroutine, of which no stack tells the line",
         evidence=(Item("proc", None, f"{named(actor)}: its event loop is idle{since}"),),
         sink=Sink.ANSWER,
-        liveness="unseen",
+        liveness="outside",  # a server may be what it awaits
         phase=_phase(actor),
         node=actor.node,
         still_s=quiet_s,

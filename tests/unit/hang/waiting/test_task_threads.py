@@ -147,6 +147,12 @@ def test_a_wait_that_has_only_begun_is_not_stuck() -> None:
     assert job.verdict().state in ("healthy", "slow")
 
 
+def test_a_coroutine_may_await_a_judge_that_answers_after_forty_seconds() -> None:
+    verdict = VerlJob(still_s=40.0).verdict()
+    assert verdict.state == "slow"
+    assert "RewardLoopWorker.compute_score" in verdict.summary
+
+
 def test_a_coroutine_has_no_line_and_its_actor_is_named_by_its_title() -> None:
     verdict = VerlJob().verdict()
     assert verdict.cause == "reward-blocked"
