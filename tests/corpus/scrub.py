@@ -17,13 +17,14 @@ import msgspec
 from grpo_doctor_probes.evidence import Evidence, FlightDump
 
 _ROOT = Path(__file__).resolve().parents[2]
-_WORK = re.escape(str(_ROOT.parent))  # what lies beside the checkout is of this machine as well
+# What lies beside the checkout is of this machine as well.
+_WORK = rf"(?<![\w.-]){re.escape(str(_ROOT.parent))}(?![\w.-])"
 _RULES = (
     # A command line is cut somewhere, so that a path may end anywhere in it.
     (rf"{_WORK}/[^/\s\"'\\]+/\.v[^/\s\"'\\]*", "/opt/venv"),
-    (rf"{_WORK}/(?:env-|venv)[^/\s\"'\\]*", "/opt/venv"),
+    (rf"{_WORK}/((?:env-|venv)[^/\s\"'\\]*)", r"/opt/\1"),
     (r"/root/\.pyenv/versions/[^/\s\"'\\]+", "/usr/local"),
-    (r"/(?:root|home)/[^/\s\"'\\]+(?=/)", "/home/me"),
+    (r"(?:/root|/home/[^/\s\"'\\]+)(?![\w.-])", "/home/me"),
     (rf"{_WORK}/[^/\s\"'\\:]+", "/srv/grpo"),
     (_WORK, "/srv"),
 )

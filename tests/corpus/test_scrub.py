@@ -29,6 +29,16 @@ def test_a_checkout_and_its_environment_are_named_as_anybodys() -> None:
     assert clean.looks == evidence.looks
 
 
+def test_a_name_that_begins_as_this_machines_folder_is_left_alone() -> None:
+    build = EvidenceBuilder()
+    build.rank(0)
+    evidence = build.build()
+    command = f"python /usr/lib{ROOT.parent}er.py {ROOT.parent}er.py {ROOT.parent}-2/a.py"
+    member = replace(evidence.job.members[0], command=command)
+    clean = scrubbed(replace(evidence, job=replace(evidence.job, members=(member,))))
+    assert clean.job.members[0].command == command
+
+
 def test_a_pickle_with_paths_of_here_is_refused() -> None:
     build = EvidenceBuilder()
     build.rank(0)
