@@ -24,7 +24,13 @@ def dump_files(paths: Sequence[Path]) -> tuple[FlightDump, ...]:
 
     Nothing is parsed or executed: bytes are only looked at. Never raises OSError.
     """
-    return tuple(read_dump(path) for path in _files(paths))
+    found = list(_files(paths))
+    left_out = len(found) - MAX_FILES
+    read = tuple(read_dump(path) for path in found[:MAX_FILES])
+    if left_out <= 0:
+        return read
+    said = f"{left_out:,} more files were not read, at most {MAX_FILES:,} are: give fewer"
+    return (*read, FlightDump(f"file:{printable(str(found[MAX_FILES]), PATH_LIMIT)}", problem=said))
 
 
 def read_dump(path: Path) -> FlightDump:
@@ -95,13 +101,13 @@ def _unpacked(data: bytes) -> bytes:
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:
-    """Files of `paths` and regular files below folders, sorted, each once, at most MAX_FILES."""
+    """Files of `paths` and regular files below folders, sorted, each once."""
     seen: set[Path] = set()
     for path in paths:
         is_folder = stat.S_ISDIR(_kind(path))
         below = [p for p in path.rglob("*") if stat.S_ISREG(_kind(p))] if is_folder else [path]
         for file in sorted(below):
-            if file not in seen and len(seen) < MAX_FILES:
+            if file not in seen:
                 seen.add(file)
                 yield file
 

@@ -1,0 +1,20 @@
+"""More dump files than are read: the rest is not left out without a word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor_probes.flight import files
+
+
+def test_how_many_were_not_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_FILES", 3)
+    for rank in range(5):
+        (tmp_path / f"trace_rank_{rank}").write_bytes(b'{"entries": []}')
+    found = files.dump_files([tmp_path])
+    assert [one.problem for one in found[:3]] == ["", "", ""]
+    (said,) = found[3:]
+    assert "2 more files were not read" in said.problem
+    assert said.source.endswith("trace_rank_3")
