@@ -50,19 +50,24 @@ def _verdict(found: Scene, graph: Graph, stall: Stall) -> tuple[Verdict, Candida
     if not stall.stalled:
         roots = tuple(one for one in roots if _shows_in_motion(one))
     if not roots:
-        return _without_cause(found, stall), None
+        return _without_cause(found, graph, stall), None
     root = beneath.told(found, roots[0])
     state = state_of(found, graph, root)
     if state == "slow" and stall.working and not _named_first(root, stall):
         return slow_work(found, stall), None
     victims = _victims(found, graph, root)
     sure = confidence(found, root, victims)
-    if sure < LEAST:
+    if sure < LEAST and _is_a_guess(root):
         return undecided(found, stall), None
     return judged(found, Judgement(root, state, victims, sure, roots[1:])), root
 
 
-def _without_cause(found: Scene, stall: Stall) -> Verdict:
+def _is_a_guess(root: Candidate) -> bool:
+    """Whether nothing but a line of code speaks for it; a `whole` says itself what is not known."""
+    return root.sink <= Sink.LINE and not root.cannot_move and not root.whole
+
+
+def _without_cause(found: Scene, graph: Graph, stall: Stall) -> Verdict:
     seen = rankless.launchers(found)
     if seen:
         over = all(one.motion.kind == "gone" for one in seen)
@@ -72,7 +77,7 @@ def _without_cause(found: Scene, stall: Stall) -> Verdict:
         gone = found.by_rank.keys() - {one.rank for one in left}
         return ending(tuple(sorted(gone)), len(left))
     if not stall.stalled:
-        return healthy(found)
+        return healthy(found, graph)
     if stall.working:
         return slow_work(found, stall)
     if all(actor.motion.kind == "gone" for actor in found.by_rank.values()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -12,7 +13,7 @@ from grpo_doctor.hang.process.actor import Actor, actor_of
 from grpo_doctor.hang.process.patience import Patience, patience_of
 from grpo_doctor.hang.process.seen import index
 from grpo_doctor.hang.waiting.devices import with_device_waits
-from grpo_doctor_probes.evidence import EngineLook, Evidence, FlightDump, Member
+from grpo_doctor_probes.evidence import EngineLook, Evidence, FlightDump, Job, Member
 
 __all__ = ["Actor", "Scene", "build"]
 
@@ -95,7 +96,7 @@ def build(evidence: Evidence) -> Scene:
     seen = index(evidence)
     in_cpp = native.calls_of(seen.values())
     seen_alone = [actor_of(seen[m.pid], m, found, store, in_cpp) for m in members]
-    actors = with_device_waits(seen_alone, found)
+    actors = with_device_waits(seen_alone, found, lost=_lost(evidence.job, seen_alone))
     return Scene(
         evidence=evidence,
         actors=actors,
@@ -106,6 +107,16 @@ def build(evidence: Evidence) -> Scene:
         by_pid={a.pid: a for a in actors},
         by_parent=_by_parent(actors),
     )
+
+
+def _lost(job: Job, actors: Sequence[Actor]) -> bool:
+    """Whether a rank of the hosts that were looked at has no process."""
+    here = {
+        a.rank: a.member.local_rank
+        for a in actors
+        if a.member.role == "rank" and a.rank is not None
+    }
+    return bool(set(job.ranks_missing) - here.keys() - elsewhere(job, here))
 
 
 def _by_parent(actors: tuple[Actor, ...]) -> dict[int, tuple[Actor, ...]]:

@@ -94,6 +94,7 @@ class Candidate:
     fixes: tuple[Fix, ...] = ()
     confirm: tuple[str, ...] = ()
     undo: tuple[Undo, ...] = ()
+    either: bool = False  # the culprits are alternatives, not accomplices
     can_go_on: str = ""  # where this case tells more than its class
 
     @property

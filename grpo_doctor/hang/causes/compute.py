@@ -17,7 +17,7 @@ NICE = 5  # more than the other ranks
 def propose(case: Case) -> Iterator[Candidate]:
     """Starved ranks first: a rank without a core looks busy to itself."""
     for actor in case.scene.by_rank.values():
-        if actor.held:
+        if actor.held or actor.device_wait:
             continue
         starved = _starved(case.scene, actor)
         if starved is not None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
-from grpo_doctor.hang.causes.groups import deadlock
+from grpo_doctor.hang.causes.groups import Mistake, deadlock
 from grpo_doctor.hang.causes.wording import at, still_item
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
@@ -92,7 +92,7 @@ def _differ(scene: Scene, calls: Mapping[int, _Call], wrong: tuple[int, ...]) ->
         f"ranks {other.members}"
     )
     found = deadlock(
-        scene, "group-order-cycle", wrong, reason, [*items, still_item(first)],
+        scene, Mistake("group-order-cycle", wrong, reason), [*items, still_item(first)],
         Sink.RING,
     )  # fmt: skip
     return replace(found, fixes=(_FIX,), confirm=())

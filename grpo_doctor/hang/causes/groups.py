@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.habits import strayed
@@ -49,27 +49,31 @@ def propose(case: Case) -> Iterator[Candidate]:
         yield from silence(case.scene)
 
 
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """What some ranks did that does not fit what the others did. `reason` follows their names."""
+
+    cause: str
+    culprits: tuple[int, ...]
+    reason: str
+
+
 def deadlock(
-    scene: Scene,
-    cause: str,
-    culprits: tuple[int, ...],
-    reason: str,
-    items: list[Item],
-    sink: Sink = Sink.ORDER,
+    scene: Scene, mistake: Mistake, items: list[Item], sink: Sink = Sink.ORDER
 ) -> Candidate:
     """A cause among ranks that all wait in calls to each other; nothing but a restart ends it."""
-    actors = [scene.by_rank[rank] for rank in culprits if rank in scene.by_rank]
+    actors = [scene.by_rank[rank] for rank in mistake.culprits if rank in scene.by_rank]
     phases = [actor.phase for actor in actors if actor.phase]
     return Candidate(
-        cause=cause,
-        culprits=culprits,
-        reason=reason,
+        cause=mistake.cause,
+        culprits=mistake.culprits,
+        reason=mistake.reason,
         evidence=(*items, *(stack_item(actor) for actor in actors[:2])),
         sink=sink,
         liveness="never-wakes",
         phase=phases[0] if phases else None,
         still_s=max((actor.motion.still_s or 0.0 for actor in actors), default=None),
-        fixes=(Fix(_FIXES[cause]),),
+        fixes=(Fix(_FIXES[mistake.cause]),),
         confirm=("TORCH_DISTRIBUTED_DEBUG=DETAIL  # the next run raises at this collective",),
     )
 
@@ -94,7 +98,7 @@ def _blamed(case: Case) -> Iterator[Candidate]:
         if any(_is_held(scene, rank) for rank in culprits):
             continue
         reason = _reason_of(scene, cause, chosen)
-        yield deadlock(scene, cause, culprits, reason, items)
+        yield deadlock(scene, Mistake(cause, culprits, reason), items)
 
 
 def _may_still_come(case: Case, blame: Blame) -> bool:
@@ -171,9 +175,9 @@ def _cycle(scene: Scene) -> Candidate | None:
     against = " against ".join(sites)
     if _is_ahead(scene, culprits):
         reason = f"left out a collective and is ahead of the others: {against}"
-        return deadlock(scene, "collective-skipped", culprits, reason, items, Sink.RING)
+        return deadlock(scene, Mistake("collective-skipped", culprits, reason), items, Sink.RING)
     reason = f"is in a ring of waits over {len(ring.groups)} process groups: {against}"
-    return deadlock(scene, "group-order-cycle", culprits, reason, items, Sink.RING)
+    return deadlock(scene, Mistake("group-order-cycle", culprits, reason), items, Sink.RING)
 
 
 def _blamed_in_rings(scene: Scene, rings: list[Cycle]) -> list[int]:
@@ -222,9 +226,11 @@ def _by_stacks(scene: Scene) -> Iterator[Candidate]:
     most = next(op for op, camp in sorted(camps.items()) if len(camp) == largest)
     found = deadlock(
         scene,
-        "collective-mismatch",
-        tuple(sorted(a.rank for a in chosen if a.rank is not None)),
-        f"stands in {chosen[0].place.operation}, the others in {most}",
+        Mistake(
+            "collective-mismatch",
+            tuple(sorted(a.rank for a in chosen if a.rank is not None)),
+            f"stands in {chosen[0].place.operation}, the others in {most}",
+        ),
         [still_item(actor) for actor in chosen[:3]],
         Sink.COUNTERS,
     )

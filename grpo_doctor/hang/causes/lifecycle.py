@@ -113,6 +113,7 @@ def _dead(scene: Scene, actor: Actor) -> Candidate:
         evidence=(died, *_last_words(scene, actor)),
         sink=Sink.PROCESS if code or unclear else Sink.ENDED,
         liveness="dead",
+        either=unclear,
         fixes=(Fix("Look at the first traceback in its log, and start the job again."),),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
-from grpo_doctor.hang.causes.groups import deadlock
+from grpo_doctor.hang.causes.groups import Mistake, deadlock
 from grpo_doctor.hang.causes.wording import still_item
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.waiting.partners import partner_of
@@ -33,9 +33,9 @@ def propose(case: Case) -> Iterator[Candidate]:
         where = f", which is in {peer.place.operation}" if peer is not None else ""
         yield deadlock(
             scene,
-            "p2p-unmatched",
-            (actor.rank,),
-            f"waits in {actor.place.operation}{partner}{where}",
+            Mistake(
+                "p2p-unmatched", (actor.rank,), f"waits in {actor.place.operation}{partner}{where}"
+            ),
             [still_item(actor)],
             Sink.UNPAIRED,
         )

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
-from grpo_doctor.hang.causes.groups import deadlock
+from grpo_doctor.hang.causes.groups import Mistake, deadlock
 from grpo_doctor.hang.causes.wording import at, still_item
 from grpo_doctor.hang.scene import Scene
 from grpo_doctor.hang.verdict import Item
@@ -43,10 +43,12 @@ def _differ(scene: Scene, meant: dict[int, int]) -> Candidate:
     others = sorted(set(meant.values()) - {meant[wrong[0]]})
     return deadlock(
         scene,
-        "collective-mismatch",
-        wrong,
-        f"calls {operation}{f' at {where}' if where else ''} with rank {meant[wrong[0]]} as its "
-        f"source or target where others have rank {others[0]}",
+        Mistake(
+            "collective-mismatch",
+            wrong,
+            f"calls {operation}{f' at {where}' if where else ''} with rank {meant[wrong[0]]} as "
+            f"its source or target where others have rank {others[0]}",
+        ),
         [*items, still_item(first)],
         Sink.RING,
     )

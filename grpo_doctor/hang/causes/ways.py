@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
-from grpo_doctor.hang.causes.groups import deadlock
+from grpo_doctor.hang.causes.groups import Mistake, deadlock
 from grpo_doctor.hang.causes.habits import odd_way
 from grpo_doctor.hang.causes.wording import at, place_text, still_item
 from grpo_doctor.hang.scene import Actor, Scene
@@ -44,9 +44,11 @@ def _not_come(scene: Scene, ranks: list[Actor]) -> Iterator[Candidate]:
     own = f"{few[0].place.operation} at {place_text(few[0].place)}"
     yield deadlock(
         scene,
-        "collective-skipped",
-        tuple(sorted(one.rank for one in few if one.rank is not None)),
-        f"is in {own}, and did not come to {operation}{f' ({where})' if where else ''}",
+        Mistake(
+            "collective-skipped",
+            tuple(sorted(one.rank for one in few if one.rank is not None)),
+            f"is in {own}, and did not come to {operation}{f' ({where})' if where else ''}",
+        ),
         [still_item(one) for one in (*few[:2], *others[:1])],
         Sink.RING,
     )
@@ -65,9 +67,7 @@ def _another_way(scene: Scene) -> Iterator[Candidate]:
     items = [Item("flight recorder", None, f"the others called {way} since the last of all ranks")]
     yield deadlock(
         scene,
-        "collective-skipped",
-        odd,
-        f"did not call {way} as the others did",
+        Mistake("collective-skipped", odd, f"did not call {way} as the others did"),
         items,
         Sink.ORDER,
     )
@@ -87,9 +87,11 @@ def _each_in_its_own(scene: Scene) -> Iterator[Candidate]:
     place = place_text(first.place)
     found = deadlock(
         scene,
-        "group-order-cycle",
-        tuple(sorted(alone)),
-        f"waits alone in {first.place.operation} at {place}",
+        Mistake(
+            "group-order-cycle",
+            tuple(sorted(alone)),
+            f"waits alone in {first.place.operation} at {place}",
+        ),
         items,
         Sink.ORDER,
     )

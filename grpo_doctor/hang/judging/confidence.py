@@ -13,4 +13,7 @@ MOST = 0.99
 
 def confidence(scene: Scene, candidate: Candidate, victims: tuple[int, ...]) -> float:
     """The probability that this candidate is right in cause and culprit."""
-    return round(min(probability(features(scene, candidate, victims)), MOST), 2)
+    sure = probability(features(scene, candidate, victims))
+    if candidate.either:
+        sure /= len(candidate.culprits)
+    return round(min(sure, MOST), 2)

@@ -18,7 +18,9 @@ RECORDERS_OFF = (
 def undecided(scene: Scene, stall: Stall) -> Verdict:
     """Something stands still and the evidence does not say why."""
     patience = scene.patience
-    unusual = patience.unusual(pace="computes" if scene.elsewhere else "asleep")
+    # A GPU may compute for its host, or a rank on another host for all.
+    hidden = bool(scene.elsewhere) or any(one.spins for one in scene.by_rank.values())
+    unusual = patience.unusual(pace="computes" if hidden else "asleep")
     suspects = [one for one in stall.suspects if not one.motion.progresses]
     if scene.all_spin:
         return _on_gpus(scene)

@@ -47,6 +47,7 @@ _SLEEPS = frozenset({35, 230, 101, 115})
 _MOST_OF_A_POLL = 0.1  # of one core; who sleeps in a loop and uses more does work in between
 # Python threads that wake regularly in healthy and stuck processes alike.
 _HEARTBEATS = ("tqdmmonitor", "heartbeat", "grpo", "pin_memory", "queuefeeder", "wandb", "asyncio_")
+_GPU_THREADS = ("cuda", "pt_nccl_", "NCCL ", "hip", "rccl")
 # Threads without Python that poll for others, or wake by a clock, whatever their process does.
 _BESIDE = re.compile(r"(pt_)?(gloo|nccl|mpi|ucc|hccl)|cuda|heartbeat", re.IGNORECASE)
 
@@ -213,10 +214,15 @@ def _of_busy(seen: Motion, after: ProcessLook, stacks: Sequence[Stack | None], a
     spins = spins_in(at.of(after.threads[0].tid))
     if spins is None:
         runs = seen.cpu_share >= BUSY_SHARE  # who is only ready to run may sleep between the looks
-        spins = runs and bool(known) and all(map(waits_by_frames, known))
+        spins = runs and uses_gpu(after) and bool(known) and all(map(waits_by_frames, known))
     if not spins:
         return "busy"
     return "working" if at.ran_python else "spinning"
+
+
+def uses_gpu(look: ProcessLook) -> bool:
+    """By the threads that CUDA, torch and NCCL start; gloo sends in the calls of its own ranks."""
+    return any(thread.name.startswith(_GPU_THREADS) for thread in look.threads)
 
 
 def _sleeps_in_a_loop(

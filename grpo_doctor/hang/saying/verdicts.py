@@ -9,8 +9,8 @@ from grpo_doctor.hang.causes.wording import in_phase, motion_item, stack_item, w
 from grpo_doctor.hang.engines.counters import counted
 from grpo_doctor.hang.judging.silence import quiet_s
 from grpo_doctor.hang.judging.stall import Stall
-from grpo_doctor.hang.process import ray_code
 from grpo_doctor.hang.process.known_code import Purpose
+from grpo_doctor.hang.process.progress import uses_gpu
 from grpo_doctor.hang.saying.eta import seconds_left
 from grpo_doctor.hang.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item, State, Verdict
@@ -44,9 +44,9 @@ _WORK: dict[Purpose, str] = {
 def healthy(scene: Scene, graph: Graph) -> Verdict:
     """Nothing stands, as far as can be seen in so short a time: healthy where progress was seen."""
     ranks = list(scene.by_rank.values())
-    if ranks and all(one.motion.kind == "unknown" for one in ranks):
-        return _hidden(scene)
     got_on = _got_on(scene, graph)
+    if not got_on and any(one.motion.kind == "unknown" for one in ranks):
+        return _hidden(scene)
     phases = sorted({one.phase for one in ranks if one.phase})
     return Verdict(
         state="healthy" if got_on else "slow",
@@ -70,7 +70,7 @@ def _hidden(scene: Scene) -> Verdict:
         confidence=0.3,
         phase=None,
         summary=(
-            "Every rank uses a core and their stacks can't be read, so nothing tells whether they "
+            "Ranks use a core and their stacks can't be read, so nothing tells whether they "
             "compute or wait for each other for ever."
         ),
         evidence=tuple(motion_item(one) for one in list(scene.by_rank.values())[:8]),
@@ -96,13 +96,22 @@ def _got_on(scene: Scene, graph: Graph) -> bool:
     needed = frozenset[Node]().union(*(graph.reach.get(one.node, ()) for one in ranks))
     own = family(scene, list(ranks))
     helpers = [one for one in scene.actors if one.node in needed or one in own]
-    return any(map(_is_seen_to_work, (*ranks, *helpers)))
+    working = any(one.motion.progresses for one in helpers if one not in ranks)
+    return working or any(map(_is_seen_to_work, ranks))
 
 
 def _is_seen_to_work(actor: Actor) -> bool:
+    """Where the host blocks in a collective, as with gloo, what wakes it is what comes from others;
+    a host that waits for a GPU runs all the time, or looks again every millisecond.
+    """
+    motion = actor.motion
+    if motion.kind == "working":
+        return True
+    if actor.look is None or uses_gpu(actor.look):
+        return False
     beside = actor.tid != actor.pid
-    ran = beside and quiet_s(actor, frozenset({actor.tid})) < actor.motion.seconds
-    return actor.motion.kind == "working" or (ran and not actor.deed.communicates)
+    ran = beside and quiet_s(actor, frozenset({actor.tid})) < motion.seconds
+    return ran or (actor.place.communicates and motion.kind == "polling" and motion.stirs)
 
 
 def _progress_text(scene: Scene, got_on: bool) -> str:

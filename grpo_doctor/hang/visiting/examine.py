@@ -16,7 +16,7 @@ from pathlib import Path
 from grpo_doctor.hang import scene
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.judging.stall import Stall, stall_of
-from grpo_doctor.hang.visiting.recordings import ask_recorders, inject_into
+from grpo_doctor.hang.visiting.recordings import ask_ras, ask_recorders, inject_into
 from grpo_doctor.hang.visiting.spinning import look_closer
 from grpo_doctor.hang.visiting.visit import Visit
 from grpo_doctor.hang.waiting.starvation import answers_late
@@ -152,6 +152,9 @@ def _closer(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> No
     """What only a job that seems to stand is asked."""
     found = scene.build(visit.evidence())
     stall = stall_of(found)
+    if not any(one.motion.got_on for one in found.by_rank.values()):
+        with visit.part("recorders"):
+            ask_ras(visit)
     if not stall.stalled:
         return
     left = max(wishes.at_most_s - visit.seconds(), 1.0)

@@ -23,21 +23,29 @@ SPUN_NS = 1_800_000_000_000
 def ask_recorders(
     visit: Visit, *, inject: bool, at_most_s: float, spared: Container[int] = ()
 ) -> None:
-    """Files written since the job stands, agents and servers; then a call into each other rank.
+    """Files written since the job stands; then each other rank's memory, or a call into it; then
+    agents and servers.
 
     Processes in `spared` are not called into.
     """
     until = time.monotonic() + at_most_s
+    ask_ras(visit, min(RAS_S, at_most_s))
     since = time.time_ns() - _stood_ns(visit) - SLACK_NS
     files = flight.dump_files(flight.known_dump_places(visit.job))
     visit.dumps += [dump for dump in files if dump.at_unix_ns >= since and dump.data]
+    if inject:
+        inject_into(visit, until, spared)
+    # Last: torch's own dump asks for CUDA events, under its recorder's mutex from 2.14 on.
     if _open(visit):
         visit.dumps += flight.ask_servers(visit.job, min(ASK_S, at_most_s))
     if _open(visit):
         visit.dumps += flight.ask_pipes(visit.job, min(ASK_S, at_most_s))
-    if inject:
-        inject_into(visit, until, spared)
-    visit.ras = flight.ras(visit.job, min(RAS_S, max(until - time.monotonic(), 0.1)))
+
+
+def ask_ras(visit: Visit, at_most_s: float = RAS_S) -> None:
+    """What NCCL knows of its ranks by itself, once in a visit."""
+    if not visit.ras:
+        visit.ras = flight.ras(visit.job, at_most_s)
 
 
 def _stood_ns(visit: Visit) -> int:

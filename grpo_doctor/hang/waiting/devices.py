@@ -14,10 +14,15 @@ from grpo_doctor.hang.matching import Matching
 from grpo_doctor.hang.process.actor import Actor
 
 
-def with_device_waits(actors: Sequence[Actor], matching: Matching) -> tuple[Actor, ...]:
-    """The same processes; those ranks are `outstanding` whose device waits for another rank's."""
+def with_device_waits(
+    actors: Sequence[Actor], matching: Matching, *, lost: bool
+) -> tuple[Actor, ...]:
+    """The same processes; those ranks are `outstanding` whose device waits for another rank's.
+
+    `lost`: a rank that should be here has no process.
+    """
     ranks = [actor for actor in actors if actor.member.role == "rank"]
-    elsewhere = any(not (actor.spins or actor.waits) for actor in ranks)
+    elsewhere = lost or any(not (actor.spins or actor.waits) for actor in ranks)
     return tuple(
         replace(actor, outstanding=True)
         if actor.member.role == "rank"

@@ -10,7 +10,7 @@ from grpo_doctor.hang import scene
 from grpo_doctor.hang.process.device import is_device_library
 from grpo_doctor.hang.process.seen import index
 from grpo_doctor.hang.scene import Actor
-from grpo_doctor_probes.evidence import Evidence, Frame, Locals, Position, Thread
+from grpo_doctor_probes.evidence import Evidence, Frame, Locals, Position, PythonThread, Thread
 from tests.evidence import FIRST_NS, TORCH, EvidenceBuilder, collective, frames
 
 ITEM = frames("compute_loss /home/me/train.py:5", "main /home/me/train.py:9")
@@ -21,7 +21,10 @@ BARRIER = frames(f"barrier {TORCH}/distributed_c10d.py:4900", "step /home/me/tra
 
 def spinning(stack: tuple[Frame, ...] = ITEM) -> EvidenceBuilder:
     build = EvidenceBuilder(ranks=1, recorded=False)
-    build.rank(0).works(stack, moves=False)
+    process = build.rank(0)
+    process.works(stack, moves=False)
+    events = Thread(900, "cuda-EvtHandlr", "S", last_ran_ns=1)
+    process.threads = [(PythonThread(900, "", ()), events)]
     return build
 
 

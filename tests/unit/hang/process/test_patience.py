@@ -5,23 +5,23 @@ from __future__ import annotations
 from tests.evidence import EvidenceBuilder, frames
 from tests.verdicts import expect
 
-JUDGE = frames(
-    "recv_into /usr/lib/python3.11/socket.py:718",
-    "send /x/site-packages/requests/adapters.py:20",
+QUEUE = frames(
+    "get /usr/lib/python3.11/queue.py:171",
     "judge /home/me/rewards.py:40",
     "main /home/me/train.py:3",
 )
 
 
-def asking(waited_s: float, *, gather: bool) -> EvidenceBuilder:
-    """Rank 0 asks a judge elsewhere. The others wait in the operation of every step, or gather,
-    which they have never done before.
+def asking(waited_s: float, *, gather: bool, judge: str = "") -> EvidenceBuilder:
+    """Rank 0 waits at a queue, or asks a judge elsewhere. The others wait in the operation of every
+    step, or gather, which they have never done before.
     """
     build = EvidenceBuilder()
     build.waited_s = waited_s
-    process = build.elsewhere(0, JUDGE)
+    process = build.elsewhere(0, QUEUE)
     process.still_s = waited_s
-    process.blocks("socket-receive", "10.0.0.9:443")
+    if judge:
+        process.blocks("socket-receive", judge)
     for rank in (1, 2, 3):
         build.rank(rank).still_s = waited_s
         if gather:
@@ -37,3 +37,10 @@ def test_a_wait_of_a_new_kind_may_take_longer() -> None:
     said = expect(asking(8.0, gather=True), "reward-blocked", 0, state="slow").verdict
     assert "longest before" not in said.summary
     expect(asking(40.0, gather=True), "reward-blocked", 0)
+
+
+def test_a_server_elsewhere_may_answer_after_a_while() -> None:
+    for waited_s in (8.0, 20.0, 45.0):
+        asked = asking(waited_s, gather=False, judge="10.0.0.9:443")
+        expect(asked, "reward-blocked", 0, state="slow")
+    expect(asking(61.0, gather=False, judge="10.0.0.9:443"), "reward-blocked", 0)
