@@ -242,9 +242,11 @@ CLASSES: tuple[Class, ...] = (
     ),
     Class(
         "gpu-fault",
-        means="A GPU has reported an error or fallen off the bus; what is queued on it never ends.",
-        looks_like="`NVRM: Xid` in the kernel's log at that time, or NVML does not know the GPU "
-        "any more.",
+        means="A GPU has reported an error or fallen off the bus, or does not finish a kernel; what "
+        "is queued on it never ends.",
+        looks_like="`NVRM: Xid` in the kernel's log at that time, NVML does not know the GPU any "
+        "more, or the flight recorders show a collective that its peers have finished and it has "
+        "not. Or its host waits for it while no collective is queued.",
         what_to_do="Take the host out of the job and start from the last checkpoint elsewhere; "
         "the Xid number tells whether a reset is enough or the GPU must be replaced.",
         can_go_on="No: end the job and start it elsewhere from its last checkpoint.",
