@@ -104,17 +104,20 @@ class World:
     broken: tuple[str, int] | None = None  # a group whose link is down from this collective on
     early: bool = False
     meetings: dict[tuple[object, ...], list[Given]] = field(default_factory=dict)
+    begun: int = 0
 
     def run(self) -> World:
         """Until no host and no stream gets any further."""
         open_ones: list[Given] = []
+        begun = 0
         while True:
             before = sum(len(rank.given) for rank in self.ranks.values())
             moved = False
             for rank in self.ranks.values():
                 moved |= self._advance(rank, open_ones)
             still = [one for one in open_ones if not self._settle(one)]
-            moved |= len(still) < len(open_ones)
+            moved |= len(still) < len(open_ones) or self.begun > begun
+            begun = self.begun
             open_ones[:] = still
             after = sum(len(rank.given) for rank in self.ranks.values())
             if not moved and before == after:
@@ -215,6 +218,7 @@ class World:
             if any(end is None for end in ends):
                 return False
             one.start_s = max([one.floor_s, *(end for end in ends if end is not None)])
+            self.begun += 1
             if one.record >= rank.device.after + rank.device.more:
                 one.start_s = NEVER
         if one.end_s is None:

@@ -4,25 +4,41 @@ group: all before it stay "scheduled" for ever.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from msgspec.structs import replace
 
-from grpo_doctor.hang.dumps.model import Entry
+from grpo_doctor.hang.dumps.model import Entry, Status
 
 Key = tuple[str, str, bool, int]
 
 
-def settled(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+def settled(entries: Sequence[Entry], statuses: Mapping[str, Status]) -> tuple[Entry, ...]:
     """With what the end of each group tells of its parts, and without a group of which the ring
-    has lost the first ones.
+    has lost the first ones. `statuses` are the rank's counters by group id.
     """
+    if entries and not any(one.done for one in entries):
+        entries = _without_ended(entries, statuses)
     ends = {_key(one): one for one in entries if one.op == "coalesced"}
     if not ends:
         return tuple(entries)
     first = entries[0]
     lost = _key(first) if first.record > 1 and _key(first) in ends else None
     return tuple(_as_its_end(one, ends.get(key)) for one in entries if (key := _key(one)) != lost)
+
+
+def _without_ended(entries: Sequence[Entry], statuses: Mapping[str, Status]) -> Sequence[Entry]:
+    """Of a dump of active operations alone, without the parts of which the end is not among them:
+    what came next is over, and so is that number by the group's counter of transfers.
+    """
+    ended = set()
+    for one, following in pairwise([*entries, replace(entries[-1], record=-1)]):
+        completed = statuses.get(one.group_id, Status()).completed
+        over = 0 < one.p2p_sequence <= completed and completed > one.sequence
+        if one.is_p2p and over and following.record != one.record + 1:
+            ended.add(_key(one))
+    return [one for one in entries if not one.is_p2p or _key(one) not in ended]
 
 
 def _key(one: Entry) -> Key:

@@ -70,7 +70,7 @@ class EntryReader:
             completed_ns
             or state == "completed"
             or (retired and not gives_up)
-            or (gives_up and _counted_done(is_p2p, sequence, transfers, status.completed))
+            or (gives_up and not is_p2p and not transfers and 0 <= sequence <= status.completed)
         )
         begun = bool(started_ns) or state in {"started", "completed"} or done
         frames = get("frames")
@@ -159,15 +159,6 @@ def whole(value: Any, otherwise: int = 0) -> int:
         return int(value)
     except (ValueError, OverflowError):
         return otherwise
-
-
-def _counted_done(is_p2p: bool, sequence: int, transfers: int, completed: int) -> bool:
-    """Whether the group's counter of what is over says that this is. Collectives and transfers are
-    numbered apart and share the counter, which tells only where it can be the number of one kind.
-    """
-    if is_p2p:
-        return 0 < transfers <= completed and completed > sequence
-    return 0 <= sequence <= completed and not transfers
 
 
 def _text(value: Any) -> str:

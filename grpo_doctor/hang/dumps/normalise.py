@@ -38,7 +38,7 @@ def normalise(
     statuses = dict(_statuses(root.get("pg_status")))
     names = {key: (group.name, group.description) for key, group in configured}
     reader = EntryReader(names, statuses, parts)
-    entries, problems = _entries(root.get("entries"), reader, cut=cut)
+    entries, problems = _entries(root.get("entries"), reader, statuses, cut=cut)
     library = next((clean(root[key]) for key in _LIBRARY_KEYS if root.get(key)), "")
     recording = Recording(
         rank=dump.rank,
@@ -55,7 +55,7 @@ def normalise(
 
 
 def _entries(
-    raw: Any, reader: EntryReader, *, cut: bool
+    raw: Any, reader: EntryReader, statuses: Mapping[str, Status], *, cut: bool
 ) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
     if not isinstance(raw, (list, tuple)):
         return (), () if raw is None else ("its entries are not a list",)
@@ -74,7 +74,7 @@ def _entries(
             bad += 1
     if bad:
         problems.append(f"{bad:,} of its {len(raw):,} entries are damaged and left out")
-    return settled(found), tuple(problems)
+    return settled(found, statuses), tuple(problems)
 
 
 def _configured(raw: Any, parts: Parts) -> Sequence[tuple[str, GroupSeen]]:

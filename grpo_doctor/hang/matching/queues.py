@@ -98,7 +98,7 @@ def _queue(rank: int, recording: Recording, tracks: Mapping[str, Track]) -> Queu
     made = Queue(rank, units, bool(tracks) or counted)
     made.times_starts = any(entry.started_ns for entry in entries[-400:])
     made.collectives = {(u.group, u.number): u for u in units if not u.transfer}
-    _put_behind(units, _latest_end(entries))
+    _put_behind(units, _latest_end(entries), times_starts=made.times_starts)
     return made
 
 
@@ -133,7 +133,8 @@ def _latest_end(entries: Sequence[Entry]) -> Order:
     return (order_of(gaps[-1])[0], gaps[-1].record + 1) if gaps else UNKNOWN
 
 
-def _put_behind(units: Sequence[Unit], latest_end: Order) -> None:
+def _put_behind(units: Sequence[Unit], latest_end: Order, *, times_starts: bool) -> None:
+    """Where starts are recorded, what has not started is behind what is unfinished before it."""
     first_on: dict[object, Unit] = {}
     gate: Unit | None = None
     for unit in units:
@@ -142,8 +143,8 @@ def _put_behind(units: Sequence[Unit], latest_end: Order) -> None:
             unit.behind = first
         elif unit.parts and on_device(unit.parts[0]):
             unit.behind = None if unit.starts else gate
-        if unit.parts and on_device(unit.parts[0]) and gate is None and unit.order > latest_end:
-            gate = unit
+        if unit.parts and on_device(unit.parts[0]) and gate is None:
+            gate = unit if unit.order > latest_end or times_starts else None
 
 
 def _stream(unit: Unit) -> object:

@@ -60,14 +60,20 @@ def _wrong(
             known[key] = _is_minority(scene, first, later)
         if known[key]:
             strayed.add(rank)
+    heads = [one for one in ring if isinstance(one, Unit) and one.behind is None]
+    strayed |= {unit.rank for unit in heads if _is_alone(scene, unit)}
     if strayed:
         return "outnumbered", [wait for wait in inside if wait.rank in strayed]
+    # How many wait beside them says nothing of the ends of a transfer.
+    ends = {rank for wait in inside if wait.why == "p2p" for rank in wait.on}
+    if len(ends) == 1:
+        return "awaited", [wait for wait in inside if wait.rank in ends]
     sides: dict[str, list[Wait]] = defaultdict(list)
     for wait in inside:
         sides[wait.group].append(wait)
     largest = max(len(side) for side in sides.values())
     smaller = [wait for side in sides.values() if len(side) < largest for wait in side]
-    if smaller and sum(len(side) == largest for side in sides.values()) == 1:
+    if smaller and not ends and sum(len(side) == largest for side in sides.values()) == 1:
         return "outnumbered", smaller
     unlike = [wait for wait in inside if scene.as_before(wait) is False]
     for some in (unlike, [wait for wait in inside if scene.novel(wait)]):
@@ -102,6 +108,27 @@ def _is_minority(scene: Scene, first: Unit, later: Meeting) -> bool:
         else:
             otherwise += scene.families.of(rank, first.group) is not None
     return otherwise > as_here
+
+
+def _is_alone(scene: Scene, unit: Unit) -> bool:
+    """Whether the ranks at the same place of groups of this kind mostly did another transfer as
+    this number: then one was left out, or turned around, before it.
+    """
+    if not unit.transfer or not unit.parts:
+        return False
+    here = scene.gathered[unit.group].group.members.index(unit.rank)
+    mine = {(part.op, part.source, part.target) for part in unit.parts}
+    alike = otherwise = 0
+    for key in scene.families.siblings(unit.group):
+        members = scene.gathered[key].group.members
+        track = scene.gathered[key].tracks.get(members[here])
+        if key == unit.group or track is None:
+            continue
+        same = [one for one in track.p2p if one.p2p_sequence == unit.number]
+        theirs = {(one.op, one.source, one.target) for one in same if one.op != "coalesced"}
+        alike += theirs == mine
+        otherwise += bool(theirs) and theirs != mine
+    return otherwise > alike
 
 
 def _given(scene: Scene, rank: int, key: str, number: int) -> tuple[int, int] | None:

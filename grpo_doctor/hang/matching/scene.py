@@ -60,18 +60,27 @@ class Scene:
                 self.signatures,
                 self.families.usual(meeting.group, meeting.number),
             )
-            right = self._in_step(meeting, camps) if even else None
-            if right is not None:
-                camps, even = (right, *(camp for camp in camps if camp is not right)), False
-            self._camps[meeting] = camps, even
+            self._camps[meeting] = self._told_apart(meeting, camps) if even else (camps, even)
         return self._camps[meeting]
 
-    def _in_step(self, meeting: Meeting, camps: tuple[Camp, ...]) -> Camp | None:
-        """The one side that had called as many collectives of this kind before it came to something
-        else as the ranks of groups of the same kind.
+    def _told_apart(
+        self, meeting: Meeting, camps: tuple[Camp, ...]
+    ) -> tuple[tuple[Camp, ...], bool]:
+        """The camps of those in step as one, which is right; unchanged where that tells nothing."""
+        ranks = {rank for camp in camps for rank in camp.ranks}
+        right = self._in_step(meeting, ranks)
+        if not right or right == ranks:
+            return camps, True
+        wrong = [camp for camp in camps if right.isdisjoint(camp.ranks)]
+        first = next(camp for camp in camps if not right.isdisjoint(camp.ranks))
+        rest = ranks.difference(*(camp.ranks for camp in wrong))
+        return (Camp(first.signature, tuple(sorted(rest))), *wrong), not wrong
+
+    def _in_step(self, meeting: Meeting, ranks: set[int]) -> set[int]:
+        """Those that had called as many collectives of this kind before they came to something else
+        as most who came to that.
         """
-        sides = {rank: camp for camp in camps for rank in camp.ranks}
-        for unit in (unit for rank in sides for unit in self.queues[rank].units):
+        for unit in (unit for rank in sorted(ranks) for unit in self.queues[rank].units):
             if unit.transfer or unit.group == meeting.group:
                 continue
             counts = {
@@ -79,14 +88,13 @@ class Scene:
                 for rank in self.gathered[unit.group].tracks
                 if (count := self._called_before(rank, meeting.group, unit)) is not None
             }
-            others = Counter(count for rank, count in counts.items() if rank not in sides)
-            if not others or not counts.keys() >= sides.keys():
+            usual = Counter(counts.values()).most_common(2)
+            if not counts.keys() >= ranks or (len(usual) > 1 and usual[0][1] == usual[1][1]):
                 continue
-            usual = min(others, key=lambda count: (-others[count], count))
-            right = {id(sides[rank]): sides[rank] for rank in sides if counts[rank] == usual}
-            if len(right) == 1:
-                return next(iter(right.values()))
-        return None
+            right = {rank for rank in ranks if counts[rank] == usual[0][0]}
+            if right and right != ranks:
+                return right
+        return set()
 
     def _called_before(self, rank: int, key: str, unit: Unit) -> int | None:
         """How many collectives of this kind of group a rank had called when it came to `unit`."""
