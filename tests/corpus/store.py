@@ -19,7 +19,7 @@ from tests.faults.kept import slug
 
 FOLDER = Path(__file__).with_name("items")
 _ENDING = ".xz"
-_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": 1 << 26}]
+_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 1 << 26}]
 
 
 def archives(folder: Path = FOLDER) -> list[Path]:
