@@ -29,6 +29,8 @@ def blame(scene: Scene) -> tuple[Blame, ...]:
     told: set[str] = set()
     for sink in scene.waiting.sinks:
         found += _of_sink(scene, sink, told, mistaken)
+    if all(one.grounds == "unrecorded" for one in found):
+        found += _of_heads(scene)
     if any(one.grounds != "unrecorded" for one in found):
         found = [one for one in found if one.grounds != "unrecorded"]
     strongest: dict[int, Blame] = {}
@@ -98,6 +100,17 @@ def _of_camps(scene: Scene, meeting: Meeting) -> Iterator[Blame]:
             grounds: Grounds = "either" if tied else "outnumbered"
             reason = _difference(camp, other)
             yield Blame(rank, grounds, reason, text, meeting.group, meeting.number)
+
+
+def _of_heads(scene: Scene) -> Iterator[Blame]:
+    """Where the waits end at ranks of which nothing is known: an operation to which ranks came with
+    different calls never ends, whoever else is still missing.
+    """
+    meetings = {
+        meeting for unit in scene.waiting.heads for meeting in scene.waiting.meetings.of(unit)
+    }
+    for meeting in sorted(meetings, key=lambda one: (one.group, one.number)):
+        yield from _of_camps(scene, meeting)
 
 
 def _difference(camp: Camp, other: Camp) -> Reason:
