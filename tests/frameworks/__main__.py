@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.frameworks import environments, inputs, score
-from tests.frameworks.cases import ROUNDS, Round
+from tests.frameworks.cases import ROUNDS, Case, Round
 from tests.frameworks.jobs import Setting
 from tests.frameworks.play import ROOT, Player
 
@@ -30,6 +30,7 @@ def _arguments() -> argparse.Namespace:
     add("--seed", type=int, default=0, help="tells repetitions apart")
     add("--replay", type=Path, metavar="DIR", help="judge kept evidence again, and start nothing")
     add("--build", action="store_true", help="make the environments first")
+    add("--ages", nargs="+", type=float, help="seconds after a fault began when to attach")
     add("--healthy", type=int, help="healthy moments of a round that has some")
     return parser.parse_args()
 
@@ -39,12 +40,14 @@ def _chosen(arguments: argparse.Namespace) -> list[tuple[int, Round]]:
     for framework in arguments.frameworks or environments.ENVIRONMENTS:
         own = [one for one in ROUNDS if one.framework == framework]
         for number, one in enumerate(own):
-            named = any(part in case.name for part in arguments.only for case in one.cases)
-            if arguments.only and not named:
-                continue
-            if not arguments.rounds or number in arguments.rounds:
-                found.append((number, one))
+            wanted = tuple(case for case in one.cases if _is_wanted(case, arguments.only))
+            if wanted and (not arguments.rounds or number in arguments.rounds):
+                found.append((number, replace(one, cases=wanted)))
     return found
+
+
+def _is_wanted(case: Case, parts: list[str]) -> bool:
+    return not parts or any(part in case.name for part in parts)
 
 
 def main() -> int:
@@ -65,9 +68,13 @@ def main() -> int:
         if one.framework == "trl" and not python.exists():
             python = Path(sys.executable)
         own = folder / f"{one.framework}-{number}-{arguments.seed}"
-        setting = Setting(one.framework, python, model, data, own, one.options, one.environment)
+        setting = Setting(one.framework, python, model, data, own, one.options, one.environment,
+                          one.piped)  # fmt: skip
         if one.healthy and arguments.healthy is not None:
             one = replace(one, healthy=arguments.healthy)  # noqa: PLW2901
+        if arguments.ages:
+            cases = tuple(replace(case, ages_s=tuple(arguments.ages)) for case in one.cases)
+            one = replace(one, cases=cases)  # noqa: PLW2901
         for _ in player.play(setting, one):
             pass
     return 0

@@ -48,6 +48,7 @@ class Round:
     healthy: int = 0
     options: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
+    piped: bool = False
 
 
 def place_of(file: str, act: str) -> str:
@@ -125,6 +126,13 @@ ROUNDS: tuple[Round, ...] = (
     Round("swift", (*_judges(), Case("reward: socket on one rank", "socket", rank=1,
                                      culprits=(1,))), healthy=12),
     Round("swift", (Case("reward: sleep on one rank", "sleep", rank=1, culprits=(1,)),)),
+    Round("swift", (
+        Case("rank stopped", "stop", _STOPPED_RANK, line="", target=r"swift/cli/rlhf\.py",
+             culprits=(1,)),
+        Case("reader of stdout stopped", "print", (*REWARD, "user-code-blocked", "child-stuck"),
+             rank=1, culprits=(1,)),
+        Case("reward: sleep on rank 0", "sleep", rank=0, culprits=(0,)),
+    ), piped=True),
     Round("trl", (*_judges(), Case("reward: socket on one rank", "socket", rank=1,
                                    culprits=(1,))), healthy=12),
     Round("trl", (*_judges(act="async-judge"),
@@ -138,4 +146,13 @@ ROUNDS: tuple[Round, ...] = (
     Round("trl", (Case("branch of rank 0", "branch",
                        ("collective-mismatch", "collective-skipped"), line="trl_train.py",
                        culprits=(0,)),)),
+    Round("trl", (
+        Case("dataset reads an empty FIFO", "data-fifo", ("dataload-blocked", "storage-blocked"),
+             line="trl_train.py", rank=1, culprits=(1,)),
+        Case("judge is dead", "refused", rank=1, culprits=(1,)),
+        Case("reader of stdout stopped", "print", (*REWARD, "user-code-blocked"), rank=1,
+             culprits=(1,)),
+        Case("branch of rank 0", "branch", ("collective-mismatch", "collective-skipped"),
+             line="trl_train.py", culprits=(0,)),
+    ), piped=True),
 )  # fmt: skip

@@ -31,9 +31,15 @@ _BOTH = {
 }  # fmt: skip
 
 
+_TEE = "rm -f job.pipe; mkfifo job.pipe; tee job.log <job.pipe >/dev/null 2>&1 & echo $!"
+
+
 @dataclass(frozen=True)
 class Setting:
-    """`options` are added to the command of the framework, `environment` to its own."""
+    """`options` are added to the command of the framework, `environment` to its own.
+
+    A `piped` job writes into a pipe that `tee` reads, as with `| tee job.log`.
+    """
 
     framework: str
     python: Path
@@ -42,6 +48,7 @@ class Setting:
     folder: Path
     options: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    piped: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,7 @@ class Job:
 
     setting: Setting
     pid: int
+    reader: int = 0  # the PID of `tee`; 0 without one
 
     @property
     def ended(self) -> bool:
@@ -233,15 +241,18 @@ def running(setting: Setting) -> Iterator[Job]:
     setting.folder.mkdir(parents=True, exist_ok=True)
     (setting.folder / "scored").unlink(missing_ok=True)
     words, variables = command(setting)
-    log = setting.folder / "job.log"
     # Through a shell that ends at once: no ancestor of the job, the bench is no part of it.
     # Niced, as it shares its cores with whatever else runs there.
-    script = 'nice -n 19 "$@" >"$JOB_LOG" 2>&1 </dev/null & echo $!'
+    into = "job.pipe" if setting.piped else "job.log"
+    script = f'nice -n 19 "$@" >{into} 2>&1 </dev/null & echo $!'
+    if setting.piped:
+        script = f"{_TEE}; {script}"
     started = subprocess.run(
         ["setsid", "sh", "-c", script, "sh", *words], cwd=setting.folder, check=True, text=True,
-        env={**variables, "JOB_LOG": str(log)}, stdout=subprocess.PIPE,
+        env=variables, stdout=subprocess.PIPE,
     )  # fmt: skip
-    job = Job(setting, int(started.stdout))
+    *reader, pid = map(int, started.stdout.split())
+    job = Job(setting, pid, *reader)
     try:
         yield job
     finally:
@@ -251,8 +262,9 @@ def running(setting: Setting) -> Iterator[Job]:
 def _end(job: Job) -> None:
     """Ray's daemons leave the family when their parent ends, so all are noted before."""
     family = job.family()
-    with contextlib.suppress(psutil.NoSuchProcess):
-        family.append(psutil.Process(job.pid))
+    for pid in filter(None, (job.pid, job.reader)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            family.append(psutil.Process(pid))
     for one in [*family, *job.family()]:
         with contextlib.suppress(psutil.NoSuchProcess):
             one.kill()

@@ -25,6 +25,7 @@ from tests.frameworks.judges import Judge, judge
 ROOT = Path(__file__).parents[2]
 STEPS_BEFORE = 6  # that a job has done before its first fault
 ATTACH_S = 180.0
+_CAN_END = ("stop", "fifo", "data-fifo", "child", "print", "refused")
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,8 @@ class Player:
     def _bring_about(self, job: Job, case: Case, server: Judge) -> bool:
         if case.act in ("stop", "kill"):
             return _signal(job, case, signal.SIGSTOP if case.act == "stop" else signal.SIGKILL)
+        if case.act == "print":
+            os.kill(job.reader, signal.SIGSTOP)
         fifo = job.setting.folder / "fifo"
         with contextlib.suppress(FileExistsError):
             os.mkfifo(fifo)
@@ -107,7 +110,9 @@ class Player:
         job.take_back()
         if case.act == "stop":
             _signal(job, case, signal.SIGCONT)
-        if case.act == "fifo":
+        if case.act == "print":
+            os.kill(job.reader, signal.SIGCONT)
+        if case.act.endswith("fifo"):
             with contextlib.suppress(OSError):
                 for _ in range(64):
                     os.close(os.open(job.setting.folder / "fifo", os.O_WRONLY | os.O_NONBLOCK))
@@ -115,7 +120,7 @@ class Player:
         if case.act == "child":
             for one in job.named(r"^tail -f"):
                 one.kill()
-        if case.act in ("stop", "fifo", "child") or case.seconds:
+        if case.act in _CAN_END or case.seconds:
             job.wait_for_steps(job.steps() + 2, 150.0)
 
     def _attach(self, job: Job, name: str, age_s: float, case: Case | None) -> Said:

@@ -16,9 +16,9 @@ from typing import Any
 
 import orders  # type: ignore[import-not-found, unused-ignore]
 
-ACTS = ("socket", "sleep", "lock", "event", "child", "fifo", "judge", "answer", "store")
 COROUTINES = ("future", "async-socket", "async-judge")
 ENOUGH = 0.01
+CLOSED_PORT, MORE_THAN_A_PIPE = 1, 1 << 19
 AT_MOST = 64  # of 32 MB
 
 
@@ -64,6 +64,25 @@ def fill_store() -> None:
         kept += [ray.put(np.ones(4_000_000))]  # act: store
 
 
+def print_much() -> None:
+    print("." * MORE_THAN_A_PIPE)  # noqa: T201 # act: print
+
+
+def ask_dead_judge() -> None:
+    while orders.due("refused")["act"]:
+        try:
+            ask_judge(CLOSED_PORT, 1.0)
+        except OSError:
+            time.sleep(ENOUGH * 50)  # act: refused
+
+
+WITHOUT_ARGUMENTS = {
+    "lock": take_lock, "child": run_sandbox, "answer": ask_ray, "store": fill_store,
+    "print": print_much, "refused": ask_dead_judge,
+}  # fmt: skip
+ACTS = ("socket", "sleep", "event", "fifo", "judge", *WITHOUT_ARGUMENTS)
+
+
 def obey(order: dict[str, Any]) -> None:
     act = order["act"]
     if act == "socket":
@@ -72,18 +91,12 @@ def obey(order: dict[str, Any]) -> None:
         ask_judge(order["judge"], order["seconds"])
     if act == "sleep":
         time.sleep(10_000)  # act: sleep
-    if act == "lock":
-        take_lock()
     if act == "event":
         threading.Event().wait()  # act: event
-    if act == "child":
-        run_sandbox()
     if act == "fifo":
         read_fifo(order["fifo"])
-    if act == "answer":
-        ask_ray()
-    if act == "store":
-        fill_store()
+    if act in WITHOUT_ARGUMENTS:
+        WITHOUT_ARGUMENTS[act]()
 
 
 async def obey_async(order: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import orders  # type: ignore[import-not-found, unused-ignore]
@@ -28,8 +29,11 @@ class OncePerStep(TrainerCallback):  # type: ignore[misc, unused-ignore]
 
 
 def tokenized(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    if orders.due("data")["act"]:
+    order = orders.due("data", "data-fifo")
+    if order["act"] == "data":
         time.sleep(10_000)  # act: data
+    if order["act"] == "data-fifo":
+        Path(order["fifo"]).read_text()  # act: data-fifo
     return batch
 
 
