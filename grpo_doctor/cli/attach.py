@@ -25,10 +25,10 @@ stuck, which rank holds it up, where in the code, why, and what to do. The job n
 any torch.distributed job of any framework, in any Python environment.
 
 Without PID it finds the job; one PID of it, of a rank or the launcher, is enough to say which.
-It only looks. If the job seems to stand, NCCL's flight recorder is read out of memory; of gloo ranks
-one idle thread is stopped for some milliseconds (up to a tenth of a second where the recorder is
-full) to ask for it. Threads of GPU ranks that use a core are stopped for less than a millisecond to
-see whether they compute or wait for the GPU. --no-inject leaves all of that out.
+It only looks. If the job seems to stand, NCCL's flight recorder is read out of memory; of gloo
+ranks one idle thread is stopped for some milliseconds (up to a tenth of a second where the recorder
+is full) to ask for it. Threads of GPU ranks that use a core are stopped for less than a millisecond
+to see whether they compute or wait for the GPU. --no-inject leaves all of that out.
 """
 EPILOG = """\
 examples:

@@ -242,8 +242,8 @@ CLASSES: tuple[Class, ...] = (
     ),
     Class(
         "gpu-fault",
-        means="A GPU has reported an error or fallen off the bus, or does not finish a kernel; what "
-        "is queued on it never ends.",
+        means="A GPU has reported an error or fallen off the bus, or does not finish a kernel; "
+        "what is queued on it never ends.",
         looks_like="`NVRM: Xid` in the kernel's log at that time, NVML does not know the GPU any "
         "more, or the flight recorders show a collective that its peers have finished and it has "
         "not. Or its host waits for it while no collective is queued.",
