@@ -13,7 +13,7 @@ from grpo_doctor.cli.output import STDOUT, given_path, write_bytes
 from grpo_doctor.errors import UsageError
 
 if TYPE_CHECKING:
-    from grpo_doctor.hang.scene import Scene
+    from grpo_doctor.hang.model.scene import Scene
     from grpo_doctor.hang.verdict import Diagnosis
     from grpo_doctor_probes.evidence import Evidence
 
@@ -104,7 +104,7 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     found = _scene(options)
     options.interrupted = _LOOKED
     from grpo_doctor.hang.diagnose import diagnose_scene  # noqa: PLC0415 - after usage errors
-    from grpo_doctor.hang.joined import spoken  # noqa: PLC0415
+    from grpo_doctor.hang.multihost import spoken  # noqa: PLC0415
 
     evidence = found.evidence
     diagnosis, moves = spoken(diagnose_scene(found), evidence.job), False
@@ -168,7 +168,7 @@ def _scene(options: argparse.Namespace) -> Scene:
         return dumped(options.dumps)
     evidence = _evidence(options)
     options.interrupted = _LOOKED
-    from grpo_doctor.hang import scene  # noqa: PLC0415
+    from grpo_doctor.hang.model import scene  # noqa: PLC0415
 
     return scene.build(evidence)
 
@@ -193,7 +193,7 @@ def _keep(options: argparse.Namespace, evidence: Evidence, diagnosis: Diagnosis)
     """Writes what was asked for."""
     if options.out or options.html:
         from grpo_doctor.cli.rendering import verdict_page  # noqa: PLC0415
-        from grpo_doctor.hang.bundle import with_host  # noqa: PLC0415
+        from grpo_doctor.hang.collection.bundle import with_host  # noqa: PLC0415
 
         page = verdict_page(diagnosis.as_json())
         if options.html:
@@ -201,7 +201,7 @@ def _keep(options: argparse.Namespace, evidence: Evidence, diagnosis: Diagnosis)
             write_bytes(page, str(html))
             say(f"wrote {html}")
         if options.out:
-            from grpo_doctor.hang import bundle  # noqa: PLC0415
+            from grpo_doctor.hang.collection import bundle  # noqa: PLC0415
 
             out = bundle.own_place(options.out, evidence.job)
             say(f"wrote {bundle.write(out, evidence, diagnosis, page)}")
@@ -215,7 +215,7 @@ def _would_be_lost(options: argparse.Namespace, diagnosis: Diagnosis) -> bool:
 
 def _tell_of_others(evidence: Evidence, diagnosis: Diagnosis) -> None:
     """Where ranks of other hosts were not seen, and the verdict does not say so: how to see all."""
-    from grpo_doctor.hang.hosts.others import commands, unseen  # noqa: PLC0415
+    from grpo_doctor.hang.model.hosts.others import commands, unseen  # noqa: PLC0415
     from grpo_doctor.hang.wording import ranks_text  # noqa: PLC0415
 
     ranks = unseen(evidence.job)

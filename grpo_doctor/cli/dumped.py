@@ -7,11 +7,11 @@ from pathlib import Path
 
 from grpo_doctor.cli.console import say
 from grpo_doctor.errors import NoJobError, UsageError
-from grpo_doctor.hang import scene
-from grpo_doctor.hang.bundle.parts import ARCHIVES, EVIDENCE
+from grpo_doctor.hang.collection.bundle.parts import ARCHIVES, EVIDENCE
+from grpo_doctor.hang.collection.examine import examine_dumps
 from grpo_doctor.hang.dumps.model import DumpProblem
-from grpo_doctor.hang.scene import Scene
-from grpo_doctor.hang.visiting.examine import examine_dumps
+from grpo_doctor.hang.model import scene
+from grpo_doctor.hang.model.scene import Scene
 from grpo_doctor_probes.evidence import Evidence
 from grpo_doctor_reports.text_safety import PROSE_LIMIT, clean
 

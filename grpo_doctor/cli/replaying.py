@@ -8,8 +8,8 @@ from pathlib import Path
 
 from grpo_doctor.cli.console import say
 from grpo_doctor.errors import TraceError, UsageError
-from grpo_doctor.hang import bundle
-from grpo_doctor.hang.joined import DifferentJobsError, joined
+from grpo_doctor.hang.collection import bundle
+from grpo_doctor.hang.multihost import DifferentJobsError, joined
 from grpo_doctor_probes.evidence import Evidence, Problem
 
 

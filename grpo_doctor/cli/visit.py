@@ -13,7 +13,7 @@ from dataclasses import replace
 from grpo_doctor.cli.console import put, say
 from grpo_doctor.cli.output import color_wanted, terminal_width
 from grpo_doctor.errors import NoJobError, PermissionNeededError, UsageError
-from grpo_doctor.hang.visiting.examine import Wishes, examine_job
+from grpo_doctor.hang.collection.examine import Wishes, examine_job
 from grpo_doctor_probes import discover
 from grpo_doctor_probes.evidence import Evidence, Job
 from grpo_doctor_probes.placement import placement_of

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from grpo_doctor.hang import postmortem, scene
+from grpo_doctor.hang import postmortem
 from grpo_doctor.hang.causes import Candidate, Case
 from grpo_doctor.hang.causes.candidate import Sink
-from grpo_doctor.hang.judging import beneath, choose, rankless
-from grpo_doctor.hang.judging.confidence import LEAST, confidence
-from grpo_doctor.hang.judging.once import as_of_one_look
-from grpo_doctor.hang.judging.stall import Stall, stall_of
-from grpo_doctor.hang.judging.state import state_of
-from grpo_doctor.hang.judging.undecided import undecided
-from grpo_doctor.hang.saying.layout import with_layout
-from grpo_doctor.hang.saying.outlook import with_outlook
-from grpo_doctor.hang.saying.pictures import edges_of, groups_of, nodes_of, rank_states
-from grpo_doctor.hang.saying.spelled import spelled
-from grpo_doctor.hang.saying.unseen import unseen
-from grpo_doctor.hang.saying.verdicts import Judgement, ended, ending, healthy, judged, slow_work
-from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.decision import beneath, choose, rankless
+from grpo_doctor.hang.decision.confidence import LEAST, confidence
+from grpo_doctor.hang.decision.once import as_of_one_look
+from grpo_doctor.hang.decision.render.layout import with_layout
+from grpo_doctor.hang.decision.render.outlook import with_outlook
+from grpo_doctor.hang.decision.render.pictures import edges_of, groups_of, nodes_of, rank_states
+from grpo_doctor.hang.decision.render.spelled import spelled
+from grpo_doctor.hang.decision.render.unseen import unseen
+from grpo_doctor.hang.decision.render.verdicts import (
+    Judgement,
+    ended,
+    ending,
+    healthy,
+    judged,
+    slow_work,
+)
+from grpo_doctor.hang.decision.stall import Stall, stall_of
+from grpo_doctor.hang.decision.state import state_of
+from grpo_doctor.hang.decision.undecided import undecided
+from grpo_doctor.hang.model import scene
+from grpo_doctor.hang.model.nodes import Node, RankNode
+from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.waiting import waits
+from grpo_doctor.hang.model.waiting.graph import Graph
 from grpo_doctor.hang.verdict import Diagnosis, Verdict
-from grpo_doctor.hang.waiting import waits
-from grpo_doctor.hang.waiting.graph import Graph
-from grpo_doctor.hang.waiting.nodes import Node, RankNode
 from grpo_doctor_probes.evidence import Evidence
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from grpo_doctor.hang import matching
-from grpo_doctor.hang.judging.undecided import RECORDERS_OFF, recorders_are_off
-from grpo_doctor.hang.matching import Ruling
-from grpo_doctor.hang.saying.layout import with_layout
-from grpo_doctor.hang.saying.pictures import edges_of, nodes_of
-from grpo_doctor.hang.saying.spelled import spelled
-from grpo_doctor.hang.saying.unseen import unseen
-from grpo_doctor.hang.scene import Scene
+from grpo_doctor.hang.decision.render.layout import with_layout
+from grpo_doctor.hang.decision.render.pictures import edges_of, nodes_of
+from grpo_doctor.hang.decision.render.spelled import spelled
+from grpo_doctor.hang.decision.render.unseen import unseen
+from grpo_doctor.hang.decision.undecided import RECORDERS_OFF, recorders_are_off
+from grpo_doctor.hang.model import matching
+from grpo_doctor.hang.model.matching import Ruling
+from grpo_doctor.hang.model.nodes import RankNode
+from grpo_doctor.hang.model.scene import Scene
+from grpo_doctor.hang.model.waiting import waits
 from grpo_doctor.hang.verdict import Diagnosis, Fix, Item, RankState, State, Verdict
-from grpo_doctor.hang.waiting import waits
-from grpo_doctor.hang.waiting.nodes import RankNode
 from grpo_doctor.hang.wording import sentence
 
 _LOOK = "py-spy dump --pid PID  # on the host of the rank named above, if it still runs"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from grpo_doctor.hang.judging import confidence_table
+from grpo_doctor.hang.decision import confidence_table
 from tests.corpus import fit, known, page, replay, verdicts
 from tests.corpus import table as tables
 from tests.corpus.packing import pack

@@ -9,8 +9,8 @@ import msgspec
 
 from grpo_doctor.hang import diagnose as reasoning
 from grpo_doctor.hang.causes import Candidate
-from grpo_doctor.hang.judging.features import Features, features
-from grpo_doctor.hang.scene import Scene
+from grpo_doctor.hang.decision.features import Features, features
+from grpo_doctor.hang.model.scene import Scene
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import Evidence
 from tests.corpus.degraded import variants

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_doctor.hang import dumps, matching
+from grpo_doctor.hang import dumps
+from grpo_doctor.hang.model import matching
 from grpo_doctor_probes.evidence import FlightDump
 from tests.dumps.cases import CASES, Case, slug
 from tests.dumps.formats import document

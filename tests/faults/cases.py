@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from grpo_doctor.hang.bundle import read
+from grpo_doctor.hang.collection.bundle import read
 from tests.faults import attach, baselines
 from tests.faults.events import Silence, count, wait_for
 from tests.faults.host import Unavailable

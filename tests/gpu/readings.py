@@ -11,7 +11,7 @@ import sys
 import time
 from dataclasses import replace
 
-from grpo_doctor.hang.gpus import judge
+from grpo_doctor.hang.model.gpus import judge
 from grpo_doctor_probes.evidence import Evidence, GpuHolder, GpuLook, Job, Member
 from grpo_doctor_probes.look.gpus import gpus
 from tests.gpu.parts import Outcome, Wish, cuda_problem

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor.hang import dumps, matching
+from grpo_doctor.hang import dumps
+from grpo_doctor.hang.model import matching
 from grpo_doctor_probes.evidence import FlightDump
 from tests.dumps.cases import BY_NAME, slug
 

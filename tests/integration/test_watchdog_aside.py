@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor.hang import bundle
+from grpo_doctor.hang.collection import bundle
 from tests.integration.test_run import alive, wait_for
 from tests.integration.test_watchdog import (
     JOB,

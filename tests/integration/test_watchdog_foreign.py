@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.hang import bundle
+from grpo_doctor.hang.collection import bundle
 from tests.integration.test_run import alive
 from tests.integration.test_watchdog import is_held, run_facts, started
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor.hang import bundle
+from grpo_doctor.hang.collection import bundle
 from tests.integration.test_watchdog import read_until
 from tests.integration.test_watchdog_foreign import PATIENCE_S, foreign, go
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from grpo_doctor.hang import dumps, matching
+from grpo_doctor.hang import dumps
+from grpo_doctor.hang.model import matching
 from tests.nccl_rules.cases import REASONS, Case
 
 BLAMELESS = ("link broken", "healthy")

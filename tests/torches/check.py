@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from grpo_doctor.hang import bundle
+from grpo_doctor.hang.collection import bundle
 
 RANKS, GUILTY = 4, 2
 JOB = Path(__file__).with_name("job.py")

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import IntEnum, auto
 from typing import Literal
 
-from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.model.nodes import Node, RankNode
+from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.waiting.graph import Graph
 from grpo_doctor.hang.verdict import Fix, Item, Undo
-from grpo_doctor.hang.waiting.graph import Graph
-from grpo_doctor.hang.waiting.nodes import Node, RankNode
 
 Liveness = Literal[
     "dead",

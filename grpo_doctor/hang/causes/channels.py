@@ -20,12 +20,12 @@ from grpo_doctor.hang.causes.wording import (
     still_item,
     working_class,
 )
-from grpo_doctor.hang.process.known_code import short
-from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.model.process.known_code import short
+from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.waiting.chain import end_of
+from grpo_doctor.hang.model.waiting.servers import place_of_server
+from grpo_doctor.hang.model.waiting.waits import asks_engine
 from grpo_doctor.hang.verdict import Fix, Item, Undo
-from grpo_doctor.hang.waiting.chain import end_of
-from grpo_doctor.hang.waiting.servers import place_of_server
-from grpo_doctor.hang.waiting.waits import asks_engine
 from grpo_doctor_probes.evidence import Blocked
 
 _SOCKETS = ("socket-receive", "socket-send", "socket-connect", "socket-accept")

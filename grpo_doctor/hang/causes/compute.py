@@ -7,9 +7,9 @@ from statistics import median
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.wording import busy_class, culprit, in_phase, stack_item
-from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.waiting.starvation import DELAYED, hardly_runs, throttled
 from grpo_doctor.hang.verdict import Fix, Item
-from grpo_doctor.hang.waiting.starvation import DELAYED, hardly_runs, throttled
 
 NICE = 5  # more than the other ranks
 

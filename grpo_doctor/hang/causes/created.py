@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.groups import Mistake, deadlock
 from grpo_doctor.hang.causes.wording import at, still_item
-from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
 
 _MEMBERS = ("global_ranks_in_group", "ranks")

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpo_doctor.hang import gpus
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Liveness, Sink
 from grpo_doctor.hang.causes.wording import culprit, in_phase, motion_item, stack_item
-from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.model import gpus
+from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.wording import ranks_text, verb
 

@@ -13,9 +13,9 @@ from grpo_doctor.hang.causes.wording import (
     stack_item,
     still_item,
 )
-from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.waiting.woken import only_by_signals
 from grpo_doctor.hang.verdict import Fix, Item
-from grpo_doctor.hang.waiting.woken import only_by_signals
 
 _LOCKS = (".lock", ".lck")
 

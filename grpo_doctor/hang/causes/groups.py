@@ -9,8 +9,8 @@ from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.habits import strayed
 from grpo_doctor.hang.causes.network import silence
 from grpo_doctor.hang.causes.wording import at, stack_item, still_item
-from grpo_doctor.hang.matching import Blame, Cycle
-from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.model.matching import Blame, Cycle
+from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.wording import ranks_text
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from grpo_doctor.hang import gpus, xids
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
-from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.model import gpus, xids
+from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
 
 _CUDA = re.compile(

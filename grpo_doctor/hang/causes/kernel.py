@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.sleeps import sleep_of
 from grpo_doctor.hang.causes.wording import culprit, doing, in_phase, named, stack_item, still_item
-from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.wording import bytes_text
 

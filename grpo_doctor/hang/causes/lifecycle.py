@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.memory import oom_items, out_of_memory, recent_oom
 from grpo_doctor.hang.causes.wording import at, culprit, in_phase, stack_item, still_item
-from grpo_doctor.hang.process.known_code import short
-from grpo_doctor.hang.process.places import is_library
-from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.model.process.known_code import short
+from grpo_doctor.hang.model.process.places import is_library
+from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item, Undo
 
 _AT_EXIT = ("_shutdown", "_exit_function", "_python_exit", "_run_exitfuncs", "shutdown")

@@ -13,10 +13,10 @@ from grpo_doctor.hang.causes.wording import (
     stack_item,
     still_item,
 )
-from grpo_doctor.hang.process.known_code import short
-from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.model.process.known_code import short
+from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.waiting.chain import family, has_succeeded, rests
 from grpo_doctor.hang.verdict import Fix, Undo
-from grpo_doctor.hang.waiting.chain import family, has_succeeded, rests
 
 
 def propose(case: Case) -> Iterator[Candidate]:

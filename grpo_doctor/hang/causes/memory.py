@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
-from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.waiting.chain import rests
+from grpo_doctor.hang.model.waiting.strangers import ASKS
 from grpo_doctor.hang.verdict import Fix, Item
-from grpo_doctor.hang.waiting.chain import rests
-from grpo_doctor.hang.waiting.strangers import ASKS
 
 _KILLED = re.compile(r"[Kk]illed process (\d+)")
 _STANDS = ("still", "polling")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.memory import out_of_memory, recent_oom
 from grpo_doctor.hang.causes.wording import stack_item
-from grpo_doctor.hang.process.progress import TICKS_PER_SECOND
-from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.model.process.progress import TICKS_PER_SECOND
+from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
 
 JOINING_S = 120.0  # of a job over several hosts, which pull images and start one by one

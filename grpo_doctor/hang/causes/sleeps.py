@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from grpo_doctor.hang.scene import Actor
+from grpo_doctor.hang.model.scene import Actor
 
 Sleep = Literal["memory", "vfork", "gpu", ""]
 

@@ -16,10 +16,10 @@ from grpo_doctor.hang.causes.wording import (
     stack_item,
     still_item,
 )
-from grpo_doctor.hang.process import ray_code
-from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.model.process import ray_code
+from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.waiting import tasks
 from grpo_doctor.hang.verdict import Fix, Item, Undo
-from grpo_doctor.hang.waiting import tasks
 from grpo_doctor.hang.wording import ranks_text, seconds_text
 
 _FAMILIES = (children.propose, storage.propose, engines.propose, compute.propose, channels.propose)

@@ -13,7 +13,7 @@ from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.groups import Mistake, deadlock
 from grpo_doctor.hang.causes.habits import odd_way
 from grpo_doctor.hang.causes.wording import at, place_text, still_item
-from grpo_doctor.hang.scene import Actor, Scene
+from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Item
 from grpo_doctor.hang.wording import ranks_text
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from grpo_doctor.hang.process.places import Place
-from grpo_doctor.hang.process.progress import BUSY_SHARE
-from grpo_doctor.hang.scene import Actor
+from grpo_doctor.hang.model.process.places import Place
+from grpo_doctor.hang.model.process.progress import BUSY_SHARE
+from grpo_doctor.hang.model.scene import Actor
 from grpo_doctor.hang.verdict import Item
 from grpo_doctor.hang.wording import bytes_text, seconds_text
 from grpo_doctor_probes.evidence import Frame

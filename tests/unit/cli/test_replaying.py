@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor.cli import main
-from grpo_doctor.hang import bundle
+from grpo_doctor.hang.collection import bundle
 from grpo_doctor.hang.diagnose import diagnose
 from tests.evidence import EvidenceBuilder
 from tests.several_hosts import on_hosts

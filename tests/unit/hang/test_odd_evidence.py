@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_doctor.hang import scene as scenes
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.waiting import waits
+from grpo_doctor.hang.model import scene as scenes
+from grpo_doctor.hang.model.waiting import waits
 from grpo_doctor_probes.evidence import EngineLook, Evidence, Limits, LogTail, OpenSpanSeen
 from tests.evidence import FIRST_NS, EvidenceBuilder, collective, frames
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor.hang import scene
 from grpo_doctor.hang.diagnose import diagnose
+from grpo_doctor.hang.model import scene
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import Blocked, Frame, PythonThread, Thread
 from tests.evidence import EvidenceBuilder, Process, frames

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.hang import matching
 from grpo_doctor.hang.dumps import read
+from grpo_doctor.hang.model import matching
 from grpo_doctor_probes.evidence import FlightDump
 from tests.dumps.formats import document, dumps
 from tests.dumps.simulator import Call, Halt, Job, job

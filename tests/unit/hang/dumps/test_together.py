@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from grpo_doctor.hang import matching
 from grpo_doctor.hang.dumps import read
+from grpo_doctor.hang.model import matching
 from grpo_doctor_probes.evidence import FlightDump
 from tests.dumps.cases import BY_NAME, GROUPS, healthy
 from tests.dumps.formats import dumps

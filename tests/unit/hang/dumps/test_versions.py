@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor.hang import dumps
+from grpo_doctor.hang.collection.examine import examine_dumps
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.visiting.examine import examine_dumps
 from grpo_doctor_probes.flight import dump_files
 
 FOLDER = Path(__file__).parents[3] / "dumps" / "versions"

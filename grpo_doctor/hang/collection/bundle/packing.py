@@ -1,0 +1,124 @@
+"""Evidence to bytes and back: secrets out, dumps packed, everything bounded."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from dataclasses import replace
+from hashlib import sha256
+
+import msgspec
+
+from grpo_doctor import __version__
+from grpo_doctor.hang.collection.bundle.parts import (
+    MAX_ALL_DUMPS_BYTES,
+    MAX_DUMP_BYTES,
+    MAX_PACKED_DUMP_BYTES,
+    MAX_RANKS,
+    SCHEMA,
+    Envelope,
+    Head,
+)
+from grpo_doctor.hang.encoding import encoded
+from grpo_doctor_probes.evidence import Evidence, FlightDump, HostFacts, Job, LogTail, RasAnswer
+from grpo_doctor_probes.redact import redact_text
+
+
+class UnreadableError(Exception):
+    """Bytes that are no evidence; the message is the reason."""
+
+
+def packed(evidence: Evidence) -> bytes:
+    """The evidence file's content."""
+    clean = replace(
+        evidence,
+        job=_job(evidence.job),
+        logs=tuple(map(_log, evidence.logs)),
+        host=_host(evidence.host),
+        dumps=tuple(map(_packed_dump, evidence.dumps)),
+        ras=tuple(map(_ras, evidence.ras)),
+    )
+    envelope = Envelope(SCHEMA, f"grpo-doctor {__version__}", clean)
+    return gzip.compress(encoded(envelope), compresslevel=6, mtime=0)
+
+
+def unpacked(content: bytes) -> Evidence:
+    """The evidence of an evidence file's JSON (already out of its gzip).
+
+    Raises:
+        UnreadableError: it is damaged, of a newer version, or not to be believed.
+    """
+    try:
+        head = msgspec.json.decode(content, type=Head)
+        if head.schema != SCHEMA:
+            raise UnreadableError(
+                f"it has schema {head.schema} and this version reads schema {SCHEMA}; "
+                "use the grpo-doctor that wrote it, or a newer one"
+            )
+        evidence = msgspec.json.decode(content, type=Envelope).evidence
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as problem:
+        raise UnreadableError(f"it is damaged: {problem}") from problem
+    size = evidence.job.world_size or 0
+    if size > MAX_RANKS:  # a list of all ranks is made later
+        raise UnreadableError(f"its job has {size} ranks, and no job has more than {MAX_RANKS}")
+    return replace(evidence, dumps=_unpacked_dumps(evidence.dumps))
+
+
+def _job(job: Job) -> Job:
+    members = (replace(m, command=redact_text(m.command)) for m in job.members)
+    places = (replace(one, run_id=_told_apart(one.run_id)) for one in job.placements)
+    notes = tuple(map(redact_text, job.notes))
+    return replace(job, members=tuple(members), placements=tuple(places), notes=notes)
+
+
+def _told_apart(run_id: str) -> str:
+    """A run id without its secret: bundles of one job must still be known as such."""
+    clean = redact_text(run_id)
+    return run_id if clean == run_id else f"{clean} {sha256(run_id.encode()).hexdigest()[:8]}"
+
+
+def _ras(answer: RasAnswer) -> RasAnswer:
+    return replace(answer, text=redact_text(answer.text), problem=redact_text(answer.problem))
+
+
+def _log(log: LogTail) -> LogTail:
+    return replace(log, lines=tuple(map(redact_text, log.lines)))
+
+
+def _host(host: HostFacts | None) -> HostFacts | None:
+    if host is None:
+        return None
+    return replace(host, kernel=tuple((age, redact_text(text)) for age, text in host.kernel))
+
+
+def _packed_dump(dump: FlightDump) -> FlightDump:
+    if not dump.data:
+        return dump
+    data = zlib.compress(dump.data, 6)
+    if len(data) <= MAX_PACKED_DUMP_BYTES:
+        return replace(dump, data=data)
+    size = f"{len(dump.data) / 1e6:.1f} MB"
+    return replace(dump, data=b"", problem=f"its {size} were too large for the bundle, left out")
+
+
+def _unpacked_dumps(dumps: tuple[FlightDump, ...]) -> tuple[FlightDump, ...]:
+    left = MAX_ALL_DUMPS_BYTES
+    found = []
+    for dump in dumps:
+        data = _inflated(dump.data, min(left, MAX_DUMP_BYTES)) if dump.data else b""
+        left -= len(data)
+        found.append(replace(dump, data=data))
+    return tuple(found)
+
+
+def _inflated(data: bytes, at_most: int) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        content = inflater.decompress(data, at_most + 1)
+    except zlib.error as problem:
+        raise UnreadableError(f"a flight-recorder dump in it is damaged: {problem}") from problem
+    if len(content) > at_most:
+        raise UnreadableError("a flight-recorder dump in it unpacks to more than any recorder has")
+    if not inflater.eof:
+        raise UnreadableError("a flight-recorder dump in it is cut off")
+    return content

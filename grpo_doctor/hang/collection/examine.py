@@ -1,0 +1,236 @@
+"""Looking at a live job, or at dump files alone, until there is enough to reason about.
+
+Two looks always; flight recorders are asked only where those two show a rank that does not get on,
+and a third look is taken where they leave open whether a rank works.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from grpo_doctor.hang.collection.recordings import ask_ras, ask_recorders, inject_into
+from grpo_doctor.hang.collection.spinning import look_closer
+from grpo_doctor.hang.collection.visit import Visit
+from grpo_doctor.hang.decision.stall import Stall, stall_of
+from grpo_doctor.hang.diagnose import diagnose
+from grpo_doctor.hang.model import scene
+from grpo_doctor.hang.model.waiting.starvation import answers_late
+from grpo_doctor_probes import flight, look
+from grpo_doctor_probes.evidence import CallArguments, Cost, Evidence, Job, Problem
+
+STACKS_S = 6.0  # py-spy takes 10 ms a process, a second when 64 of them share two cores
+NATIVE_S = 3.0
+LATE_S = 6.0  # for ranks that get hardly any CPU, where nothing else decides
+TRIES_LOCK = frozenset({"acquire", "_acquire", "_poll_until_acquired"})
+P2P = frozenset({"send", "recv", "isend", "irecv", "send_object_list", "recv_object_list"})
+ROOTED = frozenset(
+    {"broadcast", "reduce", "gather", "scatter", "gather_object"}
+    | {"broadcast_object_list", "scatter_object_list"}
+)
+CREATING = frozenset({"new_group", "new_subgroups", "split_group"})
+CREATES = frozenset({"_new_process_group_helper", "_new_group_with_tag"})
+MOST_ROOTED = 8
+MOST_CREATING = 16
+MOST_NATIVE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How to look. `inject`: a stuck rank may be asked for its flight recorder by a ptrace call.
+
+    `seconds_between` two looks; the visit ends after about `at_most_s` whatever is outstanding.
+    """
+
+    inject: bool = True
+    seconds_between: float = 1.2
+    at_most_s: float = 60.0
+
+
+def examine_job(job: Job, wishes: Wishes, progress: Callable[[str], None]) -> Evidence:
+    """Looks at one job. Ctrl-C ends the visit with what was seen so far, and a problem says so;
+    before the first look there is nothing to reason about."""
+    visit = Visit(_with_fronts(job))
+    try:
+        _two_looks(visit, wishes, progress)
+        look_closer(visit, progress, stop=wishes.inject, wait_s=wishes.seconds_between)
+        _closer(visit, wishes, progress)
+    except KeyboardInterrupt:
+        if not visit.looks:
+            raise
+        visit.problems.append(
+            Problem("The look was interrupted; the verdict rests on what was seen by then.")
+        )
+    return visit.evidence()
+
+
+def _with_fronts(job: Job) -> Job:
+    """The process that started an engine answers for it, so that its /metrics are asked."""
+    fronts = {member.parent for member in job.members if member.role == "engine"}
+    members = tuple(
+        replace(member, role="server")
+        if member.pid in fronts and member.role in ("helper", "reward")
+        else member
+        for member in job.members
+    )
+    return replace(job, members=members)
+
+
+def examine_dumps(folder: Path) -> Evidence:
+    """What flight-recorder files alone show. `folder` may be one file."""
+    began = time.monotonic()
+    dumps = flight.dump_files([folder])
+    newest = max((dump.at_unix_ns for dump in dumps), default=0)
+    return Evidence(
+        job=Job(host=socket.gethostname(), members=()),
+        taken_unix_ns=newest or time.time_ns(),
+        dumps=dumps,
+        cost=Cost(seconds=time.monotonic() - began),
+    )
+
+
+def _two_looks(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> None:
+    count = len(visit.job.ranks())
+    progress(f"looking at {_ranks_text(count)}")
+    with ThreadPoolExecutor(max_workers=6) as pool:
+        first = time.monotonic()
+        _look(visit)
+        beside = _surroundings(visit, pool)
+        left = wishes.seconds_between - (time.monotonic() - first)
+        if left > 0:
+            progress(f"again in {left:.1f} s")
+            with visit.part("pause"):
+                time.sleep(left)
+        _look(visit)
+        counted = pool.submit(look.gpus, visit.job), pool.submit(look.engines, visit.job)
+        with visit.part("blocked"):
+            visit.blocked = look.blocked(visit.job, visit.looks[-1])
+        visit.gpus.append(counted[0].result())
+        visit.engines.append(counted[1].result())
+        beside.result()
+
+
+def _ranks_text(count: int) -> str:
+    if count == 0:
+        return "a job without a rank on this host"
+    return "1 rank" if count == 1 else f"{count} ranks"
+
+
+def _look(visit: Visit) -> None:
+    pids = [member.pid for member in visit.job.members if member.role != "launcher"]
+    with visit.part("looks"):
+        visit.looks.append(look.processes(visit.job))
+    with visit.part("limits"):
+        visit.limits.append(look.limits(visit.job))
+    with visit.part("stacks"):
+        if not visit.stacks:
+            visit.stacks.append(look.stacks(pids, at_most_s=STACKS_S))
+            return
+        earlier, before, after = visit.stacks[-1], visit.looks[-2], visit.looks[-1]
+        visit.stacks.append(look.stacks_again(earlier, before, after, at_most_s=STACKS_S))
+
+
+def _surroundings(visit: Visit, pool: ThreadPoolExecutor) -> Future[None]:
+    """What does not need to be looked at twice, while the time between the looks passes."""
+
+    def beside() -> None:
+        with visit.part("surroundings"):
+            visit.gpus.append(look.gpus(visit.job))
+            visit.engines.append(look.engines(visit.job))
+            visit.host = look.host(visit.job)
+            visit.logs = look.logs(visit.job)
+            visit.spans = look.open_spans(visit.job)
+
+    return pool.submit(beside)
+
+
+def _closer(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> None:
+    """What only a job that seems to stand is asked."""
+    found = scene.build(visit.evidence())
+    stall = stall_of(found)
+    if not any(one.motion.got_on for one in found.by_rank.values()):
+        with visit.part("recorders"):
+            ask_ras(visit)
+    if not stall.stalled:
+        return
+    left = max(wishes.at_most_s - visit.seconds(), 1.0)
+    slow = {one.pid for one in found.by_rank.values() if answers_late(one)}
+    progress("asking the flight recorders")
+    with visit.part("recorders"):
+        ask_recorders(visit, inject=wishes.inject, at_most_s=left, spared=slow)
+    with visit.part("arguments"):
+        _arguments(visit)
+    _third_look(visit, stall, wishes, progress)
+    with visit.part("arguments"):
+        _lock_files(visit)
+    if slow and wishes.inject and diagnose(visit.evidence()).verdict.cause == "unknown":
+        with visit.part("recorders"):
+            inject_into(visit, time.monotonic() + LATE_S)
+    _native(visit, wishes, progress)
+
+
+def _third_look(
+    visit: Visit, stall: Stall, wishes: Wishes, progress: Callable[[str], None]
+) -> None:
+    """Two looks at a loop may meet it at the same line by chance; three hardly do."""
+    unclear = [one for one in stall.suspects if one.motion.kind in ("busy", "polling")]
+    unclear += [one for one in stall.suspects if one.device_wait]
+    if unclear and visit.seconds() + wishes.seconds_between < wishes.at_most_s:
+        progress(f"a third look in {wishes.seconds_between:.1f} s")
+        with visit.part("pause"):
+            time.sleep(wishes.seconds_between)
+        _look(visit)
+        visit.blocked = look.blocked(visit.job, visit.looks[-1])
+
+
+def _native(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> None:
+    """C and C++ frames of ranks that nothing else explains. This stops them for about a second."""
+    if visit.seconds() + NATIVE_S > wishes.at_most_s:
+        return
+    pids = unexplained(visit.evidence())[:MOST_NATIVE]
+    if not pids:
+        return  # nobody, or all that is named is on other hosts
+    progress("looking into the C++ frames of a rank that nothing explains")
+    with visit.part("native"):
+        visit.stacks[-1] += look.native_stacks(pids, at_most_s=NATIVE_S)
+
+
+def unexplained(evidence: Evidence) -> list[int]:
+    """Processes of ranks of whom only their native frames can tell what they wait for."""
+    verdict, ranks = diagnose(evidence).verdict, scene.build(evidence).by_rank
+    named = [ranks[rank] for rank in verdict.culprits or tuple(ranks) if rank in ranks]
+    if verdict.cause != "unknown":
+        named = [one for one in named if one.waits_in_c] if verdict.culprits else []
+    return [one.pid for one in named]
+
+
+def _lock_files(visit: Visit) -> None:
+    """The files of locks that libraries try again and again, and who has them."""
+    for actor in scene.build(visit.evidence()).by_rank.values():
+        if actor.place.call != "file-lock" or actor.held:
+            continue
+        values = look.arguments(actor.pid, TRIES_LOCK).values()
+        path = next((one["path"] for one in values if "path" in one), "")
+        if path:
+            visit.blocked = (look.lock_file(actor.pid, path), *visit.blocked)
+
+
+def _arguments(visit: Visit) -> None:
+    """What no recorder has: the partners of sends and receives of gloo, the source or target of a
+    collective that some ranks have left and others never do, and groups that do not exist yet.
+    """
+    found = scene.build(visit.evidence())
+    joined = {wait.rank for wait in found.matching.waits if wait.why == "joined"}
+    rooted = [one for one in found.by_rank.values() if one.place.operation in ROOTED]
+    asked = [one for one in rooted if one.rank in joined][:MOST_ROOTED]
+    asked += [one for one in found.by_rank.values() if one.place.call == "p2p"]
+    creating = [one for one in found.by_rank.values() if one.place.operation in CREATING]
+    asked += creating[:MOST_CREATING]
+    for actor in asked:
+        if not actor.held:
+            for function, values in look.arguments(actor.pid, P2P | ROOTED | CREATES).items():
+                visit.arguments.append(CallArguments(actor.pid, function, values))

@@ -1,0 +1,93 @@
+"""Getting the flight recorders' contents of a job that seems to stand, the gentlest way first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container
+
+from grpo_doctor.hang.collection.visit import Visit
+from grpo_doctor.hang.model.process.seen import index
+from grpo_doctor_probes import flight
+from grpo_doctor_probes.evidence import FlightDump, ProcessLook
+
+ASK_S = 1.5  # for pipes and servers
+INJECT_S = 2.0  # for one rank
+RAS_S = 6.0  # with a lost process NCCL itself waits for seconds; without NCCL there is no answer
+SPARED = "its flight recorder was not asked: it has so little CPU or memory that this takes long"
+SLACK_NS = 2_000_000_000  # a dump may be written while the last ranks still arrive
+# A host that spins has just run, however long it has spun. What torch writes at a time-out (after
+# 10 minutes under NCCL) of a job that goes on is seldom that young.
+SPUN_NS = 1_800_000_000_000
+
+
+def ask_recorders(
+    visit: Visit, *, inject: bool, at_most_s: float, spared: Container[int] = ()
+) -> None:
+    """Files written since the job stands; then each other rank's memory, or a call into it; then
+    agents and servers.
+
+    Processes in `spared` are not called into.
+    """
+    until = time.monotonic() + at_most_s
+    ask_ras(visit, min(RAS_S, at_most_s))
+    since = time.time_ns() - _stood_ns(visit) - SLACK_NS
+    files = flight.dump_files(flight.known_dump_places(visit.job))
+    visit.dumps += [dump for dump in files if dump.at_unix_ns >= since and dump.data]
+    if inject:
+        inject_into(visit, until, spared)
+    # Last: torch's own dump asks for CUDA events, under its recorder's mutex from 2.14 on.
+    if _open(visit):
+        visit.dumps += flight.ask_servers(visit.job, min(ASK_S, at_most_s))
+    if _open(visit):
+        visit.dumps += flight.ask_pipes(visit.job, min(ASK_S, at_most_s))
+
+
+def ask_ras(visit: Visit, at_most_s: float = RAS_S) -> None:
+    """What NCCL knows of its ranks by itself, once in a visit."""
+    if not visit.ras:
+        visit.ras = flight.ras(visit.job, at_most_s)
+
+
+def _stood_ns(visit: Visit) -> int:
+    """For how long the rank that stands longest may have stood."""
+    seen_all, ranks = index(visit.evidence()), visit.job.ranks()
+    moved = {seen_all[one.pid].motion.kind for one in ranks if one.pid in seen_all}
+    ages = [SPUN_NS if "spinning" in moved and "working" not in moved else 0]
+    for member in visit.job.ranks():
+        seen = visit.looks[-1].of(member.pid)
+        if seen is not None and seen.threads and seen.threads[0].last_ran_ns:
+            ages.append(seen.at_ns - seen.threads[0].last_ran_ns)
+    return max(ages)
+
+
+def _open(visit: Visit) -> set[int]:
+    """The ranks' processes that nothing was heard of yet."""
+    heard = {dump.rank for dump in visit.dumps if dump.data}
+    pids = {dump.pid for dump in visit.dumps if dump.data}
+    return {
+        member.pid
+        for member in visit.job.ranks()
+        if member.pid not in pids and (member.rank is None or member.rank not in heard)
+    }
+
+
+def inject_into(visit: Visit, until: float, spared: Container[int] = ()) -> None:
+    """One rank after the other, so that never two are stopped at once."""
+    waiting = _open(visit)
+    for member in visit.job.ranks():
+        seen = visit.looks[-1].of(member.pid)
+        if member.pid not in waiting or seen is None or _gone(seen):
+            continue
+        if member.pid in spared:
+            visit.dumps.append(FlightDump("ptrace", member.rank, member.pid, problem=SPARED))
+            continue
+        left = until - time.monotonic()
+        if left <= 0.05:
+            problem = "there was no time left to ask this rank's flight recorder"
+            visit.dumps.append(FlightDump("ptrace", member.rank, member.pid, problem=problem))
+            continue
+        visit.dumps += flight.inject_all(member, seen, at_most_s=min(INJECT_S, left))
+
+
+def _gone(seen: ProcessLook) -> bool:
+    return seen.state in ("Z", "X")

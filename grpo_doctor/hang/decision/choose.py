@@ -1,0 +1,120 @@
+"""From what all causes propose to the one that explains the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from grpo_doctor.hang.causes import CAUSES, Candidate, Case
+from grpo_doctor.hang.causes.candidate import Sink
+from grpo_doctor.hang.decision.stall import MOMENT_S
+from grpo_doctor.hang.model.nodes import RankNode
+from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.waiting.graph import Graph
+
+
+def candidates(case: Case) -> tuple[Candidate, ...]:
+    """Every proposal, in an order that does not depend on that of ranks or evidence."""
+    found = [one for cause in CAUSES for one in cause(case)]
+    return tuple(sorted(found, key=lambda one: (one.culprits, -one.sink, one.cause, one.reason)))
+
+
+def roots(scene: Scene, graph: Graph, found: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """The best proposal of each rank, without those that another one explains, best first."""
+    best = _best_of_each(found)
+    kept = [one for one in best if not any(_explains(graph, other, one) for other in best)]
+    merged = _merged(scene, kept or best)
+    return tuple(sorted(merged, key=lambda one: _weight(scene, graph, one), reverse=True))
+
+
+def _best_of_each(found: Iterable[Candidate]) -> list[Candidate]:
+    best: dict[tuple[int, ...], Candidate] = {}
+    for one in found:
+        known = best.get(one.culprits)
+        if known is None or _quality(one) > _quality(known):
+            best[one.culprits] = one
+    return list(best.values())
+
+
+def _quality(one: Candidate) -> tuple[int, bool]:
+    return one.sink, one.cannot_move
+
+
+def _explains(graph: Graph, cause: Candidate, symptom: Candidate) -> bool:
+    """Whether the symptom's ranks wait, in the end, for the cause's, and not the reverse."""
+    if cause is symptom or (
+        set(symptom.culprits) <= set(cause.culprits) and _quality(cause) < _quality(symptom)
+    ):
+        return False
+    if set(cause.culprits) & set(symptom.culprits):
+        return _quality(cause) > _quality(symptom)
+    ahead = all(_waits_for(graph, one, cause.culprits) for one in symptom.culprits)
+    back = any(_waits_for(graph, one, symptom.culprits) for one in cause.culprits)
+    if ahead and back:
+        return _quality(cause) > _quality(symptom)
+    return ahead and bool(symptom.culprits)
+
+
+def _waits_for(graph: Graph, rank: int, others: Iterable[int]) -> bool:
+    reach = graph.reach.get(RankNode(rank), frozenset())
+    return any(RankNode(other) in reach for other in others)
+
+
+def _asks(scene: Scene, one: Candidate) -> bool:
+    """Whether all that is known is that its ranks ask for something, sleep and ask again: they may
+    well wait for a rank that is silent.
+    """
+    ranks = [scene.by_rank[rank] for rank in one.culprits if rank in scene.by_rank]
+    return bool(ranks) and one.sink <= Sink.LINE and all(map(_woke_lately, ranks))
+
+
+def _woke_lately(actor: Actor) -> bool:
+    still_s = actor.motion.still_s
+    return actor.motion.kind == "polling" or (still_s is not None and still_s < MOMENT_S)
+
+
+def _merged(scene: Scene, found: list[Candidate]) -> list[Candidate]:
+    """Ranks with the same trouble are one verdict; what is said is that of the first."""
+    groups: dict[tuple[str, str, bool], list[Candidate]] = {}
+    for one in found:
+        key = (one.cause, one.liveness, _asks(scene, one))
+        groups.setdefault(key, []).append(one)
+    merged: list[Candidate] = []
+    for group in groups.values():
+        first = min(group, key=lambda one: one.culprits)
+        merged.append(
+            replace(
+                first,
+                culprits=tuple(sorted({rank for one in group for rank in one.culprits})),
+                evidence=tuple(item for one in group[:4] for item in one.evidence),
+                undo=tuple(undo for one in group for undo in one.undo),
+                confirm=tuple(line for one in group[:2] for line in one.confirm),
+                still_s=max((s for one in group if (s := one.still_s) is not None), default=None),
+                whole=first.whole if len(group) == 1 else "",
+            )
+        )
+    return merged
+
+
+def _weight(scene: Scene, graph: Graph, one: Candidate) -> tuple[float, ...]:
+    """What makes one root likelier than another: force, hard evidence, how many wait for it."""
+    waiters = {
+        node
+        for rank in one.culprits
+        for node in graph.waiters(RankNode(rank))
+        if isinstance(node, RankNode)
+    }
+    blamed = sum(b.weight for b in scene.matching.blame if b.rank in one.culprits)
+    few = -len(one.culprits)
+    return (
+        one.sink >= Sink.PROCESS,
+        one.cannot_move,
+        one.liveness != "computing",
+        not _asks(scene, one),
+        len(waiters),
+        blamed,
+        one.sink,
+        few,
+        one.still_s or 0.0,
+        *(-rank for rank in one.culprits[:1]),
+    )

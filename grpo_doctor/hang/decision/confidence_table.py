@@ -1,0 +1,88 @@
+"""The confidence of a verdict, from `confidence.json`, which `python -m tests.corpus fit` makes.
+
+The share of right answers among recorded jobs whose root was of this kind, moved by what the rest
+of the evidence was worth there. Kinds without many cases lean on the kinds above them, and all on
+what was right of faults at first sight. Nothing in the table is typed by hand.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from grpo_doctor.hang.causes.candidate import CANNOT_MOVE
+
+if TYPE_CHECKING:
+    from grpo_doctor.hang.decision.features import Features
+
+FILE = Path(__file__).with_name("confidence.json")
+EVIDENCE = ("recordings", "ras", "stacks", "victims", "waited", "several", "unseen_hosts")
+ALL = "all"
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """Recorded verdicts of one kind: how many, how many of them right, and the smoothed share."""
+
+    cases: int
+    right: int
+    probability: float
+
+
+class Weight(msgspec.Struct, frozen=True):
+    """What one value of one feature moves the log odds by, and in how many cases it was seen."""
+
+    cases: int
+    right: int
+    log_odds: float
+
+
+class Table(msgspec.Struct, frozen=True):
+    """`kinds` by the keys of `kinds_of`; `evidence` by feature and value, as `value_of` writes it.
+
+    `first_sight` are verdicts on faults that nobody had foreseen, the first time.
+    """
+
+    made_by: str
+    first_sight: Cell
+    kinds: dict[str, Cell]
+    evidence: dict[str, dict[str, Weight]]
+
+
+def probability(features: Features) -> float:
+    """How probable it is that the verdict has the right ranks and the right class: 0 to 1."""
+    return looked_up(table(), features)
+
+
+def looked_up(found: Table, features: Features) -> float:
+    """The same of a given table."""
+    cell = next((found.kinds[key] for key in kinds_of(features) if key in found.kinds), None)
+    odds = _logit(found.first_sight.probability if cell is None else cell.probability)
+    for name in EVIDENCE:
+        weight = found.evidence.get(name, {}).get(value_of(features, name))
+        odds += 0.0 if weight is None else weight.log_odds
+    return 1.0 / (1.0 + math.exp(-odds))
+
+
+def kinds_of(features: Features) -> tuple[str, ...]:
+    """The kinds that a root belongs to, the narrowest first."""
+    return f"{features.sink}/{features.liveness}", features.sink, ALL
+
+
+def value_of(features: Features, name: str) -> str:
+    """A value as the table has it: it weighs otherwise where nothing can move the root."""
+    value = str(getattr(features, name)).lower()
+    return f"{value}, {'proven' if features.liveness in CANNOT_MOVE else 'open'}"
+
+
+@cache
+def table(file: Path = FILE) -> Table:
+    """The shipped table."""
+    return msgspec.json.decode(file.read_bytes(), type=Table)
+
+
+def _logit(share: float) -> float:
+    return math.log(share / (1.0 - share))

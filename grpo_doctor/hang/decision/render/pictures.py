@@ -1,0 +1,152 @@
+"""What the page draws: states of ranks, the graph, and groups of equal stacks."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from grpo_doctor.hang.model import nodes
+from grpo_doctor.hang.model.nodes import RankNode, ResourceNode
+from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.waiting.graph import Graph
+from grpo_doctor.hang.verdict import Edge, Node, RankState, StackGroup
+from grpo_doctor.hang.wording import ranks_text, runs, shorten
+from grpo_doctor_probes.evidence import Frame
+
+_HELD = {"gone": "dead", "stopped": "stopped", "frozen": "frozen"}
+MOST_FRAMES = 24
+
+
+def rank_states(scene: Scene, graph: Graph) -> tuple[RankState, ...]:
+    """Every rank, missing ones included, then the other processes of the job."""
+    shown = [one for one in scene.actors if one.member.role != "launcher" or one.held]
+    states = [_state(scene, graph, actor) for actor in shown]
+    known = set(scene.by_rank)
+    states += [
+        RankState(rank, None, "rank", "missing", "", "")
+        for rank in scene.evidence.job.ranks_missing
+        if rank not in known
+    ]
+    return tuple(sorted(states, key=_order))
+
+
+def _order(one: RankState) -> tuple[bool, bool, int, int]:
+    return one.role != "rank", one.rank is None, one.rank or 0, one.pid or 0
+
+
+def _state(scene: Scene, graph: Graph, actor: Actor) -> RankState:
+    targets = graph.needed(actor.node)
+    if actor.held:
+        state = _HELD[actor.motion.kind]
+    elif actor.motion.progresses:
+        state = "running"
+    elif actor.waits or targets:
+        state = "waiting"
+    elif actor.motion.kind == "polling":
+        state = "running"
+    else:
+        state = "blocked" if actor.motion.kind == "still" else "unknown"
+    return RankState(
+        rank=actor.rank,
+        pid=actor.pid,
+        role=actor.member.role,
+        state=state,
+        where=actor.place.text(),
+        waiting_for="" if actor.held else _waiting_for(scene, graph, actor),
+    )
+
+
+def _waiting_for(scene: Scene, graph: Graph, actor: Actor) -> str:
+    links = graph.out(actor.node)
+    needed = graph.needed(actor.node)
+    ranks = sorted(node.rank for node in needed if isinstance(node, RankNode))
+    others = sorted(
+        (node for node in needed if not isinstance(node, RankNode)), key=lambda node: node.id
+    )
+    things = [_node(scene, one, guilty=False).label for one in others[:3]]
+    parts = [text for text in (ranks_text(ranks), *things) if text]
+    if not parts:
+        hold = actor.hold
+        return f"{hold.kind.replace('-', ' ')} {hold.target}".strip() if hold is not None else ""
+    label = next((link.label for link in links if link.label and ranks), "")
+    return f"{', '.join(parts)}{f', in {label}' if label else ''}"
+
+
+def nodes_of(scene: Scene, graph: Graph, guilty: frozenset[nodes.Node]) -> tuple[Node, ...]:
+    """All ranks, and whatever else is in a wait."""
+    drawn: set[nodes.Node] = {RankNode(rank) for rank in scene.world} | guilty
+    drawn |= {link.source for link in graph.links}
+    drawn = drawn.union(*{link.targets for link in graph.links})
+    return tuple(
+        _node(scene, node, guilty=node in guilty) for node in sorted(drawn, key=_node_order)
+    )
+
+
+def _node_order(node: nodes.Node) -> tuple[int, str, int]:
+    return node.order
+
+
+def _node(scene: Scene, node: nodes.Node, *, guilty: bool) -> Node:
+    if isinstance(node, RankNode):
+        return Node(node.id, f"rank {node.rank}", "rank", guilty)
+    if isinstance(node, ResourceNode):
+        return Node(node.id, shorten(node.name, 40), node.kind, guilty)
+    actor = scene.by_pid.get(node.pid)
+    if actor is None:
+        return Node(node.id, f"pid {node.pid}", "other", guilty)
+    return Node(node.id, f"{actor.member.role} (pid {node.pid})", actor.member.role, guilty)
+
+
+def edges_of(graph: Graph) -> tuple[Edge, ...]:
+    """The waits, each once. Ranks that wait for the same others are one edge: of a thousand ranks
+    in two camps there are half a million waits.
+    """
+    waits: dict[tuple[nodes.Node, str, str], frozenset[nodes.Node]] = {}
+    for link in graph.links:
+        key = link.source, link.kind, shorten(link.label, 40)
+        known = waits.get(key)
+        waits[key] = link.targets if known is None else known | link.targets
+    alike: dict[tuple[frozenset[nodes.Node], str, str], set[nodes.Node]] = {}
+    for (source, kind, text), needed in waits.items():
+        alike.setdefault((needed, kind, text), set()).add(source)
+    merged: dict[tuple[str, str, str], set[nodes.Node]] = {}
+    for (needed, kind, text), sources in alike.items():
+        for end in _ends(needed):
+            merged.setdefault((end, kind, text), set()).update(sources)
+    return tuple(
+        Edge(source, target, kind, text)
+        for (target, kind, text), waiting in sorted(merged.items())
+        for source in _ends(waiting)
+    )
+
+
+def _ends(drawn: Set[nodes.Node]) -> tuple[str, ...]:
+    """All ranks as one end, `rank:0-3,7`, and everything else as it is."""
+    ranks = [node.rank for node in drawn if isinstance(node, RankNode)]
+    others = sorted(node.id for node in drawn if not isinstance(node, RankNode))
+    return (f"rank:{runs(ranks, ',')}", *others) if ranks else tuple(others)
+
+
+def groups_of(scene: Scene) -> tuple[StackGroup, ...]:
+    """Processes whose main threads stand in the same functions, largest group last."""
+    groups: dict[tuple[str, ...], list[Actor]] = {}
+    for actor in scene.actors:
+        if actor.place.frames:
+            key = tuple(_line(frame) for frame in actor.place.frames[:MOST_FRAMES])
+            groups.setdefault(key, []).append(actor)
+    made = [_group(frames, actors) for frames, actors in groups.items()]
+    return tuple(sorted(made, key=lambda one: (len(one.pids), one.ranks, one.pids)))
+
+
+def _group(frames: tuple[str, ...], actors: list[Actor]) -> StackGroup:
+    ranks = tuple(
+        sorted({a.rank for a in actors if a.member.role == "rank" and a.rank is not None})
+    )
+    roles = sorted({a.member.role for a in actors if a.member.role != "rank"})
+    title = ", ".join(text for text in (ranks_text(ranks), *roles) if text)
+    pids = tuple(sorted(a.pid for a in actors))
+    place = actors[0].place.text()
+    return StackGroup(ranks, pids, f"{title}: {place}" if title else place, frames)
+
+
+def _line(frame: Frame) -> str:
+    return f"{frame.function} ({frame.file}:{frame.line})"

@@ -1,0 +1,268 @@
+"""Verdicts in words: the first line that a user reads, and what stands under it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from grpo_doctor.hang.causes import Candidate
+from grpo_doctor.hang.causes.wording import in_phase, motion_item, stack_item, working_class
+from grpo_doctor.hang.decision.render.eta import seconds_left
+from grpo_doctor.hang.decision.silence import quiet_s
+from grpo_doctor.hang.decision.stall import Stall
+from grpo_doctor.hang.model.engines.counters import counted
+from grpo_doctor.hang.model.nodes import Node
+from grpo_doctor.hang.model.process.known_code import Purpose
+from grpo_doctor.hang.model.process.progress import uses_gpu
+from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.waiting.chain import family
+from grpo_doctor.hang.model.waiting.graph import Graph
+from grpo_doctor.hang.verdict import Fix, Item, State, Verdict
+from grpo_doctor.hang.wording import (
+    bytes_text,
+    conjugated,
+    ranks_text,
+    seconds_text,
+    sentence,
+    verb,
+)
+
+_WORK: dict[Purpose, str] = {
+    "checkpoint": "writes a checkpoint",
+    "compile": "compiles",
+    "load": "loads a model",
+    "download": "downloads",
+    "evaluate": "evaluates",
+    "generate": "generates",
+    "offload": "moves weights",
+    "reward": "computes rewards",
+    "dataload": "loads data",
+    "train": "trains",
+    "logprob": "computes log-probabilities",
+}
+
+
+def healthy(scene: Scene, graph: Graph) -> Verdict:
+    """Nothing stands, as far as can be seen in so short a time: healthy where progress was seen."""
+    ranks = list(scene.by_rank.values())
+    got_on = _got_on(scene, graph)
+    if not got_on and any(one.motion.kind == "unknown" for one in ranks):
+        return _hidden(scene)
+    phases = sorted({one.phase for one in ranks if one.phase})
+    return Verdict(
+        state="healthy" if got_on else "slow",
+        cause="",
+        culprits=(),
+        victims=(),
+        confidence=0.95 if got_on else 0.6,
+        phase=phases[0] if len(phases) == 1 else None,
+        summary=sentence(_progress_text(scene, got_on)),
+        evidence=tuple(motion_item(one) for one in ranks[:8]),
+    )
+
+
+def _hidden(scene: Scene) -> Verdict:
+    """Every rank uses a core and no stack can be read: it may compute, or wait for its GPU."""
+    return Verdict(
+        state="slow",
+        cause="unknown",
+        culprits=(),
+        victims=(),
+        confidence=0.3,
+        phase=None,
+        summary=(
+            "Ranks use a core and their stacks can't be read, so nothing tells whether they "
+            "compute or wait for each other for ever."
+        ),
+        evidence=tuple(motion_item(one) for one in list(scene.by_rank.values())[:8]),
+        fixes=(Fix(_ENABLE),),
+        confirm=("nvidia-smi dmon -s pu -c 10  # a hang is 100% busy at low, flat power",),
+    )
+
+
+_ENABLE = (
+    "Let grpo-doctor read stacks: run it as root or as the job's user, in Kubernetes with the "
+    "capability SYS_PTRACE, elsewhere with `sysctl kernel.yama.ptrace_scope=0`."
+)
+
+
+def _got_on(scene: Scene, graph: Graph) -> bool:
+    """Whether anything that the job needs was seen to get on: who burns a core at one line may be
+    waiting for its GPU, and who wakes now and then may ask for ever.
+    """
+    counts = counted([look for looks in scene.evidence.engines for look in looks])
+    if counts is not None and counts.gets_on:
+        return True
+    ranks = scene.by_rank.values()
+    needed = frozenset[Node]().union(*(graph.reach.get(one.node, ()) for one in ranks))
+    own = family(scene, list(ranks))
+    helpers = [one for one in scene.actors if one.node in needed or one in own]
+    working = any(one.motion.progresses for one in helpers if one not in ranks)
+    return working or any(map(_is_seen_to_work, ranks))
+
+
+def _is_seen_to_work(actor: Actor) -> bool:
+    """Where the host blocks in a collective, as with gloo, what wakes it is what comes from others;
+    a host that waits for a GPU runs all the time, or looks again every millisecond.
+    """
+    motion = actor.motion
+    if motion.kind == "working":
+        return True
+    if actor.look is None or uses_gpu(actor.look):
+        return False
+    beside = actor.tid != actor.pid
+    ran = beside and quiet_s(actor, frozenset({actor.tid})) < motion.seconds
+    return ran or (actor.place.communicates and motion.kind == "polling" and motion.stirs)
+
+
+def _progress_text(scene: Scene, got_on: bool) -> str:
+    ranks = scene.by_rank.values()
+    count = len(ranks)
+    waited = seconds_text(scene.patience.waited_s or 0.0)
+    working = sum(one.motion.kind == "working" for one in ranks)
+    if got_on:
+        everybody = {1: "the only rank", 2: "both ranks"}.get(count, f"all {count} ranks")
+        who = f"{working} of {count} ranks" if working < count else everybody
+        rest = f", the others have waited for {waited}" if 0 < working < count else ""
+        if not working:
+            return "the job is healthy: processes that its ranks wait for got on between two looks"
+        return f"the job is healthy: {who} got on between two looks{rest}"
+    if all(one.motion.kind == "still" for one in ranks):
+        return f"slow: no rank has got on for {waited}, which is not unusual yet"
+    if any(one.motion.kind in ("busy", "spinning") for one in ranks):
+        return (
+            "slow: no rank was seen to get on: some use a core at one line, as a long computation "
+            "does, and a wait for the GPU too"
+        )
+    return (
+        "slow: no rank was seen to get on: they woke now and then and did nothing between two "
+        "looks, which is not unusual yet"
+    )
+
+
+def ended() -> Verdict:
+    """No rank is left, and none of them is known to have failed."""
+    return Verdict(
+        state="healthy",
+        cause="",
+        culprits=(),
+        victims=(),
+        confidence=0.6,
+        phase=None,
+        summary="The job ended while it was looked at.",
+        confirm=("Its log's last lines say whether it came to its end in order.",),
+    )
+
+
+def ending(gone: tuple[int, ...], left: int) -> Verdict:
+    """Some ranks ended in order, or nobody knows how, and none of the others waits for them yet."""
+    rest = f"{left} other{'s go' if left != 1 else ' goes'} on"
+    return Verdict(
+        state="slow",
+        cause="",
+        culprits=(),
+        victims=(),
+        confidence=0.6,
+        phase=None,
+        summary=sentence(
+            f"{ranks_text(gone)} ended while the job was looked at, and {rest}: it may be ending"
+        ),
+        confirm=("Look again in some seconds: by then it is gone, or ranks wait for who is.",),
+    )
+
+
+def slow_work(scene: Scene, stall: Stall) -> Verdict:
+    """Some ranks wait while others work: slow, not stuck."""
+    workers = sorted(stall.working, key=lambda one: one.rank if one.rank is not None else -1)
+    ranks = tuple(one.rank for one in workers if one.rank is not None)
+    waiting_ranks = {rank for rank, one in scene.by_rank.items() if one.waits}
+    victims = tuple(sorted(waiting_ranks.difference(ranks)))
+    first = workers[0]
+    waiting = f"; {ranks_text(victims)} {verb(victims, 'waits')}" if victims else ""
+    since = scene.patience.waited_s
+    for_s = f" for {seconds_text(since)}" if victims and since else ""
+    doing = f"{_doing(first)}{in_phase(first)}{_rate(first)}"
+    left_s = seconds_left(first.pid, first.long_work, scene.evidence.logs)
+    left = f", will take about {seconds_text(left_s)}" if left_s is not None else ""
+    # Long work has no class of its own, but for one line that burns a core in every look.
+    at_it = first.long_work is None or first.motion.kind == "busy"
+    held_up = bool(victims) and at_it and scene.patience.unusual()
+    return Verdict(
+        state="slow",
+        cause=working_class(first, first) if held_up else "",
+        culprits=ranks,
+        victims=victims,
+        confidence=0.9,
+        phase=first.phase,
+        summary=sentence(
+            f"slow, not stuck: {ranks_text(ranks)} {conjugated(doing, len(ranks))}{left}"
+            f"{waiting}{for_s}"
+        ),
+        evidence=tuple(i for one in workers[:4] for i in (motion_item(one), stack_item(one))),
+        confirm=("Look again in a minute: a rank at work will stand elsewhere.",),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What was decided about a root cause. `others` are further causes that were found."""
+
+    root: Candidate
+    state: State
+    victims: tuple[int, ...]
+    confidence: float
+    others: tuple[Candidate, ...] = ()
+
+
+def judged(scene: Scene, judgement: Judgement) -> Verdict:
+    """The verdict that a root cause gives."""
+    root, state, victims = judgement.root, judgement.state, judgement.victims
+    waiting = "" if root.whole else _waiting(scene, victims, len(root.culprits))
+    said = root.whole or (
+        f"{ranks_text(root.culprits)} {conjugated(root.reason, len(root.culprits))}"
+        if root.culprits
+        else root.reason
+    )
+    waits = scene.patience.text(root.still_s)
+    soft = ""
+    if state == "slow":
+        yet = "; it may end" if scene.patience.unusual() else ", not yet unusual"
+        soft = f" (waiting for {waits}{yet})" if waits else " (not yet unusual)"
+    also = [
+        Item("also", rank, f"{ranks_text((rank,))} {one.reason}")
+        for one in judgement.others[:3]
+        for rank in one.culprits[:1]
+    ]
+    pause = (Item("history", None, f"waiting for {waits}"),) if waits else ()
+    return Verdict(
+        state=state,
+        cause=root.cause,
+        culprits=root.culprits,
+        victims=victims,
+        confidence=judgement.confidence,
+        phase=root.phase,
+        summary=sentence(f"{said}{waiting}{soft}"),
+        evidence=(*root.evidence, *pause, *also),
+        confirm=root.confirm,
+        fixes=root.fixes,
+    )
+
+
+def _waiting(scene: Scene, victims: tuple[int, ...], culprits: int) -> str:
+    if not victims:
+        return ""
+    operations = [scene.by_rank[rank].place.operation for rank in victims if rank in scene.by_rank]
+    known = sorted({name for name in operations if name})
+    where = f" in {known[0]}" if len(known) == 1 else ""
+    whom = "them" if culprits > 1 else "it"
+    return f"; {ranks_text(victims)} {verb(victims, 'waits')} for {whom}{where}"
+
+
+def _doing(actor: Actor) -> str:
+    purpose = actor.long_work or actor.place.purpose
+    return _WORK.get(purpose, "works") if purpose is not None else "works"
+
+
+def _rate(actor: Actor) -> str:
+    if actor.motion.io_bytes < 1_000_000 or actor.motion.seconds <= 0:
+        return ""
+    return f", {bytes_text(actor.motion.io_bytes)} in {seconds_text(actor.motion.seconds)}"

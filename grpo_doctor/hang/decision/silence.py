@@ -1,0 +1,100 @@
+"""For how long nothing that could end a wait has run: what tells a hang from a slow answer.
+
+That the others have waited long says nothing of a rank that asks, sleeps and asks again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from grpo_doctor.hang.causes import Candidate
+from grpo_doctor.hang.model.nodes import ProcessNode
+from grpo_doctor.hang.model.process.actor import Actor
+from grpo_doctor.hang.model.process.patience import FLOOR_S
+from grpo_doctor.hang.model.scene import Scene
+from grpo_doctor.hang.model.waiting import servers, tasks, timers
+from grpo_doctor.hang.model.waiting.chain import family
+from grpo_doctor.hang.model.waiting.strangers import asks_strangers
+
+# Who wants a lock, or an engine that has gone, tries again and again and never gets on.
+_TRIED_IN_VAIN = frozenset({"lock-held", "rollout-engine-dead"})
+
+
+def silence_s(scene: Scene, root: Candidate, culprits: Sequence[Actor]) -> float:
+    """Of the process at the bottom of it, else of the rank that ran last; infinite where that does
+    not matter.
+    """
+    if root.cause in _TRIED_IN_VAIN:
+        return math.inf
+    bottom = scene.by_pid.get(root.node.pid) if isinstance(root.node, ProcessNode) else None
+    if bottom is not None and bottom.held:
+        return math.inf
+    free = [one for one in culprits if not (one.held or one.waits or tasks.wakes_by_ray(one))]
+    own = min((quiet_s(one, one.carriers) for one in free), default=math.inf)
+    if bottom is None:
+        return own
+    working = _at_work_s(scene, bottom)
+    if bottom.member.role != "server":
+        return working
+    # An event loop keeps connections open that it does not wait for.
+    loops = any(one.place.call == "asyncio" for one in free)
+    return own if loops else max(own, working)
+
+
+def _at_work_s(scene: Scene, bottom: Actor) -> float:
+    """Since any thread ran that may be at work for this rank; of the processes that it started too,
+    where it is a server whose other threads only accept.
+    """
+    of_ray = tasks.own_threads(scene, bottom)
+    if of_ray:
+        return quiet_s(bottom, of_ray)
+    if any(timers.is_set(one) for one in _lock_holders(scene, bottom)):
+        return 0.0
+    whole, threads = quiet_s(bottom, None), servers.serving(bottom)
+    if threads is None or whole >= FLOOR_S:
+        return whole
+    below = (bottom, *family(scene, scene.children(bottom.pid)))
+    if any(map(timers.is_set, below)):
+        return whole
+    return min(quiet_s(one, servers.serving(one)) for one in below)
+
+
+def _lock_holders(scene: Scene, actor: Actor) -> list[Actor]:
+    hold = actor.hold
+    pids = hold.peers if hold is not None and hold.kind == "file-lock" else ()
+    return [scene.by_pid[pid] for pid in pids if pid in scene.by_pid]
+
+
+def nobody_is_at_it(scene: Scene, actor: Actor) -> bool:
+    """Whether an answer cannot be on its way: whoever could work it out is seen, is silent, and has
+    set no timer.
+
+    That is the process at the other end, and as it may have handed the request on, all others that
+    the job has beside its ranks. Who waits for an answer from elsewhere in turn has handed it on to
+    somebody who is not seen.
+    """
+    hold = actor.hold
+    ends = {scene.by_pid.get(pid) for pid in hold.peers} if hold is not None else set()
+    if actor.motion.kind != "still" or not ends:
+        return False
+    if any(one is None or one.member.role == "rank" for one in ends):
+        return False
+    beside = [one for one in scene.actors if one.member.role not in ("rank", "launcher")]
+    if any(asks_strangers(scene, one) or one.motion.progresses for one in beside):
+        return False
+    if any(map(timers.is_set, (actor, *beside))):
+        return False
+    return min(quiet_s(one, servers.serving(one)) for one in beside) >= FLOOR_S
+
+
+def quiet_s(actor: Actor, threads: frozenset[int] | None) -> float:
+    """Since any of these threads ran, None for all; infinite where the kernel hides it."""
+    if actor.look is None:
+        return math.inf
+    ages = [
+        max(actor.look.at_ns - thread.last_ran_ns, 0) / 1e9
+        for thread in actor.look.threads
+        if thread.last_ran_ns and (threads is None or thread.tid in threads)
+    ]
+    return min(ages, default=math.inf)

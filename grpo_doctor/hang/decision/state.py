@@ -1,0 +1,106 @@
+"""Stuck, slow or dead: whether anything can still move the root, and how long that usually takes.
+
+Source of the rule: a wait is a deadlock at once where nothing is left that could end it; else it is
+held against what this job's own steps have shown, by what it waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from grpo_doctor.hang.causes import Candidate
+from grpo_doctor.hang.causes.candidate import Sink
+from grpo_doctor.hang.decision.silence import nobody_is_at_it, silence_s
+from grpo_doctor.hang.model.nodes import RankNode
+from grpo_doctor.hang.model.process.patience import FLOOR_S, LIMITS, Pace
+from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.waiting.graph import Graph
+from grpo_doctor.hang.verdict import State
+
+
+def state_of(scene: Scene, graph: Graph, root: Candidate) -> State:
+    """Dead or stuck where nothing can move the root, or where its wait is unusual for this job."""
+    ended: State = "dead" if root.liveness == "dead" else "stuck"
+    if root.certain:
+        return ended
+    long = _waited_s(scene, root) >= LIMITS["proven"].floor_s
+    if root.cannot_move and long and not _is_helped(scene, graph, root):
+        return ended
+    if root.cause in ("cpu-starved", ""):
+        return "slow"
+    pace, waited_s = _pace(scene, graph, root)
+    return "stuck" if scene.patience.unusual(waited_s, pace) else "slow"
+
+
+def _culprits(scene: Scene, root: Candidate) -> list[Actor]:
+    return [scene.by_rank[rank] for rank in root.culprits if rank in scene.by_rank]
+
+
+def _longest_s(scene: Scene, root: Candidate) -> float:
+    return max(root.still_s or 0.0, scene.patience.waited_s or 0.0)
+
+
+def _waited_s(scene: Scene, root: Candidate) -> float:
+    """For how long the root itself has stood; who polls has just run, however long it does so."""
+    polls = any(actor.motion.kind == "polling" for actor in _culprits(scene, root))
+    return _longest_s(scene, root) if root.still_s is None or polls else root.still_s
+
+
+def _pace(scene: Scene, graph: Graph, root: Candidate) -> tuple[Pace, float]:
+    """What its wait is held against, and how long that wait is."""
+    waited_s, culprits = _longest_s(scene, root), _culprits(scene, root)
+    if root.sink < Sink.HELPER and any(_is_long_work(scene, actor) for actor in culprits):
+        return "long", waited_s
+    if root.liveness == "computing" or _is_helped(scene, graph, root):
+        return "computes", waited_s
+    silent_s = silence_s(scene, root, culprits)
+    if silent_s < FLOOR_S:
+        return "polls", waited_s
+    return "outside" if root.liveness == "outside" else "asleep", min(waited_s, silent_s)
+
+
+def _is_helped(scene: Scene, graph: Graph, root: Candidate) -> bool:
+    culprits = _culprits(scene, root)
+    return _somebody_works(scene, graph, root) or _may_wait_for_work(scene, culprits)
+
+
+def _somebody_works(scene: Scene, graph: Graph, root: Candidate) -> bool:
+    """Whether a process that the culprits wait for gets on: a loader's worker, an engine."""
+    nodes = {node for rank in root.culprits for node in graph.reach.get(RankNode(rank), ())}
+    helpers = [
+        one
+        for one in scene.actors
+        if one.node in nodes and one.member.role != "rank" and not _is_held_up_by(graph, one, root)
+    ]
+    return any(one.motion.progresses or one.ended_meanwhile for one in helpers)
+
+
+def _may_wait_for_work(scene: Scene, culprits: Sequence[Actor]) -> bool:
+    """Whether a culprit waits in C++, which may be for another rank, and one is at work."""
+    others = [one for one in scene.by_rank.values() if one not in culprits and not one.waits]
+    hidden = any(one.waits_in_c for one in culprits)
+    return hidden and any(one.motion.progresses for one in others)
+
+
+def _is_held_up_by(graph: Graph, helper: Actor, root: Candidate) -> bool:
+    """Whether it is the root's own node, of which `works` tells, or waits for that: a process may
+    burn a core while it waits.
+    """
+    return helper.node == root.node or root.node in graph.reach.get(helper.node, ())
+
+
+def _is_long_work(scene: Scene, actor: Actor) -> bool:
+    """Work of minutes is believed where something moves or the answer comes from elsewhere."""
+    if actor.held or actor.long_work is None or nobody_is_at_it(scene, actor):
+        return False
+    return actor.motion.kind != "still" or actor.place.call == "http" or _receives(scene, actor)
+
+
+def _receives(scene: Scene, actor: Actor) -> bool:
+    """Whether its answer may be on its way: not from ranks that wait themselves."""
+    hold = actor.hold
+    if hold is None or hold.kind != "socket-receive":
+        return False
+    peers = [scene.by_pid[pid] for pid in hold.peers if pid in scene.by_pid]
+    waiting = bool(peers) and all(one.member.role == "rank" and one.waits for one in peers)
+    return not waiting

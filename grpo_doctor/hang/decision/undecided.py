@@ -1,0 +1,93 @@
+"""Verdicts on a job that stands where nothing that was seen tells why."""
+
+from __future__ import annotations
+
+from grpo_doctor.hang.causes.ras import even_item
+from grpo_doctor.hang.causes.wording import motion_item, stack_item, still_item
+from grpo_doctor.hang.decision.stall import Stall
+from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.verdict import Fix, Item, Verdict
+from grpo_doctor.hang.wording import ranks_text, sentence, verb
+
+RECORDERS_OFF = (
+    "The flight recorders are off. Start the next run with TORCH_FR_BUFFER_SIZE=2000 (torch before "
+    "2.11)."
+)
+
+
+def undecided(scene: Scene, stall: Stall) -> Verdict:
+    """Something stands still and the evidence does not say why."""
+    patience = scene.patience
+    # A GPU may compute for its host, or a rank on another host for all.
+    hidden = bool(scene.elsewhere) or any(one.spins for one in scene.by_rank.values())
+    unusual = patience.unusual(pace="computes" if hidden else "asleep")
+    suspects = [one for one in stall.suspects if not one.motion.progresses]
+    if scene.all_spin:
+        return _on_gpus(scene)
+    ranks = tuple(one.rank for one in suspects if one.rank is not None)
+    waits = scene.patience.text()
+    most = list(scene.by_rank.values())
+    chosen = (suspects or most)[:3]
+    operations = {one.place.operation for one in most}
+    together = not suspects and len(operations) == 1 and "" not in operations
+    where = f"all ranks stand in {operations.pop()}" if together else "no rank stands out"
+    who = f"{ranks_text(ranks)} {verb(ranks, 'does')} not move" if ranks else where
+    return Verdict(
+        state="stuck" if unusual else "slow",
+        cause="unknown",
+        culprits=ranks,
+        victims=tuple(sorted(rank for rank, one in scene.by_rank.items() if one.waits)),
+        confidence=0.3,
+        phase=next((one.phase for one in chosen if one.phase), None),
+        summary=sentence(
+            f"{who}, and what was seen does not say why"
+            f"{f'; waiting for {waits}' if waits else ''}{'' if unusual else ', not yet unusual'}"
+        ),
+        evidence=tuple(
+            item
+            for one in chosen
+            for item in (still_item(one), stack_item(one), *_native_items(one))
+        )
+        + _even_items(scene),
+        confirm=tuple(f"py-spy dump --native --pid {one.pid}" for one in chosen[:1]),
+        fixes=(Fix(RECORDERS_OFF),) if recorders_are_off(scene) else (),
+    )
+
+
+def _on_gpus(scene: Scene) -> Verdict:
+    """Every rank waits for its GPU, and no recorder says whether for a collective."""
+    most = list(scene.by_rank.values())
+    return Verdict(
+        state="slow",
+        cause="unknown",
+        culprits=(),
+        victims=(),
+        confidence=0.3,
+        phase=next((one.phase for one in most if one.phase), None),
+        summary=sentence(
+            "all ranks wait for their GPUs, each at one line of its code, which is a long "
+            "computation or a collective that does not end; no flight recorder tells which"
+        ),
+        evidence=tuple(item for one in most[:3] for item in (motion_item(one), stack_item(one)))
+        + _even_items(scene),
+        confirm=("nvidia-smi dmon -s pu -c 10  # a hang is 100 % busy at low, flat power",),
+        fixes=(Fix("Start the next run with TORCH_FR_BUFFER_SIZE=2000 (torch before 2.11)."),),
+    )
+
+
+def recorders_are_off(scene: Scene) -> bool:
+    """Whether recorders answered, and none has ever recorded anything."""
+    answered = [one for one in scene.evidence.dumps if one.data]
+    return bool(answered) and not any(one.entries for one in scene.recordings.ranks)
+
+
+def _even_items(scene: Scene) -> tuple[Item, ...]:
+    even = even_item(scene)
+    return (even,) if even is not None else ()
+
+
+def _native_items(actor: Actor) -> tuple[Item, ...]:
+    """Its C and C++ frames, where they were looked at."""
+    threads = actor.native.threads if actor.native is not None else ()
+    lines = [frame.function for thread in threads[:1] for frame in thread.frames[:8]]
+    return (Item("native stack", actor.rank, " < ".join(lines)),) if lines else ()

@@ -1,0 +1,189 @@
+"""Whom the answers of NCCL's RAS point at. Pure.
+
+Counts are of launches, by the processes, not of what the GPUs have done; they are taken at slightly
+different moments. So only who has not launched, at the last look, what the others had launched at
+the first, is behind. Where all have launched the same the hang is in the collective itself: that
+is not seen here, and nobody is blamed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+
+from grpo_doctor.hang.dumps.ras.model import (
+    ERRORS,
+    IN_PROGRESS,
+    SUCCESS,
+    Communicator,
+    Lost,
+    Mesh,
+    Process,
+    Seat,
+)
+from grpo_doctor.hang.dumps.ras.reading import Heard
+
+LEAST_NS = 500_000_000  # between two answers that are compared
+
+
+class Laggard(msgspec.Struct, frozen=True):
+    """A rank that has launched fewer of `operation` than most; or more (`ahead`), and they wait.
+
+    `rank` is None for a process that is no rank of the job as far as is known. `instead`: what it
+    has launched more of than most.
+    """
+
+    rank: int | None
+    process: Process
+    operation: str
+    launched: int
+    others: int
+    size: int
+    ahead: bool = False
+    instead: str = ""
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A rank that NCCL lost (`dead`, `unresponsive`), or that reported an error (`error`)."""
+
+    rank: int | None
+    process: Process
+    what: str
+    error: int = SUCCESS
+
+
+class Findings(msgspec.Struct, frozen=True):
+    """`even`: every communicator was heard twice, and all its ranks have launched the same."""
+
+    laggards: tuple[Laggard, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    even: bool = False
+
+
+def judge(heard: Heard) -> Findings:
+    """All that two rounds of answers show; one round tells of failures alone."""
+    pairs = tuple(_pairs(heard.meshes))
+    found = [lag for before, after in pairs for lag in _laggards(heard, before, after)]
+    return Findings(
+        laggards=_bottom(pairs, found),
+        failures=tuple(dict.fromkeys(_failures(heard))),
+        even=bool(pairs) and not found and not any(after.lost for _, after in pairs),
+    )
+
+
+def _pairs(meshes: tuple[Mesh, ...]) -> Iterator[tuple[Communicator, Communicator]]:
+    """Each communicator at its first and its last look."""
+    first: dict[str, tuple[int, Communicator]] = {}
+    last: dict[str, tuple[int, Communicator]] = {}
+    for mesh in meshes:
+        for one in mesh.communicators:
+            first.setdefault(one.key, (mesh.at_ns, one))
+            last[one.key] = (mesh.at_ns, one)
+    for key, (at_ns, one) in sorted(last.items()):
+        if at_ns - first[key][0] >= LEAST_NS:
+            yield first[key][1], one
+
+
+def _laggards(heard: Heard, before: Communicator, after: Communicator) -> Iterator[Laggard]:
+    earlier = {seat.number: seat for seat in before.seats}
+    for operation in sorted({name for seat in after.seats for name in seat.counts}):
+        usual = _usual(after, operation)
+        usual_then = _usual(before, operation)
+        if usual is None or usual != usual_then:
+            continue  # they get on
+        for seat in after.seats:
+            then = earlier.get(seat.number)
+            count = seat.counts.get(operation, usual)
+            same = then is not None and then.counts.get(operation, usual) == count
+            if count == usual or not same or seat.leaves or seat.init_state != SUCCESS:
+                continue
+            yield Laggard(
+                heard.rank(after.key, seat.number, seat.process),
+                seat.process,
+                operation,
+                count,
+                usual,
+                after.size,
+                ahead=count > usual,
+                instead=_instead(after, seat, operation) if count < usual else "",
+            )
+
+
+def _usual(one: Communicator, operation: str) -> int | None:
+    """How many of an operation most ranks have launched; None without a majority.
+
+    Of two ranks, or two halves, it is the larger count: who has launched less is waited for.
+    """
+    counts = Counter(seat.counts[operation] for seat in one.seats if operation in seat.counts)
+    others = one.size - len(one.seats) - len(one.lost)
+    if others > 0:
+        if one.rest is None or operation not in one.rest:
+            return None
+        counts[one.rest[operation]] += others
+    most = max(counts.values(), default=0)
+    return max((count for count, ranks in counts.items() if ranks == most), default=None)
+
+
+def _instead(one: Communicator, seat: Seat, operation: str) -> str:
+    """Another operation of which it has launched more than most."""
+    more = [
+        name
+        for name, count in sorted(seat.counts.items())
+        if name != operation and (usual := _usual(one, name)) is not None and count > usual
+    ]
+    return more[0] if more else ""
+
+
+def _bottom(
+    pairs: tuple[tuple[Communicator, Communicator], ...], found: list[Laggard]
+) -> tuple[Laggard, ...]:
+    """Without those who are behind because they wait for another such rank in another communicator.
+
+    In a ring of communicators nobody is left, and nobody is blamed.
+    """
+    behind = {lag.process for lag in found if not lag.ahead}
+    held: set[Process] = set()
+    for _, after in pairs:
+        late = {seat.process for seat in after.seats} & {
+            lag.process for lag in found if not lag.ahead and _is_in(after, lag)
+        }
+        if late:
+            held |= {seat.process for seat in after.seats} & behind - late
+    chosen = [lag for lag in found if lag.ahead or lag.process not in held]
+    below = [lag for lag in chosen if not lag.ahead]
+    return tuple(dict.fromkeys(below or [] if behind else chosen))
+
+
+def _is_in(one: Communicator, lag: Laggard) -> bool:
+    """Whether it is in this communicator that the rank is behind."""
+    for seat in one.seats:
+        if seat.process == lag.process:
+            usual = _usual(one, lag.operation)
+            return usual is not None and seat.counts.get(lag.operation, usual) < usual
+    return False
+
+
+def _failures(heard: Heard) -> Iterator[Failure]:
+    if not heard.meshes:
+        return
+    lost = [_lost(mesh) for mesh in heard.meshes]
+    for key, one in lost[-1].items():
+        rank = heard.rank(key[0], one.number, one.process)
+        if one.dead:
+            yield Failure(rank, one.process, "dead")
+        elif one.unresponsive and sum(key in found for found in lost) > 1:
+            yield Failure(rank, one.process, "unresponsive")
+    for mesh in heard.meshes:
+        for comm in mesh.communicators:
+            for seat in comm.seats:
+                for error in (seat.async_error, seat.init_state):
+                    if error not in (SUCCESS, IN_PROGRESS):
+                        rank = heard.rank(comm.key, seat.number, seat.process)
+                        text = ERRORS.get(error, f"error {error}")
+                        yield Failure(rank, seat.process, text, error)
+
+
+def _lost(mesh: Mesh) -> dict[tuple[str, int], Lost]:
+    return {(one.key, lost.number): lost for one in mesh.communicators for lost in one.lost}

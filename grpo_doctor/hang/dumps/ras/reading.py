@@ -1,0 +1,111 @@
+"""Answers of NCCL's RAS as they came, read: whose they are, and which rank of the job is which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from grpo_doctor.hang.dumps.ras import documents, texts
+from grpo_doctor.hang.dumps.ras.model import Communicator, Mesh, Process
+from grpo_doctor_probes.evidence import Job, RasAnswer
+
+_LOOPBACK = ("127.", "::1")
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """What the meshes of one job said, oldest first, and the ranks of the processes they name."""
+
+    meshes: tuple[Mesh, ...] = ()
+    ranks: dict[Process, int] = {}
+    world: frozenset[str] = frozenset()  # keys of communicators over all ranks of the job
+
+    def rank(self, key: str, number: int, process: Process) -> int | None:
+        """The rank of the job that is `number` in a communicator; None where it can't be told.
+
+        Torch's default group numbers its communicator as the job does.
+        """
+        return number if key in self.world else self.ranks.get(process)
+
+
+def hear(job: Job, answers: Sequence[RasAnswer]) -> Heard:
+    """Leaves out what can't be read and meshes of other jobs, which use the same port."""
+    meshes = [mesh for answer in answers if (mesh := _read(answer)) is not None]
+    own = _Own(job, meshes)
+    meshes = sorted((mesh for mesh in meshes if own.has(mesh)), key=lambda mesh: mesh.at_ns)
+    ranks: dict[Process, int] = {}
+    world: set[str] = set()
+    for mesh in meshes:
+        for one in mesh.communicators:
+            if own.is_world(one):
+                world.add(one.key)
+                ranks |= {seat.process: seat.number for seat in one.seats}
+                ranks |= {lost.process: lost.number for lost in one.lost}
+        for process in mesh.processes - ranks.keys():
+            if (rank := own.rank(process)) is not None:
+                ranks[process] = rank
+    ranks = {process: rank for process, rank in ranks.items() if process.pid > 0}
+    return Heard(tuple(meshes), ranks, frozenset(world))
+
+
+def _read(answer: RasAnswer) -> Mesh | None:
+    parse = documents.parse if answer.text.lstrip().startswith("{") else texts.parse
+    try:
+        return parse(answer.text, answer.at_ns)
+    except ValueError:
+        return None
+
+
+def _members(meshes: Sequence[Mesh], size: int | None) -> set[frozenset[Process]]:
+    """The processes of each communicator of this size; answers in text name only some of them."""
+    found = [one for mesh in meshes for one in mesh.communicators if one.size == size]
+    all_of = [
+        frozenset([seat.process for seat in one.seats] + [lost.process for lost in one.lost])
+        for one in found
+    ]
+    return {processes for processes in all_of if len(processes) == size}
+
+
+class _Own:
+    """Tells the job's processes from others of the same numbers on other hosts."""
+
+    def __init__(self, job: Job, meshes: Sequence[Mesh]) -> None:
+        self._size = job.world_size
+        self._several = len(_members(meshes, job.world_size)) > 1
+        # Of several hosts' joined evidence process numbers are no longer the kernel's.
+        members = [] if any(one.host for one in job.members) else list(job.members)
+        self._joined = not members
+        self._ranks = {one.pid: one.rank for one in members}
+        self._addresses = {a for place in job.placements for a in place.addresses}
+
+    def has(self, mesh: Mesh) -> bool:
+        """Whether a process of the job is in it."""
+        if self._joined:
+            return any(self.is_world(one) for one in mesh.communicators)
+        return any(process.pid in self._ranks for process in self._here(mesh))
+
+    def is_world(self, one: Communicator) -> bool:
+        """Whether it is that of all ranks, each at its own number."""
+        if self._size is None or one.size != self._size or not (one.seats or one.lost):
+            return False
+        known = [
+            self.rank(process) == number
+            for number, process in (
+                *((seat.number, seat.process) for seat in one.seats),
+                *((lost.number, lost.process) for lost in one.lost),
+            )
+            if self.rank(process) is not None
+        ]
+        # An engine over as many GPUs as the trainer has looks like it where no process is known.
+        return all(known) if known else self._joined and not self._several
+
+    def rank(self, process: Process) -> int | None:
+        """The rank of one of this host's processes."""
+        return self._ranks.get(process.pid) if self._is_here(process) else None
+
+    def _here(self, mesh: Mesh) -> list[Process]:
+        return [process for process in mesh.processes if self._is_here(process)]
+
+    def _is_here(self, process: Process) -> bool:
+        local = process.host.startswith(_LOOPBACK) or process.host == "unknown"
+        return local or not self._addresses or process.host in self._addresses

@@ -1,0 +1,180 @@
+"""An answer in text, all that NCCL 2.24 to 2.28.3 give (torch 2.7 to 2.10 come with 2.26 and 2.27).
+
+It is made for people: what is as usual is left out, and of two halves that differ neither is named.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from grpo_doctor.hang.dumps.ras.model import (
+    ERRORS,
+    SUCCESS,
+    Communicator,
+    Lost,
+    Mesh,
+    Process,
+    Seat,
+)
+
+_VERSION = re.compile(r"NCCL version (\S+)")
+# group, communicators, nodes and ranks per node ("7-8" where they differ), ranks of each, of all
+_ROW = re.compile(r"\s*(\d+)\s+\d+\s+[\d-]+\s+[\d-]+\s+(\d+)\s+\d+\s+\w+\s+[A-Z,]+\s*")
+_TITLE = re.compile(r"#(\d+)-\d+ \(([0-9a-f]+)\) (INCOMPLETE|ERROR|MISMATCH)")
+_DIFFERENT = re.compile(r"\s+Communicator ranks have different (\S+ )?(?:collective )?operation co")
+_OTHERWISE = re.compile(r"\s+Communicator ranks have different status")
+_MANY = re.compile(r"\s+(\d+) ranks have (?:launched up to operation (\d+)|not launched any)")
+_ONE = re.compile(r"\s+Rank (\d+) has (?:launched up to operation (\d+)|not launched any)")
+_MEMBER = re.compile(r"\s+Rank (\d+) ")
+_PROCESS = re.compile(r"[Pp]rocess (\d+) on node (\S+)")
+_MISSING = re.compile(r"\s+The missing ranks?: ([\d,]+)")  # until 2.25 by number alone
+_KIND = re.compile(r"\s+(Initialization|Asynchronous) error")
+_REPORTED = re.compile(r"\s+(?:(\d+) ranks|Rank (\d+)) reported (.+?)(?: -- .*)?")
+_ANY_OPERATION = "collective"  # until 2.25 all operations are counted together
+_CODES = {text: number for number, text in ERRORS.items()}
+_UNEXPECTED = 3  # an error that has no name here: NCCL's own
+_UNKNOWN = Process("unknown", -1)
+
+
+@dataclass
+class _Draft:
+    """A communicator while its lines are read."""
+
+    size: int
+    processes: dict[int, Process] = field(default_factory=dict)
+    counts: dict[int, dict[str, int]] = field(default_factory=dict)
+    rest: dict[str, int] = field(default_factory=dict)
+    init: dict[int, int] = field(default_factory=dict)
+    failed: dict[int, int] = field(default_factory=dict)
+    lost: set[int] = field(default_factory=set)
+    telling: bool = True
+
+    def done(self, key: str, gone: frozenset[Process], silent: frozenset[Process]) -> Communicator:
+        numbers = sorted((self.counts.keys() | self.init.keys() | self.failed.keys()) - self.lost)
+        return Communicator(
+            key,
+            self.size,
+            tuple(
+                Seat(
+                    number,
+                    self.processes.get(number, _UNKNOWN),
+                    {**self.rest, **self.counts.get(number, {})},
+                    self.init.get(number, SUCCESS),
+                    self.failed.get(number, SUCCESS),
+                )
+                for number in numbers
+            ),
+            tuple(self._lost(number, gone, silent) for number in sorted(self.lost)),
+            self.rest if self.telling else None,
+        )
+
+    def _lost(self, number: int, gone: frozenset[Process], silent: frozenset[Process]) -> Lost:
+        process = self.processes.get(number, _UNKNOWN)
+        return Lost(number, process, process in silent or process in gone, process in gone)
+
+
+class _Reader:
+    """Reads line by line; what a line means depends on the heading that it stands under."""
+
+    def __init__(self) -> None:
+        self.version = ""
+        self.drafts: dict[str, _Draft] = {}
+        self.gone: set[Process] = set()
+        self.silent: set[Process] = set()
+        self._sizes: dict[int, int] = {}
+        self._section = ""
+        self._draft: _Draft | None = None
+        self._operation, self._count, self._error = "", -1, SUCCESS
+        self._listed = 0  # how many ranks of the last group of equals were named
+
+    def read(self, line: str) -> None:
+        if found := _VERSION.search(line):
+            self.version = found[1]
+        elif found := _ROW.fullmatch(line):
+            self._sizes[int(found[1])] = int(found[2])
+        elif found := _TITLE.match(line):
+            self._section = found[3]
+            self._draft = self.drafts.setdefault(
+                found[2], _Draft(self._sizes.get(int(found[1]), 0))
+            )
+            self._operation, self._count = "", -1
+        elif line.strip() in ("INCOMPLETE", "DEAD"):
+            self._section, self._draft = line.strip(), None
+        elif self._draft is None:
+            self._about_processes(line)
+        elif self._section == "MISMATCH":
+            self._mismatch(self._draft, line)
+        elif self._section == "ERROR":
+            self._failure(self._draft, line)
+        else:
+            self._incomplete(self._draft, line)
+
+    def _about_processes(self, line: str) -> None:
+        if found := _PROCESS.search(line):
+            process = Process(found[2], int(found[1]))
+            (self.gone if self._section == "DEAD" else self.silent).add(process)
+
+    def _incomplete(self, draft: _Draft, line: str) -> None:
+        if found := _MISSING.fullmatch(line):
+            draft.lost |= {int(number) for number in found[1].split(",")}
+        elif found := _MEMBER.match(line):
+            draft.lost.add(self._seated(draft, found[1], line))
+
+    def _mismatch(self, draft: _Draft, line: str) -> None:
+        if found := _DIFFERENT.match(line):
+            self._operation = (found[1] or _ANY_OPERATION).strip()
+        elif _OTHERWISE.match(line):
+            self._operation = ""
+        elif not self._operation:
+            return
+        elif found := _MANY.match(line):
+            self._count = int(found[2] or 0)
+            if self._operation not in draft.rest:
+                draft.rest[self._operation] = self._count  # the largest group comes first
+            elif 2 * int(found[1]) >= draft.size:
+                draft.telling = False  # two halves, and neither is named
+        elif found := _ONE.match(line):
+            number = self._seated(draft, found[1], line)
+            draft.counts.setdefault(number, {})[self._operation] = int(found[2] or 0)
+        elif found := _MEMBER.match(line):
+            number = self._seated(draft, found[1], line)
+            draft.counts.setdefault(number, {})[self._operation] = self._count
+
+    def _failure(self, draft: _Draft, line: str) -> None:
+        if found := _KIND.match(line):
+            self._kind = found[1]
+        elif found := _REPORTED.fullmatch(line):
+            self._error = _CODES.get(found[3].strip(), _UNEXPECTED)
+            if found[2] is not None:
+                self._failed(draft, found[2], line)
+        elif found := _MEMBER.match(line):
+            self._failed(draft, found[1], line)
+
+    def _failed(self, draft: _Draft, number: str, line: str) -> None:
+        into = draft.init if self._kind == "Initialization" else draft.failed
+        into[self._seated(draft, number, line)] = self._error
+
+    _kind = "Asynchronous"
+
+    def _seated(self, draft: _Draft, number: str, line: str) -> int:
+        if found := _PROCESS.search(line):
+            draft.processes[int(number)] = Process(found[2], int(found[1]))
+        return int(number)
+
+
+def parse(text: str, at_ns: int) -> Mesh:
+    """Raises ValueError where it is not such an answer."""
+    reader = _Reader()
+    for line in text.split("\n"):
+        reader.read(line.rstrip())
+    if not reader.version:
+        raise ValueError("not an answer of NCCL's RAS: no version of NCCL in it")
+    gone, silent = frozenset(reader.gone), frozenset(reader.silent)
+    drafts = reader.drafts.items()
+    return Mesh(
+        at_ns,
+        reader.version,
+        tuple(draft.done(key, gone, silent) for key, draft in drafts),
+        tuple(sorted(gone, key=lambda one: (one.host, one.pid))),
+    )

@@ -1,0 +1,1 @@
+"""What a job is and waits for: processes, recordings, devices, and the graph of waits. Pure."""

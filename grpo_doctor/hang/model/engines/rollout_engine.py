@@ -1,0 +1,207 @@
+"""A rollout engine as the rank that waits for it needs it: processes, counters, last words.
+
+vLLM's parts are an HTTP front (or the trainer itself), one core or several, and a core's
+tensor-parallel workers; each is the parent of the next.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from grpo_doctor.hang.model.engines.counters import Counted, counted
+from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.waiting.graph import Graph
+from grpo_doctor.hang.model.waiting.waits import asks_engine
+from grpo_doctor.hang.verdict import Item
+
+_DIED = re.compile(
+    r"EngineDeadError|EngineCore.*(died|failed|fatal)|engine core.*died|Worker proc .*died",
+    re.IGNORECASE,
+)
+_REFUSED = re.compile(
+    r"Connection refused|ConnectionRefusedError|Failed to establish a new connection"
+    r"|All connection attempts failed|Cannot connect to host",
+    re.IGNORECASE,
+)
+_UNTIL_UP = re.compile(
+    r"wait_(for|until|till)_\w*(server|engine|vllm|sglang|ready|health|up$)|check_server",
+    re.IGNORECASE,
+)
+_FRESH_S = 60.0  # of a log whose last lines tell of now
+_IDLE = "_process_input_queue"
+_STARTS = frozenset({"load", "compile", "download", "init"})
+_MOST_WORDS = 3
+_ASKS = ("rollout", "sync")
+_OTHERS = ("reward", "dataload")  # a judge is an engine as well, and its trouble is the reward's
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutEngine:
+    """The engine of one rank. `parts`: front first. `told`: what logs say of its death."""
+
+    parts: tuple[Actor, ...]
+    counted: Counted | None = None
+    told: tuple[Item, ...] = ()
+    refuses: bool = False  # its /health answers, and says that it is not healthy
+    again: bool = False  # the rank has no request open, and sleeps before its next attempt
+
+    @property
+    def held(self) -> tuple[Actor, ...]:
+        """Its processes that may not run, the one that does the work first."""
+        found = [one for one in self.parts if one.motion.kind in ("stopped", "frozen")]
+        return tuple(reversed(found))
+
+    @property
+    def dead(self) -> tuple[Actor, ...]:
+        """Its processes that have ended, the front first."""
+        return tuple(one for one in self.parts if one.motion.kind == "gone")
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether tokens will never come: by its processes, else by what it says."""
+        return bool(self.dead) or (not self.has_core and (self.refuses or bool(self.told)))
+
+    @property
+    def has_core(self) -> bool:
+        """Whether a process that computes is left."""
+        return any(one.member.role == "engine-worker" or _computes(one) for one in self.parts)
+
+    @property
+    def works(self) -> bool:
+        """Whether any of its processes gets on, or burns a core."""
+        return any(one.motion.progresses for one in self.parts)
+
+    @property
+    def takes_no_step(self) -> bool:
+        """Whether vLLM's core waits for something to do, which it does with requests only if it was
+        told to: it is paused. Tokens that came out since the first look speak against it.
+        """
+        waits = any(frame.function.endswith(_IDLE) for frame in self.core.place.frames)
+        made = self.counted is not None and self.counted.gets_on
+        return waits and not made and not self.works
+
+    @property
+    def starts(self) -> bool:
+        """Whether it is still on its way up, by its processes' stacks."""
+        return self.counted is None and any(
+            _STARTS & set(one.place.purposes) for one in self.parts if not one.held
+        )
+
+    @property
+    def core(self) -> Actor:
+        """The process to name: the one that computes, of several the first."""
+        return next((one for one in self.parts if _computes(one)), self.parts[0])
+
+
+def _computes(one: Actor) -> bool:
+    """Whether it is a core: by its role, or by the name that vLLM gives to its own."""
+    return one.member.role == "engine" or one.member.name.startswith("VLLM::Engine")
+
+
+def engine_of(scene: Scene, graph: Graph, actor: Actor) -> RolloutEngine | None:
+    """The engine that a rank waits for; None where it waits for something else."""
+    if actor.phase in _OTHERS:
+        return None
+    everything = scene.engine_parts()
+    asked = _asked(actor, everything)
+    if actor.phase not in _ASKS:
+        asked = tuple(one for one in asked if _is_engine(scene, one))
+    again = not asked and _between_attempts(actor) and actor.phase in _ASKS
+    if again:
+        asked = tuple(one for one in everything if one.member.role == "server")
+    elif not asked:
+        if not asks_engine(actor):
+            return None
+        reached = graph.reach.get(actor.node, frozenset())
+        asked = tuple(one for one in everything if one.node in reached)
+    asked = tuple(one for one in asked if not _serves_others(scene, one))
+    parts = _with_descendants(asked, everything)
+    if not parts:
+        return None
+    looks = [look for one in parts for look in scene.engine_looks(one.pid)]
+    answers = [look.values for look in looks if look.values and "healthy" in look.values]
+    return RolloutEngine(
+        parts=parts,
+        counted=counted(looks),
+        told=_last_words(scene, actor, {one.pid for one in parts}),
+        again=again,
+        refuses=bool(answers) and answers[-1]["healthy"] == 0,
+    )
+
+
+def _is_engine(scene: Scene, one: Actor) -> bool:
+    """Whether a server is one of an engine, and not any process that ranks are connected to."""
+    below = any(child.member.role == "engine" for child in scene.children(one.pid))
+    return one.member.role != "server" or below or counted(scene.engine_looks(one.pid)) is not None
+
+
+def _serves_others(scene: Scene, one: Actor) -> bool:
+    """Whether a server is, by its own code, one of rewards or data: an agent asks those in its
+    rollout as well.
+    """
+    return one.phase in _OTHERS and not one.held and not _is_engine(scene, one)
+
+
+def _asked(actor: Actor, parts: Sequence[Actor]) -> tuple[Actor, ...]:
+    """The fronts to which this rank has a request open, on any of its threads."""
+    peers = {
+        pid
+        for row in actor.blocked
+        if row.kind in ("socket-receive", "poll", "pipe-read")
+        for pid in row.peers
+    }
+    return tuple(one for one in parts if one.pid in peers)
+
+
+def _with_descendants(asked: Sequence[Actor], parts: Sequence[Actor]) -> tuple[Actor, ...]:
+    """These, and the parts that they started, parents first."""
+    found = {one.pid: one for one in asked}
+    grown = True
+    while grown:
+        below = [one for one in parts if one.pid not in found and one.member.parent in found]
+        found |= {one.pid: one for one in below}
+        grown = bool(below)
+    order = {pid: place for place, pid in enumerate(found)}
+    depth = {"server": 0, "engine": 1, "engine-worker": 2}
+    ranked = sorted(
+        found.values(), key=lambda one: (depth.get(one.member.role, 0), order[one.pid], one.pid)
+    )
+    return tuple(ranked)
+
+
+def awaits_server(actor: Actor) -> bool:
+    """Whether it waits, by its functions' names, until a server is up."""
+    return _between_attempts(actor) and any(
+        _UNTIL_UP.search(frame.function) for frame in actor.place.frames
+    )
+
+
+def _between_attempts(actor: Actor) -> bool:
+    sleeps = actor.hold is not None and actor.hold.kind in ("sleep", "socket-connect")
+    return sleeps or actor.place.call in ("sleep", "http", "poll")
+
+
+def refusals(scene: Scene, actor: Actor) -> tuple[Item, ...]:
+    """What logs say of a server that this rank asks for again and again while nobody listens."""
+    if not {"generate", "weight-sync"} & set(actor.place.purposes):
+        return ()
+    if not _between_attempts(actor) or scene.engine_parts():
+        return ()
+    fresh = [log for log in scene.evidence.logs if log.written_s_ago <= _FRESH_S]
+    lines = [line for log in fresh for line in log.lines if _REFUSED.search(line)]
+    return tuple(Item("log", actor.rank, line) for line in lines[-_MOST_WORDS:])
+
+
+def _last_words(scene: Scene, actor: Actor, pids: set[int]) -> tuple[Item, ...]:
+    """Lines on an engine's death: in its own log, or in one that the whole job writes."""
+    ranks = {one.pid for one in scene.by_rank.values()} - {actor.pid}
+    lines = [
+        line
+        for log in scene.evidence.logs
+        if log.pid in pids or log.pid not in ranks
+        for line in log.lines
+        if _DIED.search(line)
+    ]
+    return tuple(Item("log", actor.rank, line) for line in lines[-_MOST_WORDS:])

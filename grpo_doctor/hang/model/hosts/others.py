@@ -1,0 +1,122 @@
+"""The hosts that were not looked at: which they probably are, and the command that looks at all."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable
+
+from grpo_doctor.hang.dumps.ras import Heard, hear
+from grpo_doctor.hang.model.hosts.expected import elsewhere
+from grpo_doctor_probes.evidence import Evidence, Job, Placement
+
+SHARED = "/shared/hang"
+_LOOK = f"grpo-doctor attach --out {SHARED}/{{host}}"
+REPLAY = f"grpo-doctor attach --replay {SHARED}/*"
+_MOST_IN_COMMAND = 64
+_REPLICA = re.compile(r"-(?:master|worker|launcher)-\d{1,6}\Z")
+_NUMBERED = re.compile(r"-\d{1,6}\Z")
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,252}\Z", re.ASCII)
+
+
+def hosts_of(evidence: Evidence, ranks: Iterable[int]) -> tuple[str, ...]:
+    """The hosts on which these unseen ranks probably are; empty where nothing tells."""
+    wanted = tuple(ranks)
+    told = _by_nccl(evidence)
+    if all(rank in told for rank in wanted):
+        return tuple(dict.fromkeys(told[rank] for rank in wanted))
+    return _by_numbers(evidence.job, wanted) or _by_remainder(evidence.job)
+
+
+def unseen(job: Job) -> tuple[int, ...]:
+    """Ranks that may be on hosts that were not looked at."""
+    here = {m.rank: m.local_rank for m in job.ranks() if m.rank is not None}
+    return tuple(sorted(elsewhere(job, here)))
+
+
+def commands(job: Job) -> tuple[str, ...]:
+    """What to run where the job was started, and then once to join what it has kept."""
+    place = job.placements[0] if job.placements else Placement(job.host)
+    make = _COMMANDS.get(place.launcher, _by_hand)
+    return make(place, job), REPLAY
+
+
+def _slurm(place: Placement, _: Job) -> str:
+    nodes = f" --nodes={place.nodes}" if place.nodes else ""
+    return f"srun --jobid={shlex.quote(place.job_id)} --overlap{nodes} --ntasks-per-node=1 {_LOOK}"
+
+
+def _mpi(place: Placement, job: Job) -> str:
+    if not place.hosts:
+        return f"mpirun --hostfile HOSTFILE --map-by ppr:1:node {_LOOK}"
+    return f"mpirun --host {_listed(place, job)} --map-by ppr:1:node {_LOOK}"
+
+
+def _kubernetes(place: Placement, job: Job) -> str:
+    space = f" -n {place.namespace}" if place.namespace else ""
+    owner = _REPLICA.sub("", job.host)
+    if owner == job.host:
+        owner = _NUMBERED.sub("", job.host)
+    pods = f"$(kubectl get pods{space} -o name | grep {shlex.quote(owner)})"
+    return f"for pod in {pods}; do kubectl exec{space} $pod -- {_LOOK} & done; wait"
+
+
+def _by_hand(place: Placement, job: Job) -> str:
+    return f"pdsh -w {_listed(place, job)} {_LOOK}"
+
+
+_COMMANDS = {"slurm": _slurm, "mpi": _mpi, "kubernetes": _kubernetes}
+
+
+def _listed(place: Placement, job: Job) -> str:
+    """All hosts, separated by commas; those that are not known by a word in capitals."""
+    known = place.hosts
+    if not known:
+        meeting = job.address.rpartition(":")[0]
+        names = dict.fromkeys(name for name in (meeting, job.host) if _HOST.match(name))
+        names.pop("localhost", None)
+        known = (*names, "OTHERS")
+    if len(known) > _MOST_IN_COMMAND:
+        return "HOSTS"
+    return ",".join(known)
+
+
+def _by_numbers(job: Job, ranks: tuple[int, ...]) -> tuple[str, ...]:
+    """Launchers number ranks host by host, in the order of their list, where this host agrees."""
+    place = job.placements[0] if len(job.placements) == 1 else None
+    if place is None or not place.hosts or not job.local_ranks:
+        return ()
+    own = {m.rank // job.local_ranks for m in job.ranks() if m.rank is not None}
+    wanted = sorted({rank // job.local_ranks for rank in ranks})
+    if own != {place.node} or not wanted or wanted[-1] >= len(place.hosts):
+        return ()
+    return tuple(place.hosts[number] for number in wanted)
+
+
+def _by_remainder(job: Job) -> tuple[str, ...]:
+    """The launcher's hosts that were not looked at."""
+    listed = next((place.hosts for place in job.placements if place.hosts), ())
+    seen = {_short(place.host) for place in job.placements}
+    left = tuple(host for host in listed if _short(host) not in seen)
+    if left and len(listed) - len(left) == len(seen):
+        return left
+    meeting = job.address.rpartition(":")[0]
+    first_unseen = 0 in job.ranks_missing  # rank 0 is where all meet
+    names_a_host = _HOST.match(meeting) is not None and not meeting.startswith("127.")
+    if first_unseen and names_a_host and meeting != "localhost" and _one_other(job):
+        return (meeting,)
+    return ()
+
+
+def _one_other(job: Job) -> bool:
+    return any(place.nodes == len(job.placements) + 1 for place in job.placements)
+
+
+def _short(host: str) -> str:
+    return host.lower().partition(".")[0]
+
+
+def _by_nccl(evidence: Evidence) -> dict[int, str]:
+    """NCCL knows the host of every process of its communicators."""
+    heard = hear(evidence.job, evidence.ras) if evidence.ras else Heard()
+    return {rank: one.host for one, rank in heard.ranks.items() if _HOST.match(one.host)}

@@ -1,0 +1,91 @@
+"""Ranks whose GPU does not end what the GPUs of their peers have ended, or begun."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grpo_doctor.hang.dumps import Entry
+from grpo_doctor.hang.model.matching.meetings import Meeting
+from grpo_doctor.hang.model.matching.queues import Unit, on_device
+from grpo_doctor.hang.model.matching.ruling import Blame
+from grpo_doctor.hang.model.matching.scene import Scene
+from grpo_doctor.hang.model.matching.words import ranks_text
+
+# Of these no member is through before the GPUs of all have taken part.
+OF_ALL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "barrier", "all_to_all"})
+
+
+def hung(scene: Scene) -> Iterator[Blame]:
+    """Ranks with something unfinished that peers are through with. Where in the queue it stands
+    does not matter: to be done for a peer, it must have run here.
+    """
+    done: dict[tuple[str, int], list[int]] = {}
+    for rank in sorted(scene.queues):
+        for unit in scene.queues[rank].units:
+            if unit.transfer or not all(map(on_device, unit.parts)):
+                continue
+            key = unit.group, unit.number
+            if key not in done:
+                tracks = scene.gathered[unit.group].tracks
+                done[key] = sorted(one for one in tracks if tracks[one].done(unit.number))
+            through = _through(scene, unit, done[key])
+            if through and _went_on(scene, rank, through):
+                yield _blame(scene, unit, f"{ranks_text(through)} {_have(through)} ended it")
+                break
+
+
+def _through(scene: Scene, unit: Unit, done: list[int]) -> list[int]:
+    """The peers that are through, if that shows anything of this rank."""
+    peers = [rank for rank in done if _same(scene, rank, unit)]
+    if unit.parts and all(part.op in OF_ALL and not _is_empty(part) for part in unit.parts):
+        return peers
+    members = scene.gathered[unit.group].group.members
+    return peers if unit.behind is None and len(peers) == len(members) - 1 > 1 else []
+
+
+def _went_on(scene: Scene, rank: int, peers: list[int]) -> bool:
+    """Whether anything came after it: one is always the first to be through."""
+    return len(scene.queues[rank].units) > 1 or any(scene.queues[one].units for one in peers)
+
+
+def _same(scene: Scene, rank: int, unit: Unit) -> bool:
+    """Whether a peer's call of this number, where it is still known, was the same operation."""
+    calls = scene.pasts[unit.group].calls.get(unit.number, {})
+    if rank not in calls or unit.rank not in calls:
+        return True
+    return scene.signatures.key(calls[rank]) == scene.signatures.key(calls[unit.rank])
+
+
+def _is_empty(entry: Entry) -> bool:
+    """Without an element NCCL does nothing, and waits for nobody."""
+    return any(0 in shape for shape in entry.input_sizes)
+
+
+def not_begun(scene: Scene, meeting: Meeting) -> Iterator[Blame]:
+    """Members of a whole meeting that have not begun it, though their recorders see beginnings and
+    others have: their GPU is in something before it.
+    """
+    if meeting.ends is not None or not meeting.all_joined:
+        return
+    units = [
+        scene.queues[rank].collectives[meeting.group, meeting.number] for rank in meeting.joined
+    ]
+    begun = [unit.rank for unit in units if unit.starts]
+    late = [unit for unit in units if not unit.starts]
+    if not begun or not all(scene.queues[unit.rank].times_starts for unit in late):
+        return
+    for unit in late:
+        yield _blame(scene, unit, f"{ranks_text(begun)} {_have(begun)} begun it, and it has not")
+
+
+def _have(ranks: list[int]) -> str:
+    return "have" if len(ranks) > 1 else "has"
+
+
+def _blame(scene: Scene, unit: Unit, how: str) -> Blame:
+    operation = scene.signatures.signature(unit.parts).text() if unit.parts else "a collective"
+    text = (
+        f"The GPU of rank {unit.rank} does not end {operation}, number {unit.number} of the "
+        f"{scene.title(unit.group)}: {how}."
+    )
+    return Blame(unit.rank, "shown", "device-hung", text, unit.group, unit.number)

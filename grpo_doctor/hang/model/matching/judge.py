@@ -1,0 +1,136 @@
+"""What a matching alone allows to say: for dumps of a job that is gone, or runs elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from grpo_doctor.hang.model.matching.model import Matching
+from grpo_doctor.hang.model.matching.ruling import Blame, Reason, Ruling
+from grpo_doctor.hang.model.matching.words import ranks_text, seconds_text
+
+CAUSES: dict[Reason, str] = {
+    "device-hung": "gpu-fault",
+    "not-arrived": "unknown",  # it is somewhere else; the recordings do not say where
+    "other-op": "collective-mismatch",
+    "other-size": "collective-mismatch",
+    "other-type": "collective-mismatch",
+    "extra": "collective-mismatch",
+    "skipped": "collective-skipped",
+    "fewer-batches": "collective-skipped",
+    "out-of-order": "group-order-cycle",
+    "not-sent": "p2p-unmatched",
+    "not-received": "p2p-unmatched",
+    "not-recorded": "rank-missing",
+}
+SECOND_NS = 1_000_000_000
+FLOOR_NS = 5 * SECOND_NS  # shorter waits are nothing unusual in any job
+TIMES_LONGEST = 4  # a wait is unusual when it is longer than so many of the longest before
+ENOUGH_HISTORY = 8  # entries
+NO_HISTORY_NS = 30 * SECOND_NS
+SELF_EVIDENT = frozenset({"other-op", "other-size", "other-type"})
+
+
+def judge(matching: Matching) -> Ruling:
+    """The verdict of the recordings, without a look at any process.
+
+    A rank that is merely behind is no fault while the wait is short for this job, and a call that
+    does not fit those of the others is one however short. Without a time to go by, when files were
+    copied, a wait counts as long.
+    """
+    waits_ns, unusual = _waiting(matching)
+    leading = _leading(matching.blame)
+    if unusual is False:
+        leading = [one for one in leading if one.reason in SELF_EVIDENT]
+    if not leading:
+        return _nobody(matching, waits_ns, unusual)
+    culprits = tuple(sorted(one.rank for one in leading))
+    victims = tuple(sorted({wait.rank for wait in matching.waits} - set(culprits)))
+    return Ruling(
+        cause=CAUSES[leading[0].reason],
+        culprits=culprits,
+        victims=victims,
+        either=leading[0].grounds == "either" and len(leading) > 1,
+        grounds=leading[0].grounds,
+        seconds=None if waits_ns is None else waits_ns / SECOND_NS,
+        unusual=unusual,
+        summary=_summary(leading, victims, waits_ns),
+        facts=(
+            *((one.rank, one.text) for one in leading),
+            *((None, text) for text in _rings(matching)),
+        ),
+    )
+
+
+def _leading(blames: Sequence[Blame]) -> list[Blame]:
+    """All that are to blame for something; alternatives only where nobody is."""
+    return [one for one in blames if one.grounds != "either"] or list(blames)
+
+
+def _waiting(matching: Matching) -> tuple[int | None, bool | None]:
+    """For how long the job had stood still when the dumps were taken, and whether that is long for
+    it: the rank that waits least tells, for it moved last.
+    """
+    still = _still_ns(matching)
+    if any(seat.timed_out for standing in matching.standings for seat in standing.seats):
+        return still, True
+    if matching.moved:
+        return still, False
+    if still is None:
+        return None, None
+    longest = max((r.longest_gap_ns or 0 for r in matching.rhythms), default=0)
+    entries = max((r.entries for r in matching.rhythms), default=0)
+    history = entries >= ENOUGH_HISTORY and matching.familiar
+    limit = max(FLOOR_NS if history else NO_HISTORY_NS, TIMES_LONGEST * longest)
+    return still, still > limit
+
+
+def _still_ns(matching: Matching) -> int | None:
+    times = [still for r in matching.rhythms if (still := r.still_for_ns()) is not None]
+    return min(times, default=None)
+
+
+def _nobody(matching: Matching, waits_ns: int | None, unusual: bool | None) -> Ruling:
+    """Nobody is behind, or nobody is late yet."""
+    seconds = None if waits_ns is None else waits_ns / SECOND_NS
+    together = [one for one in matching.standings if one.kind == "all-joined-none-done"]
+    if together and unusual:
+        members = tuple(sorted({r for one in together for r in one.arrived}))
+        text = (
+            f"All members came to {together[0].operation} of the {together[0].group.title()}, agree"
+            f" on it, and nobody is through{_for(waits_ns)}: the network or a device holds it up."
+        )
+        return Ruling("network-silent", (), members, False, None, seconds, True, text)
+    if not matching.heard:
+        return Ruling("unknown", summary="No recording could be used.")
+    text = "Nobody is missing from a collective, and all agree on what they called."
+    if matching.waits:
+        text = f"Ranks wait for each other{_for(waits_ns)}, which is not long for this job."
+    return Ruling("", (), (), False, None, seconds, unusual, text)
+
+
+def _for(waits_ns: int | None) -> str:
+    return "" if waits_ns is None else f" after {seconds_text(waits_ns)}"
+
+
+def _summary(leading: list[Blame], victims: tuple[int, ...], waits_ns: int | None) -> str:
+    if len(leading) == 1:
+        return leading[0].text
+    who = ranks_text(one.rank for one in leading)
+    if leading[0].grounds == "either":
+        return f"Either of {who} is wrong; the recordings do not tell which. {leading[0].text}"
+    waiting = f" {ranks_text(victims).capitalize()} wait{_for(waits_ns)}." if victims else ""
+    return f"The cause is with {who}.{waiting} {leading[0].text}"
+
+
+def _rings(matching: Matching) -> list[str]:
+    titles = {one.group.key: one.group.title() for one in matching.standings}
+    return [
+        "Ranks wait in a ring: "
+        + "; ".join(
+            f"rank {wait.rank} in {wait.operation} of the {titles.get(wait.group, wait.group)} "
+            f"for rank {following}"
+            for wait, following in zip(ring.waits, (*ring.ranks[1:], ring.ranks[0]))
+        )
+        + "."
+        for ring in matching.cycles
+    ]

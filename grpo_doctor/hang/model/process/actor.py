@@ -1,0 +1,266 @@
+"""One process of the job: what it is, does, moved and is blocked on. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from grpo_doctor.hang.model.matching import Matching
+from grpo_doctor.hang.model.nodes import Node, ProcessNode, RankNode
+from grpo_doctor.hang.model.process import device, native, ray_code
+from grpo_doctor.hang.model.process.known_code import Purpose
+from grpo_doctor.hang.model.process.places import Place, place_of
+from grpo_doctor.hang.model.process.progress import Motion
+from grpo_doctor.hang.model.process.seen import Seen
+from grpo_doctor.hang.model.process.threads import awaited, works_for_pool
+from grpo_doctor.phases import phase_of
+from grpo_doctor_probes.evidence import (
+    Blocked,
+    Limits,
+    Member,
+    OpenSpanSeen,
+    Position,
+    ProcessLook,
+    PythonThread,
+    Stack,
+    Thread,
+)
+from grpo_doctor_probes.stoppable import DRIVERS
+
+NCCL_THREADS = ("pt_nccl_", "NCCL ")  # torch's watchdog and heartbeat, NCCL's own
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """One process of the job. `place` is of its main thread, at the last look that had a stack;
+    `deed` and `tid` are of the thread of its own that the main one waits for, else of the main one.
+    """
+
+    member: Member
+    motion: Motion
+    place: Place
+    deed: Place
+    tid: int
+    look: ProcessLook | None = None
+    stack: Stack | None = None
+    native: Stack | None = None
+    blocked: tuple[Blocked, ...] = ()
+    limits: tuple[Limits, ...] = ()  # oldest first
+    spans: tuple[OpenSpanSeen, ...] = ()
+    ended_meanwhile: bool = False  # between the first look and the last
+    outstanding: bool = False  # has joined a collective that is not done, and missed none
+    positions: tuple[Position, ...] = ()  # of its threads that use a core
+    at_store: bool = False  # waits for an answer of the rendezvous store
+
+    @property
+    def pid(self) -> int:
+        """Its process number."""
+        return self.member.pid
+
+    @property
+    def rank(self) -> int | None:
+        """The rank it is or works for."""
+        return self.member.rank
+
+    @property
+    def node(self) -> Node:
+        """Its name in the wait-for graph."""
+        if self.member.role == "rank" and self.rank is not None:
+            return RankNode(self.rank)
+        return ProcessNode(self.pid)
+
+    @property
+    def main(self) -> Thread | None:
+        """Its main thread as the kernel sees it."""
+        return self.look.threads[0] if self.look is not None and self.look.threads else None
+
+    @property
+    def phase(self) -> str | None:
+        """The phase it is in: its open span's, else its stack's."""
+        for span in sorted(self.spans, key=lambda one: one.age_s):
+            found = phase_of(span.name)
+            if found is not None and not span.collective:
+                return found
+        return self.place.phase or self.deed.phase
+
+    @property
+    def throttled_share(self) -> float:
+        """For how much of the time its quota of a core held it back."""
+        if len(self.limits) < 2 or self.motion.seconds <= 0:
+            return 0.0
+        held_ns = self.limits[-1].throttled_ns - self.limits[0].throttled_ns
+        return held_ns / 1e9 / self.motion.seconds
+
+    @property
+    def waits(self) -> bool:
+        """Whether it needs other ranks to get on, and is not itself held by force."""
+        held = self.motion.kind in ("gone", "stopped", "frozen")
+        unseen = not self.place.frames and any(span.collective for span in self.spans)
+        beside = self.deed.communicates and not self.motion.progresses
+        called = self.place.communicates or beside or unseen
+        return not held and (called or self.outstanding or self.at_store)
+
+    @property
+    def held(self) -> bool:
+        """Whether something keeps it from running at all."""
+        return self.motion.kind in ("gone", "stopped", "frozen")
+
+    @property
+    def spins(self) -> bool:
+        """Whether it waits for its GPU, by the looks of it.
+
+        The CUDA driver burns a core at one line until a kernel ends, one of NCCL that never will
+        included. Only the flight recorders tell that from a long computation.
+        """
+        threads = self.look.threads if self.look is not None else ()
+        on_gpu = any(thread.name.startswith(NCCL_THREADS) for thread in threads)
+        may_spin = on_gpu and self.motion.kind == "busy" and not self._computes
+        return self.device_wait or (may_spin and bool(self.place.frames))
+
+    @property
+    def device_wait(self) -> bool:
+        """Whether its host waits for its device, spinning or asleep in the driver; `why` says how
+        that is known. Its device may be at work, or wait for others'.
+        """
+        return self.motion.kind == "spinning" or bool(self._driver)
+
+    @property
+    def why(self) -> str:
+        """How it is known that its host waits for its device, in words; empty where it does not."""
+        if not self.device_wait:
+            return ""
+        if self._driver:
+            return f"asleep in a call of {self._driver}"
+        share = f"{self.motion.cpu_share:.0%} of a core at one line"
+        library = device.library_of([one for one in self.positions if one.tid == self.pid])
+        return f"{share}, in {library}" if library else f"{share} that waits for the device"
+
+    @property
+    def _computes(self) -> bool:
+        """Whether its main thread was seen in code that is no driver's."""
+        main = [one for one in self.positions if one.tid == self.pid]
+        return device.spins_in(main) is False
+
+    @property
+    def _driver(self) -> str:
+        """The device file on which its main thread sleeps, as with blocking synchronization."""
+        if self.motion.kind not in ("still", "polling"):
+            return ""
+        rows = [one.target for one in self.blocked if one.tid == self.pid]
+        return next((target for target in rows if target.startswith(DRIVERS)), "")
+
+    @property
+    def long_work(self) -> Purpose | None:
+        """Long work that it is in by its stack; what it is blocked on is not considered."""
+        return self.place.long_work
+
+    @property
+    def doer(self) -> Thread | None:
+        """The thread whose wait decides, as the kernel sees it: see `tid`."""
+        return self.thread(self.tid)
+
+    @property
+    def carriers(self) -> frozenset[int]:
+        """The threads of which one may end its wait: the main one, the one that it needs, and a
+        pool's at work where it needs a pool's or a queue.
+        """
+        asks = self.place.call in ("pool", "asyncio", "lock", "queue")
+        pool = [one.tid for one in self.python_threads if asks and works_for_pool(one)]
+        return frozenset({self.pid, self.tid, *pool})
+
+    @property
+    def hold(self) -> Blocked | None:
+        """What it is blocked on, if that was found: the thread that decides, else the main one."""
+        rows = [one for one in self.blocked if one.tid == self.tid]
+        rows = rows or [one for one in self.blocked if one.tid == self.pid]
+        if self.motion.kind == "still" and any(one.kind == "sleep" for one in rows):
+            rows = [one for one in rows if one.kind == "sleep"]  # one long sleep tries no lock
+        found = next((one for one in rows if not self._is_own_alarm(one)), None)
+        unknown = found is None or (found.kind in ("poll", "futex") and not found.peers)
+        return self._unread() or found if unknown else found
+
+    def _unread(self) -> Blocked | None:
+        """The only connection on which a library's own thread has sent what is not read: gRPC and
+        the like talk in threads that no Python stack shows.
+        """
+        rows = [
+            one
+            for one in self.blocked
+            if one.kind in ("socket-receive", "socket-send") and "has not read" in one.note
+        ]
+        return rows[0] if len(rows) == 1 and rows[0].peers else None
+
+    def _is_own_alarm(self, row: Blocked) -> bool:
+        """The socket by which an event loop's other threads wake it: nobody else writes to it."""
+        return row.peers == (self.pid,) and self.place.call == "asyncio"
+
+    @property
+    def waits_in_c(self) -> bool:
+        """Whether its main thread sleeps in a C call of the user's own line that is no plain lock;
+        which one it is only its native stack tells.
+        """
+        own = self.place.user is not None and self.place.user == self.place.frames[0]
+        asleep = any(row.kind == "futex" for row in self.blocked if row.tid == self.pid)
+        timed = self.main is not None and native.has_time_limit(self.main)
+        return own and asleep and timed and not self.place.call
+
+    @property
+    def python_threads(self) -> tuple[PythonThread, ...]:
+        """Its threads with Python frames, the main one first."""
+        return self.stack.threads if self.stack is not None else ()
+
+    def thread(self, tid: int) -> Thread | None:
+        """One of its threads as the kernel sees it."""
+        threads = self.look.threads if self.look is not None else ()
+        return next((one for one in threads if one.tid == tid), None)
+
+
+def _asks_store(port: str, row: Blocked) -> bool:
+    """Every rank asks rank 0's store there; that is no wait for rank 0."""
+    sockets = ("socket-receive", "socket-connect", "poll")
+    return bool(port) and row.kind in sockets and row.target.endswith(f":{port}")
+
+
+def _outstanding(found: Matching, member: Member, place: Place, motion: Motion) -> bool:
+    """An NCCL rank waits at its next synchronization, and a backward pass of DDP for its last
+    gradients: not in the collective's own call. Who also misses one that others are in waits for
+    that only if it stands in torch's own code; else it is on its way there.
+    """
+    if member.role != "rank" or member.rank is None:
+        return False
+    if not any(wait.rank == member.rank and wait.why != "joined" for wait in found.waits):
+        return False
+    behind = any(member.rank in standing.missing for standing in found.standings)
+    return not behind or (place.in_torch and motion.kind in ("still", "polling"))
+
+
+def actor_of(
+    seen: Seen, member: Member, found: Matching, store_port: str, in_cpp: native.Known
+) -> Actor:
+    """What was seen of one process, joined."""
+    stack = seen.stack
+    threads = stack.threads if stack is not None else ()
+    main = next((t for t in threads if t.tid == member.pid), threads[0] if threads else None)
+    main = ray_code.carrier(threads, main)
+    tid = main.tid if main is not None else member.pid
+    place = place_of(main)
+    if not place.call and place.frames in in_cpp:
+        place = replace(place, call=in_cpp[place.frames], operation="Work.wait")
+    rows = seen.blocked
+    other = awaited(place, [t for t in threads if t is not main], rows)
+    return Actor(
+        member=member,
+        motion=seen.motion,
+        place=place,
+        deed=place_of(other) if other is not None else place,
+        tid=other.tid if other is not None else tid,
+        look=seen.looks[-1] if seen.looks else None,
+        stack=stack,
+        native=seen.native,
+        blocked=rows,
+        limits=seen.limits,
+        spans=seen.spans,
+        ended_meanwhile=seen.ended_meanwhile,
+        outstanding=_outstanding(found, member, place, seen.motion),
+        positions=seen.closer.positions,
+        at_store=any(_asks_store(store_port, row) for row in rows if row.tid == member.pid),
+    )

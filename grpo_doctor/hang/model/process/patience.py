@@ -1,0 +1,111 @@
+"""For how long the job has not got on, and whether that is long for this job."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from grpo_doctor.hang.model.matching import Matching
+from grpo_doctor.hang.model.process import ray_code
+from grpo_doctor.hang.model.process.actor import Actor
+from grpo_doctor.hang.wording import seconds_text
+
+Pace = Literal["proven", "asleep", "polls", "outside", "computes", "long"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """A wait is unusual when it is longer than both. `untold_s`: without a history to go by."""
+
+    floor_s: float
+    times_longest: float
+    untold_s: float
+
+
+# The one place that says how long is long. Floors are what healthy jobs were seen to take.
+LIMITS: dict[Pace, _Limit] = {
+    "proven": _Limit(3.0, 0.0, 3.0),  # a shorter wait may be a moment in a healthy job
+    "asleep": _Limit(5.0, 4.0, 30.0),
+    "polls": _Limit(60.0, 10.0, 60.0),  # who asks often may get an answer
+    "outside": _Limit(60.0, 4.0, 60.0),  # judges were seen to answer after 40 s
+    "computes": _Limit(300.0, 10.0, math.inf),  # work has long tails
+    "long": _Limit(1800.0, 10.0, math.inf),  # a rollout, a checkpoint, a download
+}
+FLOOR_S = LIMITS["asleep"].floor_s
+LEAST_ENTRIES = 8  # fewer operations than that are no history
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long the ranks that wait have waited, against how long they ever did.
+
+    `waited_s` is the longest present wait of a rank for others, by the recordings, else by when
+    main threads last ran. `longest_gap_s` is the longest earlier time without any operation; None
+    without history. `familiar`: whether that history has waits like the present ones; at a job's
+    first step, and where recorders hold less than a step, it does not.
+    """
+
+    waited_s: float | None = None
+    longest_gap_s: float | None = None
+    familiar: bool = True
+
+    def unusual(self, waited_s: float | None = None, pace: Pace = "asleep") -> bool:
+        """Whether a wait, the present one by default, is longer than this job's steps ever had."""
+        waited = self.waited_s if waited_s is None else waited_s
+        if waited is None:
+            return False
+        limit, longest = LIMITS[pace], self.longest_gap_s
+        # Work is held against any history; who sleeps only against waits like its own.
+        told = longest is not None and (self.familiar or limit.untold_s == math.inf)
+        floor_s = limit.floor_s if told else limit.untold_s
+        return waited >= max(floor_s, limit.times_longest * (longest or 0.0))
+
+    def text(self, still_s: float | None = None) -> str:
+        """`8.1 s, where 0.4 s was the longest before`. `still_s` of who is to blame, if longer."""
+        waits = [one for one in (self.waited_s, still_s) if one is not None]
+        if not waits:
+            return ""
+        waited = seconds_text(max(waits))
+        if not self.longest_gap_s or not self.familiar:
+            return waited
+        return f"{waited}, where {seconds_text(self.longest_gap_s)} was the longest before"
+
+
+def patience_of(actors: Sequence[Actor], matching: Matching) -> Patience:
+    """Reads the waits of the recordings, and of the ranks' threads where there are none."""
+    waits: list[float] = []
+    longest: list[int] = []
+    for rhythm in matching.rhythms:
+        if rhythm.longest_gap_ns is not None and rhythm.entries >= LEAST_ENTRIES:
+            longest.append(rhythm.longest_gap_ns)
+        since = rhythm.waiting_since_ns
+        if since is not None and rhythm.taken_ns:
+            waits.append((rhythm.taken_ns - since) / 1e9)
+    return Patience(
+        waited_s=max(waits) if waits else _longest_still_s(actors),
+        longest_gap_s=max(longest) / 1e9 if longest else None,
+        familiar=matching.familiar,
+    )
+
+
+def _longest_still_s(actors: Sequence[Actor]) -> float | None:
+    """For how long a rank has been still: by its thread that is in a call to other ranks, else by
+    its main thread. Ranks that Ray wakes by its own clock do not count, nor do those that try a
+    lock file again and again.
+    """
+    ages: list[float] = []
+    for one in actors:
+        frames = one.place.frames
+        by_ray = not one.held and (ray_code.in_loop(frames) or ray_code.asks(frames))
+        tries = one.place.call == "file-lock" and one.motion.kind == "polling"
+        if one.member.role != "rank" or one.look is None or by_ray or tries:
+            continue
+        if one.device_wait:  # it runs all the time: nothing older is known than the visit
+            ages.append(one.motion.seconds)
+            continue
+        thread = one.doer if one.deed.communicates else one.main
+        if thread is not None and thread.last_ran_ns:
+            ages.append(max(one.look.at_ns - thread.last_ran_ns, 0) / 1e9)
+    return max(ages) if ages else None

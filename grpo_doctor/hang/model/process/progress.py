@@ -1,0 +1,314 @@
+"""Whether a process moved between two looks, and how: the difference between stuck, slow, healthy.
+
+One look cannot tell: in a healthy loop most ranks stand in the same line of the same collective.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+from grpo_doctor.hang.model.process.device import spins_in, waits_by_frames
+from grpo_doctor.hang.model.process.places import is_library, place_of
+from grpo_doctor_probes.evidence import (
+    Frame,
+    Locals,
+    Position,
+    ProcessLook,
+    Stack,
+    Thread,
+)
+
+Kind = Literal[
+    "gone",
+    "stopped",
+    "frozen",
+    "still",  # its threads did not run at all
+    "polling",  # wakes up now and then, at the same place, and does next to nothing
+    "busy",  # uses a core, at the same place
+    "spinning",  # uses a core, at the same place, and only waits for its device
+    "working",  # its Python code or its files got on
+    "unknown",
+]
+TICKS_PER_SECOND = (
+    100.0  # USER_HZ, the unit of /proc/PID/stat on every Linux architecture we run on
+)
+BUSY_SHARE = 0.3  # of one core; polling loops of 10 ms were below 0.05
+WAKES_OF_A_POLL = (
+    3  # a blocked call that times out once and restarts wakes its thread once or twice
+)
+IDLE_SHARE = 0.02  # of one core, for a whole process: a tick of /proc is 0.01 s
+BYTES_OF_WORK = 256 * 1024  # logging heartbeats and tqdm write a few hundred bytes a second
+# System calls that are nothing but a sleep: nanosleep and clock_nanosleep, of x86-64 and ARM.
+_SLEEPS = frozenset({35, 230, 101, 115})
+_MOST_OF_A_POLL = 0.1  # of one core; who sleeps in a loop and uses more does work in between
+# Python threads that wake regularly in healthy and stuck processes alike.
+_HEARTBEATS = ("tqdmmonitor", "heartbeat", "grpo", "pin_memory", "queuefeeder", "wandb", "asyncio_")
+_GPU_THREADS = ("cuda", "pt_nccl_", "NCCL ", "hip", "rccl")
+# Threads without Python that poll for others, or wake by a clock, whatever their process does.
+_BESIDE = re.compile(r"(pt_)?(gloo|nccl|mpi|ucc|hccl)|cuda|heartbeat", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Motion:
+    """What a process did in the `seconds` between the first look and the last.
+
+    `still_s` is for how long its main thread has not run, None where the kernel does not say.
+    `cpu_share` and `delay_share` are of one core: time on it, time runnable without it. `moved` are
+    the Python frames' changes, `wakes` the main thread's switches. `whole_share` is the core time
+    of all its threads; `native_share` that of the threads of libraries, which run no Python, and
+    `native_delay_share` for how much of the time one of them was runnable without a core.
+    """
+
+    kind: Kind
+    seconds: float = 0.0
+    cpu_share: float = 0.0
+    delay_share: float = 0.0
+    wakes: int = 0
+    io_bytes: int = 0
+    major_faults: int = 0
+    moved: bool = False
+    still_s: float | None = None
+    whole_share: float = 0.0
+    native_share: float = 0.0
+    native_delay_share: float = 0.0
+
+    @property
+    def only_ticks(self) -> bool:
+        """Whether it woke up from time-outs and nothing else: that is no progress."""
+        return self.kind == "polling" and self.whole_share < IDLE_SHARE and not self.io_bytes
+
+    @property
+    def progresses(self) -> bool:
+        """Whether it may well get on by itself. A host that spins for its device does not."""
+        return self.kind in ("working", "busy")
+
+    @property
+    def got_on(self) -> bool:
+        """Whether it was seen to get on: the only sign of health. To use a core is none."""
+        return self.kind == "working"
+
+    @property
+    def stirs(self) -> bool:
+        """Whether it does anything at all between the looks, if only now and then."""
+        return self.progresses or (self.kind == "polling" and not self.only_ticks)
+
+    @property
+    def works_beneath(self) -> bool:
+        """Whether a library computes in threads of its own while its Python waits for that: a
+        tokenizer, a data frame, the backward pass of a GPU.
+        """
+        share = self.native_share + self.native_delay_share
+        return self.kind in ("still", "polling") and share >= BUSY_SHARE
+
+
+@dataclass(frozen=True, slots=True)
+class Closer:
+    """A closer look at threads that use a core. `needs_stacks`: without its stacks nothing can be
+    said of it, as of a rank; a compiler that works for one has none.
+    """
+
+    positions: tuple[Position, ...] = ()
+    locals_seen: tuple[Locals, ...] = ()
+    needs_stacks: bool = False
+
+    def of(self, tid: int) -> tuple[Position, ...]:
+        """Where one thread was."""
+        return tuple(one for one in self.positions if one.tid == tid)
+
+    @property
+    def ran_python(self) -> bool:
+        """Whether the main thread left its line between two moments, and came back to it."""
+        digests = {one.digest for one in self.locals_seen if one.digest}
+        return len(digests) > 1
+
+
+def motion(
+    before: ProcessLook | None,
+    after: ProcessLook | None,
+    stacks: Sequence[Stack | None],
+    *,
+    frozen: bool = False,
+    at: Closer | None = None,
+) -> Motion:
+    """Compares two looks at one process; None: it was not there. `stacks`: one per look. `at` is
+    what a closer look at threads that use a core has shown.
+    """
+    if after is None or after.state in ("Z", "X"):
+        return Motion("gone")
+    if frozen or (after.state in ("T", "t") and not _goes_on_and_off(before, after)):
+        seconds = (after.at_ns - before.at_ns) / 1e9 if before is not None else 0.0
+        return Motion("frozen" if frozen else "stopped", seconds, still_s=_still_s(after))
+    if before is None or before.state in ("Z", "X") or not after.threads or not before.threads:
+        return Motion("unknown", still_s=_still_s(after))
+    return _compared(before, after, stacks, at or Closer())
+
+
+def _goes_on_and_off(before: ProcessLook | None, after: ProcessLook) -> bool:
+    """Whether something stops and continues it all the time, as `cpulimit` does: it gets on."""
+    if before is None or not before.threads or not after.threads:
+        return False
+    return wakes_between(before.threads[0], after.threads[0]) >= WAKES_OF_A_POLL
+
+
+def _compared(
+    before: ProcessLook, after: ProcessLook, stacks: Sequence[Stack | None], at: Closer
+) -> Motion:
+    seconds = max((after.at_ns - before.at_ns) / 1e9, 1e-3)
+    earlier = {thread.tid: thread for thread in before.threads}
+    workers, libraries = _worker_ids(after, stacks), _native_ids(after, stacks)
+    alive = [(earlier[one.tid], one) for one in after.threads if one.tid in earlier]
+    working = [(was, now) for was, now in alive if now.tid in workers]
+    # NCCL's threads spin for other hosts as long as anything is outstanding: no work of the rank.
+    native = [
+        (was, now) for was, now in alive if now.tid in libraries and not spins_in(at.of(now.tid))
+    ]
+    wakes = wakes_between(earlier.get(after.threads[0].tid), after.threads[0])
+    io_bytes = after.read_bytes - before.read_bytes + after.written_bytes - before.written_bytes
+    seen = Motion(
+        kind="unknown",
+        seconds=seconds,
+        cpu_share=_cpu_s(working) / seconds,
+        delay_share=_delay_s(working) / seconds,
+        wakes=wakes,
+        io_bytes=io_bytes,
+        major_faults=after.major_faults - before.major_faults,
+        moved=_moved(stacks) and not _sleeps_in_a_loop(before, after, stacks),
+        still_s=_still_s(after),
+        whole_share=(after.cpu_ticks - before.cpu_ticks) / TICKS_PER_SECOND / seconds,
+        native_share=_cpu_s(native) / seconds,
+        native_delay_share=_delay_s(native) / seconds,
+    )
+    kind = _kind(seen, after.threads[0].state)
+    if kind == "busy":
+        kind = _of_busy(seen, after, stacks, at)
+    return replace(seen, kind=kind, moved=seen.moved or (kind == "working" and at.ran_python))
+
+
+def _cpu_s(threads: Sequence[tuple[Thread, Thread]]) -> float:
+    return sum(now.cpu_ticks - was.cpu_ticks for was, now in threads) / TICKS_PER_SECOND
+
+
+def _delay_s(threads: Sequence[tuple[Thread, Thread]]) -> float:
+    """The longest of any: that they all wait for a core at once is no more work."""
+    delays = (now.run_delay_ns - was.run_delay_ns for was, now in threads)
+    return max(delays, default=0) / 1e9
+
+
+def _kind(seen: Motion, state: str) -> Kind:
+    if seen.moved or seen.io_bytes >= BYTES_OF_WORK:
+        return "working"
+    if seen.cpu_share + seen.delay_share >= BUSY_SHARE or state == "R":
+        return "busy"
+    return "polling" if seen.wakes >= WAKES_OF_A_POLL else "still"
+
+
+def _of_busy(seen: Motion, after: ProcessLook, stacks: Sequence[Stack | None], at: Closer) -> Kind:
+    """What a main thread does that uses a core at one line: work, or a wait for its device."""
+    known = [frames for frames in map(_main_frames, stacks) if frames]
+    if not known and at.needs_stacks:
+        return "unknown"
+    spins = spins_in(at.of(after.threads[0].tid))
+    if spins is None:
+        runs = seen.cpu_share >= BUSY_SHARE  # who is only ready to run may sleep between the looks
+        spins = runs and uses_gpu(after) and bool(known) and all(map(waits_by_frames, known))
+    if not spins:
+        return "busy"
+    return "working" if at.ran_python else "spinning"
+
+
+def uses_gpu(look: ProcessLook) -> bool:
+    """By the threads that CUDA, torch and NCCL start; gloo sends in the calls of its own ranks."""
+    return any(thread.name.startswith(_GPU_THREADS) for thread in look.threads)
+
+
+def _sleeps_in_a_loop(
+    before: ProcessLook, after: ProcessLook, stacks: Sequence[Stack | None]
+) -> bool:
+    """Whether it sleeps, looks at something and sleeps again, all in one function of its own.
+
+    Whoever asks whether a file is there stands in other library code each time, and does not move;
+    whoever is in a collective at one look and not at the other has got through it.
+    """
+    if not any(look.threads[0].syscall in _SLEEPS for look in (before, after)):
+        return False
+    used = after.threads[0].cpu_ticks - before.threads[0].cpu_ticks
+    seconds = max((after.at_ns - before.at_ns) / 1e9, 1e-3)
+    if used / TICKS_PER_SECOND / seconds > _MOST_OF_A_POLL:
+        return False
+    main = [stack.threads[0] for stack in stacks if stack is not None and stack.threads]
+    if any(place_of(one).communicates for one in main):
+        return False
+    known = [_own_functions(one.frames) for one in main if one.frames]
+    return bool(known) and all(one == known[0] for one in known)
+
+
+def _own_functions(frames: Sequence[Frame]) -> tuple[tuple[str, str], ...]:
+    return tuple((one.function, one.file) for one in frames if not is_library(one))
+
+
+def wakes_between(before: Thread | None, after: Thread) -> int:
+    """How often a thread went to sleep or lost its core between two looks; 0 for a new one."""
+    if before is None:
+        return 0
+    return after.voluntary - before.voluntary + after.involuntary - before.involuntary
+
+
+def _still_s(look: ProcessLook) -> float | None:
+    if not look.threads or not look.threads[0].last_ran_ns:
+        return None
+    return max(look.at_ns - look.threads[0].last_ran_ns, 0) / 1e9
+
+
+def _worker_ids(look: ProcessLook, stacks: Sequence[Stack | None]) -> frozenset[int]:
+    """The main thread and those that run Python, without the ones that wake by a clock."""
+    found = {look.threads[0].tid}
+    for stack in stacks:
+        for thread in stack.threads if stack else ():
+            if not is_heartbeat(thread.name):
+                found.add(thread.tid)
+    return frozenset(found)
+
+
+def _native_ids(look: ProcessLook, stacks: Sequence[Stack | None]) -> frozenset[int]:
+    """The threads that a library started for work of its own; none where no stack tells which
+    threads run Python.
+    """
+    python = {thread.tid for stack in stacks if stack for thread in stack.threads}
+    others = look.threads[1:] if python else ()
+    found = {one.tid for one in others if _BESIDE.match(one.name) is None}
+    return frozenset(found - python)
+
+
+def is_heartbeat(thread_name: str) -> bool:
+    """Whether a thread of this name wakes by a clock, so that its moves say nothing."""
+    return thread_name.lower().startswith(_HEARTBEATS)
+
+
+def _moved(stacks: Sequence[Stack | None]) -> bool:
+    """Whether the main thread's Python frames differ between looks.
+
+    Innermost frames of a wait (a poll loop in `threading` or `selectors`) may alternate between two
+    lines for ever, so a change counts only where a caller's line changed as well, or where the
+    functions differ by more than one.
+    """
+    seen = [_main_frames(stack) for stack in stacks]
+    known = [frames for frames in seen if frames]
+    return any(_got_on(one, other) for one, other in pairwise(known))
+
+
+def _main_frames(stack: Stack | None) -> tuple[Frame, ...]:
+    return stack.threads[0].frames if stack is not None and stack.threads else ()
+
+
+def _got_on(one: tuple[Frame, ...], other: tuple[Frame, ...]) -> bool:
+    outer = 0
+    for left, right in zip(reversed(one), reversed(other), strict=False):
+        if left != right:
+            break
+        outer += 1
+    inner = max(len(one), len(other)) - outer
+    return inner > 1

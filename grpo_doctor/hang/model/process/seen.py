@@ -1,0 +1,149 @@
+"""The rows of a visit that belong to one process: each list is gone through once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
+
+from grpo_doctor.hang.model.process.progress import Closer, Motion, motion, wakes_between
+from grpo_doctor_probes.evidence import (
+    Blocked,
+    Evidence,
+    Limits,
+    OpenSpanSeen,
+    ProcessLook,
+    Stack,
+    Thread,
+)
+
+# A thread that was borrowed for a call woke three times; a process may have two recorders.
+_MOST_WAKES_OF_CALLS = 8
+
+
+class _OfProcess(Protocol):
+    @property
+    def pid(self) -> int:
+        """The process it belongs to."""
+
+
+Row = TypeVar("Row", bound=_OfProcess)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was seen of one process. `looks`, `stacks` and `limits` are oldest first, one per look;
+    None where that look did not find it.
+    """
+
+    looks: tuple[ProcessLook | None, ...] = ()
+    stacks: tuple[tuple[Stack, ...], ...] = ()
+    limits: tuple[Limits, ...] = ()
+    blocked: tuple[Blocked, ...] = ()
+    spans: tuple[OpenSpanSeen, ...] = ()
+    frozen: bool = False
+    closer: Closer = field(default_factory=Closer)
+
+    @property
+    def stack(self) -> Stack | None:
+        """The last stack without native frames."""
+        found = [s for s in self._with_threads() if not s.native]
+        return found[-1] if found else None
+
+    @property
+    def native(self) -> Stack | None:
+        """The last stack with native frames."""
+        return next((s for s in reversed(self._with_threads()) if s.native), None)
+
+    @property
+    def motion(self) -> Motion:
+        """What it did between the first look and the last."""
+        if not self.looks:
+            return Motion("unknown")
+        stacks = [one[0] if one else None for one in self.stacks]
+        return motion(self.looks[0], self.looks[-1], stacks, frozen=self.frozen, at=self.closer)
+
+    @property
+    def ended_meanwhile(self) -> bool:
+        """Whether the first look found it alive and the last did not."""
+        gone = [one is None or one.state in ("Z", "X") for one in self.looks]
+        return len(gone) > 1 and gone[-1] and not gone[0]
+
+    def _with_threads(self) -> list[Stack]:
+        return [stack for look in self.stacks for stack in look if stack.threads]
+
+
+def index(evidence: Evidence) -> dict[int, Seen]:
+    """Of every process of the job."""
+    looks = [_first_of_each(one.processes) for one in evidence.looks]
+    stacks = [_of_each(one) for one in evidence.stacks]
+    limits = [_first_of_each(one) for one in evidence.limits]
+    blocked, spans = _of_each(evidence.blocked), _of_each(evidence.spans)
+    positions, digests = _of_each(evidence.positions), _of_each(evidence.locals_seen)
+    ranks = {member.pid for member in evidence.job.ranks()}
+    calls = [one for one in evidence.dumps if one.source == "ptrace"]
+    called = {one.pid for one in calls if one.pause_ms or not one.problem}
+    found: dict[int, Seen] = {}
+    for pid in {member.pid for member in evidence.job.members}:
+        own = tuple(one[pid] for one in limits if pid in one)
+        seen = tuple(one.get(pid) for one in looks)
+        found[pid] = Seen(
+            looks=_without_our_calls(seen) if pid in called else seen,
+            stacks=tuple(one.get(pid, ()) for one in stacks),
+            limits=own,
+            blocked=blocked.get(pid, ()),
+            spans=spans.get(pid, ()),
+            closer=Closer(positions.get(pid, ()), digests.get(pid, ()), pid in ranks),
+            frozen=bool(limits) and pid in limits[-1] and limits[-1][pid].frozen,
+        )
+    return found
+
+
+def _without_our_calls(looks: tuple[ProcessLook | None, ...]) -> tuple[ProcessLook | None, ...]:
+    """A third look comes after its flight recorder was asked by a call in one of its threads: of
+    who slept until then the look before says when it ran last.
+    """
+    if len(looks) < 3 or looks[0] is None or looks[1] is None or looks[-1] is None:
+        return looks
+    first = {thread.tid: thread for thread in looks[0].threads}
+    before = {thread.tid: thread for thread in looks[1].threads}
+    since_ns = looks[-1].at_ns - looks[1].at_ns
+    slept = [
+        tid for tid, one in before.items() if tid in first and wakes_between(first[tid], one) == 0
+    ]
+    woken = [
+        one for one in looks[-1].threads if one.tid in slept and wakes_between(before[one.tid], one)
+    ]
+    # What others send wakes two at least: the thread of the connection, and who waits for it.
+    if len(woken) != 1:
+        return looks
+    threads = tuple(
+        _as_before(before[one.tid], one, since_ns) if one is woken[0] else one
+        for one in looks[-1].threads
+    )
+    return (*looks[:-1], replace(looks[-1], threads=threads))
+
+
+def _as_before(before: Thread, now: Thread, since_ns: int) -> Thread:
+    if wakes_between(before, now) > _MOST_WAKES_OF_CALLS:
+        return now
+    return replace(
+        now,
+        voluntary=before.voluntary,
+        involuntary=before.involuntary,
+        last_ran_ns=before.last_ran_ns + since_ns if before.last_ran_ns else 0,
+    )
+
+
+def _of_each(rows: Iterable[Row]) -> dict[int, tuple[Row, ...]]:
+    found: dict[int, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.pid, []).append(row)
+    return {pid: tuple(own) for pid, own in found.items()}
+
+
+def _first_of_each(rows: Iterable[Row]) -> dict[int, Row]:
+    found: dict[int, Row] = {}
+    for row in rows:
+        found.setdefault(row.pid, row)
+    return found

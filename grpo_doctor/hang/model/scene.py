@@ -1,0 +1,132 @@
+"""The evidence of one visit, joined: its processes, recordings and waits. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from grpo_doctor.hang import dumps
+from grpo_doctor.hang.model import matching
+from grpo_doctor.hang.model.device_waits import with_device_waits
+from grpo_doctor.hang.model.hosts.expected import elsewhere
+from grpo_doctor.hang.model.process import native
+from grpo_doctor.hang.model.process.actor import Actor, actor_of
+from grpo_doctor.hang.model.process.patience import Patience, patience_of
+from grpo_doctor.hang.model.process.seen import index
+from grpo_doctor_probes.evidence import EngineLook, Evidence, FlightDump, Job, Member
+
+__all__ = ["Actor", "Scene", "build"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Everything a cause needs to know. `by_rank` has training ranks alone."""
+
+    evidence: Evidence
+    actors: tuple[Actor, ...]
+    recordings: dumps.Recordings
+    matching: matching.Matching
+    patience: Patience
+    by_rank: dict[int, Actor] = field(default_factory=dict)
+    by_pid: dict[int, Actor] = field(default_factory=dict)
+    by_parent: dict[int, tuple[Actor, ...]] = field(default_factory=dict)
+
+    @property
+    def world(self) -> tuple[int, ...]:
+        """All ranks of the job, seen or not."""
+        size = self.evidence.job.world_size or self.matching.world_size or 0
+        return tuple(sorted({*range(size), *self.by_rank, *self.evidence.job.ranks_missing}))
+
+    @property
+    def all_spin(self) -> bool:
+        """Whether every rank waits for its GPU, and no recorder says that it is for another."""
+        ranks = self.by_rank.values()
+        return bool(ranks) and all(one.spins and not one.waits for one in ranks)
+
+    @property
+    def elsewhere(self) -> frozenset[int]:
+        """Missing ranks that may be on another host."""
+        here = {rank: actor.member.local_rank for rank, actor in self.by_rank.items()}
+        return elsewhere(self.evidence.job, here)
+
+    def children(self, pid: int) -> tuple[Actor, ...]:
+        """The processes that this one started, of the job."""
+        return self.by_parent.get(pid, ())
+
+    def engine_parts(self) -> tuple[Actor, ...]:
+        """Engines, their workers, and the fronts that started them or answer for them."""
+        cores = {one.pid for one in self.actors if _is_engine(one.member)}
+        fronts = {
+            one.member.parent
+            for one in self.actors
+            if one.pid in cores and one.member.parent in self.by_pid
+        }
+        training = {one.pid for one in self.by_rank.values()}
+        return tuple(
+            one
+            for one in self.actors
+            if (one.pid in cores or one.pid in fronts or one.member.role == "server")
+            and one.pid not in training
+        )
+
+    def engine_looks(self, pid: int) -> tuple[EngineLook, ...]:
+        """What /metrics of this engine or server said, oldest first."""
+        return tuple(one for looks in self.evidence.engines for one in looks if one.pid == pid)
+
+
+@lru_cache(maxsize=2)
+def _matched(
+    raw: tuple[FlightDump, ...], world_size: int | None
+) -> tuple[dumps.Recordings, matching.Matching]:
+    """A visit is built up several times, and 64 full rings take seconds to read."""
+    recordings = dumps.read(raw)
+    return recordings, matching.match(recordings, world_size)
+
+
+def _is_engine(member: Member) -> bool:
+    """By its role, or by its name where it has died and nothing else of it can be read."""
+    return member.role in ("engine", "engine-worker") or member.name.startswith("VLLM::")
+
+
+def build(evidence: Evidence) -> Scene:
+    """Joins one visit's evidence."""
+    recordings, found = _matched(evidence.dumps, evidence.job.world_size)
+    members = _ordered(evidence.job.members)
+    store = evidence.job.address.rpartition(":")[2]
+    seen = index(evidence)
+    in_cpp = native.calls_of(seen.values())
+    seen_alone = [actor_of(seen[m.pid], m, found, store, in_cpp) for m in members]
+    actors = with_device_waits(seen_alone, found, lost=_lost(evidence.job, seen_alone))
+    return Scene(
+        evidence=evidence,
+        actors=actors,
+        recordings=recordings,
+        matching=found,
+        patience=patience_of(actors, found),
+        by_rank={a.rank: a for a in actors if a.member.role == "rank" and a.rank is not None},
+        by_pid={a.pid: a for a in actors},
+        by_parent=_by_parent(actors),
+    )
+
+
+def _lost(job: Job, actors: Sequence[Actor]) -> bool:
+    """Whether a rank of the hosts that were looked at has no process."""
+    here = {
+        a.rank: a.member.local_rank
+        for a in actors
+        if a.member.role == "rank" and a.rank is not None
+    }
+    return bool(set(job.ranks_missing) - here.keys() - elsewhere(job, here))
+
+
+def _by_parent(actors: tuple[Actor, ...]) -> dict[int, tuple[Actor, ...]]:
+    found: dict[int, list[Actor]] = {}
+    for one in actors:
+        found.setdefault(one.member.parent, []).append(one)
+    return {parent: tuple(own) for parent, own in found.items()}
+
+
+def _ordered(members: tuple[Member, ...]) -> list[Member]:
+    """By rank and process number, so that the order of discovery tells nothing."""
+    return sorted(members, key=lambda m: (m.rank is None, m.rank or 0, m.role != "rank", m.pid))

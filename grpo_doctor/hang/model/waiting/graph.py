@@ -1,0 +1,110 @@
+"""The wait-for graph, whatever its nodes are.
+
+A node without an outgoing wait, at the end of a chain of them, holds the others up; a ring of waits
+is a deadlock. A wait needs all of its targets. Ranks of one collective need the same ones, so of a
+thousand ranks in two camps there are a thousand waits and not half a million.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from grpo_doctor.hang.model.matching.reach import reach
+from grpo_doctor.hang.model.nodes import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """`source` waits for all of `targets`; `label` in few words."""
+
+    source: Node
+    targets: frozenset[Node]
+    kind: str
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """All waits. `reach` maps a node to every node that it waits for, directly or not."""
+
+    links: tuple[Link, ...]
+    reach: dict[Node, frozenset[Node]] = field(default_factory=dict)
+    by_source: dict[Node, tuple[Link, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, links: Iterable[Link]) -> Graph:
+        """The graph of these links, in whatever order they come; nobody waits for itself."""
+        kept = tuple(sorted(set(_of_others(links)), key=_order))
+        by_source: dict[Node, list[Link]] = {}
+        for link in kept:
+            by_source.setdefault(link.source, []).append(link)
+        outgoing = {node: tuple(own) for node, own in by_source.items()}
+        return cls(kept, reach({node: _targets(own) for node, own in outgoing.items()}), outgoing)
+
+    def out(self, node: Node) -> tuple[Link, ...]:
+        """The waits of one node."""
+        return self.by_source.get(node, ())
+
+    def needed(self, node: Node) -> frozenset[Node]:
+        """Every node that it waits for directly."""
+        return _targets(self.out(node))
+
+    def waiters(self, node: Node) -> frozenset[Node]:
+        """Every node that waits for this one, directly or not."""
+        return frozenset(one for one, found in self.reach.items() if node in found and one != node)
+
+    def cycle(self) -> tuple[Node, ...]:
+        """The shortest ring of waits, from its smallest node on; empty without any."""
+        turning = sorted((n for n, found in self.reach.items() if n in found), key=by_order)
+        targets = {node: sorted(self.needed(node), key=by_order) for node in turning}
+        rings = [ring for node in turning if (ring := _ring_from(node, targets))]
+        if not rings:
+            return ()
+        best = min(rings, key=lambda ring: (len(ring), sorted(node.order for node in ring)))
+        start = best.index(min(best, key=by_order))
+        return (*best[start:], *best[:start])
+
+
+def by_order(node: Node) -> tuple[int, str, int]:
+    """Sorts nodes: ranks, processes, things."""
+    return node.order
+
+
+def _of_others(links: Iterable[Link]) -> Iterable[Link]:
+    for link in links:
+        others = link.targets - {link.source} if link.source in link.targets else link.targets
+        if others:
+            yield replace(link, targets=others)
+
+
+def _order(link: Link) -> tuple[object, ...]:
+    return (
+        link.source.order,
+        link.kind,
+        link.label,
+        len(link.targets),
+        min(map(by_order, link.targets)),
+    )
+
+
+def _targets(links: tuple[Link, ...]) -> frozenset[Node]:
+    if len(links) == 1:
+        return links[0].targets
+    return frozenset().union(*(link.targets for link in links))
+
+
+def _ring_from(node: Node, targets: dict[Node, list[Node]]) -> tuple[Node, ...]:
+    """The shortest way from a node back to it."""
+    paths: deque[tuple[Node, ...]] = deque([(node,)])
+    seen: set[Node] = set()
+    while paths:
+        path = paths.popleft()
+        for target in targets.get(path[-1], ()):
+            if target == node:
+                return path
+            if target not in seen:
+                seen.add(target)
+                paths.append((*path, target))
+    return ()

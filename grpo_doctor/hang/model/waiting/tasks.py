@@ -1,0 +1,165 @@
+"""Jobs whose ranks are actors of Ray: who works on a task, and who waits for whose answer. Pure.
+
+An actor without a task waits for its next call, so for its controller, and that for whoever has
+one: in its main thread, in a thread of a pool, or in a coroutine of its event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from grpo_doctor.hang.model.process import ray_code
+from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.waiting.task_threads import event_loop_of, seen_through
+
+_AT_WORK_FOR_OTHERS = ("engine", "engine-worker", "server")
+
+
+def is_idle(actor: Actor) -> bool:
+    """Whether it is able to work and has no task."""
+    return not actor.held and not task_of(actor) and ray_code.in_loop(actor.place.frames)
+
+
+def task_of(actor: Actor) -> str:
+    """The method or function that it is called for, `Worker.update`; the actor's name alone where
+    its title has no more; empty for all that have no task.
+    """
+    return ray_code.task_of(actor.member, actor.place.frames)
+
+
+def asks(actor: Actor) -> bool:
+    """Whether it waits for the answer of somebody's task, or sleeps between asking for it."""
+    return not actor.held and (ray_code.asks(actor.place.frames) or _polls(actor))
+
+
+def _polls(actor: Actor) -> bool:
+    """Whether a framework's own line sleeps, as verl's controller does until samples are there."""
+    asleep = any(one.kind == "sleep" for one in actor.blocked if one.tid == actor.tid)
+    of_ray = ray_code.is_actor(actor.member) or actor.member.role == "ray"
+    return of_ray and asleep and ray_code.in_framework(actor.place.frames)
+
+
+def wakes_by_ray(actor: Actor) -> bool:
+    """Whether it wakes every second by Ray's own clock, which tells nothing of its progress."""
+    return is_idle(actor) or asks(actor)
+
+
+def own_threads(scene: Scene, actor: Actor) -> frozenset[int]:
+    """Of a process of Ray's the threads whose last run says since when it stands: those that do its
+    tasks, else all that run Python; empty for all others. Ray's own threads wake many times a
+    second whether or not there is work, as does the main one of who has nothing to do.
+    """
+    if not (ray_code.is_actor(actor.member) or actor in drivers(scene)):
+        return frozenset()
+    doing = frozenset(one.tid for one in actor.python_threads if ray_code.carries(one))
+    loop = event_loop_of(actor)
+    if not doing and loop is not None and awaits_coroutine(actor):
+        return frozenset({loop.tid})
+    return doing or frozenset(one.tid for one in actor.python_threads if one.frames)
+
+
+def idle_ranks(scene: Scene) -> tuple[Actor, ...]:
+    """Ranks that nobody can be waiting for but the driver: not while others need them."""
+    ranks = tuple(scene.by_rank.values())
+    if any(one.waits for one in ranks):
+        return ()
+    return tuple(one for one in ranks if is_idle(one))
+
+
+def drivers(scene: Scene) -> tuple[Actor, ...]:
+    """The programs that call the actors, of this host."""
+    return tuple(a for a in scene.actors if ray_code.drives(a.member, a.place.frames))
+
+
+def controllers(scene: Scene) -> tuple[Actor, ...]:
+    """Who waits for the answers of others, the driver first: verl's and OpenRLHF's single
+    controller is an actor that the driver waits for.
+    """
+    own = drivers(scene)
+    pids = {one.pid for one in own}
+    others = [one for one in scene.actors if one.pid not in pids and ray_code.is_actor(one.member)]
+    return tuple(one for one in (*own, *others) if asks(one))
+
+
+def at_work(scene: Scene) -> tuple[Actor, ...]:
+    """Whoever has a task and asks nobody, ranks left out, as the thread that does it moved; without
+    any, the actor whose coroutines ran last; without that, who asks deepest.
+
+    A stopped actor keeps its title, so its task; of one that has died Ray tells the driver.
+    """
+    ranks = {one.pid for one in scene.by_rank.values()}
+    beside = [one for one in scene.actors if one.pid not in ranks]
+    called = [seen_through(scene, one) for one in beside if task_of(one)]
+    own = drivers(scene)
+    pids = {one.pid for one in (*called, *own)}
+    held = [one for one in beside if one.pid not in pids and _is_needed(one) and one.held]
+    answering = tuple(one for one in [*called, *own, *held] if not asks(one))
+    if answering:
+        return answering
+    working = tuple(one for one in beside if _works_for_others(scene, one))
+    return working or _last_coroutine(scene, beside) or _deepest([*own, *called])
+
+
+def pending(scene: Scene) -> tuple[Actor, ...]:
+    """Who may give the answers that are waited for: ranks that work on a task included."""
+    ranks = [one for one in scene.by_rank.values() if not is_idle(one) and not one.waits]
+    return tuple(one for one in [*ranks, *at_work(scene)] if not asks(one))
+
+
+def awaits_coroutine(actor: Actor) -> bool:
+    """Whether its threads have no task while an event loop of its own waits for something: a
+    coroutine has no stack, so that nothing says where it stands.
+    """
+    idle = not actor.held and ray_code.in_loop(actor.place.frames)
+    return idle and event_loop_of(actor) is not None
+
+
+def quiet_s(scene: Scene) -> float | None:
+    """Since a rank began its last collective; None where no recording tells."""
+    ages = [
+        (one.taken_ns - one.last_enqueued_ns) / 1e9
+        for one in scene.matching.rhythms
+        if one.taken_ns and one.last_enqueued_ns is not None
+    ]
+    return min(ages, default=None)
+
+
+def is_part_of_engine(actor: Actor) -> bool:
+    """Whether it is a rollout engine's core or one of that's workers."""
+    return actor.member.role in ("engine", "engine-worker")
+
+
+def _is_needed(actor: Actor) -> bool:
+    """An actor, or a part of an engine that works for one."""
+    return ray_code.is_actor(actor.member) or is_part_of_engine(actor)
+
+
+def _works_for_others(scene: Scene, actor: Actor) -> bool:
+    """An engine, a server, or what an actor has started, that gets on: an actor may await it."""
+    parent = scene.by_pid.get(actor.member.parent)
+    below = parent is not None and ray_code.is_actor(parent.member)
+    awaited = actor.member.role in _AT_WORK_FOR_OTHERS or below
+    return awaited and actor.motion.progresses and not ray_code.serves(actor.member)
+
+
+def _last_coroutine(scene: Scene, beside: Iterable[Actor]) -> tuple[Actor, ...]:
+    """Where everybody asks: the actor whose event loop ran last. A request wakes one loop after the
+    other on its way, so the last of them is where it has come to.
+    """
+    if not any(asks(one) for one in beside):
+        return ()
+    found = [seen_through(scene, one) for one in beside if awaits_coroutine(one)]
+    known = [one for one in found if one.motion.still_s is not None]
+    return tuple(sorted(known, key=lambda one: (one.motion.still_s or 0.0, one.pid))[:1])
+
+
+def _deepest(asking: list[Actor]) -> tuple[Actor, ...]:
+    """Of those that ask for answers the one that was called last: who has the user's own code
+    before those that only pass calls on, the driver last of all.
+    """
+    order = [
+        *(one for one in asking if not ray_code.is_actor(one.member)),
+        *(one for one in asking if ray_code.is_actor(one.member) and one.place.user is None),
+        *(one for one in asking if ray_code.is_actor(one.member) and one.place.user is not None),
+    ]
+    return tuple(order[-1:])

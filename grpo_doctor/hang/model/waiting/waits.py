@@ -1,0 +1,179 @@
+"""Who waits for whom, across ranks, process groups, roles and things, by all that was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from grpo_doctor.hang.model.nodes import Node, ProcessNode, RankNode, ResourceNode
+from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.waiting import tasks
+from grpo_doctor.hang.model.waiting.graph import Graph, Link
+from grpo_doctor.hang.model.waiting.partners import partner_of
+from grpo_doctor_probes.evidence import Blocked
+
+_CHANNELS = {
+    "pipe-read": "pipe",
+    "pipe-write": "pipe",
+    "fifo-open": "file",
+    "socket-receive": "socket",
+    "socket-send": "socket",
+    "socket-connect": "socket",
+    "socket-accept": "socket",
+    "file": "file",
+    "file-lock": "lock",
+    "child": "child",
+    "poll": "socket",
+}
+_THINGS = ("file", "lock", "socket")
+
+
+class _Shared:
+    """Sets of ranks, each made once: a thousand ranks of a collective wait for the same ones."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, ...], frozenset[Node]] = {}
+
+    def ranks(self, ranks: Iterable[int]) -> frozenset[Node]:
+        key = tuple(ranks)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = frozenset(map(RankNode, key))
+        return known
+
+
+def build(scene: Scene) -> Graph:
+    """Finds every wait that the evidence shows."""
+    return Graph.of(
+        (
+            *_recorded(scene),
+            *_by_stack(scene),
+            *_held(scene),
+            *_children(scene),
+            *_engines(scene),
+            *_tasks(scene),
+        )
+    )
+
+
+def _recorded(scene: Scene) -> Iterator[Link]:
+    """What flight recorders say; ranks that got on since then, or died, wait for nobody."""
+    shared = _Shared()
+    for wait in scene.matching.waits:
+        actor = scene.by_rank.get(wait.rank)
+        if wait.why == "joined" or (actor is not None and not actor.waits):
+            continue
+        label = f"{wait.operation} #{wait.sequence}" if wait.sequence else wait.operation
+        kind = "p2p" if wait.why == "p2p" else "collective"
+        yield Link(RankNode(wait.rank), shared.ranks(wait.on), kind, label)
+
+
+def absent(scene: Scene) -> tuple[int, ...]:
+    """Ranks that are not in any call that needs the others, or are not able to answer."""
+    gone = [rank for rank in scene.world if rank not in scene.by_rank]
+    here = scene.evidence.job.ranks_missing
+    away = [rank for rank, actor in scene.by_rank.items() if not actor.waits]
+    return tuple(sorted({*away, *(rank for rank in gone if rank in here)}))
+
+
+def _by_stack(scene: Scene) -> Iterator[Link]:
+    """Ranks of which no recording tells: they wait for whoever is not in such a call."""
+    told = {wait.rank for wait in scene.matching.waits if wait.why != "joined"}
+    others, shared = absent(scene), _Shared()
+    for rank, actor in scene.by_rank.items():
+        if not actor.waits or rank in told:
+            continue
+        if actor.place.call == "p2p":
+            peer = partner_of(scene, actor)
+            targets: Iterable[int] = others if peer is None else (peer,)
+            kind = "p2p"
+        else:
+            joins = actor.at_store or actor.place.call == "store"
+            targets, kind = others, "store" if joins else "collective"
+        yield Link(RankNode(rank), shared.ranks(targets), kind, actor.place.operation)
+
+
+def _held(scene: Scene) -> Iterator[Link]:
+    """What the main thread's blocking call is on, where it is not in a call to other ranks."""
+    for actor in scene.actors:
+        hold = actor.hold
+        if hold is None or actor.waits or hold.kind not in _CHANNELS:
+            continue
+        kind = _CHANNELS[hold.kind]
+        known = [scene.by_pid[pid].node for pid in hold.peers if pid in scene.by_pid]
+        if actor.member.role == "rank" and actor.place.call == "loader":
+            continue  # the loader's children say more than the queue's pipe
+        if known:
+            yield Link(actor.node, frozenset(known), kind, _label(hold))
+        strangers = [pid for pid in hold.peers if pid not in scene.by_pid]
+        if strangers:
+            yield Link(actor.node, frozenset(map(ProcessNode, strangers)), kind, _label(hold))
+        if not known and not strangers and kind in _THINGS and hold.target:
+            thing = frozenset({ResourceNode(kind, hold.target)})
+            yield Link(actor.node, thing, kind, _label(hold))
+
+
+def _label(hold: Blocked) -> str:
+    return f"{hold.kind.replace('-', ' ')} {hold.target}".strip()
+
+
+def _children(scene: Scene) -> Iterator[Link]:
+    """A rank in a loader, pool or child wait needs the processes it started for that."""
+    for actor in scene.actors:
+        if actor.waits or actor.held:
+            continue
+        if actor.place.call == "loader":
+            wanted: tuple[str, ...] = ("dataloader",)
+        elif actor.place.call in ("pool", "child"):
+            wanted = ("reward", "helper")
+        else:
+            continue
+        children = [
+            child.node
+            for child in scene.children(actor.pid)
+            if child.member.role in wanted and "tracker" not in child.member.name
+        ]
+        yield Link(actor.node, frozenset(children), "child", actor.place.operation)
+
+
+def asks_engine(actor: Actor) -> bool:
+    """Whether it waits for something and the stack says that it is a rollout."""
+    if "generate" not in actor.place.purposes and actor.place.purpose != "weight-sync":
+        return False
+    return actor.place.call in ("http", "poll", "queue", "asyncio", "lock", "pool") or (
+        actor.hold is not None
+        and actor.hold.kind in ("socket-receive", "pipe-read", "poll", "futex")
+    )
+
+
+def _engines(scene: Scene) -> Iterator[Link]:
+    """A rank in a rollout needs the engine; an engine's front needs its core, that its workers."""
+    parts = scene.engine_parts()
+    pids = {one.pid for one in parts}
+    for actor in scene.by_rank.values():
+        if actor.waits or actor.held or not asks_engine(actor):
+            continue
+        fronts = [one for one in parts if one.member.parent not in pids]
+        asked = {pid for row in actor.blocked for pid in row.peers}
+        own = [one for one in parts if one.pid in asked]
+        own = own or [one for one in fronts if one.rank in (actor.rank, None)] or fronts
+        own = [one for one in own if one.member.host == actor.member.host] or own
+        engines = frozenset(engine.node for engine in own)
+        yield Link(actor.node, engines, "engine", actor.place.operation)
+    for front in parts:
+        # A server wakes for every message of its core's, and depends on it all the same.
+        at_rest = front.member.role == "server" or front.motion.kind in ("still", "polling")
+        for child in scene.children(front.pid):
+            if child.pid in pids and (at_rest or child.held):
+                yield Link(front.node, frozenset({child.node}), "engine")
+
+
+def _tasks(scene: Scene) -> Iterator[Link]:
+    """An idle actor of Ray waits for its driver's next call, and who asks for those at work."""
+    callers = tasks.drivers(scene)
+    for rank in tasks.idle_ranks(scene):
+        calling = frozenset(caller.node for caller in callers)
+        yield Link(rank.node, calling, "task", "its next call")
+    for actor in scene.actors:
+        if tasks.asks(actor):
+            for other in tasks.pending(scene):
+                yield Link(actor.node, frozenset({other.node}), "task", tasks.task_of(other))

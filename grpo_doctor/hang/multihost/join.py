@@ -1,0 +1,201 @@
+"""One `Evidence` of those of several hosts. Pure, and the same in whatever order they come."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from grpo_doctor.hang.multihost import same_job
+from grpo_doctor.hang.multihost.moments import of_one_moment, without_doubles
+from grpo_doctor.hang.multihost.peers import across_hosts
+from grpo_doctor.hang.multihost.spaces import Space, moved
+from grpo_doctor.hang.multihost.visits import (
+    host_names,
+    newest_of_each_host,
+    one_of_each_rank,
+    ordered,
+    ranks_of,
+)
+from grpo_doctor_probes.evidence import Cost, Evidence, HostFacts, Job, Placement, Problem
+
+MOST_NAMED = 4
+_Row = TypeVar("_Row")
+
+
+def joined(evidences: Sequence[Evidence]) -> Evidence:
+    """What was seen on all hosts of one job.
+
+    Raises:
+        DifferentJobsError: they are of several jobs; the message tells them apart.
+        ValueError: there is none.
+    """
+    if not evidences:
+        raise ValueError("there is nothing to join")
+    found = ordered(_single_hosts(evidences))
+    if len(found) == 1:
+        return found[0]
+    same_job.check(found)
+    chosen = newest_of_each_host(found)
+    current, aged = of_one_moment(chosen.evidences)
+    if len(current) == 1:
+        only = current[0]
+        return replace(only, problems=(*only.problems, *chosen.problems, *aged))
+    settled = one_of_each_rank(current)
+    claims = [tuple(sorted(ranks_of(one.job))) for one in current]
+    problems = (*chosen.problems, *aged, *settled.problems)
+    return _one(settled.evidences, claims, problems)
+
+
+def _single_hosts(evidences: Sequence[Evidence]) -> Sequence[Evidence]:
+    """Without what was joined before: it is kept beside the bundles that it was made of."""
+    whole = [one for one in evidences if len(one.job.placements) > 1]
+    rest = [one for one in evidences if len(one.job.placements) < 2]
+    return rest or [max(ordered(whole), key=lambda one: one.taken_unix_ns)]
+
+
+def _one(
+    evidences: Sequence[Evidence], claims: Sequence[tuple[int, ...]], problems: Sequence[Problem]
+) -> Evidence:
+    names = host_names(evidences)
+    now_ns = max(_now_ns(one) for one in evidences)
+    spaces = [
+        Space(number, name, now_ns - _now_ns(one) if one.looks else 0)
+        for number, (name, one) in enumerate(zip(names, evidences, strict=True), 1)
+    ]
+    parts = [moved(one, space) for one, space in zip(evidences, spaces, strict=True)]
+    count = max(len(one.looks) for one in parts)
+    placements = tuple(_placement(*row) for row in zip(evidences, names, claims, strict=True))
+    whole = Evidence(
+        job=_job(parts, placements),
+        taken_unix_ns=max(one.taken_unix_ns for one in parts),
+        looks=tuple(
+            replace(looks[0], processes=tuple(p for look in looks for p in look.processes))
+            for looks in _aligned([one.looks for one in parts], count)
+        ),
+        stacks=_rows([one.stacks for one in parts]),
+        limits=_rows([one.limits for one in parts]),
+        blocked=tuple(row for one in parts for row in one.blocked),
+        arguments=tuple(row for one in parts for row in one.arguments),
+        positions=tuple(row for one in parts for row in one.positions),
+        locals_seen=tuple(row for one in parts for row in one.locals_seen),
+        gpus=_rows([one.gpus for one in parts]),
+        engines=_rows([one.engines for one in parts]),
+        spans=tuple(row for one in parts for row in one.spans),
+        dumps=tuple(row for one in parts for row in one.dumps),
+        ras=tuple(row for one in parts for row in one.ras),
+        host=_facts([one.host for one in parts if one.host is not None]),
+        logs=tuple(row for one in parts for row in one.logs),
+        problems=(*problems, *_problems(parts, names)),
+        cost=_cost(parts),
+    )
+    return without_doubles(across_hosts(whole))
+
+
+def _now_ns(evidence: Evidence) -> int:
+    return evidence.looks[-1].at_ns if evidence.looks else 0
+
+
+def _aligned(all_looks: Sequence[Sequence[_Row]], count: int) -> list[list[_Row]]:
+    """First looks with first ones and last with last: a host that was looked at twice has none in
+    the middle of another's three. Of a single look only the last place is filled.
+    """
+    slots: list[list[_Row]] = [[] for _ in range(count)]
+    for looks in all_looks:
+        for at, look in enumerate(looks):
+            last = at == len(looks) - 1
+            slots[count - 1 if last else at].append(look)
+    return [slot for slot in slots if slot]
+
+
+def _rows(all_looks: Sequence[Sequence[tuple[_Row, ...]]]) -> tuple[tuple[_Row, ...], ...]:
+    count = max(len(looks) for looks in all_looks)
+    return tuple(
+        tuple(row for look in looks for row in look) for looks in _aligned(all_looks, count)
+    )
+
+
+def _placement(evidence: Evidence, name: str, ranks: tuple[int, ...]) -> Placement:
+    known = evidence.job.placements
+    return replace(
+        known[0] if known else Placement(name),
+        host=name,
+        world_size=evidence.job.world_size,
+        local_ranks=evidence.job.local_ranks,
+        ranks=ranks,
+        taken_unix_ns=evidence.taken_unix_ns,
+    )
+
+
+def _job(parts: Sequence[Evidence], placements: tuple[Placement, ...]) -> Job:
+    jobs = [one.job for one in parts]
+    world = max((job.world_size or 0 for job in jobs), default=0) or None
+    seen = {rank for job in jobs for rank in ranks_of(job)}
+    local = [job.local_ranks or 0 for job in jobs]
+    whole = world is not None and all(local) and sum(local) >= world
+    return Job(
+        host=named([one.host for one in placements]),
+        members=tuple(member for job in jobs for member in job.members),
+        world_size=world,
+        local_ranks=world if whole else max(local) or None,
+        ranks_missing=tuple(rank for rank in range(world or 0) if rank not in seen),
+        framework=_most([job.framework for job in jobs if job.framework != "unknown"], "unknown"),
+        address=_most([job.address for job in jobs if job.address]),
+        run_dir=_most([job.run_dir for job in jobs if job.run_dir]),
+        notes=tuple(
+            dict.fromkeys(
+                f"{p.host}: {n}" for p, job in zip(placements, jobs, strict=True) for n in job.notes
+            )
+        ),
+        placements=placements,
+    )
+
+
+def _most(names: Iterable[str], otherwise: str = "") -> str:
+    counts = Counter(names)
+    return min(counts, key=lambda name: (-counts[name], name), default=otherwise)
+
+
+def named(hosts: Sequence[str]) -> str:
+    """`a, b and 126 other hosts`."""
+    if len(hosts) <= MOST_NAMED:
+        return ", ".join(hosts)
+    return f"{', '.join(hosts[:2])} and {len(hosts) - 2} other hosts"
+
+
+def _facts(facts: Sequence[HostFacts]) -> HostFacts | None:
+    if not facts:
+        return None
+    return HostFacts(
+        name=named([one.name for one in facts]),
+        cores=sum(one.cores for one in facts),
+        load=sum(one.load for one in facts),
+        memory_available_bytes=min(one.memory_available_bytes for one in facts),
+        swap_used_bytes=max(one.swap_used_bytes for one in facts),
+        disks=tuple(disk for one in facts for disk in one.disks),
+        kernel=tuple(row for one in facts for row in one.kernel),
+        kernel_problem=next((one.kernel_problem for one in facts if one.kernel_problem), ""),
+    )
+
+
+def _problems(parts: Sequence[Evidence], names: Sequence[str]) -> tuple[Problem, ...]:
+    """What could not be seen, each once, with the hosts that it holds for."""
+    hosts: dict[tuple[str, str], dict[str, None]] = {}
+    for part, name in zip(parts, names, strict=True):
+        for problem in part.problems:
+            hosts.setdefault((problem.what, problem.remedy), {}).setdefault(name)
+    return tuple(
+        Problem(f"On {named(list(where))}: {what}", remedy)
+        for (what, remedy), where in hosts.items()
+    )
+
+
+def _cost(parts: Sequence[Evidence]) -> Cost:
+    """Hosts are looked at at the same time, so the longest visit counts."""
+    longest = max(parts, key=lambda one: one.cost.seconds)
+    return Cost(
+        seconds=longest.cost.seconds,
+        max_pause_ms=max(one.cost.max_pause_ms for one in parts),
+        parts=longest.cost.parts,
+    )

@@ -1,0 +1,147 @@
+"""Which of the bundles count: one of each host, and one process of each rank."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from grpo_doctor.hang.encoding import encoded
+from grpo_doctor.hang.multihost.moments import AT_ONCE_S, apart_s
+from grpo_doctor.hang.wording import ranks_text, seconds_text, sentence
+from grpo_doctor_probes.evidence import Evidence, Job, Problem
+from grpo_doctor_probes.printable import NAME_LIMIT, printable
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What is left to join, and what was left out, in words."""
+
+    evidences: tuple[Evidence, ...]
+    problems: tuple[Problem, ...] = ()
+
+
+def ordered(evidences: Sequence[Evidence]) -> tuple[Evidence, ...]:
+    """By host and ranks, so that the order in which they were given tells nothing."""
+    keys = [_key(one) for one in evidences]
+    repeated = {key for key, count in Counter(keys).items() if count > 1}
+    full = [
+        (key, _digest(one) if key in repeated else "")
+        for key, one in zip(keys, evidences, strict=True)
+    ]
+    return tuple(evidences[at] for at in sorted(range(len(full)), key=full.__getitem__))
+
+
+def newest_of_each_host(evidences: Sequence[Evidence]) -> Chosen:
+    """Of bundles of one host the newest; of two containers of one host both."""
+    kept: list[Evidence] = []
+    problems: list[Problem] = []
+    for evidence in sorted(evidences, key=lambda one: -one.taken_unix_ns):
+        newer = next((one for one in kept if same_processes(one.job, evidence.job)), None)
+        if newer is None:
+            kept.append(evidence)
+        elif newer != evidence:
+            age = seconds_text(apart_s(newer, evidence))
+            problems.append(
+                Problem(
+                    f"Of {evidence.job.host} there are two bundles, {age} apart; the newer is used."
+                )
+            )
+    return Chosen(ordered(kept), tuple(problems))
+
+
+def one_of_each_rank(evidences: Sequence[Evidence]) -> Chosen:
+    """Where two hosts have a process of one rank the newer counts; the other becomes a process of
+    unknown rank, without what it recorded.
+    """
+    taken: dict[int, int] = {}
+    by_age = sorted(range(len(evidences)), key=lambda at: -_minute(evidences[at]))
+    for at in by_age:
+        for rank in ranks_of(evidences[at].job):
+            taken.setdefault(rank, at)
+    lost: dict[int, set[int]] = defaultdict(set)
+    rivals: dict[tuple[int, int], set[int]] = defaultdict(set)
+    for at, evidence in enumerate(evidences):
+        for rank in ranks_of(evidence.job):
+            if taken[rank] != at:
+                lost[at].add(rank)
+                rivals[taken[rank], at].add(rank)
+    problems = [
+        _rivalry(evidences[one], evidences[other], ranks)
+        for (one, other), ranks in sorted(rivals.items())
+    ]
+    kept = [_without(one, lost[at]) if at in lost else one for at, one in enumerate(evidences)]
+    return Chosen(tuple(kept), tuple(problems))
+
+
+def host_names(evidences: Sequence[Evidence]) -> tuple[str, ...]:
+    """A name for each, different ones for different hosts that call themselves alike."""
+    seen: Counter[str] = Counter()
+    names = []
+    for evidence in evidences:
+        name = printable(evidence.job.host, NAME_LIMIT) or "unnamed host"
+        seen[name] += 1
+        names.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return tuple(names)
+
+
+def _key(evidence: Evidence) -> tuple[str, tuple[int, ...], int, tuple[int, ...]]:
+    job = evidence.job
+    pids = tuple(sorted(member.pid for member in job.members))
+    return job.host, tuple(sorted(ranks_of(job))), evidence.taken_unix_ns, pids
+
+
+def _digest(evidence: Evidence) -> str:
+    # Dumps are bytes, which JSON has in base64: this is slow, and only for bundles of one moment.
+    return hashlib.sha256(encoded(msgspec.to_builtins(evidence))).hexdigest()
+
+
+def ranks_of(job: Job) -> set[int]:
+    """The ranks that it has a process of."""
+    return {m.rank for m in job.members if m.role == "rank" and m.rank is not None}
+
+
+def same_processes(one: Job, other: Job) -> bool:
+    """Two bundles of one host: a process of both, or a rank of both."""
+    if one.host != other.host:
+        return False
+    born = {(member.pid, member.started_ticks) for member in one.members}
+    return bool(
+        ranks_of(one) & ranks_of(other)
+        or born & {(member.pid, member.started_ticks) for member in other.members}
+    )
+
+
+def _minute(evidence: Evidence) -> int:
+    """Looks within a minute are of one moment: then the first in order counts."""
+    return evidence.taken_unix_ns // int(AT_ONCE_S * 1e9)
+
+
+def _rivalry(winner: Evidence, loser: Evidence, ranks: set[int]) -> Problem:
+    who = ranks_text(sorted(ranks))
+    there, here = winner.job.host, loser.job.host
+    if apart_s(winner, loser) <= AT_ONCE_S:
+        return Problem(
+            f"On {here} and on {there} there are processes of {who} at the same time; those of "
+            f"{there} are taken for the ranks.",
+            "Look whether both hosts were started with one node number.",
+        )
+    return Problem(
+        sentence(f"{who}: seen on {here} before and on {there} since; what is on {there} counts")
+    )
+
+
+def _without(evidence: Evidence, ranks: set[int]) -> Evidence:
+    members = tuple(
+        replace(member, rank=None) if member.rank in ranks else member
+        for member in evidence.job.members
+    )
+    return replace(
+        evidence,
+        job=replace(evidence.job, members=members),
+        dumps=tuple(one for one in evidence.dumps if one.rank not in ranks),
+        spans=tuple(one for one in evidence.spans if one.rank not in ranks),
+    )

@@ -1,8 +1,0 @@
-"""Reasoning over what NCCL's RAS answers: who launched less, who was lost, who reported errors."""
-
-from __future__ import annotations
-
-from grpo_doctor.hang.ras.judge import Failure, Findings, Laggard, judge
-from grpo_doctor.hang.ras.reading import Heard, hear
-
-__all__ = ["Failure", "Findings", "Heard", "Laggard", "hear", "judge"]

@@ -1,0 +1,124 @@
+"""Where bundles of several hosts are, and what their folders are called."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor.errors import OutputError
+from grpo_doctor.hang.collection import bundle
+from grpo_doctor.hang.diagnose import diagnose
+from grpo_doctor.hang.multihost import joined
+from grpo_doctor_probes.evidence import Evidence, Job
+from tests.evidence import EvidenceBuilder
+from tests.several_hosts import on_hosts
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("node-7.cluster", "node-7.cluster"),
+        ("../../etc", "_.._etc"),
+        ("a/b\n;c", "a_b_c"),
+        ("", "host"),
+        ("..", "host"),
+        ("x" * 300, "x" * 64),
+        ("\udcff", "_"),
+    ],
+)
+def test_a_host_gives_its_name_to_its_bundle_and_leads_nowhere_else(host: str, name: str) -> None:
+    assert bundle.with_host(Path("/s/{host}.tar.gz"), Job(host, ())) == Path(f"/s/{name}.tar.gz")
+    assert bundle.with_host(Path("/s/out"), Job(host, ())) == Path("/s/out")
+
+
+def test_what_was_joined_is_no_host() -> None:
+    job = joined(on_hosts(EvidenceBuilder(ranks=4).build(), 2)).job
+    assert bundle.with_host(Path("/s/{host}"), job) == Path("/s/all-hosts")
+
+
+def test_a_folder_of_bundles_is_all_of_them(tmp_path: Path) -> None:
+    parts = on_hosts(EvidenceBuilder(ranks=6).build(), 2)
+    places = [tmp_path / "a", tmp_path / "b.tar.gz", tmp_path / "c"]
+    for one, place in zip(parts, places, strict=True):
+        bundle.write(place, one, diagnose(one))
+    (tmp_path / "notes.txt").write_text("of an operator")
+    (tmp_path / "empty").mkdir()
+    assert bundle.bundles_in([tmp_path]) == tuple(places)
+    assert bundle.bundles_in([*places, places[0]]) == tuple(places)
+    assert bundle.bundles_in([tmp_path / "empty"]) == (tmp_path / "empty",)
+
+
+def test_placement_and_host_survive_the_bundle(tmp_path: Path) -> None:
+    whole = joined(on_hosts(EvidenceBuilder(ranks=4).build(), 2))
+    found = bundle.read(bundle.write(tmp_path / "all", whole, diagnose(whole)))
+    assert found == whole
+
+
+def test_a_bundle_of_before_several_hosts_is_read(tmp_path: Path) -> None:
+    old = replace(EvidenceBuilder(ranks=2).build())
+    path = bundle.write(tmp_path / "old", old, diagnose(old))
+    found: Evidence = bundle.read(path)
+    assert found.job.placements == ()
+
+
+def hosts_of_one_name() -> list[Evidence]:
+    """Two containers that call themselves alike, each with half of the ranks."""
+    parts = on_hosts(EvidenceBuilder(ranks=4).build(), 2)
+    for number, one in enumerate(parts):
+        members = tuple(
+            replace(member, started_ticks=member.started_ticks + 1000 * number)
+            for member in one.job.members
+        )
+        places = tuple(replace(place, host="localhost") for place in one.job.placements)
+        job = replace(one.job, host="localhost", members=members, placements=places)
+        parts[number] = replace(one, job=job)
+    return parts
+
+
+def kept(path: Path, evidence: Evidence) -> Path:
+    place = bundle.own_place(path, evidence.job)
+    return bundle.write(place, evidence, diagnose(evidence))
+
+
+@pytest.mark.parametrize("end", ["", ".tar.gz", ".tgz"])
+def test_hosts_of_one_name_keep_a_bundle_each(tmp_path: Path, end: str) -> None:
+    given = tmp_path / f"{{host}}{end}"
+    places = [kept(given, one) for one in hosts_of_one_name()]
+    assert [one.name for one in places] == [f"localhost{end}", f"localhost-2{end}"]
+    whole = joined([bundle.read(one) for one in bundle.bundles_in([tmp_path])])
+    assert {member.rank for member in whole.job.ranks()} == {0, 1, 2, 3}
+
+
+def test_two_that_write_at_the_same_time_take_two_places(tmp_path: Path) -> None:
+    one, other = hosts_of_one_name()
+    given = tmp_path / "{host}"
+    assert bundle.own_place(given, one.job) != bundle.own_place(given, other.job)
+
+
+def test_another_look_at_the_same_host_replaces_its_bundle(tmp_path: Path) -> None:
+    one, other = hosts_of_one_name()
+    given = tmp_path / "{host}"
+    first, second = kept(given, one), kept(given, other)
+    assert (kept(given, one), kept(given, other)) == (first, second)
+
+
+def test_the_bundle_of_an_earlier_job_is_replaced(tmp_path: Path) -> None:
+    one, other = hosts_of_one_name()
+    before = replace(other, job=replace(other.job, address="node0:29999"))
+    assert kept(tmp_path / "{host}", before) == kept(tmp_path / "{host}", one)
+
+
+def test_a_place_without_a_host_s_name_is_as_given(tmp_path: Path) -> None:
+    one, other = hosts_of_one_name()
+    assert bundle.own_place(tmp_path / "out", one.job) == tmp_path / "out"
+    assert not (tmp_path / "out").exists()
+    assert kept(tmp_path / "out", one) == kept(tmp_path / "out", other)
+
+
+def test_a_place_that_cannot_be_made_is_said_when_it_is_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (one, _) = hosts_of_one_name()
+    with pytest.raises(OutputError):
+        kept(tmp_path / "file" / "{host}", one)

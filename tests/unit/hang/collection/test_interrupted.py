@@ -1,0 +1,43 @@
+"""Ctrl-C while a job is looked at, and what is said meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpo_doctor.hang.collection.examine import Wishes, examine_job
+from grpo_doctor_probes.evidence import Job, Look, Member
+
+
+def job(ranks: int) -> Job:
+    members = (Member(100 + one, 1, 5, "rank", "python", "", rank=one) for one in range(ranks))
+    return Job("node-1", tuple(members))
+
+
+def nothing(words: str) -> None:
+    """Says nothing."""
+
+
+def test_before_the_first_look_there_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    def processes(job: Job) -> Look:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("grpo_doctor_probes.look.processes", processes)
+    with pytest.raises(KeyboardInterrupt):
+        examine_job(job(1), Wishes(), nothing)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"),
+    [(0, "looking at a job without a rank on this host"), (1, "looking at 1 rank"),
+     (2, "looking at 2 ranks")],
+)  # fmt: skip
+def test_what_is_looked_at(ranks: int, words: str) -> None:
+    said: list[str] = []
+
+    def tell(words: str) -> None:
+        said.append(words)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        examine_job(job(ranks), Wishes(), tell)
+    assert said == [words]

@@ -1,0 +1,126 @@
+"""Threads of libraries, which no Python stack shows, at work for a main thread that sleeps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from grpo_doctor.hang.diagnose import diagnose
+from grpo_doctor.hang.model.process.progress import Motion
+from grpo_doctor.hang.model.process.seen import index
+from grpo_doctor.hang.verdict import Verdict
+from grpo_doctor_probes.evidence import Evidence, Look, ProcessLook, PythonThread, Thread
+from tests.evidence import BETWEEN_S, SECOND, EvidenceBuilder, frames
+
+TOKENIZES = frames(
+    "_batch_encode_plus /x/site-packages/transformers/tokenization_utils_fast.py:539",
+    "build_prompts /home/me/train.py:12",
+    "main /home/me/train.py:9",
+)
+RANK, THREADS = 1, 4
+
+
+def with_threads(
+    evidence: Evidence, pid: int, share: float, name: str = "python", *, delay_share: float = 0.0
+) -> Evidence:
+    """This process has threads without Python, each of which uses so much of a core."""
+
+    def of(look: ProcessLook, which: int) -> ProcessLook:
+        ticks = int(which * share * BETWEEN_S * 100)
+        delay_ns = int(which * delay_share * BETWEEN_S * SECOND)
+        more = (
+            Thread(pid * 10 + n, name, "S", cpu_ticks=50 + ticks, run_delay_ns=delay_ns)
+            for n in range(THREADS)
+        )
+        return replace(look, threads=(*look.threads, *more))
+
+    def at(look: Look, which: int) -> Look:
+        seen = (of(one, which) if one.pid == pid else one for one in look.processes)
+        return replace(look, processes=tuple(seen))
+
+    return replace(evidence, looks=tuple(at(one, n) for n, one in enumerate(evidence.looks)))
+
+
+def tokenizing() -> EvidenceBuilder:
+    build = EvidenceBuilder()
+    build.elsewhere(RANK, TOKENIZES)
+    return build
+
+
+def said(build: EvidenceBuilder, share: float, name: str = "python") -> Verdict:
+    return diagnose(with_threads(build.build(), 100 + RANK, share, name)).verdict
+
+
+def motion(build: EvidenceBuilder, share: float, name: str = "python") -> Motion:
+    return index(with_threads(build.build(), 100 + RANK, share, name))[100 + RANK].motion
+
+
+def test_who_waits_for_threads_that_compute_is_not_stuck() -> None:
+    found = said(tokenizing(), 0.9)
+    assert (found.state, found.cause, found.culprits) == ("slow", "user-code-busy", (RANK,)), found
+    assert "train.py:12, build_prompts for threads of a library, which compute" in found.summary
+    assert any("threads of libraries used 360% of a core" in item.text for item in found.evidence)
+
+
+def test_nor_is_a_wait_for_them_one_for_a_lock() -> None:
+    build = tokenizing()
+    build.rank(RANK).blocks("futex")
+    assert said(build, 0.01).state == "stuck"
+    assert said(build, 0.9).cause == "user-code-busy"
+
+
+def test_who_waits_for_an_answer_waits_for_that_whatever_its_threads_do() -> None:
+    build = tokenizing()
+    build.rank(RANK).blocks("socket-receive", "10.0.0.1:5 -> 10.0.0.9:443")
+    found = said(build, 0.9)
+    assert (found.state, found.cause) == ("slow", "user-code-blocked")
+    assert "10.0.0.9:443" in found.summary
+
+
+def test_threads_that_rest_are_no_work() -> None:
+    assert said(tokenizing(), 0.01).state == "stuck"
+
+
+@pytest.mark.parametrize(
+    "name", ["pt_nccl_watchdg", "NCCL Progress 4", "pt_gloo_runloop", "cuda-EvtHandlr"]
+)
+def test_threads_that_poll_for_others_are_no_work(name: str) -> None:
+    assert motion(tokenizing(), 0.9, name).native_share == 0
+    assert said(tokenizing(), 0.9, name).state == "stuck"
+
+
+def test_what_is_proven_stays_so() -> None:
+    build = tokenizing()
+    build.rank(RANK).state = "T"
+    assert said(build, 0.9).state == "stuck"
+
+
+def test_the_share_is_of_all_such_threads() -> None:
+    found = motion(tokenizing(), 0.5)
+    assert found.kind == "still"
+    assert found.native_share == pytest.approx(THREADS * 0.5)
+    assert found.works_beneath
+
+
+def test_threads_that_get_no_core_are_at_work_as_well() -> None:
+    slower = with_threads(tokenizing().build(), 100 + RANK, 0.04)
+    assert not index(slower)[100 + RANK].motion.works_beneath
+    crowded = with_threads(tokenizing().build(), 100 + RANK, 0.04, delay_share=0.5)
+    assert index(crowded)[100 + RANK].motion.works_beneath
+
+
+def test_a_thread_that_runs_python_is_none_of_them() -> None:
+    build = tokenizing()
+    tid = (100 + RANK) * 10
+    build.rank(RANK).threads = [
+        (PythonThread(tid + n, "heartbeat", ()), Thread(tid + n, "python", "S"))
+        for n in range(THREADS)
+    ]
+    assert motion(build, 0.9).native_share == 0
+
+
+def test_without_a_stack_no_thread_is_known_to_be_of_a_library() -> None:
+    evidence = replace(tokenizing().build(), stacks=())
+    found = index(with_threads(evidence, 100 + RANK, 0.9))[100 + RANK].motion
+    assert not found.works_beneath

@@ -1,0 +1,106 @@
+"""One host of many: it says where the others are and how to look at all, and blames nobody here."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import replace
+
+import pytest
+
+from grpo_doctor.hang.diagnose import diagnose
+from grpo_doctor.hang.model.hosts.others import commands, hosts_of
+from grpo_doctor.hang.verdict import Verdict
+from grpo_doctor_probes.evidence import Evidence, RasAnswer
+from tests.evidence import EvidenceBuilder, frames
+from tests.several_hosts import on_hosts
+
+AWAY = tuple(range(8, 16))
+
+
+def first_host(**placed: object) -> Evidence:
+    """Ranks 0-7 of 16, all in the same collective; the culprit is on the other host."""
+    build = EvidenceBuilder(ranks=16)
+    build.elsewhere(11, frames("compute_rewards /home/me/rewards.py:31"))
+    return on_hosts(build.build(), 8, **placed)[0]
+
+
+def verdict(evidence: Evidence) -> Verdict:
+    return diagnose(evidence).verdict
+
+
+def test_nobody_of_this_host_is_blamed_for_what_unseen_ranks_may_do() -> None:
+    found = verdict(first_host())
+    assert found.culprits == AWAY
+    assert "wait in all_reduce for ranks 8-15, which are not on this host" in found.summary
+    assert found.confidence < 0.9
+
+
+@pytest.mark.parametrize(
+    ("placed", "words"),
+    [
+        (
+            {"launcher": "slurm", "job_id": "4711", "nodes": 2},
+            "srun --jobid=4711 --overlap --nodes=2 --ntasks-per-node=1 ",
+        ),
+        ({"launcher": "mpi", "hosts": ("node0", "node1")}, "mpirun --host node0,node1 --map-by "),
+        ({"launcher": "mpi"}, "mpirun --hostfile HOSTFILE "),
+        ({"launcher": "deepspeed", "hosts": ("node0", "w-1")}, "pdsh -w node0,w-1 "),
+        ({"launcher": "kubernetes", "namespace": "ml"}, "kubectl get pods -n ml "),
+        ({"launcher": "torchrun"}, "pdsh -w node0,OTHERS "),
+        ({}, "pdsh -w node0,OTHERS "),
+    ],
+)
+def test_the_command_is_the_one_of_the_jobs_launcher(placed: dict[str, object], words: str) -> None:
+    look, join = verdict(first_host(**placed)).confirm
+    assert words in look
+    assert "grpo-doctor attach --out /shared/hang/{host}" in look
+    assert join == "grpo-doctor attach --replay /shared/hang/*"
+
+
+def test_the_other_host_is_named_if_the_launcher_has_listed_two() -> None:
+    assert hosts_of(first_host(hosts=("node0", "node1"), node=0), AWAY) == ("node1",)
+    assert "(probably on node1)" in verdict(first_host(hosts=("node0", "node1"))).summary
+
+
+def test_of_several_other_hosts_the_one_is_named_only_if_numbers_agree() -> None:
+    build = EvidenceBuilder(ranks=24)
+    hosts = ("node0", "node1", "node2")
+    (one, _, _) = on_hosts(build.build(), 8, hosts=hosts)
+    assert hosts_of(replace(one), (17,)) == ("node2",)
+    shifted = on_hosts(build.build(), 8, hosts=hosts, node=2)[0]
+    assert hosts_of(shifted, (17,)) == ("node1", "node2")
+
+
+def test_nccl_knows_the_hosts_of_ranks_that_were_not_seen() -> None:
+    rows = [
+        {"rank": rank, "host": f"10.0.0.{rank // 8 + 1}", "pid": 100 + rank % 8}
+        for rank in range(16)
+    ]
+    communicator = {"hash": "0x1", "size": 16, "ranks": rows, "missing_ranks": []}
+    answer = json.dumps({"nccl_version": "2.28.3", "communicators": [communicator]})
+    here = first_host(addresses=("10.0.0.1",))
+    told = replace(here, ras=(RasAnswer("127.0.0.1:28028", 0, answer),))
+    assert hosts_of(told, AWAY) == ("10.0.0.2",)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", '{"communicators": 3}', "[" * 100_000, '{"a":' * 100_000]
+)
+def test_what_nccl_says_is_not_believed(text: str) -> None:
+    assert hosts_of(replace(first_host(), ras=(RasAnswer("a", 0, text),)), AWAY) == ()
+
+
+def test_a_local_rank_that_does_not_wait_is_still_named() -> None:
+    build = EvidenceBuilder(ranks=16)
+    build.rank(3).state = "T"
+    assert verdict(on_hosts(build.build(), 8)[0]).culprits == (3,)
+
+
+def test_hostile_names_do_not_get_into_commands() -> None:
+    evil = "x; rm -rf /"
+    job = first_host(launcher="slurm", job_id=evil, namespace="").job
+    assert shlex.split(commands(job)[0])[1] == f"--jobid={evil}"
+    for launcher in ("kubernetes", "torchrun", "mpi"):
+        strange = replace(first_host(launcher=launcher).job, host=evil, address=f"{evil}:29500")
+        assert "rm" not in commands(strange)[0] or f"'{evil}'" in commands(strange)[0]

@@ -1,0 +1,105 @@
+"""Every fault, in every version and format: the right ranks and the right class."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpo_doctor.hang import dumps
+from grpo_doctor.hang.model import matching
+from tests.dumps.cases import BY_NAME, CASES, Case
+from tests.dumps.formats import VERSIONS
+from tests.dumps.formats import dumps as dumps_of
+
+NAMES = [case.name for case in CASES]
+WITHOUT_TYPES = ("2.2 list", "1.4")
+
+
+def ruled(
+    case: Case, version: str = "2.10", backend: str = "nccl", form: str = "pickle"
+) -> matching.Ruling:
+    given = dumps_of(case.build(), version, backend, form=form, after_s=case.after_s)
+    return matching.judge(matching.match(dumps.read(given)))
+
+
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_the_culprit_and_the_class_with_lines_of_code(case: Case) -> None:
+    ruling = ruled(case)
+    assert (frozenset(ruling.culprits), ruling.cause) == (case.culprits, case.causes[0])
+
+
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_the_culprit_without_lines_of_code(case: Case) -> None:
+    ruling = ruled(case, form="json")
+    assert frozenset(ruling.culprits) == case.culprits
+    assert ruling.cause in case.causes
+
+
+@pytest.mark.parametrize("form", ["pickle", "json"])
+@pytest.mark.parametrize(
+    "case",
+    [case for case in CASES if case.causes != ("p2p-unmatched",)],
+    ids=lambda case: case.name,
+)
+def test_the_culprit_from_gloo_which_lists_no_members(case: Case, form: str) -> None:
+    assert frozenset(ruled(case, backend="gloo", form=form).culprits) == case.culprits
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", ["missing rank", "skipped", "other type", "send left out"])
+def test_the_culprit_in_every_version(name: str, version: str) -> None:
+    case = BY_NAME[name]
+    if name == "other type" and version in WITHOUT_TYPES:
+        pytest.skip("these versions record no types")
+    assert frozenset(ruled(case, version).culprits) == case.culprits
+
+
+@pytest.mark.parametrize("ring", [4, 9, 20])
+@pytest.mark.parametrize(
+    "name", ["missing rank", "other operation", "skipped", "groups in another order"]
+)
+def test_a_ring_that_has_lost_the_beginning_is_enough(name: str, ring: int) -> None:
+    case = BY_NAME[name]
+    given = dumps_of(case.build(), ring=ring)
+    ruling = matching.judge(matching.match(dumps.read(given)))
+    assert frozenset(ruling.culprits) == case.culprits
+
+
+def test_a_rank_without_a_dump_is_named_when_everyone_else_came() -> None:
+    given = dumps_of(BY_NAME["missing rank"].build(), without=[5])
+    (blame,) = matching.match(dumps.read(given), 8).blame
+    assert (blame.rank, blame.reason) == (5, "not-recorded")
+
+
+def test_dumps_of_several_versions_are_read_together() -> None:
+    built = BY_NAME["missing rank"].build()
+    given = [dumps_of(built, "2.4")[r] if r % 2 else dumps_of(built, "2.10")[r] for r in range(8)]
+    assert matching.judge(matching.match(dumps.read(given))).culprits == (5,)
+
+
+@pytest.mark.parametrize("seconds", [0.01, 1.0, 4.0])
+def test_a_wait_that_is_short_for_the_job_is_no_fault(seconds: float) -> None:
+    given = dumps_of(BY_NAME["missing rank"].build(), after_s=seconds)
+    ruling = matching.judge(matching.match(dumps.read(given)))
+    assert (ruling.cause, ruling.culprits, ruling.unusual) == ("", (), False)
+
+
+def test_copied_files_have_no_time_to_go_by() -> None:
+    given = dumps_of(BY_NAME["missing rank"].build(), after_s=3e6)
+    ruling = matching.judge(matching.match(dumps.read(given)))
+    assert (ruling.culprits, ruling.unusual) == ((5,), None)
+
+
+def test_sentences_name_the_rank_the_call_and_the_line() -> None:
+    facts = dict(ruled(BY_NAME["other size"]).facts)
+    assert facts[2] == (
+        "Rank 2 called all_reduce of [2048] Float at train.py:10 in step as number 37 of the nccl "
+        "group 0 (default_pg), where ranks 0, 1, 3, 4, 5, 6, 7 called all_reduce of [4096] Float "
+        "at train.py:10 in step, as in earlier rounds."
+    ).replace("0, 1, 3, 4, 5, 6, 7", "0, 1, 3, 4, 5, 6 and 7")
+
+
+def test_who_came_is_not_alone_because_the_others_left_no_dump() -> None:
+    """Two of eight wait; of the rest only the one that is missing is on record."""
+    given = dumps_of(BY_NAME["missing rank"].build(), without=[1, 2, 3, 6, 7])
+    (heaviest, *_) = matching.match(dumps.read(given), 8).blame
+    assert (heaviest.rank, heaviest.reason) == (5, "not-arrived")

@@ -1,0 +1,50 @@
+"""Neither the order of files nor the numbers of ranks change who is blamed."""
+
+from __future__ import annotations
+
+import functools
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_doctor.hang import dumps
+from grpo_doctor.hang.model import matching
+from tests.dumps.cases import CASES, Case
+from tests.dumps.compare import relabelled
+from tests.dumps.formats import dumps as dumps_of
+from tests.dumps.simulator import Job
+
+
+@functools.cache
+def blamed(case: Case) -> frozenset[tuple[int, str, float]]:
+    return blames(case.build(), case.after_s)
+
+
+def blames(
+    built: Job, after_s: float, shuffled: int | None = None
+) -> frozenset[tuple[int, str, float]]:
+    files = dumps_of(built, after_s=after_s)
+    if shuffled is not None:
+        random.Random(shuffled).shuffle(files)
+    found = matching.match(dumps.read(files))
+    return frozenset((one.rank, one.reason, round(one.weight, 6)) for one in found.blame)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@settings(max_examples=4, deadline=None)
+@given(data=st.data())
+def test_blame_follows_the_ranks_wherever_they_are(case: Case, data: st.DataObject) -> None:
+    built = case.build()
+    to = data.draw(st.permutations(range(len(built.ranks))))
+    moved = blames(relabelled(built, list(to)), case.after_s, data.draw(st.integers(0, 99)))
+    assert moved == {(to[rank], reason, weight) for rank, reason, weight in blamed(case)}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_order_of_files_changes_nothing_at_all(case: Case) -> None:
+    files = dumps_of(case.build(), after_s=case.after_s)
+    straight = matching.match(dumps.read(files))
+    assert matching.match(dumps.read(files[::-1])) == straight
+    assert matching.judge(straight) == matching.judge(matching.match(dumps.read(files[::-1])))

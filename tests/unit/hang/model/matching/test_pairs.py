@@ -1,0 +1,95 @@
+"""Sends and receives, whose ends a recorder numbers within their group."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpo_doctor.hang import dumps
+from grpo_doctor.hang.model import matching
+from tests.dumps.formats import dumps as dumps_of
+from tests.dumps.simulator import Call, Halt, Job, Program, job
+
+GROUPS = {"0": range(6), "1": (2, 3, 5)}
+
+
+def stage_left_out() -> Job:
+    """Rank 2 sends to 3, the second of a group that it has only used with 5, its third, so far."""
+    world = [Call("all_reduce")] * 5
+    programs: dict[int, Program] = {rank: [*world, Halt()] for rank in range(6)}
+    programs[2] = [*world, Call("send", "1", peer=5), Call("send", "1", peer=3)]
+    programs[5] = [*world, Call("recv", "1", peer=2), Halt()]
+    return job(GROUPS, programs).run()
+
+
+@pytest.mark.parametrize("version", ["1.4", "2.4", "2.10"])
+def test_the_other_end_is_a_rank_of_the_job(version: str) -> None:
+    (pair,) = matching.match(dumps.read(dumps_of(stage_left_out(), version)), 6).pairs
+    assert (pair.source, pair.target, pair.waiter) == (2, 3, 2)
+
+
+def test_without_the_members_of_the_group_nobody_is_taken_for_the_other_end() -> None:
+    """That of the three only two have used it, so that its second would be rank 5, is no list."""
+    found = matching.match(dumps.read(dumps_of(stage_left_out(), "2.2 list")), 6)
+    assert found.pairs == ()
+    assert 5 not in {blame.rank for blame in found.blame}
+
+
+@pytest.mark.parametrize("form", ["pickle", "json"])
+def test_a_send_left_out_is_told_however_many_wait_beside_its_partner(form: str) -> None:
+    """Two pipeline stages of three: rank 0 goes on to the world's all_reduce without its send, and
+    two ranks of the next stage wait for the partner that waits for it.
+    """
+    stages = {"0": range(6), "1": (0, 3), "2": (1, 4), "3": (2, 5), "4": range(3), "5": (3, 4, 5)}
+
+    def step(rank: int) -> list[Call]:
+        op = "send" if rank < 3 else "recv"
+        peer = (rank + 3) % 6
+        transfer = Call(op, str(1 + rank % 3), line=11, peer=peer)
+        return [transfer, Call("reduce_scatter", "45"[rank // 3], line=12), Call("all_reduce")]
+
+    rounds = {rank: [call for _ in range(6) for call in step(rank)] for rank in range(6)}
+    rounds[0] += step(0)[1:]
+    for rank in range(1, 6):
+        rounds[rank] += step(rank)
+    given = dumps_of(job(stages, rounds).run(), form=form)
+    (blame,) = matching.match(dumps.read(given)).blame
+    assert (blame.rank, blame.reason) == (0, "not-sent")
+    assert "as it did in earlier rounds" in blame.text
+
+
+def test_of_a_partner_without_a_dump_nobody_knows_what_it_did() -> None:
+    given = dumps_of(stage_left_out(), without=[3])
+    blames = {one.rank: one.reason for one in matching.match(dumps.read(given), 6).blame}
+    assert blames[3] == "not-recorded"
+
+
+@pytest.mark.parametrize("after", ["tensor", "nothing"])
+def test_what_comes_after_the_place_where_a_rank_stands_is_not_left_out(after: str) -> None:
+    """Rank 0 stands before its tensor group's all_reduce, or leaves out the send behind it. In both
+    the next stage waits for what it sends, and its partner in their next all_reduce.
+    """
+    parts = {"0": range(4), "1": (0, 1), "2": (2, 3), "3": (0, 2), "4": (1, 3)}
+
+    def step(rank: int) -> list[Call]:
+        transfer = Call("send" if rank < 2 else "recv", str(3 + rank % 2), peer=(rank + 2) % 4)
+        tensor = Call("all_reduce", "12"[rank // 2], line=12)
+        return [tensor, transfer, Call("barrier", "12"[rank // 2], line=13)]
+
+    rounds: dict[int, Program] = {r: [c for _ in range(5) for c in step(r)] for r in range(4)}
+    mine = step(0)
+    last = [Halt()] if after == "tensor" else [mine[0], mine[2], Halt()]
+    built = {r: [*rounds[r], *(last if r == 0 else [*step(r), *step(r)])] for r in range(4)}
+    (blame,) = matching.match(dumps.read(dumps_of(job(parts, built).run()))).blame
+    assert (blame.rank, blame.reason) == (0, "not-arrived" if after == "tensor" else "not-sent")
+
+
+def test_a_rank_is_missed_where_it_was_first() -> None:
+    """Its tensor partner waits first; the world's all_reduce, which sorts first, comes later."""
+    parts = {"0": range(4), "1": (0, 1), "2": (2, 3)}
+    rounds: dict[int, Program] = {
+        rank: [Call("all_reduce", "12"[rank // 2]), Call("all_reduce", compute_ns=10**8)] * 5
+        for rank in range(4)
+    }
+    rounds[0] = [*rounds[0][:-2], Halt()]
+    (blame,) = matching.match(dumps.read(dumps_of(job(parts, rounds).run()))).blame
+    assert (blame.rank, blame.group, blame.sequence) == (0, "nccl/1/0,1", 5)

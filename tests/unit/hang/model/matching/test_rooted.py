@@ -1,0 +1,77 @@
+"""Collectives with one rank that collects or hands out: all must mean the same one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from grpo_doctor.hang import dumps
+from grpo_doctor.hang.model import matching
+from grpo_doctor_probes.evidence import FlightDump
+
+RANKS = 4
+
+
+def entry(op: str, number: int, *, root: bool, done: bool, part: int = 28) -> dict[str, Any]:
+    """As gloo's recorder has it: only the root has what all give, or get."""
+    one, whole = [[part]], [[RANKS, part]] if root else []
+    inputs, outputs = (one, whole) if op == "gather" else (whole, one)
+    return {
+        "record_id": number,
+        "pg_id": 0,
+        "process_group": ["0", "default_pg"],
+        "collective_seq_id": number,
+        "profiling_name": f"gloo:{op}",
+        "time_created_ns": 1_790_000_000_000_000_000 + number,
+        "input_sizes": inputs,
+        "output_sizes": outputs,
+        "input_dtypes": ["Byte"] if inputs else [],
+        "output_dtypes": ["Byte"] if outputs else [],
+        "state": "scheduled",
+        "retired": done,
+        "is_p2p": False,
+    }
+
+
+def matched(*of_ranks: Sequence[dict[str, Any]]) -> matching.Matching:
+    given = []
+    for rank, entries in enumerate(of_ranks):
+        document = {"version": "2.10", "pg_config": {}, "pg_status": {}, "entries": list(entries)}
+        given.append(FlightDump("file:x", rank, data=json.dumps(document).encode()))
+    return matching.match(dumps.read(given), RANKS)
+
+
+def claimed(op: str, roots: Sequence[int], number: int = 5) -> list[list[dict[str, Any]]]:
+    return [
+        [entry(op, number, root=rank in roots, done=rank not in roots)] for rank in range(RANKS)
+    ]
+
+
+def test_two_who_gather_for_themselves_disagree_and_either_may_be_right() -> None:
+    found = matched(*claimed("gather", (0, 2)))
+    assert {(one.rank, one.reason, one.weight) for one in found.blame} == {
+        (0, "other-op", 0.5),
+        (2, "other-op", 0.5),
+    }
+    assert "gather to rank 2" in found.blame[1].text
+
+
+def test_who_was_the_target_before_is_right() -> None:
+    earlier = [[entry("gather", 4, root=rank == 0, done=True)] for rank in range(RANKS)]
+    both = [
+        [*before, *now]
+        for before, now in zip(earlier, claimed("gather", (0, 2)), strict=True)
+    ]  # fmt: skip
+    (blame,) = matched(*both).blame
+    assert blame.rank == 2
+
+
+def test_two_who_scatter_disagree_as_well() -> None:
+    assert {one.rank for one in matched(*claimed("scatter", (1, 3))).blame} == {1, 3}
+
+
+def test_one_target_is_no_fault() -> None:
+    found = matched(*claimed("gather", (1,)))
+    assert {one.kind for one in found.standings} == {"partial"}
+    assert found.blame == ()

@@ -1,0 +1,89 @@
+"""A wait in C++ under the user's own line: no plain lock, and told by its native stack."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from grpo_doctor.hang.collection.examine import unexplained
+from grpo_doctor.hang.diagnose import diagnose
+from grpo_doctor_probes.evidence import Evidence, Frame, PythonThread, Stack
+from tests.evidence import FIRST_NS, EvidenceBuilder, frames
+
+PASS_ON = frames("pass_on /home/me/train.py:31", "main /home/me/train.py:9")
+FUTEX = 202
+RECEIVES = ("c10d::ProcessGroupGloo::RecvWork::wait", "gloo::transport::tcp::Buffer::waitRecv")
+REDUCES = ("c10d::Work::wait",)
+
+
+def asleep_in_c(*ranks: int, limit: int = 0x7FFD8D8FA610, at_work: int | None = None) -> Evidence:
+    """They sleep in a futex right under a line of their own, with a limit on the stack."""
+    build = EvidenceBuilder()
+    if at_work is not None:
+        build.elsewhere(at_work, ()).works(frames("compute /home/me/train.py:50"))
+    for rank in ranks:
+        build.elsewhere(rank, PASS_ON).blocks("futex")
+    evidence = build.build()
+    pids = {100 + rank for rank in ranks}
+    looks = tuple(
+        replace(
+            look,
+            processes=tuple(
+                replace(
+                    one,
+                    threads=(
+                        replace(one.threads[0], syscall=FUTEX, arguments=(1, 393, 0, limit, 0, 0)),
+                        *one.threads[1:],
+                    ),
+                )
+                if one.pid in pids
+                else one
+                for one in look.processes
+            ),
+        )
+        for look in evidence.looks
+    )
+    return replace(evidence, looks=looks)
+
+
+def looked_into(evidence: Evidence, rank: int, functions: tuple[str, ...]) -> Evidence:
+    """The same with the native stack of one rank."""
+    found = (*(Frame(name, "libtorch_cpu.so", 0) for name in functions), *PASS_ON)
+    thread = PythonThread(100 + rank, "MainThread", found)
+    stack = Stack(100 + rank, FIRST_NS, (thread,), native=True)
+    return replace(evidence, stacks=(evidence.stacks[0], (*evidence.stacks[1], stack)))
+
+
+def test_a_wait_with_a_limit_is_no_lock_and_is_looked_into() -> None:
+    evidence = asleep_in_c(0, 3)
+    assert diagnose(evidence).verdict.cause == "user-code-blocked"
+    assert unexplained(evidence) == [100, 103]
+
+
+def test_a_plain_lock_is_known_without_stopping_the_rank() -> None:
+    evidence = asleep_in_c(0, limit=0)
+    assert diagnose(evidence).verdict.cause == "lock-held"
+    assert unexplained(evidence) == []
+
+
+@pytest.mark.parametrize("looked_at", [0, 3])
+def test_two_ranks_at_one_line_both_wait_for_what_nobody_sends(looked_at: int) -> None:
+    evidence = looked_into(asleep_in_c(0, 3), looked_at, RECEIVES)
+    found = diagnose(evidence).verdict
+    assert (found.state, found.cause, found.culprits) == ("stuck", "p2p-unmatched", (0, 3))
+    assert unexplained(evidence) == []
+
+
+def test_a_collective_that_was_begun_before_is_a_wait_for_others() -> None:
+    evidence = looked_into(asleep_in_c(0), 0, REDUCES)
+    assert diagnose(evidence).verdict.cause not in ("lock-held", "user-code-blocked")
+
+
+def test_a_wait_of_the_user_s_own_library_stays_one() -> None:
+    evidence = looked_into(asleep_in_c(0), 0, ("mylib::Queue::pop",))
+    assert diagnose(evidence).verdict.cause == "user-code-blocked"
+
+
+def test_who_may_wait_for_a_rank_at_work_is_not_stuck() -> None:
+    assert diagnose(asleep_in_c(0, 2, at_work=1)).verdict.state == "slow"

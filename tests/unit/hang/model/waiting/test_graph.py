@@ -1,0 +1,52 @@
+"""The wait-for graph, against slow and plain ways to find the same."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_doctor.hang.model.nodes import Node, RankNode
+from grpo_doctor.hang.model.waiting.graph import Graph, Link
+
+NODES = st.integers(0, 6).map(RankNode)
+LINKS = st.lists(
+    st.builds(Link, NODES, st.frozensets(NODES, min_size=1), st.just("collective")), max_size=20
+)
+
+
+def _reached(links: list[Link], node: Node) -> set[Node]:
+    found: set[Node] = set()
+    while True:
+        waiting = [one for one in links if one.source in {node, *found}]
+        more = {end for one in waiting for end in one.targets - {one.source}} - found
+        if not more:
+            return found
+        found |= more
+
+
+@given(LINKS)
+def test_reach_is_every_node_at_the_end_of_a_way(links: list[Link]) -> None:
+    graph = Graph.of(links)
+    others = [one for one in links if one.targets - {one.source}]
+    for node in {one.source for one in others}:
+        assert graph.reach[node] == _reached(others, node)
+
+
+@given(LINKS)
+def test_the_ring_is_one_and_its_order_does_not_depend_on_that_of_links(links: list[Link]) -> None:
+    graph = Graph.of(links)
+    ring = graph.cycle()
+    assert bool(ring) == any(node in found for node, found in graph.reach.items())
+    for here, there in zip(ring, (*ring[1:], *ring[:1]), strict=True):
+        assert there in graph.needed(here)
+    assert Graph.of(reversed(links)).cycle() == ring
+
+
+def test_nobody_waits_for_itself() -> None:
+    assert Graph.of([Link(RankNode(0), frozenset({RankNode(0)}), "collective")]).links == ()
+
+
+def test_of_two_rings_the_shorter_is_named_from_its_smallest_node_on() -> None:
+    ways = ((0, 1), (1, 2), (2, 0), (5, 4), (4, 5))
+    links = [Link(RankNode(one), frozenset({RankNode(other)}), "collective") for one, other in ways]
+    assert Graph.of(links).cycle() == (RankNode(4), RankNode(5))

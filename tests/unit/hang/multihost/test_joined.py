@@ -1,0 +1,341 @@
+"""Several hosts become one verdict: right rank on the right host, in whatever order they come."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from grpo_doctor.hang.diagnose import diagnose
+from grpo_doctor.hang.model.hosts.expected import parted
+from grpo_doctor.hang.multihost import DifferentJobsError, joined, spoken
+from grpo_doctor.hang.verdict import Diagnosis
+from grpo_doctor_probes.evidence import Evidence, Placement, Problem, RasAnswer
+from tests.evidence import EvidenceBuilder, frames
+from tests.several_hosts import later, on_hosts
+
+
+def judged(evidences: list[Evidence]) -> Diagnosis:
+    whole = joined(evidences)
+    return spoken(diagnose(whole), whole.job)
+
+
+def stopped(rank: int = 5, ranks: int = 8) -> Evidence:
+    build = EvidenceBuilder(ranks=ranks)
+    build.rank(rank).state = "T"
+    return build.build()
+
+
+def asleep_in_reward(rank: int = 6, ranks: int = 8) -> Evidence:
+    build = EvidenceBuilder(ranks=ranks)
+    process = build.elsewhere(rank, frames("compute_rewards /home/me/rewards.py:31"))
+    process.still_s = 60.0
+    build.waited_s = 60.0
+    return build.build()
+
+
+def skipped(rank: int = 6, ranks: int = 8) -> Evidence:
+    build = EvidenceBuilder(ranks=ranks)
+    build.calls(rank, "broadcast")
+    return build.build()
+
+
+@pytest.mark.parametrize("per_host", [1, 2, 3, 4, 8])
+def test_the_culprit_is_named_with_its_host_and_its_real_process(per_host: int) -> None:
+    found = judged(on_hosts(stopped(), per_host))
+    assert found.verdict.cause == "rank-stopped"
+    assert found.verdict.culprits == (5,)
+    assert set(found.verdict.victims) == {0, 1, 2, 3, 4, 6, 7}
+    if per_host < 8:
+        host, pid = f"node{5 // per_host}", 100 + 5 % per_host
+        assert found.verdict.summary.startswith(f"Rank 5 on {host} is stopped")
+        assert f"kill -CONT {pid}  # on {host}: the job must move at once" in found.verdict.confirm
+        assert f"pid {pid} on {host}" in found.verdict.evidence[0].text
+        row = next(one for one in found.ranks if one.rank == 5)
+        assert (row.pid, row.host) == (pid, host)
+
+
+@pytest.mark.parametrize("case", [stopped, asleep_in_reward, skipped])
+@pytest.mark.parametrize("per_host", [1, 2, 3, 4])
+def test_several_hosts_are_judged_as_one_host_with_all_ranks_is(case: type, per_host: int) -> None:
+    whole = diagnose(case()).verdict
+    found = judged(on_hosts(case(), per_host)).verdict
+    assert (found.state, found.cause, found.culprits) == (whole.state, whole.cause, whole.culprits)
+    assert found.victims == whole.victims
+    assert found.confidence == whole.confidence
+
+
+@pytest.mark.parametrize("case", [stopped, asleep_in_reward, skipped])
+def test_the_order_of_the_bundles_never_matters(case: type) -> None:
+    parts = on_hosts(case(ranks=12), 2)
+    parts += [later(parts[0], -300), later(parts[3], -700)]
+    expected = joined(parts)
+    shuffler = random.Random(4)
+    for _ in range(10):
+        shuffler.shuffle(parts)
+        assert joined(parts) == expected
+
+
+def test_nothing_but_the_hosts_numbers_is_left_of_the_joining() -> None:
+    text = str(judged(on_hosts(stopped(), 4)).as_json()["verdict"])
+    text += str(judged(on_hosts(stopped(), 4)).as_json()["stacks"])
+    assert "000000000" not in text
+
+
+def test_of_one_bundle_nothing_changes() -> None:
+    alone = stopped()
+    assert joined([alone]) is alone
+    assert spoken(diagnose(alone), alone.job) == diagnose(alone)
+
+
+def test_looks_of_hosts_with_two_and_three_looks_are_compared_first_with_last() -> None:
+    one, other = on_hosts(stopped(), 4)
+    three = replace(one, looks=(*one.looks, one.looks[1]), stacks=(*one.stacks, one.stacks[1]))
+    whole = joined([three, other])
+    assert [len(look.processes) for look in whole.looks] == [8, 4, 8]
+    assert diagnose(whole).verdict.culprits == (5,)
+
+
+def test_clocks_of_hosts_that_were_started_at_other_times_do_not_matter() -> None:
+    one, other = on_hosts(stopped(), 4)
+    moved = later_clock(other, 86_400 * 10**9)
+    assert judged([one, moved]).verdict == judged([one, other]).verdict
+
+
+def later_clock(evidence: Evidence, by_ns: int) -> Evidence:
+    """The same, of a host that was started earlier."""
+    looks = tuple(
+        replace(
+            look,
+            at_ns=look.at_ns + by_ns,
+            processes=tuple(
+                replace(
+                    p,
+                    at_ns=p.at_ns + by_ns,
+                    threads=tuple(replace(t, last_ran_ns=t.last_ran_ns + by_ns) for t in p.threads),
+                )
+                for p in look.processes
+            ),
+        )
+        for look in evidence.looks
+    )
+    return replace(evidence, looks=looks)
+
+
+def test_answers_of_nccl_are_as_old_as_the_looks_of_their_host() -> None:
+    """By their own clocks they are days apart, and were given at the same moment."""
+    one, other = on_hosts(stopped(), 4)
+    at_ns = one.looks[-1].at_ns
+    one = replace(one, ras=(RasAnswer("localhost:28028", at_ns, "{}"),))
+    day_ns = 86_400 * 10**9
+    other = replace(
+        later_clock(other, day_ns), ras=(RasAnswer("localhost:28028", at_ns + day_ns, "{}"),)
+    )
+    first, second = joined([one, other]).ras
+    assert first.at_ns == second.at_ns
+
+
+def test_bundles_of_two_jobs_are_refused_with_both_addresses_and_run_ids() -> None:
+    one, other = on_hosts(stopped(), 4, run_id="r1")
+    strange = replace(
+        other,
+        job=replace(
+            other.job, address="node7:29999", placements=(Placement("node1", run_id="r2"),)
+        ),
+    )
+    with pytest.raises(DifferentJobsError) as refused:
+        joined([one, strange])
+    for word in ("node0:29500", "node7:29999", "r1", "r2"):
+        assert word in str(refused.value)
+
+
+def test_two_jobs_that_both_meet_at_localhost_are_two() -> None:
+    one = replace(stopped(), job=replace(stopped().job, address="localhost:29500", host="a"))
+    other = replace(one, job=replace(one.job, host="b"))
+    with pytest.raises(DifferentJobsError):
+        joined([one, other])
+
+
+@pytest.mark.parametrize("address", ["NODE0.cluster.local:29500", "10.0.0.1:29500", ""])
+def test_one_job_may_be_told_its_meeting_place_in_other_words(address: str) -> None:
+    one, other = on_hosts(stopped(), 4)
+    assert judged(
+        [one, replace(other, job=replace(other.job, address=address))]
+    ).verdict.culprits == (5,)
+
+
+def test_of_two_bundles_of_a_host_the_newer_counts() -> None:
+    one, other = on_hosts(stopped(), 4)
+    healthy = on_hosts(EvidenceBuilder(ranks=8).build(), 4)[1]
+    found = judged([one, later(healthy, -20), other])
+    assert found.verdict.culprits == (5,)
+    assert any("two bundles" in what for what, _ in found.problems)
+
+
+def test_a_look_of_minutes_ago_is_doubted_aloud() -> None:
+    build = EvidenceBuilder(ranks=8)
+    build.rank(5).state = "T"
+    build.waited_s = 900.0
+    one, other = on_hosts(build.build(), 4)
+    found = judged([one, later(other, -300)])
+    assert any("5 min older" in what for what, _ in found.problems)
+    assert found.verdict.confidence <= 0.5
+
+
+def test_a_look_from_before_the_job_moved_on_is_left_out() -> None:
+    one, other = on_hosts(stopped(), 4)
+    found = joined([one, later(other, -3_600)])
+    assert {member.rank for member in found.job.members} == {0, 1, 2, 3}
+    assert any("has moved since" in problem.what for problem in found.problems)
+
+
+def test_a_job_that_moves_between_the_looks_is_not_called_stuck() -> None:
+    one, other = on_hosts(skipped(), 4)
+    found = judged([one, later(other, -30)])
+    assert found.verdict.state != "stuck"
+    assert any("has moved since" in what for what, _ in found.problems)
+
+
+def test_hosts_that_are_looked_at_one_after_the_other_are_joined_if_the_job_stands() -> None:
+    build = EvidenceBuilder(ranks=8)
+    build.rank(5).state = "T"
+    build.waited_s = 120.0
+    one, other = on_hosts(build.build(), 4)
+    assert judged([later(one, -40), other]).verdict.culprits == (5,)
+
+
+def test_hostile_host_names_stay_in_their_place() -> None:
+    one, other = on_hosts(stopped(), 4)
+    evil = replace(other, job=replace(other.job, host="a\nrm -rf /\x1b[31m"))
+    found = judged([one, evil])
+    assert found.verdict.culprits == (5,)
+    assert all(line.isprintable() for line in found.verdict.confirm)
+
+
+def test_hosts_of_one_name_are_kept_apart() -> None:
+    one, other = (replace(p, job=replace(p.job, host="localhost")) for p in on_hosts(stopped(), 4))
+    found = judged([one, other])
+    assert found.verdict.culprits == (5,)
+    assert "on localhost (2)" in found.verdict.summary
+
+
+def test_a_missing_host_is_named_by_its_ranks_and_never_called_dead() -> None:
+    parts = on_hosts(asleep_in_reward(rank=11, ranks=12), 4, hosts=("node0", "node1", "node2"))
+    found = judged(parts[:2])
+    assert found.ranks_missing == (8, 9, 10, 11)
+    assert not found.verdict.cause.endswith("dead")
+    assert not set(found.verdict.culprits) & set(range(8))
+    assert "ranks 8-11" in found.verdict.summary
+    assert "node2" in found.verdict.summary
+
+
+def test_a_rank_that_its_own_host_has_lost_is_dead() -> None:
+    build = EvidenceBuilder(ranks=8)
+    build.lose(5)
+    found = judged(on_hosts(build.build(), 4))
+    assert found.verdict.cause == "rank-dead"
+    assert found.verdict.culprits == (5,)
+    assert "Rank 5 on node1 is dead" in found.verdict.summary
+
+
+def _joining(ranks: int = 8) -> EvidenceBuilder:
+    store = "/usr/lib/python3.11/site-packages/torch/distributed"
+    build = EvidenceBuilder(ranks=ranks, recorded=False)
+    for rank in range(ranks):
+        build.rank(rank).stack = frames(
+            f"_create_c10d_store {store}/rendezvous.py:198",
+            f"init_process_group {store}/distributed_c10d.py:1764",
+            "main /home/me/train.py:9",
+        )
+        build.rank(rank).still_s = 400.0
+    return build
+
+
+def test_world_sizes_that_disagree_are_the_cause() -> None:
+    one, two, other = on_hosts(_joining(12).build(), 4)
+    wrong = replace(other, job=replace(other.job, world_size=16))
+    found = judged([one, two, wrong]).verdict
+    assert found.cause == "rank-missing"
+    assert "12 on node0, node1; 16 on node2" in found.summary
+    assert found.state == "stuck"
+
+
+def test_two_hosts_that_were_started_as_one_node_are_the_cause() -> None:
+    one, _ = on_hosts(_joining().build(), 4)
+    twin = replace(one, job=replace(one.job, host="node1", placements=(Placement("node1"),)))
+    found = judged([one, twin]).verdict
+    assert found.cause == "rank-missing"
+    assert "Ranks 0-3 were started twice, on node0, node1, and ranks 4-7 nowhere" in found.summary
+
+
+def test_a_connection_between_hosts_leads_to_the_process_at_its_other_end() -> None:
+    build = EvidenceBuilder(ranks=8)
+    process = build.elsewhere(6, frames("recv_into /usr/lib/python3.11/socket.py:705"))
+    process.blocks("socket-receive", "10.0.0.2:41000 -> 10.0.0.1:8000")
+    build.child(1, "server", pid=150).blocks("socket-accept", "0.0.0.0:8000")
+    one, other = on_hosts(build.build(), 4)
+    row = next(b for b in joined([other, _with_address(one)]).blocked if b.kind == "socket-receive")
+    assert row.peers_known
+    (peer,) = row.peers
+    assert peer % 1000 == 150
+
+
+def test_a_link_between_two_hosts_and_a_host_that_nobody_reaches_are_told_apart() -> None:
+    build = EvidenceBuilder(ranks=6)
+    note = "ESTABLISHED; 96 bytes are not confirmed by the other end; sent again 4 times"
+    for one, other in ((0, 4), (1, 5), (3, 4)):
+        ends = f"10.0.{one}.1:50", f"10.0.{other}.1:60"
+        build.rank(one).blocks("socket-send", " -> ".join(ends), note=note)
+        build.rank(other).blocks("socket-send", " -> ".join(reversed(ends)), note=note)
+    whole = joined(on_hosts(build.build(), 2))
+    rows = [row for row in whole.blocked if "sent again" in row.note]
+    assert parted(whole, rows) == ("node2",)
+    of_two = [row for row in rows if "10.0.3." not in row.target]
+    assert parted(whole, of_two) == ("node0", "node2")
+    strange = replace(rows[0], target="10.0.0.1:50 -> 10.0.9.1:60")
+    assert parted(whole, [*rows, strange]) == ()
+    there, between = (
+        diagnose(whole).verdict,
+        diagnose(replace(whole, blocked=tuple(of_two))).verdict,
+    )
+    assert (there.cause, there.culprits) == ("network-silent", (4, 5))
+    assert there.summary.endswith("through the network to node2.")
+    assert (between.cause, between.culprits) == ("network-silent", ())
+    assert between.summary.endswith("through the network between node0 and node2.")
+
+
+def _with_address(evidence: Evidence) -> Evidence:
+    (place,) = evidence.job.placements
+    place = replace(place, addresses=("10.0.0.1",))
+    return replace(evidence, job=replace(evidence.job, placements=(place,)))
+
+
+def test_what_could_not_be_seen_is_said_once_with_its_hosts() -> None:
+    parts = [
+        replace(one, problems=(Problem("py-spy is not here.", "Install it."),))
+        for one in on_hosts(stopped(), 2)
+    ]
+    assert [p.what for p in joined(parts).problems] == [
+        "On node0, node1, node2, node3: py-spy is not here."
+    ]
+
+
+def test_kernel_messages_are_of_the_host_that_wrote_them() -> None:
+    build = EvidenceBuilder(ranks=8)
+    build.rank(5).state = "Z"
+    one, other = on_hosts(build.build(), 4)
+    assert one.host
+    killed = ((5.0, "Out of memory: Killed process 101 (python)"),)  # rank 5's number, and rank 1's
+    elsewhere = replace(one, host=replace(one.host, kernel=killed))
+    assert judged([elsewhere, other]).verdict.cause == "rank-dead"
+    assert other.host
+    there = replace(other, host=replace(other.host, kernel=killed))
+    assert judged([one, there]).verdict.cause == "oom-killed"
+
+
+def test_what_was_joined_before_is_not_joined_again() -> None:
+    parts = on_hosts(stopped(), 4)
+    whole = joined(parts)
+    assert joined([whole]) is whole
+    assert joined([*parts, whole]) == whole
