@@ -27,7 +27,7 @@ class Member:
     `command` is redacted and cut; `name` has no control characters. `started_ticks` with `pid`
     tells a process from a later one of the same number. `readable` is False where environment and
     file descriptors were refused. `host` is set where the evidence of several hosts was joined;
-    process numbers are then those of `grpo_doctor.hang.joined`.
+    process numbers are then those of `grpo_doctor.hang.multihost`.
     """
 
     pid: int
