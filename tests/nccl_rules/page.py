@@ -1,0 +1,140 @@
+"""The table of what was wrong under NCCL and in real frameworks: first answer beside today's.
+
+python -m tests.nccl_rules.page [--seeds FIRST:LAST] [--write docs/accuracy.md]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from grpo_doctor.hang import dumps
+from grpo_doctor.hang.model import matching
+from tests.corpus.replay import replay_stored
+from tests.corpus.score import Answer as Replayed
+from tests.dumps.real_nccl import recordings
+from tests.nccl_rules.cases import HELD_OUT, cases
+from tests.nccl_rules.faults import KINDS
+from tests.nccl_rules.score import BLAMELESS, Answer, answers
+from tests.pages import put_section
+
+# Said by commit cc6fd98, before anything was changed: first_pass.md, the first_pass.json of
+# tests/spinning, first answers of tests/frameworks. The jobs of a row are not always those of now.
+FIRST = {
+    "real": "0 of 4; 8 to 12 healthy ranks blamed for a ring of groups",
+    "simulated": "86 of 132",
+    "blameless": "8 of 24",
+    "rings": "16 of 132",
+    "healthy": "10 of 35",
+    "spinning": "23 of 35",
+    "alive": "0 of 13",
+    "hanging": "0 of 15",
+    "judges": "0 of 20",
+}
+_RAY = ("verl", "OpenRLHF")
+
+
+def main() -> int:
+    """Prints the table, and writes it into a page where one is named."""
+    parser = argparse.ArgumentParser(prog="python -m tests.nccl_rules.page", description=__doc__)
+    parser.add_argument("--seeds", default="9000:9006", help="of simulated jobs, FIRST:LAST")
+    parser.add_argument("--write", type=Path, metavar="PAGE")
+    options = parser.parse_args()
+    text = page(options.seeds, " ".join(sys.argv[1:]))
+    sys.stdout.write(text)
+    if options.write:
+        put_section(options.write, "nccl", text)
+    return 0
+
+
+def page(seeds: str, arguments: str) -> str:
+    """All rows, as Markdown."""
+    first, _, last = seeds.partition(":")
+    drawn = range(int(first), int(last))
+    simulated = answers(cases(HELD_OUT, drawn, list(KINDS), counters=False))
+    recorded = replay_stored()
+    rows = [*_real(), *_simulated(simulated), *_spinning(recorded), *_frameworks(recorded)]
+    lines = [f"| {what} | {FIRST[key]} | {now} |" for key, what, now in rows]
+    return "\n".join(
+        [
+            "# Real NCCL, NCCL's rules, and real frameworks",
+            "",
+            f"Written by `python -m tests.nccl_rules.page {arguments}`. *First* is what commit",
+            "cc6fd98 said before anything was changed. The four recordings and the recorded jobs",
+            "were developed on since; the simulated jobs are drawn by seeds that were not.",
+            "",
+            "| tried | first | now |",
+            "|---|---|---|",
+            *lines,
+            "",
+            _by_kind(simulated),
+        ]
+    )
+
+
+Row = tuple[str, str, str]
+
+
+def _real() -> Iterable[Row]:
+    right = sum(
+        frozenset(matching.judge(matching.match(dumps.read(one.files), 16)).culprits)
+        == one.culprits
+        for one in recordings()
+    )
+    text = (
+        "real NCCL: recordings with injected faults in which exactly the injected ranks are named"
+    )
+    yield "real", text, f"{right} of {len(recordings())}"
+
+
+def _simulated(simulated: Sequence[Answer]) -> Iterable[Row]:
+    text = "NCCL's rules: simulated hangs, dumps alone: all culprits and nobody else"
+    yield "simulated", text, _share(simulated, lambda one: one.right)
+    blameless = [one for one in simulated if one.case.kind in BLAMELESS]
+    yield (
+        "blameless",
+        "of these, broken links and healthy moments for which no rank is blamed",
+        _share(blameless, lambda one: one.right),
+    )
+    text = "of these, a ring of groups where none was made"
+    yield "rings", text, _share(simulated, lambda one: one.wrong_ring)
+
+
+def _spinning(recorded: Sequence[Replayed]) -> Iterable[Row]:
+    spinning = [one for one in recorded if one.family == "spinning"]
+    dead = [one for one in spinning if "healthy" not in one.wanted.states]
+    alive = [one for one in spinning if "healthy" in one.wanted.states]
+    text = "hosts that spin as under NCCL: dead jobs called healthy"
+    yield "healthy", text, _share(dead, lambda one: one.state == "healthy")
+    text = "of these dead jobs, the guilty rank, or nobody where none is"
+    yield "spinning", text, _share(dead, lambda one: one.culprit_right)
+    text = "hosts that spin: living jobs called stuck or dead"
+    yield "alive", text, _share(alive, lambda one: one.state in ("stuck", "dead"))
+
+
+def _frameworks(recorded: Sequence[Replayed]) -> Iterable[Row]:
+    of_ray = [one for one in recorded if one.source.startswith(_RAY)]
+    hanging = [one for one in of_ray if "-reward-" in one.name]
+    text = "verl and OpenRLHF: a reward that hangs, state, actor or rank, and class"
+    yield "hanging", text, _share(hanging, lambda one: one.right)
+    judges = [one for one in recorded if "-judge-" in one.name]
+    text = "TRL, verl, OpenRLHF: attaches during a living judge of 12 to 40 s that say stuck"
+    yield "judges", text, _share(judges, lambda one: one.state in ("stuck", "dead"))
+
+
+def _share(found: Sequence[object], is_so: Callable[..., bool]) -> str:
+    return f"{sum(map(is_so, found))} of {len(found)}"
+
+
+def _by_kind(simulated: Sequence[Answer]) -> str:
+    lines = ["| simulated fault | right |", "|---|---|"]
+    for kind in dict.fromkeys(one.case.kind for one in simulated):
+        own = [one for one in simulated if one.case.kind == kind]
+        lines.append(f"| {kind} | {_share(own, lambda one: one.right)} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
