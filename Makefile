@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_ARGS) -c c
 READY := $(VENV)/.ready
 VLLM_READY := $(VENV)/.vllm-ready
 
-.PHONY: demo test test-fast test-heavy test-faults test-attach test-watchdog test-wheels patients test-vllm accuracy replay lint format bench docs clean help
+.PHONY: demo test test-fast test-heavy test-faults test-attach test-watchdog test-wheels patients test-vllm accuracy replay gpu test-torch-contract lint format bench docs clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -43,6 +43,12 @@ test-vllm: $(VLLM_READY) ## the tests that need vLLM, on its CPU build; also par
 test-wheels: $(READY) ## hold the table of knobs against 79 wheels of TRL, ms-swift, verl, OpenRLHF (60 MB)
 	$(BIN)/python -m tests.wheels --check
 
+test-torch-contract: $(READY) ## read CUDA wheels of torch: what a dump does under which lock (3 GB of downloads)
+	$(BIN)/python -m tests.torch_contract 2.8.0 2.13.0 2.14.1 2.15.0
+
+gpu: $(READY) ## what only a GPU can tell, one card is enough; written to docs/measurements.md
+	$(BIN)/python -m tests.gpu --write docs/measurements.md
+
 test-fast: $(READY) ## what takes seconds: no training runs, no large traces, no browser
 	$(BIN)/python -m pytest -m "not slow and not browser and not perfetto and not vllm and not faults"
 
@@ -63,6 +69,7 @@ accuracy: $(READY) ## how right it is, written to docs/accuracy.md: rules, predi
 	$(BIN)/python -m tests.accuracy --write docs/accuracy.md
 	$(BIN)/python -m tests.faults --write docs/accuracy.md
 	$(BIN)/python -m tests.corpus fit --write docs/accuracy.md
+	$(BIN)/python -m tests.nccl_rules.page --write docs/accuracy.md
 
 replay: $(READY) ## what `attach` would say today of every recorded job, held to the truth (a minute)
 	$(BIN)/python -m tests.corpus replay
