@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -14,9 +13,7 @@ from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.wording import ranks_text
 from grpo_doctor_probes.evidence import Blocked
 
-_UNCONFIRMED = re.compile(r"not confirmed by the other end|sent again")
 _SURE, _LIKELY = 2, 1  # how much an end of a connection counts
-_SENT_AGAIN = re.compile(r"sent again")  # bytes on their way are unconfirmed as well
 
 
 def silence(scene: Scene) -> Iterator[Candidate]:
@@ -25,7 +22,7 @@ def silence(scene: Scene) -> Iterator[Candidate]:
     if not joined or any(s.kind in ("missing", "mismatch") for s in scene.matching.standings):
         return
     front = joined[0]
-    unsent = [one for one in scene.evidence.blocked if _UNCONFIRMED.search(one.note)]
+    unsent = [one for one in scene.evidence.blocked if one.unconfirmed_bytes or one.retransmits]
     ranks, where = _cut_off(scene, unsent)
     items = [
         Item(
@@ -50,9 +47,7 @@ def silence(scene: Scene) -> Iterator[Candidate]:
         else f"all ranks are in {front.operation} and nothing comes through the network{where}",
         evidence=tuple(items),
         sink=Sink.COUNTERS,
-        liveness="never-wakes"
-        if any(_SENT_AGAIN.search(one.note) for one in unsent)
-        else "outside",
+        liveness="never-wakes" if any(one.retransmits for one in unsent) else "outside",
         still_s=scene.patience.waited_s,
         fixes=(
             Fix(

@@ -150,7 +150,9 @@ class Blocked:
     """What a thread's blocking call waits for. `target` is a path, an address or `pipe:[inode]`.
 
     `peers` are processes at the other end (whether or not of the job); `peers_known` is False
-    where we could not look everywhere, so that an empty `peers` does not mean "nobody".
+    where we could not look everywhere, so that an empty `peers` does not mean "nobody". Of a
+    connection: bytes that the other end has not confirmed, how often they were sent again, and what
+    has arrived there and its program has not read. `note` says the rest in words, for people.
     """
 
     pid: int
@@ -161,6 +163,9 @@ class Blocked:
     peers: tuple[int, ...] = ()
     peers_known: bool = False
     note: str = ""
+    unconfirmed_bytes: int = 0
+    retransmits: int = 0
+    peer_unread_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

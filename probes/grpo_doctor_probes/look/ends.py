@@ -120,7 +120,14 @@ def _socket(view: HostView, seen: Blocked, inode: int) -> Blocked:
         notes.append(f"it has {other.unread} bytes that it has not read")
     complete = bool(peers) or view.is_complete_for(seen.pid)
     target = f"unix socket {name}".strip() + f" [{inode}]"
-    return replace(seen, target=target, peers=peers, peers_known=complete, note="; ".join(notes))
+    return replace(
+        seen,
+        target=target,
+        peers=peers,
+        peers_known=complete,
+        note="; ".join(notes),
+        peer_unread_bytes=other.unread if other is not None else 0,
+    )
 
 
 def _tcp(view: HostView, seen: Blocked, table: TcpTable, one: Tcp) -> Blocked:
@@ -129,7 +136,17 @@ def _tcp(view: HostView, seen: Blocked, table: TcpTable, one: Tcp) -> Blocked:
         return replace(seen, kind="socket-accept", target=one.text(), peers_known=True, note=note)
     peers, known, words = _far_end(view, seen.pid, table, one)
     note = "; ".join([one.state, *_queues(one), *words])
-    return replace(seen, target=one.text(), peers=peers, peers_known=known, note=note)
+    other = view.other_end(seen.pid, one)
+    return replace(
+        seen,
+        target=one.text(),
+        peers=peers,
+        peers_known=known,
+        note=note,
+        unconfirmed_bytes=one.unsent,
+        retransmits=one.retransmits,
+        peer_unread_bytes=other.unread if other is not None and other.inode else 0,
+    )
 
 
 def _far_end(

@@ -36,6 +36,7 @@ def test_a_server_that_accepts_and_never_answers(stage: Stage) -> None:
     assert row.target.endswith(f"-> 127.0.0.1:{port}")
     assert "ESTABLISHED" in row.note
     assert "5 bytes that it has not read" in row.note
+    assert row.peer_unread_bytes == 5
 
 
 def test_a_reader_that_stopped_leaves_bytes_unconfirmed(stage: Stage) -> None:
@@ -58,6 +59,7 @@ def test_a_reader_that_stopped_leaves_bytes_unconfirmed(stage: Stage) -> None:
     assert (row.kind, row.peers) == ("socket-send", (reader,))
     assert row.target.endswith(f"-> [::1]:{port}")
     assert "bytes are not confirmed by the other end" in row.note
+    assert row.unconfirmed_bytes > 0
 
 
 def test_a_server_that_does_not_even_accept(stage: Stage) -> None:

@@ -244,9 +244,7 @@ def test_bytes_that_are_on_their_way_are_no_silence() -> None:
     build.waited_s = 4.0
     for rank in range(4):
         build.rank(rank).still_s = 4.0
-        build.rank(rank).blocks(
-            "poll", "10.0.0.9:4", tid=950, note="65536 bytes are not confirmed by the other end"
-        )
+        build.rank(rank).blocks("poll", "10.0.0.9:4", tid=950, unconfirmed_bytes=65536)
     assert verdict(build).state == "slow"
 
 

@@ -327,10 +327,8 @@ def test_a_librarys_thread_that_sent_what_the_server_does_not_read() -> None:
     build = EvidenceBuilder()
     process = build.elsewhere(1, CHECK)
     process.blocks("poll")
-    note = "ESTABLISHED; it has 82 bytes that it has not read"
-    process.blocks(
-        "socket-receive", "127.0.0.1:4 -> 127.0.0.1:5", 700, tid=950, peers_known=True, note=note
-    )
+    more = {"tid": 950, "peers_known": True, "peer_unread_bytes": 82}
+    process.blocks("socket-receive", "127.0.0.1:4 -> 127.0.0.1:5", 700, **more)
     build.child(1, "server", pid=700, parent=1)
     said = verdict(build)
     assert (said.state, said.cause, said.culprits) == ("stuck", "reward-blocked", (1,))

@@ -10,6 +10,7 @@ from hashlib import sha256
 import msgspec
 
 from grpo_doctor import __version__
+from grpo_doctor.hang.collection.bundle.older import with_counts
 from grpo_doctor.hang.collection.bundle.parts import (
     MAX_ALL_DUMPS_BYTES,
     MAX_DUMP_BYTES,
@@ -61,7 +62,7 @@ def unpacked(content: bytes) -> Evidence:
     size = evidence.job.world_size or 0
     if size > MAX_RANKS:  # a list of all ranks is made later
         raise UnreadableError(f"its job has {size} ranks, and no job has more than {MAX_RANKS}")
-    return replace(evidence, dumps=_unpacked_dumps(evidence.dumps))
+    return with_counts(replace(evidence, dumps=_unpacked_dumps(evidence.dumps)))
 
 
 def _job(job: Job) -> Job:

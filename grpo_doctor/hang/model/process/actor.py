@@ -185,7 +185,7 @@ class Actor:
         rows = [
             one
             for one in self.blocked
-            if one.kind in ("socket-receive", "socket-send") and "has not read" in one.note
+            if one.kind in ("socket-receive", "socket-send") and one.peer_unread_bytes
         ]
         return rows[0] if len(rows) == 1 and rows[0].peers else None
 

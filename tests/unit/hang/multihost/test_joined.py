@@ -283,13 +283,13 @@ def test_a_connection_between_hosts_leads_to_the_process_at_its_other_end() -> N
 
 def test_a_link_between_two_hosts_and_a_host_that_nobody_reaches_are_told_apart() -> None:
     build = EvidenceBuilder(ranks=6)
-    note = "ESTABLISHED; 96 bytes are not confirmed by the other end; sent again 4 times"
+    trouble = {"unconfirmed_bytes": 96, "retransmits": 4}
     for one, other in ((0, 4), (1, 5), (3, 4)):
         ends = f"10.0.{one}.1:50", f"10.0.{other}.1:60"
-        build.rank(one).blocks("socket-send", " -> ".join(ends), note=note)
-        build.rank(other).blocks("socket-send", " -> ".join(reversed(ends)), note=note)
+        build.rank(one).blocks("socket-send", " -> ".join(ends), **trouble)
+        build.rank(other).blocks("socket-send", " -> ".join(reversed(ends)), **trouble)
     whole = joined(on_hosts(build.build(), 2))
-    rows = [row for row in whole.blocked if "sent again" in row.note]
+    rows = [row for row in whole.blocked if row.retransmits]
     assert parted(whole, rows) == ("node2",)
     of_two = [row for row in rows if "10.0.3." not in row.target]
     assert parted(whole, of_two) == ("node0", "node2")

@@ -1,0 +1,29 @@
+"""Bundles from before connections were counted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from grpo_doctor.hang.collection.bundle.older import with_counts
+from grpo_doctor_probes.evidence import Blocked
+from tests.evidence import EvidenceBuilder
+
+SAID = "ESTABLISHED; 48 bytes are not confirmed by the other end; sent again 5 times"
+READS_NOT = "ESTABLISHED; it has 82 bytes that it has not read"
+
+
+def counted(row: Blocked) -> tuple[int, int, int]:
+    evidence = with_counts(replace(EvidenceBuilder(ranks=1).build(), blocked=(row,)))
+    (found,) = evidence.blocked
+    return found.unconfirmed_bytes, found.retransmits, found.peer_unread_bytes
+
+
+def test_what_was_said_in_words_is_counted() -> None:
+    assert counted(Blocked(1, 1, "socket-send", note=SAID)) == (48, 5, 0)
+    assert counted(Blocked(1, 1, "socket-receive", note=READS_NOT)) == (0, 0, 82)
+    assert counted(Blocked(1, 1, "pipe-read", note="nobody holds the other end")) == (0, 0, 0)
+
+
+def test_what_was_counted_stays() -> None:
+    row = Blocked(1, 1, "socket-send", note=SAID, unconfirmed_bytes=7)
+    assert counted(row) == (7, 0, 0)
