@@ -18,7 +18,8 @@ class Case:
     """`act` is an order that the job obeys, or `stop`/`kill` of the processes named `target`.
 
     `line` is the user's file in which the act's mark is; `culprits` None where any or none may be
-    named. `ages_s` are when to attach after the fault began; `seconds` of one call of a judge.
+    named, as with an engine: a rank may wait for it. `ages_s` are when to attach after the fault
+    began; `seconds` of one call of a judge.
     """
 
     name: str
@@ -110,7 +111,8 @@ ROUNDS: tuple[Round, ...] = (
     Round("verl", (_reward("store", _VERL),)),
     Round("openrlhf", (*_judges(actor=_OPENRLHF), _reward("socket", _OPENRLHF)), healthy=12),
     Round("openrlhf", (
-        Case("engine stopped", "stop", ENGINE, line="", target="VLLM::EngineCore"),
+        Case("engine stopped", "stop", ENGINE, line="", target="VLLM::EngineCore",
+             culprits=None),
         Case("rollout actor stopped", "stop", ENGINE, line="", target=f"ray::{_OPENRLHF}",
              actor=_OPENRLHF),
         _reward("fifo", _OPENRLHF), _reward("child", _OPENRLHF),
@@ -119,7 +121,7 @@ ROUNDS: tuple[Round, ...] = (
     Round("openrlhf", (_reward("sleep", _OPENRLHF),)),
     Round("openrlhf", (_reward("event", _OPENRLHF),)),
     Round("openrlhf", (_reward("lock", _OPENRLHF),)),
-    Round("openrlhf", (Case("engine killed", "kill", ENGINE, line="",
+    Round("openrlhf", (Case("engine killed", "kill", ENGINE, line="", culprits=None,
                             target="VLLM::EngineCore"),)),
     Round("openrlhf", (_reward("answer", _OPENRLHF),)),
     Round("openrlhf", (_reward("store", _OPENRLHF),)),

@@ -25,6 +25,7 @@ from tests.frameworks.judges import Judge, judge
 ROOT = Path(__file__).parents[2]
 STEPS_BEFORE = 6  # that a job has done before its first fault
 ATTACH_S = 180.0
+PATIENCE = 4.0  # times as long as a job ever stood is a wait not unusual
 _CAN_END = ("stop", "fifo", "data-fifo", "child", "print", "refused")
 
 
@@ -61,9 +62,12 @@ class Player:
             if not job.wait_for_steps(STEPS_BEFORE):
                 self.say(f"{one.framework}: no steps, see {job.log}")
                 return
+            paused_s = 0.0
             for case in one.cases:
-                yield from self._case(job, case, server)
+                began = time.monotonic()
+                yield from self._case(job, case, server, paused_s)
                 self._take_back(job, case)
+                paused_s = max(paused_s, case.seconds or time.monotonic() - began)
 
     def _start(self, job: Job, one: Round) -> Iterator[Said]:
         """Healthy moments: a third of them while it starts, the others between its steps."""
@@ -76,7 +80,7 @@ class Player:
             yield self._attach(job, f"healthy {done}", time.monotonic() - began, None)
             done += 1
 
-    def _case(self, job: Job, case: Case, server: Judge) -> Iterator[Said]:
+    def _case(self, job: Job, case: Case, server: Judge, paused_s: float) -> Iterator[Said]:
         if not self._bring_about(job, case, server):
             self.say(f"{case.name}: did not come about, see {job.log}")
             return
@@ -86,7 +90,8 @@ class Player:
             if job.ended:
                 self.say(f"{case.name}: the job has ended")
                 return
-            yield self._attach(job, case.name, time.monotonic() - began, case)
+            since_s = time.monotonic() - began
+            yield self._attach(job, case.name, since_s, case, _seen(case, paused_s))
 
     def _bring_about(self, job: Job, case: Case, server: Judge) -> bool:
         if case.act in ("stop", "kill"):
@@ -123,7 +128,9 @@ class Player:
         if case.act in _CAN_END or case.seconds:
             job.wait_for_steps(job.steps() + 2, 150.0)
 
-    def _attach(self, job: Job, name: str, age_s: float, case: Case | None) -> Said:
+    def _attach(
+        self, job: Job, name: str, age_s: float, case: Case | None, paused_s: float = 0.0
+    ) -> Said:
         framework = job.setting.framework
         label = re.sub(r"\W+", "-", f"{framework} {name} {age_s:.0f}s {self.seed}")
         folder = self.bundles / label
@@ -141,7 +148,7 @@ class Player:
                 seconds, str(folder),
             )  # fmt: skip
             folder.with_name(f"{label}.truth.json").write_text(
-                json.dumps(truth_of(framework, case, age_s), indent=1)
+                json.dumps(truth_of(framework, case, age_s, paused_s), indent=1)
             )
             folder.with_name(f"{label}.said.json").write_text(json.dumps(asdict(said), indent=1))
         self.say(
@@ -151,12 +158,22 @@ class Player:
         return said
 
 
-def truth_of(framework: str, case: Case | None, age_s: float) -> dict[str, Any]:
-    """What is true of a moment, for whoever replays its evidence."""
+def _seen(case: Case, paused_s: float) -> float:
+    """A reader that is stopped is seen to be: no history makes that usual."""
+    return 0.0 if case.act == "print" else paused_s
+
+
+def truth_of(
+    framework: str, case: Case | None, age_s: float, paused_s: float = 0.0
+) -> dict[str, Any]:
+    """What is true of a moment, for whoever replays its evidence. `paused_s`: the longest that the
+    same job has stood before and gone on; a wait that is not much longer may be called slow.
+    """
     source = ENVIRONMENTS[framework].version
     if case is None:
         return {"classes": [], "states": ["healthy", "slow"], "culprits": [], "source": source}
-    young = "slow" if case.states[0] == "stuck" and age_s < 60.0 else None
+    usual_s = max(60.0, PATIENCE * paused_s)
+    young = "slow" if case.states[0] == "stuck" and age_s < usual_s else None
     return {
         "case": case.name,
         "classes": list(case.classes),
