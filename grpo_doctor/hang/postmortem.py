@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpo_doctor.hang.decision.confidence_table import of_recordings
 from grpo_doctor.hang.decision.render.layout import with_layout
 from grpo_doctor.hang.decision.render.pictures import edges_of, nodes_of
 from grpo_doctor.hang.decision.render.spelled import spelled
@@ -64,13 +65,19 @@ def _verdict(scene: Scene, ruling: Ruling) -> Verdict:
         cause=ruling.cause,
         culprits=ruling.culprits,
         victims=ruling.victims,
-        confidence=round(ruling.confidence, 2),
+        confidence=_confidence(ruling),
         phase=None,
         summary=sentence(ruling.summary or "the recordings show no rank behind the others"),
         evidence=tuple(Item("flight recorder", rank, text) for rank, text in ruling.facts),
         confirm=(_LOOK,) if ruling.culprits else (),
         fixes=_fixes(ruling),
     )
+
+
+def _confidence(ruling: Ruling) -> float:
+    """Of culprits that are alternatives only one is right."""
+    sure = of_recordings(ruling.grounds)
+    return round(sure / len(ruling.culprits), 2) if ruling.either else sure
 
 
 def _state(scene: Scene, ruling: Ruling) -> State:

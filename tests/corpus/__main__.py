@@ -14,7 +14,13 @@ from tests.corpus import fit, known, page, replay, verdicts
 from tests.corpus import table as tables
 from tests.corpus.packing import pack
 from tests.corpus.score import Answer
+from tests.nccl_rules.cases import DEVELOPMENT
+from tests.nccl_rules.cases import cases as nccl_cases
+from tests.nccl_rules.faults import KINDS
+from tests.nccl_rules.score import answers
 from tests.pages import put_section
+
+SIMULATED = 8  # seeds
 
 
 def _arguments() -> argparse.Namespace:
@@ -78,7 +84,10 @@ def _replayed(arguments: argparse.Namespace) -> Sequence[Answer]:
 def _fit(destination: Path | None) -> int:
     cases = [case for found in replay.over_stored(verdicts.cases) for case in found]
     settings = fit.chosen(cases)
-    table = fit.fit(cases, settings)
+    simulated = answers(nccl_cases(DEVELOPMENT, range(SIMULATED), list(KINDS), counters=False))
+    table = msgspec.structs.replace(
+        fit.fit(cases, settings), recordings=fit.recordings(simulated, settings.lean)
+    )
     text = page.page(fit.predicted(cases, settings), table, settings)
     confidence_table.FILE.write_bytes(msgspec.json.format(msgspec.json.encode(table), indent=1))
     _say(text)

@@ -30,6 +30,7 @@ from grpo_doctor.hang.decision.confidence_table import (
 from tests.corpus.verdicts import WHOLE, Case
 from tests.faults import first_pass
 from tests.faults.score import ROUNDS
+from tests.nccl_rules.score import Answer
 
 COMMAND = "python -m tests.corpus fit"
 _LEANS = (1.0, 4.0, 16.0)
@@ -63,6 +64,20 @@ def fit(cases: Sequence[Case], settings: Settings) -> Table:
     kinds |= _kinds([case for case in cases if case.seen == WHOLE], first, settings.lean)
     bare = Table(COMMAND, first, kinds, {})
     return Table(COMMAND, first, kinds, _evidence(cases, bare, settings.penalty))
+
+
+def recordings(simulated: Sequence[Answer], lean: float) -> dict[str, Cell]:
+    """How often dumps alone were right, by the grounds of the blame, in simulated jobs."""
+    first = first_sight().probability
+    of_grounds: dict[str, list[bool]] = defaultdict(list)
+    for one in simulated:
+        of_grounds[one.grounds or "none"].append(one.right)
+    return {
+        grounds: Cell(
+            len(rights), sum(rights), round((sum(rights) + lean * first) / (len(rights) + lean), 4)
+        )
+        for grounds, rights in sorted(of_grounds.items())
+    }
 
 
 def chosen(cases: Sequence[Case]) -> Settings:

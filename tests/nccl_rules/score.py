@@ -20,6 +20,7 @@ class Answer:
     culprits: tuple[int, ...]
     cause: str
     reasons: frozenset[str]
+    grounds: str | None = None
 
     @property
     def right(self) -> bool:
@@ -54,7 +55,7 @@ def answer(case: Case) -> Answer:
     if not case.recorder.entries and case.kind == "healthy":
         named = set()  # counters have no times: whether a job stands is told by two looks at it
     reasons = frozenset(one.reason for one in found.blame if one.rank in named)
-    return Answer(case, tuple(sorted(named)), ruling.cause, reasons)
+    return Answer(case, tuple(sorted(named)), ruling.cause, reasons, ruling.grounds)
 
 
 def answers(cases: Iterable[Case], tell: Callable[[Answer], None] | None = None) -> list[Answer]:

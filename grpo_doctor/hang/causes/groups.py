@@ -10,6 +10,7 @@ from grpo_doctor.hang.causes.habits import strayed
 from grpo_doctor.hang.causes.network import silence
 from grpo_doctor.hang.causes.wording import at, stack_item, still_item
 from grpo_doctor.hang.model.matching import Blame, Cycle
+from grpo_doctor.hang.model.matching.ruling import strongest
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.wording import ranks_text
@@ -91,8 +92,7 @@ def _blamed(case: Case) -> Iterator[Candidate]:
         elif one.reason in _UNPAIRED:
             by_cause.setdefault("p2p-unmatched", []).append(one)
     for cause, blames in by_cause.items():
-        heaviest = max(one.weight for one in blames)
-        chosen = sorted((b for b in blames if b.weight >= 0.8 * heaviest), key=lambda b: b.rank)
+        chosen = sorted(strongest(blames), key=lambda b: b.rank)
         items = [Item("flight recorder", one.rank, one.text) for one in chosen]
         culprits = tuple(one.rank for one in chosen)
         if any(_is_held(scene, rank) for rank in culprits):
@@ -187,9 +187,8 @@ def _blamed_in_rings(scene: Scene, rings: list[Cycle]) -> list[int]:
     inside = {rank for one in rings for wait in one.waits for rank in (wait.rank, *wait.on)}
     blames = [one for one in scene.matching.blame if one.rank in inside]
     blames = [one for one in blames if one.reason == "out-of-order"] or blames
-    heaviest = max((one.weight for one in blames), default=0.0)
     shortest = min(rings, key=lambda one: (len(one.ranks), one.ranks))
-    return [one.rank for one in blames if one.weight >= 0.8 * heaviest] or list(shortest.ranks)
+    return [one.rank for one in strongest(blames)] or list(shortest.ranks)
 
 
 def _is_held(scene: Scene, rank: int) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from grpo_doctor.hang.causes import CAUSES, Candidate, Case
 from grpo_doctor.hang.causes.candidate import Sink
 from grpo_doctor.hang.decision.stall import MOMENT_S
+from grpo_doctor.hang.model.matching.ruling import strongest
 from grpo_doctor.hang.model.nodes import RankNode
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting.graph import Graph
@@ -104,7 +105,7 @@ def _weight(scene: Scene, graph: Graph, one: Candidate) -> tuple[float, ...]:
         for node in graph.waiters(RankNode(rank))
         if isinstance(node, RankNode)
     }
-    blamed = sum(b.weight for b in scene.matching.blame if b.rank in one.culprits)
+    blamed = any(b.rank in one.culprits for b in strongest(scene.matching.blame))
     few = -len(one.culprits)
     return (
         one.sink >= Sink.PROCESS,

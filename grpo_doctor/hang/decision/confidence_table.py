@@ -18,6 +18,7 @@ from grpo_doctor.hang.causes.candidate import CANNOT_MOVE
 
 if TYPE_CHECKING:
     from grpo_doctor.hang.decision.features import Features
+    from grpo_doctor.hang.model.matching.ruling import Grounds
 
 FILE = Path(__file__).with_name("confidence.json")
 EVIDENCE = ("recordings", "ras", "stacks", "victims", "waited", "several", "unseen_hosts")
@@ -43,6 +44,7 @@ class Weight(msgspec.Struct, frozen=True):
 class Table(msgspec.Struct, frozen=True):
     """`kinds` by the keys of `kinds_of`; `evidence` by feature and value, as `value_of` writes it.
 
+    `recordings` are of dumps alone, by the grounds of the blame ("none" where nobody is blamed).
     `first_sight` are verdicts on faults that nobody had foreseen, the first time.
     """
 
@@ -50,11 +52,18 @@ class Table(msgspec.Struct, frozen=True):
     first_sight: Cell
     kinds: dict[str, Cell]
     evidence: dict[str, dict[str, Weight]]
+    recordings: dict[str, Cell] = {}
 
 
 def probability(features: Features) -> float:
     """How probable it is that the verdict has the right ranks and the right class: 0 to 1."""
     return looked_up(table(), features)
+
+
+def of_recordings(grounds: Grounds | None) -> float:
+    """How probable it is that dumps alone name the right ranks, or rightly nobody: 0 to 1."""
+    cell = table().recordings.get(grounds or "none", table().first_sight)
+    return round(min(cell.probability, 0.99), 2)
 
 
 def looked_up(found: Table, features: Features) -> float:

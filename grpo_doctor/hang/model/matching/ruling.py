@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -50,10 +51,12 @@ class Blame(msgspec.Struct, frozen=True):
     group: str = ""
     sequence: int | None = None
 
-    @property
-    def weight(self) -> float:
-        """The place of the grounds in `STRENGTH`, from 1 down to a half: an order, no odds."""
-        return 1.0 - 0.5 * STRENGTH.index(self.grounds) / (len(STRENGTH) - 1)
+
+def strongest(blames: Iterable[Blame]) -> tuple[Blame, ...]:
+    """Those on the strongest grounds, in their order."""
+    found = tuple(blames)
+    best = min((STRENGTH.index(one.grounds) for one in found), default=0)
+    return tuple(one for one in found if STRENGTH.index(one.grounds) == best)
 
 
 class Ruling(msgspec.Struct, frozen=True):
@@ -74,11 +77,3 @@ class Ruling(msgspec.Struct, frozen=True):
     unusual: bool | None = None
     summary: str = ""
     facts: tuple[tuple[int | None, str], ...] = ()
-
-    @property
-    def confidence(self) -> float:
-        """An order for where one number is shown; a table over the corpus has the odds."""
-        if self.grounds is None:
-            return 0.5
-        strength = 1.0 - 0.5 * STRENGTH.index(self.grounds) / (len(STRENGTH) - 1)
-        return round(strength * (0.95 if self.unusual else 0.85), 2)

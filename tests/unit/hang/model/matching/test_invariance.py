@@ -18,18 +18,18 @@ from tests.dumps.simulator import Job
 
 
 @functools.cache
-def blamed(case: Case) -> frozenset[tuple[int, str, float]]:
+def blamed(case: Case) -> frozenset[tuple[int, str, str]]:
     return blames(case.build(), case.after_s)
 
 
 def blames(
     built: Job, after_s: float, shuffled: int | None = None
-) -> frozenset[tuple[int, str, float]]:
+) -> frozenset[tuple[int, str, str]]:
     files = dumps_of(built, after_s=after_s)
     if shuffled is not None:
         random.Random(shuffled).shuffle(files)
     found = matching.match(dumps.read(files))
-    return frozenset((one.rank, one.reason, round(one.weight, 6)) for one in found.blame)
+    return frozenset((one.rank, one.reason, one.grounds) for one in found.blame)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -50,9 +50,9 @@ def claimed(op: str, roots: Sequence[int], number: int = 5) -> list[list[dict[st
 
 def test_two_who_gather_for_themselves_disagree_and_either_may_be_right() -> None:
     found = matched(*claimed("gather", (0, 2)))
-    assert {(one.rank, one.reason, one.weight) for one in found.blame} == {
-        (0, "other-op", 0.5),
-        (2, "other-op", 0.5),
+    assert {(one.rank, one.reason, one.grounds) for one in found.blame} == {
+        (0, "other-op", "either"),
+        (2, "other-op", "either"),
     }
     assert "gather to rank 2" in found.blame[1].text
 
