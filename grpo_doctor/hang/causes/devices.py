@@ -29,7 +29,9 @@ def propose(case: Case) -> Iterator[Candidate]:
     if case.scene.all_spin:
         yield from _by_power(case.scene)
     for actor in case.suspects:
-        if actor.spins and not actor.held and actor.rank not in hung:
+        others = (one for one in case.scene.by_rank.values() if one is not actor)
+        needed = any(one.waits for one in others)
+        if actor.spins and needed and not actor.held and actor.rank not in hung:
             yield _busy_with_its_own(case.scene, actor)
 
 

@@ -53,7 +53,7 @@ def stall_of(scene: Scene) -> Stall:
 
 def _waits_for_unknown(scene: Scene, actor: Actor) -> bool:
     """Whether its host spins for its device and nothing tells what that does."""
-    return actor.spins and has_pending(scene.matching, actor.rank) is None
+    return actor.spins and has_pending(scene.recordings, scene.matching, actor.rank) is None
 
 
 def _waits_for_ranks(scene: Scene, actor: Actor) -> bool:

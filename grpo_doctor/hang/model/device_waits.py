@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from grpo_doctor.hang.dumps import Recording, Recordings
+from grpo_doctor.hang.dumps.entries import GIVES_UP
 from grpo_doctor.hang.model.matching import Matching
 from grpo_doctor.hang.model.process.actor import Actor
 
 
 def with_device_waits(
-    actors: Sequence[Actor], matching: Matching, *, lost: bool
+    actors: Sequence[Actor], recordings: Recordings, matching: Matching, *, lost: bool
 ) -> tuple[Actor, ...]:
     """The same processes; those ranks are `outstanding` whose device waits for another rank's.
 
@@ -23,25 +25,32 @@ def with_device_waits(
     """
     ranks = [actor for actor in actors if actor.member.role == "rank"]
     elsewhere = lost or any(not (actor.spins or actor.waits) for actor in ranks)
+
+    def waits_for_others(actor: Actor) -> bool:
+        pending = has_pending(recordings, matching, actor.rank)
+        return elsewhere if pending is None else pending
+
     return tuple(
         replace(actor, outstanding=True)
         if actor.member.role == "rank"
         and actor.spins
         and not actor.waits
-        and _waits_for_others(actor, matching, elsewhere=elsewhere)
+        and waits_for_others(actor)
         else actor
         for actor in actors
     )
 
 
-def _waits_for_others(actor: Actor, matching: Matching, *, elsewhere: bool) -> bool:
-    pending = has_pending(matching, actor.rank)
-    return elsewhere if pending is None else pending
-
-
-def has_pending(matching: Matching, rank: int | None) -> bool | None:
-    """Whether its device has operations queued that are not done; None without a recording."""
-    if rank is None or rank not in matching.heard:
+def has_pending(recordings: Recordings, matching: Matching, rank: int | None) -> bool | None:
+    """Whether its device has operations queued that are not done; None where no recorder of a
+    device's library tells: that of gloo knows nothing of them.
+    """
+    recording = recordings.of(rank) if rank is not None else None
+    backlog = matching.backlog(rank) if rank is not None else None
+    if recording is None or backlog is None or not _is_of_device(recording):
         return None
-    rhythm = matching.rhythm(rank)
-    return rhythm is not None and rhythm.waiting_since_ns is not None
+    return not backlog.idle
+
+
+def _is_of_device(recording: Recording) -> bool:
+    return bool(recording.library) or any(one.backend in GIVES_UP for one in recording.entries)

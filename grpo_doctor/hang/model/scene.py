@@ -97,7 +97,7 @@ def build(evidence: Evidence) -> Scene:
     seen = index(evidence)
     in_cpp = native.calls_of(seen.values())
     seen_alone = [actor_of(seen[m.pid], m, found, store, in_cpp) for m in members]
-    actors = with_device_waits(seen_alone, found, lost=_lost(evidence.job, seen_alone))
+    actors = with_device_waits(seen_alone, recordings, found, lost=_lost(evidence.job, seen_alone))
     return Scene(
         evidence=evidence,
         actors=actors,
