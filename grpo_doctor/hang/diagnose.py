@@ -109,7 +109,7 @@ def _named_first(root: Candidate, stall: Stall) -> bool:
 
 
 def _victims(found: Scene, graph: Graph, root: Candidate) -> tuple[int, ...]:
-    nodes = {node for rank in root.culprits for node in graph.waiters(RankNode(rank))}
+    nodes = graph.waiters(*map(RankNode, root.culprits))
     if root.node and not root.culprits:
         nodes |= graph.waiters(root.node)
     waiting = {rank for rank in found.by_rank if RankNode(rank) in nodes}

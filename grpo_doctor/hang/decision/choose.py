@@ -99,12 +99,8 @@ def _merged(scene: Scene, found: list[Candidate]) -> list[Candidate]:
 
 def _weight(scene: Scene, graph: Graph, one: Candidate) -> tuple[float, ...]:
     """What makes one root likelier than another: force, hard evidence, how many wait for it."""
-    waiters = {
-        node
-        for rank in one.culprits
-        for node in graph.waiters(RankNode(rank))
-        if isinstance(node, RankNode)
-    }
+    behind = graph.waiters(*map(RankNode, one.culprits))
+    waiters = [node for node in behind if isinstance(node, RankNode)]
     blamed = any(b.rank in one.culprits for b in strongest(scene.matching.blame))
     few = -len(one.culprits)
     return (

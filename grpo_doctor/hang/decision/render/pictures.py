@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from functools import lru_cache
 
 from grpo_doctor.hang.model import nodes
 from grpo_doctor.hang.model.nodes import RankNode, ResourceNode
@@ -58,17 +59,22 @@ def _state(scene: Scene, graph: Graph, actor: Actor) -> RankState:
 def _waiting_for(scene: Scene, graph: Graph, actor: Actor) -> str:
     links = graph.out(actor.node)
     needed = graph.needed(actor.node)
-    ranks = sorted(node.rank for node in needed if isinstance(node, RankNode))
-    others = sorted(
-        (node for node in needed if not isinstance(node, RankNode)), key=lambda node: node.id
-    )
+    ranks, others = _parted(needed)
     things = [_node(scene, one, guilty=False).label for one in others[:3]]
-    parts = [text for text in (ranks_text(ranks), *things) if text]
+    parts = [text for text in (ranks, *things) if text]
     if not parts:
         hold = actor.hold
         return f"{hold.kind.replace('-', ' ')} {hold.target}".strip() if hold is not None else ""
     label = next((link.label for link in links if link.label and ranks), "")
     return f"{', '.join(parts)}{f', in {label}' if label else ''}"
+
+
+@lru_cache(maxsize=16)
+def _parted(needed: frozenset[nodes.Node]) -> tuple[str, tuple[nodes.Node, ...]]:
+    """The ranks in words, and the rest; hundreds of ranks may wait for the same hundreds."""
+    ranks = sorted(node.rank for node in needed if isinstance(node, RankNode))
+    others = [node for node in needed if not isinstance(node, RankNode)]
+    return ranks_text(ranks), tuple(sorted(others, key=lambda node: node.id))
 
 
 def nodes_of(scene: Scene, graph: Graph, guilty: frozenset[nodes.Node]) -> tuple[Node, ...]:

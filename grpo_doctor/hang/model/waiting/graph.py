@@ -8,11 +8,13 @@ thousand ranks in two camps there are a thousand waits and not half a million.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from grpo_doctor.hang.model.matching.reach import reach
 from grpo_doctor.hang.model.nodes import Node
+
+_SHORTEST = 2  # nobody waits for itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +53,37 @@ class Graph:
         """Every node that it waits for directly."""
         return _targets(self.out(node))
 
-    def waiters(self, node: Node) -> frozenset[Node]:
-        """Every node that waits for this one, directly or not."""
-        return frozenset(one for one, found in self.reach.items() if node in found and one != node)
+    def waiters(self, *nodes: Node) -> frozenset[Node]:
+        """Every node that waits for one of these other than itself, directly or not."""
+        wanted = frozenset(nodes)
+        met: dict[frozenset[Node], frozenset[Node]] = {}  # ranks of a collective reach the same
+        found = []
+        for node, reached in self.reach.items():
+            if reached not in met:
+                met[reached] = reached & wanted
+            if met[reached] - {node}:
+                found.append(node)
+        return frozenset(found)
 
     def cycle(self) -> tuple[Node, ...]:
         """The shortest ring of waits, from its smallest node on; empty without any."""
-        turning = sorted((n for n, found in self.reach.items() if n in found), key=by_order)
-        targets = {node: sorted(self.needed(node), key=by_order) for node in turning}
-        rings = [ring for node in turning if (ring := _ring_from(node, targets))]
-        if not rings:
+        ordered: dict[frozenset[Node], list[Node]] = {}
+
+        def targets(node: Node) -> list[Node]:
+            needed = self.needed(node)
+            if needed not in ordered:
+                ordered[needed] = sorted(needed, key=by_order)
+            return ordered[needed]
+
+        best: tuple[Node, ...] = ()
+        for node in sorted((n for n, found in self.reach.items() if n in found), key=by_order):
+            ring = _ring_from(node, targets)
+            if ring and (not best or len(ring) < len(best)):
+                best = ring
+            if len(best) == _SHORTEST:
+                break
+        if not best:
             return ()
-        best = min(rings, key=lambda ring: (len(ring), sorted(node.order for node in ring)))
         start = best.index(min(best, key=by_order))
         return (*best[start:], *best[:start])
 
@@ -95,13 +116,13 @@ def _targets(links: tuple[Link, ...]) -> frozenset[Node]:
     return frozenset().union(*(link.targets for link in links))
 
 
-def _ring_from(node: Node, targets: dict[Node, list[Node]]) -> tuple[Node, ...]:
+def _ring_from(node: Node, targets: Callable[[Node], list[Node]]) -> tuple[Node, ...]:
     """The shortest way from a node back to it."""
     paths: deque[tuple[Node, ...]] = deque([(node,)])
     seen: set[Node] = set()
     while paths:
         path = paths.popleft()
-        for target in targets.get(path[-1], ()):
+        for target in targets(path[-1]):
             if target == node:
                 return path
             if target not in seen:
