@@ -22,6 +22,7 @@ from grpo_doctor.hang.causes.wording import (
 )
 from grpo_doctor.hang.model.process.known_code import short
 from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.waiting import timers
 from grpo_doctor.hang.model.waiting.chain import end_of
 from grpo_doctor.hang.model.waiting.servers import place_of_server
 from grpo_doctor.hang.model.waiting.waits import asks_engine
@@ -162,6 +163,8 @@ def _pipe(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
         else "Close the pipe's other ends after fork, and give the read a timeout."
     )
     drained = f"cat {end} > /dev/null  # drains it; the rank must move"
+    if others and set(hold.stopped_peers) >= set(others):
+        return _behind_stopped(actor, hold, what)
     return Candidate(
         cause=blocked_class(actor),
         culprits=culprit(actor),
@@ -174,6 +177,26 @@ def _pipe(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
         fixes=(Fix(fix),),
         confirm=(drained if writes else f"lsof -p {actor.pid}",),
         undo=(drain,) if writes and hold.fd >= 0 else (),
+    )
+
+
+def _behind_stopped(actor: Actor, hold: Blocked, what: str) -> Candidate:
+    """Whoever could go on at the other end may not run."""
+    first = hold.stopped_peers[0]
+    awake = f"kill -CONT {first}"
+    return Candidate(
+        cause=blocked_class(actor),
+        culprits=culprit(actor),
+        reason=f"{what}, because it is stopped (SIGSTOP),{in_phase(actor)}".rstrip(","),
+        evidence=(_held_item(actor, hold, ""), still_item(actor), stack_item(actor)),
+        sink=Sink.PIPE,
+        liveness="never-wakes",
+        phase=actor.phase,
+        still_s=actor.motion.still_s,
+        fixes=(Fix(f"{awake} lets it go on; then find out who stopped it."),),
+        confirm=(f"{awake}  # the rank must move at once",),
+        undo=(Undo("continue", first, "", f"Send SIGCONT to pid {first}?"),),
+        can_go_on=f"Yes, as soon as pid {first} may run again; nothing is lost.",
     )
 
 
@@ -212,7 +235,11 @@ def _socket(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
 
 
 def _answers(peers: Sequence[Actor], hold: Blocked) -> Liveness:
-    """Whether whoever may answer is of the job: of others nothing is seen."""
+    """Whether whoever may answer is of the job: of others nothing is seen, and a server in which a
+    thread sleeps until a time may answer then.
+    """
+    if any(one.member.role == "server" and timers.is_set(one) for one in peers):
+        return "outside"
     known = bool(peers) and len(peers) == len(hold.peers)
     return "unseen" if known or hold.kind == "socket-accept" else "outside"
 

@@ -10,7 +10,7 @@ from grpo_doctor.hang import dumps
 from grpo_doctor.hang.model import matching
 from grpo_doctor.hang.model.device_waits import with_device_waits
 from grpo_doctor.hang.model.hosts.expected import elsewhere
-from grpo_doctor.hang.model.process import native
+from grpo_doctor.hang.model.process import native, ray_code
 from grpo_doctor.hang.model.process.actor import Actor, actor_of
 from grpo_doctor.hang.model.process.patience import Patience, patience_of
 from grpo_doctor.hang.model.process.seen import index
@@ -54,13 +54,17 @@ class Scene:
         """The processes that this one started, of the job."""
         return self.by_parent.get(pid, ())
 
+    def _may_front(self, pid: int) -> bool:
+        """Ray's own daemon starts the actors in which engines run, and answers for none."""
+        return pid in self.by_pid and not ray_code.serves(self.by_pid[pid].member)
+
     def engine_parts(self) -> tuple[Actor, ...]:
         """Engines, their workers, and the fronts that started them or answer for them."""
         cores = {one.pid for one in self.actors if _is_engine(one.member)}
         fronts = {
             one.member.parent
             for one in self.actors
-            if one.pid in cores and one.member.parent in self.by_pid
+            if one.pid in cores and self._may_front(one.member.parent)
         }
         training = {one.pid for one in self.by_rank.values()}
         return tuple(

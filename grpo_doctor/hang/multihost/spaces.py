@@ -127,6 +127,7 @@ def _blocked(one: Blocked, space: Space) -> Blocked:
         pid=space.pid(one.pid),
         tid=space.pid(one.tid),
         peers=tuple(map(space.pid, one.peers)),
+        stopped_peers=tuple(map(space.pid, one.stopped_peers)),
     )
 
 

@@ -152,7 +152,8 @@ class Blocked:
     `peers` are processes at the other end (whether or not of the job); `peers_known` is False
     where we could not look everywhere, so that an empty `peers` does not mean "nobody". Of a
     connection: bytes that the other end has not confirmed, how often they were sent again, and what
-    has arrived there and its program has not read. `note` says the rest in words, for people.
+    has arrived there and its program has not read. `stopped_peers` are those of `peers` that may
+    not run. `note` says the rest in words, for people.
     """
 
     pid: int
@@ -166,6 +167,7 @@ class Blocked:
     unconfirmed_bytes: int = 0
     retransmits: int = 0
     peer_unread_bytes: int = 0
+    stopped_peers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

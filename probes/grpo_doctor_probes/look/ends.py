@@ -63,6 +63,7 @@ def pipe_end(view: HostView, seen: Blocked, way: Way) -> Blocked:
         peers=peers,
         peers_known=complete,
         note=note,
+        stopped_peers=tuple(pid for pid in peers if view.is_stopped(pid)),
     )
 
 

@@ -92,6 +92,11 @@ class HostView:
                     found.append(child.pid)
         return found
 
+    def is_stopped(self, pid: int) -> bool:
+        """Whether a signal or a debugger keeps it from running."""
+        entry = self.table.get(pid)
+        return entry is not None and entry.state in ("T", "t")
+
     def describe(self, pid: int) -> str:
         """`4711 (python, sleeping)`."""
         entry = self.table.get(pid)

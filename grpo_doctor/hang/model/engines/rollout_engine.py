@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grpo_doctor.hang.model.engines.counters import Counted, counted
+from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting.graph import Graph
 from grpo_doctor.hang.model.waiting.waits import asks_engine
@@ -96,8 +97,14 @@ class RolloutEngine:
 
 
 def _computes(one: Actor) -> bool:
-    """Whether it is a core: by its role, or by the name that vLLM gives to its own."""
-    return one.member.role == "engine" or one.member.name.startswith("VLLM::Engine")
+    """Whether it is a core: by its role, or by the name that vLLM gives to its own. Ray's actor
+    around an engine is none while no thread of it has a task.
+    """
+    if one.member.name.startswith("VLLM::Engine"):
+        return True
+    threads = one.python_threads
+    idle = ray_code.in_loop(one.place.frames) and not any(map(ray_code.carries, threads))
+    return one.member.role == "engine" and not idle
 
 
 def engine_of(scene: Scene, graph: Graph, actor: Actor) -> RolloutEngine | None:

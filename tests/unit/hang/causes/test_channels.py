@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from grpo_doctor.hang.diagnose import diagnose
 from tests.evidence import EvidenceBuilder, frames
 from tests.verdicts import REWARD, UPDATE, expect
 
@@ -61,3 +62,14 @@ def test_without_history_a_soft_wait_is_slow_until_the_floor() -> None:
     expect(build, "reward-blocked", 3, state="slow")
     process.still_s = 31.0
     expect(build, "reward-blocked", 3)
+
+
+def test_who_writes_to_a_pipe_whose_reader_is_stopped_goes_on_when_that_does() -> None:
+    build = EvidenceBuilder()
+    process = build.elsewhere(1, UPDATE)
+    process.blocks("pipe-write", "pipe:[7]", 4711, fd=1, peers_known=True, stopped_peers=(4711,))
+    found = diagnose(build.build())
+    assert (found.verdict.state, found.verdict.culprits) == ("stuck", (1,))
+    assert found.verdict.fixes[0].text.startswith("kill -CONT 4711")
+    assert [(one.kind, one.pid) for one in found.undo] == [("continue", 4711)]
+    assert found.verdict.can_go_on.startswith("Yes, as soon as pid 4711")

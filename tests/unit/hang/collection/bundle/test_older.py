@@ -27,3 +27,10 @@ def test_what_was_said_in_words_is_counted() -> None:
 def test_what_was_counted_stays() -> None:
     row = Blocked(1, 1, "socket-send", note=SAID, unconfirmed_bytes=7)
     assert counted(row) == (7, 0, 0)
+
+
+def test_who_was_said_to_be_stopped_is_known_as_such() -> None:
+    note = "the other end is held by 77 (tee, stopped), 78 (cat, sleeping)"
+    row = Blocked(1, 1, "pipe-write", peers=(77, 78), note=note)
+    evidence = with_counts(replace(EvidenceBuilder(ranks=1).build(), blocked=(row,)))
+    assert evidence.blocked[0].stopped_peers == (77,)
