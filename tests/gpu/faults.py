@@ -9,6 +9,9 @@ from tests.gpu.job import JobError, RunningJob, job
 from tests.gpu.parts import Outcome, Wish, cuda_problem
 
 
+FEWEST = 2  # one to hurt and one to wait for it
+
+
 @dataclass(frozen=True)
 class Truth:
     """What must be said: one of the states, and these ranks, or in any case none but these."""
@@ -46,6 +49,8 @@ def run(wish: Wish, outcome: Outcome) -> None:
 def _judge(truth: Truth, wish: Wish, outcome: Outcome) -> None:
     backend = "gloo" if wish.dry else "nccl"
     folder = wish.folder / truth.fault
+    if wish.ranks < FEWEST:
+        raise ValueError(f"a fault needs {FEWEST} ranks or more, not {wish.ranks}")
     with job(truth.fault, folder, ranks=wish.ranks, backend=backend) as running:
         running.come_to_the_fault()
         answer = None
