@@ -8,7 +8,6 @@ from tests.gpu.asked import attach
 from tests.gpu.job import JobError, RunningJob, job
 from tests.gpu.parts import Outcome, Wish, cuda_problem
 
-
 FEWEST = 2  # one to hurt and one to wait for it
 
 
