@@ -178,7 +178,8 @@ def _third_look(
 ) -> None:
     """Two looks at a loop may meet it at the same line by chance; three hardly do."""
     unclear = [one for one in stall.suspects if one.motion.kind in ("busy", "polling")]
-    unclear += [one for one in stall.suspects if one.device_wait]
+    # A host that spins never sleeps: that it stood at its line is known of the visit alone.
+    unclear += [one for one in scene.build(visit.evidence()).by_rank.values() if one.device_wait]
     if unclear and visit.seconds() + wishes.seconds_between < wishes.at_most_s:
         progress(f"a third look in {wishes.seconds_between:.1f} s")
         with visit.part("pause"):
