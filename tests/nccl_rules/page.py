@@ -120,7 +120,9 @@ def _frameworks(recorded: Sequence[Replayed]) -> Iterable[Row]:
     text = "verl and OpenRLHF: a reward that hangs, state, actor or rank, and class"
     yield "hanging", text, _share(hanging, lambda one: one.right)
     frameworks = [one for one in recorded if one.source.startswith((*_RAY, "TRL"))]
-    judges = [one for one in frameworks if "-judge-" in one.name]
+    judges = [
+        one for one in frameworks if "-judge-" in one.name and "stuck" not in one.wanted.states
+    ]
     text = "TRL, verl, OpenRLHF: attaches during a living judge of 12 to 40 s that say stuck"
     yield "judges", text, _share(judges, lambda one: one.state in ("stuck", "dead"))
 
