@@ -14,8 +14,9 @@ from grpo_doctor.hang.model.nodes import RankNode
 from grpo_doctor.hang.model.scene import Scene
 from grpo_doctor.hang.model.waiting import waits
 from grpo_doctor.hang.verdict import Diagnosis, Fix, Item, RankState, State, Verdict
-from grpo_doctor.hang.wording import sentence
+from grpo_doctor.hang.wording import ranks_text, sentence
 
+_XID = "dmesg -T | grep -i xid  # on the host of the rank named above"
 _LOOK = "py-spy dump --pid PID  # on the host of the rank named above, if it still runs"
 
 
@@ -69,9 +70,15 @@ def _verdict(scene: Scene, ruling: Ruling) -> Verdict:
         phase=None,
         summary=sentence(ruling.summary or "the recordings show no rank behind the others"),
         evidence=tuple(Item("flight recorder", rank, text) for rank, text in ruling.facts),
-        confirm=(_LOOK,) if ruling.culprits else (),
+        confirm=_confirm(ruling),
         fixes=_fixes(ruling),
     )
+
+
+def _confirm(ruling: Ruling) -> tuple[str, ...]:
+    if ruling.cause == "gpu-fault":
+        return (_XID,)
+    return (_LOOK,) if ruling.culprits else ()
 
 
 def _confidence(ruling: Ruling) -> float:
@@ -92,17 +99,20 @@ def _fixes(ruling: Ruling) -> tuple[Fix, ...]:
         return (Fix("Make every rank call the same collectives in the same order."),)
     if ruling.cause == "group-order-cycle":
         return (Fix("Use the process groups in one order on all ranks."),)
+    if ruling.cause == "gpu-fault":
+        return (Fix("Look for an Xid of this GPU, drain its host, and reset or replace it."),)
     return ()
 
 
 def _rank(scene: Scene, rank: int) -> RankState:
     waits_for = [one for one in scene.matching.waits if one.rank == rank]
     first = waits_for[0] if waits_for else None
+    hung = any((one.rank, one.reason) == (rank, "device-hung") for one in scene.matching.blame)
     return RankState(
         rank=rank,
         pid=None,
         role="rank",
         state="waiting" if first else "unknown",
         where=f"{first.operation} #{first.sequence}" if first else "",
-        waiting_for=f"ranks {', '.join(map(str, first.on))}" if first else "",
+        waiting_for="its own GPU" if hung else ranks_text(first.on) if first else "",
     )

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Liveness, Sink
 from grpo_doctor.hang.causes.wording import culprit, in_phase, motion_item, stack_item
 from grpo_doctor.hang.model import gpus
+from grpo_doctor.hang.model.device_waits import has_pending
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.wording import ranks_text, verb
@@ -31,7 +32,7 @@ def propose(case: Case) -> Iterator[Candidate]:
     for actor in case.suspects:
         others = (one for one in case.scene.by_rank.values() if one is not actor)
         needed = any(one.waits for one in others)
-        if actor.spins and needed and not actor.held and actor.rank not in hung:
+        if actor.device_wait and needed and not actor.held and actor.rank not in hung:
             yield _busy_with_its_own(case.scene, actor)
 
 
@@ -53,12 +54,20 @@ def _hung(scene: Scene, rank: int, text: str, actor: Actor | None) -> Candidate:
 
 def _busy_with_its_own(scene: Scene, actor: Actor) -> Candidate:
     """No collective is queued on it, and its host waits for it all the same."""
-    nothing = Item("flight recorder", actor.rank, "has finished every collective that it was given")
+    told: tuple[Item, ...] = _of_gpu(scene, actor.rank)
+    if has_pending(scene.recordings, scene.matching, actor.rank) is False:
+        done = "has finished every collective that it was given"
+        told = (Item("flight recorder", actor.rank, done), *told)
     return Candidate(
         cause="gpu-fault",
         culprits=culprit(actor),
         reason=f"waits for a kernel of its own GPU that is no collective{in_phase(actor)}",
-        evidence=(nothing, *_of_gpu(scene, actor.rank), motion_item(actor), stack_item(actor)),
+        evidence=(
+            *((nothing,) if idle else ()),
+            *_of_gpu(scene, actor.rank),
+            motion_item(actor),
+            stack_item(actor),
+        ),
         sink=Sink.HELPER,
         liveness=_liveness(scene, actor.rank),
         phase=actor.phase,

@@ -52,8 +52,12 @@ def stall_of(scene: Scene) -> Stall:
 
 
 def _waits_for_unknown(scene: Scene, actor: Actor) -> bool:
-    """Whether its host spins for its device and nothing tells what that does."""
-    return actor.spins and has_pending(scene.recordings, scene.matching, actor.rank) is None
+    """Whether its host spins for its device and nothing tells what that does; not one for which
+    others wait in a collective.
+    """
+    untold = has_pending(scene.recordings, scene.matching, actor.rank) is None
+    awaited = any(actor.rank in one.on and one.why == "missing" for one in scene.matching.waits)
+    return actor.spins and untold and not awaited
 
 
 def _waits_for_ranks(scene: Scene, actor: Actor) -> bool:
