@@ -62,12 +62,7 @@ def _busy_with_its_own(scene: Scene, actor: Actor) -> Candidate:
         cause="gpu-fault",
         culprits=culprit(actor),
         reason=f"waits for a kernel of its own GPU that is no collective{in_phase(actor)}",
-        evidence=(
-            *((nothing,) if idle else ()),
-            *_of_gpu(scene, actor.rank),
-            motion_item(actor),
-            stack_item(actor),
-        ),
+        evidence=(*told, motion_item(actor), stack_item(actor)),
         sink=Sink.HELPER,
         liveness=_liveness(scene, actor.rank),
         phase=actor.phase,
