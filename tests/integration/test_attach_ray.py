@@ -122,7 +122,7 @@ def test_a_reward_in_a_thread_of_an_actor_s_pool_is_named_with_its_line(tmp_path
     assert (verdict["class"], verdict["culprits"]) == ("reward-blocked", [])
     assert verdict["victims"] == [0, 1, 2]
     assert "RewardActor" in verdict["summary"]
-    assert ", judge)" in verdict["summary"]
+    assert "judge)" in verdict["summary"]
 
 
 def test_a_reward_that_awaits_in_a_coroutine_is_named_by_its_actor(tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ one: in its main thread, in a thread of a pool, or in a coroutine of its event l
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting.task_threads import event_loop_of, seen_through
@@ -83,7 +81,7 @@ def controllers(scene: Scene) -> tuple[Actor, ...]:
 
 def at_work(scene: Scene) -> tuple[Actor, ...]:
     """Whoever has a task and asks nobody, ranks left out, as the thread that does it moved; without
-    any, the actor whose coroutines ran last; without that, who asks deepest.
+    any, who asks deepest. An actor's title has its method for as long as a coroutine of it waits.
 
     A stopped actor keeps its title, so its task; of one that has died Ray tells the driver.
     """
@@ -97,7 +95,7 @@ def at_work(scene: Scene) -> tuple[Actor, ...]:
     if answering:
         return answering
     working = tuple(one for one in beside if _works_for_others(scene, one))
-    return working or _last_coroutine(scene, beside) or _deepest([*own, *called])
+    return working or _deepest([*own, *called])
 
 
 def pending(scene: Scene) -> tuple[Actor, ...]:
@@ -140,17 +138,6 @@ def _works_for_others(scene: Scene, actor: Actor) -> bool:
     below = parent is not None and ray_code.is_actor(parent.member)
     awaited = actor.member.role in _AT_WORK_FOR_OTHERS or below
     return awaited and actor.motion.progresses and not ray_code.serves(actor.member)
-
-
-def _last_coroutine(scene: Scene, beside: Iterable[Actor]) -> tuple[Actor, ...]:
-    """Where everybody asks: the actor whose event loop ran last. A request wakes one loop after the
-    other on its way, so the last of them is where it has come to.
-    """
-    if not any(asks(one) for one in beside):
-        return ()
-    found = [seen_through(scene, one) for one in beside if awaits_coroutine(one)]
-    known = [one for one in found if one.motion.still_s is not None]
-    return tuple(sorted(known, key=lambda one: (one.motion.still_s or 0.0, one.pid))[:1])
 
 
 def _deepest(asking: list[Actor]) -> tuple[Actor, ...]:
