@@ -29,10 +29,10 @@ def propose(case: Case) -> Iterator[Candidate]:
             yield _hung(case.scene, rank, text, actor)
     if case.scene.all_spin:
         yield from _by_power(case.scene)
-    for actor in case.suspects:
-        others = (one for one in case.scene.by_rank.values() if one is not actor)
-        needed = any(one.waits for one in others)
-        if actor.device_wait and needed and not actor.held and actor.rank not in hung:
+    own = [one for one in case.suspects if one.device_wait and not (one.held or one.rank in hung)]
+    waiting = [one for one in case.scene.by_rank.values() if one.waits] if own else []
+    for actor in own:
+        if any(one is not actor for one in waiting):
             yield _busy_with_its_own(case.scene, actor)
 
 

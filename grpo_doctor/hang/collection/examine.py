@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,9 +16,10 @@ from pathlib import Path
 from grpo_doctor.hang.collection.recordings import ask_ras, ask_recorders, inject_into
 from grpo_doctor.hang.collection.spinning import look_closer
 from grpo_doctor.hang.collection.visit import Visit
-from grpo_doctor.hang.decision.stall import Stall, stall_of
+from grpo_doctor.hang.decision.stall import stall_of
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model import scene
+from grpo_doctor.hang.model.process.actor import Actor
 from grpo_doctor.hang.model.waiting.starvation import answers_late
 from grpo_doctor_probes import flight, look
 from grpo_doctor_probes.evidence import CallArguments, Cost, Evidence, Job, Problem
@@ -164,7 +165,8 @@ def _closer(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> No
         ask_recorders(visit, inject=wishes.inject, at_most_s=left, spared=slow)
     with visit.part("arguments"):
         _arguments(visit)
-    _third_look(visit, stall, wishes, progress)
+    spinning = [one for one in found.by_rank.values() if one.device_wait]
+    _third_look(visit, [*stall.suspects, *spinning], wishes, progress)
     with visit.part("arguments"):
         _lock_files(visit)
     if slow and wishes.inject and diagnose(visit.evidence()).verdict.cause == "unknown":
@@ -174,12 +176,12 @@ def _closer(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> No
 
 
 def _third_look(
-    visit: Visit, stall: Stall, wishes: Wishes, progress: Callable[[str], None]
+    visit: Visit, actors: Sequence[Actor], wishes: Wishes, progress: Callable[[str], None]
 ) -> None:
-    """Two looks at a loop may meet it at the same line by chance; three hardly do."""
-    unclear = [one for one in stall.suspects if one.motion.kind in ("busy", "polling")]
-    # A host that spins never sleeps: that it stood at its line is known of the visit alone.
-    unclear += [one for one in scene.build(visit.evidence()).by_rank.values() if one.device_wait]
+    """Two looks at a loop may meet it at the same line by chance; three hardly do. That a host that
+    spins stood at its line is known of the visit alone.
+    """
+    unclear = any(one.motion.kind in ("busy", "polling") or one.device_wait for one in actors)
     if unclear and visit.seconds() + wishes.seconds_between < wishes.at_most_s:
         progress(f"a third look in {wishes.seconds_between:.1f} s")
         with visit.part("pause"):

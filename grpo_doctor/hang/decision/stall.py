@@ -55,9 +55,10 @@ def _waits_for_unknown(scene: Scene, actor: Actor) -> bool:
     """Whether its host spins for its device and nothing tells what that does; not one for which
     others wait in a collective.
     """
-    untold = has_pending(scene.recordings, scene.matching, actor.rank) is None
-    awaited = any(actor.rank in one.on and one.why == "missing" for one in scene.matching.waits)
-    return actor.spins and untold and not awaited
+    if not actor.spins or has_pending(scene.recordings, scene.matching, actor.rank) is not None:
+        return False
+    waits = (one for one in scene.matching.waits if one.why == "missing")
+    return not any(actor.rank in one.on for one in waits)
 
 
 def _waits_for_ranks(scene: Scene, actor: Actor) -> bool:
