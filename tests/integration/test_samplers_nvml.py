@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -321,11 +320,11 @@ def test_an_nvml_that_never_answers_silences_no_other_source(
     (note,) = [note for note in got.notes if "NVML" in note]
     assert note.startswith("NVML has not answered for 3 s")
     host = next(row["track"] for row in got.tracks if row["name"].startswith("host."))
-    assert len(got.ticks) >= 10
     assert host is not None
-    times = [row["t"] for row in got.ticks]
-    # One tick waited for it, 0.2 s; a busy machine is late by itself.
-    assert sorted(b - a for a, b in pairwise(times))[len(times) // 2] < 0.2e9
+    (end,) = [row for row in got.rows if "end" in row]
+    # One tick waited for it, and a busy machine is late by itself; rows are of changed values only.
+    assert end["ticks"] >= 45
+    assert end["late_ticks"] < 20
 
 
 def test_samples_go_on_when_nvml_answers_again(driver: FakeNvml, tmp_path: Path) -> None:
