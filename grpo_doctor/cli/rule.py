@@ -11,7 +11,7 @@ from grpo_doctor.cli.output import STDOUT, document_json, write_bytes
 from grpo_doctor.errors import UsageError
 
 if TYPE_CHECKING:
-    from grpo_doctor.findings.rule import RuleFile
+    from grpo_doctor.findings.view import RuleFile
 
 NAME = "rule"
 SUMMARY = "list the rules, or explain one of them"

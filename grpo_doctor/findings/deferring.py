@@ -7,8 +7,8 @@ rules only one may ask the other: see that the one that is asked never defers ba
 from __future__ import annotations
 
 from grpo_doctor.findings.judging import ask
-from grpo_doctor.findings.rule import Finding, RuleFile
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.rule import Finding
+from grpo_doctor.findings.view import RuleFile, RunView
 
 
 def finding_of(rule: RuleFile, view: RunView) -> Finding | None:

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from grpo_doctor.findings.rule import RuleFile
 from grpo_doctor.findings.rules import ALL
+from grpo_doctor.findings.view import RuleFile
 
 SECTIONS = (
     "What it means",

@@ -13,10 +13,9 @@ from grpo_doctor.findings.rule import (
     NotRun,
     Passed,
     Rule,
-    RuleFile,
 )
 from grpo_doctor.findings.rules import ALL
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RuleFile, RunView
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from grpo_doctor.findings.rule import Answer, NotApplicable, NotRun, RuleFile
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.rule import Answer, NotApplicable, NotRun
+from grpo_doctor.findings.view import RuleFile, RunView
 
 
 def ask(rule: RuleFile, view: RunView) -> Answer | NotRun:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal
 
-from grpo_doctor.whatif import Change, Prediction
-
-if TYPE_CHECKING:
-    from grpo_doctor.findings.signals import Signal
-    from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.signals import Signal
+from grpo_doctor.whatif import Prediction
 
 Severity = Literal["high", "medium", "low", "info"]
 Safety = Literal["same-math", "changes-numerics", "changes-algorithm", "needs-code"]
@@ -115,17 +111,3 @@ class NotRun:
 
 
 Answer = Finding | Passed | NotApplicable
-
-
-class RuleFile(Protocol):
-    """What a file in `rules/` defines."""
-
-    @property
-    def RULE(self) -> Rule:  # noqa: N802 - a module's constant
-        """Its metadata."""
-
-    def check(self, view: RunView) -> Answer:
-        """Judges a run that has all signals the rule needs."""
-
-    def counterfactual(self, view: RunView) -> Sequence[Change]:
-        """The changes of the step model that undo what the rule found."""

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from grpo_doctor.errors import UsageError
-from grpo_doctor.findings.rule import NotApplicable, Rule, RuleFile
+from grpo_doctor.findings.rule import NotApplicable, Rule
 from grpo_doctor.findings.rules import ALL
+from grpo_doctor.findings.view import RuleFile
 
 _ID = 5  # letters of a whole id, such as GD004
 _IGNORED, _NOT_SELECTED = "left out by --ignore", "left out by --select"

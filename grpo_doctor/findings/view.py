@@ -1,18 +1,18 @@
-"""What a rule sees of a run."""
+"""What a rule sees of a run, and what the file of a rule defines."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from grpo_doctor import knobs
 from grpo_doctor.analysis import Analysis, analyse
 from grpo_doctor.analysis.gpu import rank_gpus
 from grpo_doctor.analysis.named import named_seconds
 from grpo_doctor.analysis.rows import CODES
-from grpo_doctor.findings.rule import Answer, Evidence, Fix, NotRun, Safety
+from grpo_doctor.findings.rule import Answer, Evidence, Fix, NotRun, Rule, Safety
 from grpo_doctor.knobs.advice import instruct
 from grpo_doctor.trace.model import Trace
 from grpo_doctor.whatif import (
@@ -156,3 +156,17 @@ def _judged(
     if isinstance(outcome, Prediction):
         return outcome, safety, risk
     return None, safety, f"{risk} Gain not predicted: {outcome.reason}.".strip()
+
+
+class RuleFile(Protocol):
+    """What a file in `rules/` defines."""
+
+    @property
+    def RULE(self) -> Rule:  # noqa: N802 - a module's constant
+        """Its metadata."""
+
+    def check(self, view: RunView) -> Answer:
+        """Judges a run that has all signals the rule needs."""
+
+    def counterfactual(self, view: RunView) -> Sequence[Change]:
+        """The changes of the step model that undo what the rule found."""

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from grpo_doctor.trace import columns, lanes
 from grpo_doctor.trace.events import MAX_NAME
-from grpo_doctor.trace.head import Facts
 from grpo_doctor.trace.jsonfile import BAD_JSON, BARE_NAN, mapping
 from grpo_doctor.trace.model import Kind, Spans
 
@@ -55,10 +54,10 @@ _line_decoder = msgspec.json.Decoder(Event)
 class EventBlocks:
     """Collects blocks of events; `spans()` joins them. Damaged events are counted, not fatal."""
 
-    def __init__(self, facts: Facts) -> None:
-        self._process = {p.pid: index for index, p in enumerate(facts.processes)}
-        ends = [p.end_ns or facts.run.duration_ns for p in facts.processes]
-        self._last_ns = np.array(ends, dtype=np.int64)
+    def __init__(self, last_seen: Sequence[tuple[int, int]]) -> None:
+        """`last_seen` are the trace's processes: (pid in the file, last moment in ns)."""
+        self._process = {pid: index for index, (pid, _) in enumerate(last_seen)}
+        self._last_ns = np.array([last_ns for _, last_ns in last_seen], dtype=np.int64)
         self._names = _Names()
         self._args = columns.Interned({b"": 0, b"{}": 1})
         self._blocks: list[Spans] = []

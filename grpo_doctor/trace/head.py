@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 
+from grpo_doctor.trace.decode import EventBlocks
 from grpo_doctor.trace.jsonfile import MAX_TIME_NS, MAX_WHOLE, number
 from grpo_doctor.trace.model import (
     Exit,
@@ -24,9 +25,6 @@ from grpo_doctor.trace.model import (
     Series,
     Trace,
 )
-
-if TYPE_CHECKING:
-    from grpo_doctor.trace.decode import EventBlocks
 
 # Whole numbers are refused where arithmetic with them would leave 64 bits.
 Whole = Annotated[int, msgspec.Meta(ge=-MAX_WHOLE, le=MAX_WHOLE)]
@@ -106,6 +104,11 @@ class Facts(msgspec.Struct, frozen=True):
     gpus: list[HeadGpu] = []
     metrics: HeadMetrics = HeadMetrics()
     loss: HeadLoss = HeadLoss()
+
+    @property
+    def last_seen(self) -> list[tuple[int, int]]:
+        """Each process: its pid in the file, and the last moment at which it was seen, in ns."""
+        return [(p.pid, p.end_ns or self.run.duration_ns) for p in self.processes]
 
 
 class Track(msgspec.Struct, frozen=True):

@@ -105,7 +105,7 @@ def _read(path: Path, blocks: _Blocks) -> Trace:
     if rest is None:
         return _read_at_once(path, head_text, notes)
     head, facts = _decode_head(path, head_text.rstrip().rstrip(b",") + b"}", notes)
-    events = EventBlocks(facts)
+    events = EventBlocks(facts.last_seen)
     complete = False
     for lines in _whole_lines(rest, blocks):
         if lines.strip():
@@ -216,7 +216,7 @@ def _check_format(path: Path, head: FormatHead) -> None:
 def _read_at_once(path: Path, text: bytes, notes: list[str]) -> Trace:
     """Another program wrote the same JSON with other line breaks: decoded at once."""
     head, facts = _decode_head(path, text, notes)
-    events = EventBlocks(facts)
+    events = EventBlocks(facts.last_seen)
     try:
         events.add_array(bytes(head.traceEvents).strip() or b"[]")
     except BAD_JSON as problem:

@@ -7,7 +7,7 @@ import pkgutil
 import re
 from typing import cast
 
-from grpo_doctor.findings.rule import RuleFile
+from grpo_doctor.findings.view import RuleFile
 
 _RULE_FILE = re.compile(r"gd\d{3}_\w+")
 

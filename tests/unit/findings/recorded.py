@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from grpo_doctor.findings import RunView
-from grpo_doctor.findings.rule import Answer, Finding, RuleFile
+from grpo_doctor.findings.rule import Answer, Finding
+from grpo_doctor.findings.view import RuleFile
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.model import Kind
 from tests.build import SECOND, TraceBuilder

@@ -9,8 +9,9 @@ import pytest
 
 from grpo_doctor.findings import RunView, run_rules
 from grpo_doctor.findings.deferring import finding_of, fixed_alike
-from grpo_doctor.findings.rule import Finding, Passed, RuleFile
+from grpo_doctor.findings.rule import Finding, Passed
 from grpo_doctor.findings.rules import gd002_data_starvation, gd004_straggler, gd033_slow_reward
+from grpo_doctor.findings.view import RuleFile
 from tests.build import TraceBuilder
 from tests.unit.findings.patients import HEALTHY, SETTINGS, run, starved, straggling
 from tests.unit.findings.recorded import count, found, inside, judged

@@ -12,7 +12,8 @@ import pytest
 
 from grpo_doctor.findings import RunView, docs, rules, run_rules
 from grpo_doctor.findings.engine import Results
-from grpo_doctor.findings.rule import Finding, RuleFile
+from grpo_doctor.findings.rule import Finding
+from grpo_doctor.findings.view import RuleFile
 from grpo_doctor.trace.columns import in_order
 from grpo_doctor.trace.model import Trace
 from tests.unit.findings.patients import healthy
