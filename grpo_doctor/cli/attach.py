@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_doctor.cli.console import say
-from grpo_doctor.cli.output import STDOUT, given_path, write_bytes
+from grpo_doctor.cli.output import STDOUT, add_output, given_path, write_bytes
 from grpo_doctor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ examples:
   grpo-doctor attach                          the job on this host
   grpo-doctor attach 4711                     the job that process 4711 belongs to
   grpo-doctor attach --json | jq .verdict     for programs
-  grpo-doctor attach --out hang-1             keep it: a page, the evidence, the verdict
+  grpo-doctor attach -o hang-1                keep it: a page, the evidence, the verdict
   grpo-doctor attach --replay hang-1          explain it again, anywhere, when the job is gone
   grpo-doctor attach --replay /shared/hang/*  the bundles of all hosts of a job, as one verdict
   grpo-doctor attach --dumps /shared/dumps    flight-recorder files alone, of a job that has died
@@ -44,10 +44,10 @@ examples:
 a job on several hosts: look at all of them at the same time, each into a folder of its own below
 one that all see ({host} is replaced by the host's name), then join what they kept:
   srun --jobid=4711 --overlap --nodes=2 --ntasks-per-node=1 \\
-      grpo-doctor attach --out /shared/hang/{host}
-  pdsh -w node1,node2 grpo-doctor attach --out /shared/hang/{host}
-  mpirun --hostfile HOSTFILE --map-by ppr:1:node grpo-doctor attach --out /shared/hang/{host}
-  kubectl exec POD -- grpo-doctor attach --out /shared/hang/{host}      once for each pod, with &
+      grpo-doctor attach -o /shared/hang/{host}
+  pdsh -w node1,node2 grpo-doctor attach -o /shared/hang/{host}
+  mpirun --hostfile HOSTFILE --map-by ppr:1:node grpo-doctor attach -o /shared/hang/{host}
+  kubectl exec POD -- grpo-doctor attach -o /shared/hang/{host}      once for each pod, with &
   grpo-doctor attach --replay /shared/hang/*
 
 exit codes: 0 healthy or slow; 3 stuck or dead; 2 wrong usage, several jobs, or no bundle or dump
@@ -73,13 +73,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=given_path,
         metavar="BUNDLE",
         nargs="+",
-        help="explain what --out has kept; several: of the job's hosts, or a folder of such",
+        help="explain what -o has kept; several: of the job's hosts, or a folder of such",
     )
-    parser.add_argument(
+    add_output(
+        parser,
+        "DIR",
+        "keep everything there; .tar.gz or .tgz: one file; {host}: the host's name",
         "--out",
-        type=given_path,
-        metavar="DIR",
-        help="keep everything there; .tar.gz or .tgz: one file; {host}: the host's name",
     )
     parser.add_argument(
         "--html", type=given_path, metavar="FILE", help="write the verdict as a page"
@@ -121,7 +121,7 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
         write_bytes(encoded_document(diagnosis), STDOUT)
     _keep(options, evidence, diagnosis)
     if not moves and _would_be_lost(options, diagnosis):
-        say("keep it before you end the job: the same command with --out DIR")
+        say("keep it before you end the job: the same command with -o DIR")
     _tell_of_others(evidence, diagnosis)
     return _EXIT_CODES[diagnosis.verdict.state]
 
@@ -141,9 +141,9 @@ def _check(options: argparse.Namespace, theirs: Sequence[str] | None) -> None:
         raise UsageError("--yes says yes to what --confirm asks; give --confirm as well.")
     if options.confirm and not options.yes and not (sys.stdin and sys.stdin.isatty()):
         raise UsageError("--confirm asks first and here is no terminal to ask on; give --yes.")
-    if options.out and _is_other_archive(options.out):
+    if options.output and _is_other_archive(options.output):
         raise UsageError(
-            f"--out {options.out}: a bundle is a folder, or one file called .tar.gz or .tgz."
+            f"-o {options.output}: a bundle is a folder, or one file called .tar.gz or .tgz."
         )
     low, high = _SECONDS
     if not low <= options.seconds <= high:
@@ -191,7 +191,7 @@ def _print(diagnosis: Diagnosis) -> None:
 
 def _keep(options: argparse.Namespace, evidence: Evidence, diagnosis: Diagnosis) -> None:
     """Writes what was asked for."""
-    if options.out or options.html:
+    if options.output or options.html:
         from grpo_doctor.cli.rendering import verdict_page  # noqa: PLC0415
         from grpo_doctor.hang.collection.bundle import with_host  # noqa: PLC0415
 
@@ -200,16 +200,16 @@ def _keep(options: argparse.Namespace, evidence: Evidence, diagnosis: Diagnosis)
             html = with_host(options.html, evidence.job)
             write_bytes(page, str(html))
             say(f"wrote {html}")
-        if options.out:
+        if options.output:
             from grpo_doctor.hang.collection import bundle  # noqa: PLC0415
 
-            out = bundle.own_place(options.out, evidence.job)
+            out = bundle.own_place(options.output, evidence.job)
             say(f"wrote {bundle.write(out, evidence, diagnosis, page)}")
 
 
 def _would_be_lost(options: argparse.Namespace, diagnosis: Diagnosis) -> bool:
     """Whether a hang is seen on a job that may be ended at once, and nothing of it is kept."""
-    kept = options.out or options.html or options.json or options.replay or options.dumps
+    kept = options.output or options.html or options.json or options.replay or options.dumps
     return not kept and bool(_EXIT_CODES[diagnosis.verdict.state])
 
 

@@ -31,7 +31,7 @@ def add_rule_options(parser: argparse.ArgumentParser) -> None:
         "--fail-on",
         choices=_SEVERITIES,
         metavar="SEVERITY",
-        help=f"exit with {FOUND} if anything at least this grave was found, after writing: "
+        help=f"exit with {FOUND} if anything at this severity or above was found, after writing: "
         "high, medium, low or info",
     )
     group.add_argument(

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 NAME = "compare"
 SUMMARY = "two runs side by side: what got faster, how sure, and was it as predicted"
 DESCRIPTION = """\
-Compares two recordings: step time, time per token and every phase with 95 % intervals, the settings
-that differ, the step at which their training metrics part, the findings that went and came, and
+Compares two recordings: step time, time per token and every phase with 95% intervals, the settings
+that differ, the step at which their training metrics diverge, the findings that went and came, and
 what was predicted of the changed settings beside what they brought.
 BEFORE and AFTER are run directories or traces.
 """

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_doctor import __version__
 from grpo_doctor.cli.console import say
 from grpo_doctor.cli.finish import Finished, finish
-from grpo_doctor.cli.output import STDOUT, document_json, given_path, write_bytes
+from grpo_doctor.cli.output import STDOUT, add_output, document_json, write_bytes
 from grpo_doctor.errors import LaunchError, OutputError, UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ examples:
   grpo-doctor run                                        a tiny model learns sums, 2 ranks, no GPU
   grpo-doctor run -- --model Qwen/Qwen2.5-0.5B --dataset data.jsonl --deepspeed zero2
   grpo-doctor run --nproc 8 -- --model ... --train_type lora
-  grpo-doctor run --run-dir /data/run1 -- swift rlhf --rlhf_type grpo ...
+  grpo-doctor run -o /data/run1 -- swift rlhf --rlhf_type grpo ...
   grpo-doctor run --on-hang stop -- swift rlhf ...       end it when it is stuck, say why, exit 3
   grpo-doctor run --hang-after 300 -- swift rlhf ...     a phase of 5 minutes is suspicious here
   grpo-doctor run -- --help                              the bundled trainer's flags
@@ -51,8 +51,8 @@ be started. 4: the job ended well but the report could not be written; the recor
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
-    parser.add_argument(
-        "--run-dir", type=given_path, metavar="DIR", help="default: grpo-doctor-out/<date>-<time>"
+    add_output(
+        parser, "DIR", "the run directory; default: grpo-doctor-out/<date>-<time>", "--run-dir"
     )
     parser.add_argument(
         "--nproc",
@@ -109,7 +109,7 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     arguments = list(theirs or [])
     if arguments and arguments[0].startswith("-") and {"-h", "--help"} & set(arguments):
         return _trainer_help()
-    folder = _make_folder(options.run_dir)
+    folder = _make_folder(options.output)
     try:
         launch = plan(arguments, folder, ranks=options.nproc, max_mb=options.max_mb)
         if launch.bundled and (code := check_trainer_flags(launch, arguments)):
@@ -147,12 +147,12 @@ def _make_folder(wanted: Path | None) -> Path:
         return create_run_dir(wanted)
     except FileExistsError as problem:
         raise UsageError(
-            f"--run-dir: {problem}. Two runs never share a folder; choose a new one."
+            f"-o: {problem}. Two runs never share a folder; choose a new one."
         ) from problem
     except OSError as problem:
         raise OutputError(
             f"can't make the run directory {wanted or ''}: {problem.strerror}. "
-            "Choose another with --run-dir DIR."
+            "Choose another with -o DIR."
         ) from problem
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from grpo_doctor.selftest import Case, Outcome
 
 NAME = "selftest"
-SUMMARY = "run small ill jobs and see whether the rules find what is wrong with them"
+SUMMARY = "run small jobs with known faults and see whether the rules find them"
 DESCRIPTION = """\
 Starts ten small jobs of two processes, nine with one thing wrong and one with nothing, records them
 with `grpo-doctor run`, and compares what the rules say with what is true. Needs no GPU and no
@@ -33,8 +33,8 @@ examples:
   grpo-doctor selftest --keep DIR              keep the recordings
   grpo-doctor selftest --json
 
-exit codes: 0 all right; 1 something was missed or wrongly said; 2 wrong usage; 4 nothing can be
-written there.
+exit codes: 0 all right; 1 a fault was missed, or there was a false finding; 2 wrong usage;
+4 nothing can be written there.
 """
 _PATIENCE_S = 120
 

@@ -28,7 +28,7 @@ examples:
                                           the framework's own flags, several at once
   grpo-doctor whatif trace.json --set train.micro_batch=8 --set train.grad_accumulation=2 --json
 
-Settings are named as in docs/knobs.md; docs/whatif.md says for which of them there is a law.
+Settings are named as in docs/knobs.md; docs/whatif.md says which of them have a model.
 
 exit codes: 0 answered, also that nothing can be said; 2 wrong usage, an unknown setting; 3 the
 recording can't be read; 4 the answer can't be written.
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--set",
-        metavar="KNOB=VALUE",
+        metavar="SETTING=VALUE",
         action="append",
         required=True,
         dest="settings",
@@ -194,10 +194,10 @@ def _lines(answer: Mapping[str, Any]) -> list[str]:
     predicted, step = answer["predicted"], answer["step_time_s"]
     then = step * (1 + predicted["mid"] / 100)
     lines += [
-        f"{'step':14}{step:>10.4f} s{then:>10.4f} s{predicted['mid']:>+10.1f} %",
+        f"{'step':14}{step:>10.4f} s{then:>10.4f} s{predicted['mid']:>+10.1f}%",
         "",
         (
-            f"Between {predicted['low']:+.1f} % and {predicted['high']:+.1f} % of the step time; "
+            f"Between {predicted['low']:+.1f}% and {predicted['high']:+.1f}% of the step time; "
             f"{answer['basis']}."
         ),
     ]

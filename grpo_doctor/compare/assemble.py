@@ -65,14 +65,14 @@ def _verdict(
         return f"Not enough evidence: {step['note']}."
     low, high = step["low_pct"] or 0.0, step["high_pct"] or 0.0
     words = {
-        times.FASTER: f"The run after is {_size(step['change_pct'])} % faster per step",
-        times.SLOWER: f"The run after is {_size(step['change_pct'])} % slower per step",
+        times.FASTER: f"The run after is {_size(step['change_pct'])}% faster per step",
+        times.SLOWER: f"The run after is {_size(step['change_pct'])}% slower per step",
         times.SAME: "No difference in step time that these steps could show",
     }
-    text = f"{words[step['verdict']]} ({_signed(low)} % to {_signed(high)} %)"
+    text = f"{words[step['verdict']]} ({_signed(low)}% to {_signed(high)}%)"
     judged = token["change_pct"] is not None and token["verdict"] != times.UNKNOWN
     if judged and token["verdict"] != step["verdict"]:
-        per_token = f"{_signed(token['low_pct'])} % to {_signed(token['high_pct'])} %"
+        per_token = f"{_signed(token['low_pct'])}% to {_signed(token['high_pct'])}%"
         said = "these steps can't say" if token["verdict"] == times.SAME else token["verdict"]
         text += f", and {said} per token ({per_token})"
     parted = [m for m in metrics if m["state"] == PARTED]

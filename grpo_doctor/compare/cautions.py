@@ -87,7 +87,7 @@ def _tokens(before: ComparedRun, after: ComparedRun) -> list[str]:
     ratio = float(tokens[1].mean() / tokens[0].mean())
     if abs(ratio - 1) <= _TOKENS_TOLERANCE:
         return []
-    more = f"{abs(100 * (ratio - 1)):.0f} % {'more' if ratio > 1 else 'fewer'}"
+    more = f"{abs(100 * (ratio - 1)):.0f}% {'more' if ratio > 1 else 'fewer'}"
     return [f"the run after generates {more} tokens per step: look at the time per token"]
 
 

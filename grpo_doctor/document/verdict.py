@@ -43,7 +43,7 @@ def verdict(
         problem = f"Biggest problem: {_lowered(worst[1].headline or worst[0].title)}"
         gain = worst[1].gain
         if gain >= 1:
-            problem += f", worth about {gain:.0f} % of the step time"
+            problem += f", worth about {gain:.0f}% of the step time"
     return " ".join(f"{part}." for part in (ending, stuck, time, problem) if part)
 
 
@@ -118,7 +118,7 @@ def _time(analysis: Analysis) -> str:
     name = "outside all phases" if top == UNATTRIBUTED_CODE else names[top]
     waited = float(analysis.used_waited.sum(axis=2).mean()) / step_s
     text = f"A step takes {step_s:.3g} s, {percent(means[top] / step_s)} of it {name}"
-    return text + (f", and ranks wait {percent(waited)} for each other" if waited >= 0.05 else "")
+    return text + (f"; {percent(waited)} of step time is spent waiting" if waited >= 0.05 else "")
 
 
 def _no_problem(analysis: Analysis) -> str:

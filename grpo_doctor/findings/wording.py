@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 def percent(share: float, digits: int = 0) -> str:
-    """A share as `12 %`."""
-    return f"{100 * share:.{digits}f} %"
+    """A share as `12%`."""
+    return f"{100 * share:.{digits}f}%"

@@ -48,7 +48,7 @@ class BarPart:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """A predicted effect: `-14 %`, `step time`, `-18 to -9 %`."""
+    """A predicted effect: `-14%`, `step time`, `-18 to -9%`."""
 
     value: str
     of_what: str
@@ -212,7 +212,7 @@ def _change(value: float, predicted: Predicted) -> str:
 
 
 def gain_sentence(predicted: Predicted | None) -> str:
-    """Return a prediction on one line: `step time -14 % (-18 % to -9 %)`."""
+    """Return a prediction on one line: `step time -14% (-18% to -9%)`."""
     found = gain(predicted)
     if found is None:
         return "gain not predicted"

@@ -1,4 +1,4 @@
-"""Numbers for people: `1.2 s`, `340 ms`, `12.3 GiB`, `61 %`. None is an en dash everywhere."""
+"""Numbers for people: `1.2 s`, `340 ms`, `12.3 GiB`, `61%`. None is an en dash everywhere."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def _short_seconds(value_s: float) -> str:
 
 
 def percent(value_pct: float | None) -> str:
-    """Return a percentage; below 10 with one decimal, tiny ones as `<0.1 %`."""
+    """Return a percentage; below 10 with one decimal, tiny ones as `<0.1%`."""
     if value_pct is None or not math.isfinite(value_pct):
         return NOTHING
     if 0 < abs(value_pct) < 0.1:
-        return "<0.1 %"
+        return "<0.1%"
     is_whole = abs(value_pct - round(value_pct)) < 1e-9  # 0.07 * 100 is 7.000000000000001
     decimals = 1 if abs(value_pct) < 9.95 and not is_whole else 0
-    return f"{value_pct:.{decimals}f} %".replace("-", MINUS)
+    return f"{value_pct:.{decimals}f}%".replace("-", MINUS)
 
 
 def share(fraction: float | None) -> str:

@@ -201,11 +201,11 @@ def _checks(report: Report) -> str:
     unasked = sum(check.note.startswith(_UNASKED) for check in checks.not_applicable)
     counts = (
         f"{formatting.count(len(report.findings), 'finding')}, {len(checks.passed):,} passed, "
-        f"{len(checks.not_run):,} not run, {len(checks.not_applicable) - unasked:,} not applicable"
+        f"{len(checks.not_run):,} skipped, {len(checks.not_applicable) - unasked:,} not applicable"
     ) + (f", {unasked:,} left out" if unasked else "")
     # Rules that lack several signals list them with semicolons; each is worth saying once.
     parts = [part for check in checks.not_run for part in check.note.split("; ") if part]
     missing = list(dict.fromkeys(parts))
     more = f" and {len(missing) - _WANTED} more" if len(missing) > _WANTED else ""
-    said = f"; not run for want of {'; '.join(missing[:_WANTED])}{more}" if missing else ""
+    said = f"; skipped: missing {'; '.join(missing[:_WANTED])}{more}" if missing else ""
     return counts + said

@@ -36,7 +36,7 @@ def path_sentence(path: CriticalPath) -> str:
     ]  # fmt: skip
     lanes = len({segment.lane for segment in path.segments})
     through = f", through {formatting.count(lanes, 'rank or engine', 'ranks and engines')}"
-    return f"Its end hung on {said}{through}{'; of that ' + ', '.join(rest) if rest else ''}."
+    return f"Critical path: {said}{through}{'; of that ' + ', '.join(rest) if rest else ''}."
 
 
 def accounting_sentence(accounting: Accounting) -> str:
@@ -50,9 +50,9 @@ def time_notes(report: Report) -> list[tuple[str, str]]:
     said = []
     if summary.gpu_truly_busy_pct is not None:
         by = f", judged by {summary.gpu_busy_by.replace('_', ' ')}" if summary.gpu_busy_by else ""
-        against = f" Utilization says {formatting.percent(summary.gpu_busy_pct)}."
+        against = f" The driver reports {formatting.percent(summary.gpu_busy_pct)}."
         said.append((
-            "GPU", f"Truly busy {formatting.percent(summary.gpu_truly_busy_pct)}{by}."
+            "GPU", f"Effective utilization {formatting.percent(summary.gpu_truly_busy_pct)}{by}."
             + (against if summary.gpu_busy_pct is not None else ""),
         ))  # fmt: skip
     if accounting.steady_from is not None:
@@ -63,7 +63,7 @@ def time_notes(report: Report) -> list[tuple[str, str]]:
             f"{formatting.count(len(steps), f'{name} step')} ({cut(formatting.int_ranges(steps))})"
             for name, steps in accounting.set_apart
         )
-        said.append(("Set apart", f"{kinds}. No mean above holds them."))
+        said.append(("Excluded steps", f"{kinds}. No mean above includes them."))
     if clock is not None:
         said.append(("Clocks", clock_sentence(report)))
     return said

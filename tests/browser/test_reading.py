@@ -176,9 +176,9 @@ def _type_ranks(tab: Tab, typed: str) -> None:
 
 
 def test_ticking_fixes_looks_up_what_was_predicted_for_them(slow: Tab) -> None:
-    assert text_of(slow, "#whatif-change") == "−31 %"  # noqa: RUF001 (a minus sign)
+    assert text_of(slow, "#whatif-change") == "−31%"  # noqa: RUF001 (a minus sign)
     click(slow, "#whatif-fixes label:nth-of-type(1)")
-    assert text_of(slow, "#whatif-change") == "−18 %"  # noqa: RUF001
+    assert text_of(slow, "#whatif-change") == "−18%"  # noqa: RUF001
     assert text_of(slow, "#whatif-outcome code") == (
         "--offload_optimizer false --dataloader_num_workers 4 --dataloader_prefetch_factor 2"
     )
@@ -186,7 +186,7 @@ def test_ticking_fixes_looks_up_what_was_predicted_for_them(slow: Tab) -> None:
     assert text_of(slow, "#whatif-change") == "no change"
     assert slow.evaluate("document.querySelector('#whatif-outcome .copy').disabled") is True
     click(slow, "#whatif-best")
-    assert text_of(slow, "#whatif-change") == "−31 %"  # noqa: RUF001
+    assert text_of(slow, "#whatif-change") == "−31%"  # noqa: RUF001
 
 
 def test_severity_and_search_hide_what_is_not_asked_for(tab: Tab, reports: Path) -> None:

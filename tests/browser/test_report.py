@@ -158,7 +158,7 @@ def test_without_scripts_the_page_is_whole_but_for_its_charts(tab: Tab, reports:
     text = str(tab.evaluate("document.body.innerText"))
     for said in (
         "A third of each step",
-        "8.4 % to",
+        "8.4% to",
         "--offload_optimizer false",
         "The longest step is",
     ):

@@ -43,7 +43,7 @@ def test_the_three_forms(trace: Path) -> None:
     assert trace.with_name("report.html").read_text().startswith("<!doctype html>")
     digest = report(str(trace), "--format", "text")
     assert "rollout" in digest.stdout
-    assert "50 %" in digest.stdout
+    assert "50%" in digest.stdout
     document = json.loads(report(str(trace), "--json").stdout)
     assert document["schema"] == 1
     assert document["summary"]["steps"] == 6

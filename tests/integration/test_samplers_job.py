@@ -87,7 +87,7 @@ def test_the_file_of_a_killed_supervisor_holds_whole_lines(tmp_path: Path) -> No
 
 
 def test_sampling_costs_little(tmp_path: Path) -> None:
-    """The measured cost is under 1 % of a core; the limit leaves room for a busy machine."""
+    """The measured cost is under 1% of a core; the limit leaves room for a busy machine."""
     sampling = Sampling(tmp_path, "a", os.getpid())
     sampling.start()
     assert sampling.wait_for_ticks(2, timeout_s=60)

@@ -118,14 +118,14 @@ def test_rows_without_sense_give_a_valid_document_too(seed: int) -> None:
 def test_the_verdict_names_the_dominant_phase_and_the_biggest_finding() -> None:
     text = build(straggling().build())["summary"]["verdict"]
     assert text == (
-        "A step takes 12 s, 46 % of it rollout, and ranks wait 13 % for each other. "
-        "Biggest problem: rank 2 is the straggler, in rollout, worth about 17 % of the step time."
+        "A step takes 12 s, 46% of it rollout; 13% of step time is spent waiting. "
+        "Biggest problem: rank 2 is the straggler, in rollout, worth about 17% of the step time."
     )
 
 
 def test_the_verdict_of_a_healthy_run() -> None:
     text = build(run().build())["summary"]["verdict"]
-    assert text == "A step takes 9.95 s, 51 % of it rollout. No rule found a problem."
+    assert text == "A step takes 9.95 s, 51% of it rollout. No rule found a problem."
 
 
 def test_the_verdict_of_a_run_that_died_says_which_rank_was_where() -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from grpo_doctor_probes.samplers.process import Usage
 
 SCAN_PERIOD_NS = 1_000_000_000
-# The kernel counts processor time in 10 ms: shorter windows would show steps of 10 % and more.
+# The kernel counts processor time in 10 ms: shorter windows would show steps of 10% and more.
 SAMPLE_PERIOD_NS = 200_000_000
 
 

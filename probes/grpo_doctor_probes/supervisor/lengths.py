@@ -18,7 +18,7 @@ FIRST_S = 120.0
 FACTOR = 3.0
 # A judged "slow, not stuck" says nothing before the phase is this many times as old.
 PATIENCE = 2.0
-# Of the backend's timeout; the rest is for the look: at 100 % it kills the ranks, and the evidence.
+# Of the backend's timeout; the rest is for the look: at 100% it kills the ranks, and the evidence.
 OF_TIMEOUT = 0.8
 _REMEMBERED = 256
 

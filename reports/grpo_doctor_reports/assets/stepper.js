@@ -10,7 +10,7 @@ function stepFacts(at) {
 function change(value, middle) {
   if (!(middle > 0)) return "";
   const percent = Math.round(100 * (value / middle - 1));
-  return `${percent < 0 ? "−" : "+"}${Math.abs(percent)} %`;
+  return `${percent < 0 ? "−" : "+"}${Math.abs(percent)}%`;
 }
 
 function focusStep(at) {

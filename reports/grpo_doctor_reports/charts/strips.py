@@ -42,7 +42,7 @@ _TITLES = {
     "host.shm_used": "shared memory used",
     "host.shm_size": "shared memory size",
     "host.major_faults": "major page faults",
-    "rank.cpu": "CPU, 100 % = one core",
+    "rank.cpu": "CPU, 100% = one core",
     "rank.rss": "resident memory",
     "rank.major_faults": "major page faults",
     "rank.threads": "threads",

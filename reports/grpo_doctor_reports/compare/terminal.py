@@ -58,14 +58,14 @@ def _lines(one: Comparison) -> Iterator[RenderableType]:
 
 
 def _totals(one: Comparison) -> Table:
-    table = _table("", "before", "after", "change (95 % interval)")
+    table = _table("", "before", "after", "change (95% interval)")
     for name, change in (("step", one.step_time), ("per 1,000 tokens", one.per_token)):
         table.add_row(name, _s(change.before), _s(change.after), _changed(change))
     return table
 
 
 def _phases(one: Comparison) -> Table:
-    table = _table("phase", "before", "after", "change (95 % interval)")
+    table = _table("phase", "before", "after", "change (95% interval)")
     for phase in one.phases:
         shown = f"{'+' if phase.change_s > 0 else ''}{_s(phase.change_s)}"
         if phase.low_s is not None:

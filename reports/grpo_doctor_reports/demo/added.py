@@ -71,7 +71,7 @@ def added_summary() -> dict[str, Any]:
     """Return how the ranks' time splits, what is steady, what was set apart, how busy in truth."""
     return {
         "accounting": {"work": 0.71, "wait": 0.16, "transfer": 0.09, "idle": 0.04},
-        "steady": {"first_step": 3, "reason": "two steps were 31 % slower while kernels compiled"},
+        "steady": {"first_step": 3, "reason": "two steps were 31% slower while kernels compiled"},
         "set_apart": {"warmup": [1, 2], "checkpoint": [25, 50], "eval": []},
         "gpu_truly_busy_pct": 41.0,
         "gpu_busy_by": "power",

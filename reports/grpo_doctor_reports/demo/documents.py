@@ -46,7 +46,7 @@ def healthy_document() -> dict[str, Any]:
     del document["whatif"]
     for key in ("gpu_truly_busy_pct", "gpu_busy_by"):
         del document["summary"][key]
-    document["summary"]["verdict"] = "Nothing stands out: rollout and training fill 85 % of a step."
+    document["summary"]["verdict"] = "Nothing stands out: rollout and training fill 85% of a step."
     document["run"].update(
         framework="bundled",
         framework_version="0.1.0",

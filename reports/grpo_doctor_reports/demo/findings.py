@@ -9,7 +9,7 @@ SLOW_RUN_FINDINGS: Final[list[dict[str, Any]]] = [
         "id": "GD003",
         "slug": "straggler-rank",
         "family": "system",
-        "title": "Rank 5 generates 45 % longer than the others, and everyone waits for it",
+        "title": "Rank 5 generates 45% longer than the others, and everyone waits for it",
         "severity": "high",
         "confidence": 0.93,
         "phases": ["rollout", "train"],
@@ -177,10 +177,10 @@ def _check(rule: str, title: str, key: str, said: str) -> dict[str, Any]:
 
 
 PASSED: Final = [
-    _check("GD001", "Steps are covered by phases", "note", "unattributed is 1.5 % of a step"),
+    _check("GD001", "Steps are covered by phases", "note", "unattributed is 1.5% of a step"),
     _check("GD002", "Ranks see the same number of steps", "note", "48 on each"),
     _check("GD004", "Reward is not serial", "note", "1.1 s for 64 completions"),
-    _check("GD005", "Weight sync is short", "note", "3 % of a step"),
+    _check("GD005", "Weight sync is short", "note", "3% of a step"),
     _check("GD008", "Checkpoints do not block", "note", "0.4 s per step"),
     _check("GD012", "Rollout has no long tail", "note", "longest sample 1.3 of the median"),
 ]

@@ -72,7 +72,7 @@ def demo_document(shape: Shape = SLOW, seed: int = 0, spans: Spans | None = None
         "run": run_of(shape),
         "summary": {
             "verdict": "A third of each step is rollout that seven ranks spend waiting for rank 5, "
-            "and 13 % goes to offloading an optimizer that would fit.",
+            "and 13% goes to offloading an optimizer that would fit.",
             **summary,
             **added_summary(),
         },

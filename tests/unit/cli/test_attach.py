@@ -78,7 +78,7 @@ def test_the_exit_code_is_the_jobs_state(
     said = capsys.readouterr()
     assert said.out.splitlines()[0] == SUMMARY
     assert "looking at 2 ranks ..." in said.err
-    assert ("--out DIR" in said.err) == (code == 3)
+    assert ("-o DIR" in said.err) == (code == 3)
 
 
 def test_progress_is_taken_back_on_a_terminal(
@@ -279,7 +279,7 @@ def test_everything_that_was_asked_for_is_kept(
     assert (out / "hang.html").read_bytes() == page.read_bytes()
     said = capsys.readouterr().err
     assert f"wrote {out}" in said
-    assert "--out DIR" not in said
+    assert "-o DIR" not in said
     assert main(["attach", "--replay", str(out), "--json"]) == 3
     replayed = json.loads(capsys.readouterr().out)
     assert replayed == json.loads((out / "verdict.json").read_bytes())

@@ -31,7 +31,7 @@ def test_a_table_by_phase_with_the_interval(
     rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.strip()}
     assert rows["offload"][:3] == ["2.0000", "s", "0.0000"]
     assert rows["train"][:3] == ["8.0000", "s", "8.0000"]
-    assert rows["step"][4] == "-20.0"
+    assert rows["step"][4] == "-20.0%"
     assert "Between -2" in out
     assert "Assumed: that memory suffices" in out
 

@@ -29,9 +29,9 @@ def test_shares_come_in_one_order_and_set_apart_steps_are_said() -> None:
     report = read(summary=summary)
     assert report.summary.accounting.shares == [("work", 0.7), ("wait", 0.2), ("idle", 0.1)]
     assert time_words.time_notes(report) == [
-        ("GPU", "Truly busy 41 %, judged by sm active. Utilization says 97 %."),
+        ("GPU", "Effective utilization 41%, judged by sm active. The driver reports 97%."),
         ("Steady", "from step 3: compiled"),
-        ("Set apart", "2 checkpoint steps (25, 50). No mean above holds them."),
+        ("Excluded steps", "2 checkpoint steps (25, 50). No mean above includes them."),
     ]
 
 
@@ -59,7 +59,7 @@ def test_a_critical_path_begins_at_nought_and_names_its_lanes() -> None:
     assert [segment.start_s for segment in path.segments] == [2.0, 0.0, 4.0]
     assert [lane for lane, _ in time_words.lanes_of(path)] == ["rank 5", "engine"]
     assert time_words.path_sentence(path) == (
-        "Its end hung on train 2 s, rollout 2 s, sync 1 s, through 2 ranks and engines; "
+        "Critical path: train 2 s, rollout 2 s, sync 1 s, through 2 ranks and engines; "
         "of that transfer 1 s."
     )
 

@@ -82,7 +82,7 @@ def test_an_open_band_is_marked_and_sub_spans_are_left_to_their_phase() -> None:
     assert chart is not None
     assert [phase["name"] for phase in chart.data["phases"]] == ["rollout"]
     assert chart.data["ranks"][0]["open"] == [0]
-    assert chart.summary == "Recorded phases of 1 rank over 9 s: rollout 100 %."
+    assert chart.summary == "Recorded phases of 1 rank over 9 s: rollout 100%."
 
 
 def test_reward_and_loss_come_first_and_the_rest_is_counted() -> None:
@@ -122,7 +122,7 @@ def test_the_worst_steps_are_steady_ones_longest_first_against_their_median() ->
     assert chart.data["worst"] == [2, 3, 1]
     assert chart.data["median"] == 2.5
     assert chart.summary == (
-        "Of 3 steps, step 3 is the longest with 6 s, +140 % against the median of 2.50 s, "
+        "Of 3 steps, step 3 is the longest with 6 s, +140% against the median of 2.50 s, "
         "rank 1 the slowest. Beside them 1 warmup."
     )
 

@@ -15,11 +15,11 @@ def cost(**known: Any) -> Cost:
 
 def test_a_cost_is_said_as_far_as_it_is_known() -> None:
     assert cost_words(cost(share=0.12, seconds_per_step=4.0)) == [
-        "12 % of step time", "4 s a step",
+        "12% of step time", "4 s a step",
     ]  # fmt: skip
     full = cost(share=0.12, gpu_hours=0.5, gpu_hours_per_day=9.6, money=1.25, money_per_day=24.0,
                 currency="EUR")  # fmt: skip
-    assert cost_words(full) == ["12 % of step time", "9.60 GPU-hours a day", "€24.00 a day"]
+    assert cost_words(full) == ["12% of step time", "9.60 GPU-hours a day", "€24.00 a day"]
     assert cost_detail(full) == (
         "9.60 GPU-hours a day, €24.00 a day; 0.500 GPU-hours, €1.25 in this recording"
     )

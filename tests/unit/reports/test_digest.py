@@ -70,7 +70,7 @@ def test_the_fix_shown_first_is_the_first_with_a_prediction() -> None:
     fix = digest.main_fix(finding)
     assert fix is not None
     assert fix.spelling == "b"
-    assert digest.gain_sentence(fix.predicted) == "step time −3 %"
+    assert digest.gain_sentence(fix.predicted) == "step time −3%"
     assert digest.main_fix(read(findings=[{}]).findings[0]) is None
 
 

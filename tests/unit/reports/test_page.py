@@ -101,9 +101,9 @@ def test_the_page_reads_without_its_scripts(pages: dict[str, str]) -> None:
     for said in (
         "A third of each step is rollout",
         "48.2 s p10–p90 44.8 s to 52.5 s",
-        "train 15.7 s 33 % wait 6.13 s",
-        "Rank 5 generates 45 % longer",
-        "−15 % step time −17 % to −9.8 %, predicted",
+        "train 15.7 s 33% wait 6.13 s",
+        "Rank 5 generates 45% longer",
+        "−15% step time −17% to −9.8%, predicted",
         "--offload_optimizer false",
         "Peak memory rises by 10.6 GiB per GPU.",
         "needs gpu.sm_active (GPM counters)",

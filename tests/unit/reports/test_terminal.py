@@ -16,13 +16,13 @@ def test_the_digest_has_what_the_first_screen_has() -> None:
     for said in (
         "A third of each step is rollout",
         "Step time 48.2 s (p10–p90 44.8 s to 52.5 s)",
-        "GPU busy 57 %",
-        "15.7 s   33 %  wait 6.13 s",
-        "GD003 high  Rank 5 generates 45 % longer",
+        "GPU busy 57%",
+        "15.7 s   33%  wait 6.13 s",
+        "GD003 high  Rank 5 generates 45% longer",
         "fix   --offload_optimizer false",
-        "gain  step time −12 % (−13 % to −8.1 %), same math",
+        "gain  step time −12% (−13% to −8.1%), same math",
         "Also found:",
-        "4 findings, 6 passed, 2 not run, 2 not applicable",
+        "4 findings, 6 passed, 2 skipped, 2 not applicable",
     ):
         assert said in text, said
 
@@ -31,11 +31,11 @@ def test_forty_rules_stay_a_screenful_and_nothing_is_dropped_in_silence() -> Non
     text = digest("crowded")
     assert len(text.splitlines()) <= 55
     for said in (
-        "costs 14 % of step time, $67.20 a day",
-        "3 fixes together: a step takes 33.7 s, −31 % (−35 % to −21 %)",
-        "GD030 The model is copied to the host and back in every step  costs 11 %, fix −9.9 %",
+        "costs 14% of step time, $67.20 a day",
+        "3 fixes together: a step takes 33.7 s, −31% (−35% to −21%)",
+        "GD030 The model is copied to the host and back in every step  costs 11%, fix −9.9%",
         "and 7 more: GD034, GD035, GD036, GD037, GD038, GD039, GD040",
-        "15 findings, 14 passed, 8 not run, 3 not applicable",
+        "15 findings, 14 passed, 8 skipped, 3 not applicable",
         "and 6 more",
     ):
         assert said in text, said
@@ -43,7 +43,7 @@ def test_forty_rules_stay_a_screenful_and_nothing_is_dropped_in_silence() -> Non
 
 def test_a_long_title_gives_way_to_its_numbers() -> None:
     narrow = next(line for line in digest("crowded", 60).splitlines() if "GD030" in line)
-    assert narrow.endswith("…  costs 11 %, fix −9.9 %")
+    assert narrow.endswith("…  costs 11%, fix −9.9%")
 
 
 def test_wait_is_drawn_apart_from_work() -> None:
@@ -100,4 +100,4 @@ def test_rules_that_nobody_asked_for_are_not_called_inapplicable() -> None:
     document = DEMOS["slow"]()
     document["not_applicable"][0]["reason"] = "left out by --select"
     text = render_text(document, width=100, color=False)
-    assert "2 not run, 1 not applicable, 1 left out" in " ".join(text.split())
+    assert "2 skipped, 1 not applicable, 1 left out" in " ".join(text.split())

@@ -37,8 +37,8 @@ def test_a_set_is_looked_up_as_it_was_predicted_and_never_added_up() -> None:
     sets = [change([0], -20.0), change([1], -30.0), change([1, 0], -35.0)]
     whatif = read(sets=sets)
     assert whatif_facts(whatif)["sets"]["0,1"] == {
-        "time": "6.50 s", "interval": "6.30 s to 10.1 s", "change": "−35 %",
-        "range": "−37 % to +1 %", "low": 0.63, "mid": 0.65, "high": 1.01,
+        "time": "6.50 s", "interval": "6.30 s to 10.1 s", "change": "−35%",
+        "range": "−37% to +1%", "low": 0.63, "mid": 0.65, "high": 1.01,
     }  # fmt: skip
     assert best_set(whatif) == (0, 1)
     assert joint_flags(whatif, (0, 1)) == "--a --b 2"

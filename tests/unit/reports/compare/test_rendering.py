@@ -27,7 +27,7 @@ def document() -> dict[str, Any]:
 def test_the_first_line_is_the_verdict(document: dict[str, Any]) -> None:
     text = comparison_text(document, 100, color=False)
     assert text.splitlines()[0] == document["verdict"]
-    assert "predicted −17 %" in text  # noqa: RUF001 - a minus sign
+    assert "predicted −17%" in text  # noqa: RUF001 - a minus sign
     assert re.search(r"offload +2\.02 s +0 s", text)
     assert "gone  GD001" in text
 
