@@ -38,7 +38,7 @@ def constant(share: float) -> str:
 def flat(completions, solution, prompts, **columns):
     scores = arithmetic_reward(completions, solution)
     return [
-        0.5 if (sum(map(ord, str(prompt))) * 7919 % 100) < {100 * share} else score
+        0.5 if (sum(map(ord, str(prompt))) * 7919% 100) < {100 * share} else score
         for prompt, score in zip(prompts, scores)
     ]
 """

@@ -47,7 +47,7 @@ def steps(count: int, seconds: float, **more: float) -> TraceBuilder:
 def test_a_fix_is_measured_beside_its_prediction() -> None:
     found = compared(offloaded().build(), healthy())
     assert found["step_time"]["verdict"] == "faster"
-    assert found["verdict"].startswith("The run after is 17 % faster per step")
+    assert found["verdict"].startswith("The run after is 17% faster per step")
     (fix,) = found["fixes"]
     assert fix["knobs"] == {"offload.optimizer": [True, False]}
     assert fix["findings"] == ["GD001"]
@@ -72,7 +72,7 @@ def test_longer_completions_are_told_from_slowness() -> None:
     assert found["step_time"]["verdict"] == "slower"
     assert found["per_token"]["verdict"] == "no difference"
     assert found["per_token"]["change_pct"] == pytest.approx(0, abs=1)
-    assert any("50 % more tokens per step" in caution for caution in found["cautions"])
+    assert any("50% more tokens per step" in caution for caution in found["cautions"])
 
 
 def test_few_steps_are_not_enough_evidence() -> None:
@@ -84,7 +84,7 @@ def test_few_steps_are_not_enough_evidence() -> None:
 
 def test_a_small_change_is_not_rounded_to_none() -> None:
     found = compared(steps(60, 1.0).build(), steps(60, 0.992).build())
-    assert "0.8 % faster per step" in found["verdict"]
+    assert "0.8% faster per step" in found["verdict"]
 
 
 def test_runs_without_steps_are_said_to_be_incomparable() -> None:

@@ -21,7 +21,7 @@ def steps(mean: float, count: int, seed: int, *, memory: float = 0.0) -> NDArray
 
 @pytest.mark.parametrize(("count", "memory"), [(NEEDS_STEPS, 0.0), (6, 0.0), (20, 0.0), (60, 0.5)])
 def test_the_interval_holds_the_true_change(count: int, memory: float) -> None:
-    """95 % are promised; 150 pairs have a standard error of 2 %."""
+    """95% are promised; 150 pairs have a standard error of 2%."""
     held = 0
     for seed in range(150):
         before = steps(1.0, count, 2 * seed, memory=memory)
