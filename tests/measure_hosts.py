@@ -10,8 +10,8 @@ from pathlib import Path
 from grpo_doctor.cli.replaying import replayed
 from grpo_doctor.hang.collection import bundle
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.encoding import encoded_document
 from grpo_doctor.hang.multihost import spoken
+from grpo_doctor.hang.verdict import encoded_document
 from grpo_doctor_reports.hang import hang_page, hang_text
 from tests.evidence import EvidenceBuilder
 from tests.several_hosts import on_hosts

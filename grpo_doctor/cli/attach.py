@@ -116,7 +116,7 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
         options.interrupted = _TOUCHED
         diagnosis, moves = confirm(diagnosis, evidence.job, ask=not options.yes)
     if options.json:
-        from grpo_doctor.hang.encoding import encoded_document  # noqa: PLC0415
+        from grpo_doctor.hang.verdict import encoded_document  # noqa: PLC0415
 
         write_bytes(encoded_document(diagnosis), STDOUT)
     _keep(options, evidence, diagnosis)
@@ -215,7 +215,7 @@ def _would_be_lost(options: argparse.Namespace, diagnosis: Diagnosis) -> bool:
 
 def _tell_of_others(evidence: Evidence, diagnosis: Diagnosis) -> None:
     """Where ranks of other hosts were not seen, and the verdict does not say so: how to see all."""
-    from grpo_doctor.hang.model.hosts.others import commands, unseen  # noqa: PLC0415
+    from grpo_doctor.hang.model.hosts import commands, unseen  # noqa: PLC0415
     from grpo_doctor.hang.wording import ranks_text  # noqa: PLC0415
 
     ranks = unseen(evidence.job)

@@ -5,25 +5,20 @@ from __future__ import annotations
 from grpo_doctor.hang import postmortem
 from grpo_doctor.hang.causes import Candidate, Case
 from grpo_doctor.hang.causes.candidate import Sink
-from grpo_doctor.hang.decision import beneath, choose, rankless
 from grpo_doctor.hang.decision.confidence import LEAST, confidence
-from grpo_doctor.hang.decision.once import as_of_one_look
-from grpo_doctor.hang.decision.render.layout import with_layout
-from grpo_doctor.hang.decision.render.outlook import with_outlook
-from grpo_doctor.hang.decision.render.pictures import edges_of, groups_of, nodes_of, rank_states
-from grpo_doctor.hang.decision.render.spelled import spelled
-from grpo_doctor.hang.decision.render.unseen import unseen
-from grpo_doctor.hang.decision.render.verdicts import (
-    Judgement,
-    ended,
-    ending,
-    healthy,
-    judged,
-    slow_work,
+from grpo_doctor.hang.decision.render.at_work import ended, ending, healthy, slow_work
+from grpo_doctor.hang.decision.render.details import (
+    unseen,
+    with_layout,
+    with_outlook,
+    with_spelled_fixes,
 )
+from grpo_doctor.hang.decision.render.not_started import launchers, not_started
+from grpo_doctor.hang.decision.render.pictures import edges_of, groups_of, nodes_of, rank_states
+from grpo_doctor.hang.decision.render.stalled import Judgement, judged, undecided
+from grpo_doctor.hang.decision.root import proposals, roots_of, with_library_threads
 from grpo_doctor.hang.decision.stall import Stall, stall_of
-from grpo_doctor.hang.decision.state import state_of
-from grpo_doctor.hang.decision.undecided import undecided
+from grpo_doctor.hang.decision.state import as_of_one_look, state_of
 from grpo_doctor.hang.model import scene
 from grpo_doctor.hang.model.nodes import Node, RankNode
 from grpo_doctor.hang.model.scene import Actor, Scene
@@ -54,12 +49,12 @@ def diagnose_scene(found: Scene) -> Diagnosis:
 
 def _verdict(found: Scene, graph: Graph, stall: Stall) -> tuple[Verdict, Candidate | None]:
     case = Case(found, graph, stall.suspects)
-    roots = choose.roots(found, graph, choose.candidates(case))
+    roots = roots_of(found, graph, proposals(case))
     if not stall.stalled:
         roots = tuple(one for one in roots if _shows_in_motion(one))
     if not roots:
         return _without_cause(found, graph, stall), None
-    root = beneath.told(found, roots[0])
+    root = with_library_threads(found, roots[0])
     state = state_of(found, graph, root)
     if state == "slow" and stall.working and not _named_first(root, stall):
         return slow_work(found, stall), None
@@ -76,10 +71,10 @@ def _is_a_guess(root: Candidate) -> bool:
 
 
 def _without_cause(found: Scene, graph: Graph, stall: Stall) -> Verdict:
-    seen = rankless.launchers(found)
+    seen = launchers(found)
     if seen:
         over = all(one.motion.kind == "gone" for one in seen)
-        return ended() if over else rankless.not_started(found, seen)
+        return ended() if over else not_started(found, seen)
     left = [one for one in found.by_rank.values() if one.motion.kind != "gone"]
     if 0 < len(left) < len(found.by_rank) and not any(map(_stands_or_waits, left)):
         gone = found.by_rank.keys() - {one.rank for one in left}
@@ -130,7 +125,7 @@ def _diagnosis(
         ranks_seen=tuple(sorted(found.by_rank)),
         ranks_missing=job.ranks_missing,
         verdict=with_outlook(
-            with_layout(found, spelled(verdict, job.framework)),
+            with_layout(found, with_spelled_fixes(verdict, job.framework)),
             root.can_go_on if root is not None else "",
         ),
         ranks=rank_states(found, graph),

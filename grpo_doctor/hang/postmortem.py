@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from grpo_doctor.hang.decision.confidence_table import of_recordings
-from grpo_doctor.hang.decision.render.layout import with_layout
+from grpo_doctor.hang.decision.confidence import UNKNOWN, of_recordings
+from grpo_doctor.hang.decision.render.details import unseen, with_layout, with_spelled_fixes
 from grpo_doctor.hang.decision.render.pictures import edges_of, nodes_of
-from grpo_doctor.hang.decision.render.spelled import spelled
-from grpo_doctor.hang.decision.render.unseen import unseen
-from grpo_doctor.hang.decision.undecided import RECORDERS_OFF, recorders_are_off
+from grpo_doctor.hang.decision.render.stalled import RECORDERS_OFF, recorders_are_off
 from grpo_doctor.hang.model import matching
 from grpo_doctor.hang.model.matching import Ruling
 from grpo_doctor.hang.model.nodes import RankNode
@@ -34,7 +32,9 @@ def diagnose(scene: Scene) -> Diagnosis:
         world_size=size,
         ranks_seen=heard,
         ranks_missing=missing,
-        verdict=with_layout(scene, spelled(_verdict(scene, ruling), scene.evidence.job.framework)),
+        verdict=with_layout(
+            scene, with_spelled_fixes(_verdict(scene, ruling), scene.evidence.job.framework)
+        ),
         ranks=tuple(_rank(scene, rank) for rank in heard),
         seconds=round(scene.evidence.cost.seconds, 3),
         max_pause_ms=0.0,
@@ -53,10 +53,7 @@ def _verdict(scene: Scene, ruling: Ruling) -> Verdict:
         return Verdict(
             state="slow",
             cause="unknown",
-            culprits=(),
-            victims=(),
-            confidence=0.3,
-            phase=None,
+            confidence=UNKNOWN,
             summary="The recordings have no entries, so nothing can be said about the job.",
             confirm=(_LOOK,),
             fixes=(Fix(RECORDERS_OFF),),
@@ -67,7 +64,6 @@ def _verdict(scene: Scene, ruling: Ruling) -> Verdict:
         culprits=ruling.culprits,
         victims=ruling.victims,
         confidence=_confidence(ruling),
-        phase=None,
         summary=sentence(ruling.summary or "the recordings show no rank behind the others"),
         evidence=tuple(Item("flight recorder", rank, text) for rank, text in ruling.facts),
         confirm=_confirm(ruling),

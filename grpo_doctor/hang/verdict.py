@@ -39,7 +39,7 @@ class Undo(msgspec.Struct, frozen=True):
     text: str
 
 
-class Verdict(msgspec.Struct, frozen=True, rename={"cause": "class"}):
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, rename={"cause": "class"}):
     """What is wrong with the job. `cause` is one of `catalogue.CLASSES`; "" for a healthy job.
 
     `confidence` in 0..1 is calibrated on the fault bench: of verdicts with 0.9, 9 in 10 are right.
@@ -48,10 +48,10 @@ class Verdict(msgspec.Struct, frozen=True, rename={"cause": "class"}):
 
     state: State
     cause: str
-    culprits: tuple[int, ...]
-    victims: tuple[int, ...]
+    culprits: tuple[int, ...] = ()
+    victims: tuple[int, ...] = ()
     confidence: float
-    phase: str | None
+    phase: str | None = None
     summary: str
     evidence: tuple[Item, ...] = ()
     confirm: tuple[str, ...] = ()
@@ -158,3 +158,27 @@ class Diagnosis(msgspec.Struct, frozen=True):
             "undo": msgspec.to_builtins(self.undo),
             "problems": [{"what": what, "remedy": remedy} for what, remedy in self.problems],
         }
+
+
+def encoded_document(diagnosis: Diagnosis) -> bytes:
+    """The document of `attach --json`, indented."""
+    return msgspec.json.format(encoded(diagnosis.as_json()), indent=1) + b"\n"
+
+
+def encoded(value: object) -> bytes:
+    """`value` as JSON. Names that are no Unicode (`\\udcff` of undecodable bytes) get question
+    marks in their place."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_encodable(msgspec.to_builtins(value)))
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, list | tuple):
+        return [_encodable(one) for one in value]
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(one) for key, one in value.items()}
+    return value

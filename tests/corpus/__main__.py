@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from grpo_doctor.hang.decision import confidence_table
+from grpo_doctor.hang.decision.confidence import FILE
 from tests.corpus import fit, known, page, replay, verdicts
 from tests.corpus import table as tables
 from tests.corpus.packing import pack
@@ -89,7 +89,7 @@ def _fit(destination: Path | None) -> int:
         fit.fit(cases, settings), recordings=fit.recordings(simulated, settings.lean)
     )
     text = page.page(fit.predicted(cases, settings), table, settings)
-    confidence_table.FILE.write_bytes(msgspec.json.format(msgspec.json.encode(table), indent=1))
+    FILE.write_bytes(msgspec.json.format(msgspec.json.encode(table), indent=1))
     _say(text)
     if destination is not None:
         put_section(destination, "confidence", text)

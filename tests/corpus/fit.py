@@ -17,7 +17,7 @@ from itertools import pairwise, product
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.hang.decision.confidence_table import (
+from grpo_doctor.hang.decision.confidence import (
     ALL,
     EVIDENCE,
     Cell,

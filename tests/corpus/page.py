@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from grpo_doctor.hang.decision.confidence_table import ALL, Table
+from grpo_doctor.hang.decision.confidence import ALL, Table
 from tests.corpus.fit import COMMAND, Settings, brier
 from tests.corpus.verdicts import WHOLE, Case
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor.hang.decision.confidence_table import looked_up
-from grpo_doctor.hang.decision.features import Features
+from grpo_doctor.hang.decision.confidence import Features, looked_up
 from tests.corpus.fit import Settings, brier, first_sight, fit, predicted
 from tests.corpus.page import expected_error
 from tests.corpus.verdicts import WHOLE, Case

@@ -9,7 +9,7 @@ import msgspec
 
 from grpo_doctor.hang import diagnose as reasoning
 from grpo_doctor.hang.causes import Candidate
-from grpo_doctor.hang.decision.features import Features, features
+from grpo_doctor.hang.decision.confidence import Features, features
 from grpo_doctor.hang.model.scene import Scene
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import Evidence

@@ -22,10 +22,10 @@ from grpo_doctor.hang.causes.wording import (
 )
 from grpo_doctor.hang.model.process.known_code import short
 from grpo_doctor.hang.model.scene import Actor, Scene
-from grpo_doctor.hang.model.waiting import timers
+from grpo_doctor.hang.model.waiting import wakeups
 from grpo_doctor.hang.model.waiting.chain import end_of
-from grpo_doctor.hang.model.waiting.servers import place_of_server
 from grpo_doctor.hang.model.waiting.waits import asks_engine
+from grpo_doctor.hang.model.waiting.wakeups import place_of_server
 from grpo_doctor.hang.verdict import Fix, Item, Undo
 from grpo_doctor_probes.evidence import Blocked
 
@@ -238,7 +238,7 @@ def _answers(peers: Sequence[Actor], hold: Blocked) -> Liveness:
     """Whether whoever may answer is of the job: of others nothing is seen, and a server in which a
     thread sleeps until a time may answer then.
     """
-    if any(one.member.role == "server" and timers.is_set(one) for one in peers):
+    if any(one.member.role == "server" and wakeups.has_timer(one) for one in peers):
         return "outside"
     known = bool(peers) and len(peers) == len(hold.peers)
     return "unseen" if known or hold.kind == "socket-accept" else "outside"

@@ -19,9 +19,9 @@ from grpo_doctor.hang.causes.wording import (
     still_item,
     working_class,
 )
+from grpo_doctor.hang.model.process.call_stack import works_for_pool
 from grpo_doctor.hang.model.process.known_code import short
 from grpo_doctor.hang.model.process.progress import BUSY_SHARE
-from grpo_doctor.hang.model.process.threads import works_for_pool
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting.chain import family, has_succeeded, most_telling, rests
 from grpo_doctor.hang.verdict import Fix, Item, Undo

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Liveness, Sink
 from grpo_doctor.hang.causes.wording import culprit, in_phase, motion_item, stack_item
 from grpo_doctor.hang.model import gpus
-from grpo_doctor.hang.model.device_waits import has_pending
-from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.scene import Actor, Scene, has_pending
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.wording import ranks_text, verb
 

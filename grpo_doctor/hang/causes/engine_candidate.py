@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grpo_doctor.hang.causes.candidate import Candidate, Sink
 from grpo_doctor.hang.causes.wording import in_phase, named, stack_item
-from grpo_doctor.hang.model.engines.rollout_engine import RolloutEngine
+from grpo_doctor.hang.model.rollout_engine import RolloutEngine
 from grpo_doctor.hang.model.scene import Actor
 from grpo_doctor.hang.verdict import Fix, Item
 

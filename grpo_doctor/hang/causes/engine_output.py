@@ -8,11 +8,10 @@ from grpo_doctor import knobs
 from grpo_doctor.hang.causes.candidate import Candidate, Liveness, Sink
 from grpo_doctor.hang.causes.engine_candidate import PATIENT, shares, stacks, stalled
 from grpo_doctor.hang.causes.wording import at, in_phase, named
-from grpo_doctor.hang.model.engines.counters import Counted
-from grpo_doctor.hang.model.engines.rollout_engine import RolloutEngine
+from grpo_doctor.hang.model.engine_counters import Counted
+from grpo_doctor.hang.model.rollout_engine import RolloutEngine
 from grpo_doctor.hang.model.scene import Actor, Scene
-from grpo_doctor.hang.model.waiting.chain import family
-from grpo_doctor.hang.model.waiting.strangers import asks_strangers
+from grpo_doctor.hang.model.waiting.chain import asks_strangers, family
 from grpo_doctor.hang.verdict import Fix, Item
 
 _THRASHES = 2  # preemptions between two answers, and not one token

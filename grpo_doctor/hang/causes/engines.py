@@ -10,13 +10,13 @@ from grpo_doctor.hang.causes.engine_candidate import stalled
 from grpo_doctor.hang.causes.engine_output import output
 from grpo_doctor.hang.causes.memory import oom_items, out_of_memory
 from grpo_doctor.hang.causes.wording import at, in_phase, named, stack_item
-from grpo_doctor.hang.model.engines.rollout_engine import (
+from grpo_doctor.hang.model.process.call_stack import place_of
+from grpo_doctor.hang.model.rollout_engine import (
     RolloutEngine,
     awaits_server,
     engine_of,
     refusals,
 )
-from grpo_doctor.hang.model.process.places import place_of
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item, Undo
 

@@ -14,7 +14,7 @@ from grpo_doctor.hang.causes.wording import (
     still_item,
 )
 from grpo_doctor.hang.model.scene import Actor, Scene
-from grpo_doctor.hang.model.waiting.woken import only_by_signals
+from grpo_doctor.hang.model.waiting.wakeups import only_by_signals
 from grpo_doctor.hang.verdict import Fix, Item
 
 _LOCKS = (".lock", ".lck")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.wording import at, culprit, stack_item, still_item
-from grpo_doctor.hang.model.process.places import place_of
+from grpo_doctor.hang.model.process.call_stack import place_of
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor_probes.evidence import PythonThread

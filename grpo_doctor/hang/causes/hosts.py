@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.missing import JOINING_S, joined_for_s
 from grpo_doctor.hang.causes.wording import stack_item
-from grpo_doctor.hang.model.hosts.others import commands, hosts_of
+from grpo_doctor.hang.model.hosts import commands, hosts_of
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.multihost.moments import is_old
 from grpo_doctor.hang.verdict import Fix, Item

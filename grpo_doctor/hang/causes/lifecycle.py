@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.memory import oom_items, out_of_memory, recent_oom
 from grpo_doctor.hang.causes.wording import at, culprit, in_phase, stack_item, still_item
+from grpo_doctor.hang.model.process.call_stack import is_library
 from grpo_doctor.hang.model.process.known_code import short
-from grpo_doctor.hang.model.process.places import is_library
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item, Undo
 

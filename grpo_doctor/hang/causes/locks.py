@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.wording import at, culprit, still_item
+from grpo_doctor.hang.model.process.call_stack import is_library, place_of
 from grpo_doctor.hang.model.process.known_code import short
-from grpo_doctor.hang.model.process.native import has_time_limit
-from grpo_doctor.hang.model.process.places import is_library, place_of
+from grpo_doctor.hang.model.process.progress import has_time_limit
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor_probes.evidence import PythonThread

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.model.scene import Actor, Scene
-from grpo_doctor.hang.model.waiting.chain import rests
-from grpo_doctor.hang.model.waiting.strangers import ASKS
+from grpo_doctor.hang.model.waiting.chain import ASKS, rests
 from grpo_doctor.hang.verdict import Fix, Item
 
 _KILLED = re.compile(r"[Kk]illed process (\d+)")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from grpo_doctor.hang.causes.candidate import Candidate, Sink
 from grpo_doctor.hang.causes.ras import even_item
-from grpo_doctor.hang.model.hosts.expected import parted
+from grpo_doctor.hang.model.hosts import parted
 from grpo_doctor.hang.model.scene import Scene
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.wording import ranks_text

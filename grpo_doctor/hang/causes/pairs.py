@@ -8,7 +8,7 @@ from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.groups import Mistake, deadlock
 from grpo_doctor.hang.causes.wording import still_item
 from grpo_doctor.hang.model.scene import Actor, Scene
-from grpo_doctor.hang.model.waiting.partners import partner_of
+from grpo_doctor.hang.model.waiting.waits import partner_of
 
 
 def propose(case: Case) -> Iterator[Candidate]:

@@ -10,7 +10,7 @@ from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.sleeps import sleep_of
 from grpo_doctor.hang.causes.terminals import is_terminal
 from grpo_doctor.hang.causes.wording import culprit, in_phase, stack_item, still_item
-from grpo_doctor.hang.model.hosts.expected import disks_of
+from grpo_doctor.hang.model.hosts import disks_of
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.wording import bytes_text, seconds_text

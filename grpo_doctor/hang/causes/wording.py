@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_doctor.hang.model.process.places import Place
+from grpo_doctor.hang.model.process.call_stack import Place
 from grpo_doctor.hang.model.process.progress import BUSY_SHARE
 from grpo_doctor.hang.model.scene import Actor
 from grpo_doctor.hang.verdict import Item

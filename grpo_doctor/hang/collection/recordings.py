@@ -6,7 +6,7 @@ import time
 from collections.abc import Container
 
 from grpo_doctor.hang.collection.visit import Visit
-from grpo_doctor.hang.model.process.seen import index
+from grpo_doctor.hang.model.process.observations import index
 from grpo_doctor_probes import flight
 from grpo_doctor_probes.evidence import FlightDump, ProcessLook
 

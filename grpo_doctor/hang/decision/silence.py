@@ -13,9 +13,8 @@ from grpo_doctor.hang.model.nodes import ProcessNode
 from grpo_doctor.hang.model.process.actor import Actor
 from grpo_doctor.hang.model.process.patience import FLOOR_S
 from grpo_doctor.hang.model.scene import Scene
-from grpo_doctor.hang.model.waiting import servers, tasks, timers
-from grpo_doctor.hang.model.waiting.chain import family
-from grpo_doctor.hang.model.waiting.strangers import asks_strangers
+from grpo_doctor.hang.model.waiting import tasks, wakeups
+from grpo_doctor.hang.model.waiting.chain import asks_strangers, family
 
 # Who wants a lock, or an engine that has gone, tries again and again and never gets on.
 _TRIED_IN_VAIN = frozenset({"lock-held", "rollout-engine-dead"})
@@ -49,15 +48,15 @@ def _at_work_s(scene: Scene, bottom: Actor) -> float:
     of_ray = tasks.own_threads(scene, bottom)
     if of_ray:
         return quiet_s(bottom, of_ray)
-    if any(timers.is_set(one) for one in _lock_holders(scene, bottom)):
+    if any(wakeups.has_timer(one) for one in _lock_holders(scene, bottom)):
         return 0.0
-    whole, threads = quiet_s(bottom, None), servers.serving(bottom)
+    whole, threads = quiet_s(bottom, None), wakeups.serving(bottom)
     if threads is None or whole >= FLOOR_S:
         return whole
     below = (bottom, *family(scene, scene.children(bottom.pid)))
-    if any(map(timers.is_set, below)):
+    if any(map(wakeups.has_timer, below)):
         return whole
-    return min(quiet_s(one, servers.serving(one)) for one in below)
+    return min(quiet_s(one, wakeups.serving(one)) for one in below)
 
 
 def _lock_holders(scene: Scene, actor: Actor) -> list[Actor]:
@@ -83,9 +82,9 @@ def nobody_is_at_it(scene: Scene, actor: Actor) -> bool:
     beside = [one for one in scene.actors if one.member.role not in ("rank", "launcher")]
     if any(asks_strangers(scene, one) or one.motion.progresses for one in beside):
         return False
-    if any(map(timers.is_set, (actor, *beside))):
+    if any(map(wakeups.has_timer, (actor, *beside))):
         return False
-    return min(quiet_s(one, servers.serving(one)) for one in beside) >= FLOOR_S
+    return min(quiet_s(one, wakeups.serving(one)) for one in beside) >= FLOOR_S
 
 
 def quiet_s(actor: Actor, threads: frozenset[int] | None) -> float:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from grpo_doctor.hang.decision.silence import quiet_s
 from grpo_doctor.hang.dumps import Recording
-from grpo_doctor.hang.model.device_waits import has_pending
 from grpo_doctor.hang.model.process import ray_code
-from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.scene import Actor, Scene, has_pending
 from grpo_doctor.hang.model.waiting import tasks
 
 _GOES_ON = 2  # calls of one rank in a group, while another waits for ever

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from grpo_doctor.hang.causes import Candidate
 from grpo_doctor.hang.causes.candidate import Sink
 from grpo_doctor.hang.decision.silence import nobody_is_at_it, silence_s
@@ -15,7 +17,7 @@ from grpo_doctor.hang.model.nodes import RankNode
 from grpo_doctor.hang.model.process.patience import FLOOR_S, LIMITS, Pace
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting.graph import Graph
-from grpo_doctor.hang.verdict import State
+from grpo_doctor.hang.verdict import State, Verdict
 
 
 def state_of(scene: Scene, graph: Graph, root: Candidate) -> State:
@@ -104,3 +106,20 @@ def _receives(scene: Scene, actor: Actor) -> bool:
     peers = [scene.by_pid[pid] for pid in hold.peers if pid in scene.by_pid]
     waiting = bool(peers) and all(one.member.role == "rank" and one.waits for one in peers)
     return not waiting
+
+
+SUREST = 0.5
+_OPEN = "One look was taken, which does not tell whether the job gets on."
+
+
+def as_of_one_look(scene: Scene, verdict: Verdict, root: Candidate | None) -> Verdict:
+    """`verdict`, unless it rests on one look and that found nobody who is stopped or has ended."""
+    if len(scene.evidence.looks) > 1 or (root is not None and root.certain):
+        return verdict
+    named = verdict.state in ("stuck", "dead") and bool(verdict.cause)
+    return msgspec.structs.replace(
+        verdict,
+        state="slow",
+        confidence=min(verdict.confidence, SUREST),
+        summary=f"{verdict.summary.rstrip('.')}, as one look shows it." if named else _OPEN,
+    )

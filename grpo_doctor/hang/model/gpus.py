@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from grpo_doctor.hang.model.gpu_doing import (
+from grpo_doctor.hang.model.gpu_activity import (
     Doing,
     doing_of,
     is_silent,

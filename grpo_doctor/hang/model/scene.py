@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from grpo_doctor.hang import dumps
+from grpo_doctor.hang.dumps import Recording, Recordings
+from grpo_doctor.hang.dumps.entries import GIVES_UP
 from grpo_doctor.hang.model import matching
-from grpo_doctor.hang.model.device_waits import with_device_waits
-from grpo_doctor.hang.model.hosts.expected import elsewhere
-from grpo_doctor.hang.model.process import native, ray_code
+from grpo_doctor.hang.model.hosts import elsewhere
+from grpo_doctor.hang.model.matching import Matching
+from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.process.actor import Actor, actor_of
+from grpo_doctor.hang.model.process.observations import index, native_calls
 from grpo_doctor.hang.model.process.patience import Patience, patience_of
-from grpo_doctor.hang.model.process.seen import index
 from grpo_doctor_probes.evidence import EngineLook, Evidence, FlightDump, Job, Member
 
 __all__ = ["Actor", "Scene", "build"]
@@ -99,7 +101,7 @@ def build(evidence: Evidence) -> Scene:
     members = _ordered(evidence.job.members)
     store = evidence.job.address.rpartition(":")[2]
     seen = index(evidence)
-    in_cpp = native.calls_of(seen.values())
+    in_cpp = native_calls(seen.values())
     seen_alone = [actor_of(seen[m.pid], m, found, store, in_cpp) for m in members]
     actors = with_device_waits(seen_alone, recordings, found, lost=_lost(evidence.job, seen_alone))
     return Scene(
@@ -134,3 +136,43 @@ def _by_parent(actors: tuple[Actor, ...]) -> dict[int, tuple[Actor, ...]]:
 def _ordered(members: tuple[Member, ...]) -> list[Member]:
     """By rank and process number, so that the order of discovery tells nothing."""
     return sorted(members, key=lambda m: (m.rank is None, m.rank or 0, m.role != "rank", m.pid))
+
+
+def with_device_waits(
+    actors: Sequence[Actor], recordings: Recordings, matching: Matching, *, lost: bool
+) -> tuple[Actor, ...]:
+    """The same processes; those ranks are `outstanding` whose device waits for another rank's.
+
+    `lost`: a rank that should be here has no process.
+    """
+    ranks = [actor for actor in actors if actor.member.role == "rank"]
+    elsewhere = lost or any(not (actor.spins or actor.waits) for actor in ranks)
+
+    def waits_for_others(actor: Actor) -> bool:
+        pending = has_pending(recordings, matching, actor.rank)
+        return elsewhere if pending is None else pending
+
+    return tuple(
+        replace(actor, outstanding=True)
+        if actor.member.role == "rank"
+        and actor.spins
+        and not actor.waits
+        and waits_for_others(actor)
+        else actor
+        for actor in actors
+    )
+
+
+def has_pending(recordings: Recordings, matching: Matching, rank: int | None) -> bool | None:
+    """Whether its device has operations queued that are not done; None where no recorder of a
+    device's library tells: that of gloo knows nothing of them.
+    """
+    recording = recordings.of(rank) if rank is not None else None
+    backlog = matching.backlog(rank) if rank is not None else None
+    if recording is None or backlog is None or not _is_of_device(recording):
+        return None
+    return not backlog.idle
+
+
+def _is_of_device(recording: Recording) -> bool:
+    return bool(recording.library) or any(one.backend in GIVES_UP for one in recording.entries)

@@ -8,7 +8,7 @@ from functools import partial
 
 import msgspec
 
-from grpo_doctor.hang.model.hosts.expected import home_of
+from grpo_doctor.hang.model.hosts import home_of
 from grpo_doctor.hang.multihost.moments import is_old
 from grpo_doctor.hang.multihost.spaces import real, space_of
 from grpo_doctor.hang.verdict import Diagnosis, HostSeen, Item, RankState, Verdict

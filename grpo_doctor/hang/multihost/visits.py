@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from grpo_doctor.hang.encoding import encoded
 from grpo_doctor.hang.multihost.moments import AT_ONCE_S, apart_s
+from grpo_doctor.hang.verdict import encoded
 from grpo_doctor.hang.wording import ranks_text, seconds_text, sentence
 from grpo_doctor_probes.evidence import Evidence, Job, Problem
 from grpo_doctor_probes.printable import NAME_LIMIT, printable

@@ -35,7 +35,9 @@ def job(first_pid: int = 4_700, command: str = "python train.py") -> Job:
 
 def diagnosis(state: State = "stuck", **fields: object) -> Diagnosis:
     cause = "" if state == "healthy" else "rank-stopped"
-    verdict = Verdict(state, cause, (1,), (0,), 0.9, None, SUMMARY)
+    verdict = Verdict(
+        state=state, cause=cause, culprits=(1,), victims=(0,), confidence=0.9, summary=SUMMARY
+    )
     ranks = (RankState(1, 4_701, "rank", "stopped", "train.py:3", ""),)
     seen = Diagnosis("node-7", "unknown", 2, (0, 1), (), verdict, ranks, 2.0, 0.5)
     return msgspec.structs.replace(seen, **fields)

@@ -217,7 +217,14 @@ def test_a_rank_that_waits_by_spinning_is_watched_by_its_place() -> None:
 
 
 def diagnosis() -> Diagnosis:
-    verdict = Verdict("stuck", "rank-stopped", (1,), (0,), 0.8, None, "Rank 1 is stopped.")
+    verdict = Verdict(
+        state="stuck",
+        cause="rank-stopped",
+        culprits=(1,),
+        victims=(0,),
+        confidence=0.8,
+        summary="Rank 1 is stopped.",
+    )
     ranks = (RankState(1, 4_711, "rank", "stopped", "", ""),)
     return Diagnosis("node-7", "unknown", 2, (0, 1), (), verdict, ranks, 2.0, 0.5)
 

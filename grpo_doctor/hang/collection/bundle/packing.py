@@ -20,7 +20,7 @@ from grpo_doctor.hang.collection.bundle.parts import (
     Envelope,
     Head,
 )
-from grpo_doctor.hang.encoding import encoded
+from grpo_doctor.hang.verdict import encoded
 from grpo_doctor_probes.evidence import Evidence, FlightDump, HostFacts, Job, LogTail, RasAnswer
 from grpo_doctor_probes.redact import redact_text
 

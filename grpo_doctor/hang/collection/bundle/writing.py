@@ -12,8 +12,7 @@ from grpo_doctor.errors import OutputError
 from grpo_doctor.files import replacing
 from grpo_doctor.hang.collection.bundle.packing import packed
 from grpo_doctor.hang.collection.bundle.parts import ARCHIVES, EVIDENCE, PAGE, README, VERDICT
-from grpo_doctor.hang.encoding import encoded_document
-from grpo_doctor.hang.verdict import Diagnosis
+from grpo_doctor.hang.verdict import Diagnosis, encoded_document
 from grpo_doctor_probes.evidence import Evidence
 
 _README = """\

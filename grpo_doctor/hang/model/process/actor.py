@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 
 from grpo_doctor.hang.model.matching import Matching
 from grpo_doctor.hang.model.nodes import Node, ProcessNode, RankNode
-from grpo_doctor.hang.model.process import device, native, ray_code
+from grpo_doctor.hang.model.process import device, ray_code
+from grpo_doctor.hang.model.process.call_stack import Place, awaited, place_of, works_for_pool
 from grpo_doctor.hang.model.process.known_code import Purpose
-from grpo_doctor.hang.model.process.places import Place, place_of
-from grpo_doctor.hang.model.process.progress import Motion
-from grpo_doctor.hang.model.process.seen import Seen
-from grpo_doctor.hang.model.process.threads import awaited, works_for_pool
+from grpo_doctor.hang.model.process.observations import NativeCalls, Seen
+from grpo_doctor.hang.model.process.progress import Motion, has_time_limit
 from grpo_doctor.phases import phase_of
 from grpo_doctor_probes.evidence import (
     Blocked,
@@ -200,7 +199,7 @@ class Actor:
         """
         own = self.place.user is not None and self.place.user == self.place.frames[0]
         asleep = any(row.kind == "futex" for row in self.blocked if row.tid == self.pid)
-        timed = self.main is not None and native.has_time_limit(self.main)
+        timed = self.main is not None and has_time_limit(self.main)
         return own and asleep and timed and not self.place.call
 
     @property
@@ -234,7 +233,7 @@ def _outstanding(found: Matching, member: Member, place: Place, motion: Motion) 
 
 
 def actor_of(
-    seen: Seen, member: Member, found: Matching, store_port: str, in_cpp: native.Known
+    seen: Seen, member: Member, found: Matching, store_port: str, in_cpp: NativeCalls
 ) -> Actor:
     """What was seen of one process, joined."""
     stack = seen.stack

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from grpo_doctor_probes.evidence import Frame, Position
+from grpo_doctor_probes.evidence import Frame, Locals, Position
 
 # Where NVIDIA's and AMD's drivers and collective libraries wait. Others of theirs, such as cuBLAS
 # and the compiler of PTX (libnvidia-ptxjitcompiler), do work of their own on the host.
@@ -33,6 +34,27 @@ _WAITS = (
     (re.compile(r"/torch/nn/utils/clip_grad\.py$"), re.compile(r".")),
     (re.compile(r"accelerator"), re.compile(r"^synchronize$")),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Closer:
+    """A closer look at threads that use a core. `needs_stacks`: without its stacks nothing can be
+    said of it, as of a rank; a compiler that works for one has none.
+    """
+
+    positions: tuple[Position, ...] = ()
+    locals_seen: tuple[Locals, ...] = ()
+    needs_stacks: bool = False
+
+    def of(self, tid: int) -> tuple[Position, ...]:
+        """Where one thread was."""
+        return tuple(one for one in self.positions if one.tid == tid)
+
+    @property
+    def ran_python(self) -> bool:
+        """Whether the main thread left its line between two moments, and came back to it."""
+        digests = {one.digest for one in self.locals_seen if one.digest}
+        return len(digests) > 1
 
 
 def is_device_library(name: str) -> bool:

@@ -11,12 +11,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
-from grpo_doctor.hang.model.process.device import spins_in, waits_by_frames
-from grpo_doctor.hang.model.process.places import is_library, place_of
+from grpo_doctor.hang.model.process.call_stack import is_heartbeat, is_library, place_of
+from grpo_doctor.hang.model.process.device import Closer, spins_in, waits_by_frames
 from grpo_doctor_probes.evidence import (
     Frame,
-    Locals,
-    Position,
     ProcessLook,
     Stack,
     Thread,
@@ -44,9 +42,8 @@ IDLE_SHARE = 0.02  # of one core, for a whole process: a tick of /proc is 0.01 s
 BYTES_OF_WORK = 256 * 1024  # logging heartbeats and tqdm write a few hundred bytes a second
 # System calls that are nothing but a sleep: nanosleep and clock_nanosleep, of x86-64 and ARM.
 _SLEEPS = frozenset({35, 230, 101, 115})
+_TIME_LIMIT = 3  # the argument of futex that has it
 _MOST_OF_A_POLL = 0.1  # of one core; who sleeps in a loop and uses more does work in between
-# Python threads that wake regularly in healthy and stuck processes alike.
-_HEARTBEATS = ("tqdmmonitor", "heartbeat", "grpo", "pin_memory", "queuefeeder", "wandb", "asyncio_")
 _GPU_THREADS = ("cuda", "pt_nccl_", "NCCL ", "hip", "rccl")
 # Threads without Python that poll for others, or wake by a clock, whatever their process does.
 _BESIDE = re.compile(r"(pt_)?(gloo|nccl|mpi|ucc|hccl)|cuda|heartbeat", re.IGNORECASE)
@@ -103,27 +100,6 @@ class Motion:
         """
         share = self.native_share + self.native_delay_share
         return self.kind in ("still", "polling") and share >= BUSY_SHARE
-
-
-@dataclass(frozen=True, slots=True)
-class Closer:
-    """A closer look at threads that use a core. `needs_stacks`: without its stacks nothing can be
-    said of it, as of a rank; a compiler that works for one has none.
-    """
-
-    positions: tuple[Position, ...] = ()
-    locals_seen: tuple[Locals, ...] = ()
-    needs_stacks: bool = False
-
-    def of(self, tid: int) -> tuple[Position, ...]:
-        """Where one thread was."""
-        return tuple(one for one in self.positions if one.tid == tid)
-
-    @property
-    def ran_python(self) -> bool:
-        """Whether the main thread left its line between two moments, and came back to it."""
-        digests = {one.digest for one in self.locals_seen if one.digest}
-        return len(digests) > 1
 
 
 def motion(
@@ -220,6 +196,11 @@ def _of_busy(seen: Motion, after: ProcessLook, stacks: Sequence[Stack | None], a
     return "working" if at.ran_python else "spinning"
 
 
+def has_time_limit(thread: Thread) -> bool:
+    """Whether a sleep in futex ends by itself, as those of a `with lock:` never do."""
+    return len(thread.arguments) > _TIME_LIMIT and thread.arguments[_TIME_LIMIT] != 0
+
+
 def uses_gpu(look: ProcessLook) -> bool:
     """By the threads that CUDA, torch and NCCL start; gloo sends in the calls of its own ranks."""
     return any(thread.name.startswith(_GPU_THREADS) for thread in look.threads)
@@ -281,11 +262,6 @@ def _native_ids(look: ProcessLook, stacks: Sequence[Stack | None]) -> frozenset[
     others = look.threads[1:] if python else ()
     found = {one.tid for one in others if _BESIDE.match(one.name) is None}
     return frozenset(found - python)
-
-
-def is_heartbeat(thread_name: str) -> bool:
-    """Whether a thread of this name wakes by a clock, so that its moves say nothing."""
-    return thread_name.lower().startswith(_HEARTBEATS)
 
 
 def _moved(stacks: Sequence[Stack | None]) -> bool:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from grpo_doctor.hang.model.process.call_stack import works_for_pool
 from grpo_doctor.hang.model.process.known_code import FRAMEWORK, LIBRARY, short
-from grpo_doctor.hang.model.process.threads import works_for_pool
 from grpo_doctor_probes.evidence import Frame, Member, PythonThread
 
 _WORKER = re.compile(r"/ray/_private/worker\.py$")

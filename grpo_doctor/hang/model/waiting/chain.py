@@ -1,4 +1,6 @@
-"""Whom a process waits for in the end: through pipes, sockets, locks and children of the job."""
+"""Whom a process waits for in the end: through pipes, sockets, locks and children of the job, or
+outside of it. Pure.
+"""
 
 from __future__ import annotations
 
@@ -94,3 +96,14 @@ def end_of(scene: Scene, graph: Graph, actor: Actor) -> Actor | None:
         found = here = chosen
         if chosen.held or chosen.motion.progresses or rests(chosen):
             return found
+
+
+ASKS = ("socket-receive", "socket-connect", "socket-send")
+
+
+def asks_strangers(scene: Scene, actor: Actor) -> bool:
+    """Whether the other end of one of its connections is no process of the job: what it was asked
+    for may be worked out there.
+    """
+    asks = [row for row in actor.blocked if row.kind in ASKS]
+    return any(not row.peers or not scene.by_pid.keys() >= set(row.peers) for row in asks)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.model.hosts.expected import parted
+from grpo_doctor.hang.model.hosts import parted
 from grpo_doctor.hang.multihost import DifferentJobsError, joined, spoken
 from grpo_doctor.hang.verdict import Diagnosis
 from grpo_doctor_probes.evidence import Evidence, Placement, Problem, RasAnswer

@@ -58,7 +58,9 @@ def make_evidence(ranks: int = 2, **fields: Any) -> Evidence:
 
 
 def make_diagnosis(summary: str = "Rank 1 is stopped.") -> Diagnosis:
-    verdict = Verdict("stuck", "rank-stopped", (1,), (0,), 0.9, None, summary)
+    verdict = Verdict(
+        state="stuck", cause="rank-stopped", culprits=(1,), confidence=0.9, summary=summary
+    )
     return Diagnosis("node-7", "unknown", 2, (0, 1), (), verdict, (), 2.0, 0.5)
 
 

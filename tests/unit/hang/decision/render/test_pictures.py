@@ -6,9 +6,9 @@ import json
 
 from grpo_doctor.hang.decision.render.pictures import edges_of
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.encoding import encoded_document
 from grpo_doctor.hang.model.nodes import ProcessNode, RankNode
 from grpo_doctor.hang.model.waiting.graph import Graph, Link
+from grpo_doctor.hang.verdict import encoded_document
 from grpo_doctor_reports.hang.document import read_visit
 from grpo_doctor_reports.hang.graph import make_graph
 from tests.evidence import EvidenceBuilder, collective

@@ -8,7 +8,7 @@ import pytest
 
 from grpo_doctor.hang.model import scene
 from grpo_doctor.hang.model.process.device import is_device_library
-from grpo_doctor.hang.model.process.seen import index
+from grpo_doctor.hang.model.process.observations import index
 from grpo_doctor.hang.model.scene import Actor
 from grpo_doctor_probes.evidence import Evidence, Frame, Locals, Position, PythonThread, Thread
 from tests.evidence import FIRST_NS, TORCH, EvidenceBuilder, collective, frames

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from grpo_doctor.hang.model.process.observations import index
 from grpo_doctor.hang.model.process.progress import Motion
-from grpo_doctor.hang.model.process.seen import index
 from grpo_doctor_probes.evidence import PythonThread, Thread
 from tests.evidence import EvidenceBuilder, frames
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model import scene
-from grpo_doctor.hang.model.waiting.partners import partner_of
+from grpo_doctor.hang.model.waiting.waits import partner_of
 from grpo_doctor_probes.evidence import CallArguments, Evidence, FlightDump
 from tests.evidence import UNIX_NS, EvidenceBuilder, collective
 

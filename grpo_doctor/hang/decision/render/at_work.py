@@ -1,22 +1,27 @@
-"""Verdicts in words: the first line that a user reads, and what stands under it."""
+"""Verdicts on jobs that get on, are slow at their work, or end."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
 
-from grpo_doctor.hang.causes import Candidate
-from grpo_doctor.hang.causes.wording import in_phase, motion_item, stack_item, working_class
-from grpo_doctor.hang.decision.render.eta import seconds_left
+from grpo_doctor.hang.causes.wording import (
+    in_phase,
+    motion_item,
+    stack_item,
+    working_class,
+)
+from grpo_doctor.hang.decision.render.stalled import hidden
 from grpo_doctor.hang.decision.silence import quiet_s
 from grpo_doctor.hang.decision.stall import Stall
-from grpo_doctor.hang.model.engines.counters import counted
+from grpo_doctor.hang.model.engine_counters import counted
 from grpo_doctor.hang.model.nodes import Node
 from grpo_doctor.hang.model.process.known_code import Purpose
 from grpo_doctor.hang.model.process.progress import uses_gpu
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting.chain import family
 from grpo_doctor.hang.model.waiting.graph import Graph
-from grpo_doctor.hang.verdict import Fix, Item, State, Verdict
+from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor.hang.wording import (
     bytes_text,
     conjugated,
@@ -25,6 +30,7 @@ from grpo_doctor.hang.wording import (
     sentence,
     verb,
 )
+from grpo_doctor_probes.evidence import LogTail
 
 _WORK: dict[Purpose, str] = {
     "checkpoint": "writes a checkpoint",
@@ -41,48 +47,48 @@ _WORK: dict[Purpose, str] = {
 }
 
 
+# tqdm: `45%|####5     | 9/20 [00:30<00:37,  3.4s/it]`; `?` instead of a time before the first.
+_BAR = re.compile(r"\d{1,12}/\d{1,12} \[[\d:]{1,12}<((?:\d{1,4}:){1,2}\d{2})[,\]]")
+# What shows a bar of its own. In others the last bar in the log is that of the whole training.
+_COUNTED: frozenset[Purpose] = frozenset({"evaluate", "generate", "load", "download"})
+FRESH_S = 30.0  # a bar that was written earlier is of work that is done, or that stands
+
+
+def seconds_left(pid: int, purpose: Purpose | None, logs: Sequence[LogTail]) -> float | None:
+    """Seconds until a process's work is done, by the last bar in its log; None without a bar."""
+    if purpose not in _COUNTED:
+        return None
+    own = [log for log in logs if log.pid == pid and log.written_s_ago <= FRESH_S]
+    newest = min(own, key=lambda log: log.written_s_ago, default=None)
+    return bar_seconds(newest.lines) if newest is not None else None
+
+
+def bar_seconds(lines: Sequence[str]) -> float | None:
+    """The time that the last progress bar says is left, in seconds."""
+    found = [match for line in lines for match in _BAR.findall(line)]
+    if not found:
+        return None
+    seconds = 0.0
+    for part in found[-1].split(":"):
+        seconds = seconds * 60 + int(part)
+    return seconds
+
+
 def healthy(scene: Scene, graph: Graph) -> Verdict:
     """Nothing stands, as far as can be seen in so short a time: healthy where progress was seen."""
     ranks = list(scene.by_rank.values())
     got_on = _got_on(scene, graph)
     if not got_on and any(one.motion.kind == "unknown" for one in ranks):
-        return _hidden(scene)
+        return hidden(scene)
     phases = sorted({one.phase for one in ranks if one.phase})
     return Verdict(
         state="healthy" if got_on else "slow",
         cause="",
-        culprits=(),
-        victims=(),
         confidence=0.95 if got_on else 0.6,
         phase=phases[0] if len(phases) == 1 else None,
         summary=sentence(_progress_text(scene, got_on)),
         evidence=tuple(motion_item(one) for one in ranks[:8]),
     )
-
-
-def _hidden(scene: Scene) -> Verdict:
-    """Every rank uses a core and no stack can be read: it may compute, or wait for its GPU."""
-    return Verdict(
-        state="slow",
-        cause="unknown",
-        culprits=(),
-        victims=(),
-        confidence=0.3,
-        phase=None,
-        summary=(
-            "Ranks use a core and their stacks can't be read, so nothing tells whether they "
-            "compute or wait for each other for ever."
-        ),
-        evidence=tuple(motion_item(one) for one in list(scene.by_rank.values())[:8]),
-        fixes=(Fix(_ENABLE),),
-        confirm=("nvidia-smi dmon -s pu -c 10  # a hang is 100% busy at low, flat power",),
-    )
-
-
-_ENABLE = (
-    "Let grpo-doctor read stacks: run it as root or as the job's user, in Kubernetes with the "
-    "capability SYS_PTRACE, elsewhere with `sysctl kernel.yama.ptrace_scope=0`."
-)
 
 
 def _got_on(scene: Scene, graph: Graph) -> bool:
@@ -144,10 +150,7 @@ def ended() -> Verdict:
     return Verdict(
         state="healthy",
         cause="",
-        culprits=(),
-        victims=(),
         confidence=0.6,
-        phase=None,
         summary="The job ended while it was looked at.",
         confirm=("Its log's last lines say whether it came to its end in order.",),
     )
@@ -159,10 +162,7 @@ def ending(gone: tuple[int, ...], left: int) -> Verdict:
     return Verdict(
         state="slow",
         cause="",
-        culprits=(),
-        victims=(),
         confidence=0.6,
-        phase=None,
         summary=sentence(
             f"{ranks_text(gone)} ended while the job was looked at, and {rest}: it may be ending"
         ),
@@ -200,61 +200,6 @@ def slow_work(scene: Scene, stall: Stall) -> Verdict:
         evidence=tuple(i for one in workers[:4] for i in (motion_item(one), stack_item(one))),
         confirm=("Look again in a minute: a rank at work will stand elsewhere.",),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """What was decided about a root cause. `others` are further causes that were found."""
-
-    root: Candidate
-    state: State
-    victims: tuple[int, ...]
-    confidence: float
-    others: tuple[Candidate, ...] = ()
-
-
-def judged(scene: Scene, judgement: Judgement) -> Verdict:
-    """The verdict that a root cause gives."""
-    root, state, victims = judgement.root, judgement.state, judgement.victims
-    waiting = "" if root.whole else _waiting(scene, victims, len(root.culprits))
-    said = root.whole or (
-        f"{ranks_text(root.culprits)} {conjugated(root.reason, len(root.culprits))}"
-        if root.culprits
-        else root.reason
-    )
-    waits = scene.patience.text(root.still_s)
-    soft = ""
-    if state == "slow":
-        yet = "; it may end" if scene.patience.unusual() else ", not yet unusual"
-        soft = f" (waiting for {waits}{yet})" if waits else " (not yet unusual)"
-    also = [
-        Item("also", rank, f"{ranks_text((rank,))} {one.reason}")
-        for one in judgement.others[:3]
-        for rank in one.culprits[:1]
-    ]
-    pause = (Item("history", None, f"waiting for {waits}"),) if waits else ()
-    return Verdict(
-        state=state,
-        cause=root.cause,
-        culprits=root.culprits,
-        victims=victims,
-        confidence=judgement.confidence,
-        phase=root.phase,
-        summary=sentence(f"{said}{waiting}{soft}"),
-        evidence=(*root.evidence, *pause, *also),
-        confirm=root.confirm,
-        fixes=root.fixes,
-    )
-
-
-def _waiting(scene: Scene, victims: tuple[int, ...], culprits: int) -> str:
-    if not victims:
-        return ""
-    operations = [scene.by_rank[rank].place.operation for rank in victims if rank in scene.by_rank]
-    known = sorted({name for name in operations if name})
-    where = f" in {known[0]}" if len(known) == 1 else ""
-    whom = "them" if culprits > 1 else "it"
-    return f"; {ranks_text(victims)} {verb(victims, 'waits')} for {whom}{where}"
 
 
 def _doing(actor: Actor) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
-from grpo_doctor.hang.model.process.progress import Closer, Motion, motion, wakes_between
+from grpo_doctor.hang.model.process.device import Closer
+from grpo_doctor.hang.model.process.known_code import Call
+from grpo_doctor.hang.model.process.progress import Motion, motion, wakes_between
 from grpo_doctor_probes.evidence import (
     Blocked,
     Evidence,
+    Frame,
     Limits,
     OpenSpanSeen,
     ProcessLook,
@@ -147,3 +151,30 @@ def _first_of_each(rows: Iterable[Row]) -> dict[int, Row]:
     for row in rows:
         found.setdefault(row.pid, row)
     return found
+
+
+# Of torch's own C++: innermost functions of a wait for other ranks.
+_NATIVE_WAITS: tuple[tuple[Call, re.Pattern[str]], ...] = (
+    ("p2p", re.compile(r"^c10d::\w+::(Send|Recv)Work::wait|^gloo::.*::wait(Send|Recv)")),
+    ("collective", re.compile(r"^c10d::(\w+::)*\w*Work\w*::(wait|synchronize)")),
+)
+NativeCalls = dict[tuple[Frame, ...], Call]
+
+
+def native_calls(processes: Iterable[Seen]) -> NativeCalls:
+    """Stacks of Python frames whose main threads stand in C++ under a line of the user's own, and
+    the call they are in: who stands at the same line of the same callers is in the same one.
+    """
+    known: NativeCalls = {}
+    for process in processes:
+        if process.native is None or process.stack is None:
+            continue
+        call = _native_call(process.native)
+        if call and process.stack.threads:
+            known[process.stack.threads[0].frames] = call
+    return known
+
+
+def _native_call(native: Stack) -> Call:
+    names = [frame.function for thread in native.threads[:1] for frame in thread.frames]
+    return next((call for call, waits in _NATIVE_WAITS if any(map(waits.search, names))), "")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from grpo_doctor.hang.causes.missing import JOINING_S
-from grpo_doctor.hang.model.hosts.others import commands
+from grpo_doctor.hang.model.hosts import commands
 from grpo_doctor.hang.model.process.progress import TICKS_PER_SECOND
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item, Verdict
@@ -38,7 +38,6 @@ def not_started(scene: Scene, seen: Sequence[Actor]) -> Verdict:
         state="stuck" if stands else "slow",
         cause="rank-missing" if several or stands else "",
         culprits=scene.evidence.job.ranks_missing if stands else (),
-        victims=(),
         confidence=0.8 if stands and several else 0.6,
         phase="init",
         summary=sentence(f"no rank has been started yet: {_waits(scene, first, age_s)}"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor.hang.model.process.places import Place, is_library, place_of
+from grpo_doctor.hang.model.process.call_stack import Place, is_library, place_of
 from grpo_doctor_probes.evidence import PythonThread
 from tests.evidence import collective, frames
 

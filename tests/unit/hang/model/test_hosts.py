@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.model.hosts.others import commands, hosts_of
+from grpo_doctor.hang.model.hosts import commands, hosts_of
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import Evidence, RasAnswer
 from tests.evidence import EvidenceBuilder, frames

@@ -1,26 +1,28 @@
-"""From what all causes propose to the one that explains the rest."""
+"""From what all causes propose to the root: the end of the waits that explains the rest. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from grpo_doctor.hang.causes import CAUSES, Candidate, Case
 from grpo_doctor.hang.causes.candidate import Sink
+from grpo_doctor.hang.causes.wording import busy_class, in_phase
 from grpo_doctor.hang.decision.stall import MOMENT_S
 from grpo_doctor.hang.model.matching.ruling import strongest
 from grpo_doctor.hang.model.nodes import RankNode
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting.graph import Graph
+from grpo_doctor.hang.verdict import Item
 
 
-def candidates(case: Case) -> tuple[Candidate, ...]:
+def proposals(case: Case) -> tuple[Candidate, ...]:
     """Every proposal, in an order that does not depend on that of ranks or evidence."""
     found = [one for cause in CAUSES for one in cause(case)]
     return tuple(sorted(found, key=lambda one: (one.culprits, -one.sink, one.cause, one.reason)))
 
 
-def roots(scene: Scene, graph: Graph, found: Iterable[Candidate]) -> tuple[Candidate, ...]:
+def roots_of(scene: Scene, graph: Graph, found: Iterable[Candidate]) -> tuple[Candidate, ...]:
     """The best proposal of each rank, without those that another one explains, best first."""
     best = _best_of_each(found)
     kept = [one for one in best if not any(_explains(graph, other, one) for other in best)]
@@ -115,3 +117,38 @@ def _weight(scene: Scene, graph: Graph, one: Candidate) -> tuple[float, ...]:
         one.still_s or 0.0,
         *(-rank for rank in one.culprits[:1]),
     )
+
+
+def with_library_threads(scene: Scene, root: Candidate) -> Candidate:
+    """The same root, or, where nothing proves it and such threads of a culprit use a core, as one
+    that may well be at work.
+    """
+    ranks = [scene.by_rank[rank] for rank in root.culprits if rank in scene.by_rank]
+    at_work = [one for one in ranks if one.motion.works_beneath]
+    if root.cannot_move or not at_work:
+        return root
+    found = replace(root, liveness="computing", evidence=(*map(_item, at_work[:3]), *root.evidence))
+    return _of_library(found, ranks) if all(map(_waits_within, ranks)) else found
+
+
+def _waits_within(actor: Actor) -> bool:
+    """Whether nothing but such threads can end its wait, as far as that was seen."""
+    hold = actor.hold
+    return actor.motion.works_beneath and (hold is None or hold.kind == "futex")
+
+
+def _of_library(root: Candidate, ranks: Sequence[Actor]) -> Candidate:
+    first = ranks[0]
+    return replace(
+        root,
+        cause=busy_class(first),
+        reason=f"waits{in_phase(first)} for threads of a library, which compute",
+        whole="",
+        fixes=(),
+        confirm=(f"top -H -b -n 1 -p {first.pid}  # its threads, and how much each computes",),
+    )
+
+
+def _item(actor: Actor) -> Item:
+    share = f"{actor.motion.native_share:.0%} of a core"
+    return Item("proc", actor.rank, f"threads of libraries used {share} while its Python waited")

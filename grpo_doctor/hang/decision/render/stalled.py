@@ -1,13 +1,88 @@
-"""Verdicts on a job that stands where nothing that was seen tells why."""
+"""Verdicts on a job that stands, or may: its root cause, or that what was seen tells none."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from grpo_doctor.hang.causes import Candidate
 from grpo_doctor.hang.causes.ras import even_item
-from grpo_doctor.hang.causes.wording import motion_item, stack_item, still_item
+from grpo_doctor.hang.causes.wording import (
+    motion_item,
+    stack_item,
+    still_item,
+)
+from grpo_doctor.hang.decision.confidence import UNKNOWN
 from grpo_doctor.hang.decision.stall import Stall
 from grpo_doctor.hang.model.scene import Actor, Scene
-from grpo_doctor.hang.verdict import Fix, Item, Verdict
-from grpo_doctor.hang.wording import ranks_text, sentence, verb
+from grpo_doctor.hang.verdict import Fix, Item, State, Verdict
+from grpo_doctor.hang.wording import (
+    conjugated,
+    ranks_text,
+    sentence,
+    verb,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What was decided about a root cause. `others` are further causes that were found."""
+
+    root: Candidate
+    state: State
+    victims: tuple[int, ...]
+    confidence: float
+    others: tuple[Candidate, ...] = ()
+
+
+def judged(scene: Scene, judgement: Judgement) -> Verdict:
+    """The verdict that a root cause gives."""
+    root, state, victims = judgement.root, judgement.state, judgement.victims
+    waiting = "" if root.whole else _waiting(scene, victims, len(root.culprits))
+    said = root.whole or (
+        f"{ranks_text(root.culprits)} {conjugated(root.reason, len(root.culprits))}"
+        if root.culprits
+        else root.reason
+    )
+    waits = scene.patience.text(root.still_s)
+    soft = ""
+    if state == "slow":
+        yet = "; it may end" if scene.patience.unusual() else ", not yet unusual"
+        soft = f" (waiting for {waits}{yet})" if waits else " (not yet unusual)"
+    also = [
+        Item("also", rank, f"{ranks_text((rank,))} {one.reason}")
+        for one in judgement.others[:3]
+        for rank in one.culprits[:1]
+    ]
+    pause = (Item("history", None, f"waiting for {waits}"),) if waits else ()
+    return Verdict(
+        state=state,
+        cause=root.cause,
+        culprits=root.culprits,
+        victims=victims,
+        confidence=judgement.confidence,
+        phase=root.phase,
+        summary=sentence(f"{said}{waiting}{soft}"),
+        evidence=(*root.evidence, *pause, *also),
+        confirm=root.confirm,
+        fixes=root.fixes,
+    )
+
+
+def _waiting(scene: Scene, victims: tuple[int, ...], culprits: int) -> str:
+    if not victims:
+        return ""
+    operations = [scene.by_rank[rank].place.operation for rank in victims if rank in scene.by_rank]
+    known = sorted({name for name in operations if name})
+    where = f" in {known[0]}" if len(known) == 1 else ""
+    whom = "them" if culprits > 1 else "it"
+    return f"; {ranks_text(victims)} {verb(victims, 'waits')} for {whom}{where}"
+
+
+_ENABLE = (
+    "Let grpo-doctor read stacks: run it as root or as the job's user, in Kubernetes with the "
+    "capability SYS_PTRACE, elsewhere with `sysctl kernel.yama.ptrace_scope=0`."
+)
+
 
 RECORDERS_OFF = (
     "The flight recorders are off. Start the next run with TORCH_FR_BUFFER_SIZE=2000 (torch before "
@@ -35,9 +110,9 @@ def undecided(scene: Scene, stall: Stall) -> Verdict:
     return Verdict(
         state="stuck" if unusual else "slow",
         cause="unknown",
+        confidence=UNKNOWN,
         culprits=ranks,
         victims=tuple(sorted(rank for rank, one in scene.by_rank.items() if one.waits)),
-        confidence=0.3,
         phase=next((one.phase for one in chosen if one.phase), None),
         summary=sentence(
             f"{who}, and what was seen does not say why"
@@ -60,9 +135,7 @@ def _on_gpus(scene: Scene) -> Verdict:
     return Verdict(
         state="slow",
         cause="unknown",
-        culprits=(),
-        victims=(),
-        confidence=0.3,
+        confidence=UNKNOWN,
         phase=next((one.phase for one in most if one.phase), None),
         summary=sentence(
             "all ranks wait for their GPUs, each at one line of its code, which is a long "
@@ -91,3 +164,19 @@ def _native_items(actor: Actor) -> tuple[Item, ...]:
     threads = actor.native.threads if actor.native is not None else ()
     lines = [frame.function for thread in threads[:1] for frame in thread.frames[:8]]
     return (Item("native stack", actor.rank, " < ".join(lines)),) if lines else ()
+
+
+def hidden(scene: Scene) -> Verdict:
+    """Every rank uses a core and no stack can be read: it may compute, or wait for its GPU."""
+    return Verdict(
+        state="slow",
+        cause="unknown",
+        confidence=UNKNOWN,
+        summary=(
+            "Ranks use a core and their stacks can't be read, so nothing tells whether they "
+            "compute or wait for each other for ever."
+        ),
+        evidence=tuple(motion_item(one) for one in list(scene.by_rank.values())[:8]),
+        fixes=(Fix(_ENABLE),),
+        confirm=("nvidia-smi dmon -s pu -c 10  # a hang is 100% busy at low, flat power",),
+    )

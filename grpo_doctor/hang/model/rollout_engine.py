@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grpo_doctor.hang.model.engines.counters import Counted, counted
+from grpo_doctor.hang.model.engine_counters import Counted, counted
 from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting.graph import Graph

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.hang.diagnose import diagnose
+from grpo_doctor.hang.model.process.observations import index
 from grpo_doctor.hang.model.process.progress import Motion
-from grpo_doctor.hang.model.process.seen import index
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import Evidence, Look, ProcessLook, PythonThread, Thread
 from tests.evidence import BETWEEN_S, SECOND, EvidenceBuilder, frames

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from grpo_doctor.hang.catalogue import CLASSES, Class
-from grpo_doctor.hang.decision.render.outlook import with_outlook
+from grpo_doctor.hang.decision.render.details import with_outlook
 from grpo_doctor.hang.verdict import State, Verdict
 
 
 def verdict(state: State, cause: str) -> Verdict:
-    return Verdict(state, cause, (1,), (0,), 0.9, "reward", "Rank 1 waits.")
+    return Verdict(state=state, cause=cause, culprits=(1,), confidence=0.9, summary="Rank 1 waits.")
 
 
 @pytest.mark.parametrize("one", CLASSES, ids=lambda one: one.name)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from grpo_doctor.hang.dumps import Recording, Recordings
-from grpo_doctor.hang.model.device_waits import has_pending, with_device_waits
 from grpo_doctor.hang.model.matching.model import Backlog, Matching
-from grpo_doctor.hang.model.scene import build
+from grpo_doctor.hang.model.scene import build, has_pending, with_device_waits
 from grpo_doctor_probes.evidence import PythonThread, Thread
 from tests.evidence import TORCH, EvidenceBuilder, frames
 

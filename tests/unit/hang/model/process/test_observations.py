@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from grpo_doctor.hang.model.process.observations import index
 from grpo_doctor.hang.model.process.progress import Motion
-from grpo_doctor.hang.model.process.seen import index
 from grpo_doctor_probes.evidence import Evidence, FlightDump, Look
 from tests.evidence import SECOND, EvidenceBuilder
 

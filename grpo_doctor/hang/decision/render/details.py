@@ -1,0 +1,129 @@
+"""What a verdict gets beside its words: places in the parallel layout, options as the framework
+takes them, whether the job can be saved, and what could not be seen.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from grpo_doctor import knobs
+from grpo_doctor.hang.catalogue import BY_NAME
+from grpo_doctor.hang.model import gpus
+from grpo_doctor.hang.model.parallelism import Coordinates, coordinates, groups_of, sizes
+from grpo_doctor.hang.model.scene import Scene
+from grpo_doctor.hang.verdict import Fix, Item, Verdict
+from grpo_doctor.hang.wording import ranks_text
+
+_MOST = 4  # culprits whose places are said
+
+
+def layout_of(scene: Scene) -> dict[int, Coordinates]:
+    """The place of each rank, by its process groups and the job's command lines."""
+    commands = (member.command for member in scene.evidence.job.members)
+    return coordinates(groups_of(scene.recordings), sizes(commands), len(scene.world))
+
+
+def with_layout(scene: Scene, verdict: Verdict) -> Verdict:
+    """The verdict with the culprits' places; unchanged where the job has no axes."""
+    if not verdict.culprits:
+        return verdict
+    layout = layout_of(scene)
+    known = [layout[rank] for rank in verdict.culprits[:_MOST] if rank in layout]
+    placed = [place for place in known if place.places]
+    if not placed:
+        return verdict
+    items = tuple(Item("layout", place.rank, place.text) for place in placed)
+    return msgspec.structs.replace(
+        verdict,
+        summary=_with_axes(verdict.summary, placed[0])
+        if len(verdict.culprits) == 1
+        else verdict.summary,
+        evidence=(*verdict.evidence, *items),
+    )
+
+
+def _with_axes(summary: str, place: Coordinates) -> str:
+    """`Rank 9 (TP 1, PP 0) is stopped ...`: the only culprit where it is first named."""
+    axes = place.text.partition(" = ")[2]
+    return re.sub(rf"\b([Rr]ank {place.rank})\b", rf"\1 ({axes})", summary, count=1)
+
+
+# What to set a knob to when it is a fix for a hang.
+_VALUES: dict[str, Any] = {
+    "dataload.num_workers": 0,
+    "offload.optimizer": False,
+    "offload.gc_collect": False,
+    "checkpoint.save_only_model": True,
+    "vllm.gpu_memory_utilization": 0.6,
+}
+
+
+def with_spelled_fixes(verdict: Verdict, framework: str) -> Verdict:
+    """The verdict with every fix's option spelled, where this framework has the option."""
+    return msgspec.structs.replace(
+        verdict, fixes=tuple(_spelled(fix, framework) for fix in verdict.fixes)
+    )
+
+
+def _spelled(fix: Fix, framework: str) -> Fix:
+    if (
+        fix.spelling is not None
+        or fix.knob is None
+        or fix.knob not in _VALUES
+        or framework not in knobs.FRAMEWORKS
+    ):
+        return fix
+    spelling = knobs.spell(framework, None, fix.knob, _VALUES[fix.knob])
+    return msgspec.structs.replace(fix, spelling=spelling)
+
+
+def with_outlook(verdict: Verdict, of_case: str = "") -> Verdict:
+    """The verdict with what this case, else its class, says of the running job; only where nothing
+    moves.
+    """
+    known = BY_NAME.get(verdict.cause)
+    if known is None or verdict.state not in ("stuck", "dead"):
+        return verdict
+    return msgspec.structs.replace(verdict, can_go_on=of_case or known.can_go_on)
+
+
+_FILE = "file:"
+_NVML = "The driver hangs: `timeout 10 nvidia-smi` does so too. Look for an Xid in dmesg."
+
+
+def unseen(scene: Scene) -> tuple[tuple[str, str], ...]:
+    """Each problem of the visit and of the recordings once, with its remedy."""
+    ranks: dict[tuple[str, str], list[int]] = {}
+    others: list[tuple[str, str]] = []
+    recorders = {problem.what for problem in scene.recordings.problems}
+    for one in scene.evidence.problems:
+        actor = scene.by_pid.get(one.pid) if one.pid is not None else None
+        if one.what in recorders:
+            continue  # said below, with its rank
+        if actor is not None and actor.member.role == "rank" and actor.rank is not None:
+            ranks.setdefault((one.what, one.remedy), []).append(actor.rank)
+        else:
+            others.append((_of_process(scene, one.pid, one.what), one.remedy))
+    for problem in scene.recordings.problems:
+        if problem.source.startswith(_FILE):
+            file = problem.source.removeprefix(_FILE)
+            others.append((f"{file}: {problem.what}", problem.remedy))
+        elif problem.rank is not None:
+            ranks.setdefault((problem.what, problem.remedy), []).append(problem.rank)
+        else:
+            others.append((problem.what, problem.remedy))
+    others += [(item.text, _NVML) for item in gpus.judge(scene.evidence).silence]
+    named = [
+        (f"{ranks_text(tuple(sorted(set(who))))}: {what}", remedy)
+        for (what, remedy), who in ranks.items()
+    ]
+    return tuple(dict.fromkeys((*others, *named)))
+
+
+def _of_process(scene: Scene, pid: int | None, what: str) -> str:
+    """Numbers of several hosts' processes are not their own: there none is said."""
+    several = len(scene.evidence.job.placements) > 1
+    return what if pid is None or several or str(pid) in what else f"pid {pid}: {what}"

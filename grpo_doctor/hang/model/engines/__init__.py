@@ -1,1 +1,0 @@
-"""Rollout engines as the ranks that wait for them need them. Pure."""

@@ -1,1 +1,0 @@
-"""Which hosts a job has, and which ranks each should have. Pure."""

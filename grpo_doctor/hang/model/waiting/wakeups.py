@@ -1,0 +1,113 @@
+"""Which threads can end a wait: those that serve, those with a timer, those that a signal wakes.
+Pure.
+"""
+
+from __future__ import annotations
+
+import re
+
+from grpo_doctor.hang.model.process.call_stack import Place, is_heartbeat, place_of
+from grpo_doctor.hang.model.process.known_code import short
+from grpo_doctor.hang.model.process.progress import has_time_limit
+from grpo_doctor.hang.model.scene import Actor
+from grpo_doctor_probes.evidence import Frame, PythonThread, Thread
+
+# Loops that give every connection to a thread or a process of its own.
+_SERVER_LOOPS = ("serve_forever", "accepter")
+_LOOP_CODE = re.compile(r"/socketserver\.py$|/multiprocessing/managers\.py$")
+_WAITS = ("accept", "select", "poll", "wait")
+_WAIT_CODE = re.compile(r"/(socket|selectors|threading|multiprocessing/connection)\.py$")
+
+
+def only_accepts(thread: PythonThread) -> bool:
+    """Whether it waits for a new connection, or for the server's own end."""
+    frames = thread.frames
+    inner = next((i for i, one in enumerate(frames) if not _is_wait(one)), len(frames))
+    if inner < len(frames) and _is_loop(frames[inner]):
+        return True
+    return bool(frames) and short(frames[0].function) == "accept" and _is_wait(frames[0])
+
+
+def _is_wait(frame: Frame) -> bool:
+    return short(frame.function) in _WAITS and _WAIT_CODE.search(frame.file) is not None
+
+
+def _is_loop(frame: Frame) -> bool:
+    return short(frame.function) in _SERVER_LOOPS and _LOOP_CODE.search(frame.file) is not None
+
+
+def serving(actor: Actor) -> frozenset[int] | None:
+    """The threads of which one may answer; None for all, where no thread is seen to serve."""
+    accepting = {one.tid for one in actor.python_threads if only_accepts(one)}
+    if not accepting or not _handlers(actor) or actor.look is None:
+        return None
+    return frozenset(thread.tid for thread in actor.look.threads) - accepting
+
+
+def place_of_server(actor: Actor) -> Place:
+    """Where the thread stands that serves a connection, if it is the only one; else its own."""
+    accepts = any(only_accepts(one) for one in actor.python_threads)
+    handlers = _handlers(actor) if accepts else []
+    return place_of(handlers[0]) if len(handlers) == 1 else actor.deed
+
+
+def _handlers(actor: Actor) -> list[PythonThread]:
+    own = [one for one in actor.python_threads if one.frames and not is_heartbeat(one.name)]
+    return [one for one in own if not only_accepts(one)]
+
+
+_EPOLL, _POLL = ("do_epoll_wait", "ep_poll"), "poll_schedule_timeout"
+_EPOLL_LIMIT, _POLL_LIMIT = 3, 2  # the arguments that have it
+_FOR_EVER = (2**32 - 1, 2**64 - 1, 0)  # -1 as int or long; a null pointer of ppoll
+
+
+def has_timer(actor: Actor) -> bool:
+    """Whether one of its Python threads sleeps until a time: neither in a server's loop nor by the
+    clock of a library. Without the right to read its arguments a sleep may be one.
+    """
+    own = [one for one in actor.python_threads if one.frames and not is_heartbeat(one.name)]
+    seen = [actor.thread(one.tid) for one in own if not only_accepts(one)]
+    return any(one is not None and _is_timed(one) for one in seen)
+
+
+def _is_timed(thread: Thread) -> bool:
+    if "nanosleep" in thread.wchan:
+        return True
+    if thread.wchan.startswith("futex"):
+        return not thread.arguments or has_time_limit(thread)
+    if thread.wchan.startswith(_EPOLL):
+        return _limit(thread, _EPOLL_LIMIT) not in _FOR_EVER
+    if thread.wchan.startswith(_POLL):
+        return _limit(thread, _POLL_LIMIT) not in _FOR_EVER
+    return False
+
+
+def _limit(thread: Thread, place: int) -> int:
+    """1 where it can't be read: then it may have one."""
+    return thread.arguments[place] if len(thread.arguments) > place else 1
+
+
+_FOR_SIGNALS = ("sys_pause", "sigsuspend")
+_OPERATION, _OF_ONE_PROCESS = 1, 128  # the argument of futex that says whose threads share it
+
+
+def only_by_signals(actor: Actor) -> bool:
+    """Whether each of its threads sleeps until another one of them, or a signal, wakes it, and none
+    ran between the looks. Whatever may come from outside, such as bytes, a child's end or a time,
+    speaks against it.
+    """
+    look = actor.look
+    if look is None or actor.motion.kind != "still" or not look.threads:
+        return False
+    since_ns = look.at_ns - int(actor.motion.seconds * 1e9)
+    return all(0 < one.last_ran_ns <= since_ns and _for_ever(one) for one in look.threads)
+
+
+def _for_ever(thread: Thread) -> bool:
+    if thread.state != "S":
+        return False
+    if thread.wchan.endswith(_FOR_SIGNALS):
+        return True
+    known = thread.wchan.startswith("futex") and len(thread.arguments) > _OPERATION
+    own = known and bool(thread.arguments[_OPERATION] & _OF_ONE_PROCESS)
+    return own and not has_time_limit(thread)
