@@ -11,7 +11,7 @@ from grpo_doctor.knobs.model import version_of
 from grpo_doctor.knobs.names import BY_NAME
 from grpo_doctor.knobs.syntax import options_of
 from grpo_doctor_trainer.config import TrainerConfig
-from grpo_doctor_trainer.serve.flags import ServeConfig
+from grpo_doctor_trainer.config.server import ServeConfig
 
 SWIFT = "ms-swift"
 

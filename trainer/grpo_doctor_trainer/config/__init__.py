@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from grpo_doctor_trainer.config.data import DataOptions
-from grpo_doctor_trainer.config.model import ModelOptions
-from grpo_doctor_trainer.config.optimization import OptimizationOptions
-from grpo_doctor_trainer.config.output import OutputOptions
-from grpo_doctor_trainer.config.rewards import RewardOptions
-from grpo_doctor_trainer.config.rollout import RolloutOptions
-from grpo_doctor_trainer.config.vllm import VllmOptions
+from grpo_doctor_trainer.config.rollout import RewardOptions, RolloutOptions, VllmOptions
+from grpo_doctor_trainer.config.training import (
+    DataOptions,
+    ModelOptions,
+    OptimizationOptions,
+    OutputOptions,
+)
 
 EMBEDDED_VL = "embedded-vl"
 """The value of `--model` that asks for the embedded tiny vision-language model."""

@@ -1,20 +1,84 @@
-"""How one option is declared: its default, help and group, on a dataclass field."""
+"""How one option is declared on a dataclass field: default, help, command line, and its limits."""
 
 from __future__ import annotations
 
-from dataclasses import field
+import dataclasses
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
+
+from grpo_doctor_trainer.errors import ConfigError
 
 _T = TypeVar("_T")
 
 
-def option(
+@dataclass(frozen=True)
+class Limits:
+    """Which values of a number can work, whatever the other options say.
+
+    Attributes:
+        ge: the least; none: no limit.
+        gt: what it has to be above.
+        le: the most.
+        multiple_of: what divides it; it is above 0 then.
+        special: a value outside of the limits that can be given too, and what it is for.
+        reason: what a value outside of them would do, where that is not plain.
+    """
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    multiple_of: int | None = None
+    special: tuple[float, str] | None = None
+    reason: str = ""
+
+    def allow(self, value: float) -> bool:
+        """Whether a value can work."""
+        if self.special is not None and value == self.special[0]:
+            return True
+        if self.multiple_of is not None and (value <= 0 or value % self.multiple_of):
+            return False
+        return (
+            (self.ge is None or value >= self.ge)
+            and (self.gt is None or value > self.gt)
+            and (self.le is None or value <= self.le)
+        )
+
+    def describe(self) -> str:
+        """Says what is allowed, to be read after "must be"."""
+        text = self._range()
+        if self.special is not None:
+            text = f"{text}, or {self.special[0]:g} {self.special[1]}"
+        return f"{text}: {self.reason}" if self.reason else text
+
+    def _range(self) -> str:
+        if self.multiple_of is not None:
+            return f"a multiple of {self.multiple_of}"
+        if self.le is not None:
+            return (
+                f"between {self.ge} and {self.le}"
+                if self.gt is None
+                else f"above {self.gt} and at most {self.le}"
+            )
+        if self.gt is not None:
+            return f"above {self.gt}"
+        return f"at least {self.ge}" if self.ge else "0 or more"
+
+
+def option(  # noqa: PLR0913 - what an option is made of, by name
     default: _T,
     group: str,
     text: str,
     *,
+    ge: float | None = None,
+    gt: float | None = None,
+    le: float | None = None,
+    multiple_of: int | None = None,
+    special: tuple[float, str] | None = None,
+    reason: str = "",
     choices: tuple[str, ...] = (),
     embedded: Any = None,
+    alias: str | None = None,
+    default_text: str | None = None,
 ) -> _T:
     """Declares one option.
 
@@ -22,11 +86,40 @@ def option(
         default: its value when a `--model` is given.
         group: its heading in `--help`.
         text: its help.
+        ge: the least value; `gt`, `le`, `multiple_of`, `special` and `reason` as in `Limits`.
+        gt: what the value has to be above.
+        le: the largest value.
+        multiple_of: what divides the value.
+        special: a value outside of the limits, and what it is for.
+        reason: what a value outside of the limits would do.
         choices: the only valid values, when there are few.
         embedded: its default with the embedded tiny model, where that differs.
+        alias: a second spelling on the command line, without dashes.
+        default_text: what `--help` says of the default in place of its value.
     """
-    metadata = {"group": group, "help": text, "choices": choices, "embedded": embedded}
+    bounded = any(limit is not None for limit in (ge, gt, le, multiple_of))
+    metadata = {
+        "group": group,
+        "help": text,
+        "limits": Limits(ge, gt, le, multiple_of, special, reason) if bounded else None,
+        "choices": choices,
+        "embedded": embedded,
+        "alias": alias,
+        "default_text": default_text,
+    }
     if isinstance(default, list):
         values = list(default)
         return cast("_T", field(default_factory=lambda: list(values), metadata=metadata))
     return field(default=default, metadata=metadata)
+
+
+def check_limits(config: Any) -> None:
+    """Holds each option of a configuration against its own limits; none is within all of them.
+
+    Raises:
+        ConfigError: names the first option outside of its limits, its value and what is allowed.
+    """
+    for declared in dataclasses.fields(config):
+        limits, value = declared.metadata["limits"], getattr(config, declared.name)
+        if limits is not None and value is not None and not limits.allow(value):
+            raise ConfigError(f"--{declared.name} {value} must be {limits.describe()}")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from grpo_doctor_trainer.config.validation import pixel_limit
 from grpo_doctor_trainer.data.checking import describe_image
 from grpo_doctor_trainer.data.images import BadImageError, read_image
 from grpo_doctor_trainer.errors import ConfigError, DatasetError
 from grpo_doctor_trainer.model.vision import VisionLayout, rope_positions
-from grpo_doctor_trainer.model.vision_options import pixel_limit
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from grpo_doctor_trainer.errors import ConfigError
 from grpo_doctor_trainer.logs.console import LOG
-from grpo_doctor_trainer.logs.tracker_options import wanted_trackers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from grpo_doctor_trainer.config import TrainerConfig
 
+TRACKERS = ("tensorboard", "wandb", "swanlab")
+_NONE = "none"
 _PROJECT = "grpo-doctor"
 _PREFIX = "train/"  # as transformers' integrations write it, so that curves of both lie together
 
@@ -51,6 +55,31 @@ class Trackers:
             except Exception as error:  # noqa: BLE001 - whatever a tracker raises, training goes on
                 del self._found[name]
                 LOG.warning("%s %s (%s: %s)", name, what, type(error).__name__, error)
+
+
+def wanted_trackers(config: TrainerConfig) -> list[str]:
+    """Gives the names in `--report_to`, each once; ms-swift's `none` is no tracker."""
+    return [name for name in dict.fromkeys(config.report_to) if name.lower() != _NONE]
+
+
+def check_trackers(config: TrainerConfig) -> None:
+    """Looks whether each tracker of `--report_to` exists and is installed.
+
+    Raises:
+        ConfigError: names the one that is not.
+    """
+    for name in wanted_trackers(config):
+        if name not in TRACKERS:
+            close = difflib.get_close_matches(name.lower(), TRACKERS, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise ConfigError(
+                f"--report_to {name} is not one of {', '.join(TRACKERS)}, {_NONE}{hint}"
+            )
+        if find_spec(name) is None:
+            raise ConfigError(
+                f"--report_to {name}: the package {name} is not installed; pip install {name}, or "
+                "leave it out of --report_to"
+            )
 
 
 def make_trackers(config: TrainerConfig, done: int = 0) -> Trackers:

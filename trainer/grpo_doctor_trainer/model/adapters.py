@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from grpo_doctor_trainer.config.validation import NOTHING_TO_TRAIN
 from grpo_doctor_trainer.errors import ConfigError, ModelError
 from grpo_doctor_trainer.model.vision import frozen_modules
-from grpo_doctor_trainer.model.vision_options import NOTHING_TO_TRAIN
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grpo_doctor_trainer.config.validation import DEEPSPEED_PRESETS
 from grpo_doctor_trainer.errors import ConfigError
-from grpo_doctor_trainer.validation import DEEPSPEED_PRESETS
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig

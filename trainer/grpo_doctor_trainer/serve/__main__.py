@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from grpo_doctor_trainer.errors import ConfigError, TrainerError
+from grpo_doctor_trainer.flags import parse_server
 from grpo_doctor_trainer.interrupts import Interrupted, catch_signals
 from grpo_doctor_trainer.logs.console import LOG, complain, set_up_console
-from grpo_doctor_trainer.serve.flags import parse
 from grpo_doctor_trainer.serve.folders import SHARED_MEMORY, make_folders, remove_folders
 from grpo_doctor_trainer.serve.loop import EngineFailedError, EngineLoop
 from grpo_doctor_trainer.serve.output import output_in
@@ -28,8 +28,8 @@ from grpo_doctor_trainer.serve.state import Health
 from grpo_doctor_trainer.serve.web import Service, WebServer
 
 if TYPE_CHECKING:
+    from grpo_doctor_trainer.config.server import ServeConfig
     from grpo_doctor_trainer.serve.engine import VllmEngine
-    from grpo_doctor_trainer.serve.flags import ServeConfig
     from grpo_doctor_trainer.serve.state import Folder
 
 _ENGINE_FAILED, _USER_ERROR, _SIGNAL_CODE = 1, 2, 128
@@ -42,7 +42,7 @@ def main() -> int:
     set_up_console(0)
     catch_signals()
     try:
-        config = parse(sys.argv[1:])
+        config = parse_server(sys.argv[1:])
         _listen(config)
     except TrainerError as error:
         complain(str(error))

@@ -25,7 +25,7 @@ from grpo_doctor_trainer.serve.watch import EngineWatch
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from grpo_doctor_trainer.serve.flags import ServeConfig
+    from grpo_doctor_trainer.config.server import ServeConfig
     from grpo_doctor_trainer.serve.protocol import JoinRequest
     from grpo_doctor_trainer.serve.state import EngineSnapshot
 

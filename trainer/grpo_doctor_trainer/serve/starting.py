@@ -15,7 +15,7 @@ from grpo_doctor_trainer.rollout.vllm.enginelog import explained
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from grpo_doctor_trainer.serve.flags import ServeConfig
+    from grpo_doctor_trainer.config.server import ServeConfig
     from grpo_doctor_trainer.serve.watch import EngineWatch
 
 

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.config.validation import check_vision_options, pixel_limit
 from grpo_doctor_trainer.data.images import (
     BadImageError,
     image_sources,
@@ -19,7 +20,6 @@ from grpo_doctor_trainer.data.images import (
     scaled,
 )
 from grpo_doctor_trainer.errors import ConfigError, DatasetError
-from grpo_doctor_trainer.model.vision_options import check_vision_options, pixel_limit
 
 
 def png(size: tuple[int, int] = (6, 4), mode: str = "RGB") -> bytes:

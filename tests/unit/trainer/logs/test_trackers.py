@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="needs the trainer extra")
 
 from grpo_doctor_trainer.errors import ConfigError
 from grpo_doctor_trainer.flags import parse
-from grpo_doctor_trainer.logs import tracker_options
+from grpo_doctor_trainer.logs import trackers as trackers_module
 from grpo_doctor_trainer.logs.console import set_up_console
 from grpo_doctor_trainer.logs.trackers import Trackers, make_trackers
 
@@ -28,12 +28,12 @@ def test_an_unknown_tracker_gets_the_nearest_name() -> None:
 
 
 def test_a_missing_package_is_told_before_anything_loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracker_options, "find_spec", lambda _name: None)
+    monkeypatch.setattr(trackers_module, "find_spec", lambda _name: None)
     assert "pip install wandb" in message_of("--report_to", "wandb")
 
 
 def test_none_is_none() -> None:
-    assert tracker_options.wanted_trackers(parse(["--report_to", "none"], 2)) == []
+    assert trackers_module.wanted_trackers(parse(["--report_to", "none"], 2)) == []
 
 
 def test_tensorboard_gets_every_metric_with_its_step(tmp_path: Path) -> None:

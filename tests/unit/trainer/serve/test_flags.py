@@ -10,26 +10,24 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor_trainer import flags as trainer_flags
-from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.errors import ConfigError
-from grpo_doctor_trainer.rollout.vllm.server_options import check_server_options
-from grpo_doctor_trainer.serve.flags import build_parser, parse
+from grpo_doctor_trainer.flags import SERVER, build_parser, parse_server
 
 
 def test_without_a_model_the_defaults_suit_the_embedded_one() -> None:
-    config = parse([])
+    config = parse_server([])
     assert config.address == "http://127.0.0.1:8000"
     assert (config.model, config.torch_dtype, config.gpu_memory_utilization) == (
         None,
         "float32",
         0.02,
     )
-    real = parse(["--model", "some/model"])
+    real = parse_server(["--model", "some/model"])
     assert (real.torch_dtype, real.gpu_memory_utilization) == ("auto", 0.9)
 
 
 def test_flags_can_be_spelled_as_in_the_trainer() -> None:
-    config = parse(
+    config = parse_server(
         ["--vllm_max_model_len", "99", "--vllm_enforce_eager", "--enable_prefix_caching", "false"]
     )
     assert (config.max_model_len, config.enforce_eager) == (99, True)
@@ -51,12 +49,12 @@ def test_flags_can_be_spelled_as_in_the_trainer() -> None:
 )
 def test_a_mistake_is_one_message(arguments: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        parse(arguments)
+        parse_server(arguments)
     assert message in str(caught.value)
 
 
 def test_help_has_examples_and_exit_codes() -> None:
-    text = build_parser().format_help()
+    text = build_parser(SERVER).format_help()
     assert "--vllm_mode server" in text
     assert "exit codes" in text
 
@@ -70,11 +68,8 @@ def test_help_has_examples_and_exit_codes() -> None:
     ],
 )
 def test_the_trainer_refuses_what_a_server_cannot_do(flags: list[str], message: str) -> None:
-    parser = trainer_flags.build_parser()
-    given = vars(parser.parse_args(["--use_vllm", "true", "--vllm_mode", "server", *flags]))
-    config = TrainerConfig(**trainer_flags.with_defaults(given))
     with pytest.raises(ConfigError) as caught:
-        check_server_options(config)
+        trainer_flags.parse(["--use_vllm", "true", "--vllm_mode", "server", *flags], 2)
     assert message in str(caught.value)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor_trainer.config.ignored import ignored
 from grpo_doctor_trainer.flags import parse
+from grpo_doctor_trainer.logs.introduction import ignored
 
 
 @pytest.mark.parametrize(

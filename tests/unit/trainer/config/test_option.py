@@ -1,0 +1,62 @@
+"""An option outside of its limits is named with its value and what is allowed."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.config.option import check_limits
+from grpo_doctor_trainer.config.server import ServeConfig
+from grpo_doctor_trainer.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("lora_rank", 0, "--lora_rank 0 must be at least 1"),
+        ("beta", -0.1, "--beta -0.1 must be 0 or more"),
+        ("epsilon_high", 0.0, "--epsilon_high 0.0 must be above 0"),
+        ("top_p", 1.1, "--top_p 1.1 must be above 0 and at most 1"),
+        ("warmup_ratio", 1.5, "--warmup_ratio 1.5 must be between 0 and 1"),
+        ("top_k", -2, "--top_k -2 must be at least 1, or -1 for all tokens"),
+        ("max_steps", 0, "--max_steps 0 must be at least 1, or -1 to use --num_train_epochs"),
+        ("embedded_width", 100, "--embedded_width 100 must be a multiple of 64"),
+        ("vllm_server_port", 0, "--vllm_server_port 0 must be between 1 and 65535"),
+        ("sleep_level", 3, "--sleep_level 3 must be between 0 and 2"),
+        (
+            "temperature",
+            0.0,
+            (
+                "--temperature 0.0 must be above 0: at 0 all completions of a group are equal; "
+                "try 1.0"
+            ),
+        ),
+    ],
+)
+def test_what_is_allowed_is_said(option: str, value: Any, message: str) -> None:
+    config = dataclasses.replace(TrainerConfig(), **{option: value})
+    with pytest.raises(ConfigError) as error:
+        check_limits(config)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"top_k": -1, "max_steps": -1, "epsilon_high": None, "save_total_limit": None},
+        {"top_p": 1.0, "warmup_ratio": 0.0, "seed": 2**32 - 1, "sleep_level": 2},
+        {"embedded_width": 192, "beta": 0.0, "num_generations": 2},
+    ],
+)
+def test_values_at_their_limits_are_allowed(values: dict[str, Any]) -> None:
+    check_limits(dataclasses.replace(TrainerConfig(), **values))
+
+
+def test_the_server_may_take_any_free_port() -> None:
+    check_limits(ServeConfig(port=0))
+    with pytest.raises(ConfigError, match=r"--port 65536 must be between 0 and 65535: 0 takes"):
+        check_limits(ServeConfig(port=65536))

@@ -1,0 +1,220 @@
+"""Checks of the options against each other and the number of ranks, before anything is loaded."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grpo_doctor_trainer.config.option import check_limits
+from grpo_doctor_trainer.errors import ConfigError
+from grpo_doctor_trainer.logs.trackers import check_trackers
+
+if TYPE_CHECKING:
+    from grpo_doctor_trainer.config import TrainerConfig
+    from grpo_doctor_trainer.config.server import ServeConfig
+
+DEEPSPEED_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
+"""The values of `--deepspeed` that are no file."""
+# vLLM compiles its adapter kernels for these ranks alone (vllm.config.lora, 0.32).
+VLLM_LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""What an engine can take as its largest rank of adapters."""
+NOTHING_TO_TRAIN = (
+    "--freeze_vit, --freeze_aligner and --freeze_llm together leave no weight to train; "
+    "set one of them to false"
+)
+_PIXELS_VARIABLE = "MAX_PIXELS"
+_MOST_SHOWN = 12
+
+
+def validate(config: TrainerConfig, world_size: int) -> None:
+    """Holds the trainer's options against their limits and each other; imports no torch.
+
+    Args:
+        config: the options.
+        world_size: how many ranks the job has.
+
+    Raises:
+        ConfigError: for the first value that cannot work; says which could.
+    """
+    check_limits(config)
+    _check_batch(config, world_size)
+    _check_deepspeed(config)
+    _check_rewards(config)
+    check_vision_options(config)
+    if config.use_vllm and config.vllm_mode == "colocate":
+        _check_colocated(config, world_size)
+    if config.use_vllm and config.vllm_mode == "server":
+        _check_server(config)
+    check_trackers(config)
+    if config.rollout_importance_sampling_mode is not None and not config.use_vllm:
+        raise ConfigError(
+            "--rollout_importance_sampling_mode corrects for vLLM's log-probs: add "
+            "--use_vllm true, or leave it out"
+        )
+
+
+def check_served_model(config: ServeConfig) -> None:
+    """Looks whether a `--model` of the server's that is a path can be one.
+
+    Raises:
+        ConfigError: there is no such folder, or no config.json in it.
+    """
+    model = config.model
+    if model is None or not model.startswith(("/", ".", "~")):
+        return
+    if not (Path(model).expanduser() / "config.json").is_file():
+        raise ConfigError(f"--model {model}: no such folder, or no config.json in it")
+
+
+def check_vision_options(config: TrainerConfig) -> None:
+    """Looks whether something is left to train, and whether an area is a number.
+
+    Raises:
+        ConfigError: neither, or not both.
+    """
+    if config.freeze_vit and config.freeze_aligner and config.freeze_llm:
+        raise ConfigError(NOTHING_TO_TRAIN)
+    pixel_limit(config)
+
+
+def pixel_limit(config: TrainerConfig) -> int | None:
+    """Resolves `--max_pixels`, which wins over the variable MAX_PIXELS.
+
+    Raises:
+        ConfigError: either is not a whole number above 0.
+    """
+    name, value = "--max_pixels", str(config.max_pixels)
+    if config.max_pixels is None:
+        name, value = f"the variable {_PIXELS_VARIABLE}", os.environ.get(_PIXELS_VARIABLE, "")
+        if not value:
+            return None
+    if not value.isdecimal() or int(value) < 1:
+        raise ConfigError(f"{name} {value} must be a whole number of pixels above 0, as 1003520")
+    return int(value)
+
+
+def _check_batch(config: TrainerConfig, world_size: int) -> None:
+    accumulation, passes = config.gradient_accumulation_steps, config.passes_per_generation
+    if passes < 1 or passes % accumulation:
+        raise ConfigError(
+            f"--steps_per_generation {passes} must be a multiple of --gradient_accumulation_steps "
+            f"{accumulation}; valid values here: {accumulation}, {2 * accumulation}, "
+            f"{3 * accumulation}, ..."
+        )
+    batch = world_size * config.completions_per_rank
+    if batch % config.num_generations:
+        valid = _near(config.num_generations, batch)
+        fitting = config.num_generations // math.gcd(config.num_generations, world_size * passes)
+        advice = (
+            f"valid values here: {', '.join(map(str, valid))}"
+            if valid
+            else f"raise --per_device_train_batch_size to {fitting} or a multiple of it"
+        )
+        raise ConfigError(
+            f"--num_generations {config.num_generations} must divide the generation batch of "
+            f"{batch} (= {world_size} rank{'s' * (world_size > 1)} x --per_device_train_batch_size "
+            f"{config.per_device_train_batch_size} x --steps_per_generation {passes}); {advice}"
+        )
+
+
+def _near(wish: int, batch: int) -> list[int]:
+    """Gives the divisors of the batch above 1 that are nearest to what was asked for."""
+    small = [n for n in range(1, math.isqrt(batch) + 1) if batch % n == 0]
+    divisors = {n for divisor in small for n in (divisor, batch // divisor)} - {1}
+    return sorted(sorted(divisors, key=lambda n: abs(n - wish))[:_MOST_SHOWN])
+
+
+def _check_deepspeed(config: TrainerConfig) -> None:
+    choice = config.deepspeed
+    if choice is None or choice in DEEPSPEED_PRESETS:
+        if choice is None and config.torch_dtype == "float16":
+            raise ConfigError(
+                "--torch_dtype float16 needs loss scaling, which only DeepSpeed does here: "
+                "add --deepspeed zero2, or use --torch_dtype bfloat16"
+            )
+        return
+    if not choice.endswith(".json"):
+        raise ConfigError(
+            f"--deepspeed {choice} is neither one of {', '.join(DEEPSPEED_PRESETS)} "
+            "nor a .json file"
+        )
+    if not Path(choice).is_file():
+        raise ConfigError(f"--deepspeed {choice}: there is no such file")
+
+
+def _check_rewards(config: TrainerConfig) -> None:
+    if config.reward_timeout >= config.ddp_timeout:
+        raise ConfigError(
+            f"--reward_timeout {config.reward_timeout:g} must be below --ddp_timeout "
+            f"{config.ddp_timeout}: the other ranks wait for the rewards no longer than that, and "
+            "would fail first"
+        )
+    if config.reward_weights and len(config.reward_weights) != len(config.reward_funcs):
+        raise ConfigError(
+            f"--reward_weights has {len(config.reward_weights)} values for "
+            f"{len(config.reward_funcs)} reward functions ({', '.join(config.reward_funcs)}); "
+            "give one weight per function, or leave --reward_weights out"
+        )
+
+
+def _check_colocated(config: TrainerConfig, world_size: int) -> None:
+    _check_tensor_parallel(config.vllm_tensor_parallel_size, world_size)
+    longest = config.vllm_max_model_len
+    if longest is not None and longest <= config.max_completion_length:
+        raise ConfigError(
+            f"--vllm_max_model_len {longest} leaves no room for a prompt before "
+            f"--max_completion_length {config.max_completion_length} tokens; raise it to "
+            f"{config.max_length + config.max_completion_length} (--max_length + "
+            "--max_completion_length), or shorten the completions"
+        )
+    _check_adapters(config)
+
+
+def _check_tensor_parallel(size: int, world_size: int) -> None:
+    if world_size % size:
+        valid = [n for n in range(1, world_size + 1) if world_size % n == 0]
+        raise ConfigError(
+            f"--vllm_tensor_parallel_size {size} must divide the {world_size} "
+            f"rank{'s' * (world_size > 1)}: each engine spans that many; valid values here: "
+            f"{', '.join(map(str, valid))}"
+        )
+
+
+def _check_adapters(config: TrainerConfig) -> None:
+    if not config.vllm_enable_lora:
+        return
+    if config.train_type != "lora":
+        raise ConfigError(
+            f"--vllm_enable_lora sends the engine adapters, and --train_type {config.train_type} "
+            "has none; use --train_type lora, or leave --vllm_enable_lora out"
+        )
+    if config.lora_rank > config.vllm_max_lora_rank:
+        raise ConfigError(
+            f"--lora_rank {config.lora_rank} is above --vllm_max_lora_rank "
+            f"{config.vllm_max_lora_rank}; raise --vllm_max_lora_rank to {config.lora_rank}"
+        )
+    if config.vllm_max_lora_rank > VLLM_LORA_RANKS[-1]:
+        raise ConfigError(
+            f"--vllm_max_lora_rank {config.vllm_max_lora_rank} is above what vLLM has kernels for: "
+            f"{VLLM_LORA_RANKS[-1]}"
+        )
+    if config.sleep_level == 2:
+        raise ConfigError(
+            "--sleep_level 2 drops the engine's weights, and --vllm_enable_lora sends only the "
+            "adapters afterwards; use --sleep_level 1, or leave --vllm_enable_lora out"
+        )
+
+
+def _check_server(config: TrainerConfig) -> None:
+    if config.vllm_enable_lora:
+        raise ConfigError(
+            "--vllm_enable_lora true works with --vllm_mode colocate only: a server gets the "
+            "adapters merged into the weights. Leave it out"
+        )
+    if config.sleep_level:
+        raise ConfigError(
+            f"--sleep_level {config.sleep_level} works with --vllm_mode colocate only: a server "
+            "has devices of its own. Leave it out"
+        )
