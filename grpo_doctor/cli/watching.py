@@ -17,15 +17,13 @@ from grpo_doctor_probes.outlet import has_room
 from grpo_doctor_probes.rundir import FLIGHT
 from grpo_doctor_probes.supervisor import flightenv, keepstacks
 from grpo_doctor_probes.supervisor.deaths import DeathWatch
-from grpo_doctor_probes.supervisor.headers import Headers
+from grpo_doctor_probes.supervisor.flightenv import timeout_s
 from grpo_doctor_probes.supervisor.job import GRACE_S
 from grpo_doctor_probes.supervisor.launch import visible_gpus
-from grpo_doctor_probes.supervisor.lengths import Lengths
 from grpo_doctor_probes.supervisor.liveline import LiveLine
 from grpo_doctor_probes.supervisor.members import Members
 from grpo_doctor_probes.supervisor.obituary import as_facts, obituary
-from grpo_doctor_probes.supervisor.standing import carrying_stack, place_of
-from grpo_doctor_probes.supervisor.timeouts import timeout_s
+from grpo_doctor_probes.supervisor.standing import Headers, Lengths, carrying_stack, place_of
 from grpo_doctor_probes.supervisor.watchdog import Hang, Watchdog
 
 if TYPE_CHECKING:

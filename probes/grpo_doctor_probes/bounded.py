@@ -1,14 +1,23 @@
-"""Calls that a dead file server can hold for ever, made where they cannot hold us."""
+"""Calls that can block for ever, made where they cannot hold us.
+
+Files of the job may lie on a file system that hangs, and its memory may be locked for ever. On a
+loaded machine our own thread may wait long for a core; that is no hanging, so `unless_blocked` and
+`ask_each` count only the time in which it does not want to run.
+"""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Generic, TypeVar
+import time
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from grpo_doctor_probes.procstat import state_of
 
 Value = TypeVar("Value")
+_Answer = TypeVar("_Answer")
+_LOOK_EVERY_S = 0.1
+_LONGEST_S = 30.0  # whatever the load
 
 
 def within(seconds: float, ask: Callable[[], Value]) -> Value:
@@ -46,3 +55,96 @@ class Call(Generic[Value]):
         if not self._answers:
             raise TimeoutError("it gave no answer in time")
         return self._answers[0]
+
+
+class Waiting:
+    """How long a thread of ours has been blocked since the last `restart`."""
+
+    def __init__(self, thread: threading.Thread) -> None:
+        self._thread = thread
+        self.restart()
+
+    def restart(self) -> None:
+        """The thread got on."""
+        self._since = time.monotonic()
+        self._blocked_s = 0.0
+
+    def exceeds(self, seconds: float) -> bool:
+        """Wait a moment for its end; whether it has been blocked for longer than `seconds`."""
+        begun = time.monotonic()
+        self._thread.join(_LOOK_EVERY_S)
+        now = time.monotonic()
+        if not self._thread.is_alive():
+            return False
+        if not _wants_to_run(self._thread):
+            self._blocked_s += min(now - begun, 2 * _LOOK_EVERY_S)
+        return self._blocked_s > seconds or now - self._since > _LONGEST_S
+
+
+def unless_blocked(seconds: float, ask: Callable[[], _Answer], otherwise: _Answer) -> _Answer:
+    """What `ask` returns, or `otherwise` when it blocks for longer; its thread is then left behind.
+
+    `ask` handles its own errors.
+    """
+    call = Call(ask)
+    waiting = Waiting(call.thread)
+    while call.thread.is_alive() and not waiting.exceeds(seconds):
+        pass
+    try:
+        return call.answer()
+    except TimeoutError:
+        return otherwise
+
+
+class _Walk(Generic[_Answer]):
+    """Asks about one number after another, in one thread for all: at high load every hand-over
+    between threads may take tens of milliseconds."""
+
+    def __init__(self, numbers: Sequence[int], ask: Callable[[int], _Answer]) -> None:
+        self._numbers, self._ask = numbers, ask
+        self.answers: dict[int, _Answer] = {}
+        self.place = 0
+        self.left = False
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        while self.place < len(self._numbers) and not self.left:
+            number = self._numbers[self.place]
+            self.answers[number] = self._ask(number)
+            self.place += 1
+
+    def wait(self, seconds: float) -> int:
+        """How many were asked until the end, or until one blocked for longer than that."""
+        waiting, place = Waiting(self.thread), self.place
+        while self.thread.is_alive():
+            if waiting.exceeds(seconds):
+                self.left = True
+                break
+            if place != self.place:
+                place = self.place
+                waiting.restart()
+        return self.place
+
+
+def ask_each(
+    numbers: Sequence[int], ask: Callable[[int], _Answer], seconds: float
+) -> tuple[dict[int, _Answer], list[int]]:
+    """What `ask` returns for each number, and the numbers at which it blocks for longer.
+
+    `ask` handles its own errors.
+    """
+    found: dict[int, _Answer] = {}
+    blocking: list[int] = []
+    rest = list(numbers)
+    while rest:
+        walk = _Walk(rest, ask)
+        place = walk.wait(seconds)
+        found |= {number: walk.answers[number] for number in rest[:place]}
+        blocking += rest[place : place + 1]
+        rest = rest[place + 1 :]
+    return found, blocking
+
+
+def _wants_to_run(thread: threading.Thread) -> bool:
+    return state_of(f"/proc/self/task/{thread.native_id}") in ("R", "")  # "": it has just ended

@@ -9,7 +9,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_doctor_probes.memory.statics import static_pointer
+from grpo_doctor_probes.memory.cplusplus import static_pointer
 from tests.torch_contract.binary import Binary
 
 TABLE = Path(__file__).with_name("torches.json")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_doctor_probes.discover.errors import NoJobError, NoPermissionError
+from grpo_doctor_probes.discover.explain import NoJobError, NoPermissionError
 from grpo_doctor_probes.discover.find import find_jobs, still_there
 from grpo_doctor_probes.discover.permission import ptrace_remedy
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from grpo_doctor_probes.bounded import ask_each, unless_blocked
 from grpo_doctor_probes.discover.commands import Kind, is_ray_actor, kind_of
-from grpo_doctor_probes.discover.live_environment import environ_pointers, live_environment
-from grpo_doctor_probes.discover.modules import read_modules
-from grpo_doctor_probes.discover.patience import ask_each
+from grpo_doctor_probes.discover.modules import environ_pointers, live_environment, read_modules
 from grpo_doctor_probes.discover.scan import Process
+from grpo_doctor_probes.rundir import RANKS, RUN_DIR_VARIABLE
 
+_FILES_WITHIN_S = 1.0
+_LIMIT_BYTES = 1 << 20
 # Threads that only a process which has joined a process group has (torch 2.2 to 2.15, NCCL 2.19+).
 _GROUP_THREADS = ("pt_gloo", "gloo_", "pt_nccl", "NCCL ")
 _RAY_THREADS = ("worker.io",)  # of a process that has joined a Ray cluster (ray 2.60)
@@ -26,6 +31,40 @@ _TASKS = (
 )
 _NUMBER = re.compile(r"[0-9]{1,6}")
 _LARGEST_NUMBER = 1 << 16  # a larger rank or world is a mistake or an attack
+
+
+def declared_ranks(proc: Path, processes: Mapping[int, Process]) -> dict[int, int]:
+    """Ranks by pid. A process counts only in the run directory that its own environment names."""
+    folders: dict[str, set[int]] = {}
+    for pid, process in processes.items():
+        if folder := process.environment.get(RUN_DIR_VARIABLE):
+            folders.setdefault(folder, set()).add(pid)
+    found: dict[int, int] = {}
+    for folder, pids in folders.items():
+        path = Path(f"{proc}/{min(pids)}/root") / folder.lstrip("/") / RANKS
+        nothing: dict[int, int] = {}
+        read = unless_blocked(_FILES_WITHIN_S, partial(_read_all, path), nothing)
+        found |= {pid: rank for pid, rank in read.items() if pid in pids}
+    return found
+
+
+def _read_all(folder: Path) -> dict[int, int]:
+    found: dict[int, int] = {}
+    with contextlib.suppress(OSError):
+        for path in sorted(folder.glob("*.json")):
+            if path.stem.isdecimal() and (pid := _pid_in(path)) is not None:
+                found[pid] = int(path.stem)
+    return found
+
+
+def _pid_in(path: Path) -> int | None:
+    try:
+        if path.stat().st_size > _LIMIT_BYTES:
+            return None
+        content = json.loads(path.read_bytes())
+        return int(content["pid"]) if content["host"] == os.uname().nodename else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # half written, or not the recorder's
 
 
 @dataclass(frozen=True, slots=True)

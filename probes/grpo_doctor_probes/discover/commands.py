@@ -1,24 +1,28 @@
-"""What a process is, by its command line or title alone. Pure; nothing here trusts its input."""
+"""What a process is, by its command line or title alone, and which framework trains.
+
+Nothing here trusts its input.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
+from grpo_doctor_probes.discover.scan import Process
 from grpo_doctor_probes.evidence.job import Role
 from grpo_doctor_probes.printable import printable_command
 
 Kind = Literal[Role, "ourselves", "unknown"]
-
 _INTERPRETER = re.compile(r"^(?:python|pypy)[\d.]*$")
 _LINE_END = re.compile(r"\s*[\r\n]\s*")
 _OPTIONS_WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")
-
 _AGENT = "pt_elastic"  # the name that torch gives to its main thread
 _AGENT_PROGRAMS = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
-
 _BY_MODULE: Mapping[str, Kind] = {
     "torch.distributed.run": "launcher",
     "torch.distributed.launch": "launcher",
@@ -86,6 +90,24 @@ _HELPER_CODE = re.compile(
 _REWARD_CODE = re.compile(r"grpo_doctor_trainer\.rewards\.worker")
 _SERVER_SCRIPT = re.compile(r"/(?:trl/scripts/vllm_serve|swift/cli/(?:rollout|deploy)|sglang/launch_server)\.py$")  # fmt: skip  # noqa: E501
 SPAWNED_CODE = re.compile(r"multiprocessing\.spawn import spawn_main")
+_SCRIPT_LIMIT_BYTES = 256 << 10
+# The order decides where several match: ms-swift and verl bring their own trl along.
+_BY_COMMAND = (
+    ("bundled", re.compile(r"(?:^|/)grpo_doctor_trainer(?:[./]|$)")),
+    ("ms-swift", re.compile(r"(?:^|/)swift(?:[./]|$)|^(?:.*/)?megatron$")),
+    ("verl", re.compile(r"(?:^|/)verl(?:[./]|$)|^ray::(?:\w*WorkerDict|\w*ActorRollout)")),
+    (
+        "openrlhf",
+        re.compile(
+            r"(?:^|/)openrlhf(?:[./]|$)|^ray::\w*(?:PolicyModelActor|RolloutRayActor|ModelRayActor)"
+        ),
+    ),
+    ("trl", re.compile(r"(?:^|/)trl(?:[./]|$)")),
+)
+_IMPORT = re.compile(
+    r"^\s*(?:from|import)\s+(grpo_doctor_trainer|swift|verl|openrlhf|trl)\b", re.MULTILINE
+)
+_OF_IMPORT = {"grpo_doctor_trainer": "bundled", "swift": "ms-swift"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,3 +249,45 @@ def _number(options: tuple[str, ...], names: tuple[str, ...]) -> int | None:
             text = value if equals else "".join(options[index + 1 : index + 2])
             return int(text) if text.isdecimal() and len(text) < 7 and int(text) else None
     return None
+
+
+def framework_by_command(processes: Iterable[Process]) -> str:
+    """One of FOUND_FRAMEWORKS; `unknown` where no command line says."""
+    texts = [text for process in processes for text in _texts(process)]
+    for name, pattern in _BY_COMMAND:
+        if any(pattern.search(text) for text in texts):
+            return name
+    return "unknown"
+
+
+def framework_by_script(proc: Path, process: Process) -> str:
+    """One of FOUND_FRAMEWORKS, by the import lines of the script that a rank runs."""
+    text = _script(proc, process)
+    found = {match[1] for match in _IMPORT.finditer(text)}
+    for module in ("grpo_doctor_trainer", "swift", "verl", "openrlhf", "trl"):
+        if module in found:
+            return _OF_IMPORT.get(module, module)
+    return "unknown"
+
+
+def _texts(process: Process) -> tuple[str, ...]:
+    run = program(process.arguments)
+    if run.code:
+        return tuple(re.findall(r"[A-Za-z_][\w.]*", run.code[:2000]))
+    return (run.title, run.module, run.script)
+
+
+def _script(proc: Path, process: Process) -> str:
+    script = program(process.arguments).script
+    if not script.endswith(".py"):
+        return ""
+    folder = f"{proc}/{process.pid}"
+    path = f"{folder}/root{script}" if script.startswith("/") else f"{folder}/cwd/{script}"
+    # Not a pipe or a device: opening those could block.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            return os.read(descriptor, _SCRIPT_LIMIT_BYTES).decode("utf-8", "replace")
+        finally:
+            os.close(descriptor)
+    return ""

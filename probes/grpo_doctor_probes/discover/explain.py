@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from grpo_doctor_probes.discover.commands import command_text
-from grpo_doctor_probes.discover.errors import NoJobError, NoPermissionError
-from grpo_doctor_probes.discover.holdings import holdings
 from grpo_doctor_probes.discover.permission import ptrace_remedy
+from grpo_doctor_probes.discover.remains import holdings
 from grpo_doctor_probes.discover.scan import Process
 from grpo_doctor_probes.evidence import Job
 from grpo_doctor_probes.printable import NAME_LIMIT, printable
@@ -19,6 +18,14 @@ from grpo_doctor_probes.printable import NAME_LIMIT, printable
 _MOST_NAMED = 4
 _LONGEST_RANK = 7
 _NEXT = "Give the PID of a rank, or none to look at every job of this host."
+
+
+class NoJobError(Exception):
+    """No such process, or none that belongs to a training job."""
+
+
+class NoPermissionError(Exception):
+    """The job is there, but nothing of it may be read. The message has this machine's remedy."""
 
 
 def no_such_member(pid: int, process: Process | None, proc: Path) -> Exception:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from grpo_doctor_probes.discover.alone import find_alone
+from grpo_doctor_probes.bounded import unless_blocked
 from grpo_doctor_probes.discover.assemble import Assembler, Found
-from grpo_doctor_probes.discover.candidates import Candidate, find_candidates
-from grpo_doctor_probes.discover.commands import is_agent, kind_of
+from grpo_doctor_probes.discover.candidates import Candidate, declared_ranks, find_candidates
+from grpo_doctor_probes.discover.commands import (
+    Kind,
+    framework_by_command,
+    framework_by_script,
+    is_agent,
+    kind_of,
+)
 from grpo_doctor_probes.discover.explain import (
     is_remains,
     no_such_member,
@@ -18,18 +26,95 @@ from grpo_doctor_probes.discover.explain import (
     nothing_readable,
     only_remains,
 )
-from grpo_doctor_probes.discover.grouping import core_of, group_jobs
-from grpo_doctor_probes.discover.parents import recognise_parents
-from grpo_doctor_probes.discover.rank_files import declared_ranks
-from grpo_doctor_probes.discover.ranks import cast
+from grpo_doctor_probes.discover.grouping import Ties, core_of, group_jobs
+from grpo_doctor_probes.discover.ranks import Cast, cast, may_train
 from grpo_doctor_probes.discover.remains import Remains
-from grpo_doctor_probes.discover.scan import scan
-from grpo_doctor_probes.discover.servers import find_servers, meeting_point
-from grpo_doctor_probes.discover.sockets import Connection, Sockets
-from grpo_doctor_probes.discover.ties import Ties
-from grpo_doctor_probes.discover.tree import Tree
+from grpo_doctor_probes.discover.scan import Process, Tree, scan
+from grpo_doctor_probes.discover.sockets import Connection, Sockets, find_servers, meeting_point
 from grpo_doctor_probes.evidence import Job, Member
 from grpo_doctor_probes.procstat import read_stat
+
+_PATIENCE_S = 1.0
+_RAY_CORE = ("raylet", "gcs_server")
+
+
+def find_alone(
+    cast: Cast,
+    candidates: Mapping[int, Candidate],
+    tree: Tree,
+    proc: Path,
+    pids: Sequence[int],
+) -> Cast:
+    """`cast` with rank 0 for every process that trains alone.
+
+    One that the user names (or a parent of whose she names) only has to have torch; others must
+    belong to a launcher, or run a framework for GRPO: not every process with torch is training.
+    """
+    named = {above for pid in pids for above in (pid, *tree.ancestors(pid))}
+    found: dict[int, int | None] = {}
+    for pid, one in candidates.items():
+        if not one.torch or pid in _trainers(cast) or not may_train(one, candidates, tree):
+            continue
+        if tree.nearest(pid, {**candidates, **cast.ranks}) in _trainers(cast):
+            continue
+        if pid in named or _launched(one, candidates) or _is_training(proc, one):
+            found[pid] = 0
+    tops = {pid: rank for pid, rank in found.items() if tree.nearest(pid, found) is None}
+    return replace(cast, ranks={**cast.ranks, **tops})
+
+
+def _trainers(cast: Cast) -> set[int]:
+    return cast.ranks.keys() | cast.launchers | cast.lost.keys()
+
+
+def _launched(one: Candidate, candidates: Mapping[int, Candidate]) -> bool:
+    parent = candidates.get(one.process.parent)
+    return parent is not None and parent.kind == "launcher"
+
+
+def _is_training(proc: Path, one: Candidate) -> bool:
+    if framework_by_command([one.process]) != "unknown":
+        return True
+    read = partial(framework_by_script, proc, one.process)
+    return unless_blocked(_PATIENCE_S, read, "unknown") != "unknown"
+
+
+def recognise_parents(
+    candidates: dict[int, Candidate], processes: Mapping[int, Process], left_out: frozenset[int]
+) -> None:
+    """Give the Python parents of Ray's daemons and of engine cores their kind, in `candidates`.
+
+    An engine core below a rank works for that rank alone, which stays what it is.
+    """
+    for process in processes.values():
+        parent = processes.get(process.parent)
+        if parent is None or not parent.python or parent.pid in left_out:
+            continue
+        known = candidates.get(parent.pid, Candidate(parent, "unknown", parent.environment))
+        kind = _kind_of_parent(process)
+        if kind is None or known.kind != "unknown" or _serves(processes.get(parent.parent)):
+            continue
+        if kind == "ray" or not _may_be_rank(known):
+            candidates[parent.pid] = replace(known, kind=kind)
+
+
+def _kind_of_parent(process: Process) -> Kind | None:
+    if process.name in _RAY_CORE:
+        return "ray"
+    return "server" if kind_of(process.name, process.arguments) == "engine" else None
+
+
+def _serves(process: Process | None) -> bool:
+    return process is not None and kind_of(process.name, process.arguments) == "server"
+
+
+def _may_be_rank(one: Candidate) -> bool:
+    return (
+        one.grouped
+        or one.rank is not None
+        or (one.torch and framework_by_command([one.process]) != "unknown")
+        or kind_of(one.process.name, one.process.arguments) not in ("unknown", "ourselves")
+    )
 
 
 def find_jobs(pids: Sequence[int] = (), proc: Path = Path("/proc")) -> tuple[Job, ...]:

@@ -6,24 +6,52 @@ has forked have all that it had: torch, its sockets and its GPUs.
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from grpo_doctor_probes.bounded import unless_blocked
 from grpo_doctor_probes.discover.candidates import Candidate
 from grpo_doctor_probes.discover.commands import program
 from grpo_doctor_probes.discover.modules import Modules, read_modules
-from grpo_doctor_probes.discover.patience import unless_blocked
 from grpo_doctor_probes.discover.ranks import Cast
-from grpo_doctor_probes.discover.scan import parse_environment
+from grpo_doctor_probes.discover.scan import Tree, parse_environment
 from grpo_doctor_probes.discover.sockets import Connection
-from grpo_doctor_probes.discover.tree import Tree
-from grpo_doctor_probes.procfs import read
+from grpo_doctor_probes.procfs import descriptors, read, socket_inodes
+from grpo_doctor_probes.tcprows import LISTENING, port_of, tcp_rows, tcp_tables
 
+_GPU = re.compile(r"/dev/nvidia(\d+)")
 _WORKERS = frozenset({"dataloader", "reward", "engine", "engine-worker"})
 _REAPER_NAME = "systemd"  # of a user's session; that of the host is process 1
 _PATIENCE_S = 1.0
+
+
+def holdings(proc: Path, pid: int) -> tuple[str, ...]:
+    """In words; empty where it holds nothing of the kind, or its descriptors may not be read."""
+    targets: list[str] = []
+    with contextlib.suppress(OSError):
+        targets = [target for _, target in descriptors(proc, pid)]
+    gpus = sorted({int(found[1]) for one in targets if (found := _GPU.fullmatch(one))})
+    inodes = set(map(str.encode, socket_inodes(targets)))
+    ports = sorted(
+        {
+            port_of(row.local)
+            for table in (tcp_tables(proc, pid) if inodes else ())
+            for row in tcp_rows(table)
+            if row.state == LISTENING and row.inode in inodes
+        }
+    )
+    return (*_named("port", ports), *_named("GPU", gpus))
+
+
+def _named(kind: str, found: list[int]) -> tuple[str, ...]:
+    if not found:
+        return ()
+    numbers = ", ".join(map(str, found))
+    return (f"{kind}{'s' if len(found) > 1 else ''} {numbers}",)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""One pass over /proc: what every process of the host says of itself, cheaply.
+"""One pass over /proc: what every process of the host says of itself, cheaply; and their tree.
 
 Three small reads for most processes, under 0.1 ms each; memory maps, descriptors and threads are
 read later, of candidates alone. Formats: proc_pid_stat(5), environ(5).
@@ -7,11 +7,11 @@ read later, of candidates alone. Formats: proc_pid_stat(5), environ(5).
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from grpo_doctor_probes.discover.patience import ask_each
+from grpo_doctor_probes.bounded import ask_each
 from grpo_doctor_probes.procfs import numbers, read
 from grpo_doctor_probes.procstat import DEAD, Stat, read_stat
 from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
@@ -24,7 +24,6 @@ _STUCK_AFTER_S = 0.5
 _LIMIT_BYTES = 4 << 20
 # libtorch_cpu.so alone maps over 300 MB; Python with numpy starts at 30 MB.
 _TORCH_VIRTUAL_BYTES = 256 << 20
-
 WANTED = frozenset(
     {
         "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK",
@@ -181,3 +180,48 @@ def _is_python(executable: str | None, arguments: tuple[str, ...]) -> bool:
         return executable.rpartition("/")[2].startswith(_INTERPRETERS)
     first = arguments[0] if arguments else ""
     return first.rpartition("/")[2].startswith(_INTERPRETERS) or first.startswith(_TITLES)
+
+
+class Tree:
+    """The process tree. Parents may be missing: hidden, or ended between two reads."""
+
+    def __init__(self, processes: Mapping[int, Process]) -> None:
+        self.processes = processes
+        self._children: dict[int, list[int]] = {}
+        for process in processes.values():
+            self._children.setdefault(process.parent, []).append(process.pid)
+
+    def children(self, pid: int) -> list[Process]:
+        """The direct children, in order of their start."""
+        return [
+            self.processes[one] for one in sorted(self._children.get(pid, ()), key=self.started)
+        ]
+
+    def started(self, pid: int) -> tuple[int, int]:
+        """What orders processes by their start."""
+        return self.processes[pid].started_ticks, pid
+
+    def ancestors(self, pid: int) -> Iterator[int]:
+        """From the parent upwards, as far as processes are known."""
+        seen = {pid}
+        while (process := self.processes.get(pid)) is not None:
+            pid = process.parent
+            if pid in seen or pid not in self.processes:
+                return
+            seen.add(pid)
+            yield pid
+
+    def descendants(self, pid: int) -> set[int]:
+        """All below, without `pid`."""
+        found: set[int] = set()
+        waiting = list(self._children.get(pid, ()))
+        while waiting:
+            if (child := waiting.pop()) not in found and child != pid:
+                found.add(child)
+                waiting.extend(self._children.get(child, ()))
+        return found
+
+    def nearest(self, pid: int, among: Iterable[int] | Mapping[int, object]) -> int | None:
+        """The nearest ancestor that is one of `among`."""
+        wanted = among if isinstance(among, (set, frozenset, Mapping)) else set(among)
+        return next((above for above in self.ancestors(pid) if above in wanted), None)

@@ -1,21 +1,25 @@
-"""Which processes of this host talk to each other over TCP: /proc/PID/net joined with /proc/PID/fd.
+"""Which processes of this host talk to each other over TCP, and which of them serve a job.
 
-Format: proc_pid_net(5), proc_pid_fd(5).
+Servers that no command gives away are those that its ranks are connected to. Format:
+proc_pid_net(5) joined with proc_pid_fd(5).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from grpo_doctor_probes.discover.scan import Tree
 from grpo_doctor_probes.procfs import descriptors, socket_inodes
 from grpo_doctor_probes.tcprows import ESTABLISHED, LISTENING, port_of, tcp_rows, tcp_tables
 
 _MAPPED_V4 = b"0000000000000000FFFF0000"
 _LOOPBACK = (b"0100007F", b"00000000000000000000000001000000", b"0101007F")
+_FEWEST_CLIENTS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +143,50 @@ def _inodes(proc: Path, pid: int) -> Iterator[bytes]:
     with contextlib.suppress(OSError):
         for inode in socket_inodes(target for _, target in descriptors(proc, pid)):
             yield inode.encode()
+
+
+def find_servers(
+    ranks: Iterable[int], core: set[int], tree: Tree, left_out: frozenset[int], sockets: Sockets
+) -> dict[int, set[int]]:
+    """Processes that are none of `core` and listen where ranks are connected: pid to its clients.
+
+    All other processes' descriptors are read only when some rank has such a connection. Servers of
+    another user are left alone: they serve the host, not the job.
+    """
+    ranks = [pid for pid in ranks if sockets.has_unknown_servers(pid)]
+    if not ranks:
+        return {}
+    users = {tree.processes[pid].uid for pid in ranks}
+    sockets.add(
+        pid
+        for pid, process in sorted(tree.processes.items())
+        if not process.kernel and not process.dead and process.uid in users and pid not in left_out
+    )
+    found: dict[int, set[int]] = {}
+    for rank in ranks:
+        for connection in sockets.connections(rank):
+            server = connection.server
+            if server not in core and tree.nearest(server, core) is None:
+                found.setdefault(server, set()).add(rank)
+    return found
+
+
+def meeting_point(ranks: Mapping[int, object], members: frozenset[int], sockets: Sockets) -> str:
+    """`127.0.0.1:port` of the store where ranks meet, or empty: seen from its connections.
+
+    The store is the only listener with which its owner, a rank or the launcher, talks itself.
+    """
+    clients: Counter[tuple[int, int]] = Counter()
+    own: set[tuple[int, int]] = set()
+    for pid in ranks:
+        seen = {
+            (one.server, one.port)
+            for one in sockets.connections(pid)
+            if one.loopback and one.server in members
+        }
+        clients.update(seen)
+        own |= {key for key in seen if key[0] == pid or key[0] not in ranks}
+    stores = [(-count, port) for (server, port), count in clients.items() if (server, port) in own]
+    if not stores or -min(stores)[0] < _FEWEST_CLIENTS:
+        return ""
+    return f"127.0.0.1:{min(stores)[1]}"

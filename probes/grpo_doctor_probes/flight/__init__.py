@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
+from grpo_doctor_probes.flight.dump_locations import known_dump_places
+from grpo_doctor_probes.flight.dump_requests import ask_pipes, ask_servers
 from grpo_doctor_probes.flight.files import dump_files
 from grpo_doctor_probes.flight.injection import inject, inject_all
 from grpo_doctor_probes.flight.nccl_ras import ras
-from grpo_doctor_probes.flight.pipes import ask_pipes
-from grpo_doctor_probes.flight.places import known_dump_places
-from grpo_doctor_probes.flight.servers import ask_servers
 
 __all__ = [
     "ask_pipes",

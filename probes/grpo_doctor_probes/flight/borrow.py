@@ -25,8 +25,7 @@ from typing import Literal
 
 from grpo_doctor_probes.flight.machine import NT_PRSTATUS, Call, Machine, Saved
 from grpo_doctor_probes.flight.ptrace import Stop, Tracee
-from grpo_doctor_probes.memory.access import WritableMemory
-from grpo_doctor_probes.memory.maps import mapped
+from grpo_doctor_probes.memory.access import WritableMemory, mapped
 from grpo_doctor_probes.stoppable import why_not_thread
 
 _FAULTS = (

@@ -1,22 +1,59 @@
-"""Dump files as an operator has them: any naming, some damaged, some no dumps at all."""
+"""Dump files as an operator has them: any naming, some damaged, some no dumps at all.
+
+The rank in the name of a dump file, where the name leaves no doubt.
+Torch appends the rank to whatever prefix the user set, and operators add host names and times:
+`nccl_trace_rank_3`, `comm_lib_trace_rank_3`, `gpu-17_rank_00003.pkl`, `rank_3_20261121T1030.json`.
+"""
 
 from __future__ import annotations
 
+import re
 import stat
 import zlib
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from grpo_doctor_probes.evidence import FlightDump
-from grpo_doctor_probes.flight.names import rank_of
 from grpo_doctor_probes.flight.recorders import MAX_DUMP_BYTES
 from grpo_doctor_probes.printable import PATH_LIMIT, printable
 
+_RANK = re.compile(
+    r"(?<![a-z])(?:(local|node|group|machine)[_.=-]?)?rank[_.=-]*(\d+)", re.IGNORECASE
+)
+_GLUED = re.compile(r"(?<=[a-z])rank[_.=-]?(\d+)", re.IGNORECASE)  # tracerank3
+_NUMBER = re.compile(r"\d+")
+_ENDINGS = re.compile(r"(\.(json|pkl|pickle|gz|bin|dump|txt|trace|pt))+$", re.IGNORECASE)
 MAX_FILES = 4096
 _GZIP, _PICKLE = b"\x1f\x8b", b"\x80"
 _ARCHIVES = {b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
 _TAR, _TAR_AT = b"ustar", 257
 _MARKS = (b"pg_config", b"profiling_name", b"entries", b"nccl_comm_state", b"collective_seq_id")
+
+
+def rank_of(path: PurePath) -> int | None:
+    """The rank that the name of `path` tells, or, if it has no number, that of its folder."""
+    stem = _ENDINGS.sub("", path.name)
+    if _NUMBER.search(stem):
+        return _rank(stem)
+    return _named_rank(path.parent.name)
+
+
+def _rank(stem: str) -> int | None:
+    named = _named_rank(stem)
+    if named is not None or "rank" in stem.lower():
+        return named
+    numbers = _NUMBER.findall(stem)
+    # A number alone is a rank only at the end, where torch writes it: not `v2_trace`, `20261121`.
+    if len(numbers) == 1 and stem.endswith(numbers[0]) and len(numbers[0]) <= 5:
+        return int(numbers[0])
+    return None
+
+
+def _named_rank(text: str) -> int | None:
+    """The one number that follows the word rank; not a local, node or group rank."""
+    found = {int(number) for of, number in _RANK.findall(text) if not of}
+    found = found or {int(number) for number in _GLUED.findall(text)}
+    return found.pop() if len(found) == 1 else None
 
 
 def dump_files(paths: Sequence[Path]) -> tuple[FlightDump, ...]:

@@ -2,15 +2,26 @@
 
 One sleeping thread is borrowed for one call (`borrow`). The caller decides that the job is stuck;
 here is decided only whether the call is safe. What it can't do is refused, with the reason. NCCL's
-recorder is read out of memory where that can be done (`unasked`), which stops nothing. Else it is
+recorder is read out of memory where that can be done (`ring`), which stops nothing. Else it is
 asked for its groups and counters only (`recorders`), while nobody has its mutex, and such a call is
 never ended by force.
+
+Where an exception ends that a call throws: not in the job.
+The signal return can be unwound, so an exception would go on to what the thread was in, and be
+caught there: a failed call would become an error of the job's own. So the call returns by an
+address without unwinding information. C++ ends a thread whose exception gets there (`abort`), and
+that is taken back.
+
+Such an address is the end of `_fini`, which every library has from the C compiler's own files.
+Where there is none, as with processors that sign return addresses, all is as without.
 """
 
 from __future__ import annotations
 
 import platform
+import struct
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,25 +29,39 @@ from pathlib import Path
 from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.discover.permission import why_refused
 from grpo_doctor_probes.evidence import FlightDump, Member, ProcessLook
-from grpo_doctor_probes.flight import recorders, threads, unasked
+from grpo_doctor_probes.flight import recorders, ring, threads
 from grpo_doctor_probes.flight.aarch64 import Aarch64
 from grpo_doctor_probes.flight.borrow import Borrowed, NotBorrowedError, Place
-from grpo_doctor_probes.flight.exceptions import find_bare_return
 from grpo_doctor_probes.flight.machine import Machine
 from grpo_doctor_probes.flight.recorders import Recorder
 from grpo_doctor_probes.flight.x86_64 import X8664
-from grpo_doctor_probes.memory.access import Memory, WritableMemory
+from grpo_doctor_probes.memory.access import Mapping, Memory, WritableMemory, mapped
 from grpo_doctor_probes.memory.elf import MACHINE_NAMES, ElfError, library
-from grpo_doctor_probes.memory.maps import Mapping, mapped
 from grpo_doctor_probes.procfs import status
 from grpo_doctor_probes.procstat import read_stat
 
+_FINI_BYTES = 32
 MACHINES: dict[str, Machine] = {"x86_64": X8664(), "aarch64": Aarch64()}
 _PROC = Path("/proc")
 _TRIES = 4  # threads at a time, and times that none can be borrowed
 _AGAIN_S = 0.05
 _MAX_RETURN_LIBRARY_BYTES = 8 << 20
 _READS_WITHIN_S = 3.0  # milliseconds, unless a hanging thread holds the memory lock of the process
+
+
+def find_bare_return(machine: Machine, maps: Sequence[Mapping], memory: Memory) -> int:
+    """The address of a `bare_return`, 0 where none is found."""
+    for mapping in maps:
+        if mapping.offset or not mapping.path.startswith("/"):
+            continue
+        try:
+            last = library(memory.read, mapping.start).last
+            at = memory.read(last, _FINI_BYTES).find(machine.bare_return) if last else -1
+        except (ElfError, OSError, struct.error):  # a file that is no library
+            continue
+        if at >= 0:
+            return last + at
+    return 0
 
 
 class RefusedError(Exception):
@@ -168,7 +193,7 @@ def _dump(
     target: Target, recorder: Recorder, member: Member, look: ProcessLook, deadline: float
 ) -> FlightDump:
     """Asks one recorder, by one thread after another until one can be borrowed."""
-    if answer := unasked.answer(target.place, recorder, member, deadline):
+    if answer := ring.dump_from_memory(target.place, recorder, member, deadline):
         return answer
     why, nobody = "there was no time left to ask it", 0
     while nobody < _TRIES:

@@ -19,9 +19,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from grpo_doctor_probes.discover.container import has_our_network
+from grpo_doctor_probes.discover.permission import has_our_network
 from grpo_doctor_probes.evidence import Job, RasAnswer
-from grpo_doctor_probes.flight.places import environment
+from grpo_doctor_probes.flight.dump_locations import environment
 from grpo_doctor_probes.tcprows import LISTENING, port_of, tcp_rows, tcp_tables
 
 ADDRESS_VARIABLE = "NCCL_RAS_ADDR"

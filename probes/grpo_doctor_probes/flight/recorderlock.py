@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 
 from grpo_doctor_probes.memory.access import Memory
-from grpo_doctor_probes.memory.statics import static_pointer
+from grpo_doctor_probes.memory.cplusplus import static_pointer
 from grpo_doctor_probes.printable import printable
 from grpo_doctor_probes.procfs import numbers, own_number
 from grpo_doctor_probes.procstat import read_stat

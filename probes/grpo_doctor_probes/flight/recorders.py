@@ -17,9 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grpo_doctor_probes.flight.machine import Call
-from grpo_doctor_probes.memory.access import Memory
+from grpo_doctor_probes.memory.access import Mapping, Memory
 from grpo_doctor_probes.memory.elf import Library, library
-from grpo_doctor_probes.memory.maps import Mapping
 
 MAX_DUMP_BYTES = 64 << 20
 CPU_LIBRARY = "libtorch_cpu.so"

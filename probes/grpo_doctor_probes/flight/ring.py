@@ -16,7 +16,12 @@ import struct
 import time
 from typing import Any
 
+from grpo_doctor_probes.bounded import within
+from grpo_doctor_probes.evidence import FlightDump, Member
+from grpo_doctor_probes.flight import recorderlock
+from grpo_doctor_probes.flight.borrow import Place
 from grpo_doctor_probes.flight.recorderlock import UnknownRecorderError, look
+from grpo_doctor_probes.flight.recorders import Recorder
 from grpo_doctor_probes.memory.access import Memory
 from grpo_doctor_probes.memory.cplusplus import NotAnObjectError, Reader
 
@@ -48,6 +53,8 @@ _TYPES = (
     "QUInt2x4", "Bits1x8", "Bits2x4", "Bits4x2", "Bits8", "Bits16", "Float8_e5m2",
     "Float8_e4m3fn", "Float8_e5m2fnuz", "Float8_e4m3fnuz", "UInt16", "UInt32", "UInt64",
 )  # fmt: skip
+_LOCKED_AT_MOST_S = 0.3  # a record holds the mutex for microseconds
+_READS_WITHIN_S = 5.0  # 0.1 s for 2,000 entries, and more on a machine with no core to spare
 
 
 def read_ring(memory: Memory, machine: str, recorder: int) -> bytes:
@@ -209,3 +216,46 @@ def _shapes(dimensions: tuple[int, ...], sizes: list[int]) -> list[list[int]]:
 
 def _type(code: int) -> str:
     return _TYPES[code] if 0 <= code < len(_TYPES) else f"dtype {code}"
+
+
+def dump_from_memory(
+    place: Place, recorder: Recorder, member: Member, deadline: float
+) -> FlightDump | None:
+    """The dump, or one that says why there is none; None for a recorder that may be asked.
+
+    Raises OSError where the memory can't be read.
+    """
+    if not recorder.has_events:
+        return None
+    taken = time.time_ns()
+    try:
+        data = within(_READS_WITHIN_S, lambda: _ring_json(place, recorder))
+    except TimeoutError:
+        return _flight_dump(member, recorder, taken, b"", "its memory gave no answer in time")
+    if data:
+        return _flight_dump(member, recorder, taken, data, "")
+    until = min(deadline, time.monotonic() + _LOCKED_AT_MOST_S)
+    machine, function = place.machine.name, recorder.function
+    reason = recorderlock.why_not(place.memory, place.pid, machine, function, until)
+    return _flight_dump(member, recorder, taken, b"", reason) if reason else None
+
+
+def _ring_json(place: Place, recorder: Recorder) -> bytes:
+    """All that a recorder has, out of memory; nothing where that can't be told."""
+    machine = place.machine.name
+    try:
+        at = recorderlock.recorder_at(place.memory, machine, recorder.function)
+        if at is None or not recorderlock.look(place.memory, machine, at).on:
+            return b""
+        return read_ring(place.memory, machine, at)
+    except UnknownRecorderError:
+        return b""
+
+
+def _flight_dump(
+    member: Member, recorder: Recorder, taken_ns: int, data: bytes, problem: str
+) -> FlightDump:
+    source = "memory" if data else "ptrace"
+    return FlightDump(
+        source, member.rank, member.pid, recorder.backend, taken_ns, data, problem=problem
+    )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_doctor_probes.evidence import Thread
-from grpo_doctor_probes.memory.maps import Mapping
+from grpo_doctor_probes.memory.access import Mapping
 from grpo_doctor_probes.printable import printable
 from grpo_doctor_probes.procfs import status
 from grpo_doctor_probes.procstat import read_stat

@@ -6,17 +6,16 @@ because a process ends meanwhile or hides from us: such records have a `problem`
 
 from __future__ import annotations
 
-from grpo_doctor_probes.look.arguments import arguments
 from grpo_doctor_probes.look.blocked import blocked
+from grpo_doctor_probes.look.filecalls import lock_file
 from grpo_doctor_probes.look.gpus import gpus
 from grpo_doctor_probes.look.host import host
 from grpo_doctor_probes.look.httpengines import engines
 from grpo_doctor_probes.look.limits import limits
-from grpo_doctor_probes.look.localsdigest import locals_digests
-from grpo_doctor_probes.look.lockfiles import lock_file
 from grpo_doctor_probes.look.logs import logs
 from grpo_doctor_probes.look.positions import positions
 from grpo_doctor_probes.look.processes import processes
+from grpo_doctor_probes.look.pyspy import arguments, locals_digests
 from grpo_doctor_probes.look.recorded import open_spans
 from grpo_doctor_probes.look.stackreading import native_stacks, stacks, stacks_again
 

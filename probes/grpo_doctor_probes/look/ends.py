@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from grpo_doctor_probes.evidence import Blocked
 from grpo_doctor_probes.look.descriptors import target_of
@@ -13,10 +13,14 @@ from grpo_doctor_probes.look.mounts import mount_of
 from grpo_doctor_probes.printable import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from grpo_doctor_probes.evidence import Thread
     from grpo_doctor_probes.evidence.looks import Blocking
     from grpo_doctor_probes.look.hostview import HostView
     from grpo_doctor_probes.look.sockets import Tcp, TcpTable
 
+Value = TypeVar("Value")
 Way = Literal["in", "out", "connect", "accept"]
 _INODE = re.compile(r"^(pipe|socket):\[(\d+)\]$")
 _PATH_LENGTH = 300
@@ -27,6 +31,47 @@ _SOCKET_KINDS: dict[Way, Blocking] = {
     "accept": "socket-accept",
 }
 NOBODY = "nobody holds the other end"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A thread in a blocking call."""
+
+    view: HostView
+    pid: int
+    thread: Thread
+    is_main: bool
+
+    def argument(self, at: int) -> int:
+        """An argument of the call, 0 where the kernel did not tell."""
+        return self.thread.arguments[at] if at < len(self.thread.arguments) else 0
+
+    def descriptor(self, at: int = 0) -> int:
+        """An argument that is a descriptor: an int, whatever is above it in the register."""
+        return self.argument(at) & 0xFFFFFFFF
+
+    def in_memory(self, read: Callable[[], Value], otherwise: Value) -> Value:
+        """What `read` finds in the memory of the process, `otherwise` where it can't.
+
+        One that did not answer in time is not asked again: each of its threads would cost a second.
+        """
+        if self.pid in self.view.mute:
+            return otherwise
+        try:
+            return read()
+        except TimeoutError:
+            self.view.mute.add(self.pid)
+        except (OSError, ValueError):
+            pass
+        return otherwise
+
+    def row(self, kind: Blocking, note: str = "", **values: object) -> Blocked:
+        """A row of this thread."""
+        return Blocked(self.pid, self.thread.tid, kind, note=note, **values)  # type: ignore[arg-type]
+
+    def end(self, fd: int, way: Way) -> Blocked:
+        """The row of a descriptor that it reads or writes."""
+        return end_of(self.view, self.pid, self.thread.tid, fd, way)
 
 
 def end_of(view: HostView, pid: int, tid: int, fd: int, way: Way) -> Blocked:

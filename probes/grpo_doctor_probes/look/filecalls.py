@@ -5,27 +5,35 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_doctor_probes.bounded import within
-from grpo_doctor_probes.look import pointers
-from grpo_doctor_probes.look.descriptors import access, target_of
+from grpo_doctor_probes.evidence import Blocked
+from grpo_doctor_probes.look import syscalls
+from grpo_doctor_probes.look.descriptors import (
+    Lock,
+    access,
+    blocker_of,
+    holding_descriptors,
+    target_of,
+)
 from grpo_doctor_probes.look.ends import file_peers
-from grpo_doctor_probes.look.filelocks import Lock, blocker_of, holding_descriptors
+from grpo_doctor_probes.look.hostview import HostView
 from grpo_doctor_probes.printable import printable
 from grpo_doctor_probes.procfs import descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from grpo_doctor_probes.evidence import Blocked
+    from grpo_doctor_probes.look.ends import Waiting
     from grpo_doctor_probes.look.syscalls import Call
-    from grpo_doctor_probes.look.waiting import Waiting
 
 _STAT_AT_MOST_S = 1.0
 _AT_CWD = 0xFFFFFF9C  # AT_FDCWD as an unsigned 32-bit number
 _OPENING = ("open", "openat", "openat2")
 _LOCKING = frozenset({fcntl.F_SETLKW, 38})  # and F_OFD_SETLKW
+PROC = Path("/proc")
 
 
 def wait_for_flock(waiting: Waiting, call: Call) -> Iterator[Blocked]:
@@ -140,7 +148,7 @@ def wait_for_path(waiting: Waiting, call: Call) -> Iterator[Blocked]:
 def _path_argument(waiting: Waiting, at: int) -> str:
     proc, pid = waiting.view.proc, waiting.pid
     address = waiting.argument(at)
-    path = os.fsdecode(waiting.in_memory(lambda: pointers.path_at(proc, pid, address), b""))
+    path = os.fsdecode(waiting.in_memory(lambda: syscalls.path_at(proc, pid, address), b""))
     if path.startswith("/") or not path:
         return path
     folder = waiting.descriptor(at - 1) if at else _AT_CWD
@@ -164,3 +172,30 @@ def _is_fifo(waiting: Waiting, path: str) -> bool:
         return stat.S_ISFIFO(within(_STAT_AT_MOST_S, lambda: os.stat(inside)).st_mode)  # noqa: PTH116
     except (OSError, ValueError):
         return False
+
+
+def lock_file(pid: int, path: str, proc: Path = PROC) -> Blocked:
+    """What the main thread of `pid` waits for, that wants the lock on `path`: who has it."""
+    view = HostView(proc)
+    number = file_number(f"{proc}/{pid}/root{path}")
+    held = [one for one in view.locks if not one.waits and one.file == number and number]
+    holders: set[int] = set()
+    for lock in held:
+        inherited = holding_descriptors(proc, view.holders.of(path), lock)
+        holders |= set(inherited) or {lock.pid} & view.table.keys()
+    holders -= {pid}
+    if not number:
+        note = "the file is not there, or not to be seen from here"
+    elif holders:
+        note = f"held by {', '.join(view.describe(one) for one in sorted(holders))}"
+    else:
+        note = "nobody holds a lock on it: if it means one by being there, it was left behind"
+    return Blocked(
+        pid,
+        pid,
+        "file-lock",
+        target=printable(path, 300),
+        peers=tuple(sorted(holders)),
+        peers_known=bool(holders),
+        note=note,
+    )

@@ -1,24 +1,150 @@
-"""The machine: load, memory, pressure, disks that the job uses, and what the kernel said."""
+"""The machine: load, memory, pressure, free space of the disks that the job uses (asked so that a
+dead one cannot hold us), and what the kernel said in the last hour.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import platform
+import re
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_doctor_probes.evidence import HostFacts
-from grpo_doctor_probes.look.disks import disks
-from grpo_doctor_probes.look.kernel import messages
+from grpo_doctor_probes import kmsg
+from grpo_doctor_probes.bounded import within
+from grpo_doctor_probes.evidence import Disk, HostFacts
+from grpo_doctor_probes.look.descriptors import access
+from grpo_doctor_probes.look.mounts import Mount, mounts, on_mount
 from grpo_doctor_probes.printable import printable
-from grpo_doctor_probes.procfs import read
+from grpo_doctor_probes.procfs import descriptors, read
 from grpo_doctor_probes.samplers.hostfiles import meminfo_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from grpo_doctor_probes.evidence import Job
 
+LAST_S = 3600.0
+_MOST = 50
+_LONGEST_LINE = 400
+_CONCERNS = re.compile(
+    r"out of memory|oom-kill|oom_reaper|killed process|nvrm|\bxid\b|nvswitch|nvlink"
+    r"|not responding|hung_task|nvme.*timeout|blocked for more than|(?:soft|hard) lockup|rcu.*stall"
+    r"|\bmce\b|machine check|hardware error|edac|segfault|general protection|traps:|i/o error"
+    r"|remounting filesystem read-only|no space left|ext4-fs error|xfs.*(?:error|shutdown)"
+    r"|mlx5.*(?:error|down)|link is down|link down|nfs:|lustreerror|ceph",
+    re.IGNORECASE,
+)
+HIDDEN = (
+    "kernel messages are hidden from this user, so an OOM kill or a GPU error would not be seen: "
+    "sudo dmesg -T | tail -50, or sudo sysctl kernel.dmesg_restrict=0"
+)
+_AT_MOST_S = 1.0
+_MOST_DISKS = 32
+_MOST_DESCRIPTORS = 512  # of one process
+_ALWAYS = ("/tmp", "/dev/shm")  # noqa: S108 - they fill up, that is why they are asked
+_NO_DISKS = frozenset(
+    {"proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue", "devtmpfs", "securityfs", "bpf"}
+)
 PROC = Path("/proc")
+
+
+def messages(path: Path = kmsg.KMSG) -> tuple[tuple[tuple[float, str], ...], str]:
+    """`(age in s, text)` of the latest messages, oldest first, and why there are none."""
+    try:
+        found = list(kmsg.records(path))
+    except PermissionError:
+        return (), HIDDEN
+    except OSError as error:  # containers may have another device under this name
+        return (), f"kernel messages cannot be read ({error.strerror}); on the host: dmesg -T"
+    return select(found, time.monotonic()), ""
+
+
+def select(records: Iterable[bytes], now_s: float) -> tuple[tuple[float, str], ...]:
+    """Those of the last hour that concern a job. `now_s` is on the log's clock."""
+    found = []
+    for record in records:
+        parsed = kmsg.parse_record(record)
+        if parsed is None:
+            continue
+        at_s, text = parsed[0], printable(parsed[1], _LONGEST_LINE)
+        age_s = max(0.0, now_s - at_s)
+        if age_s <= LAST_S and _CONCERNS.search(text):
+            found.append((age_s, text))
+    return tuple(found[-_MOST:])
+
+
+def disks(job: Job, proc: Path) -> tuple[Disk, ...]:
+    """Each file system once: of working directories, of files open for writing, /tmp, /dev/shm."""
+    wanted: dict[tuple[str, str], tuple[int, str, Mount]] = {}
+    for pid, known, path in _paths(job, proc):
+        mount = on_mount(known, path)
+        if mount is not None and mount.kind not in _NO_DISKS:
+            wanted.setdefault((mount.point, mount.source), (pid, path, mount))
+    asked = list(wanted.values())[:_MOST_DISKS]
+    if not asked:
+        return ()
+    # All at once: several mounts of one dead server must not add up.
+    with ThreadPoolExecutor(len(asked), thread_name_prefix="disks") as pool:
+        return tuple(pool.map(lambda one: _ask(proc, *one), asked))
+
+
+def _paths(job: Job, proc: Path) -> Iterator[tuple[int, list[Mount], str]]:
+    """Paths that matter, with the mounts as their process sees them."""
+    by_namespace: dict[str, list[Mount]] = {}
+    for place, member in enumerate(job.members):
+        namespace = _namespace(proc, member.pid)
+        known = by_namespace.get(namespace)
+        if known is None:
+            known = by_namespace[namespace] = mounts(proc, member.pid)
+        if place == 0:
+            yield from ((member.pid, known, path) for path in _ALWAYS)
+        try:
+            yield member.pid, known, os.readlink(f"{proc}/{member.pid}/cwd")  # noqa: PTH115
+        except OSError:
+            continue
+        yield from ((member.pid, known, path) for path in _written(proc, member.pid))
+
+
+def _namespace(proc: Path, pid: int) -> str:
+    """Processes of one container have the same mounts, hundreds of lines on a cluster."""
+    try:
+        return os.readlink(f"{proc}/{pid}/ns/mnt")  # noqa: PTH115
+    except OSError:
+        return str(pid)
+
+
+def _written(proc: Path, pid: int) -> Iterator[str]:
+    """Folders of the files that a process has open for writing."""
+    with contextlib.suppress(OSError):
+        for fd, path in descriptors(proc, pid, _MOST_DESCRIPTORS):
+            if not path.startswith("/") or path.startswith(("/dev/", "/proc/", "/memfd:")):
+                continue
+            if access(proc, pid, fd) in {os.O_WRONLY, os.O_RDWR}:
+                yield os.path.dirname(path)  # noqa: PTH120
+
+
+def _ask(proc: Path, pid: int, path: str, mount: Mount) -> Disk:
+    shown, kind = printable(path, 300), printable(mount.kind, 40)
+    # Through the process's own root, which a container's differs from ours in.
+    inside = f"{proc}/{pid}/root{mount.point}"
+    try:
+        found = within(_AT_MOST_S, lambda: os.statvfs(inside))
+    except TimeoutError:
+        return Disk(shown, kind, error=f"no answer within {_AT_MOST_S:.0f} s")
+    except (OSError, ValueError) as error:
+        return Disk(shown, kind, error=str(getattr(error, "strerror", "") or error))
+    return Disk(
+        path=shown,
+        kind=kind,
+        total_bytes=found.f_blocks * found.f_frsize,
+        free_bytes=found.f_bavail * found.f_frsize,
+        free_inodes=found.f_favail if found.f_files else -1,
+    )
 
 
 def host(job: Job, proc: Path = PROC) -> HostFacts:

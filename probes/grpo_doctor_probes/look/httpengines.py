@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.discover.commands import kind_of
-from grpo_doctor_probes.discover.container import has_our_network
+from grpo_doctor_probes.discover.permission import has_our_network
 from grpo_doctor_probes.evidence import EngineLook
 from grpo_doctor_probes.look.sockets import TcpTable
 from grpo_doctor_probes.procfs import descriptors, socket_inodes

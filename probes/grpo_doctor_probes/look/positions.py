@@ -20,8 +20,7 @@ from grpo_doctor_probes.flight.machine import NT_PRSTATUS
 from grpo_doctor_probes.flight.ptrace import Tracee
 from grpo_doctor_probes.flight.x86_64 import X8664
 from grpo_doctor_probes.look.limits import frozen
-from grpo_doctor_probes.memory.access import Memory
-from grpo_doctor_probes.memory.maps import mapped
+from grpo_doctor_probes.memory.access import Memory, mapped
 from grpo_doctor_probes.stoppable import why_not_thread
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from grpo_doctor_probes.evidence import Look, ProcessLook
     from grpo_doctor_probes.flight.machine import Machine
-    from grpo_doctor_probes.memory.maps import Mapping
+    from grpo_doctor_probes.memory.access import Mapping
 
 _MACHINES: dict[str, Machine] = {"x86_64": X8664(), "aarch64": Aarch64()}
 # Drivers and collective libraries that a host may spin in, of NVIDIA and AMD.

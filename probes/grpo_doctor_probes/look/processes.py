@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from grpo_doctor_probes.discover.permission import ptrace_remedy
 from grpo_doctor_probes.evidence import Look, ProcessLook
-from grpo_doctor_probes.look.scheduler import SchedulerClock
-from grpo_doctor_probes.look.threads import read_thread
+from grpo_doctor_probes.look.threads import SchedulerClock, read_thread
 from grpo_doctor_probes.procfs import numbers, read, read_record
 from grpo_doctor_probes.procstat import Stat, read_stat
 

@@ -1,23 +1,68 @@
-"""Runs py-spy on one process and reads what it prints."""
+"""Runs py-spy on one process and reads what it prints: stacks, and a few variables.
+
+A few small arguments of calls on the main thread's stack: which peer, which tag, which key.
+py-spy can print every local variable; prompts and keys are among them. So names and values are
+let through one by one, and everything else is dropped before anything else sees it.
+
+Whether Python ran between two moments though it stands at the same line: its variables tell.
+A training loop is nearly always met at its one line that waits for the GPU. Of a loop that gets on
+some variable has another value each time; of one that hangs none has. Nothing but a digest of them
+is kept.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import shutil
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grpo_doctor_probes.discover.permission import ptrace_remedy
-from grpo_doctor_probes.evidence import Frame, PythonThread
+from grpo_doctor_probes.evidence import Frame, Locals, PythonThread
 from grpo_doctor_probes.printable import printable
+from grpo_doctor_probes.redact import redact_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 NOT_INSTALLED = "py-spy is not installed, so there are no stacks: pip install 'py-spy>=0.4'"
 # Runaway recursion has thousands of frames; the innermost tell where it is.
 _MOST_FRAMES = 200
 _PATH_LENGTH = 300
 _DENIED = ("permission denied", "operation not permitted", "os error 1)", "os error 13)")
+_NUMBERS = frozenset(
+    {
+        "src",
+        "dst",
+        "group_src",
+        "group_dst",
+        "peer",
+        "rank",
+        "tag",
+        "root",
+        "world_size",
+        "async_op",
+    }
+)
+# Keys of the rendezvous store and names of groups are made by libraries.
+_NAMES = frozenset({"key", "keys", "store_key", "group_name", "barrier_name"})
+_RANKS = frozenset({"ranks", "global_ranks_in_group"})
+# Where libraries have the file of a lock that they try again and again.
+_PATHS = frozenset({"canonical_path", "lock_filename", "lock_file", "lock_path"})
+_NUMBER = re.compile(r"-?\d{1,9}|None|True|False")
+_LIST = re.compile(r"\[\d{1,9}(, \d{1,9})*(, \.\.\.)?\]")  # py-spy cuts long ones off
+_PLAIN = dict.fromkeys(_NUMBERS, _NUMBER) | dict.fromkeys(_RANKS, _LIST)
+_NAME = re.compile(r"""["']?([A-Za-z0-9_:/.\-]{1,60})["']?""")
+_PATH = re.compile(r"""["']?(/[^\s"'\\]{1,200})["']?""")
+_AT_MOST_S = 3.0
+_AT_ONCE = 4
+_ONE_AT_MOST_S = 3.0
 
 
 class PySpyError(Exception):
@@ -103,3 +148,71 @@ def _reason(stderr: str, pid: int) -> str:
         return f"no right to read the memory of process {pid}: {ptrace_remedy()}"
     text = next((line for line in lines if line.startswith("Error:")), lines[0] if lines else "")
     return f"py-spy: {printable(text.removeprefix('Error:').strip() or 'failed without a reason')}"
+
+
+def arguments(pid: int, functions: frozenset[str]) -> dict[str, dict[str, str]]:
+    """`{function: {argument: value}}` of those `functions` that are on the main thread's stack.
+
+    Empty where py-spy cannot tell. Of a function that is on the stack twice, the innermost call.
+    """
+    try:
+        threads = dump(pid, "--nonblocking", "--locals", at_most_s=_AT_MOST_S)
+    except PySpyError:  # `stacks` of the same process has said why
+        return {}
+    found: dict[str, dict[str, str]] = {}
+    for thread in threads:
+        if thread.get("os_thread_id") != pid:
+            continue
+        for one in thread.get("frames") or []:
+            name = frame(one).function.rpartition(".")[2]  # a method's has its class
+            if name in functions and name not in found:
+                found[name] = safe_values(one.get("locals") or [])
+    return found
+
+
+def safe_values(variables: list[dict[str, Any]]) -> dict[str, str]:
+    """The variables that may be shown, out of those that py-spy lists for a frame."""
+    found = {}
+    for variable in variables:
+        name, value = str(variable.get("name")), str(variable.get("repr"))
+        if name in _PLAIN and _PLAIN[name].fullmatch(value):
+            found[name] = value
+        elif name in _NAMES and (match := _NAME.fullmatch(value)):
+            found[name] = redact_text(match[1])
+        elif name in _PATHS and (match := _PATH.fullmatch(value)):
+            found["path"] = redact_text(match[1])
+    return found
+
+
+def locals_digests(pids: Sequence[int], *, at_most_s: float) -> tuple[Locals, ...]:
+    """Of the main thread of each of these processes, in this order. Stops none of them."""
+    deadline = time.monotonic() + at_most_s
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="py-spy") as pool:
+        return tuple(pool.map(lambda pid: _digest(pid, deadline), pids))
+
+
+def _digest(pid: int, deadline: float) -> Locals:
+    at_ns = time.monotonic_ns()
+    left_s = deadline - time.monotonic()
+    if left_s <= 0:
+        return Locals(pid, at_ns, problem="no time was left to read its variables")
+    try:
+        threads = dump(pid, "--nonblocking", "--locals", at_most_s=min(left_s, _ONE_AT_MOST_S))
+    except PySpyError as error:
+        return Locals(pid, at_ns, problem=str(error))
+    main = next((one for one in threads if one.get("os_thread_id") == pid), None)
+    if main is None or not main.get("frames"):
+        return Locals(pid, at_ns, problem="its main thread has no Python frames")
+    return Locals(pid, at_ns, digest_of(main["frames"]))
+
+
+def digest_of(frames: Sequence[dict[str, Any]]) -> str:
+    """Of places and variables, so that whoever has moved on has another one too."""
+    hashed = hashlib.sha256()
+    for entry in frames:
+        where = f"{entry.get('name')}\0{entry.get('filename')}\0{entry.get('line')}\n"
+        hashed.update(where.encode("utf-8", "replace"))
+        for variable in entry.get("locals") or ():
+            text = f"{variable.get('name')}\0{variable.get('addr')}\0{variable.get('repr')}\n"
+            hashed.update(text.encode("utf-8", "replace"))
+    return hashed.hexdigest()[:16]

@@ -1,15 +1,117 @@
 """One thread, read from /proc/PID/task/TID. Formats: proc_pid_stat(5), proc_pid_syscall(5).
 
 All five files of a thread take 40 us together, so 64 ranks of 20 threads are 50 ms of reading.
+
+When a thread last had a core, from /proc/PID/task/TID/sched.
+`se.exec_start` is on the scheduler's own clock. It is no CLOCK_MONOTONIC, and each core has its
+own: time that a hypervisor stole from a core, or interrupts took, does not pass on it
+(update_rq_clock_task in kernel/sched/core.c). After 3.5 h on a virtual machine, two cores were
+13.37 and 13.04 s behind. So a thread of ours runs on the core in question, and its own value tells
+what that clock shows now.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.evidence import Thread
-from grpo_doctor_probes.look.scheduler import SchedulerClock, parse_sched
 from grpo_doctor_probes.printable import printable
 from grpo_doctor_probes.procfs import read_record
 from grpo_doctor_probes.procstat import read_stat
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_EXEC_START = re.compile(rb"^se\.exec_start\s*:\s*(\d+)\.(\d+)", re.MULTILINE)
+_VOLUNTARY = re.compile(rb"^nr_voluntary_switches\s*:\s*(\d+)", re.MULTILINE)
+_INVOLUNTARY = re.compile(rb"^nr_involuntary_switches\s*:\s*(\d+)", re.MULTILINE)
+_READINGS = 4
+# On a full core our thread gets its turn within milliseconds, beside a real-time task perhaps not.
+_ONE_CORE_S = 0.2
+_BUDGET_S = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduling:
+    """`exec_start_ns` is on the scheduler's clock; 0 where the kernel does not say."""
+
+    exec_start_ns: int = 0
+    voluntary: int = 0
+    involuntary: int = 0
+
+
+def parse_sched(sched: bytes) -> Scheduling:
+    """From /proc/PID/task/TID/sched. Its first line holds a name that may look like a field."""
+    _, _, fields = sched.partition(b"\n-----")
+    start = _EXEC_START.search(fields)
+    voluntary, involuntary = _VOLUNTARY.search(fields), _INVOLUNTARY.search(fields)
+    return Scheduling(
+        int(start[1]) * 1_000_000 + int(start[2][:6].ljust(6, b"0")) if start else 0,
+        int(voluntary[1]) if voluntary else 0,
+        int(involuntary[1]) if involuntary else 0,
+    )
+
+
+class SchedulerClock:
+    """Turns `se.exec_start` of a thread into CLOCK_MONOTONIC. One of these per look.
+
+    The offset of a core is measured at its first use, by a thread of ours that runs on it.
+    """
+
+    def __init__(self, proc: Path) -> None:
+        self._sched = f"{proc}/thread-self/sched"
+        self._offsets_ns: dict[int, int] = {}
+        self._failed: set[int] = set()
+        self._budget_s = _BUDGET_S
+
+    def monotonic_ns(self, exec_start_ns: int, core: int) -> int:
+        """When a thread that last ran on `core` did so; 0 where that cannot be told.
+
+        Time that the core has lost since then is not known, so a long wait is told a little short.
+        """
+        if not exec_start_ns:
+            return 0
+        if core not in self._offsets_ns and core not in self._failed:
+            self._measure(core)
+        offset_ns = self._offsets_ns.get(core)
+        if offset_ns is None:  # a core that we may not use: as far off as the nearest one
+            offset_ns = min(self._offsets_ns.values(), default=None)
+        return exec_start_ns + offset_ns if offset_ns is not None else 0
+
+    def _measure(self, core: int) -> None:
+        began_s = time.monotonic()
+        try:
+            left_s = min(self._budget_s, _ONE_CORE_S)
+            if left_s > 0:
+                self._offsets_ns[core] = within(left_s, lambda: _offset_on(core, self._sched))
+                return
+        except (OSError, ValueError):  # outside our cpuset, kept by a real-time task, or no file
+            pass
+        finally:
+            self._budget_s -= time.monotonic() - began_s
+        self._failed.add(core)
+
+
+def _offset_on(core: int, sched: str) -> int:
+    """CLOCK_MONOTONIC minus the scheduler's clock of `core`. Binds the calling thread to it.
+
+    The kernel brings a running thread's value up to date at ticks and switches only, so of several
+    readings the one with the smallest difference is nearest. Raises OSError or ValueError.
+    """
+    os.sched_setaffinity(0, {core})
+    found = []
+    for _ in range(_READINGS):
+        time.sleep(0)  # gives up the core, which makes the kernel write the value down
+        own = parse_sched(read_record(sched))
+        if not own.exec_start_ns:
+            raise ValueError("this kernel does not tell se.exec_start")
+        found.append(time.monotonic_ns() - own.exec_start_ns)
+    return min(found)
 
 
 def read_thread(folder: str, tid: int, clock: SchedulerClock) -> Thread | None:

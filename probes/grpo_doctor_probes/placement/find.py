@@ -7,7 +7,7 @@ from pathlib import Path
 
 from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.evidence import Job, Placement
-from grpo_doctor_probes.placement.told import Told, placement
+from grpo_doctor_probes.placement.launchers import Told, placement
 from grpo_doctor_probes.printable import printable
 from grpo_doctor_probes.procfs import read
 

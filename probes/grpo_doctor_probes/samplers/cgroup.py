@@ -10,7 +10,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from grpo_doctor_probes.samplers.procfile import ProcFile
+from grpo_doctor_probes.samplers.hostfiles import ProcFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from grpo_doctor_probes.samplers import hostfiles
 from grpo_doctor_probes.samplers.cgroup import CgroupMemory
 from grpo_doctor_probes.samplers.clock import Pace
-from grpo_doctor_probes.samplers.procfile import ProcFile, Rate
+from grpo_doctor_probes.samplers.hostfiles import ProcFile, Rate
 from grpo_doctor_probes.samplers.tracks import Reading, Track
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from grpo_doctor_probes.procstat import CLOCK_TICKS_PER_S, Stat, parse_stat
 from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
-from grpo_doctor_probes.samplers.procfile import ProcFile
+from grpo_doctor_probes.samplers.hostfiles import ProcFile
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from grpo_doctor_probes.clock import identity
 from grpo_doctor_probes.samplers.clock import Clock, Grid, SystemClock
-from grpo_doctor_probes.samplers.file import SampleFile, sample_path
+from grpo_doctor_probes.samplers.file import RowWriter, SampleFile, sample_path
 from grpo_doctor_probes.samplers.gpu import GpuSampler
 from grpo_doctor_probes.samplers.host import HostSampler
 from grpo_doctor_probes.samplers.ranks import RankSampler
-from grpo_doctor_probes.samplers.rows import RowWriter
 from grpo_doctor_probes.samplers.tracks import Reading, Source, Track
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ output nor its terminal.
 from __future__ import annotations
 
 from grpo_doctor_probes.supervisor.deaths import DeathWatch
-from grpo_doctor_probes.supervisor.headers import Headers
 from grpo_doctor_probes.supervisor.job import HUNG_CODE, Ended, Job
 from grpo_doctor_probes.supervisor.launch import (
     CannotStartError,
@@ -18,6 +17,7 @@ from grpo_doctor_probes.supervisor.launch import (
 from grpo_doctor_probes.supervisor.liveline import LiveLine
 from grpo_doctor_probes.supervisor.members import Members
 from grpo_doctor_probes.supervisor.runfile import RunFile, create_run_dir, remove_if_unused
+from grpo_doctor_probes.supervisor.standing import Headers
 from grpo_doctor_probes.supervisor.watchdog import Hang, Watchdog
 
 __all__ = [

@@ -1,4 +1,5 @@
-"""The flight-recorder variables that a job needs to leave evidence, where the user set none.
+"""The flight-recorder variables that a job needs to leave evidence, where the user set none; and
+when the backend gives up on a collective and kills the ranks, and with them the evidence.
 
 Since torch 2.11 the recorder is on by itself, from 2.2 on it must be asked for. Since 2.8 its
 names are without NCCL, and newer versions warn about the old ones, so each gets its own.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _ENTRIES = "2000"  # torch's own default since 2.11
@@ -26,8 +27,12 @@ _FILES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 # What NCCL's groups read, in all versions. The other name, of 2.15, is that of other backends.
 _ON_TIMEOUT = ("TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_FR_DUMP_ON_TIMEOUT")
 _INSTALLED = re.compile(r"torch-(\d+)\.(\d+)[^/]*\.dist-info")
-
 Version = tuple[int, int]
+# torch's own: kProcessGroupNCCLDefaultTimeout and default_pg_timeout.
+NCCL_S, GLOO_S = 600.0, 1800.0
+# transformers, and so TRL and ms-swift, and the bundled trainer.
+_FLAGS = ("--ddp_timeout", "--ddp-timeout")
+_TRAINERS_S = 1800.0
 
 
 def flight_variables(
@@ -71,3 +76,22 @@ def torch_version(program: str) -> Version | None:
             if match := _INSTALLED.fullmatch(path.name):
                 return int(match[1]), int(match[2])
     return None
+
+
+def timeout_s(arguments: Sequence[str], *, bundled: bool, gpus: int) -> float:
+    """The timeout in seconds that the command's words tell, else the default.
+
+    Args:
+        arguments: the command, or the bundled trainer's flags.
+        bundled: whether it is the bundled trainer, which has a default of its own.
+        gpus: visible GPUs; without any the backend is gloo.
+    """
+    for index, word in enumerate(arguments):
+        name, equals, value = word.partition("=")
+        if name in _FLAGS:
+            text = value if equals else "".join(arguments[index + 1 : index + 2])
+            if text.isdecimal() and int(text):
+                return float(text)
+    if bundled:
+        return _TRAINERS_S
+    return NCCL_S if gpus else GLOO_S

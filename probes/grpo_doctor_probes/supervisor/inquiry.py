@@ -17,14 +17,34 @@ from pathlib import Path
 from typing import IO, Any
 
 from grpo_doctor_probes.printable import MESSAGE_LIMIT, printable
-from grpo_doctor_probes.supervisor.room import made_with_room
 
+# A bundle takes under 1 MB a rank, and is written beside the one it replaces.
+_PER_RANK_BYTES = 2 << 20
 # 64 ranks on 2 cores take 15 s; a host that swaps, several times that.
 AT_MOST_S = 120.0
 ATTACH = (sys.executable, "-m", "grpo_doctor", "attach")
 _NO_PERMISSION = _NOT_WRITTEN = 4
 _NO_JOB = 5
 _SAID_BYTES = 4096
+
+
+def made_with_room(folder: Path, ranks: int) -> Path | None:
+    """Makes `folder`, or one among temporary files where its disk has no room for a bundle of so
+    many ranks; None where those have none either. The user alone may read it."""
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if _has_room(folder, ranks):
+            return folder
+        folder.rmdir()  # kept where something is in it
+    with contextlib.suppress(OSError):
+        if _has_room(Path(tempfile.gettempdir()), ranks):
+            return Path(tempfile.mkdtemp(prefix="grpo-doctor-hang-"))
+    return None
+
+
+def _has_room(folder: Path, ranks: int) -> bool:
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize >= ranks * _PER_RANK_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from grpo_doctor_probes.procstat import CLOCK_TICKS_PER_S, parse_stat
-from grpo_doctor_probes.samplers.procfile import ProcFile
+from grpo_doctor_probes.samplers.hostfiles import ProcFile
 from grpo_doctor_probes.supervisor.suspicion import Activity
 
 # A thread that polls something ten times a second stays far below; one that computes, far above.

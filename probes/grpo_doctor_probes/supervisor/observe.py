@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from grpo_doctor_probes.supervisor.lengths import FIRST_S, Lengths
 from grpo_doctor_probes.supervisor.mainthread import MainThreads
-from grpo_doctor_probes.supervisor.standing import Follower, Standing
+from grpo_doctor_probes.supervisor.standing import FIRST_S, Follower, Lengths, Standing
 from grpo_doctor_probes.supervisor.suspicion import GONE, SILENT, SPINNING, Activity
 
 if TYPE_CHECKING:

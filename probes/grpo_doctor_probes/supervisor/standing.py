@@ -1,20 +1,131 @@
-"""Where each rank stands: in which phase, since when, and whether it waits for other ranks.
+"""Where each rank stands: in which phase, since when, for how long is usual, and whether it waits.
 
 Built from headers that are looked at twice a second, so a length is known to half a second; what
 is shorter than that is never long enough to be suspicious.
+
+How long each phase usually takes, learned from the run itself, and from when on it is too long.
+The limit is `max(FLOOR_S, FACTOR x p99)` of the lengths seen under that name. What was never seen
+to end gets FIRST_S instead: a first rollout compiles, a first step loads and allocates. A limit
+that is too low costs one look at the job and doubles itself; one that is too high costs the wait.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from grpo_doctor_probes import layout
+from grpo_doctor_probes import layout, live
 from grpo_doctor_probes.live import Header, OpenSpan
-from grpo_doctor_probes.supervisor.lengths import Lengths
+from grpo_doctor_probes.procfs import own_number
+from grpo_doctor_probes.rundir import RANKS, SPANS_SUFFIX
 
+# Shorter waits are everyday on a busy machine: a checkpoint, a garbage collection, a page fault.
+FLOOR_S = 35.0
+# torch.compile and CUDA graphs of a 7B model take one to two minutes (vLLM logs its own times).
+FIRST_S = 120.0
+# Of a phase's p99: rollouts and rewards have long tails, and twice the p99 is still met weekly.
+FACTOR = 3.0
+# A judged "slow, not stuck" says nothing before the phase is this many times as old.
+PATIENCE = 2.0
+# Of the backend's timeout; the rest is for the look: at 100% it kills the ranks, and the evidence.
+OF_TIMEOUT = 0.8
+_REMEMBERED = 256
 BETWEEN_PHASES = "between phases"
 OUTSIDE_OF_PHASES = "outside of phases"
 _COLLECTIVES = (layout.COLLECTIVE, layout.COLLECTIVE_WAIT)
+
+
+class Headers:
+    """Reads `run_dir/ranks/*.spans`."""
+
+    def __init__(self, run_dir: Path, proc: Path = Path("/proc")) -> None:
+        self._folder, self._proc = run_dir / RANKS, proc
+        # By rank, and the number that a process writes: in a container it has one of its own there,
+        # which a process of another container or host may have as well.
+        self._pids: dict[tuple[int, int], int] = {}
+
+    def read(self, ranks: Mapping[int, int] | None = None) -> list[live.Header]:
+        """One header per rank, in order; a file that can't be read is left out.
+
+        A rank that was restarted writes `00003.<pid>.spans` beside its first file, and so does a
+        forked worker; they are told apart by `ranks`, of the processes that train.
+        """
+        trains = ranks or {}
+        self._note_numbers(trains)
+        newest: dict[int, live.Header] = {}
+        for path in sorted(self._folder.glob(f"[0-9]*{SPANS_SUFFIX}")):
+            if not self._is_wanted(path.name, trains):
+                continue
+            try:
+                header = live.read_header(path)
+            except (OSError, ValueError):
+                continue
+            header = replace(header, pid=self._pid(header.rank, header.pid))
+            known = newest.get(header.rank)
+            if known is None or known.start_monotonic_ns < header.start_monotonic_ns:
+                newest[header.rank] = header
+        return [newest[rank] for rank in sorted(newest)]
+
+    def _note_numbers(self, ranks: Mapping[int, int]) -> None:
+        for pid, rank in ranks.items():
+            if (own := own_number(self._proc / str(pid))) is not None:
+                self._pids[rank, own] = pid
+
+    def _pid(self, rank: int, written: int) -> int:
+        return self._pids.get((rank, written), written)
+
+    def _is_wanted(self, name: str, ranks: Mapping[int, int]) -> bool:
+        rank, *rest = name.removesuffix(SPANS_SUFFIX).split(".")
+        if not rest or not (rank.isdecimal() and rest[0].isdecimal()):
+            return not rest
+        return self._pid(int(rank), int(rest[0])) in ranks
+
+
+class Lengths:
+    """What was observed, by name. Lengths are seconds.
+
+    Args:
+        fixed_s: the user's own limit, which then holds for every name and is never learned.
+        timeout_s: when the backend gives up on a collective.
+    """
+
+    def __init__(self, fixed_s: float | None = None, timeout_s: float = math.inf) -> None:
+        self.collective_limit_s = OF_TIMEOUT * timeout_s
+        self._fixed_s = fixed_s
+        self._seen: dict[str, deque[float]] = {}
+        self._tolerated: dict[str, float] = {}
+
+    def learn(self, name: str, length_s: float) -> None:
+        """Takes in one length. The latest 256 of a name count."""
+        self._seen.setdefault(name, deque(maxlen=_REMEMBERED)).append(length_s)
+
+    def knows(self, name: str) -> bool:
+        """Whether one of that name was seen to end."""
+        return name in self._seen
+
+    def limit_s(self, name: str, *, first: bool) -> float:
+        """From which age on it is suspicious. `first`: none of that name has ended yet."""
+        if self._fixed_s is not None:
+            learned = self._fixed_s
+        elif first:
+            learned = FIRST_S
+        else:
+            learned = max(FLOOR_S, FACTOR * p99(self._seen.get(name, ())))
+        return max(learned, self._tolerated.get(name, 0.0))
+
+    def tolerate(self, name: str, age_s: float) -> None:
+        """It was looked at when that old and found to be fine: it may get twice as old."""
+        self._tolerated[name] = max(self._tolerated.get(name, 0.0), PATIENCE * age_s)
+
+
+def p99(values: deque[float] | tuple[float, ...]) -> float:
+    """The nearest-rank 99th percentile; 0 of nothing."""
+    if not values:
+        return 0.0
+    return sorted(values)[math.ceil(0.99 * len(values)) - 1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,12 @@
-"""When a job is worth a closer look. Nothing here judges: a suspicion costs a look and no more."""
+"""When a job is worth a closer look. Nothing here judges: a suspicion costs a look and no more.
+
+Whether we were away ourselves: stopped with the job by Ctrl-Z, or suspended by a scheduler.
+How long something took while nobody looked says nothing of how long it usually takes.
+
+When a suspicion that a look has not settled is looked at again: later and later.
+That holds for one and the same suspicion. Ranks that have moved since and stand still again are
+another one, which waits for nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +14,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from grpo_doctor_probes.supervisor.lengths import Lengths
 from grpo_doctor_probes.supervisor.standing import (
     BETWEEN_PHASES,
     OUTSIDE_OF_PHASES,
+    Lengths,
     Standing,
 )
 
+# Looks come twice a second; a host that swaps may take some seconds for one.
+_AWAY_NS = 5_000_000_000
+# Where all looks are so far apart the host is slow, and nobody was away.
+_OF_USUAL = 3
+# After a first look that could not tell or went wrong, then twice as long, and so on.
+RETRY_S, MOST_RETRY_S = 30.0, 600.0
+Marks = frozenset[tuple[int, str, tuple[int, int]]]
 Why = Literal["gone", "stopped", "timeout", "long"]
-
 # The places of a rank without spans: its main thread sleeps, or it uses a core and never sleeps, as
 # one that waits for its GPU does. And the state and place of one that was killed or failed.
 SILENT, SPINNING, GONE = "silent", "busy without a pause", "X"
@@ -26,6 +40,64 @@ STANDSTILL_S = 10.0
 # A thread that computes and waited for a page or a lock at the last look is still at work.
 _BUSY_FOR_NS = 5_000_000_000
 _STANDSTILLS: tuple[tuple[str, Why], ...] = ((GONE, "gone"), (STOPPED, "stopped"))
+
+
+class Presence:
+    """Hears of every look, and tells those that come after an absence."""
+
+    def __init__(self) -> None:
+        self._seen_ns: int | None = None
+        self._usual_ns = 0
+
+    def missed_ns(self, now_ns: int) -> int:
+        """How long we were away until this look (CLOCK_MONOTONIC); 0 if we were not."""
+        passed_ns = 0 if self._seen_ns is None else now_ns - self._seen_ns
+        away = passed_ns > max(_AWAY_NS, _OF_USUAL * self._usual_ns)
+        self._seen_ns, self._usual_ns = now_ns, passed_ns
+        return passed_ns if away else 0
+
+    def pause(self) -> None:
+        """There are no looks for now, by intent."""
+        self._seen_ns = None
+
+
+class Retries:
+    """Remembers what was put off, and until when. Times are CLOCK_MONOTONIC nanoseconds."""
+
+    def __init__(self) -> None:
+        self.failures = 0  # in a row
+        self._marks: Marks = frozenset()
+        self._not_before_ns = self._failed_until_ns = 0
+        self._wait_s = RETRY_S
+        self._given_up = False
+
+    def due(self, marks: Marks, now_ns: int) -> bool:
+        """Whether a suspicion is to be looked at now; `marks` are what changes with it."""
+        if self._given_up or now_ns < self._failed_until_ns:
+            return False
+        return now_ns >= self._not_before_ns or not marks & self._marks
+
+    def put_off(self, marks: Marks, now_ns: int) -> None:
+        """A look at it could not tell."""
+        if not marks & self._marks:
+            self._wait_s = RETRY_S
+        self._marks = marks
+        self._not_before_ns = now_ns + int(self._wait_s * 1e9)
+        self._wait_s = min(2 * self._wait_s, MOST_RETRY_S)
+
+    def fail(self, now_ns: int) -> None:
+        """A look went wrong, which may have nothing to do with what was suspected."""
+        wait_s = min(RETRY_S * 2**self.failures, MOST_RETRY_S)
+        self._failed_until_ns = now_ns + int(wait_s * 1e9)
+        self.failures += 1
+
+    def settle(self) -> None:
+        """A look went well."""
+        self.failures = 0
+
+    def give_up(self) -> None:
+        """No look will ever go well."""
+        self._given_up = True
 
 
 @dataclass(frozen=True, slots=True)

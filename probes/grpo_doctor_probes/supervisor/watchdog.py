@@ -14,12 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_doctor_probes.supervisor.inquiry import AT_MOST_S, ATTACH, Answer, Inquiry
-from grpo_doctor_probes.supervisor.lengths import Lengths
 from grpo_doctor_probes.supervisor.observe import Moment, Observer
-from grpo_doctor_probes.supervisor.presence import Presence
 from grpo_doctor_probes.supervisor.recovery import StuckRanks
-from grpo_doctor_probes.supervisor.retries import Marks, Retries
-from grpo_doctor_probes.supervisor.suspicion import SILENT, SPINNING, Suspicion, suspect
+from grpo_doctor_probes.supervisor.standing import Lengths
+from grpo_doctor_probes.supervisor.suspicion import (
+    SILENT,
+    SPINNING,
+    Marks,
+    Presence,
+    Retries,
+    Suspicion,
+    suspect,
+)
 
 if TYPE_CHECKING:
     from grpo_doctor_probes.live import Header

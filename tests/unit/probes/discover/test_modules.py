@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.discover.frameworks import framework_by_script
+from grpo_doctor_probes.discover.commands import framework_by_script
 from grpo_doctor_probes.discover.modules import modules_of, python_version, torch_version
 from grpo_doctor_probes.discover.scan import Process
-from grpo_doctor_probes.memory.maps import parse_maps
+from grpo_doctor_probes.memory.access import parse_maps
 
 TORCH = "/opt/v/lib/python3.12/site-packages/torch"
 MAPS = f"""\

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpo_doctor_probes.discover.numbering import number_all
 from grpo_doctor_probes.discover.scan import Process
+from grpo_doctor_probes.discover.world import number_all
 
 
 def processes(*pids: int, parent: int = 1) -> Mapping[int, Process]:

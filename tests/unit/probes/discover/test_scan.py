@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from grpo_doctor_probes.bounded import ask_each, unless_blocked
 from grpo_doctor_probes.discover import scan as module
-from grpo_doctor_probes.discover.patience import ask_each, unless_blocked
 from grpo_doctor_probes.discover.scan import as_seen, parse_environment, scan
 from grpo_doctor_probes.procstat import parse_stat
 from tests.unit.probes.discover.fakeproc import FakeProc

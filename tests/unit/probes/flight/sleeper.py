@@ -13,10 +13,9 @@ from pathlib import Path
 
 from grpo_doctor_probes.flight import injection
 from grpo_doctor_probes.flight.borrow import Place
-from grpo_doctor_probes.flight.exceptions import find_bare_return
-from grpo_doctor_probes.memory.access import Memory, WritableMemory
+from grpo_doctor_probes.flight.injection import find_bare_return
+from grpo_doctor_probes.memory.access import Memory, WritableMemory, mapped
 from grpo_doctor_probes.memory.elf import library
-from grpo_doctor_probes.memory.maps import mapped
 
 MACHINE = injection.MACHINES[os.uname().machine]
 TARGET = """

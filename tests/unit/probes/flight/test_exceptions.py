@@ -7,9 +7,9 @@ import time
 from dataclasses import replace
 
 from grpo_doctor_probes.flight.borrow import Borrowed, Place
-from grpo_doctor_probes.flight.exceptions import find_bare_return
+from grpo_doctor_probes.flight.injection import find_bare_return
 from grpo_doctor_probes.flight.machine import SCRATCH_BYTES, Call
-from grpo_doctor_probes.memory.maps import Mapping, mapped
+from grpo_doctor_probes.memory.access import Mapping, mapped
 from tests.unit.probes.flight.sleeper import MACHINE, Target
 
 

@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 import pytest
 
-from grpo_doctor_probes.flight.names import rank_of
+from grpo_doctor_probes.flight.files import rank_of
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor_probes.evidence import Job, Member
-from grpo_doctor_probes.flight.places import environment, known_dump_places, seen_from_here
+from grpo_doctor_probes.flight.dump_locations import environment, known_dump_places, seen_from_here
 
 HZ = os.sysconf("SC_CLK_TCK")
 

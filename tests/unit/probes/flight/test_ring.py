@@ -20,7 +20,7 @@ from grpo_doctor_probes.flight import inject, injection, recorderlock, recorders
 from grpo_doctor_probes.flight.borrow import Place
 from grpo_doctor_probes.flight.recorderlock import UnknownRecorderError
 from grpo_doctor_probes.flight.ring import ENTRY_BYTES, read_ring
-from grpo_doctor_probes.memory.maps import mapped
+from grpo_doctor_probes.memory.access import mapped
 from tests.unit.probes.flight.sleeper import MACHINE, place_of
 from tests.unit.probes.flight.test_injection import LOOK, member
 

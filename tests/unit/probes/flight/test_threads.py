@@ -18,7 +18,7 @@ from grpo_doctor_probes.flight.threads import (
     why_none,
     why_not,
 )
-from grpo_doctor_probes.memory.maps import Mapping
+from grpo_doctor_probes.memory.access import Mapping
 from tests.unit.probes.flight.sleeper import Target
 
 PID = 100

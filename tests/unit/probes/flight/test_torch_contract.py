@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor_probes import entrytimes
-from grpo_doctor_probes.flight import pipes, places, recorders, ring
+from grpo_doctor_probes.flight import dump_locations, dump_requests, recorders, ring
 from grpo_doctor_probes.supervisor.flightenv import flight_variables
 from tests.torch_contract.promises import TABLE, body_of
 
@@ -74,7 +74,7 @@ def test_a_ring_that_is_laid_out_otherwise_has_another_size() -> None:
 
 def test_the_settings_that_are_set_and_read_exist(version: str) -> None:
     known = set(TORCHES[version]["settings"])
-    assert {places.PREFIX_VARIABLES[0], pipes.PIPE_VARIABLES[0]} <= known
+    assert {dump_locations.PREFIX_VARIABLES[0], dump_requests.PIPE_VARIABLES[0]} <= known
     assert set(flight_variables({}, TABLE.parent, numbers(version), gpus=8)) <= known
 
 

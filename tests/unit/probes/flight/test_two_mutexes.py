@@ -14,8 +14,7 @@ from grpo_doctor_probes.flight import inject, inject_all, recorderlock, recorder
 from grpo_doctor_probes.flight.borrow import Borrowed
 from grpo_doctor_probes.flight.machine import Call
 from grpo_doctor_probes.memory import elf
-from grpo_doctor_probes.memory.access import Memory
-from grpo_doctor_probes.memory.maps import mapped
+from grpo_doctor_probes.memory.access import Memory, mapped
 from tests.unit.probes.flight.fake_nccl import Job, asleep_in_read, job, library
 from tests.unit.probes.flight.fake_torch import FR, NCCL, build, process
 from tests.unit.probes.flight.sleeper import MACHINE, place_of, until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_doctor_probes.evidence import GpuHolder, GpuLook
-from grpo_doctor_probes.look.gpu_holders import Process, with_holders
+from grpo_doctor_probes.look.gpus import Process, with_holders
 
 
 def gpus(*pids: tuple[int, ...]) -> tuple[GpuLook, ...]:

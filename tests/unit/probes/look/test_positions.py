@@ -15,10 +15,10 @@ import pytest
 
 from grpo_doctor.hang.model.process.device import spins_in
 from grpo_doctor_probes.evidence import Locals, Look, Position
-from grpo_doctor_probes.look.localsdigest import locals_digests
 from grpo_doctor_probes.look.positions import positions
 from grpo_doctor_probes.look.processes import look_at
-from grpo_doctor_probes.look.scheduler import SchedulerClock
+from grpo_doctor_probes.look.pyspy import locals_digests
+from grpo_doctor_probes.look.threads import SchedulerClock
 from tests.spinning.stand_ins import COMPILER, StandIns, World, compiled
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")

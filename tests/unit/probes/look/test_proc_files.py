@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.look.filelocks import blocker_of, parse_locks
+from grpo_doctor_probes.look.descriptors import blocker_of, parse_locks
 from grpo_doctor_probes.look.host import parse_pressure
 from grpo_doctor_probes.look.mounts import on_mount, parse_mounts
-from grpo_doctor_probes.look.scheduler import SchedulerClock, Scheduling, parse_sched
 from grpo_doctor_probes.look.syscalls import call
 from grpo_doctor_probes.look.threads import (
+    SchedulerClock,
+    Scheduling,
     parse_run_delay,
+    parse_sched,
     parse_syscall,
     parse_wchan,
 )

@@ -12,7 +12,7 @@ import pytest
 
 from grpo_doctor_probes.look import pyspy
 from grpo_doctor_probes.look import stackreading as stacks
-from grpo_doctor_probes.look.arguments import safe_values
+from grpo_doctor_probes.look.pyspy import safe_values
 
 ME = os.getpid()
 FRAME = {"name": "f\x1b[1m", "filename": "/a\nb.py", "line": 3}

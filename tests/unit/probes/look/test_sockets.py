@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from grpo_doctor_probes.look.hostview import parse_unix, unix_sockets
 from grpo_doctor_probes.look.sockets import TcpTable, parse_tcp
-from grpo_doctor_probes.look.unixsockets import parse_unix, unix_sockets
 
 HEAD = b"  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid inode\n"
 TAIL = b"     0        0 %d 1 0000000000000000 20 4 30 10 -1\n"

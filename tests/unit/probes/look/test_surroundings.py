@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -12,11 +13,9 @@ import pytest
 from grpo_doctor_probes import phase
 from grpo_doctor_probes.evidence import Job, Member
 from grpo_doctor_probes.kmsg import parse_record
-from grpo_doctor_probes.look import disks as disks_module
-from grpo_doctor_probes.look.disks import disks
 from grpo_doctor_probes.look.gpus import throttle_reasons
+from grpo_doctor_probes.look.host import HIDDEN, disks, messages, select
 from grpo_doctor_probes.look.httpengines import parse_metrics, parse_statistics
-from grpo_doctor_probes.look.kernel import HIDDEN, messages, select
 from grpo_doctor_probes.look.logs import last_lines
 from grpo_doctor_probes.look.recorded import open_spans
 from tests.unit.probes.conftest import Recorded
@@ -120,7 +119,7 @@ def test_a_disk_that_does_not_answer_costs_a_second_and_says_so(
         return ask("/")
 
     monkeypatch.setattr(os, "statvfs", hang)
-    monkeypatch.setattr(disks_module, "_AT_MOST_S", 0.1)
+    monkeypatch.setattr(sys.modules["grpo_doctor_probes.look.host"], "_AT_MOST_S", 0.1)
     began = time.monotonic()
     try:
         found = disks(ME, Path("/proc"))

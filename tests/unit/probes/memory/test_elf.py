@@ -8,9 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from grpo_doctor_probes.memory.access import Memory
+from grpo_doctor_probes.memory.access import Memory, mapped
 from grpo_doctor_probes.memory.elf import ElfError, Library, gnu_hash, library
-from grpo_doctor_probes.memory.maps import mapped
 
 
 @pytest.fixture

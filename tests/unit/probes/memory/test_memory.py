@@ -7,8 +7,7 @@ import os
 
 import pytest
 
-from grpo_doctor_probes.memory.access import WritableMemory
-from grpo_doctor_probes.memory.maps import parse_maps
+from grpo_doctor_probes.memory.access import WritableMemory, parse_maps
 
 HOSTILE = (
     "7f00-7f10 r-xp 00000000 fe:01 12   /tmp/a b\\012x\r\x85) (deleted)\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.memory.statics import static_pointer
+from grpo_doctor_probes.memory.cplusplus import static_pointer
 
 HERE, CALLED, GUARD = 0x10000, 0x18000, 0x40000
 

@@ -9,8 +9,7 @@ import time
 import pytest
 
 from grpo_doctor_probes.evidence import Job, Placement
-from grpo_doctor_probes.placement.nodelists import expanded
-from grpo_doctor_probes.placement.told import Told, placement
+from grpo_doctor_probes.placement.launchers import Told, expanded, placement
 
 JOB = Job("node-1", (), world_size=16, local_ranks=8)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.samplers.procfile import ProcFile, Rate
+from grpo_doctor_probes.samplers.hostfiles import ProcFile, Rate
 
 S = 1_000_000_000
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from grpo_doctor_probes.samplers.rota import Rota
+from grpo_doctor_probes.samplers.gpu_child import Rota
 
 MS = 1_000_000
 S = 1000 * MS

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from grpo_doctor_probes.samplers.rows import RowWriter, encode
+from grpo_doctor_probes.samplers.file import RowWriter, encode
 from grpo_doctor_probes.samplers.tracks import GpuRow, Reading, Track
 
 UTIL = Track("gpu.util", "%", gpu="GPU-1")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.supervisor import deaths, pidfd
+from grpo_doctor_probes.supervisor import deaths
 from grpo_doctor_probes.supervisor.deaths import Death, DeathWatch, Subject
 
 PATIENCE_S = 30
@@ -72,7 +72,7 @@ def test_exit_codes_and_good_ends_are_told() -> None:
 def test_a_process_that_its_parent_collects_at_once_still_tells(
     sleepers: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pidfd, "_of_zombie", lambda _pid, _proc: None)
+    monkeypatch.setattr(deaths, "_of_zombie", lambda _pid, _proc: None)
     watch = DeathWatch()
     assert reaped_at_once(watch, sleepers[0]).signal == "SIGKILL"
     watch.close()

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from grpo_doctor_probes.supervisor.headers import Headers
+from grpo_doctor_probes.supervisor.standing import Headers
 
 TWICE = "from grpo_doctor_probes import phase\nwith phase('init'): pass"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor_probes.supervisor.lengths import (
+from grpo_doctor_probes.supervisor.standing import (
     FACTOR,
     FIRST_S,
     FLOOR_S,

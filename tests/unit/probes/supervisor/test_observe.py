@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor_probes.samplers.jobtree import RankGroup
-from grpo_doctor_probes.supervisor.lengths import FIRST_S, FLOOR_S, Lengths
 from grpo_doctor_probes.supervisor.mainthread import MainThreads
 from grpo_doctor_probes.supervisor.observe import Moment, Observer
-from grpo_doctor_probes.supervisor.standing import Standing
+from grpo_doctor_probes.supervisor.standing import FIRST_S, FLOOR_S, Lengths, Standing
 from grpo_doctor_probes.supervisor.suspicion import SILENT, SPINNING, suspect
 
 S = 1_000_000_000

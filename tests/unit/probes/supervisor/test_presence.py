@@ -10,10 +10,9 @@ import pytest
 
 from grpo_doctor_probes.samplers.jobtree import RankGroup
 from grpo_doctor_probes.supervisor.deaths import Death, Subject
-from grpo_doctor_probes.supervisor.lengths import FLOOR_S, Lengths
 from grpo_doctor_probes.supervisor.observe import Observer
-from grpo_doctor_probes.supervisor.presence import Presence
-from grpo_doctor_probes.supervisor.suspicion import SILENT, STANDSTILL_S
+from grpo_doctor_probes.supervisor.standing import FLOOR_S, Lengths
+from grpo_doctor_probes.supervisor.suspicion import SILENT, STANDSTILL_S, Presence
 from tests.unit.probes.supervisor.headers_in_code import S
 from tests.unit.probes.supervisor.test_observe import SLEEPS, WORKS, let_run, running
 from tests.unit.probes.supervisor.watched import Watched

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_doctor_probes.supervisor.retries import MOST_RETRY_S, RETRY_S, Marks, Retries
+from grpo_doctor_probes.supervisor.suspicion import MOST_RETRY_S, RETRY_S, Marks, Retries
 
 S = 1_000_000_000
 ONE: Marks = frozenset({(1, "reward", (5, 0)), (2, "reward", (7, 0))})

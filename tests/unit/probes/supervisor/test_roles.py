@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor_probes.supervisor.roles import role_of
+from grpo_doctor_probes.supervisor.members import role_of
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.supervisor import room
-from grpo_doctor_probes.supervisor.room import made_with_room
+from grpo_doctor_probes.supervisor import inquiry
+from grpo_doctor_probes.supervisor.inquiry import made_with_room
 
 
 def only_in(place: Path | None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,7 +18,7 @@ def only_in(place: Path | None, monkeypatch: pytest.MonkeyPatch) -> None:
     def has_room(folder: Path, _ranks: int) -> bool:
         return place is not None and folder.is_relative_to(place)
 
-    monkeypatch.setattr(room, "_has_room", has_room)
+    monkeypatch.setattr(inquiry, "_has_room", has_room)
 
 
 def test_with_room_it_is_where_it_was_wanted_and_the_users_alone(tmp_path: Path) -> None:
@@ -60,5 +60,5 @@ def test_where_all_disks_are_full_there_is_none(
 
 def test_room_is_what_a_bundle_of_all_ranks_may_take(tmp_path: Path) -> None:
     free = shutil.disk_usage(tmp_path).free
-    assert room._has_room(tmp_path, 1)
-    assert not room._has_room(tmp_path, free // room._PER_RANK_BYTES * 2)
+    assert inquiry._has_room(tmp_path, 1)
+    assert not inquiry._has_room(tmp_path, free // inquiry._PER_RANK_BYTES * 2)

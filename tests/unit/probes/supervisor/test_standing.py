@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from grpo_doctor_probes import layout
-from grpo_doctor_probes.supervisor.lengths import Lengths
 from grpo_doctor_probes.supervisor.standing import (
     BETWEEN_PHASES,
     OUTSIDE_OF_PHASES,
     Follower,
+    Lengths,
     place_of,
 )
 from tests.unit.probes.supervisor.headers_in_code import S, header, span

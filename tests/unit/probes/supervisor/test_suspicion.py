@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from grpo_doctor_probes.supervisor.lengths import FIRST_S, FLOOR_S, Lengths
-from grpo_doctor_probes.supervisor.standing import Standing
+from grpo_doctor_probes.supervisor.standing import FIRST_S, FLOOR_S, Lengths, Standing
 from grpo_doctor_probes.supervisor.suspicion import (
     GONE,
     STANDSTILL_S,

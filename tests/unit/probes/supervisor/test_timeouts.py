@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor_probes.supervisor.timeouts import GLOO_S, NCCL_S, timeout_s
+from grpo_doctor_probes.supervisor.flightenv import GLOO_S, NCCL_S, timeout_s
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from grpo_doctor_probes.supervisor.headers import Headers
-from grpo_doctor_probes.supervisor.liveline import compose
-from grpo_doctor_probes.supervisor.watch import Now, Watch
+from grpo_doctor_probes.supervisor.liveline import Now, Watch, compose
+from grpo_doctor_probes.supervisor.standing import Headers
 
 RANK = """
 import sys

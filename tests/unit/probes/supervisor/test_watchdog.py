@@ -16,8 +16,8 @@ import pytest
 
 from grpo_doctor_probes import layout
 from grpo_doctor_probes.supervisor.deaths import Death, Subject
-from grpo_doctor_probes.supervisor.lengths import FLOOR_S
-from grpo_doctor_probes.supervisor.retries import MOST_RETRY_S, RETRY_S
+from grpo_doctor_probes.supervisor.standing import FLOOR_S
+from grpo_doctor_probes.supervisor.suspicion import MOST_RETRY_S, RETRY_S
 from tests.unit.probes.supervisor.headers_in_code import S, span
 from tests.unit.probes.supervisor.watched import Watched, commanded
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from grpo_doctor_probes import layout
-from grpo_doctor_probes.supervisor.lengths import FLOOR_S
+from grpo_doctor_probes.supervisor.standing import FLOOR_S
 from grpo_doctor_probes.supervisor.watchdog import AGAIN_NS
 from tests.unit.probes.supervisor.headers_in_code import S, span
 from tests.unit.probes.supervisor.watched import Watched, commanded

@@ -11,8 +11,8 @@ from grpo_doctor_probes import layout
 from grpo_doctor_probes.live import Header, OpenSpan
 from grpo_doctor_probes.samplers.jobtree import RankGroup
 from grpo_doctor_probes.supervisor.deaths import Death, Subject
-from grpo_doctor_probes.supervisor.lengths import Lengths
 from grpo_doctor_probes.supervisor.recovery import OUTLIVES_NS
+from grpo_doctor_probes.supervisor.standing import Lengths
 from grpo_doctor_probes.supervisor.watchdog import Hang, Watchdog
 from tests.unit.probes.supervisor.headers_in_code import S, header, span
 
