@@ -21,7 +21,7 @@ from grpo_doctor_probes.discover.ranks import Cast
 from grpo_doctor_probes.discover.scan import Tree, parse_environment
 from grpo_doctor_probes.discover.sockets import Connection
 from grpo_doctor_probes.procfs import descriptors, read, socket_inodes
-from grpo_doctor_probes.tcprows import LISTENING, port_of, tcp_rows, tcp_tables
+from grpo_doctor_probes.tcp import tcp_table
 
 _GPU = re.compile(r"/dev/nvidia(\d+)")
 _WORKERS = frozenset({"dataloader", "reward", "engine", "engine-worker"})
@@ -34,24 +34,18 @@ def holdings(proc: Path, pid: int) -> tuple[str, ...]:
     targets: list[str] = []
     with contextlib.suppress(OSError):
         targets = [target for _, target in descriptors(proc, pid)]
-    gpus = sorted({int(found[1]) for one in targets if (found := _GPU.fullmatch(one))})
-    inodes = set(map(str.encode, socket_inodes(targets)))
-    ports = sorted(
-        {
-            port_of(row.local)
-            for table in (tcp_tables(proc, pid) if inodes else ())
-            for row in tcp_rows(table)
-            if row.state == LISTENING and row.inode in inodes
-        }
-    )
+    gpus = sorted({int(gpu[1]) for target in targets if (gpu := _GPU.fullmatch(target))})
+    inodes = set(socket_inodes(targets))
+    listeners = tcp_table(proc, pid).all_listeners() if inodes else ()
+    ports = sorted({socket.local_port for socket in listeners if str(socket.inode) in inodes})
     return (*_named("port", ports), *_named("GPU", gpus))
 
 
-def _named(kind: str, found: list[int]) -> tuple[str, ...]:
-    if not found:
+def _named(kind: str, numbers: list[int]) -> tuple[str, ...]:
+    if not numbers:
         return ()
-    numbers = ", ".join(map(str, found))
-    return (f"{kind}{'s' if len(found) > 1 else ''} {numbers}",)
+    plural = "s" if len(numbers) > 1 else ""
+    return (f"{kind}{plural} {', '.join(map(str, numbers))}",)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,13 @@ import contextlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_doctor_probes.discover.scan import Tree
 from grpo_doctor_probes.procfs import descriptors, socket_inodes
-from grpo_doctor_probes.tcprows import ESTABLISHED, LISTENING, port_of, tcp_rows, tcp_tables
+from grpo_doctor_probes.tcp import ESTABLISHED, Tcp, TcpTable, port_of, tcp_table
 
-_MAPPED_V4 = b"0000000000000000FFFF0000"
 _LOOPBACK = (b"0100007F", b"00000000000000000000000001000000", b"0101007F")
 _FEWEST_CLIENTS = 2
 
@@ -35,39 +34,15 @@ class Connection:
     loopback: bool
 
 
-@dataclass(slots=True)
-class Table:
-    """The sockets of one network name space, by inode and by both addresses."""
-
-    established: dict[bytes, tuple[bytes, bytes]] = field(default_factory=dict)
-    by_ends: dict[tuple[bytes, bytes], bytes] = field(default_factory=dict)
-    listening: dict[int, bytes] = field(default_factory=dict)
-
-    def add(self, lines: bytes) -> None:
-        """Read the text of /proc/PID/net/tcp or tcp6."""
-        for row in tcp_rows(lines):
-            if row.state == ESTABLISHED:
-                ends = _plain(row.local), _plain(row.remote)
-                self.established[row.inode] = ends
-                self.by_ends[ends] = row.inode
-            elif row.state == LISTENING:
-                self.listening[port_of(row.local)] = row.inode
-
-
-def _plain(end: bytes) -> bytes:
-    """An IPv4 address in IPv6 clothes is the same address."""
-    return end.removeprefix(_MAPPED_V4)
-
-
 class Sockets:
     """The connections among processes. What may not be read is missing, never an error."""
 
     def __init__(self, proc: Path) -> None:
         self._proc = proc
-        self._tables: dict[str, Table] = {}
+        self._tables: dict[str, TcpTable] = {}
         self._space: dict[int, str] = {}
-        self._owners: dict[tuple[str, bytes], int] = {}
-        self._of: dict[int, list[bytes]] = {}
+        self._owners: dict[tuple[str, str], int] = {}
+        self._inodes: dict[int, list[str]] = {}
 
     def add(self, pids: Iterable[int]) -> None:
         """Read the sockets of these processes, those already known left out.
@@ -76,12 +51,12 @@ class Sockets:
         counts, so name parents first.
         """
         for pid in pids:
-            if pid in self._of:
+            if pid in self._inodes:
                 continue
-            inodes = self._of[pid] = list(_inodes(self._proc, pid))
+            inodes = self._inodes[pid] = _inodes(self._proc, pid)
             space = self._space[pid] = self._space_of(pid)
             if inodes and space not in self._tables:
-                self._tables[space] = self._read_table(pid)
+                self._tables[space] = tcp_table(self._proc, pid)
             for inode in inodes:
                 self._owners.setdefault((space, inode), pid)
 
@@ -90,40 +65,45 @@ class Sockets:
 
         A connection of which neither end listens any more counts in both directions.
         """
-        for local, remote, space, table in self._established(pid):
-            if port_of(local) in table.listening and port_of(remote) not in table.listening:
+        for socket, space, table in self._established(pid):
+            port = port_of(socket.remote_end)
+            listeners = table.listeners(port)
+            if table.listeners(socket.local_port) and not listeners:
+                continue
+            if (other := _other_end(table, socket)) is None:
                 continue
             # One that is not accepted yet has no inode: then it is the listener's.
-            owner = self._owner(space, table.by_ends.get((remote, local)))
-            if owner is None:
-                owner = self._owner(space, table.listening.get(port_of(remote)))
-            if owner is not None and (remote, local) in table.by_ends:
-                loopback = remote.partition(b":")[0] in _LOOPBACK
-                yield Connection(pid, owner, port_of(remote), loopback)
+            owner = self._owner(space, other)
+            if owner is None and listeners:
+                owner = self._owner(space, listeners[-1])
+            if owner is not None:
+                yield Connection(pid, owner, port, _host_of(socket) in _LOOPBACK)
 
     def has_unknown_servers(self, pid: int) -> bool:
         """Whether `pid` is connected to a listening process of this host that was not added."""
         return any(
-            (remote, local) in table.by_ends
-            and (inode := table.listening.get(port_of(remote))) is not None
-            and self._owner(space, inode) is None
-            for local, remote, space, table in self._established(pid)
+            listeners
+            and self._owner(space, listeners[-1]) is None
+            and _other_end(table, socket) is not None
+            for socket, space, table in self._established(pid)
+            for listeners in [table.listeners(port_of(socket.remote_end))]
         )
 
     def space(self, pid: int) -> str:
         """The network name space of a process that was added; empty where that is refused."""
         return self._space.get(pid, "")
 
-    def _established(self, pid: int) -> Iterator[tuple[bytes, bytes, str, Table]]:
+    def _established(self, pid: int) -> Iterator[tuple[Tcp, str, TcpTable]]:
         space = self._space.get(pid, "")
         table = self._tables.get(space)
         if table is not None:
-            for inode in self._of[pid]:
-                if (ends := table.established.get(inode)) is not None:
-                    yield *ends, space, table
+            for inode in self._inodes[pid]:
+                socket = table.of(inode)
+                if socket is not None and socket.state_code == ESTABLISHED:
+                    yield socket, space, table
 
-    def _owner(self, space: str, inode: bytes | None) -> int | None:
-        return None if inode is None else self._owners.get((space, inode))
+    def _owner(self, space: str, socket: Tcp) -> int | None:
+        return self._owners.get((space, socket.inode_digits.decode()))
 
     def _space_of(self, pid: int) -> str:
         try:
@@ -131,18 +111,21 @@ class Sockets:
         except OSError:
             return ""
 
-    def _read_table(self, pid: int) -> Table:
-        table = Table()
-        for text in tcp_tables(self._proc, pid):
-            table.add(text)
-        return table
+
+def _other_end(table: TcpTable, socket: Tcp) -> Tcp | None:
+    other = table.other_end(socket)
+    return other if other is not None and other.state_code == ESTABLISHED else None
 
 
-def _inodes(proc: Path, pid: int) -> Iterator[bytes]:
+def _host_of(socket: Tcp) -> bytes:
+    return socket.remote_end.partition(b":")[0]
+
+
+def _inodes(proc: Path, pid: int) -> list[str]:
     """The sockets among the descriptors of a process."""
     with contextlib.suppress(OSError):
-        for inode in socket_inodes(target for _, target in descriptors(proc, pid)):
-            yield inode.encode()
+        return list(socket_inodes(target for _, target in descriptors(proc, pid)))
+    return []
 
 
 def find_servers(

@@ -22,7 +22,7 @@ from pathlib import Path
 from grpo_doctor_probes.discover.permission import has_our_network
 from grpo_doctor_probes.evidence import Job, RasAnswer
 from grpo_doctor_probes.flight.dump_locations import environment
-from grpo_doctor_probes.tcprows import LISTENING, port_of, tcp_rows, tcp_tables
+from grpo_doctor_probes.tcp import tcp_table
 
 ADDRESS_VARIABLE = "NCCL_RAS_ADDR"
 _DEFAULT_HOST, _DEFAULT_PORT = "localhost", 28028
@@ -86,9 +86,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 def _listening_ports(proc: Path, pid: int) -> set[int]:
     """Those in the network of a process."""
-    tables = tcp_tables(proc, pid)
-    rows = (row for table in tables for row in tcp_rows(table))
-    return {port_of(row.local) for row in rows if row.state == LISTENING}
+    return {socket.local_port for socket in tcp_table(proc, pid).all_listeners()}
 
 
 def _ask_until_known(host: str, port: int, pids: set[int], deadline: float) -> list[RasAnswer]:

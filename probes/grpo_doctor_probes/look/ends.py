@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from grpo_doctor_probes.evidence import Thread
     from grpo_doctor_probes.evidence.looks import Blocking
     from grpo_doctor_probes.look.hostview import HostView
-    from grpo_doctor_probes.look.sockets import Tcp, TcpTable
+    from grpo_doctor_probes.tcp import Tcp, TcpTable
 
 Value = TypeVar("Value")
 Way = Literal["in", "out", "connect", "accept"]

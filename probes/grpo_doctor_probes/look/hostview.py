@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from grpo_doctor_probes.look.descriptors import Entry, Holders, Lock, process_table, read_locks
-from grpo_doctor_probes.look.sockets import Tcp, TcpTable
+from grpo_doctor_probes.tcp import Tcp, TcpTable, tcp_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,7 +132,7 @@ class HostView:
         except OSError:
             namespace = str(pid)
         if namespace not in self._tcp:
-            self._tcp[namespace] = TcpTable(self.proc, pid)
+            self._tcp[namespace] = tcp_table(self.proc, pid)
         return self._tcp[namespace]
 
     @cached_property

@@ -20,8 +20,8 @@ from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.discover.commands import kind_of
 from grpo_doctor_probes.discover.permission import has_our_network
 from grpo_doctor_probes.evidence import EngineLook
-from grpo_doctor_probes.look.sockets import TcpTable
 from grpo_doctor_probes.procfs import descriptors, socket_inodes
+from grpo_doctor_probes.tcp import tcp_table
 
 if TYPE_CHECKING:
     from grpo_doctor_probes.evidence import Job, Member
@@ -129,24 +129,26 @@ def _places(member: Member, known: bool, proc: Path) -> list[_Place]:
     """
     if not has_our_network(proc, member.pid):
         return []
-    table = TcpTable(proc, member.pid)
-    own = [one for inode in _socket_inodes(member.pid, proc) if (one := table.of(inode))]
-    listening = {one.local[1]: one.local[0] for one in own if one.state == "LISTEN"}
+    table = tcp_table(proc, member.pid)
+    own = [socket for inode in _socket_inodes(member.pid, proc) if (socket := table.of(inode))]
+    listening = {
+        port: host for host, port in (socket.local for socket in own if socket.state == "LISTEN")
+    }
     match = _PORT.search(member.command)
     likely = [port for port in ((int(match[1]),) if match else _USUAL_PORTS) if port in listening]
     if not likely and known and not member.name.startswith("ray::"):
         likely = sorted(
-            {one.local[1] for one in own if one.state == "ESTABLISHED"} & set(listening)
+            {socket.local_port for socket in own if socket.state == "ESTABLISHED"} & set(listening)
         )
     return [_Place(member.pid, _reachable(listening[port]), port) for port in likely]
 
 
-def _socket_inodes(pid: int, proc: Path) -> list[int]:
+def _socket_inodes(pid: int, proc: Path) -> list[str]:
     try:
         targets = [target for _, target in descriptors(proc, pid)]
     except OSError:
         return []
-    return list(map(int, socket_inodes(targets)))
+    return list(socket_inodes(targets))
 
 
 def _reachable(host: str) -> str:

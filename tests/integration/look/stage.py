@@ -18,8 +18,8 @@ import pytest
 from grpo_doctor_probes import look
 from grpo_doctor_probes.evidence import Blocked, Job, Look, Member, ProcessLook
 from grpo_doctor_probes.look import pyspy
-from grpo_doctor_probes.look.sockets import TcpTable
 from grpo_doctor_probes.procfs import descriptors
+from grpo_doctor_probes.tcp import tcp_table
 
 NEEDS_PYSPY = pytest.mark.skipif(pyspy.binary() is None, reason="py-spy is not installed")
 READY = "import os, sys, time; print('ready', flush=True)\n"
@@ -108,7 +108,7 @@ def main_rows(pid: int, *wchans: str) -> list[Blocked]:
 
 def listening_port(pid: int) -> int:
     """The port that a process listens on."""
-    table = TcpTable(Path("/proc"), pid)
+    table = tcp_table(Path("/proc"), pid)
     targets = (target for _, target in descriptors("/proc", pid))
     found = [table.of(int(one[8:-1])) for one in targets if one.startswith("socket:[")]
     return next(one.local[1] for one in found if one is not None and one.state == "LISTEN")

@@ -4,7 +4,8 @@ import os
 import socket
 from pathlib import Path
 
-from grpo_doctor_probes.discover.sockets import Sockets, Table
+from grpo_doctor_probes.discover.sockets import Sockets
+from grpo_doctor_probes.tcp import TcpTable
 from tests.unit.probes.discover.fakeproc import FakeProc
 
 
@@ -23,11 +24,15 @@ def test_both_ends_of_a_real_connection_are_found() -> None:
 
 
 def test_an_ipv4_client_of_an_ipv6_listener() -> None:
-    table = Table()
     mapped = b"0000000000000000FFFF00000100007F"
-    table.add(b"sl\n 0: 0100007F:9000 0100007F:1F40 01 0:0 0:0 0 0 0 11 1\n")
-    table.add(b"sl\n 0: " + mapped + b":1F40 " + mapped + b":9000 01 0:0 0:0 0 0 0 12 1\nbroken\n")
-    assert table.by_ends[table.established[b"11"][::-1]] == b"12"
+    tables = (
+        b"sl\n 0: 0100007F:9000 0100007F:1F40 01 0:0 0:0 0 0 0 11 1\n",
+        b"sl\n 0: " + mapped + b":1F40 " + mapped + b":9000 01 0:0 0:0 0 0 0 12 1\nbroken\n",
+    )
+    table = TcpTable(tables)
+    client = table.of(11)
+    assert client is not None
+    assert table.other_end(client) == table.of(12)
 
 
 def test_name_spaces_are_worlds_of_their_own(host: FakeProc) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor_probes.look.hostview import parse_unix, unix_sockets
-from grpo_doctor_probes.look.sockets import TcpTable, parse_tcp
+from grpo_doctor_probes.tcp import TcpTable, parse_tcp, tcp_table
 
 HEAD = b"  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid inode\n"
 TAIL = b"     0        0 %d 1 0000000000000000 20 4 30 10 -1\n"
@@ -33,7 +33,7 @@ def table(tmp_path: Path, tcp: bytes, tcp6: bytes = b"") -> TcpTable:
     net.mkdir(parents=True)
     (net / "tcp").write_bytes(HEAD + tcp)
     (net / "tcp6").write_bytes(HEAD + tcp6)
-    return TcpTable(tmp_path, 7)
+    return tcp_table(tmp_path, 7)
 
 
 def test_a_connection_with_everything_in_its_queues() -> None:
@@ -87,7 +87,7 @@ def test_ipv6_addresses_are_bracketed() -> None:
 
 
 def test_a_hidden_table_is_not_readable(tmp_path: Path) -> None:
-    assert not TcpTable(tmp_path, 7).readable
+    assert not tcp_table(tmp_path, 7).readable
 
 
 def test_the_kernel_tells_peers_of_unix_sockets() -> None:
