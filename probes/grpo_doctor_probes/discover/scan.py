@@ -21,6 +21,7 @@ _INTERPRETERS = ("python", "pypy")
 _TITLES = ("ray::", "VLLM::", "sglang::")
 # A reader of a command line waits for the process's memory lock, for ever where its holder hangs.
 _STUCK_AFTER_S = 0.5
+_LOCKED = "its memory is locked by a thread that hangs in the kernel"
 _LIMIT_BYTES = 4 << 20
 # libtorch_cpu.so alone maps over 300 MB; Python with numpy starts at 30 MB.
 _TORCH_VIRTUAL_BYTES = 256 << 20
@@ -83,7 +84,9 @@ class Process:
 def scan(proc: Path) -> dict[int, Process]:
     """All processes that `proc` shows, kernel threads included."""
     seen, blocking = ask_each(numbers(proc), lambda pid: read_process(proc, pid), _STUCK_AFTER_S)
-    seen |= {pid: _stat_only(proc, pid) for pid in blocking}
+    for pid in blocking:
+        if (process := _stat_only(proc, pid)) is not None:
+            seen[pid] = replace(process, readable=False, problem=_LOCKED)
     return {pid: process for pid, process in sorted(seen.items()) if process is not None}
 
 
@@ -99,16 +102,17 @@ def read_process(proc: Path, pid: int) -> Process | None:
         return None
 
 
+def glance(proc: Path) -> dict[int, Process]:
+    """All processes as everybody may see them: one read each, which nothing can hold up."""
+    seen = {pid: _stat_only(proc, pid) for pid in numbers(proc)}
+    return {pid: process for pid, process in seen.items() if process is not None}
+
+
 def _stat_only(proc: Path, pid: int) -> Process | None:
     try:
-        process = as_seen(pid, read_stat(f"{proc}/{pid}"))
+        return as_seen(pid, read_stat(f"{proc}/{pid}"))
     except (OSError, ValueError, IndexError):
         return None
-    return replace(
-        process,
-        readable=False,
-        problem="its memory is locked by a thread that hangs in the kernel",
-    )
 
 
 def as_seen(pid: int, stat: Stat) -> Process:

@@ -89,9 +89,9 @@ def _child(waiting: Waiting, call: Call) -> Iterator[Blocked]:
     if call.waits == "child-id":
         kind, number = waiting.argument(0), waiting.argument(1)
         wanted = number if kind == os.P_PID else 0
-    children = waiting.view.children.get(waiting.pid, [])
-    named = [one for one in children if one.pid == wanted & 0xFFFFFFFF]
-    peers = tuple(one.pid for one in named or children)
+    children = waiting.view.tree.children(waiting.pid)
+    named = [child for child in children if child.pid == wanted & 0xFFFFFFFF]
+    peers = tuple(child.pid for child in named or children)
     which = "child" if named else "any child"
     listed = ", ".join(waiting.view.describe(pid) for pid in peers[:_MOST_POLLED])
     yield waiting.row(

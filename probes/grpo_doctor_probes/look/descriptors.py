@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_doctor_probes.printable import printable
-from grpo_doctor_probes.procfs import descriptors, numbers, read
-from grpo_doctor_probes.procstat import read_stat
+from grpo_doctor_probes.discover.scan import Process
+from grpo_doctor_probes.procfs import descriptors, read
 
 _FLAGS = re.compile(rb"^flags:\s*([0-7]+)", re.MULTILINE)
 _POLLED = re.compile(rb"^tfd:\s*(\d+)\s+events:\s*([0-9a-f]+)", re.MULTILINE)
@@ -20,47 +20,16 @@ _LINE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A process of the host, as far as everybody may see it."""
-
-    pid: int
-    parent: int
-    session: int
-    state: str
-    name: str
-    kernel: bool
-
-
-def process_table(proc: Path) -> dict[int, Entry]:
-    """All processes of the host by number."""
-    found = {}
-    for pid in numbers(proc):
-        try:
-            stat = read_stat(f"{proc}/{pid}")
-        except (OSError, ValueError):
-            continue
-        found[pid] = Entry(
-            pid=pid,
-            parent=stat.parent,
-            session=stat.session,
-            state=stat.state,
-            name=printable(stat.name, 32),
-            kernel=stat.kernel,
-        )
-    return found
-
-
 class Holders:
     """Every descriptor of every readable process, by what it points to (`pipe:[123]`, a path)."""
 
-    def __init__(self, proc: Path, table: dict[int, Entry]) -> None:
+    def __init__(self, proc: Path, processes: Mapping[int, Process]) -> None:
         self._proc = proc
         self._by_target: dict[str, list[tuple[int, int]]] = {}
         self._hidden: set[int] = set()  # sessions with a process that we may not look into
-        for entry in table.values():
-            if not entry.kernel:
-                self._scan(entry)
+        for process in processes.values():
+            if not process.kernel:
+                self._scan(process)
 
     def of(self, target: str) -> list[tuple[int, int]]:
         """`(pid, descriptor)` of all that point to `target`."""
@@ -82,12 +51,12 @@ class Holders:
         }
         return sorted(found)
 
-    def _scan(self, entry: Entry) -> None:
+    def _scan(self, process: Process) -> None:
         try:
-            for fd, target in descriptors(self._proc, entry.pid):
-                self._by_target.setdefault(target, []).append((entry.pid, fd))
+            for fd, target in descriptors(self._proc, process.pid):
+                self._by_target.setdefault(target, []).append((process.pid, fd))
         except PermissionError:
-            self._hidden.add(entry.session)
+            self._hidden.add(process.session)
         except OSError:  # it has gone
             pass
 

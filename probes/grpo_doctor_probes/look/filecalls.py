@@ -47,7 +47,7 @@ def wait_for_flock(waiting: Waiting, call: Call) -> Iterator[Blocked]:
         holders = _holders(waiting, lock, path)
         listed = ", ".join(view.describe(one) for one in holders)
         notes.append(f"held by {listed or 'a process that we may not look into'}")
-        if lock.pid > 0 and lock.pid not in view.table:
+        if lock.pid > 0 and lock.pid not in view.processes:
             notes.append(f"taken by process {lock.pid}, which has ended; who inherited it holds it")
     notes.append(file_peers(view, waiting.pid, path)[1])
     yield waiting.row(
@@ -64,7 +64,7 @@ def _holders(waiting: Waiting, lock: Lock, path: str) -> tuple[int, ...]:
     """Who holds `lock`: every process with that open file, else who took it, if it is alive."""
     view = waiting.view
     found = set(holding_descriptors(view.proc, view.holders.of(path), lock))
-    if lock.pid in view.table and (lock.kind == "POSIX" or not found):
+    if lock.pid in view.processes and (lock.kind == "POSIX" or not found):
         found.add(lock.pid)
     return tuple(sorted(found - {waiting.pid} or found))
 
@@ -182,7 +182,7 @@ def lock_file(pid: int, path: str, proc: Path = PROC) -> Blocked:
     holders: set[int] = set()
     for lock in held:
         inherited = holding_descriptors(proc, view.holders.of(path), lock)
-        holders |= set(inherited) or {lock.pid} & view.table.keys()
+        holders |= set(inherited) or {lock.pid} & view.processes.keys()
     holders -= {pid}
     if not number:
         note = "the file is not there, or not to be seen from here"

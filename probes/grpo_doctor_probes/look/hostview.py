@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from grpo_doctor_probes.look.descriptors import Entry, Holders, Lock, process_table, read_locks
+from grpo_doctor_probes.discover.scan import Process, Tree, glance
+from grpo_doctor_probes.look.descriptors import Holders, Lock, read_locks
+from grpo_doctor_probes.printable import printable
 from grpo_doctor_probes.tcp import Tcp, TcpTable, tcp_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 _DUMP_REQUEST = struct.Struct("=IHHII BBHIII II")
@@ -29,6 +31,7 @@ _SHOW = 0x1 | 0x4 | 0x10  # UDIAG_SHOW_NAME, _PEER, _RQLEN
 _NAME, _PEER, _QUEUE = 0, 2, 4
 _DONE, _ERROR, _TCP_LISTEN = 3, 2, 10
 _ANSWER_S = 1.0
+_NAME_LENGTH = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +101,19 @@ class HostView:
         self._tcp: dict[str, TcpTable] = {}
 
     @cached_property
-    def table(self) -> dict[int, Entry]:
+    def tree(self) -> Tree:
         """All processes."""
-        return process_table(self.proc)
+        return Tree(glance(self.proc))
+
+    @property
+    def processes(self) -> Mapping[int, Process]:
+        """All processes by number."""
+        return self.tree.processes
 
     @cached_property
     def holders(self) -> Holders:
         """All descriptors."""
-        return Holders(self.proc, self.table)
+        return Holders(self.proc, self.processes)
 
     @cached_property
     def locks(self) -> list[Lock]:
@@ -116,14 +124,6 @@ class HostView:
     def unix(self) -> dict[int, Unix]:
         """All Unix sockets by inode."""
         return unix_sockets()
-
-    @cached_property
-    def children(self) -> dict[int, list[Entry]]:
-        """Children of every process."""
-        found: dict[int, list[Entry]] = {}
-        for entry in self.table.values():
-            found.setdefault(entry.parent, []).append(entry)
-        return found
 
     def tcp(self, pid: int) -> TcpTable:
         """The TCP sockets of the network namespace of `pid`."""
@@ -151,14 +151,14 @@ class HostView:
 
     def is_complete_for(self, pid: int) -> bool:
         """Whether nobody can hold the other end of a pipe of `pid` without being seen."""
-        entry = self.table.get(pid)
-        return entry is not None and self.holders.complete_for(entry.session)
+        process = self.processes.get(pid)
+        return process is not None and self.holders.complete_for(process.session)
 
     def descendants(self, pids: tuple[int, ...]) -> list[int]:
         """All processes below these that are not among them."""
         known, waiting, found = set(pids), list(pids), []
         while waiting:
-            for child in self.children.get(waiting.pop(), []):
+            for child in self.tree.children(waiting.pop()):
                 if child.pid not in known:
                     known.add(child.pid)
                     waiting.append(child.pid)
@@ -167,15 +167,16 @@ class HostView:
 
     def is_stopped(self, pid: int) -> bool:
         """Whether a signal or a debugger keeps it from running."""
-        entry = self.table.get(pid)
-        return entry is not None and entry.state in ("T", "t")
+        process = self.processes.get(pid)
+        return process is not None and process.state in ("T", "t")
 
     def describe(self, pid: int) -> str:
         """`4711 (python, sleeping)`."""
-        entry = self.table.get(pid)
-        if entry is None:
+        process = self.processes.get(pid)
+        if process is None:
             return f"{pid} (gone)"
-        return f"{pid} ({entry.name}, {_STATES.get(entry.state, entry.state)})"
+        state = _STATES.get(process.state, process.state)
+        return f"{pid} ({printable(process.name, _NAME_LENGTH)}, {state})"
 
 
 _STATES = {
