@@ -40,6 +40,16 @@ class TrainerConfig(
         return self.model in {None, EMBEDDED_VL}
 
     @property
+    def colocated(self) -> bool:
+        """Whether vLLM runs inside the ranks."""
+        return self.use_vllm and self.vllm_mode == "colocate"
+
+    @property
+    def served(self) -> bool:
+        """Whether vLLM runs as a server."""
+        return self.use_vllm and self.vllm_mode == "server"
+
+    @property
     def passes_per_generation(self) -> int:
         """Forward and backward passes fed by one rollout, for one iteration over it."""
         return self.steps_per_generation or self.gradient_accumulation_steps

@@ -22,6 +22,7 @@ class Limits:
         multiple_of: what divides it; it is above 0 then.
         special: a value outside of the limits that can be given too, and what it is for.
         reason: what a value outside of them would do, where that is not plain.
+        only_if: the property of the configuration that says whether they matter; empty: always.
     """
 
     ge: float | None = None
@@ -30,6 +31,7 @@ class Limits:
     multiple_of: int | None = None
     special: tuple[float, str] | None = None
     reason: str = ""
+    only_if: str = ""
 
     def allow(self, value: float) -> bool:
         """Whether a value can work."""
@@ -75,6 +77,7 @@ def option(  # noqa: PLR0913 - what an option is made of, by name
     multiple_of: int | None = None,
     special: tuple[float, str] | None = None,
     reason: str = "",
+    only_if: str = "",
     choices: tuple[str, ...] = (),
     embedded: Any = None,
     alias: str | None = None,
@@ -86,22 +89,24 @@ def option(  # noqa: PLR0913 - what an option is made of, by name
         default: its value when a `--model` is given.
         group: its heading in `--help`.
         text: its help.
-        ge: the least value; `gt`, `le`, `multiple_of`, `special` and `reason` as in `Limits`.
+        ge: the least value.
         gt: what the value has to be above.
         le: the largest value.
         multiple_of: what divides the value.
         special: a value outside of the limits, and what it is for.
         reason: what a value outside of the limits would do.
+        only_if: the property of the configuration that says whether the limits matter.
         choices: the only valid values, when there are few.
         embedded: its default with the embedded tiny model, where that differs.
         alias: a second spelling on the command line, without dashes.
         default_text: what `--help` says of the default in place of its value.
     """
     bounded = any(limit is not None for limit in (ge, gt, le, multiple_of))
+    limits = Limits(ge, gt, le, multiple_of, special, reason, only_if) if bounded else None
     metadata = {
         "group": group,
         "help": text,
-        "limits": Limits(ge, gt, le, multiple_of, special, reason) if bounded else None,
+        "limits": limits,
         "choices": choices,
         "embedded": embedded,
         "alias": alias,
@@ -121,5 +126,9 @@ def check_limits(config: Any) -> None:
     """
     for declared in dataclasses.fields(config):
         limits, value = declared.metadata["limits"], getattr(config, declared.name)
-        if limits is not None and value is not None and not limits.allow(value):
+        if limits is None or value is None:
+            continue
+        if limits.only_if and not getattr(config, limits.only_if):
+            continue
+        if not limits.allow(value):
             raise ConfigError(f"--{declared.name} {value} must be {limits.describe()}")

@@ -116,6 +116,7 @@ class VllmOptions:
         gt=0,
         le=1,
         reason="it is a share of the memory, such as 0.5",
+        only_if="colocated",
         embedded=0.02,
     )
     vllm_max_model_len: int | None = option(
@@ -147,6 +148,7 @@ class VllmOptions:
         "memory and drops the KV cache, 2 drops both",
         ge=0,
         le=2,
+        only_if="colocated",
     )
     move_model_batches: int | None = option(
         None,
@@ -155,7 +157,9 @@ class VllmOptions:
         ge=1,
     )
     vllm_server_host: str = option("127.0.0.1", "vllm", "server: where it runs")
-    vllm_server_port: int = option(8000, "vllm", "server: its HTTP port", ge=1, le=65535)
+    vllm_server_port: int = option(
+        8000, "vllm", "server: its HTTP port", ge=1, le=65535, only_if="served"
+    )
     vllm_server_timeout: float = option(
         240.0, "vllm", "server: seconds to wait for it to come up", gt=0
     )

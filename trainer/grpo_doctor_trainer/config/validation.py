@@ -43,9 +43,9 @@ def validate(config: TrainerConfig, world_size: int) -> None:
     _check_deepspeed(config)
     _check_rewards(config)
     check_vision_options(config)
-    if config.use_vllm and config.vllm_mode == "colocate":
+    if config.colocated:
         _check_colocated(config, world_size)
-    if config.use_vllm and config.vllm_mode == "server":
+    if config.served:
         _check_server(config)
     check_trackers(config)
     if config.rollout_importance_sampling_mode is not None and not config.use_vllm:

@@ -128,11 +128,10 @@ def introduce(run: Run, rows: int, resume: Resume | None) -> None:
 
 def ignored(config: TrainerConfig, *, takes_images: bool) -> Iterator[str]:
     """Gives one line per group of options that differ from their defaults without an effect."""
-    colocated = config.use_vllm and config.vllm_mode == "colocate"
     zero3 = config.deepspeed is None or "zero3" in config.deepspeed or ".json" in config.deepspeed
     for does_something, names, needs in (
         (config.use_vllm, _WITH_VLLM, "--use_vllm true"),
-        (colocated or not config.use_vllm, _COLOCATED, "--vllm_mode colocate"),
+        (config.colocated or not config.use_vllm, _COLOCATED, "--vllm_mode colocate"),
         (config.train_type == "lora", _LORA, "--train_type lora"),
         (takes_images, _VISION, "a vision-language model"),
         (config.embedded, ("embedded_width",), "an embedded model"),

@@ -24,8 +24,6 @@ from grpo_doctor_trainer.errors import ConfigError
         ("top_k", -2, "--top_k -2 must be at least 1, or -1 for all tokens"),
         ("max_steps", 0, "--max_steps 0 must be at least 1, or -1 to use --num_train_epochs"),
         ("embedded_width", 100, "--embedded_width 100 must be a multiple of 64"),
-        ("vllm_server_port", 0, "--vllm_server_port 0 must be between 1 and 65535"),
-        ("sleep_level", 3, "--sleep_level 3 must be between 0 and 2"),
         (
             "temperature",
             0.0,
@@ -40,6 +38,32 @@ def test_what_is_allowed_is_said(option: str, value: Any, message: str) -> None:
     config = dataclasses.replace(TrainerConfig(), **{option: value})
     with pytest.raises(ConfigError) as error:
         check_limits(config)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("mode", "option", "value", "message"),
+    [
+        ("server", "vllm_server_port", 0, "--vllm_server_port 0 must be between 1 and 65535"),
+        ("colocate", "sleep_level", 3, "--sleep_level 3 must be between 0 and 2"),
+        (
+            "colocate",
+            "vllm_gpu_memory_utilization",
+            0.0,
+            (
+                "--vllm_gpu_memory_utilization 0.0 must be above 0 and at most 1: it is a share of "
+                "the memory, such as 0.5"
+            ),
+        ),
+    ],
+)
+def test_limits_of_vllm_matter_where_its_options_do(
+    mode: str, option: str, value: Any, message: str
+) -> None:
+    values: dict[str, Any] = {"vllm_mode": mode, option: value}
+    check_limits(dataclasses.replace(TrainerConfig(), **values))
+    with pytest.raises(ConfigError) as error:
+        check_limits(dataclasses.replace(TrainerConfig(), use_vllm=True, **values))
     assert str(error.value) == message
 
 

@@ -34,7 +34,7 @@ from tests.unit.trainer.rollout.colocated import CPU, config  # noqa: E402
     [
         (("--vllm_tensor_parallel_size", "3"), 4, "valid values here: 1, 2, 4"),
         (("--vllm_gpu_memory_utilization", "1.5"), 2, "at most 1"),
-        (("--sleep_level", "3"), 2, "0, 1 or 2"),
+        (("--sleep_level", "3"), 2, "between 0 and 2"),
         (("--vllm_max_model_len", "8"), 2, "raise it to 2056"),
         (("--vllm_enable_lora", "true"), 2, "--train_type lora"),
         (
