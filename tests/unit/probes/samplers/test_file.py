@@ -1,16 +1,27 @@
+"""The sample file and its rows."""
+
 from __future__ import annotations
 
+import json
+import math
 import resource
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
-from grpo_doctor_probes.samplers.file import SampleFile, sample_path
+from grpo_doctor_probes.samplers.file import RowWriter, SampleFile, encode, sample_path
+from grpo_doctor_probes.samplers.tracks import GpuRow, Reading, Track
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+UTIL = Track("gpu.util", "%", gpu="GPU-1")
+MEMORY = Track("gpu.process_memory", "bytes", gpu="GPU-1", pid=4242)
+RANK = Track("rank.cpu", "%", pid=4242, rank=3)
+HOST = Track("host.load1", "load")
+S = 1_000_000_000
 
 
 @pytest.fixture
@@ -76,3 +87,71 @@ def test_half_a_line_is_taken_back(path: Path) -> None:
         file.write(b"does not fit\n")
     assert file.problem is not None
     assert path.read_bytes() == b"1234567\n"
+
+
+def test_a_recording_is_written_exactly_like_this() -> None:
+    rows = RowWriter()
+    gpu = GpuRow("GPU-1", 0, "NVIDIA H200", 150, None, None, True, ("gpm: not supported",))
+    mig = GpuRow("MIG-1", 1, "A100 MIG 1g.5gb", None, "1g.5gb", "GPU-2", False, ())
+    written = [
+        rows.header("a", 10.0, 123, 456, "boot/time"),
+        rows.tick(
+            1 * S,
+            [
+                Reading({HOST: 0.123}, [], ["no PSI"]),
+                Reading({UTIL: 45.04, MEMORY: 7e9, RANK: 99.96}, [gpu, mig]),
+            ],
+        ),
+        rows.tick(2 * S, [Reading({HOST: 0.124, UTIL: None, MEMORY: 7e9})]),
+        rows.note(2 * S, "half the rate", hz=5.0),
+        rows.end(3 * S, 2, 1),
+    ]
+    assert b"".join(written).decode().splitlines() == [
+        '{"format":1,"host":"a","clock":"monotonic","clock_id":"boot/time","t_ns":123,"unix_ns":456,"hz":10.0}',
+        '{"note":"no PSI","t":1000000000}',
+        '{"track":0,"name":"host.load1","unit":"load"}',
+        (
+            '{"gpu":"GPU-1","index":0,"name":"NVIDIA H200","memory_total_bytes":150,"mig":null,'
+            '"visible":true,"missing":["gpm: not supported"]}'
+        ),
+        (
+            '{"gpu":"MIG-1","index":1,"name":"A100 MIG 1g.5gb","memory_total_bytes":null,'
+            '"mig":"1g.5gb","visible":false,"missing":[],"parent":"GPU-2"}'
+        ),
+        '{"track":1,"name":"gpu.util","unit":"%","gpu":"GPU-1"}',
+        '{"track":2,"name":"gpu.process_memory","unit":"bytes","gpu":"GPU-1","pid":4242}',
+        '{"track":3,"name":"rank.cpu","unit":"%","pid":4242,"rank":3}',
+        '{"t":1000000000,"v":{"0":0.12,"1":45.0,"2":7000000000,"3":100.0}}',
+        '{"t":2000000000,"v":{"1":null}}',
+        '{"note":"half the rate","t":2000000000,"hz":5.0}',
+        '{"end":true,"t":3000000000,"ticks":2,"late_ticks":1}',
+    ]
+
+
+def test_unchanged_values_make_a_row_once_a_second_only() -> None:
+    rows = RowWriter()
+    first = rows.tick(0, [Reading({HOST: 1.0})])
+    assert first.count(b"\n") == 2
+    assert rows.tick(S // 2, [Reading({HOST: 1.0})]) == b""
+    assert json.loads(rows.tick(S, [Reading({HOST: 1.0})])) == {"t": S, "v": {}}
+    assert rows.tick(S + S // 2, [Reading({HOST: 1.0})]) == b""
+
+
+def test_a_track_is_declared_by_its_first_number() -> None:
+    rows = RowWriter()
+    assert b"track" not in rows.tick(0, [Reading({UTIL: None})])
+    declaration, values = rows.tick(1, [Reading({UTIL: 0.0})]).splitlines()
+    assert json.loads(declaration)["track"] == 0
+    assert json.loads(values)["v"] == {"0": 0.0}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_json_cannot_say_is_null(value: float) -> None:
+    rows = RowWriter()
+    rows.tick(0, [Reading({UTIL: 1.0})])
+    assert json.loads(rows.tick(1, [Reading({UTIL: value})]))["v"] == {"0": None}
+
+
+def test_a_row_with_nan_is_refused() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        encode({"hz": math.nan})

@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.supervisor.flightenv import flight_variables, torch_version
+from grpo_doctor_probes.supervisor.flightenv import (
+    GLOO_S,
+    NCCL_S,
+    flight_variables,
+    timeout_s,
+    torch_version,
+)
 
 ONE_RANK = """
 import os, torch, torch.distributed as dist
@@ -85,3 +91,17 @@ def test_no_variable_of_ours_makes_this_torch_warn(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "deprecated" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["swift", "rlhf", "--ddp_timeout", "7200"], ["x", "--ddp_timeout=7200", "-y"]]
+)
+def test_the_flag_counts(words: list[str]) -> None:
+    assert timeout_s(words, bundled=False, gpus=8) == 7200
+
+
+@pytest.mark.parametrize("words", [[], ["--ddp_timeout"], ["--ddp_timeout", "soon"]])
+def test_without_a_number_the_backends_own_holds(words: list[str]) -> None:
+    assert timeout_s(words, bundled=False, gpus=8) == NCCL_S
+    assert timeout_s(words, bundled=False, gpus=0) == GLOO_S
+    assert timeout_s(words, bundled=True, gpus=8) == 1800

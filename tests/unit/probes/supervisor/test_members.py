@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from grpo_doctor_probes.supervisor.deaths import DeathWatch
-from grpo_doctor_probes.supervisor.members import SCAN_PERIOD_NS, Members
+from grpo_doctor_probes.supervisor.members import SCAN_PERIOD_NS, Members, role_of
 
 RANK = """
 import os, subprocess, sys
@@ -21,6 +23,26 @@ print(os.getpid(), flush=True)
 sys.stdin.read()
 """
 PATIENCE_S = 30
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "serves"),
+    [
+        ("VLLM::EngineCore", "the rollout engine", True),
+        ("VLLM::Worker_TP0", "a rollout worker", True),
+        ("/opt/bin/python /opt/bin/trl vllm-serve --model x", "the rollout server", True),
+        (
+            "/usr/bin/python -c from grpo_doctor_trainer.rewards.worker import",
+            "a reward process",
+            True,
+        ),
+        ("/usr/bin/gcc -O2 x.c", "a helper (gcc)", False),
+        ("", "a helper", False),
+    ],
+)
+def test_roles(command: str, words: str, serves: bool) -> None:
+    role = role_of(command)
+    assert (role.words, role.serves) == (words, serves)
 
 
 class Scans:

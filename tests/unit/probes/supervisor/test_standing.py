@@ -2,17 +2,131 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
 from grpo_doctor_probes import layout
 from grpo_doctor_probes.supervisor.standing import (
     BETWEEN_PHASES,
+    FACTOR,
+    FIRST_S,
+    FLOOR_S,
+    OF_TIMEOUT,
     OUTSIDE_OF_PHASES,
+    PATIENCE,
     Follower,
+    Headers,
     Lengths,
+    p99,
     place_of,
 )
 from tests.unit.probes.supervisor.headers_in_code import S, header, span
 
+TWICE = "from grpo_doctor_probes import phase\nwith phase('init'): pass"
 STEP = span("step", 1, layout.STEP)
+
+
+def record(folder: Path, rank: int) -> int:
+    environment = {**os.environ, "GRPO_DOCTOR_RUN_DIR": str(folder), "RANK": str(rank)}
+    process = subprocess.Popen([sys.executable, "-c", TWICE], env=environment)
+    assert process.wait(60) == 0
+    return process.pid
+
+
+def test_a_damaged_file_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "ranks").mkdir()
+    (tmp_path / "ranks" / "00000.spans").write_bytes(b"short")
+    assert Headers(tmp_path).read() == []
+
+
+def test_a_restarted_rank_counts_once_it_is_known_to_train(tmp_path: Path) -> None:
+    first, second = record(tmp_path, 0), record(tmp_path, 0)
+    other = record(tmp_path, 1)
+    assert (tmp_path / "ranks" / f"00000.{second}.spans").exists()
+    headers = Headers(tmp_path)
+    assert [h.pid for h in headers.read()] == [first, other]
+    assert [h.pid for h in headers.read({second: 0, other: 1})] == [second, other]
+
+
+def test_processes_go_by_our_numbers_though_they_know_themselves_by_others(tmp_path: Path) -> None:
+    """In a container the recorder writes the number that the process has there."""
+    first, second = record(tmp_path, 0), record(tmp_path, 0)
+    other = record(tmp_path, 1)
+    own = {4711: first, 4712: second, 4713: other, 4714: other}
+    for pid, number in own.items():
+        (tmp_path / "proc" / str(pid)).mkdir(parents=True)
+        (tmp_path / "proc" / str(pid) / "status").write_text(f"NSpid:\t{pid}\t{number}\n")
+    headers = Headers(tmp_path, tmp_path / "proc")
+    assert [h.pid for h in headers.read({4711: 0, 4713: 1})] == [4711, 4713]
+    assert [h.pid for h in headers.read({4712: 0, 4713: 1})] == [4712, 4713]
+    assert [h.pid for h in headers.read({})] == [4711, 4713]  # they have ended
+    elsewhere = Headers(tmp_path, tmp_path / "proc")  # its rank 2 has the number of our rank 1
+    assert [h.pid for h in elsewhere.read({4712: 0, 4714: 2})] == [4712, other]
+
+
+def test_the_first_of_a_name_gets_the_generous_limit() -> None:
+    lengths = Lengths()
+    assert lengths.limit_s("rollout", first=True) == FIRST_S
+    assert not lengths.knows("rollout")
+
+
+def test_short_phases_get_the_floor() -> None:
+    lengths = Lengths()
+    for _ in range(50):
+        lengths.learn("train", 0.4)
+    assert lengths.limit_s("train", first=False) == FLOOR_S
+
+
+def test_long_phases_get_a_multiple_of_their_p99() -> None:
+    lengths = Lengths()
+    for length_s in (100.0,) * 99 + (200.0,) * 5:
+        lengths.learn("rollout", length_s)
+    assert lengths.limit_s("rollout", first=False) == FACTOR * 200
+    assert lengths.limit_s("train", first=False) == FLOOR_S
+
+
+def test_only_the_latest_count() -> None:
+    lengths = Lengths()
+    lengths.learn("rollout", 1000.0)
+    for _ in range(300):
+        lengths.learn("rollout", 20.0)
+    assert lengths.limit_s("rollout", first=False) == FACTOR * 20
+
+
+def test_a_wrong_suspicion_makes_the_limit_twice_the_age_and_never_smaller() -> None:
+    lengths = Lengths()
+    lengths.learn("reward", 1.0)
+    lengths.tolerate("reward", 50.0)
+    assert lengths.limit_s("reward", first=False) == PATIENCE * 50
+    lengths.tolerate("reward", 10.0)
+    assert lengths.limit_s("reward", first=False) == PATIENCE * 50
+    assert lengths.limit_s("train", first=True) == FIRST_S
+
+
+def test_the_users_limit_holds_for_all_until_it_was_wrong() -> None:
+    lengths = Lengths(fixed_s=7.0)
+    for _ in range(9):
+        lengths.learn("rollout", 300.0)
+    assert lengths.limit_s("rollout", first=False) == 7
+    assert lengths.limit_s("init", first=True) == 7
+    lengths.tolerate("rollout", 8.0)
+    assert lengths.limit_s("rollout", first=False) == 16
+
+
+def test_collectives_are_looked_at_before_the_backend_gives_up() -> None:
+    assert Lengths(timeout_s=600).collective_limit_s == OF_TIMEOUT * 600 < 600
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [((), 0.0), ((3.0,), 3.0), (tuple(map(float, range(1, 101))), 99.0)],
+)
+def test_p99_is_the_nearest_rank(values: tuple[float, ...], expected: float) -> None:
+    assert p99(values) == expected
 
 
 class Known(Lengths):

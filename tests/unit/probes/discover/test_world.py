@@ -1,3 +1,5 @@
+"""Numbers of ranks that do not say them."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

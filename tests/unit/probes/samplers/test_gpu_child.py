@@ -1,3 +1,5 @@
+"""Slow reads take turns."""
+
 from __future__ import annotations
 
 from collections import Counter

@@ -1,3 +1,5 @@
+"""Which GPUs a job may see, by CUDA_VISIBLE_DEVICES."""
+
 from __future__ import annotations
 
 import pytest
