@@ -17,13 +17,12 @@ from _thread import get_ident
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from grpo_doctor_probes import layout, recorder
+from grpo_doctor_probes import layout
 from grpo_doctor_probes.capturemode import capture_mode
 
 if TYPE_CHECKING:
     from grpo_doctor_probes.capturemode import CaptureMode
-    from grpo_doctor_probes.recorder import Recorder
-    from grpo_doctor_probes.threads import Level
+    from grpo_doctor_probes.threads import Level, Records
 
 _MAX_PENDING = 4096
 _RESOLVE_PER_SPAN = 4
@@ -55,7 +54,7 @@ class CudaTimer:
     After an error of CUDA's it does nothing any more: the context is lost with the first one.
     """
 
-    def __init__(self, owner: Recorder, cuda: Any, relaxed: CaptureMode) -> None:
+    def __init__(self, owner: Records, cuda: Any, relaxed: CaptureMode) -> None:
         self._owner = owner
         self._cuda = cuda
         self._relaxed = relaxed
@@ -102,7 +101,7 @@ class CudaTimer:
                 event.record()
         except Exception:  # noqa: BLE001 - a guest never raises into its host
             self._broken = True
-            recorder.note_error()
+            self._owner.note_error()
             return None
         return _Mark(event, device)
 
@@ -118,7 +117,7 @@ class CudaTimer:
             pass
         except Exception:  # noqa: BLE001 - a guest never raises into its host
             self._broken = True
-            recorder.note_error()
+            self._owner.note_error()
         finally:
             self._reading.release()
 
@@ -148,7 +147,7 @@ class CudaTimer:
         self._recycle(pair.end)
 
 
-def timer_of(owner: Recorder, cuda: Any) -> CudaTimer | None:
+def timer_of(owner: Records, cuda: Any) -> CudaTimer | None:
     """A timer for the calling thread; None where it may not have one, or CUDA may not be asked."""
     relaxed = capture_mode()
     if relaxed is None or not _has_the_ranks_device(cuda):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from _thread import allocate_lock, get_ident, get_native_id  # `threading` costs 7 ms
+from _thread import allocate_lock, get_native_id  # `threading` costs 7 ms
 
 from grpo_doctor_probes import layout, sidecar
 from grpo_doctor_probes.entrytimes import EntryTimes
@@ -22,11 +22,11 @@ from grpo_doctor_probes.rundir import (
     rank_stem,
 )
 from grpo_doctor_probes.spanfile import DEFAULT_MAX_MB, SpanFile
-from grpo_doctor_probes.threads import Level, Tenancy, ThreadState
+from grpo_doctor_probes.threads import Level, Tenancy, ThreadState, current_thread_name
 
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
 if TYPE_CHECKING:
-    from grpo_doctor_probes.cuda import CudaTimer
+    from grpo_doctor_probes.threads import GpuTimer
 
 ACTIVE: Recorder | None = None
 STEP_KEY = object()  # stands for the name of steps where a span's name is looked up
@@ -65,7 +65,7 @@ class Recorder:
         self.segment = self.file.segment
         self.local = local()
         self.free_slots = list(range(_LAST_SLOT - 1, -1, -1))
-        self.cuda: CudaTimer | None = None
+        self.cuda: GpuTimer | None = None
         self._cuda_tries = 0
         self._rank_file = sidecar.RankFile(path.removesuffix(SPANS_SUFFIX) + ".json", rank)
         self._rank_file.write()
@@ -83,7 +83,9 @@ class Recorder:
             state = self.local.state = ThreadState(self, slot)
             self.local.tenancy = Tenancy(state, self.free_slots)
             offset = layout.THREADS_OFFSET + slot * layout.THREAD_BYTES
-            layout.THREAD_INFO.pack_into(self.file.header, offset, get_native_id(), _thread_name())
+            layout.THREAD_INFO.pack_into(
+                self.file.header, offset, get_native_id(), current_thread_name()
+            )
         return state
 
     def place(self, key: object) -> tuple[Level, int]:
@@ -169,6 +171,10 @@ class Recorder:
         for name, seconds in zip((SECONDS, LONGEST), found or ()):
             self.write(layout.COUNTER, self.name_id(name), now_ns, now_ns, seconds)
 
+    def note_error(self) -> None:
+        """Counts an internal error where the report will find it."""
+        self.file.state[layout.STATE_ERRORS] += 1
+
     def close(self) -> None:
         """Marks an orderly end in the file and notes the clocks once more. Raises OSError."""
         self.pauses.close()
@@ -241,7 +247,7 @@ def stop() -> None:
 def note_error() -> None:
     """Counts an internal error where the report will find it; the host sees nothing."""
     if ACTIVE is not None:
-        ACTIVE.file.state[layout.STATE_ERRORS] += 1
+        ACTIVE.note_error()
 
 
 def _after_fork_in_child() -> None:
@@ -283,15 +289,6 @@ def _encode(key: object) -> bytes:
         text = str(key)
     encoded = text.encode("utf-8", "replace")[: layout.MAX_NAME_BYTES]
     return encoded.decode("utf-8", "ignore").encode()
-
-
-def _thread_name() -> bytes:
-    # `threading.current_thread` would enter a thread that C++ started into the host's own list.
-    import threading  # noqa: PLC0415
-
-    threads = getattr(threading, "_active", {})
-    name = getattr(threads.get(get_ident()), "name", "")
-    return str(name).encode("utf-8", "replace")[:56]
 
 
 def _say(message: str) -> None:

@@ -6,13 +6,40 @@ that a span's begin and end need no arithmetic; see `spans` for the hot path bui
 
 from __future__ import annotations
 
+from _thread import get_ident  # `threading` costs 7 ms
+
 from grpo_doctor_probes import layout
 
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Protocol
 
-    from grpo_doctor_probes.recorder import Recorder
+    from grpo_doctor_probes.spanfile import SpanFile
+
+    class GpuTimer(Protocol):
+        """What a span asks of `cuda.CudaTimer`."""
+
+        def begin(self, level: Level) -> None:
+            """A span begins."""
+
+        def finish(self, start: Any, word: int, start_ns: int, end_ns: int) -> None:
+            """It has ended."""
+
+        def drain(self) -> None:
+            """Recording ends."""
+
+    class Records(Protocol):
+        """What threads and timers need of the recorder that they belong to."""
+
+        file: SpanFile
+        cuda: GpuTimer | None
+
+        def append(self, word: int, start_ns: int, end_ns: int, value: float = 0.0) -> None:
+            """Write a record."""
+
+        def note_error(self) -> None:
+            """Count an error of our own."""
+
 
 _WORD_BYTES = 8
 _MAX_RECORDED_DEPTH = 255
@@ -47,10 +74,10 @@ class ThreadState:
 
     __slots__ = ("_holes", "_root", "_stack", "in_order", "level", "owner", "slot")
 
-    def __init__(self, owner: Recorder, slot: int) -> None:
+    def __init__(self, owner: Records, slot: int) -> None:
         self.owner = owner
         self.slot = slot
-        self.in_order: Recorder | None = owner
+        self.in_order: Records | None = owner
         start = layout.THREADS_OFFSET + slot * layout.THREAD_BYTES + layout.THREAD_INFO.size
         end = start + layout.THREAD_DEPTH * 2 * _WORD_BYTES
         self._stack = memoryview(owner.file.header)[start:end]
@@ -123,3 +150,13 @@ class Tenancy:
         self._state.retire()
         if self._state.slot != layout.THREAD_SLOTS - 1:
             self._free_slots.append(self._state.slot)
+
+
+def current_thread_name() -> bytes:
+    """Its start, as the header has room for it."""
+    # `threading.current_thread` would enter a thread that C++ started into the host's own list.
+    import threading  # noqa: PLC0415
+
+    threads = getattr(threading, "_active", {})
+    name = getattr(threads.get(get_ident()), "name", "")
+    return str(name).encode("utf-8", "replace")[:56]

@@ -69,7 +69,6 @@ LAYERS = {
 }
 # Pairs and triples that are left: whoever parts one takes its line out.
 KNOWN_CIRCLES: tuple[set[str], ...] = (
-    {f"grpo_doctor_probes.{name}" for name in ("cuda", "recorder", "threads")},
     {f"grpo_doctor_trainer.algorithm.{name}" for name in ("loss", "statistics")},
     {"grpo_doctor_trainer.logs.introduction", "grpo_doctor_trainer.setup"},
 )
