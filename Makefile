@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_ARGS) -c c
 READY := $(VENV)/.ready
 VLLM_READY := $(VENV)/.vllm-ready
 
-.PHONY: demo test test-fast test-heavy test-faults test-attach test-watchdog test-wheels patients test-vllm accuracy replay gpu test-torch-contract lint format bench docs clean help
+.PHONY: demo test test-fast test-heavy test-faults test-attach test-watchdog test-wheels case-studies test-vllm accuracy replay gpu test-torch-contract lint format bench docs clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -34,8 +34,8 @@ test-attach: $(READY) ## `attach` on torchrun jobs as users start them, on TRL's
 test-watchdog: $(READY) ## the watchdog of `run` on plain torchrun jobs (7 minutes)
 	$(BIN)/python -m pytest -m faults $(wildcard tests/integration/test_watchdog*.py)
 
-patients: $(READY) ## a real user's trouble: diagnosed, treated as printed, measured again (4 minutes)
-	$(BIN)/python -m tests.patients
+case-studies: $(READY) ## a real user's trouble: diagnosed, treated as printed, measured again (4 minutes)
+	$(BIN)/python -m tests.case_studies
 
 test-vllm: $(VLLM_READY) ## the tests that need vLLM, on its CPU build; also part of CI
 	$(BIN)/python -m pytest -m vllm

@@ -8,10 +8,15 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.accounting import Accounting, account
-from grpo_doctor.analysis.breakdown import Table, part_seconds, phase_seconds
+from grpo_doctor.analysis.accounting import (
+    Accounting,
+    Table,
+    account,
+    idle,
+    part_seconds,
+    phase_seconds,
+)
 from grpo_doctor.analysis.gpu import GpuMemory, busy_percent, gpu_memory, truly_busy_percent
-from grpo_doctor.analysis.idle import idle
 from grpo_doctor.analysis.intervals import Intervals, none, union
 from grpo_doctor.analysis.regimes import Regimes, find_regimes
 from grpo_doctor.analysis.rows import CODES, UNATTRIBUTED_CODE, RankRows, rank_rows

@@ -1,15 +1,103 @@
-"""What every moment of a step was: work, wait, transfer or idle; the four add up to the step."""
+"""What every moment of a step was: which phase, and work, wait, transfer or idle.
+
+The four kinds add up to the step. Idle is a rank that does nothing that anybody saw: nothing is
+open on its main thread, neither a phase nor a span of the user's own nor a collective; or it waits
+for a rollout engine that is a server of its own.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.breakdown import Table
-from grpo_doctor.analysis.steps import Steps
+from grpo_doctor.analysis.intervals import Intervals, gaps, intersect, overlaps, subtract, union
+from grpo_doctor.analysis.rows import COLUMNS, UNATTRIBUTED_CODE, RankRows
+from grpo_doctor.analysis.steps import NS_PER_S, Steps
+from grpo_doctor.analysis.tracks import PhaseTrack
 from grpo_doctor.analysis.waits import Claims
+from grpo_doctor.trace.model import Kind, Trace
+
+Table = NDArray[np.float64]
+
+
+def phase_seconds(steps: Steps, tracks: Sequence[PhaseTrack]) -> Table:
+    """Seconds of each phase, shape (steps, ranks, COLUMNS); NaN where a rank has no such step.
+
+    The last column is what no phase covers; a row's sum is the step's length.
+    """
+    return _table(steps, tracks, None)
+
+
+def part_seconds(steps: Steps, tracks: Sequence[PhaseTrack], part: Sequence[Intervals]) -> Table:
+    """How much of `phase_seconds` lies in some intervals of each rank, such as its waits."""
+    return _table(steps, tracks, part)
+
+
+def _table(steps: Steps, tracks: Sequence[PhaseTrack], only: Sequence[Intervals] | None) -> Table:
+    result = np.full((len(steps.numbers), len(tracks), COLUMNS), np.nan)
+    for column, track in enumerate(tracks):
+        windows, row = steps.windows(column)
+        if not len(windows):
+            continue
+        if only is None:
+            whole = (windows.end_ns - windows.start_ns).astype(np.float64)
+            pieces, phase = track.pieces, track.phase
+        else:
+            inside = overlaps(only[column], windows)
+            whole = _sums(inside.right, inside.length_ns, len(windows))
+            parts = overlaps(track.pieces, inside.intervals)
+            pieces, phase = parts.intervals, track.phase[parts.left]
+        found = overlaps(pieces, windows)
+        cell = found.right * COLUMNS + phase[found.left]
+        sums = _sums(cell, found.length_ns, len(windows) * COLUMNS).reshape(-1, COLUMNS)
+        sums[:, UNATTRIBUTED_CODE] = whole - sums.sum(axis=1)
+        result[row, column] = sums / NS_PER_S
+    return result
+
+
+def _sums(cell: NDArray[np.intp], length: NDArray[np.int64], size: int) -> Table:
+    # Sums of nanoseconds are exact in float64 up to 104 days.
+    return np.bincount(cell, weights=length, minlength=size).astype(np.float64)
+
+
+ENGINE_SPAN = "rollout/generate"
+_OPEN = (Kind.SPAN, Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT)
+
+
+def has_engine(trace: Trace) -> bool:
+    """Whether completions are made by a server beside the ranks, which then only wait for it."""
+    knobs = trace.run.knobs
+    return knobs.get("vllm.mode") == "server" and knobs.get("vllm.use") is not False
+
+
+def engine_waits(trace: Trace, main: RankRows) -> Intervals:
+    """When a rank waited for the engine; never where the engine is inside the rank."""
+    if not has_engine(trace) or ENGINE_SPAN not in trace.names:
+        return union(trace.spans.start_ns[:0], trace.spans.end_ns[:0])
+    spans = trace.spans
+    named = spans.name[main.rows] == trace.names.index(ENGINE_SPAN)
+    rows = main.rows[named & (spans.kind[main.rows] == Kind.SPAN)]
+    return union(spans.start_ns[rows], spans.end_ns[rows])
+
+
+def idle(
+    trace: Trace, steps: Steps, column: int, main: RankRows, taken: tuple[Intervals, Intervals]
+) -> Intervals:
+    """One rank's idle time within its steps, beside its waits and transfers, which are `taken`."""
+    spans, rows = trace.spans, main.rows
+    windows, _ = steps.windows(column)
+    rows = rows[np.isin(spans.kind[rows], _OPEN)]
+    nothing = intersect(windows, gaps(union(spans.start_ns[rows], spans.end_ns[rows])))
+    engine = engine_waits(trace, main)
+    for other in taken:
+        engine = subtract(engine, other).intervals
+    return union(
+        np.concatenate([nothing.start_ns, engine.start_ns]),
+        np.concatenate([nothing.end_ns, engine.end_ns]),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from grpo_doctor.analysis.intervals import Intervals
 from grpo_doctor.analysis.rows import CODES
-from grpo_doctor.analysis.sampled import max_over, mean_over, series_named
+from grpo_doctor.analysis.sampled import max_over, mean_over, series_named, value_at
 from grpo_doctor.analysis.tracks import PhaseTrack
 from grpo_doctor.trace.model import Gpu, Series, Trace
 
@@ -54,7 +54,7 @@ POWER, POWER_LIMIT = "gpu.power", "gpu.power_limit"
 def truly_busy_percent(trace: Trace, inside: Intervals) -> tuple[float, str] | None:
     """How much of the GPUs' ability was used, in percent, and by which series; None if unknown.
 
-    Utilization counts any running kernel, so a rank that spins in an NCCL wait has 100 %. SM
+    Utilization counts any running kernel, so a rank that spins in an NCCL wait has 100%. SM
     activity (DCGM, GPM) tells those apart; else power does, from what the GPU drew at its least to
     its limit, or to the most it ever drew where the limit was not sampled.
     """
@@ -135,3 +135,45 @@ def _by_local_rank(trace: Trace, host: str, known: dict[int, str]) -> None:
         index = local[rank] if local[rank] is not None else place
         if index is not None and 0 <= index < len(gpus):
             known.setdefault(rank, gpus[index].uuid)
+
+
+COUNTER = "offload/bytes"
+# Freed memory shows in the driver's count within a sampling interval or two (10 Hz).
+_SETTLE_NS = 300_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Offloaded:
+    """Bytes per rollout on the rank that moves the most, and where the number is from."""
+
+    bytes: float
+    source: str
+
+
+def offloaded_bytes(trace: Trace, tracks: tuple[PhaseTrack, ...]) -> Offloaded | None:
+    """From the recorded counter; else from the drop of GPU memory over the offload before a
+    rollout; None where neither is known."""
+    counters = [s for s in series_named(trace, COUNTER) if s.scope == "counter"]
+    moved = [float(np.nanmedian(s.values)) for s in counters]
+    if moved and max(moved) > 0:
+        return Offloaded(max(moved), f"counter {COUNTER}")
+    memory = {s.gpu: s for s in series_named(trace, MEMORY)}
+    gpu_of = rank_gpus(trace)
+    drops = []
+    for track in tracks:
+        series = memory.get(gpu_of.get(track.rank, ""))
+        if series is None:
+            continue
+        leaving = _before_rollout(track)
+        before = value_at(series, track.pieces.start_ns[leaving])
+        after = value_at(series, track.pieces.end_ns[leaving] + _SETTLE_NS)
+        drop = (before - after)[np.isfinite(before - after)]
+        if len(drop):
+            drops.append(float(np.median(drop)))
+    return Offloaded(max(drops), f"drop of {MEMORY}") if drops and max(drops) > 0 else None
+
+
+def _before_rollout(track: PhaseTrack) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    """Pieces of offload that a rollout or a weight sync follows."""
+    following = np.isin(track.phase[1:], (CODES["rollout"], CODES["sync"]))
+    return np.flatnonzero((track.phase[:-1] == CODES["offload"]) & following)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.breakdown import Table
+from grpo_doctor.analysis.accounting import Table
 from grpo_doctor.analysis.intervals import Rows
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.analysis.steps import Steps
@@ -24,7 +24,7 @@ _SELDOM = 0.5
 _NEEDS_STEPS = 8
 _BEFORE, _AFTER = 3, 4
 # A level before the change has to be this much above the one after, and nearly clear of its
-# spread: generation lengths alone move single steps by 10-30 %.
+# spread: generation lengths alone move single steps by 10-30%.
 _HIGHER = 1.10
 # A drift over the run is said above this share of the step, where chance makes it in one run of
 # a thousand (Mann-Kendall, normal approximation).

@@ -14,7 +14,7 @@ from grpo_doctor.trace.model import Kind, Spans
 
 NS_PER_S = 1e9
 # A first step compiles, fills caches and starts loader processes. It counts as warm-up if it is
-# clearly longer than its successors; 1.5 leaves the spread of generation lengths (10-30 %) alone.
+# clearly longer than its successors; 1.5 leaves the spread of generation lengths (10-30%) alone.
 WARMUP_FACTOR = 1.5
 # Fewer steps than this tell nothing about what is usual.
 WARMUP_NEEDS_STEPS = 4

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.breakdown import Table
+from grpo_doctor.analysis.accounting import Table
 from grpo_doctor.analysis.chains import root_causes
 from grpo_doctor.analysis.steps import NS_PER_S, Steps
 from grpo_doctor.analysis.waits import Waits
@@ -20,7 +20,7 @@ class Blame:
     `waited_s` sums all ranks' waits. `explained_s` (R,) is the part that would vanish if that rank
     came together with the next to last: a rank that is late only beside another one explains
     little, and one that is late because it waited itself explains only the rest.
-    `late_share` (R,) is the share of used steps in which that part passes 1 % of the step.
+    `late_share` (R,) is the share of used steps in which that part passes 1% of the step.
     """
 
     waited_s: float

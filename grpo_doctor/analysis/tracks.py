@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.innermost import innermost
-from grpo_doctor.analysis.intervals import Intervals, Rows
+from grpo_doctor.analysis.intervals import Intervals, Rows, innermost
 from grpo_doctor.analysis.rows import RankRows
 from grpo_doctor.trace.model import Kind, Spans
 

@@ -62,7 +62,7 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     from grpo_doctor.analysis import analyse  # noqa: PLC0415 - after usage errors
     from grpo_doctor.trace.load import load  # noqa: PLC0415
     from grpo_doctor.whatif import build_model, predict_settings  # noqa: PLC0415
-    from grpo_doctor.whatif.laws import knob  # noqa: PLC0415
+    from grpo_doctor.whatif.models import knob  # noqa: PLC0415
 
     analysis = analyse(load(options.recording))
     after = _settings(analysis, pairs)
@@ -98,7 +98,7 @@ def _setting(analysis: Analysis, name: str, text: str) -> tuple[str, Any]:
     """The knob's canonical name and the value, parsed."""
     from grpo_doctor.knobs import FRAMEWORKS, KNOBS  # noqa: PLC0415
     from grpo_doctor.knobs.values import parse  # noqa: PLC0415
-    from grpo_doctor.whatif.laws import BY_KNOB, NONE_IS_A_VALUE  # noqa: PLC0415
+    from grpo_doctor.whatif.models import BY_KNOB, NONE_IS_A_VALUE  # noqa: PLC0415
 
     kinds = {one.name: one.kind for one in KNOBS}
     keys = {row.key: row.knob for row in FRAMEWORKS.get(analysis.trace.run.framework, ())}
@@ -135,7 +135,7 @@ def _answer(
 ) -> dict[str, Any]:
     from grpo_doctor import knobs  # noqa: PLC0415
     from grpo_doctor.whatif import Withheld  # noqa: PLC0415
-    from grpo_doctor.whatif.phases import by_phase  # noqa: PLC0415
+    from grpo_doctor.whatif.replay import by_phase  # noqa: PLC0415
 
     run = analysis.trace.run
     answer: dict[str, Any] = {

@@ -8,7 +8,7 @@ from grpo_doctor.compare.run import ComparedRun
 from grpo_doctor.compare.schema import Change, FixResult
 from grpo_doctor.compare.settings import changed_knobs, option_changes
 from grpo_doctor.whatif import Ground, Prediction, Withheld, ground, together
-from grpo_doctor.whatif.laws import BY_KNOB
+from grpo_doctor.whatif.models import BY_KNOB
 from grpo_doctor.whatif.prediction import RUN_ERROR
 
 _SEEDS = ("seed", "data_seed")
@@ -18,7 +18,7 @@ Changed = dict[str, tuple[Any, Any]]
 def fix_results(before: ComparedRun, after: ComparedRun, measured: Change) -> list[FixResult]:
     """One entry for all changed knobs together: they were measured together.
 
-    Where no law has an answer for a knob, the prediction of a finding's fix that is just this
+    Where no model has an answer for a knob, the prediction of a finding's fix that is just this
     change takes its place. Knobs of which nothing is known are named in the note; then there is no
     prediction to hold the measurement to.
     """
@@ -81,20 +81,20 @@ def _what_else(before: ComparedRun, after: ComparedRun) -> str:
 
 
 def _predicted(before: ComparedRun, changed: Changed) -> Prediction | Withheld:
-    """By the laws; what they have no answer for by findings, all replayed together."""
-    outcome = _by_laws(before, changed)
+    """By the models; what they have no answer for by findings, all replayed together."""
+    outcome = _by_models(before, changed)
     base = ground(before.view.model)
     if isinstance(outcome, Prediction) or not isinstance(base, Ground):
         return outcome
     advised = {name: _of_finding(before, name, new) for name, (_, new) in changed.items()}
-    # A law speaks of several knobs at once, so those that it has an answer for stay together.
+    # A model speaks of several knobs at once, so those that it has an answer for stay together.
     silent = [name for name, one in advised.items() if one and not _has_law(before, name, changed)]
     parts = [one for name in silent if (one := advised[name]) is not None]
     rest = {name: pair for name, pair in changed.items() if name not in silent}
     if not parts:
         return outcome
     if rest:
-        others = _by_laws(before, rest)
+        others = _by_models(before, rest)
         if isinstance(others, Withheld):
             return others
         parts.append(others)
@@ -102,13 +102,13 @@ def _predicted(before: ComparedRun, changed: Changed) -> Prediction | Withheld:
 
 
 def _has_law(before: ComparedRun, name: str, changed: Changed) -> bool:
-    """Whether its law has an answer, given what else it speaks of that changed."""
-    law = BY_KNOB.get(name)
-    family = {other: pair for other, pair in changed.items() if BY_KNOB.get(other) is law}
-    return law is not None and isinstance(_by_laws(before, family), Prediction)
+    """Whether its model has an answer, given what else it speaks of that changed."""
+    cost_model = BY_KNOB.get(name)
+    family = {other: pair for other, pair in changed.items() if BY_KNOB.get(other) is cost_model}
+    return cost_model is not None and isinstance(_by_models(before, family), Prediction)
 
 
-def _by_laws(before: ComparedRun, changed: Changed) -> Prediction | Withheld:
+def _by_models(before: ComparedRun, changed: Changed) -> Prediction | Withheld:
     return before.view.what_if(**{n.replace(".", "__"): new for n, (_, new) in changed.items()})
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.whatif.few import AT_97_5, widened
+from grpo_doctor.whatif.small_samples import AT_97_5, widened
 
 Values = NDArray[np.float64]
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis import Analysis
-from grpo_doctor.analysis.counted import counted
+from grpo_doctor.analysis.per_step import counted
 from grpo_doctor.compare.schema import Side
 from grpo_doctor.findings import Results, RunView, run_rules
 from grpo_doctor.trace.model import Trace

@@ -1,7 +1,7 @@
 """The document that `compare --json` prints, and the only input of its renderers.
 
 `SCHEMA` changes when a field changes its meaning or goes; new fields do not change it. Changes are
-in percent, negative is faster; intervals are 95 %; numbers are finite or null.
+in percent, negative is faster; intervals are 95%; numbers are finite or null.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grpo_doctor.findings.judging import ask
 from grpo_doctor.findings.rule import (
     SEVERITIES,
     Finding,
@@ -14,6 +13,7 @@ from grpo_doctor.findings.rule import (
     Passed,
     Rule,
 )
+from grpo_doctor.findings.rule_overlap import ask
 from grpo_doctor.findings.rules import ALL
 from grpo_doctor.findings.view import RuleFile, RunView
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.counted import counted
-from grpo_doctor.analysis.loader import waits_for_data
+from grpo_doctor.analysis.per_step import counted
 from grpo_doctor.analysis.rows import CODES
-from grpo_doctor.findings.asking import whole
+from grpo_doctor.findings.knob_access import whole
 from grpo_doctor.findings.signals import Signal, sampled
 from grpo_doctor.findings.view import RunView
+from grpo_doctor.whatif.loader_queue import waits_for_data
 
 PARTS = ("read_s", "process_s", "tokenize_s", "join_s")
 LOADER_TIMES: Signal = sampled(

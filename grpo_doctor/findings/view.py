@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from grpo_doctor import knobs
 from grpo_doctor.analysis import Analysis, analyse
 from grpo_doctor.analysis.gpu import rank_gpus
-from grpo_doctor.analysis.named import named_seconds
+from grpo_doctor.analysis.per_step import named_seconds
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings.rule import Answer, Evidence, Fix, NotRun, Rule, Safety
 from grpo_doctor.knobs.advice import instruct
@@ -101,7 +101,7 @@ class RunView:
         return predict(self.model, edits, what, at_least=at_least)
 
     def what_if(self, **after: Any) -> Prediction | Withheld:
-        """Replays other settings, by the laws of `whatif`; dots in names are spelled `__`."""
+        """Replays other settings, by the models of `whatif`; dots in names are spelled `__`."""
         settings = {name.replace("__", "."): value for name, value in after.items()}
         before = {name: self.knob(name) for name in settings}
         return predict_settings(self.analysis, self.model, before, settings)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from grpo_doctor.whatif.edits import Add, AsOthers, Change, Edit, Hide, Overlap, every, without
-from grpo_doctor.whatif.model import StepModel, build_model
 from grpo_doctor.whatif.prediction import (
     Ground,
+    NoModel,
     Prediction,
     Withheld,
     ground,
-    law_error,
     predict,
+    replay_error,
+    together,
 )
 from grpo_doctor.whatif.replay import replay
-from grpo_doctor.whatif.sets import together
 from grpo_doctor.whatif.settings import predict_settings
+from grpo_doctor.whatif.step_model import StepModel, build_model
 
 __all__ = [
     "Add",
@@ -23,6 +24,7 @@ __all__ = [
     "Edit",
     "Ground",
     "Hide",
+    "NoModel",
     "Overlap",
     "Prediction",
     "StepModel",
@@ -30,10 +32,10 @@ __all__ = [
     "build_model",
     "every",
     "ground",
-    "law_error",
     "predict",
     "predict_settings",
     "replay",
+    "replay_error",
     "together",
     "without",
 ]

@@ -1,4 +1,4 @@
-"""Writes `docs/whatif.md` from the laws: `python -m grpo_doctor.whatif.docs [FILE]`."""
+"""Writes `docs/whatif.md` from the models: `python -m grpo_doctor.whatif.docs [FILE]`."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from grpo_doctor.whatif import laws, model, prediction
-from grpo_doctor.whatif.laws.law import Law
+from grpo_doctor.whatif import models, prediction, step_model
+from grpo_doctor.whatif.models.cost_model import CostModel
 
 PAGE = "docs/whatif.md"
 _HEAD = """\
 # What-if: how a step after a change is predicted
 
-<!-- Made by `python -m grpo_doctor.whatif.docs`; edit the laws' files instead. -->
+<!-- Made by `python -m grpo_doctor.whatif.docs`; edit the models' files instead. -->
 
 `grpo-doctor whatif RECORDING --set KNOB=VALUE` and the gains in a report replay the run's own
 steps.
 
 {model}
 
-A setting changes the work of some spans by a local law, below. Several changes are replayed
-together, so what two of them save twice counts once. Where a run has not measured what a law
+A setting changes the work of some spans by a local model, below. Several changes are replayed
+together, so what two of them save twice counts once. Where a run has not measured what a model
 needs, the answer is *unknown*, with the reason.
 
-An interval holds nine in ten of what a run of as many steps after the change would show beside
-this one, if the law holds: steps are drawn again, and three errors are added in squares: the law's
-own, as a share of the change; how far the unchanged replay is off (above {tolerance:.0f} % nothing
-is predicted at all); and {run:.0f} % of the step, by which two runs of the same settings are taken
-to differ. Where work is only taken away the interval ends at no change. The laws' errors and the
-{run:.0f} % are guesses, fitted to no runs. How often intervals hold: [accuracy.md](accuracy.md).
+An interval holds nine in ten of what a run of as many steps after the change would show beside this
+one, if the model holds: steps are drawn again, and three errors are added in squares: the model's
+own, as a share of the change; how far the unchanged replay is off (above {tolerance:.0f}% nothing
+is predicted at all); and {run:.0f}% of the step, by which two runs of the same settings are taken
+to differ. Where work is only taken away the interval ends at no change. The models' errors and the
+{run:.0f}% are guesses, fitted to no runs. How often intervals hold: [accuracy.md](accuracy.md).
 """
 
 
 def page() -> str:
     """The whole page."""
     head = _HEAD.format(
-        model=_body(model),
+        model=_body(step_model),
         tolerance=100 * prediction.TOLERANCE,
         run=100 * prediction.RUN_ERROR,
     )
@@ -46,17 +46,17 @@ def page() -> str:
 
 
 def _families() -> list[ModuleType]:
-    found = [inspect.getmodule(law.effect) for law in laws.LAWS]
+    found = [inspect.getmodule(cost_model.effect) for cost_model in models.MODELS]
     return list(dict.fromkeys(module for module in found if module is not None))
 
 
 def _family(module: ModuleType) -> str:
-    own: Sequence[Law] = module.LAWS
-    errors = [f"{100 * value:.0f} %" for name, value in vars(module).items() if _is_error(name)]
+    own: Sequence[CostModel] = module.MODELS
+    errors = [f"{100 * value:.0f}%" for name, value in vars(module).items() if _is_error(name)]
     said = " or ".join(dict.fromkeys(errors)) or "no number is given"
-    settings = ", ".join(f"`{knob}`" for law in own for knob in law.knobs)
+    settings = ", ".join(f"`{knob}`" for cost_model in own for knob in cost_model.knobs)
     title, _, rest = inspect.cleandoc(module.__doc__ or "").partition("\n")
-    return f"\n## {title.rstrip('.')}\n\nSettings: {settings}. Error of the law: {said}.\n" + (
+    return f"\n## {title.rstrip('.')}\n\nSettings: {settings}. Error of the model: {said}.\n" + (
         f"\n{rest.strip()}\n" if rest.strip() else ""
     )
 

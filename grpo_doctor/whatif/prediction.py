@@ -1,8 +1,8 @@
-"""Predicts what a change brings, and says how far the result can be trusted."""
+"""Predicts what a change brings, or several, and says how far the result can be trusted."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from grpo_doctor.analysis.intervals import Rows
 from grpo_doctor.whatif.edits import Change, only_removes
-from grpo_doctor.whatif.few import AT_95, widened
-from grpo_doctor.whatif.model import StepModel
 from grpo_doctor.whatif.replay import replay
+from grpo_doctor.whatif.small_samples import AT_95, widened
+from grpo_doctor.whatif.step_model import StepModel
 
-# Replays of a run from its own trace are published at 3-5 % error; beyond that the law does not
+# Replays of a run from its own trace are published at 3-5% error; beyond that the model does not
 # describe this run, and a prediction would be a guess.
 TOLERANCE = 0.05
 # With fewer steps there is no spread to speak of.
@@ -32,7 +32,7 @@ class Prediction:
     """The change of the mean step time in percent, negative is faster; `basis` says from what.
 
     `edits` is the change itself, `at_least` a more cautious and `at_most` a bolder version of it,
-    and `error` how far its law is off, as a share of the change: so several predicted changes can
+    and `error` how far its model is off, as a share of the change: so several predicted changes can
     be replayed together.
     """
 
@@ -54,10 +54,15 @@ class Withheld:
 
 
 @dataclass(frozen=True, slots=True)
+class NoModel(Withheld):
+    """No prediction, because no model speaks of these settings."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ground:
     """A model whose unchanged replay is near enough to what was measured.
 
-    `before` is that replay, shape (steps,), and `off` how far it is off: see `law_error`. Another
+    `before` is that replay, shape (steps,), and `off` how far it is off (`replay_error`). Another
     run of as many steps is a draw from them: `own` (draws, steps) are steps that this run might
     have had, and `others` those that a run after the change has, drawn by themselves.
     """
@@ -69,7 +74,7 @@ class Ground:
     others: Rows
 
 
-def law_error(model: StepModel) -> float:
+def replay_error(model: StepModel) -> float:
     """How far the unedited replay is off: the mean over steps of |replayed - measured| as a share
     of the measured mean; infinite without steps."""
     return _off(model, replay(model))
@@ -90,7 +95,7 @@ def ground(model: StepModel) -> Ground | Withheld:
     off = _off(model, before)
     if not off <= TOLERANCE:
         return Withheld(
-            f"replaying this run unchanged is {100 * off:.0f} % off its measured step time, "
+            f"replaying this run unchanged is {100 * off:.0f}% off its measured step time, "
             "so a replayed change would be no better"
         )
     generator = np.random.default_rng(0)
@@ -115,7 +120,7 @@ def predict(  # noqa: PLR0913 - versions of one change
         what: the change in words, for the basis: "without its offload".
         at_least: a more cautious version of the change, which sets `high`.
         at_most: a bolder version, which sets `low`.
-        error: how far the law is off, as a share of the change.
+        error: how far the model is off, as a share of the change.
     """
     base = ground(model)
     if isinstance(base, Withheld):
@@ -136,7 +141,7 @@ def predict_on(  # noqa: PLR0913 - versions of one change
 
     `mid` is the change of the mean step. `low` and `high` hold nine in ten of what runs of as many
     steps after the change would show beside this one: steps are drawn again, those that were
-    replayed and those of such a run, and the law's own error and that of the unchanged replay are
+    replayed and those of such a run, and the model's own error and that of the unchanged replay are
     added. Changes that only remove work are never predicted to cost time:
     their interval ends at no change.
     """
@@ -155,7 +160,7 @@ def predict_on(  # noqa: PLR0913 - versions of one change
         mid=mid,
         high=max(high, mid),
         basis=f"replay of this run's own {len(base.before)} steps {what}; "
-        f"the replay of the unchanged run is {100 * base.off:.1f} % off",
+        f"the replay of the unchanged run is {100 * base.off:.1f}% off",
         edits=tuple(edits),
         at_least=None if at_least is None else tuple(at_least),
         at_most=None if at_most is None else tuple(at_most),
@@ -176,5 +181,49 @@ def _end(base: Ground, after: NDArray[np.float64], end: int, error: float) -> fl
     apart = after[base.others].mean(axis=1) - after[base.own].mean(axis=1)
     percentile = 100 * float(np.percentile(apart, end)) / float(base.before.mean())
     drawn = percentile * widened(len(base.before), AT_95)
-    law = float(np.hypot(error * abs(change), 100 * np.hypot(base.off, RUN_ERROR)))
-    return change + float(np.copysign(np.hypot(drawn, law), end - 50))
+    own_error = float(np.hypot(error * abs(change), 100 * np.hypot(base.off, RUN_ERROR)))
+    return change + float(np.copysign(np.hypot(drawn, own_error), end - 50))
+
+
+def together(base: Ground, parts: Sequence[Prediction], what: str) -> Prediction:
+    """Replays all changes at once; a change that several predictions have is made once."""
+    return predict_on(
+        base,
+        joined(part.edits for part in parts),
+        what,
+        at_least=_version(parts, "at_least"),
+        at_most=_version(parts, "at_most"),
+        error=joint_error(base, [(part.edits, part.error) for part in parts]),
+    )
+
+
+def joined(lists: Iterable[Sequence[Change]]) -> tuple[Change, ...]:
+    """All changes, each once, in their order."""
+    found: dict[Change, None] = {}
+    for changes in lists:
+        found.update(dict.fromkeys(changes))
+    return tuple(found)
+
+
+def joint_error(base: Ground, parts: Sequence[tuple[Sequence[Change], float]]) -> float:
+    """The models' errors weighed by what each changes by itself, as a share of what all change.
+
+    Models are taken to be off independently of each other.
+    """
+    now = base.before.mean()
+    alone = [(float(replay(base.model, changes).mean() - now), error) for changes, error in parts]
+    every = sum(abs(change) for change, _ in alone)
+    if not every:
+        return max((error for _, error in alone), default=0.0)
+    return float(np.sqrt(sum((error * change) ** 2 for change, error in alone))) / every
+
+
+def _version(parts: Sequence[Prediction], which: str) -> tuple[Change, ...] | None:
+    """All changes in their cautious or bold version; None where none has one."""
+    if all(getattr(part, which) is None for part in parts):
+        return None
+    chosen = (getattr(part, which) for part in parts)
+    return joined(
+        part.edits if version is None else version
+        for part, version in zip(parts, chosen, strict=True)
+    )

@@ -1,4 +1,4 @@
-"""Carries changes out on a step model: how long its steps would have taken."""
+"""Carries changes out on a step model: how long its steps, and their phases, would have taken."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis.intervals import Rows
+from grpo_doctor.phases import PHASES, UNATTRIBUTED
 from grpo_doctor.whatif.edits import Add, AsOthers, Change, Edit, Hide, Overlap
-from grpo_doctor.whatif.model import StepModel
+from grpo_doctor.whatif.step_model import StepModel
 
 Seconds = NDArray[np.float64]
 
 
 def replay(model: StepModel, changes: Sequence[Change] = ()) -> Seconds:
-    """The length of each step under the law and some changes, in seconds; shape (steps,)."""
+    """The length of each step under the model and some changes, in seconds; shape (steps,)."""
     return _replayed(model, changes)[0]
 
 
@@ -151,3 +152,28 @@ def _still_seen(model: StepModel, change: Hide, seconds: Seconds, steps: Seconds
     gone = model.seconds.sum() - seconds.sum() - model.seconds[model.part(change.phase)].sum()
     computed = change.computed_s - max(0.0, gone) / len(steps) / change.cores
     return np.full(len(steps), max(seen, computed - rest, 0.0))
+
+
+WAIT = "waits"
+
+
+def by_phase(model: StepModel, changes: Sequence[Change]) -> dict[str, tuple[float, float]]:
+    """Seconds per step before and after: own work of each phase that there is, the mean over ranks.
+
+    `WAIT` is what the step takes beyond: waits for other ranks, and after the change for loader
+    processes; below zero where two sides of the step go on at once.
+    """
+    cells = max(1, len(model.ranks)) * max(1, len(model.measured_s))
+    changed = work_after(model, changes)
+    found: dict[str, tuple[float, float]] = {}
+    for phase in (*PHASES, UNATTRIBUTED):
+        chosen = model.part(phase)
+        before, after = float(model.seconds[chosen].sum()), float(changed[chosen].sum())
+        if before or after:
+            found[phase] = before / cells, after / cells
+    whole = (replay(model), replay(model, changes))
+    rest = [
+        float(steps.mean()) - sum(pair[which] for pair in found.values())
+        for which, steps in enumerate(whole)
+    ]
+    return {**found, WAIT: (rest[0], rest[1])}

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grpo_doctor.analysis import Analysis
-from grpo_doctor.analysis.gpu import GpuMemory
-from grpo_doctor.analysis.offloaded import Offloaded, offloaded_bytes
+from grpo_doctor.analysis.gpu import GpuMemory, Offloaded, offloaded_bytes
 
 GIB = 2**30
 # Ten samples a second miss short peaks, and vLLM and NCCL allocate outside PyTorch's pool.
@@ -48,6 +47,6 @@ def room_for_offloaded(analysis: Analysis) -> Room:
     verb = "fits into" if fits else "does not fit into"
     text = (
         f"a rollout's peak of {peak / GIB:.1f} GiB plus {moved.bytes / GIB:.2f} GiB offloaded "
-        f"{verb} {100 * USABLE:.0f} % of {total / GIB:.1f} GiB"
+        f"{verb} {100 * USABLE:.0f}% of {total / GIB:.1f} GiB"
     )
     return Room(fits, text, moved, fullest, peak)

@@ -1,4 +1,4 @@
-"""What a change of settings would bring: each knob's own local law, replayed together."""
+"""What a change of settings would bring: each knob's own local model, replayed together."""
 
 from __future__ import annotations
 
@@ -8,10 +8,24 @@ from typing import Any
 
 from grpo_doctor import knobs
 from grpo_doctor.analysis import Analysis
-from grpo_doctor.whatif.laws import BY_KNOB, NONE_IS_A_VALUE, Case, Effect, Law, UnsupportedError
-from grpo_doctor.whatif.model import StepModel
-from grpo_doctor.whatif.prediction import Ground, Prediction, Withheld, ground, predict_on
-from grpo_doctor.whatif.sets import together
+from grpo_doctor.whatif.models import (
+    BY_KNOB,
+    NONE_IS_A_VALUE,
+    Case,
+    CostModel,
+    Effect,
+    UnsupportedError,
+)
+from grpo_doctor.whatif.prediction import (
+    Ground,
+    NoModel,
+    Prediction,
+    Withheld,
+    ground,
+    predict_on,
+    together,
+)
+from grpo_doctor.whatif.step_model import StepModel
 
 
 def predict_settings(
@@ -26,7 +40,7 @@ def predict_settings(
         after: the values to try, by canonical name.
 
     Returns:
-        the change of the step time, all settings together; or, where the law of any of them has
+        the change of the step time, all settings together; or, where the model of any of them has
         no answer for this run, its reason.
     """
     base = ground(model)
@@ -36,11 +50,12 @@ def predict_settings(
     changed = {name: value for name, value in after.items() if value != before.get(name)}
     what = f"with {_said(changed) or 'the settings that it has'}"
     parts, assumed = [], []
-    for law, settings in _by_law(changed).items():
-        effect = _effect(analysis, base, law, before, settings)
+    for cost_model, settings in _by_model(changed).items():
+        effect = _effect(analysis, base, cost_model, before, settings)
         if isinstance(effect, Withheld):
-            whose = f"{', '.join(settings)}: " if len(changed) > len(settings) else ""
-            return Withheld(f"{whose}{effect.reason}")
+            if len(changed) == len(settings):
+                return effect
+            return Withheld(f"{', '.join(settings)}: {effect.reason}")
         parts.append(
             predict_on(
                 base,
@@ -61,17 +76,17 @@ def predict_settings(
 def _effect(
     analysis: Analysis,
     base: Ground,
-    law: Law | None,
+    cost_model: CostModel | None,
     before: Mapping[str, Any],
     settings: Mapping[str, Any],
 ) -> Effect | Withheld:
-    if law is None:
-        return Withheld(f"no law says what {', '.join(settings)} does to this run's time")
+    if cost_model is None:
+        return NoModel(f"no model predicts the effect of {', '.join(settings)}")
     if (refused := _refused(settings)) is not None:
         return Withheld(refused)
     now = {name: before.get(name) for name in settings}
     try:
-        return law.effect(Case(analysis, base.model, now, settings))
+        return cost_model.effect(Case(analysis, base.model, now, settings))
     except UnsupportedError as problem:
         return Withheld(str(problem))
 
@@ -83,7 +98,7 @@ def _held(analysis: Analysis, name: str, value: Any) -> Any:
 
 
 def _refused(settings: Mapping[str, Any]) -> str | None:
-    """Why no law is asked: none speaks of a value that nobody knows, or of less than nothing."""
+    """Why no model is asked: none speaks of a value that nobody knows, or of less than nothing."""
     for name, value in settings.items():
         if value is None and name not in NONE_IS_A_VALUE:
             return f"what holds where {name} is not set is not known"
@@ -92,8 +107,8 @@ def _refused(settings: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _by_law(settings: Mapping[str, Any]) -> dict[Law | None, dict[str, Any]]:
-    found: dict[Law | None, dict[str, Any]] = {}
+def _by_model(settings: Mapping[str, Any]) -> dict[CostModel | None, dict[str, Any]]:
+    found: dict[CostModel | None, dict[str, Any]] = {}
     for name, value in settings.items():
         found.setdefault(BY_KNOB.get(name), {})[name] = value
     return found

@@ -17,7 +17,7 @@ from grpo_doctor.whatif import (
     predict_settings,
     replay,
 )
-from grpo_doctor.whatif.laws import knob
+from grpo_doctor.whatif.models import knob
 from tests.accuracy.fixes import Fix, Flags, arguments
 from tests.recorded import Workshop
 

@@ -122,7 +122,7 @@ def section(pairs: Sequence[Pair], command: str, minutes: float) -> str:
         ),
         "",
         (
-            "The laws' own errors, and that of two runs of the same settings, are guesses: none "
+            "The models' own errors, and that of two runs of the same settings, are guesses: none "
             "was fitted to runs. Slow storage and services are waits, so that two cores can show "
             "what more processes bring. A sign is right where both changes are on the same side, "
             f"or one is below {NO_CHANGE:.0f} % and they differ by less than "

@@ -20,7 +20,7 @@ from grpo_doctor.findings.rules import ALL
 from grpo_doctor.trace.columns import in_order, spans_from
 from grpo_doctor.trace.model import Exit, Kind, Loss, Trace
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import offloaded, run, straggling, without_vllm
+from tests.unit.findings.example_runs import offloaded, run, straggling, without_vllm
 
 
 def build(trace: Trace) -> Document:

@@ -6,7 +6,7 @@ import pytest
 
 from grpo_doctor.analysis import analyse
 from grpo_doctor.document.cost import Price, cost_entry
-from tests.unit.findings.patients import run
+from tests.unit.findings.example_runs import run
 
 
 def test_waste_is_said_per_step_and_in_gpu_hours() -> None:

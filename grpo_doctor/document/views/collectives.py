@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from grpo_doctor.analysis import Analysis
-from grpo_doctor.analysis.entered import entry_times
-from grpo_doctor.analysis.groups import group_times
+from grpo_doctor.analysis.groups import entry_times, group_times
 from grpo_doctor.document.numbers import SECONDS_DIGITS
 from grpo_doctor.document.view_schema import CollectiveEntry
 

@@ -22,7 +22,7 @@ or from the drop in GPU memory; the peak of GPU memory while they are away, and 
 
 Switch off what is switched on: `offload.optimizer`, `offload.model`, or the `_offload` variant of
 the DeepSpeed preset. Where GPU memory was sampled this is advised only if the peak during rollouts
-plus the offloaded bytes stays below 90 % of the GPU; otherwise the fix names what to check first.
+plus the offloaded bytes stays below 90% of the GPU; otherwise the fix names what to check first.
 
 ## When it is wrong
 
@@ -39,8 +39,8 @@ steps looks emptier than it will be.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.headroom import room_without_offload
-from grpo_doctor.findings.offload_off import SWITCHES, offload_off, switched_on
+from grpo_doctor.findings.device_memory import room_without_offload
+from grpo_doctor.findings.memory_fixes import SWITCHES, offload_off, switched_on
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,

@@ -41,8 +41,7 @@ import numpy as np
 
 from grpo_doctor.analysis.sampled import mean_over, series_named
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.asking import MAX_HOST_CPU_PCT, edits_of, whole
-from grpo_doctor.findings.deferring import finding_of
+from grpo_doctor.findings.knob_access import MAX_HOST_CPU_PCT, edits_of, whole
 from grpo_doctor.findings.loading import enough_workers, loading
 from grpo_doctor.findings.rule import (
     MEDIUM_SHARE,
@@ -54,6 +53,7 @@ from grpo_doctor.findings.rule import (
     Rule,
     severity_of,
 )
+from grpo_doctor.findings.rule_overlap import finding_of
 from grpo_doctor.findings.rules import gd030_bursty_loading
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
@@ -146,7 +146,7 @@ def _outcome(view: RunView, target: int) -> Prediction | Withheld:
     cpu = _host_cpu_pct(view)
     if cpu is not None and cpu > MAX_HOST_CPU_PCT and not series_named(view.trace, "rank.cpu"):
         # Whose the load is, and so what cores there will be, was not sampled.
-        return Withheld(f"the host's CPUs are {cpu:.0f} % busy already")
+        return Withheld(f"the host's CPUs are {cpu:.0f}% busy already")
     return view.what_if(dataload__num_workers=target)
 
 

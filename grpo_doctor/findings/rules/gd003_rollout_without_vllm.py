@@ -59,7 +59,7 @@ RULE = Rule(
     family="rollout",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
 )
-# With vLLM, rollouts of published runs take 11-70 % of a step; below three tenths another engine
+# With vLLM, rollouts of published runs take 11-70% of a step; below three tenths another engine
 # is not the first thing to change.
 MIN_SHARE = 0.30
 TOKENS = "rollout/tokens"

@@ -46,8 +46,8 @@ from grpo_doctor.analysis.learning.shape import error_of_mean
 from grpo_doctor.analysis.rows import UNATTRIBUTED_CODE
 from grpo_doctor.analysis.stragglers import work_above_others
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.asking import whole
-from grpo_doctor.findings.one_scorer import one_scorer
+from grpo_doctor.findings.knob_access import whole
+from grpo_doctor.findings.reward_functions import scorer_imbalance
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, severity_of
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
@@ -72,7 +72,7 @@ MIN_STEPS_SHARE = 0.50
 # Phases that make up less of the rank's extra work are not named.
 MIN_PHASE_PART = 0.25
 # A rank that is slow takes longer by three standard errors of the steps' mean: of healthy runs of 8
-# to 40 steps on two busy cores none had more than 2.4, though one rank explained 85 % of the waits.
+# to 40 steps on two busy cores none had more than 2.4, though one rank explained 85% of the waits.
 MIN_ERRORS = 3.0
 # What is slow here is the user's own Python: its stack says more than the GPU's state.
 PYTHON_PHASES = ("dataload", "reward")
@@ -100,7 +100,7 @@ def check(view: RunView) -> Answer:
     phases = _slow_phases(view, rank)
     if view.knob("vllm.mode") == "server" and next(iter(phases), None) == "rollout":
         return Passed(f"the server answers rank {rank} last: its queue decides that, not the rank")
-    scorer = one_scorer(view) if tuple(phases) == ("reward",) else None
+    scorer = scorer_imbalance(view) if tuple(phases) == ("reward",) else None
     if scorer is not None and scorer.counts and scorer.alone and scorer.rank == rank:
         return Passed(f"rank {rank} alone scores and the others wait for it: see GD035")
     if phases and not _steady(view, rank):

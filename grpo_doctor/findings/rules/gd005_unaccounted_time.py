@@ -30,7 +30,7 @@ a while, shows here too.
 
 from __future__ import annotations
 
-from grpo_doctor.analysis.gaps import gap_seconds
+from grpo_doctor.analysis.per_step import gap_seconds
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule, severity_of
 from grpo_doctor.findings.view import RunView
@@ -45,7 +45,7 @@ RULE = Rule(
     family="visibility",
     needs=(signals.STEPS, signals.PHASES),
 )
-# The bundled trainer leaves under 2 %; a framework's own bookkeeping between phases may take as
+# The bundled trainer leaves under 2%; a framework's own bookkeeping between phases may take as
 # much again.
 MIN_SHARE = 0.05
 

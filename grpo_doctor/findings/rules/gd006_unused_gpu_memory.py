@@ -36,8 +36,8 @@ from __future__ import annotations
 import math
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.headroom import GIB, USABLE, room_without_offload
-from grpo_doctor.findings.offload_off import offload_off, switched_on
+from grpo_doctor.findings.device_memory import GIB, USABLE, room_without_offload
+from grpo_doctor.findings.memory_fixes import offload_off, switched_on
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, Severity
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent

@@ -20,7 +20,7 @@ the link in a step, and, where a GPU was sampled, the traffic to it during train
 
 The DeepSpeed preset without parameter offload: `zero3` where GPU memory has room, else
 `zero2_offload`, which leaves the optimizer on the host but the weights on the GPU. A gain is
-predicted only from a law that this run supports.
+predicted only from a model that this run supports.
 
 ## When it is wrong
 
@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from grpo_doctor.analysis.sampled import mean_over, series_named
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.asking import edits_of
+from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,
@@ -50,7 +50,7 @@ from grpo_doctor.findings.rule import (
     Severity,
     severity_of,
 )
-from grpo_doctor.findings.spans_in import phase_windows, stepping_columns
+from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change, Prediction, Withheld
@@ -109,7 +109,7 @@ def check(view: RunView) -> Answer:
 
 
 def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """What the law for the preset changes, where there is one."""
+    """What the model for the preset changes, where there is one."""
     return edits_of(_outcome(view))
 
 

@@ -36,9 +36,9 @@ A run that is short of memory at the moment at which vLLM wakes may need the cac
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.asking import by_law, edits_of
-from grpo_doctor.findings.headroom import room_without_offload
-from grpo_doctor.findings.offload_off import offload_off, switched_on
+from grpo_doctor.findings.device_memory import room_without_offload
+from grpo_doctor.findings.knob_access import by_model, edits_of
+from grpo_doctor.findings.memory_fixes import offload_off, switched_on
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,
@@ -60,7 +60,7 @@ RULE = Rule(
     family="offload",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
 )
-# Two collections of a process with a model take some 0.4 s; of a step of 10 s that is 4 %, and half
+# Two collections of a process with a model take some 0.4 s; of a step of 10 s that is 4%, and half
 # of it is the least that is worth a flag.
 MIN_SHARE = 0.02
 # Without the span only the whole offload is known; there a tenth makes the switch worth trying.
@@ -122,4 +122,4 @@ def _outcome(view: RunView) -> Prediction | Withheld:
     if _SPAN not in view.trace.names:
         return Withheld("how long the collections take was not recorded")
     own = view.predict((without(_SPAN),), "without collecting garbage after its offloads")
-    return by_law(view, own, offload__gc_collect=False)
+    return by_model(view, own, offload__gc_collect=False)

@@ -39,9 +39,9 @@ from __future__ import annotations
 import math
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.asking import edits_of
-from grpo_doctor.findings.generation import engine_signal, mean_of, per_rollout, queued_share
-from grpo_doctor.findings.headroom import USABLE
+from grpo_doctor.findings.device_memory import USABLE
+from grpo_doctor.findings.knob_access import edits_of
+from grpo_doctor.findings.rollout_engine import engine_signal, mean_of, per_rollout, queued_share
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,
@@ -68,7 +68,7 @@ RULE = Rule(
 FULL_PCT = 90.0
 # One request in twenty waiting lengthens a rollout by at most as much, which is within its spread.
 MIN_QUEUED = 0.05
-# A preempted request is computed twice; one in fifty is 2 % of the tokens.
+# A preempted request is computed twice; one in fifty is 2% of the tokens.
 MIN_PREEMPTED = 0.02
 # A rollout that is a tenth of the step has nothing to give.
 MIN_ROLLOUT_SHARE = 0.10
@@ -83,7 +83,7 @@ def check(view: RunView) -> Answer:
     if share < MIN_ROLLOUT_SHARE:
         return Passed(f"the rollout takes {percent(share)} of the step")
     if full < FULL_PCT:
-        return Passed(f"the cache is at most {full:.0f} % full")
+        return Passed(f"the cache is at most {full:.0f}% full")
     if queued < MIN_QUEUED and preempted < MIN_PREEMPTED:
         return Passed(f"{percent(queued)} of the requests wait, {percent(preempted)} are preempted")
     cost = share * min(1.0, queued + preempted)
@@ -94,14 +94,14 @@ def check(view: RunView) -> Answer:
         phases=("rollout",),
         ranks=(),
         evidence=_evidence(view, full, queued, preempted),
-        cause=f"With the cache {full:.0f} % full, {percent(queued)} of the engine's requests wait "
+        cause=f"With the cache {full:.0f}% full, {percent(queued)} of the engine's requests wait "
         f"for room and {_preemptions(view):.3g} per rollout are thrown out and computed again.",
         fixes=(_fix(view),),
     )
 
 
 def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """What the law for a larger cache changes, where there is one."""
+    """What the model for a larger cache changes, where there is one."""
     return edits_of(_outcome(view))
 
 

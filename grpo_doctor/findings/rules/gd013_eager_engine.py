@@ -18,9 +18,9 @@ takes, and how busy the GPU was meanwhile.
 
 ## Fix
 
-`vllm.enforce_eager` off. No gain is predicted unless a law is known for it: the part of a decoding
-step that is launching was not measured. Published gains go from 3 % to 15 % of the step for 7B and
-larger models, and are larger for small ones.
+`vllm.enforce_eager` off. No gain is predicted unless a model is known for it: the part of a
+decoding step that is launching was not measured. Published gains go from 3% to 15% of the step for
+7B and larger models, and are larger for small ones.
 
 ## When it is wrong
 
@@ -36,8 +36,8 @@ vLLM can't capture needs eager mode. On a machine without a GPU there are no gra
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.asking import edits_of
-from grpo_doctor.findings.generation import mean_of
+from grpo_doctor.findings.knob_access import edits_of
+from grpo_doctor.findings.rollout_engine import mean_of
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,
@@ -57,7 +57,7 @@ RULE = Rule(
     family="rollout",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
 )
-# Of a smaller rollout even the largest published gain is 3 % of the step.
+# Of a smaller rollout even the largest published gain is 3% of the step.
 MIN_SHARE = 0.20
 # Launching takes 5 ms and more per decoding step; one of 50 ms is the GPU's time, not Python's.
 MAX_STEP_S = 0.05
@@ -98,7 +98,7 @@ def check(view: RunView) -> Answer:
 
 
 def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """What the law for graphs changes, where there is one."""
+    """What the model for graphs changes, where there is one."""
     return edits_of(view.what_if(vllm__enforce_eager=False))
 
 

@@ -20,7 +20,7 @@ explain; the longest completion beside the mean.
 
 A smaller `rollout.max_completion_length`, where nearly all completions end well before it; else
 more prompts per rollout, so that the tail is a smaller part of it, or an asynchronous rollout. A
-gain is predicted only from a law that this run supports.
+gain is predicted only from a model that this run supports.
 
 ## When it is wrong
 
@@ -39,8 +39,8 @@ import numpy as np
 
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.asking import edits_of
-from grpo_doctor.findings.generation import RUNNING, Tail, length_at, lengths, tail
+from grpo_doctor.findings.knob_access import edits_of
+from grpo_doctor.findings.rollout_engine import RUNNING, Tail, length_at, lengths, tail
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,
@@ -119,7 +119,7 @@ def check(view: RunView) -> Answer:
 
 
 def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """What the law for shorter completions changes, where there is one."""
+    """What the model for shorter completions changes, where there is one."""
     return edits_of(_outcome(view))
 
 

@@ -39,8 +39,8 @@ from __future__ import annotations
 import math
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.asking import edits_of
-from grpo_doctor.findings.generation import engine_signal, mean_of, per_rollout, queued_share
+from grpo_doctor.findings.knob_access import edits_of
+from grpo_doctor.findings.rollout_engine import engine_signal, mean_of, per_rollout, queued_share
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,
@@ -83,7 +83,7 @@ def check(view: RunView) -> Answer:
     if share < MIN_ROLLOUT_SHARE:
         return Passed(f"the rollout takes {percent(share)} of the step")
     if cache is not None and cache >= CACHE_FULL_PCT:
-        return Passed(f"the cache is {cache:.0f} % full: there is no room for more requests")
+        return Passed(f"the cache is {cache:.0f}% full: there is no room for more requests")
     if queued >= MIN_QUEUED and not _slots_full(view, peak):
         return Passed(f"requests wait though only {peak:.0f} run: for their first pass, not a slot")
     if queued >= MIN_QUEUED:
@@ -91,13 +91,13 @@ def check(view: RunView) -> Answer:
     if not view.has_gpu or cache is None or cache > NEARLY_EMPTY_PCT or peak > FEW_REQUESTS:
         return Passed(
             f"{percent(queued)} of the requests wait; at most {peak:.0f} run at once"
-            + ("" if cache is None else f" with the cache {cache:.0f} % full")
+            + ("" if cache is None else f" with the cache {cache:.0f}% full")
         )
     return _too_few_requests(view, peak, cache)
 
 
 def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """What the law for the engine's batch changes, where there is one."""
+    """What the model for the engine's batch changes, where there is one."""
     return edits_of(_outcome(view)) if queued_share(view) >= MIN_QUEUED else ()
 
 
@@ -124,7 +124,7 @@ def _too_few_slots(view: RunView, queued: float, peak: float, cache: float | Non
         ranks=(),
         evidence=_evidence(view, queued, peak, cache),
         cause=f"{percent(queued)} of the engine's requests wait for a slot: at most {peak:.0f} run "
-        f"at once, and the cache is at most {cache or 0.0:.0f} % full.",
+        f"at once, and the cache is at most {cache or 0.0:.0f}% full.",
         fixes=(_more_slots(view),),
     )
 
@@ -160,7 +160,7 @@ def _too_few_requests(view: RunView, peak: float, cache: float) -> Finding:
         phases=("rollout",),
         ranks=(),
         evidence=_evidence(view, 0.0, peak, cache),
-        cause=f"An engine decodes at most {peak:.0f} requests at once and fills {cache:.0f} % of "
+        cause=f"An engine decodes at most {peak:.0f} requests at once and fills {cache:.0f}% of "
         f"its cache, while the rollout takes {percent(view.share('rollout'))} of the step.",
         fixes=(_more_requests(view),),
     )

@@ -20,8 +20,8 @@ again, and which share of the looked-up tokens the cache had.
 ## Fix
 
 `vllm.enable_prefix_caching` on. Where it is on and finds little, the prompts of a group probably go
-to different engines, or differ at their beginning. No gain is predicted unless a law is known: the
-time of the first passes was not measured apart from decoding.
+to different engines, or differ at their beginning. No gain is predicted unless a model is known:
+the time of the first passes was not measured apart from decoding.
 
 ## When it is wrong
 
@@ -37,8 +37,8 @@ can't be cached per block (Mamba) may have to do without.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.asking import edits_of
-from grpo_doctor.findings.generation import engine_signal, lengths, mean_of, per_rollout
+from grpo_doctor.findings.knob_access import edits_of
+from grpo_doctor.findings.rollout_engine import engine_signal, lengths, mean_of, per_rollout
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,
@@ -86,7 +86,7 @@ def check(view: RunView) -> Answer:
 
 
 def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """What the law for the prefix cache changes, where there is one."""
+    """What the model for the prefix cache changes, where there is one."""
     return edits_of(view.what_if(vllm__enable_prefix_caching=True))
 
 

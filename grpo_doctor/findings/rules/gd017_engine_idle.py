@@ -33,9 +33,15 @@ seen to lose.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.asking import edits_of
+from grpo_doctor.findings.knob_access import edits_of
+from grpo_doctor.findings.rollout_engine import (
+    MIN_OVERLAP,
+    overlap_fix,
+    overlapped,
+    side_evidence,
+    sides,
+)
 from grpo_doctor.findings.rule import Answer, Finding, NotApplicable, Passed, Rule, severity_of
-from grpo_doctor.findings.two_sides import MIN_OVERLAP, evidence, overlap_fix, overlapped, sides
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change
@@ -69,7 +75,7 @@ def check(view: RunView) -> Answer:
         cost=found.overlap,
         phases=("rollout",),
         ranks=(),
-        evidence=evidence(view, found),
+        evidence=side_evidence(view, found),
         cause=f"The server works {percent(found.engine)} of each step and waits while the trainer "
         f"works {percent(found.trainer)} of it.",
         fixes=(overlap_fix(view, _OTHERWISE),),

@@ -37,7 +37,14 @@ import numpy as np
 
 from grpo_doctor.analysis.sampled import mean_over, series_named
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.asking import edits_of
+from grpo_doctor.findings.knob_access import edits_of
+from grpo_doctor.findings.rollout_engine import (
+    MIN_OVERLAP,
+    overlap_fix,
+    overlapped,
+    side_evidence,
+    sides,
+)
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,
@@ -48,8 +55,7 @@ from grpo_doctor.findings.rule import (
     Severity,
     severity_of,
 )
-from grpo_doctor.findings.spans_in import phase_windows, stepping_columns
-from grpo_doctor.findings.two_sides import MIN_OVERLAP, evidence, overlap_fix, overlapped, sides
+from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change
@@ -87,7 +93,7 @@ def check(view: RunView) -> Answer:
         cost=found.engine,
         phases=("rollout",),
         ranks=(),
-        evidence=(*evidence(view, found), *seen),
+        evidence=(*side_evidence(view, found), *seen),
         cause=f"The ranks wait {percent(found.engine)} of each step for the server's completions "
         f"and work {percent(found.trainer)} of it.",
         fixes=(overlap_fix(view, _OTHERWISE),),

@@ -39,8 +39,8 @@ looks the same.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.asking import edits_of
-from grpo_doctor.findings.headroom import GIB
+from grpo_doctor.findings.device_memory import GIB
+from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,
@@ -50,7 +50,7 @@ from grpo_doctor.findings.rule import (
     Rule,
     severity_of,
 )
-from grpo_doctor.findings.spans_in import seconds_just_after, seconds_just_before
+from grpo_doctor.findings.span_counts import seconds_just_after, seconds_just_before
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change, Edit, Prediction, Withheld

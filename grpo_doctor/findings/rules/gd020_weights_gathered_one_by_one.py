@@ -35,8 +35,7 @@ were recorded only the number of collectives is known, and the finding is a ques
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.asking import edits_of
-from grpo_doctor.findings.gathers import evidence, gathers
+from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rule import (
     Answer,
     Finding,
@@ -46,6 +45,7 @@ from grpo_doctor.findings.rule import (
     Rule,
     severity_of,
 )
+from grpo_doctor.findings.span_counts import gather_evidence, gathers
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change, Prediction, Withheld
@@ -59,7 +59,7 @@ RULE = Rule(
     min_ranks=2,
 )
 # Published per-parameter syncs took 4 times as long as packed ones; a sync of a twentieth of the
-# step then has 4 % to give.
+# step then has 4% to give.
 MIN_SYNC_SHARE = 0.05
 # A model of 24 layers has some 300 tensors. A few dozen parts are buckets or layers.
 MANY = 64
@@ -89,7 +89,7 @@ def check(view: RunView) -> Answer:
         cost=fixed,
         phases=("sync",),
         ranks=(),
-        evidence=evidence(view, found),
+        evidence=gather_evidence(view, found),
         cause=f"Sending the weights takes {view.seconds('sync'):.3g} s of each {view.step_s:.3g} s "
         f"step, in {found.count:.0f} gathers"
         + (f", whose fixed part alone is {found.fixed_s:.3g} s." if found.seconds else "."),
@@ -98,7 +98,7 @@ def check(view: RunView) -> Answer:
 
 
 def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """What the law for larger groups changes, where there is one."""
+    """What the model for larger groups changes, where there is one."""
     return edits_of(_outcome(view))
 
 

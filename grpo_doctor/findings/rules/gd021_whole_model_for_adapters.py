@@ -18,7 +18,7 @@ settings.
 ## Fix
 
 `vllm.enable_lora`: vLLM loads the base once and gets only the adapters. With `vllm.sleep_level` 2
-the base would be dropped, so that goes to 1. No gain is predicted unless a law is known: what is
+the base would be dropped, so that goes to 1. No gain is predicted unless a model is known: what is
 saved in `sync` is known, what the adapter kernels cost in decoding is not.
 
 ## When it is wrong
@@ -36,7 +36,7 @@ embeddings, some experts).
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.asking import edits_of
+from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,
@@ -91,7 +91,7 @@ def check(view: RunView) -> Answer:
 
 
 def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """What the law for adapters changes, where there is one."""
+    """What the model for adapters changes, where there is one."""
     return edits_of(_outcome(view))
 
 

@@ -20,7 +20,7 @@ the smallest of them take, which bounds the fixed part from above.
 ## Fix
 
 More parts where memory is short, fewer where it is not. What fewer parts bring is predicted only
-from a law that this run supports; more parts bring room, not time.
+from a model that this run supports; more parts bring room, not time.
 
 ## When it is wrong
 
@@ -36,9 +36,8 @@ this run comes along, the room during `sync` is the same, but not that of the ro
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.asking import edits_of
-from grpo_doctor.findings.gathers import Gathers, evidence, gathers
-from grpo_doctor.findings.headroom import GIB
+from grpo_doctor.findings.device_memory import GIB
+from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,
@@ -48,6 +47,7 @@ from grpo_doctor.findings.rule import (
     Rule,
     severity_of,
 )
+from grpo_doctor.findings.span_counts import Gathers, gather_evidence, gathers
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change, Prediction, Withheld
@@ -85,7 +85,7 @@ def check(view: RunView) -> Answer:
 
 
 def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """What the law for fewer parts changes, where there is one."""
+    """What the model for fewer parts changes, where there is one."""
     return edits_of(_fewer(view)) if (view.knob(_KNOB) or 1) > 1 else ()
 
 
@@ -160,7 +160,7 @@ def _too_many(view: RunView, found: Gathers, parts: int, full: float | None) -> 
         cost=share,
         phases=("sync",),
         ranks=(),
-        evidence=(Evidence("parts", parts, "", "settings"), *evidence(view, found)),
+        evidence=(Evidence("parts", parts, "", "settings"), *gather_evidence(view, found)),
         cause=f"The weights go to the engine in {parts} parts, whose fixed cost alone is "
         f"{found.fixed_s:.3g} s of each {view.step_s:.3g} s step; {room}.",
         fixes=(fix,),

@@ -73,17 +73,17 @@ RULE = Rule(
         signals.sampled(_WAIT, "record with `grpo-doctor run` on a kernel that has schedstats"),
     ),
 )
-# A rank with a core of its own stands in line for under 1 % of the time; samplers, loaders and
+# A rank with a core of its own stands in line for under 1% of the time; samplers, loaders and
 # rewards that share it add a few percent.
 MIN_WAIT = 0.10
 # On a host this idle, standing in line comes from where a rank may run, not from how much there is.
 IDLE_HOST_PCT = 60.0
 BUSY_HOST_PCT = 90.0
-# What others use of the host, in points of its 100 %. Samplers and a shell take a few; a quarter is
+# What others use of the host, in points of its 100%. Samplers and a shell take a few; a quarter is
 # half a processor of two and sixteen of sixty-four, and as much again waits behind it.
 OTHERS_PCT = 25.0
 # Two ranks with their loaders and rewards on two processors, and nothing else there, were measured
-# in line for 7 to 20 % of the time. More needs more threads than there are processors.
+# in line for 7 to 20% of the time. More needs more threads than there are processors.
 MIN_OWN_WAIT = 0.30
 _UNKNOWN = Withheld("how the work would spread over more processors was not measured")
 
@@ -102,7 +102,7 @@ def check(view: RunView) -> Answer:
     if own is not None and worst < MIN_OWN_WAIT and not view.has_gpu and why in _OF_ITS_OWN:
         return Passed(
             f"ranks stand in line {percent(worst)} of the time, for processors that this job "
-            f"itself keeps {own:.0f} % busy"
+            f"itself keeps {own:.0f}% busy"
         )
     ranks = tuple(sorted(rank for rank, wait in waits.items() if wait / 100 >= MIN_WAIT))
     return Finding(
@@ -114,7 +114,7 @@ def check(view: RunView) -> Answer:
         evidence=_evidence(view, waits, host),
         cause=f"Rank {max(waits, key=lambda r: (waits[r], -r))} was ready to run and had no "
         f"processor {percent(worst)} of the time"
-        + (f", while the host's were {host:.0f} % busy." if host is not None else "."),
+        + (f", while the host's were {host:.0f}% busy." if host is not None else "."),
         fixes=(_fix(view, ranks, why),),
         headline=_HEADLINES[why],
     )
@@ -203,7 +203,7 @@ def _evidence(view: RunView, waits: dict[int, float], host: float | None) -> tup
     if worst in allowed:
         found.append(Evidence("processors it may use", allowed[worst], "", "rank.processors"))
     if worst in used:
-        text = "processor time of it and its workers (100 %: one processor)"
+        text = "processor time of it and its workers (100%: one processor)"
         found.append(Evidence(text, round(used[worst], 1), "%", "rank.cpu"))
     if host is not None:
         found.append(Evidence("host's processors busy then", round(host, 1), "%", "host.cpu"))

@@ -40,8 +40,7 @@ import numpy as np
 
 from grpo_doctor.analysis.sampled import series_named, values_in
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.asking import edits_of
-from grpo_doctor.findings.deferring import finding_of
+from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,
@@ -51,8 +50,9 @@ from grpo_doctor.findings.rule import (
     Severity,
     severity_of,
 )
+from grpo_doctor.findings.rule_overlap import finding_of
 from grpo_doctor.findings.rules import gd023_ranks_wait_for_a_processor
-from grpo_doctor.findings.spans_in import stepping_columns
+from grpo_doctor.findings.span_counts import stepping_columns
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.phases import PHASES
@@ -70,7 +70,7 @@ RULE = Rule(
         signals.sampled(_SECONDS, "the recorder writes it per step, from this version on"),
     ),
 )
-# Runs of the bundled trainer spend 0.1-0.4 % of a step collecting; five times that is a process
+# Runs of the bundled trainer spend 0.1-0.4% of a step collecting; five times that is a process
 # of too many objects, and eight ranks that collect at different moments may lose several times it.
 MIN_SHARE = 0.02
 

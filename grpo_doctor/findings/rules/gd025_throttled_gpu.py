@@ -75,9 +75,9 @@ HOT = 0x8 | 0x20 | 0x40 | 0x80
 POWER_LIMIT = 0x4
 # A GPU that hits its thermal limit for a twentieth of its busy time is not cooled as it should be.
 MIN_HOT_TIME = 0.05
-# The clocks of GPUs of one kind under one load differ by 5 %; less is no slowdown to speak of.
+# The clocks of GPUs of one kind under one load differ by 5%; less is no slowdown to speak of.
 MIN_HOT_LOSS = 0.05
-# Dense kernels at the power limit run 10-15 % below the top clock on any H100 or A100.
+# Dense kernels at the power limit run 10-15% below the top clock on any H100 or A100.
 MIN_LIMITED_TIME, MIN_LIMITED_LOSS = 0.50, 0.20
 BUSY_UTIL_PCT = 50.0
 _UNKNOWN = Withheld("which part of this run's kernels follows the clock was not measured")
@@ -198,7 +198,7 @@ def _evidence(view: RunView, worst: _Slowed) -> tuple[Evidence, ...]:
     watts = None if power is None else mean_over(power, _busy(view, uuid))
     label = f"GPU {worst.gpu.index}"
     drawn = [] if watts is None else [Evidence(f"{label} power", round(watts), "W", "gpu.power")]
-    reason = "gpu.throttle while gpu.util is 50 % or more"
+    reason = "gpu.throttle while gpu.util is 50% or more"
     return (
         Evidence(f"{label} held down", round(100 * worst.time, 1), "% of its busy time", reason),
         Evidence("its clock then", round(worst.clock), "MHz", "gpu.sm_clock"),

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.analysis.offloaded import COUNTER
+from grpo_doctor.analysis.gpu import COUNTER
 from grpo_doctor.analysis.sampled import counter_sum, mean_over, series_named
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import (
@@ -50,7 +50,7 @@ from grpo_doctor.findings.rule import (
     Rule,
     severity_of,
 )
-from grpo_doctor.findings.spans_in import phase_windows, stepping_columns
+from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change, Withheld

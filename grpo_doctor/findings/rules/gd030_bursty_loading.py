@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.asking import whole
+from grpo_doctor.findings.knob_access import whole
 from grpo_doctor.findings.loading import replayed_wait
 from grpo_doctor.findings.rule import (
     Answer,

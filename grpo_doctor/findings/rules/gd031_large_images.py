@@ -39,9 +39,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.analysis.counted import counted, counted_mean
+from grpo_doctor.analysis.per_step import counted, counted_mean
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.asking import edits_of, whole
+from grpo_doctor.findings.knob_access import edits_of, whole
 from grpo_doctor.findings.loading import (
     LOADER_TIMES,
     Loading,
@@ -106,7 +106,7 @@ def check(view: RunView) -> Answer:
 
 
 def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """Files of the size that the model gets, else smaller images by the law of that setting."""
+    """Files of the size that the model gets, else smaller images by the model of that setting."""
     return _stored_edits(view) or edits_of(view.what_if(data__max_pixels=SMALLER))
 
 

@@ -36,10 +36,10 @@ rollouts have to tokenize what tools return, when they return it.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.asking import by_law, edits_of
-from grpo_doctor.findings.deferring import finding_of, fixed_alike
+from grpo_doctor.findings.knob_access import by_model, edits_of
 from grpo_doctor.findings.loading import LOADER_TIMES, USUAL, enough_workers, loading
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, severity_of
+from grpo_doctor.findings.rule_overlap import finding_of, fixed_alike
 from grpo_doctor.findings.rules import gd002_data_starvation
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView
@@ -139,9 +139,9 @@ def _loader_seconds(view: RunView) -> float:
 
 
 def _with_workers(view: RunView) -> Prediction | Withheld:
-    return by_law(
+    return by_model(
         view,
-        Withheld("no law says what loader processes do to this run"),
+        Withheld("no model predicts what loader processes do to this run"),
         dataload__num_workers=enough_workers(view, 0) or USUAL,
     )
 

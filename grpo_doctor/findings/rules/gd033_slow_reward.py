@@ -41,9 +41,8 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.asking import by_law, edits_of, whole
-from grpo_doctor.findings.deferring import finding_of
-from grpo_doctor.findings.rewarding import (
+from grpo_doctor.findings.knob_access import by_model, edits_of, whole
+from grpo_doctor.findings.reward_functions import (
     BUILT_IN,
     Scoring,
     functions,
@@ -60,6 +59,7 @@ from grpo_doctor.findings.rule import (
     Rule,
     severity_of,
 )
+from grpo_doctor.findings.rule_overlap import finding_of
 from grpo_doctor.findings.rules import (
     gd024_collector_pauses,
     gd034_serial_rewards,
@@ -179,8 +179,8 @@ def _takes_processes(view: RunView, first: Scoring | None) -> bool:
 
 
 def _more_processes(view: RunView) -> Prediction | Withheld:
-    reason = Withheld("no law says what more processes do to these functions")
-    return by_law(view, reason, reward__num_workers=_WORKERS)
+    reason = Withheld("no model predicts what more processes do to these functions")
+    return by_model(view, reason, reward__num_workers=_WORKERS)
 
 
 def _bound(view: RunView, first: Scoring | None) -> str:
@@ -188,5 +188,5 @@ def _bound(view: RunView, first: Scoring | None) -> str:
     bound = view.predict((without(what),), f"without {what}")
     said = "what its code could save is not in a trace"
     if isinstance(bound, Prediction):
-        return f"{said}; without {what} at all the step would be {-bound.mid:.0f} % shorter"
+        return f"{said}; without {what} at all the step would be {-bound.mid:.0f}% shorter"
     return said

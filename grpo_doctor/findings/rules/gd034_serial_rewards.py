@@ -39,8 +39,8 @@ from dataclasses import dataclass
 
 from grpo_doctor.analysis.sampled import mean_over, series_named
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.asking import MAX_HOST_CPU_PCT, by_law, edits_of, whole
-from grpo_doctor.findings.rewarding import (
+from grpo_doctor.findings.knob_access import MAX_HOST_CPU_PCT, by_model, edits_of, whole
+from grpo_doctor.findings.reward_functions import (
     BUILT_IN,
     Scoring,
     function_names,
@@ -59,7 +59,7 @@ from grpo_doctor.findings.rule import (
     severity_of,
 )
 from grpo_doctor.findings.signals import Signal
-from grpo_doctor.findings.spans_in import times_per_step
+from grpo_doctor.findings.span_counts import times_per_step
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld
@@ -194,14 +194,14 @@ def _outcome(view: RunView, plan: _Plan) -> Prediction | Withheld:
     cpu = _host_cpu_pct(view)
     if cpu is not None and cpu > MAX_HOST_CPU_PCT and not series_named(view.trace, "rank.cpu"):
         # Whose the load is was not sampled: the functions may compute as much as they wait.
-        return Withheld(f"the host's CPUs are {cpu:.0f} % busy already")
+        return Withheld(f"the host's CPUs are {cpu:.0f}% busy already")
     half = (Edit(("reward",), (1 + plan.left) / 2),)
     own = view.predict(
         _edits(plan), f"with its rewards at once ({plan.processes} processes)", at_least=half
     )
     if whole(view, _KNOB) is None:
         return own
-    return by_law(view, own, reward__num_workers=plan.processes)
+    return by_model(view, own, reward__num_workers=plan.processes)
 
 
 def _fix(view: RunView, plan: _Plan) -> Fix:

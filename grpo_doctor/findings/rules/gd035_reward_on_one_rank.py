@@ -36,9 +36,7 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.deferring import finding_of
-from grpo_doctor.findings.one_scorer import one_scorer
-from grpo_doctor.findings.rewarding import reward_seconds
+from grpo_doctor.findings.reward_functions import reward_seconds, scorer_imbalance
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,
@@ -49,6 +47,7 @@ from grpo_doctor.findings.rule import (
     Rule,
     severity_of,
 )
+from grpo_doctor.findings.rule_overlap import finding_of
 from grpo_doctor.findings.rules import gd004_straggler
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
@@ -67,7 +66,7 @@ _WAITS = "matched collectives"
 
 def check(view: RunView) -> Answer:
     """Looks for one rank with nearly all of the work in `reward`."""
-    top = one_scorer(view)
+    top = scorer_imbalance(view)
     if top is None:
         return NotApplicable("fewer than two ranks have steps, or nobody scores")
     rank = top.rank
@@ -104,7 +103,7 @@ def check(view: RunView) -> Answer:
 
 def counterfactual(view: RunView) -> tuple[Change, ...]:
     """Its work spread over all ranks, or its pace that of the others."""
-    top = one_scorer(view)
+    top = scorer_imbalance(view)
     if top is None or not top.counts:
         return ()
     if not top.alone:

@@ -40,10 +40,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grpo_doctor.analysis.counted import counted
+from grpo_doctor.analysis.per_step import counted
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.asking import number
-from grpo_doctor.findings.rewarding import BUILT_IN, call_seconds, function_names
+from grpo_doctor.findings.knob_access import number
+from grpo_doctor.findings.reward_functions import BUILT_IN, call_seconds, function_names
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,

@@ -40,12 +40,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grpo_doctor.analysis.counted import counted_mean
 from grpo_doctor.analysis.gpu import busy_percent
 from grpo_doctor.analysis.intervals import union
+from grpo_doctor.analysis.per_step import counted_mean
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.asking import edits_of
 from grpo_doctor.findings.device_memory import (
     DEVICE_MEMORY,
     fullest,
@@ -53,7 +52,7 @@ from grpo_doctor.findings.device_memory import (
     on_cpu,
     peak_in,
 )
-from grpo_doctor.findings.micro_batches import SPAN, per_step
+from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,
@@ -64,7 +63,12 @@ from grpo_doctor.findings.rule import (
     Rule,
     severity_of,
 )
-from grpo_doctor.findings.spans_in import phase_windows, stepping_columns
+from grpo_doctor.findings.span_counts import (
+    MICRO_BATCH,
+    micro_batches_per_step,
+    phase_windows,
+    stepping_columns,
+)
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld
@@ -117,7 +121,7 @@ def check(view: RunView) -> Answer:
     if free < MIN_FREE:
         return Passed(f"{percent(free)} of GPU memory is free in training: no room for twice")
     if busy is None or busy[0] > MAX_BUSY[busy[1]]:
-        said = "how busy they are was not sampled" if busy is None else f"{busy[0]:.0f} % busy"
+        said = "how busy they are was not sampled" if busy is None else f"{busy[0]:.0f}% busy"
         return Passed(f"in training the GPUs have room, and {said}")
     idle = share * (1 - busy[0] / 100)
     sure = busy[1] == "gpu.sm_active"
@@ -133,7 +137,7 @@ def check(view: RunView) -> Answer:
             Evidence("GPU memory free in training", 100 * free, "%", "gpu.memory_used"),
         ),
         cause=f"An optimizer step is {plan.passes} passes of {plan.micro} "
-        f"completion{'s' * (plan.micro != 1)}; the GPUs are {busy[0]:.0f} % busy in them and "
+        f"completion{'s' * (plan.micro != 1)}; the GPUs are {busy[0]:.0f}% busy in them and "
         f"{percent(free)} of their memory is free.",
         fixes=(_fix(view, plan),),
     )
@@ -150,12 +154,12 @@ def _by_prediction(view: RunView, plan: _Plan) -> Answer:
     outcome = _outcome(view, plan)
     if not isinstance(outcome, Prediction):
         return _by_arithmetic(view, plan, outcome)
-    said = f"larger passes would change the step by {outcome.mid:.1f} %"
+    said = f"larger passes would change the step by {outcome.mid:.1f}%"
     # Arithmetic does not overrule what this run's own passes say, unless it agrees in part.
     if outcome.mid > -MIN_GAIN_PCT:
         return Passed(f"{plan.passes} passes of {plan.micro}: {said}")
     if outcome.high >= 0:
-        cautious = f"{said}, at the cautious end by {outcome.high:.1f} %"
+        cautious = f"{said}, at the cautious end by {outcome.high:.1f}%"
         return _by_arithmetic(view, plan, Withheld(cautious))
     gain = -outcome.mid / 100
     return Finding(
@@ -175,7 +179,7 @@ def _by_arithmetic(view: RunView, plan: _Plan, withheld: Withheld) -> Answer:
     """Compares a pass with the time that a slow core needs for its arithmetic."""
     parameters = model_size(view).parameters
     places = counted_mean(view.analysis, "train/token_places")
-    passes, seconds = per_step(view), view.span_seconds(SPAN)
+    passes, seconds = micro_batches_per_step(view), view.span_seconds(MICRO_BATCH)
     if not (parameters and places and passes and seconds and on_cpu(view.analysis)):
         return Passed(f"{plan.passes} passes of {plan.micro}: {withheld.reason}")
     needed = FLOPS_PER_PLACE * parameters * places / SLOW_CORE
@@ -205,7 +209,7 @@ def _plan(view: RunView) -> _Plan | None:
     micro, passes = view.knob(_MICRO), view.knob(_PASSES)
     if not isinstance(micro, int) or not isinstance(passes, int) or passes < 2:
         return None
-    if per_step(view) < 2:
+    if micro_batches_per_step(view) < 2:
         return None
     factor = next((f for f in (4, 2) if passes % f == 0 and micro * f <= 8), 2)
     return None if passes % factor else _Plan(micro, passes, factor)
@@ -221,8 +225,8 @@ def _busy_in_training(view: RunView) -> tuple[float, str] | None:
 
 
 def _evidence(view: RunView, plan: _Plan) -> tuple[Evidence, ...]:
-    spans = view.span_seconds(SPAN)
-    seconds = (spans or view.seconds("train")) / max(1.0, per_step(view))
+    spans = view.span_seconds(MICRO_BATCH)
+    seconds = (spans or view.seconds("train")) / max(1.0, micro_batches_per_step(view))
     steps = view.analysis.used_work[:, :, CODES["train"]].shape[0]
     return (
         Evidence("passes per optimizer step", plan.passes, "", _PASSES),

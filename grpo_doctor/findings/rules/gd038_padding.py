@@ -37,10 +37,9 @@ is a guess: a framework may cut its micro-batches to their own width.
 
 from __future__ import annotations
 
-from grpo_doctor.analysis.counted import counted_mean
+from grpo_doctor.analysis.per_step import counted_mean
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.asking import by_law, edits_of
-from grpo_doctor.findings.micro_batches import LENGTHS, padding
+from grpo_doctor.findings.knob_access import by_model, edits_of
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,
@@ -51,6 +50,7 @@ from grpo_doctor.findings.rule import (
     Rule,
     severity_of,
 )
+from grpo_doctor.findings.span_counts import LENGTHS, padding
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld
@@ -67,7 +67,7 @@ RULE = Rule(
 MIN_PADDING = 0.25
 # Padding's part of the step, if time goes with places.
 MIN_SHARE = 0.05
-# Two runs of the same settings differ by 2 % in their steps: a smaller gain would not be seen.
+# Two runs of the same settings differ by 2% in their steps: a smaller gain would not be seen.
 MIN_GAIN = 0.02
 _FREE, _GROUPED = "train.padding_free", "train.group_by_length"
 _PHASES = ("train", "logprob")
@@ -96,7 +96,7 @@ def check(view: RunView) -> Answer:
         if cost < MIN_GAIN:
             return Passed(
                 f"{percent(share)} of what is trained on is padding; leaving out what can be would "
-                f"change the step by {outcome.mid:+.1f} %"
+                f"change the step by {outcome.mid:+.1f}%"
             )
     counted = source.startswith("train/")
     return Finding(
@@ -159,9 +159,9 @@ def _fixes(view: RunView, outcome: Prediction | Withheld) -> list[Fix]:
 
 def _outcome(view: RunView, share: float) -> Prediction | Withheld:
     if view.spell(_FREE, True) is not None:
-        return by_law(view, _packed(view, share), train__padding_free=True)
+        return by_model(view, _packed(view, share), train__padding_free=True)
     if _groups(view):
-        return by_law(view, _grouped(view), train__group_by_length=True)
+        return by_model(view, _grouped(view), train__group_by_length=True)
     return Withheld("how much padding another grouping would leave was not counted")
 
 

@@ -18,7 +18,7 @@ part of them, and the peak of memory in training.
 
 ## Fix
 
-ZeRO-2, if whole weights fit beside the peak into 90 % of the device. If they do not, the answer
+ZeRO-2, if whole weights fit beside the peak into 90% of the device. If they do not, the answer
 says so, with the bytes that are lacking. What the passes would take without gathers is predicted
 only where the gathers themselves were seen.
 
@@ -61,7 +61,7 @@ from grpo_doctor.findings.rule import (
     severity_of,
 )
 from grpo_doctor.findings.signals import Signal
-from grpo_doctor.findings.spans_in import phase_windows, stepping_columns
+from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.trace.model import Kind

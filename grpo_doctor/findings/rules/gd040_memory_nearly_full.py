@@ -20,11 +20,11 @@ memory ran out, where they were counted.
 
 What costs least first: a smaller share for vLLM, if the peak is in a rollout; otherwise half the
 micro-batch and twice the passes, then activations that are recomputed, then ZeRO-3 if the weights
-are whole, then optimizer state on the host. What they cost is predicted where a law knows it.
+are whole, then optimizer state on the host. What they cost is predicted where a model knows it.
 
 ## When it is wrong
 
-vLLM takes its share at once and keeps it, so a rollout near 95 % is usual and no danger. PyTorch
+vLLM takes its share at once and keeps it, so a rollout near 95% is usual and no danger. PyTorch
 keeps freed memory: what is used, as the GPU counts, may be cache. Without retries the rule stays
 careful.
 
@@ -44,9 +44,8 @@ from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.gpu import GpuMemory
 from grpo_doctor.analysis.sampled import series_named
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import fullest
-from grpo_doctor.findings.headroom import GIB
-from grpo_doctor.findings.memory_back import changes_for_memory, fixes_for_memory
+from grpo_doctor.findings.device_memory import GIB, fullest
+from grpo_doctor.findings.memory_fixes import changes_for_memory, fixes_for_memory
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,
@@ -91,7 +90,7 @@ RULE = Rule(
         ),
     ),
 )
-# vLLM's default share is 0.9, and the CUDA context and NCCL take 1 to 3 % more; above this what is
+# vLLM's default share is 0.9, and the CUDA context and NCCL take 1 to 3% more; above this what is
 # left of 80 GiB is less than 2.5 GiB, the size of one large logits tensor.
 FULL = 0.97
 # A retry in most steps is a steady cost; a few may be a fragmented start.
@@ -137,7 +136,7 @@ def check(view: RunView) -> Answer:
 
 
 def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """What the first fix costs in time, where a law knows it."""
+    """What the first fix costs in time, where a model knows it."""
     return changes_for_memory(view, _state(view).where)
 
 

@@ -17,7 +17,7 @@ the model's sizes and the places of a micro-batch.
 
 ## Fix
 
-`train.gradient_checkpointing` off, if what activations need fits beside the peak into 90 % of the
+`train.gradient_checkpointing` off, if what activations need fits beside the peak into 90% of the
 device. The gain is that of one forward pass, as a log-prob pass of this run measured it or from the
 arithmetic.
 
@@ -36,9 +36,8 @@ this run need more.
 
 from __future__ import annotations
 
-from grpo_doctor.analysis.counted import counted_mean
+from grpo_doctor.analysis.per_step import counted_mean
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.asking import edits_of
 from grpo_doctor.findings.device_memory import (
     DEVICE_MEMORY,
     Fit,
@@ -46,7 +45,7 @@ from grpo_doctor.findings.device_memory import (
     room_for,
     weight_bytes,
 )
-from grpo_doctor.findings.micro_batches import per_step
+from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rule import (
     Answer,
     Finding,
@@ -56,6 +55,7 @@ from grpo_doctor.findings.rule import (
     severity_of,
 )
 from grpo_doctor.findings.signals import Signal, sampled
+from grpo_doctor.findings.span_counts import micro_batches_per_step
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld
@@ -138,7 +138,7 @@ def _finding(view: RunView, room: Fit, gain: float, outcome: Prediction | Withhe
 def _activation_bytes(view: RunView) -> float:
     """What the layers of one micro-batch keep for the backward pass."""
     size, places = model_size(view), counted_mean(view.analysis, "train/token_places")
-    passes = per_step(view)
+    passes = micro_batches_per_step(view)
     if not places or not passes or not (size.hidden and size.intermediate and size.layers):
         return 0.0
     per_place = HIDDEN_COPIES * size.hidden + INNER_COPIES * size.intermediate

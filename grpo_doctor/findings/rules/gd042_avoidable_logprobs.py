@@ -38,7 +38,7 @@ choice, and this rule does not question it.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.asking import by_law, edits_of
+from grpo_doctor.findings.knob_access import by_model, edits_of
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,
@@ -146,7 +146,7 @@ def _evidence(view: RunView, avoidable: dict[str, float]) -> tuple[Evidence, ...
 
 def _without_reference(view: RunView) -> Prediction | Withheld:
     own = view.predict((without(REFERENCE),), f"without {REFERENCE}")
-    return by_law(view, own, train__beta=0.0)
+    return by_model(view, own, train__beta=0.0)
 
 
 def _fix(view: RunView, span: str) -> Fix:

@@ -38,8 +38,7 @@ silent.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import fullest, model_size, peak_in
-from grpo_doctor.findings.headroom import GIB
+from grpo_doctor.findings.device_memory import GIB, fullest, model_size, peak_in
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,

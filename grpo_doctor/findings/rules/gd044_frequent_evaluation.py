@@ -39,7 +39,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grpo_doctor.analysis.named import named_seconds
+from grpo_doctor.analysis.per_step import named_seconds
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import (

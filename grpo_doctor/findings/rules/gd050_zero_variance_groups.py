@@ -72,8 +72,8 @@ RULE = Rule(
     family="learning",
     needs=(metric("zero_variance", POINTS),),
 )
-# With binary rewards and 8 completions a prompt of pass rate 0.75 gives such a group in 10 % of
-# all cases, one of 0.9 in 43 %: a third is a data set whose difficulty does not fit, two thirds
+# With binary rewards and 8 completions a prompt of pass rate 0.75 gives such a group in 10% of
+# all cases, one of 0.9 in 43%: a third is a data set whose difficulty does not fit, two thirds
 # leave one useful rollout in three.
 GRADES: dict[Severity, float] = {"high": 0.67, "medium": 0.50, "low": 0.33}
 _SAMPLING = "rollout.dynamic_sampling"

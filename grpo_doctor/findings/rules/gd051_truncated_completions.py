@@ -40,8 +40,14 @@ from __future__ import annotations
 
 from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.shape import ends
-from grpo_doctor.findings.learning import LEARNS_OTHERWISE, graded, known, metric, source
-from grpo_doctor.findings.reward_trend import reward_rises
+from grpo_doctor.findings.learning import (
+    LEARNS_OTHERWISE,
+    graded,
+    known,
+    metric,
+    reward_rises,
+    source,
+)
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, Severity
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent

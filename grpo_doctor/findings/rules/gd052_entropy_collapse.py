@@ -51,11 +51,11 @@ from grpo_doctor.findings.learning import (
     from_step,
     known,
     metric,
+    reward_rises,
     source,
     step_evidence,
 )
 from grpo_doctor.findings.learning_fixes import clip_higher, slower, stay_close
-from grpo_doctor.findings.reward_trend import reward_rises
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule, Severity
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.whatif import Edit

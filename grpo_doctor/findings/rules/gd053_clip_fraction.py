@@ -29,7 +29,7 @@ Where the engine's own log-probs are the old ones, its rounding alone can clip: 
 ## References
 
 - https://arxiv.org/abs/1707.06347 (PPO)
-- https://arxiv.org/abs/2507.18071 (GSPO: 15 % clipped is usual there)
+- https://arxiv.org/abs/2507.18071 (GSPO: 15% clipped is usual there)
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ RULE = Rule(
     family="learning",
     needs=(metric("clip", POINTS),),
 )
-# PPO's own runs clip 5 to 20 % of actions; language models, token by token, 0.1 to 5 %.
+# PPO's own runs clip 5 to 20% of actions; language models, token by token, 0.1 to 5%.
 GRADES: dict[Severity, float] = {"high": 0.40, "medium": 0.20, "low": 0.10}
 # Steps in a row that are no odd batch.
 WHILE = 3

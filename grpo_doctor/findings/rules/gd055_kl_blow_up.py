@@ -41,12 +41,12 @@ from grpo_doctor.analysis.learning.shape import ends, onset, smooth
 from grpo_doctor.findings.learning import (
     from_step,
     graded,
+    reward_rises,
     said,
     source,
     step_evidence,
 )
 from grpo_doctor.findings.learning_fixes import clip_gradients, slower, stay_close
-from grpo_doctor.findings.reward_trend import reward_rises
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,

@@ -46,10 +46,10 @@ from grpo_doctor.findings.learning import (
     known,
     learning_share,
     metric,
+    reward_rises,
     source,
     step_evidence,
 )
-from grpo_doctor.findings.reward_trend import reward_rises
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, Severity
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent

@@ -23,7 +23,7 @@ per step, so the step time stays about the same; nothing is predicted.
 
 ## When it is wrong
 
-Two completions per prompt have been reported to keep 98 % of the result of sixteen at an eighth of
+Two completions per prompt have been reported to keep 98% of the result of sixteen at an eighth of
 the rollouts, as a contrast of one good and one bad answer: then small groups are a choice.
 
 ## References
@@ -51,8 +51,8 @@ RULE = Rule(
     family="learning",
     needs=(signals.SETTINGS,),
 )
-# The mean of n completions is off by 1/sqrt(n) of their deviation: 71 % for two, 50 % for four,
-# 35 % for eight, the frameworks' default. Four do work in many runs: that is only said.
+# The mean of n completions is off by 1/sqrt(n) of their deviation: 71% for two, 50% for four,
+# 35% for eight, the frameworks' default. Four do work in many runs: that is only said.
 MIN_GENERATIONS = 5
 MEDIUM_GENERATIONS = 3
 TARGET = 8

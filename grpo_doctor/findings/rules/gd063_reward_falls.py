@@ -37,6 +37,8 @@ import numpy as np
 
 from grpo_doctor.findings.learning import (
     LEARNS_OTHERWISE,
+    Fall,
+    fall_of,
     from_step,
     known,
     metric,
@@ -44,7 +46,6 @@ from grpo_doctor.findings.learning import (
     step_evidence,
 )
 from grpo_doctor.findings.learning_fixes import slower, stay_close
-from grpo_doctor.findings.reward_trend import Fall, fall_of
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.whatif import Edit

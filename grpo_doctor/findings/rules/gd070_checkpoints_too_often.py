@@ -63,8 +63,8 @@ RULE = Rule(
     family="system",
     needs=(signals.STEPS, signals.PHASES),
 )
-# At the best interval for one failure a day, checkpoints of 10 s take 0.8 % of the run, of a minute
-# 1.9 %, of five minutes 4.2 %: below three hundredths there is little to save, and above
+# At the best interval for one failure a day, checkpoints of 10 s take 0.8% of the run, of a minute
+# 1.9%, of five minutes 4.2%: below three hundredths there is little to save, and above
 # it only an interval that is too short for the length of a checkpoint is a finding.
 MIN_SHARE = 0.03
 MEAN_TIME_BETWEEN_FAILURES_S = 86_400.0

@@ -40,7 +40,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from grpo_doctor.analysis.sampled import series_named
-from grpo_doctor.findings.headroom import GIB
+from grpo_doctor.findings.device_memory import GIB
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.signals import sampled
 from grpo_doctor.findings.view import RunView
@@ -97,7 +97,7 @@ def check(view: RunView) -> Answer:
         and view.knob("checkpoint.save_only_model") is not True
     )
     if not wide and not heavy:
-        part = percent(written.optimizer / written.each) if written.each else "0 %"
+        part = percent(written.optimizer / written.each) if written.each else "0%"
         return Passed(f"{written.each / GIB:.3g} GiB each, {part} of it optimizer; {kept} kept")
     causes = []
     if heavy:

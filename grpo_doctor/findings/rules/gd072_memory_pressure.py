@@ -42,7 +42,7 @@ import numpy as np
 from grpo_doctor.analysis.intervals import Intervals
 from grpo_doctor.analysis.sampled import max_over, mean_over, series_named
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.headroom import GIB
+from grpo_doctor.findings.device_memory import GIB
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, severity_of
 from grpo_doctor.findings.signals import any_of, sampled
 from grpo_doctor.findings.view import RunView

@@ -36,7 +36,7 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.analysis.sampled import series_named
-from grpo_doctor.findings.headroom import GIB
+from grpo_doctor.findings.device_memory import GIB
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.signals import sampled
 from grpo_doctor.findings.view import RunView

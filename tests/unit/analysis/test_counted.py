@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.analysis import analyse
-from grpo_doctor.analysis.counted import counted, counted_mean
+from grpo_doctor.analysis.per_step import counted, counted_mean
 from tests.build import TraceBuilder
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_doctor.analysis import analyse
-from grpo_doctor.analysis.gaps import BEGIN, END, gap_seconds
+from grpo_doctor.analysis.per_step import BEGIN, END, gap_seconds
 from grpo_doctor.trace.model import Kind
 from tests.build import TraceBuilder
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_doctor.analysis import analyse
-from grpo_doctor.analysis.offloaded import offloaded_bytes
+from grpo_doctor.analysis.gpu import offloaded_bytes
 from tests.build import TraceBuilder
 
 GIB = 2**30

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_doctor.analysis.innermost import innermost
+from grpo_doctor.analysis.intervals import innermost
 
 spans = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=20)
 

@@ -9,7 +9,7 @@ import pytest
 
 from grpo_doctor.cli import main
 from grpo_doctor.trace.write import write_trace
-from tests.unit.findings.patients import healthy, offloaded
+from tests.unit.findings.example_runs import healthy, offloaded
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from grpo_doctor.cli import main
 from grpo_doctor.findings.rules import ALL
 from grpo_doctor.trace.write import write_trace
-from tests.unit.findings.patients import offloaded
+from tests.unit.findings.example_runs import offloaded
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from grpo_doctor.cli import main
 from grpo_doctor.trace.write import write_trace
 from tests.build import TraceBuilder
-from tests.unit.whatif.laws.runs import run
+from tests.unit.whatif.models.runs import run
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from grpo_doctor.compare.schema import Change
 from grpo_doctor.trace.model import Trace
 from grpo_doctor.whatif import Prediction, Withheld
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import healthy, offloaded, run
+from tests.unit.findings.example_runs import healthy, offloaded, run
 
 
 def compared(before: Trace, after: Trace) -> Comparison:
@@ -228,7 +228,7 @@ def test_a_change_without_a_law_says_so() -> None:
     after = run(knobs={"run.collective_timeout_s": 200}).build()
     (fix,) = compared(before, after)["fixes"]
     assert fix["predicted_mid_pct"] is None
-    assert fix["note"].startswith("not predicted: no law says")
+    assert fix["note"].startswith("not predicted: no model predicts")
 
 
 def test_numbers_are_finite() -> None:

@@ -11,7 +11,7 @@ from grpo_doctor.document import build_document
 from grpo_doctor.document.judged import not_judged
 from grpo_doctor.trace.model import Kind, Loss, Trace
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import run
+from tests.unit.findings.example_runs import run
 
 
 def said(build: TraceBuilder | Trace) -> str:

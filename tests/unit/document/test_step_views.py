@@ -12,7 +12,7 @@ from grpo_doctor.document.views.critical import thinned
 from grpo_doctor.findings import RunView, run_rules
 from grpo_doctor.trace.model import Kind
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import straggling
+from tests.unit.findings.example_runs import straggling
 
 
 def recording(steps: int = 12) -> TraceBuilder:

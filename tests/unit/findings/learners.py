@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import SETTINGS, run
+from tests.unit.findings.example_runs import SETTINGS, run
 
 Numbers = NDArray[np.float64]
 # From time (0 at the first step, 1 at the last), healthy values and a generator of noise.

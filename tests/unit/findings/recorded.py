@@ -1,4 +1,4 @@
-"""Adds to the runs of `patients.py` what a trainer records beside its phases."""
+"""Adds to the runs of `example_runs.py` what a trainer records beside its phases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The patients of every rule: those of `patients.py`, and those that a rule's own test file brings.
+"""Example runs of every rule: those of `example_runs.py`, and those that its own test file brings.
 
 `rules/test_gdNNN.py` brings them as functions `sick()` and `well()`, each of which returns a
 `TraceBuilder`.
@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.build import TraceBuilder
-from tests.unit.findings import patients
+from tests.unit.findings import example_runs
 
-Patients = tuple[Callable[[], TraceBuilder], Callable[[], TraceBuilder]]
+Examples = tuple[Callable[[], TraceBuilder], Callable[[], TraceBuilder]]
 _FILES = sorted((Path(__file__).parent / "rules").glob("test_gd*.py"))
 
 
-def _found() -> dict[str, Patients]:
+def _found() -> dict[str, Examples]:
     found = {}
     for path in _FILES:
         module = importlib.import_module(f"tests.unit.findings.rules.{path.stem}")
@@ -27,4 +27,4 @@ def _found() -> dict[str, Patients]:
 
 
 # Rule id: (a run that has it, a run that has not).
-PATIENTS: dict[str, Patients] = {**patients.PATIENTS, **_found()}
+EXAMPLES: dict[str, Examples] = {**example_runs.EXAMPLES, **_found()}

@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 
 from grpo_doctor.findings import RunView, run_rules
-from grpo_doctor.findings.deferring import finding_of, fixed_alike
 from grpo_doctor.findings.rule import Finding, Passed
+from grpo_doctor.findings.rule_overlap import finding_of, fixed_alike
 from grpo_doctor.findings.rules import gd002_data_starvation, gd004_straggler, gd033_slow_reward
 from grpo_doctor.findings.view import RuleFile
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import HEALTHY, SETTINGS, run, starved, straggling
+from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run, starved, straggling
 from tests.unit.findings.recorded import count, found, inside, judged
 from tests.unit.findings.rules.saying import counted, finding, passed, step_s
 from tests.unit.findings.rules.test_gd023 import TIMES

@@ -7,7 +7,7 @@ from grpo_doctor.findings.rule import Answer, Finding, Passed, Rule, severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.whatif import Edit, Prediction
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import healthy, run
+from tests.unit.findings.example_runs import healthy, run
 
 EVERY = (
     signals.STEPS, signals.PHASES, signals.COLLECTIVES, signals.GPU_MEMORY, signals.SETTINGS,

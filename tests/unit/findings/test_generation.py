@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_doctor.findings import RunView
-from grpo_doctor.findings.generation import (
+from grpo_doctor.findings.rollout_engine import (
     length_at,
     lengths,
     mean_of,

@@ -6,7 +6,7 @@ import pytest
 
 from grpo_doctor.findings.rules import gd002_data_starvation as rule
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import starved
+from tests.unit.findings.example_runs import starved
 from tests.unit.findings.recorded import count, found, number
 
 
@@ -19,7 +19,7 @@ def timed(seconds: float, workers: int) -> TraceBuilder:
 
 @pytest.mark.parametrize(("seconds", "target"), [(3.0, 1), (9.0, 2), (25.0, 4), (500.0, 8)])
 def test_as_many_processes_as_have_the_time(seconds: float, target: int) -> None:
-    # The rest of the step is 9.85 s, of which loaders may take 80 %.
+    # The rest of the step is 9.85 s, of which loaders may take 80%.
     finding = found(rule, timed(seconds, 0))
     assert finding.fixes[0].after == target
     assert number(finding, "a loader process needs") == pytest.approx(seconds)

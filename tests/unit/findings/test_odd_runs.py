@@ -8,7 +8,7 @@ import pytest
 
 from grpo_doctor.findings import RunView, run_rules
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import HEALTHY, SETTINGS, run
+from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run
 from tests.unit.findings.recorded import count, inside
 
 COUNTERS = (

@@ -10,7 +10,7 @@ import pytest
 from grpo_doctor.findings import RunView, run_rules
 from grpo_doctor.findings.rule import Finding, Fix
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import (
+from tests.unit.findings.example_runs import (
     HEALTHY,
     OFFLOADED,
     SETTINGS,
@@ -52,7 +52,7 @@ class TestOffload:
         assert mid(fix) == pytest.approx(-100 * 2 / 11.85, abs=0.2)
         assert found.severity == "medium"
         assert found.confidence == 0.9
-        assert "40.0 GiB plus 20.00 GiB offloaded fits into 90 % of 80.0 GiB" in found.cause
+        assert "40.0 GiB plus 20.00 GiB offloaded fits into 90% of 80.0 GiB" in found.cause
 
     def test_without_room_it_is_needed(self) -> None:
         note = answers(offloaded(memory_gib=(60.0, 72.0)))["GD001"]
@@ -116,7 +116,7 @@ class TestData:
         (fix,) = finding(build, "GD002").fixes
         assert mid(fix) == pytest.approx(-100 * (1 - 22.5 / 99.75), abs=1)
         assert fix.predicted is not None
-        # At the cautious end processes take a quarter longer each, and the law is off by 15 %.
+        # At the cautious end processes take a quarter longer each, and the model is off by 15%.
         assert fix.predicted.high == pytest.approx(-85 * (1 - 1.25 * 22.5 / 99.75), abs=1)
 
     def test_a_busy_host_gets_no_prediction(self) -> None:
@@ -124,7 +124,7 @@ class TestData:
         build.series("host.cpu", "%", [0, 100], [97, 97])
         (fix,) = finding(build, "GD002").fixes
         assert fix.predicted is None
-        assert "97 % busy already" in fix.risk
+        assert "97% busy already" in fix.risk
 
     def test_many_processes_already(self) -> None:
         (fix,) = finding(starved(16), "GD002").fixes
@@ -179,7 +179,7 @@ class TestStraggler:
         slow = {1: {"rollout": 2.0}, 2: {"rollout": 2.0}}
         answer = answers(run(slow=slow))["GD004"]
         assert isinstance(answer, str)
-        assert "0 % of it is for rank" in answer
+        assert "0% of it is for rank" in answer
 
     def test_a_slow_rank_and_its_own_checkpoints_differ(self) -> None:
         # Rank 0 writes one long checkpoint while the others wait: one step, not a slow rank.
@@ -194,7 +194,7 @@ class TestStraggler:
                 build.step(rank, number, at, {}, end_s=at + 2 + saves)
         answer = answers(build)["GD004"]
         assert isinstance(answer, str)
-        assert "17 % of the steps" in answer
+        assert "17% of the steps" in answer
 
     def test_without_collectives_the_signal_is_missing(self) -> None:
         build = TraceBuilder(ranks=2)

@@ -16,8 +16,8 @@ from grpo_doctor.findings.rule import Finding
 from grpo_doctor.findings.view import RuleFile
 from grpo_doctor.trace.columns import in_order
 from grpo_doctor.trace.model import Trace
-from tests.unit.findings.patients import healthy
-from tests.unit.findings.registry import PATIENTS
+from tests.unit.findings.example_runs import healthy
+from tests.unit.findings.registry import EXAMPLES
 
 FOLDER = Path(rules.__file__).parent
 BY_ID = {rule.RULE.id: rule for rule in rules.ALL}
@@ -40,7 +40,7 @@ def test_every_file_is_registered_once_and_named_by_its_id() -> None:
 
 
 def test_every_rule_has_patients() -> None:
-    assert set(PATIENTS) == set(BY_ID)
+    assert set(EXAMPLES) == set(BY_ID)
 
 
 @pytest.mark.parametrize("rule", rules.ALL, ids=list(BY_ID))
@@ -54,9 +54,9 @@ def test_every_rule_is_documented(rule: RuleFile) -> None:
         assert len(section.split()) >= (1 if heading == "References" else 12), heading
 
 
-@pytest.mark.parametrize("rule", PATIENTS)
+@pytest.mark.parametrize("rule", EXAMPLES)
 def test_the_sick_run_has_it_and_the_other_has_not(rule: str) -> None:
-    sick, other = PATIENTS[rule]
+    sick, other = EXAMPLES[rule]
     found = finding(judge(sick().build()), rule)
     assert found is not None
     assert found.evidence
@@ -89,9 +89,9 @@ def shuffled(trace: Trace, seed: int) -> tuple[Trace, dict[int, int]]:
     return dataclasses.replace(trace, spans=spans, processes=processes, series=series), moved
 
 
-@pytest.mark.parametrize("rule", PATIENTS)
+@pytest.mark.parametrize("rule", EXAMPLES)
 def test_the_order_of_ranks_changes_no_verdict(rule: str) -> None:
-    trace = PATIENTS[rule][0]().build()
+    trace = EXAMPLES[rule][0]().build()
     before = judge(trace)
     for seed in range(5):
         again, moved = shuffled(trace, seed)
@@ -103,9 +103,9 @@ def test_the_order_of_ranks_changes_no_verdict(rule: str) -> None:
             assert new.gain == pytest.approx(old.gain, abs=1e-6)
 
 
-@pytest.mark.parametrize("rule", PATIENTS)
+@pytest.mark.parametrize("rule", EXAMPLES)
 def test_predictions_come_from_the_rules_own_counterfactual(rule: str) -> None:
-    view = RunView.of(PATIENTS[rule][0]().build())
+    view = RunView.of(EXAMPLES[rule][0]().build())
     found = BY_ID[rule].check(view)
     assert isinstance(found, Finding)
     for fix in found.fixes:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_doctor.findings import RunView
-from grpo_doctor.findings.spans_in import (
+from grpo_doctor.findings.span_counts import (
     collectives_per_step,
     seconds_just_after,
     seconds_just_before,

@@ -7,7 +7,7 @@ from typing import Any
 from grpo_doctor.findings.rule import Fix
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.whatif import Withheld
-from tests.unit.findings.patients import SETTINGS, run
+from tests.unit.findings.example_runs import SETTINGS, run
 
 NOT_REPLAYED = Withheld("it is not replayed")
 

@@ -17,7 +17,7 @@ from grpo_doctor.whatif import (
     without,
 )
 from grpo_doctor.whatif.edits import only_removes
-from grpo_doctor.whatif.phases import WAIT, by_phase
+from grpo_doctor.whatif.replay import WAIT, by_phase
 from tests.build import TraceBuilder
 
 STEPS = 4
@@ -130,7 +130,7 @@ def test_what_can_not_make_a_step_longer() -> None:
 
 
 def test_a_long_run_is_sampled_and_its_mean_stays() -> None:
-    from grpo_doctor.whatif import model as module
+    from grpo_doctor.whatif import step_model as module
 
     build = TraceBuilder()
     for number in range(200):

@@ -19,9 +19,9 @@ from grpo_doctor.whatif import (
     StepModel,
     build_model,
     ground,
-    law_error,
     predict,
     replay,
+    replay_error,
     together,
     without,
 )
@@ -71,7 +71,7 @@ def test_a_replay_without_changes_is_what_was_measured(
 ) -> None:
     model = model_of(drawn)
     assert replay(model) == pytest.approx(model.measured_s)
-    assert law_error(model) == pytest.approx(0, abs=1e-6)
+    assert replay_error(model) == pytest.approx(0, abs=1e-6)
 
 
 @CASES

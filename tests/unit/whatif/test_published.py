@@ -2,8 +2,8 @@
 
 A published table says how long the sides of a step take, not its spans; the run that is replayed
 has those sides and nothing else. Most runs before were colocated, and what a side takes on a part
-of the GPUs is not in their tables: for these the law says that it is unknown. Asked with sides that
-stay as long as they are, it gives what overlap alone brings.
+of the GPUs is not in their tables: for these the model says that it is unknown. Asked with sides
+that stay as long as they are, it gives what overlap alone brings.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 from grpo_doctor.whatif import Prediction
 from tests.build import TraceBuilder
-from tests.unit.whatif.laws.runs import mid, reason, run, what_if
+from tests.unit.whatif.models.runs import mid, reason, run, what_if
 
 VERL_ASYNC = "https://verl.readthedocs.io/en/latest/advance/fully_async.html"
 VERL_ONE_STEP = "https://verl.readthedocs.io/en/latest/advance/one_step_off.html"
@@ -59,7 +59,7 @@ def test_verl_train_bound_overlap_brings_almost_nothing() -> None:
 
 def test_verl_one_step_off_gains() -> None:
     """Source: `VERL_ONE_STEP`, FSDP2 colocated 749 s (321 generation, 88 old log-probs, 286
-    update): +23 %; with Megatron 699 s (207, 119, 344): +40 %. Both gain."""
+    update): +23%; with Megatron 699 s (207, 119, 344): +40%. Both gain."""
     for sides in ((321, 88, 286), (207, 119, 344)):
         assert mid(steps(*sides), rollout__async=True) < -20
 
@@ -74,7 +74,7 @@ def test_of_a_run_that_shares_its_gpus_nothing_is_said() -> None:
 
 def test_ms_swift_gradient_checkpointing_off_is_faster_and_less_than_a_third() -> None:
     """Source: ms-swift's vit_gradient_checkpointing.sh, Qwen2.5-VL with LoRA: all recomputation
-    2.45 s per step, none 1.95 s (-20 %)."""
+    2.45 s per step, none 1.95 s (-20%)."""
     patient = run(
         {"train": 2.45}, {"train.gradient_checkpointing": True, "train.type": "lora"},
         framework="ms-swift", framework_version="4.6.0",
@@ -85,8 +85,8 @@ def test_ms_swift_gradient_checkpointing_off_is_faster_and_less_than_a_third() -
 
 
 def test_ms_swift_padding_free_is_faster_where_padding_was_counted() -> None:
-    """Source: ms-swift's padding_free scripts: DPO 3.32 to 1.90 s per step (-43 %), another run 26
-    to 13 hours (-50 %). Their share of padding is not given; with half of the places padding the
+    """Source: ms-swift's padding_free scripts: DPO 3.32 to 1.90 s per step (-43%), another run 26
+    to 13 hours (-50%). Their share of padding is not given; with half of the places padding the
     direction is right, and without a count nothing is said."""
     counters = {"train/token_places": 1000.0, "train/tokens": 500.0}
     patient = run({"train": 3.32}, {"train.padding_free": False}, counters, framework="ms-swift")

@@ -10,9 +10,9 @@ from grpo_doctor.whatif import (
     StepModel,
     Withheld,
     build_model,
-    law_error,
     predict,
     replay,
+    replay_error,
     without,
 )
 from grpo_doctor.whatif.prediction import REMOVAL_ERROR, RUN_ERROR
@@ -40,7 +40,7 @@ def synchronised(steps: int = 5, slow: float = 3.0) -> TraceBuilder:
 def test_the_unedited_replay_is_what_was_measured() -> None:
     model = model_of(synchronised())
     assert replay(model) == pytest.approx(model.measured_s)
-    assert law_error(model) == pytest.approx(0, abs=1e-9)
+    assert replay_error(model) == pytest.approx(0, abs=1e-9)
 
 
 def test_the_slow_rank_at_the_others_pace_takes_the_wait_away() -> None:
@@ -80,7 +80,7 @@ def test_one_rank_without_collectives() -> None:
     assert isinstance(found, Prediction)
     assert found.mid == pytest.approx(100 * (5 / 6.5 - 1))
     assert found.low <= found.mid <= found.high <= 0
-    # Steps without it are all alike, so the errors of law and run are all that is left.
+    # Steps without it are all alike, so the errors of model and run are all that is left.
     width = float(np.hypot(REMOVAL_ERROR * found.mid, 100 * RUN_ERROR))
     assert found.low == pytest.approx(found.mid - width)
     assert "4 steps" in found.basis
@@ -108,7 +108,7 @@ def test_too_few_steps_give_no_prediction() -> None:
 
 
 def test_a_run_that_the_law_does_not_describe_gives_no_prediction() -> None:
-    # Waits in a group of two of four ranks: the law knows no barrier there and loses the time.
+    # Waits in a group of two of four ranks: the model knows no barrier there and loses the time.
     build = TraceBuilder(ranks=4)
     for number in range(4):
         at = 20.0 * number
@@ -127,7 +127,7 @@ def test_a_run_that_the_law_does_not_describe_gives_no_prediction() -> None:
 def test_a_model_without_steps_replays_to_nothing() -> None:
     model = model_of(TraceBuilder(ranks=2))
     assert not len(replay(model))
-    assert law_error(model) == float("inf")
+    assert replay_error(model) == float("inf")
 
 
 def offloaded(rollouts: tuple[float, ...]) -> StepModel:

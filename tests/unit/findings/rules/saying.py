@@ -8,7 +8,7 @@ from typing import Any
 from grpo_doctor.findings import NotRun, RunView, rules, run_rules
 from grpo_doctor.findings.rule import Answer, Finding, Fix, NotApplicable, Passed
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import HEALTHY, SETTINGS, STEPS, run
+from tests.unit.findings.example_runs import HEALTHY, SETTINGS, STEPS, run
 
 BY_ID = {rule.RULE.id: rule for rule in rules.ALL}
 

@@ -10,7 +10,7 @@ import pytest
 from grpo_doctor.findings import RunView, run_rules
 from grpo_doctor.findings.rule import Finding
 from tests.build import TraceBuilder
-from tests.unit.findings.registry import PATIENTS
+from tests.unit.findings.registry import EXAMPLES
 from tests.unit.findings.rules.saying import HEALTHY, SETTINGS, run
 
 COUNTERS = (
@@ -100,9 +100,9 @@ def test_nothing_grave_is_said_of_nonsense(name: str) -> None:
     assert [rule.id for rule, found in results.findings if found.severity == "high"] == []
 
 
-@pytest.mark.parametrize("rule", PATIENTS)
+@pytest.mark.parametrize("rule", EXAMPLES)
 def test_numbers_of_findings_are_numbers(rule: str) -> None:
-    results = run_rules(RunView.of(PATIENTS[rule][0]().build()))
+    results = run_rules(RunView.of(EXAMPLES[rule][0]().build()))
     for _, found in results.findings:
         assert isinstance(found, Finding)
         assert 0 <= found.cost <= 1

@@ -74,7 +74,7 @@ def test_a_json_file_gets_words() -> None:
 
 def test_short_passes_are_left_alone() -> None:
     phases = {**HEALTHY, "train": 0.3, "logprob": 0.1, "rollout": 20.0}
-    assert "passes over the model take 1.9 %" in passed(run(phases, knobs=OFFLOADED), "GD010")
+    assert "passes over the model take 1.9%" in passed(run(phases, knobs=OFFLOADED), "GD010")
 
 
 def test_without_offload_there_is_no_question() -> None:

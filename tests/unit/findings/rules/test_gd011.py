@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import OFFLOADED
+from tests.unit.findings.example_runs import OFFLOADED
 from tests.unit.findings.rules.saying import (
     finding,
     mid,
@@ -50,7 +50,7 @@ def test_what_collecting_takes_is_the_cost_and_the_gain() -> None:
 
 
 def test_little_collecting_passes() -> None:
-    assert "takes 0.8 %" in passed(well(), "GD011")
+    assert "takes 0.8%" in passed(well(), "GD011")
 
 
 def test_what_is_collected_is_not_counted_as_moved() -> None:

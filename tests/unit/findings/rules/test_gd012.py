@@ -61,7 +61,7 @@ def test_waiting_and_preempted_requests_are_the_cost() -> None:
 
 
 def test_the_engine_gets_what_no_gpu_ever_used() -> None:
-    # 48 of 80 GiB used: 40 % free, a tenth stays, 0.3 + 0.3.
+    # 48 of 80 GiB used: 40% free, a tenth stays, 0.3 + 0.3.
     assert finding(sick(), "GD012").fixes[0].spelling == "--vllm_gpu_memory_utilization 0.6"
 
 
@@ -78,11 +78,11 @@ def test_waiting_alone_is_not_grave() -> None:
 
 
 def test_a_cache_with_room_passes_however_many_wait() -> None:
-    assert "60 % full" in passed(engine(full=60.0), "GD012")
+    assert "60% full" in passed(engine(full=60.0), "GD012")
 
 
 def test_a_full_cache_that_holds_nobody_back_passes() -> None:
-    assert "0 % of the requests wait" in passed(engine(waiting=0.0, preemptions=0.0), "GD012")
+    assert "0% of the requests wait" in passed(engine(waiting=0.0, preemptions=0.0), "GD012")
 
 
 def test_a_short_rollout_has_nothing_to_give() -> None:
@@ -95,6 +95,6 @@ def test_without_the_engines_counters_it_says_what_records_them() -> None:
 
 def test_numbers_that_are_none_are_no_finding() -> None:
     assert "kv_cache_peak_pct" in missing(engine(full=float("nan")), "GD012")
-    assert "0 % of the requests wait" in passed(
+    assert "0% of the requests wait" in passed(
         engine(waiting=float("nan"), preemptions=float("nan")), "GD012"
     )

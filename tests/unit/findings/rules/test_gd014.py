@@ -84,7 +84,7 @@ def test_a_limit_that_nearly_all_stay_below_is_advised() -> None:
     (fix,) = finding(sick(), "GD014").fixes
     assert (fix.knob, fix.after) == ("rollout.max_completion_length", 512)
     assert fix.safety == "changes-algorithm"
-    assert "2 % of this run's completions" in fix.risk
+    assert "2% of this run's completions" in fix.risk
 
 
 def test_without_lengths_more_prompts_are() -> None:
@@ -94,11 +94,11 @@ def test_without_lengths_more_prompts_are() -> None:
 
 
 def test_an_engine_that_stays_full_passes() -> None:
-    assert "9 % of the rollout" in passed(well(), "GD014")
+    assert "9% of the rollout" in passed(well(), "GD014")
 
 
 def test_an_engine_of_few_requests_always_ends_with_few() -> None:
-    assert "tails take 0.0 %" in passed(decaying(1.0, peak=8.0), "GD014")
+    assert "tails take 0.0%" in passed(decaying(1.0, peak=8.0), "GD014")
 
 
 def test_ranks_that_finish_apart_by_turns_wait_for_lengths() -> None:
@@ -110,7 +110,7 @@ def test_ranks_that_finish_apart_by_turns_wait_for_lengths() -> None:
 
 
 def test_ranks_that_finish_apart_with_equal_lengths_do_not() -> None:
-    assert "tails take 0.0 %" in passed(apart(1.1), "GD014")
+    assert "tails take 0.0%" in passed(apart(1.1), "GD014")
 
 
 def test_one_rank_that_is_always_late_is_no_tail() -> None:

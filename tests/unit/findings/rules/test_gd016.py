@@ -63,7 +63,7 @@ def test_prompts_of_less_than_two_blocks_share_nothing(tokens: float, judged: bo
 
 
 def test_a_cache_that_finds_them_passes() -> None:
-    assert "85 % of the prompt tokens" in passed(well(), "GD016")
+    assert "85% of the prompt tokens" in passed(well(), "GD016")
 
 
 def test_a_cache_that_finds_nothing_is_a_question() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import GIB
+from tests.unit.findings.example_runs import GIB
 from tests.unit.findings.rules.saying import (
     STEPS,
     finding,
@@ -87,12 +87,12 @@ def test_a_cache_that_is_woken_first_needs_a_full_gpu_to_matter() -> None:
 
 def test_a_cache_that_is_woken_first_with_room_passes() -> None:
     note = passed(waking(0.2, 0.0, LEVEL_2, sync_gib=40.0), "GD019")
-    assert "at most 50 % full" in note
+    assert "at most 50% full" in note
     assert "not sampled" in passed(waking(0.2, 0.0, LEVEL_2), "GD019")
 
 
 def test_the_right_order_passes() -> None:
-    assert "takes 0.9 %" in passed(well(), "GD019")
+    assert "takes 0.9%" in passed(well(), "GD019")
     assert "nothing is woken" in passed(waking(0.0, 0.3, LEVEL_2), "GD019")
 
 

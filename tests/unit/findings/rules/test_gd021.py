@@ -48,7 +48,7 @@ def test_a_version_without_adapters_says_so() -> None:
 
 
 def test_a_short_sync_is_left_alone() -> None:
-    assert "takes 3.0 %" in passed(run(knobs=LORA), "GD021")
+    assert "takes 3.0%" in passed(run(knobs=LORA), "GD021")
 
 
 def test_only_adapters_of_an_engine_of_its_own_are_meant() -> None:

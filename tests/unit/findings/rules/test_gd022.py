@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import GIB
+from tests.unit.findings.example_runs import GIB
 from tests.unit.findings.rules.saying import (
     finding,
     not_applicable,
@@ -71,7 +71,7 @@ def test_a_whole_model_gathered_into_a_full_gpu_is_cut() -> None:
 
 
 def test_a_whole_model_with_room_passes() -> None:
-    assert "at most 75 % full" in passed(gathered_whole(60.0), "GD022")
+    assert "at most 75% full" in passed(gathered_whole(60.0), "GD022")
 
 
 def test_weights_that_are_whole_anyway_are_not_gathered() -> None:

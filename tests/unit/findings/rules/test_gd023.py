@@ -60,7 +60,7 @@ def test_ranks_that_fill_the_host_themselves_are_no_finding_without_a_gpu() -> N
             build.series("rank.cpu", "%", TIMES, [22.0, 22.0], scope="rank", rank=rank)
         return build
 
-    assert "that this job itself keeps 88 % busy" in passed(filled(20.0), "GD023")
+    assert "that this job itself keeps 88% busy" in passed(filled(20.0), "GD023")
     # Four ranks of one thread each on their own processors never stand in line for so long.
     assert finding(filled(40.0), "GD023").severity == "low"
 
@@ -71,7 +71,7 @@ def test_programs_of_others_are_told_from_the_ranks_own() -> None:
         build.series("rank.cpu", "%", TIMES, [10.0, 10.0], scope="rank", rank=rank)
     found = finding(build, "GD023")
     assert found.headline == "Other programs take the ranks' processors"
-    assert value(found, "this job's own") == 40.0  # four ranks of 10 % on one processor
+    assert value(found, "this job's own") == 40.0  # four ranks of 10% on one processor
     assert (found.severity, found.confidence) == ("medium", 0.9)
     assert "not of this job" in found.fixes[0].spelling
 
@@ -102,7 +102,7 @@ def test_all_ranks_in_line_are_named_as_none() -> None:
 
 
 def test_a_little_waiting_passes() -> None:
-    assert "2.0 % of the time" in passed(well(), "GD023")
+    assert "2.0% of the time" in passed(well(), "GD023")
 
 
 def test_without_samples_it_says_what_takes_them() -> None:

@@ -47,7 +47,7 @@ def test_a_rank_that_collects_alone_is_a_part_of_the_mean() -> None:
 
 
 def test_little_collecting_passes() -> None:
-    assert "take 0.2 %" in passed(well(), "GD024")
+    assert "take 0.2%" in passed(well(), "GD024")
 
 
 def test_collections_that_an_offload_asked_for_are_another_rules() -> None:
@@ -56,7 +56,7 @@ def test_collections_that_an_offload_asked_for_are_another_rules() -> None:
         for rank in range(4):
             build.span(rank, "offload", start + 0.06, start + 1.06, depth=2)
             build.span(rank, "offload/collect", start + 0.06, start + 1.06, depth=3)
-    assert "take 0.0 %" in passed(build, "GD024")
+    assert "take 0.0%" in passed(build, "GD024")
 
 
 def test_an_old_recording_has_no_such_counter() -> None:

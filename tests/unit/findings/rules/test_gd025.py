@@ -63,8 +63,8 @@ def test_a_power_limit_far_below_the_usual_clock_is_a_note() -> None:
 
 
 def test_a_touch_of_heat_passes() -> None:
-    assert "no GPU is held down" in passed(clocks(HOT, 1900.0, 0.9), "GD025")  # 4 % slower
-    assert "than 0.0 %" in passed(clocks(HOT, 1100.0, 0.0), "GD025")
+    assert "no GPU is held down" in passed(clocks(HOT, 1900.0, 0.9), "GD025")  # 4% slower
+    assert "than 0.0%" in passed(clocks(HOT, 1100.0, 0.0), "GD025")
 
 
 def test_an_idle_gpu_may_be_slow() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import OFFLOADED, offloaded
+from tests.unit.findings.example_runs import OFFLOADED, offloaded
 from tests.unit.findings.rules.saying import (
     finding,
     missing,

@@ -7,7 +7,7 @@ import pytest
 from grpo_doctor.findings.rule import NotApplicable, Passed
 from grpo_doctor.findings.rules import gd031_large_images as rule
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import HEALTHY, SETTINGS, run
+from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run
 from tests.unit.findings.recorded import count, found, judged, knob, number
 
 BUNDLED: dict[str, Any] = {"framework": "bundled", "framework_version": "0.1.0"}

@@ -8,7 +8,7 @@ from grpo_doctor.findings import RunView
 from grpo_doctor.findings.rule import Passed
 from grpo_doctor.findings.rules import gd032_tokenizing_in_the_step as rule
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import HEALTHY, SETTINGS, run
+from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run
 from tests.unit.findings.recorded import count, found, inside, judged, number
 
 

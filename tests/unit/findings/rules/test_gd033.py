@@ -5,7 +5,7 @@ import pytest
 from grpo_doctor.findings.rule import NotApplicable, Passed
 from grpo_doctor.findings.rules import gd033_slow_reward as rule
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import HEALTHY, SETTINGS, run
+from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run
 from tests.unit.findings.recorded import count, found, inside, judged, number
 from tests.unit.findings.rules.test_gd036 import LIMITED, calls
 
@@ -30,7 +30,7 @@ def test_the_function_that_dominates_is_named_with_its_bound() -> None:
     assert finding.cost == pytest.approx(2.05 / 11.75, rel=0.02)
     assert number(finding, "judge per step") == pytest.approx(2.02, rel=0.02)
     assert finding.severity == "medium"
-    assert "at all the step would be 17 % shorter" in finding.fixes[0].risk
+    assert "at all the step would be 17% shorter" in finding.fixes[0].risk
 
 
 def test_without_a_dominating_function_none_is_named() -> None:

@@ -7,7 +7,7 @@ import pytest
 from grpo_doctor.findings.rule import NotApplicable, Passed
 from grpo_doctor.findings.rules import gd034_serial_rewards as rule
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import HEALTHY, SETTINGS, run
+from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run
 from tests.unit.findings.recorded import count, found, inside, judged, number
 
 
@@ -85,4 +85,4 @@ def test_busy_cores_get_no_prediction() -> None:
     build.series("host.cpu", "%", [0.0, 100.0], [97.0, 97.0])
     fix = found(rule, build).fixes[0]
     assert fix.predicted is None
-    assert "97 % busy" in fix.risk
+    assert "97% busy" in fix.risk

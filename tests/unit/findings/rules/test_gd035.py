@@ -6,7 +6,7 @@ from grpo_doctor.findings.rule import NotApplicable, Passed
 from grpo_doctor.findings.rules import gd004_straggler
 from grpo_doctor.findings.rules import gd035_reward_on_one_rank as rule
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import HEALTHY, run
+from tests.unit.findings.example_runs import HEALTHY, run
 from tests.unit.findings.recorded import found, inside, judged, number
 
 NO_REWARD = {**HEALTHY, "reward": 0.01}

@@ -7,7 +7,7 @@ import pytest
 from grpo_doctor.findings.rule import Passed
 from grpo_doctor.findings.rules import gd036_reward_timeouts as rule
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import run
+from tests.unit.findings.example_runs import run
 from tests.unit.findings.recorded import count, found, inside, judged, number
 
 BUNDLED: dict[str, Any] = {"framework": "bundled", "framework_version": "0.1.0"}

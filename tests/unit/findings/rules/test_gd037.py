@@ -7,7 +7,7 @@ import pytest
 from grpo_doctor.findings.rule import NotApplicable, Passed
 from grpo_doctor.findings.rules import gd037_small_micro_batch as rule
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import SETTINGS, run
+from tests.unit.findings.example_runs import SETTINGS, run
 from tests.unit.findings.recorded import count, found, inside, judged, knob, memory, number
 
 SMALL: dict[str, Any] = {**SETTINGS, "train.micro_batch": 1, "train.grad_accumulation": 8}

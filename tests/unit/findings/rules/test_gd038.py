@@ -8,7 +8,7 @@ from grpo_doctor.findings.rule import NotApplicable, Passed
 from grpo_doctor.findings.rules import gd038_padding as rule
 from grpo_doctor.whatif import Prediction
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import SETTINGS, run
+from tests.unit.findings.example_runs import SETTINGS, run
 from tests.unit.findings.recorded import count, found, inside, judged, number
 
 
@@ -57,17 +57,17 @@ def test_padding_that_grouping_would_leave_is_no_finding() -> None:
     count(build, "train/token_places_by_length", 1000.0)
     answer = judged(rule, build)
     assert isinstance(answer, Passed)
-    assert "40 % of what is trained on is padding, of which 0 %" in answer.note
+    assert "40% of what is trained on is padding, of which 0%" in answer.note
 
 
 def test_padding_whose_removal_gives_little_back_is_no_finding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    little = Prediction(-3.0, -1.0, 2.0, "a law that found passes to take the same time")
-    monkeypatch.setattr(rule, "by_law", lambda *_, **__: little)
+    little = Prediction(-3.0, -1.0, 2.0, "a model that found passes to take the same time")
+    monkeypatch.setattr(rule, "by_model", lambda *_, **__: little)
     answer = judged(rule, sick())
     assert isinstance(answer, Passed)
-    assert "change the step by -1.0 %" in answer.note
+    assert "change the step by -1.0%" in answer.note
 
 
 def test_lengths_from_metrics_are_a_weak_guess() -> None:

@@ -8,7 +8,7 @@ from grpo_doctor.findings import RunView, run_rules
 from grpo_doctor.findings.rule import NotApplicable, Passed
 from grpo_doctor.findings.rules import gd039_zero_stage_too_high as rule
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import SETTINGS, run
+from tests.unit.findings.example_runs import SETTINGS, run
 from tests.unit.findings.recorded import found, judged, number
 
 GIB = 2**30

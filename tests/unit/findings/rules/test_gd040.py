@@ -7,7 +7,7 @@ import pytest
 from grpo_doctor.findings.rule import Passed
 from grpo_doctor.findings.rules import gd040_memory_nearly_full as rule
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import SETTINGS, run
+from tests.unit.findings.example_runs import SETTINGS, run
 from tests.unit.findings.recorded import count, found, judged, knob, memory, number
 
 BATCH: dict[str, Any] = {**SETTINGS, "train.micro_batch": 4, "train.grad_accumulation": 2}

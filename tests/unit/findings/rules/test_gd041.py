@@ -7,7 +7,7 @@ import pytest
 from grpo_doctor.findings.rule import NotApplicable, Passed
 from grpo_doctor.findings.rules import gd041_needless_recomputation as rule
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import HEALTHY, SETTINGS, run
+from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run
 from tests.unit.findings.recorded import count, found, inside, judged, knob, number
 
 MODEL: dict[str, Any] = {

@@ -5,7 +5,7 @@ import pytest
 from grpo_doctor.findings.rule import NotApplicable, Passed
 from grpo_doctor.findings.rules import gd044_frequent_evaluation as rule
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import SETTINGS, run
+from tests.unit.findings.example_runs import SETTINGS, run
 from tests.unit.findings.recorded import found, inside, judged, number
 
 

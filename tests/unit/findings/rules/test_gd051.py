@@ -61,5 +61,5 @@ def test_a_model_that_stopped_to_end_does_not_need_more_room() -> None:
 
 
 def test_few_and_missing() -> None:
-    assert "2.0 % of the completions" in passed(learner({RATIO: 0.02}), "GD051")
+    assert "2.0% of the completions" in passed(learner({RATIO: 0.02}), "GD051")
     assert "response_length/clip_ratio" in missing(learner({RATIO: None}), "GD051")

@@ -23,7 +23,7 @@ def test_the_added_tokens_are_time() -> None:
     found = finding(sick(), "GD056")
     assert found.severity == "medium"
     assert value(found, "last tenth") == pytest.approx(580, rel=0.05)
-    # The mean is 400 and it began at about 220: 45 % of the tokens, times 93 % of the step.
+    # The mean is 400 and it began at about 220: 45% of the tokens, times 93% of the step.
     assert found.cost == pytest.approx(0.45 * 9.2 / 9.85, abs=0.03)
     assert value(found, "half as long again") == pytest.approx(26, abs=5)
 

@@ -40,7 +40,7 @@ def test_all_that_is_kept_counts() -> None:
     found = finding(sick(), "GD071")
     assert found.severity == "medium"
     assert value(found, "together") == pytest.approx(4 * 10 * WEIGHTS / GIB)
-    assert "80 % of each checkpoint is optimizer state, and 4 are kept" in found.cause
+    assert "80% of each checkpoint is optimizer state, and 4 are kept" in found.cause
     assert [fix.spelling for fix in found.fixes] == [
         "--save_total_limit 2",
         "--save_only_model true",

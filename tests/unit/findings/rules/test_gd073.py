@@ -31,14 +31,14 @@ def well() -> TraceBuilder:
 def test_the_fullest_moment_counts() -> None:
     found = finding(sick(), "GD073")
     assert found.severity == "high"
-    assert "97 % of the 0.0625 GiB" in found.cause
+    assert "97% of the 0.0625 GiB" in found.cause
     assert "container's default size" in found.cause
     assert "--shm-size" in found.fixes[0].spelling
     assert finding(shared([900], 1024), "GD073").severity == "medium"
 
 
 def test_gaps_in_the_samples() -> None:
-    assert "at most 10 %" in passed(shared([math.nan, 100], 1000), "GD073")
+    assert "at most 10%" in passed(shared([math.nan, 100], 1000), "GD073")
 
 
 def test_no_size() -> None:

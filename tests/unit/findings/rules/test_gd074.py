@@ -6,7 +6,7 @@ from grpo_doctor.findings.rule import NotApplicable
 from grpo_doctor.findings.rules import gd074_ended_by_an_error as rule
 from grpo_doctor.trace.model import Exit, Kind
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import SETTINGS
+from tests.unit.findings.example_runs import SETTINGS
 from tests.unit.findings.recorded import found, judged
 
 DEVICES = (

@@ -14,7 +14,7 @@ from grpo_doctor_reports.compare.document import read_comparison
 from grpo_doctor_reports.compare.drawing import HEIGHT, phase_bars, steps_drawing
 from grpo_doctor_reports.errors import DocumentError
 from tests.build import TraceBuilder
-from tests.unit.findings.patients import healthy, offloaded
+from tests.unit.findings.example_runs import healthy, offloaded
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e"
 

@@ -1,0 +1,94 @@
+"""Recorded counters, spans of one name, and the gaps between phases, by step and rank."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpo_doctor.analysis.intervals import gaps, holding, overlaps, union
+from grpo_doctor.analysis.rows import NO_PHASE
+from grpo_doctor.analysis.sampled import series_named
+from grpo_doctor.analysis.steps import NS_PER_S
+from grpo_doctor.phases import PHASES
+from grpo_doctor.trace.model import Kind
+
+if TYPE_CHECKING:
+    from grpo_doctor.analysis import Analysis
+
+
+def counted(analysis: Analysis, name: str) -> NDArray[np.float64]:
+    """The sum of a counter's samples, shape (used steps, stepping ranks).
+
+    NaN where a rank recorded none in a step.
+    """
+    steps = analysis.steps
+    result = np.full((len(steps.numbers), len(analysis.ranks)), np.nan)
+    columns = {rank: column for column, rank in enumerate(analysis.ranks)}
+    for series in series_named(analysis.trace, name):
+        column = columns.get(series.rank) if series.rank is not None else None
+        if series.scope != "counter" or column is None:
+            continue
+        windows, step = steps.windows(column, used=True)
+        place = holding(windows, series.t_ns)
+        inside = (place >= 0) & np.isfinite(series.values)
+        rows = step[place[inside]]
+        result[rows, column] = np.where(np.isnan(result[rows, column]), 0, result[rows, column])
+        np.add.at(result[:, column], rows, series.values[inside])
+    chosen: NDArray[np.float64] = result[np.ix_(steps.used, np.flatnonzero(steps.stepping))]
+    return chosen
+
+
+def counted_mean(analysis: Analysis, name: str) -> float | None:
+    """A counter's sum per step, the mean over the steps and ranks that recorded it; or None."""
+    found = counted(analysis, name)
+    return float(np.nanmean(found)) if np.isfinite(found).any() else None
+
+
+def named_seconds(analysis: Analysis, name: str) -> NDArray[np.float64]:
+    """Seconds that the main thread spent in spans of this name, shape (used steps, stepping ranks).
+
+    Spans that overlap count once. All zero where the recording has no such span.
+    """
+    steps, trace = analysis.steps, analysis.trace
+    result = np.zeros((len(steps.numbers), len(analysis.ranks)))
+    code = trace.names.index(name) if name in trace.names else -1
+    for column, main in enumerate(analysis.mains):
+        spans = trace.spans
+        rows = main.rows[(spans.name[main.rows] == code) & (spans.kind[main.rows] == Kind.SPAN)]
+        windows, step = steps.windows(column, used=True)
+        if not len(rows) or not len(windows):
+            continue
+        found = overlaps(union(spans.start_ns[rows], spans.end_ns[rows]), windows)
+        np.add.at(result[:, column], step[found.right], found.length_ns / NS_PER_S)
+    chosen: NDArray[np.float64] = result[np.ix_(steps.used, np.flatnonzero(steps.stepping))]
+    return chosen
+
+
+BEGIN, END = "the step's begin", "its end"
+
+
+def gap_seconds(analysis: Analysis) -> dict[tuple[str, str], float]:
+    """Unattributed seconds per step by (phase before, phase after), largest first.
+
+    Means over used steps and stepping ranks. The step's own ends stand in for a missing phase.
+    """
+    names = (*PHASES, "")
+    total: dict[tuple[str, str], float] = {}
+    count = len(analysis.steps.used) * int(analysis.steps.stepping.sum())
+    for column, track in enumerate(analysis.tracks):
+        windows, _ = analysis.steps.windows(column, used=True)
+        found = overlaps(windows, gaps(track.pieces))
+        phase = np.r_[NO_PHASE, track.phase, NO_PHASE]
+        at = np.searchsorted(track.pieces.start_ns, found.start_ns, side="right")
+        inside_before = found.start_ns > windows.start_ns[found.left]
+        inside_after = found.end_ns < windows.end_ns[found.left]
+        before = np.where(inside_before, phase[at], NO_PHASE)
+        after = np.where(inside_after, phase[at + 1], NO_PHASE)
+        pairs, group = np.unique(np.stack([before, after]), axis=1, return_inverse=True)
+        sums = np.bincount(np.ravel(group), weights=found.length_ns, minlength=pairs.shape[1])
+        for (left, right), nanoseconds in zip(pairs.T, sums, strict=True):
+            key = (names[left] or BEGIN, names[right] or END)
+            total[key] = total.get(key, 0.0) + nanoseconds / NS_PER_S / count
+    return dict(sorted(total.items(), key=lambda item: -item[1]))

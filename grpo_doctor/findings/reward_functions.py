@@ -1,0 +1,136 @@
+"""The reward functions of a run: what each took, and whether one rank scores for all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpo_doctor.analysis.per_step import counted, named_seconds
+from grpo_doctor.analysis.rows import CODES
+from grpo_doctor.analysis.sampled import series_named, values_in
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.trace.model import Trace
+
+# Spans within `reward` that are no reward functions.
+OTHERS = ("log_completions", "decode", "gather", "advantages")
+# The bundled trainer's own functions score each completion by itself, in parts.
+BUILT_IN = ("accuracy", "format", "length", "arithmetic")
+_PREFIX = "reward/"
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """One reward function: seconds per step, by rank.
+
+    `seen_s` is what the rank waited for it after those before it, `own_s` what the function took
+    itself, in whatever process; the same where only spans were recorded.
+    """
+
+    name: str
+    seen_s: NDArray[np.float64]
+    own_s: NDArray[np.float64]
+
+    @property
+    def span(self) -> str:
+        """The name of its span."""
+        return _PREFIX + self.name
+
+
+def function_names(trace: Trace) -> list[str]:
+    """The reward functions that have spans."""
+    names = [n.removeprefix(_PREFIX) for n in trace.names if n.startswith(_PREFIX)]
+    counters = {f"{name}_s" for name in names}
+    return [n for n in names if n not in OTHERS and "/" not in n and n not in counters]
+
+
+def functions(view: RunView) -> list[Scoring]:
+    """All of them, the slowest first."""
+    found = []
+    for name in function_names(view.trace):
+        seen = named_seconds(view.analysis, _PREFIX + name)
+        own = counted(view.analysis, f"{_PREFIX}{name}_s")
+        own = np.where(np.isfinite(own), own, seen if not np.isfinite(own).any() else 0.0)
+        if not seen.any() and not own.any():
+            continue
+        found.append(Scoring(name, seen.mean(axis=0), own.mean(axis=0)))
+    return sorted(found, key=lambda f: (-typical(f.own_s), f.name))
+
+
+def typical(per_rank: NDArray[np.float64]) -> float:
+    """The lower median over ranks: one rank that is slow, or alone, does not speak for all."""
+    return float(np.sort(per_rank)[(len(per_rank) - 1) // 2]) if len(per_rank) else 0.0
+
+
+def reward_seconds(view: RunView) -> NDArray[np.float64]:
+    """Each rank's own work in `reward` per step, shape (ranks,)."""
+    mean: NDArray[np.float64] = view.analysis.used_work[:, :, CODES["reward"]].mean(axis=0)
+    return mean
+
+
+def call_seconds(view: RunView, name: str) -> list[NDArray[np.float64]]:
+    """Seconds of each call, or each batch, of a function within the used steps; by rank."""
+    inside = view.analysis.used_windows
+    recorded = series_named(view.trace, f"{_PREFIX}{name}_s")
+    found = [values_in(series, inside) for series in recorded]
+    if not found:
+        found = list(named_seconds(view.analysis, _PREFIX + name).T)
+    return [calls[calls > 0] for calls in found if (calls > 0).any()]
+
+
+# The rank's time in `reward` beyond any other rank's, as a share of the step.
+MIN_SHARE = 0.05
+# "Nearly all of the scoring": on two ranks 80% is four times the other's.
+MIN_PART = 0.80
+# Without spans of functions, ranks that only gather scores are told by what it takes: a rank that
+# calls the same functions on a twentieth of the time would be twenty times as fast.
+GATHERS_ONLY = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class ScorerImbalance:
+    """Seconds in `reward` per step of the rank that takes longest, and of the longest other one.
+
+    `part` is this rank's of all scoring, `share` its excess as a share of the step, and `alone`
+    whether no other rank calls the functions.
+    """
+
+    rank: int
+    column: int
+    seconds: float
+    others_s: float
+    part: float
+    share: float
+    alone: bool
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is one rank that scores while the others wait."""
+        return self.part >= MIN_PART and self.share >= MIN_SHARE
+
+
+def scorer_imbalance(view: RunView) -> ScorerImbalance | None:
+    """Compares the ranks' own time in `reward`; None where fewer than two have steps or none."""
+    work = reward_seconds(view)
+    if len(work) < 2 or not work.sum() or not view.step_s:
+        return None
+    top = int(np.argmax(work))
+    others = float(np.delete(work, top).max())
+    seconds = float(work[top])
+    return ScorerImbalance(
+        rank=view.model.ranks[top],
+        column=top,
+        seconds=seconds,
+        others_s=others,
+        part=seconds / float(work.sum()),
+        share=(seconds - others) / view.step_s,
+        alone=_alone(view, top, others / seconds),
+    )
+
+
+def _alone(view: RunView, top: int, of_longest: float) -> bool:
+    found = functions(view)
+    if not found:
+        return of_longest < GATHERS_ONLY
+    return not any(np.delete(f.seen_s, top).any() for f in found)

@@ -1,0 +1,169 @@
+"""What the rollout engine said of itself (requests, cache, lengths), and how long a server and its
+trainer work while the other stands still.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpo_doctor.analysis.intervals import overlaps
+from grpo_doctor.analysis.sampled import held, series_named, values_in
+from grpo_doctor.analysis.steps import NS_PER_S
+from grpo_doctor.findings.rule import Evidence, Fix
+from grpo_doctor.findings.signals import Signal, sampled
+from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.whatif import Prediction, Withheld
+
+RUNNING = "engine/running_requests"
+_HOW = "the bundled trainer records it with --use_vllm true; elsewhere feed it to `counter`"
+_BUCKET = re.compile(r"engine/completions_of_(\d+)_to_(\d+)_tokens")
+
+
+def engine_signal(name: str) -> Signal:
+    """A counter `engine/<name>`, and how to get it."""
+    return sampled(f"engine/{name}", _HOW)
+
+
+def per_rollout(view: RunView, name: str) -> NDArray[np.float64]:
+    """The samples of `engine/<name>` within the used steps, of all engines, shape (rollouts,)."""
+    windows = view.analysis.used_windows
+    found = [values_in(series, windows) for series in series_named(view.trace, f"engine/{name}")]
+    return np.concatenate(found) if found else np.empty(0)
+
+
+def mean_of(view: RunView, name: str) -> float | None:
+    """The mean over rollouts of `engine/<name>`; None where nothing was recorded in the steps."""
+    values = per_rollout(view, name)
+    return float(values.mean()) if len(values) else None
+
+
+def queued_share(view: RunView) -> float:
+    """The share of the engine's requests that were waiting, in the mean over its steps."""
+    running, waiting = (
+        mean_of(view, "running_requests_mean"),
+        mean_of(view, "waiting_requests_mean"),
+    )
+    if running is None or waiting is None or running + waiting <= 0:
+        return 0.0
+    return waiting / (running + waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The part of the rollouts in which few requests were left. Means over engines.
+
+    `share` is of the rollouts' time, `seconds` per step; `peak` the most requests at once.
+    """
+
+    share: float
+    seconds: float
+    peak: float
+
+
+def tail(view: RunView, left: float) -> Tail | None:
+    """The time with at most `left` (a share) of an engine's own peak running; None if unknown.
+
+    Before the first request runs and after the last sample nobody knows, so that is left out.
+    """
+    found = []
+    ranks = {view.analysis.ranks[c]: c for c in stepping_columns(view)}
+    steps = max(1, len(view.analysis.steps.used))
+    for series in series_named(view.trace, RUNNING):
+        column = ranks.get(-1 if series.rank is None else series.rank)
+        if column is None:
+            continue
+        stretches, values = held(series)
+        rollouts = phase_windows(view, column, "rollout")
+        pieces = overlaps(stretches, rollouts)
+        running, length = values[pieces.left], pieces.length_ns.astype(np.float64)
+        if not length.sum() or not running.max(initial=0) > 0:
+            continue
+        peak = float(running.max())
+        few = float(length[(running > 0) & (running <= max(1.0, left * peak))].sum())
+        found.append((few / rollouts.total_ns, few / NS_PER_S / steps, peak))
+    if not found:
+        return None
+    share, seconds, peak = np.mean(np.array(found), axis=0)
+    return Tail(float(share), float(seconds), float(peak))
+
+
+def lengths(view: RunView) -> dict[int, float]:
+    """Completions by length: the longest of each bucket in tokens, and how many it holds."""
+    found: dict[int, float] = {}
+    for name in {s.name for s in view.trace.series}:
+        match = _BUCKET.fullmatch(name)
+        if match:
+            count = float(per_rollout(view, name.removeprefix("engine/")).sum())
+            if count:
+                found[int(match.group(2))] = count
+    return dict(sorted(found.items()))
+
+
+def length_at(counts: dict[int, float], share: float) -> int | None:
+    """The bucket's end that holds at least this share of all completions; None without any."""
+    total, seen = sum(counts.values()), 0.0
+    for end, count in counts.items():
+        seen += count
+        if seen >= share * total:
+            return end
+    return None
+
+
+# Published one-step-off runs gain 23-40% and one lost time; where less than a seventh of the step
+# could overlap, the older weights are not worth it.
+MIN_OVERLAP = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Shares of the step: the engine's own work, the trainer's, and what could overlap."""
+
+    engine: float
+    trainer: float
+
+    @property
+    def overlap(self) -> float:
+        """The shorter side: at most so much of the step would be hidden behind the other."""
+        return min(self.engine, self.trainer)
+
+
+def sides(view: RunView) -> Sides | None:
+    """Splits the step where the engine is a server; None for an engine within the ranks.
+
+    Weights are sent while neither side can work, so `sync` belongs to none.
+    """
+    if view.knob("vllm.use") is False or view.knob("vllm.mode") != "server":
+        return None
+    engine = view.share("rollout")
+    return Sides(engine, max(0.0, 1.0 - engine - view.share("sync")))
+
+
+def overlapped(view: RunView) -> Prediction | Withheld:
+    """What it would bring to roll out while training."""
+    if view.knob("rollout.async") is True:
+        return Withheld("rollouts are asynchronous already")
+    return view.what_if(rollout__async=True)
+
+
+def overlap_fix(view: RunView, otherwise: str) -> Fix:
+    """Rolls out the next batch while this one is trained on; else what the words say."""
+    outcome = overlapped(view)
+    risk = "Each step then trains on completions of the weights before the last update."
+    if view.spell("rollout.async", True) is not None:
+        return view.setting("rollout.async", True, outcome, safety="changes-algorithm", risk=risk)
+    return view.advice(otherwise, outcome, safety="changes-algorithm", risk=risk)
+
+
+def side_evidence(view: RunView, found: Sides) -> tuple[Evidence, ...]:
+    """Both sides' shares, and what could overlap."""
+    source = f"phase spans, mean of {len(view.analysis.step_seconds)} steps"
+    return (
+        Evidence("the engine works", round(100 * found.engine, 1), "% of the step", source),
+        Evidence("the trainer works", round(100 * found.trainer, 1), "% of the step", source),
+        Evidence("could overlap at most", round(100 * found.overlap, 1), "% of the step", source),
+    )

@@ -1,0 +1,177 @@
+"""What happens in a step how often and in which order: spans, gathers, micro-batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpo_doctor.analysis.intervals import Intervals, covers, intersect
+from grpo_doctor.analysis.per_step import counted_mean
+from grpo_doctor.analysis.rows import CODES
+from grpo_doctor.analysis.steps import NS_PER_S
+from grpo_doctor.findings.knob_access import whole
+from grpo_doctor.findings.rule import Evidence
+from grpo_doctor.findings.signals import Signal, any_of, sampled
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.trace.model import Kind
+
+
+def stepping_columns(view: RunView) -> list[int]:
+    """The columns of the ranks that have steps."""
+    return [int(column) for column in np.flatnonzero(view.analysis.steps.stepping)]
+
+
+def phase_windows(view: RunView, column: int, phase: str) -> Intervals:
+    """One rank's pieces of a phase within the used steps."""
+    steps, track = view.analysis.steps, view.analysis.tracks[column]
+    windows, _ = steps.windows(column, used=True)
+    return intersect(windows, track.of(CODES[phase]))
+
+
+def times_per_step(view: RunView, name: str) -> float:
+    """How many spans of this name a rank begins per step, the mean over steps and ranks."""
+    steps, ranks = view.analysis.used_work.shape[:2]
+    return float(len(span_lengths(view, name)) / max(1, steps * ranks))
+
+
+def collectives_per_step(view: RunView, phase: str) -> float:
+    """How many collectives a rank enters within a phase per step, the mean over steps and ranks."""
+    spans, count = view.trace.spans, 0
+    for column in stepping_columns(view):
+        rows = view.analysis.mains[column].rows
+        start = spans.start_ns[rows[spans.kind[rows] == Kind.COLLECTIVE]]
+        count += int(covers(phase_windows(view, column, phase), start).sum())
+    steps, ranks = view.analysis.used_work.shape[:2]
+    return float(count / max(1, steps * ranks))
+
+
+def seconds_just_before(view: RunView, phase: str, following: str) -> float:
+    """Seconds per step in pieces of a phase that a piece of another one follows next, the mean."""
+    return _neighbours(view, phase, following, after=True)
+
+
+def seconds_just_after(view: RunView, phase: str, preceding: str) -> float:
+    """Seconds per step in pieces of a phase that come next after one of another, the mean."""
+    return _neighbours(view, phase, preceding, after=False)
+
+
+def _neighbours(view: RunView, phase: str, other: str, *, after: bool) -> float:
+    found = []
+    for column in stepping_columns(view):
+        track = view.analysis.tracks[column]
+        here, there = track.phase == CODES[phase], track.phase == CODES[other]
+        windows, _ = view.analysis.steps.windows(column, used=True)
+        step = np.searchsorted(windows.start_ns, track.pieces.start_ns, side="right")
+        same = step[1:] == step[:-1]  # what another step begins with is no neighbour
+        beside = np.r_[there[1:] & same, False] if after else np.r_[False, there[:-1] & same]
+        found.append(intersect(windows, track.pieces.select(here & beside)).total_ns)
+    return _mean_s(view, found)
+
+
+def _mean_s(view: RunView, per_rank_ns: list[int]) -> float:
+    steps = len(view.analysis.steps.used)
+    if not steps or not per_rank_ns:
+        return 0.0
+    return float(np.mean(per_rank_ns)) / NS_PER_S / steps
+
+
+def span_lengths(view: RunView, name: str) -> NDArray[np.float64]:
+    """Seconds of each span of this name that begins in a used step, of all ranks, shape (n,)."""
+    trace, found = view.trace, [np.empty(0)]
+    code = trace.names.index(name) if name in trace.names else -1
+    for column in stepping_columns(view):
+        spans, rows = trace.spans, view.analysis.mains[column].rows
+        rows = rows[(spans.name[rows] == code) & (spans.kind[rows] == Kind.SPAN)]
+        windows, _ = view.analysis.steps.windows(column, used=True)
+        rows = rows[covers(windows, spans.start_ns[rows])]
+        found.append((spans.end_ns[rows] - spans.start_ns[rows]) / NS_PER_S)
+    return np.concatenate(found)
+
+
+GATHER = "sync/gather"
+# A gather's fixed part is what even the smallest of a run take; the 5th percentile is no outlier.
+_SMALLEST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Gathers:
+    """Per step: how many gathers, the seconds in them, and the part that grows with the number."""
+
+    count: float
+    seconds: float
+    fixed_s: float
+    source: str
+
+
+def gathers(view: RunView) -> Gathers:
+    """From `sync/gather` spans; without them the collectives within `sync` are counted, and of
+    those no time is known."""
+    found = span_lengths(view, GATHER)
+    if not len(found):
+        count = collectives_per_step(view, "sync")
+        return Gathers(count, 0.0, 0.0, "collectives within sync")
+    count = times_per_step(view, GATHER)
+    fixed = count * float(np.percentile(found, _SMALLEST))
+    return Gathers(count, view.span_seconds(GATHER), fixed, f"{GATHER} spans")
+
+
+def gather_evidence(view: RunView, found: Gathers) -> tuple[Evidence, ...]:
+    """The numbers, and the phase's own."""
+    fixed = "of that each gather's fixed part, by the smallest ones, per step"
+    timed = (
+        (
+            Evidence("gathering, per step", found.seconds, "s", found.source),
+            Evidence(fixed, found.fixed_s, "s", found.source),
+        )
+        if found.seconds
+        else ()
+    )
+    return (
+        Evidence("gathers per step", round(found.count, 1), "", found.source),
+        *timed,
+        *view.phase_evidence("sync"),
+    )
+
+
+MICRO_BATCH = "train/micro_batch"
+TOKENS: Signal = sampled(
+    "train/tokens",
+    "a counter with the tokens of a step, without padding, beside train/token_places with padding; "
+    "the bundled trainer records both",
+)
+_LENGTHS = {"completions/mean_length", "completions/max_length"}
+LENGTHS: Signal = any_of(
+    "lengths: counters `train/tokens` and `train/token_places`, or metrics "
+    "`completions/mean_length` and `completions/max_length`",
+    TOKENS,
+    Signal("", lambda a: set(a.trace.metrics.values) >= _LENGTHS),
+)
+
+
+def micro_batches_per_step(view: RunView) -> float:
+    """Micro-batches per step: their spans, else the setting; 0 where neither is known."""
+    spans = times_per_step(view, MICRO_BATCH)
+    return spans or float(whole(view, "train.grad_accumulation") or 0)
+
+
+def padding(view: RunView) -> tuple[float, str] | None:
+    """The share of padding in what is trained on, and where that is from; None where unknown.
+
+    From metrics it is that of the completions alone, as if each micro-batch were as wide as the
+    longest of its rollout.
+    """
+    tokens = counted_mean(view.analysis, "train/tokens")
+    places = counted_mean(view.analysis, "train/token_places")
+    if tokens is not None and places:
+        return max(0.0, 1 - tokens / places), "train/tokens and train/token_places"
+    metrics = view.trace.metrics.values
+    if not set(metrics) >= _LENGTHS:
+        return None
+    mean, longest = metrics["completions/mean_length"], metrics["completions/max_length"]
+    known = (mean > 0) & (longest > 0)
+    if not known.any():
+        return None
+    share = 1 - float((mean[known] / longest[known]).mean())
+    return max(0.0, share), "completions/mean_length and max_length"

@@ -1,0 +1,185 @@
+"""Micro-batches: what each pass costs besides its tokens, fitted to this run's own passes.
+
+seconds of a pass = a + b * places, where places are tokens and padding. Where all passes of a run
+are of one size the two can't be told apart, and the model says so. Log-probs are computed in passes
+of the same size, so they change with them. Padding that is left out takes places away. It is
+left out by packing, or by putting completions of like length together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpo_doctor.analysis import Analysis
+from grpo_doctor.analysis.intervals import covers
+from grpo_doctor.analysis.sampled import series_named, value_at
+from grpo_doctor.trace.model import Kind
+from grpo_doctor.whatif.edits import Change, Edit
+from grpo_doctor.whatif.models.cost_model import NOTHING, Case, CostModel, Effect, UnsupportedError
+
+PASS, PLACES, TOKENS = "train/micro_batch", "train/token_places", "train/tokens"
+_BATCH, _PASSES = "train.micro_batch", "train.grad_accumulation"
+_FREE = "train.padding_free"
+_ERROR = 0.20
+# Passes up to so much larger or smaller than those measured: caches and kernels change beyond.
+_MOST_GROWTH = 8
+_LEAST_PASSES = 12
+_LEAST_SPREAD = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """Forward and backward passes of the used steps: seconds and places, shape (passes,)."""
+
+    seconds: NDArray[np.float64]
+    places: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """seconds = fixed + slope * places; `fixed_low` and `fixed_high` are what the data allow."""
+
+    fixed: float
+    slope: float
+    fixed_low: float
+    fixed_high: float
+
+
+def measured_passes(analysis: Analysis) -> Passes:
+    """The recorded passes of all ranks' main threads, with the places counted before each."""
+    trace, spans = analysis.trace, analysis.trace.spans
+    code = trace.names.index(PASS) if PASS in trace.names else -1
+    counters = {s.rank: s for s in series_named(trace, PLACES)}
+    seconds, places = [np.empty(0)], [np.empty(0)]
+    for column, main in enumerate(analysis.mains):
+        series = counters.get(main.rank)
+        rows = main.rows[(spans.name[main.rows] == code) & (spans.kind[main.rows] == Kind.SPAN)]
+        if series is None or not len(rows):
+            continue
+        windows, _ = analysis.steps.windows(column, used=True)
+        rows = rows[covers(windows, spans.start_ns[rows])]
+        counted = value_at(series, spans.start_ns[rows])
+        known = np.isfinite(counted)
+        seconds.append((spans.end_ns[rows] - spans.start_ns[rows])[known] / 1e9)
+        places.append(counted[known])
+    return Passes(np.concatenate(seconds), np.concatenate(places))
+
+
+def fit(passes: Passes) -> Fit | None:
+    """Least squares through the passes, their slowest tenth left out; None without a spread.
+
+    Each size's median would ignore how often it was measured, and a plain fit follows the passes
+    that the host was late with.
+    """
+    kept = _usual(passes)
+    x, y = kept.places, kept.seconds
+    if len(x) < _LEAST_PASSES or x.std() < _LEAST_SPREAD * max(x.mean(), 1e-9):
+        return None
+    slope, fixed = np.polyfit(x, y, 1)
+    residual = y - fixed - slope * x
+    spread = float(residual.std() * np.sqrt(1 / len(x) + x.mean() ** 2 / (len(x) * x.var())))
+    fixed = float(np.clip(fixed, 0.0, y.mean()))
+    slope = (float(y.mean()) - fixed) / float(x.mean())
+    low, high = np.clip([fixed - spread, fixed + spread], 0.0, y.mean())
+    return Fit(fixed, slope, float(low), float(high))
+
+
+def _usual(passes: Passes) -> Passes:
+    per_place = passes.seconds / np.maximum(passes.places, 1.0)
+    usual = per_place <= np.percentile(per_place, 90) if len(per_place) else per_place > 0
+    return Passes(passes.seconds[usual], passes.places[usual])
+
+
+def _micro_batch(case: Case) -> Effect:
+    batch, passes = case.knob(_BATCH), case.knob(_PASSES)
+    new_batch = case.after.get(_BATCH, batch)
+    new_passes = case.after.get(_PASSES, passes)
+    if not batch or not passes or not new_batch or not new_passes:
+        raise UnsupportedError("the size or the number of the micro-batches was not recorded")
+    if batch * passes != new_batch * new_passes:
+        raise UnsupportedError(
+            f"{new_passes} micro-batches of {new_batch} are another batch than {passes} of {batch}"
+        )
+    ratio = new_batch / batch
+    if ratio == 1:
+        return NOTHING
+    if not 1 / _MOST_GROWTH <= ratio <= _MOST_GROWTH:
+        raise UnsupportedError(f"passes {ratio:.3g} times as large are too far from those measured")
+    if case.has_gpu:
+        raise UnsupportedError(
+            "kernels run beside the host's spans, so a pass's own time is not known"
+        )
+    found = measured_passes(case.analysis)
+    line = fit(found)
+    if line is None:
+        raise UnsupportedError(
+            "this run's passes are of one size, so what a pass costs besides its tokens is unknown"
+        )
+    mean = float(_usual(found).places.mean())
+    now = line.fixed + line.slope * mean
+
+    def changes(fixed: float) -> tuple[Change, ...]:
+        # What is fixed is paid once per pass: the fewer passes, the less of it.
+        factor = (fixed / ratio + (now - fixed)) / now
+        return (Edit((PASS, "logprob"), factor),)
+
+    return Effect(
+        changes(line.fixed),
+        f"a pass costs {1e3 * line.fixed:.3g} ms and {1e6 * line.slope:.3g} us per token place, "
+        "and memory has room for larger ones",
+        _ERROR,
+        at_least=changes(line.fixed_low if ratio > 1 else line.fixed_high),
+        at_most=changes(line.fixed_high if ratio > 1 else line.fixed_low),
+    )
+
+
+def padding_changes(case: Case, share: float) -> Effect:
+    """Passes with only `share` of their places."""
+    found = measured_passes(case.analysis)
+    line = fit(found)
+    if line is None:
+        return Effect(
+            (Edit(("train",), (1 + share) / 2),),
+            "a pass takes time in proportion to its tokens, or half of that",
+            2 * _ERROR,
+            at_least=(Edit(("train",), 1.0),),
+            at_most=(Edit(("train",), share),),
+        )
+    mean = float(_usual(found).places.mean())
+    now = line.fixed + line.slope * mean
+    factor = (line.fixed + line.slope * mean * share) / now
+    return Effect((Edit((PASS,), factor),), "places are what a pass's time depends on", _ERROR)
+
+
+def _padding(case: Case) -> Effect:
+    if any(value is not True for value in case.after.values()):
+        raise UnsupportedError("how much padding there would be was not recorded")
+    # Packed passes have no padding, in whatever order their completions come.
+    if case.knob(_FREE) is True:
+        return NOTHING
+    return padding_changes(case, tokens_share(case)) if case.changed(_FREE) else _by_length(case)
+
+
+def _by_length(case: Case) -> Effect:
+    share, passes = tokens_share(case), case.knob("train.grad_accumulation")
+    if not passes or passes == 1:
+        return NOTHING
+    # Of sorted lengths each of n passes spans an n-th of the range, and pads within it only.
+    return padding_changes(case, share + (1 - share) / passes)
+
+
+def tokens_share(case: Case) -> float:
+    """Which share of the passes' places holds tokens."""
+    tokens, places = case.per_step(TOKENS), case.per_step(PLACES)
+    if not tokens or not places:
+        raise UnsupportedError("how many of the trained places are padding was not recorded")
+    return min(1.0, tokens / places)
+
+
+MODELS = (
+    CostModel("micro-batch", (_BATCH, _PASSES), _micro_batch),
+    CostModel("no padding", (_FREE, "train.group_by_length"), _padding),
+)

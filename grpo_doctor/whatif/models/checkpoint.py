@@ -1,0 +1,51 @@
+"""Checkpoints less often, or without the optimizer's state."""
+
+from __future__ import annotations
+
+from grpo_doctor.whatif.edits import every, without
+from grpo_doctor.whatif.models.cost_model import Case, CostModel, Effect, UnsupportedError
+
+STATE = "checkpoint/optimizer"
+# One checkpoint tells little of the next: disks and page caches differ more than computing does.
+_ERROR = 0.20
+
+
+def _less_often(case: Case) -> Effect:
+    before, after = case.before.get("checkpoint.save_steps"), case.after["checkpoint.save_steps"]
+    if not case.work_s("checkpoint"):
+        raise UnsupportedError("no checkpoint was written in the used steps")
+    if after == 0:
+        return Effect((without("checkpoint"),), "", _ERROR)
+    if not before:
+        raise UnsupportedError("how often this run saves was not recorded")
+    seen = _seen_every(case)
+    if seen is None:
+        raise UnsupportedError("no checkpoint was written in the used steps")
+    return Effect(
+        (every(("checkpoint",), 1, after / seen),),
+        f"a checkpoint costs what it did here, where one in {seen:.3g} used steps had one",
+        _ERROR,
+    )
+
+
+def _seen_every(case: Case) -> float | None:
+    """Used steps per checkpoint, as they came: the last step of a short run saves too."""
+    model = case.model
+    having = set(model.step_of[model.stretch[model.part("checkpoint")]].tolist())
+    return len(model.measured_s) / len(having) if having else None
+
+
+def _only_model(case: Case) -> Effect:
+    if case.after["checkpoint.save_only_model"] is not True:
+        raise UnsupportedError("how long saving the optimizer's state takes was not measured here")
+    if not case.work_s("checkpoint"):
+        raise UnsupportedError("no checkpoint was written in the used steps")
+    if not case.work_s(STATE):
+        raise UnsupportedError(f"saving the optimizer's state has no span `{STATE}` of its own")
+    return Effect((without(STATE),), "that nobody resumes from it", _ERROR)
+
+
+MODELS = (
+    CostModel("checkpoints less often", ("checkpoint.save_steps",), _less_often),
+    CostModel("checkpoints without state", ("checkpoint.save_only_model",), _only_model),
+)

@@ -1,0 +1,117 @@
+"""What a model is: how some settings change the work of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpo_doctor import knobs
+from grpo_doctor.analysis import Analysis
+from grpo_doctor.analysis.sampled import mean_over, series_named, values_in
+from grpo_doctor.errors import GrpoDoctorError
+from grpo_doctor.whatif.edits import Change
+from grpo_doctor.whatif.prediction import REMOVAL_ERROR
+from grpo_doctor.whatif.step_model import StepModel
+
+
+class UnsupportedError(GrpoDoctorError):
+    """A change that this run's measurements say nothing about; the message is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A run, and the settings of one model that are to change.
+
+    `before` and `after` have the same keys, canonical names; a value that is not known is None.
+    """
+
+    analysis: Analysis
+    model: StepModel
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+
+    def knob(self, name: str) -> Any:
+        """A setting of this run, else its default in this framework; None where unknown."""
+        return knob(self.analysis, name)
+
+    def changed(self, name: str) -> bool:
+        """Whether this setting is to change."""
+        return name in self.after
+
+    def work_s(self, part: str) -> float:
+        """Seconds of work per step in a phase or span, the mean over ranks."""
+        return self.model.work_s(part)
+
+    def values(self, counter: str) -> NDArray[np.float64]:
+        """All recorded values of a counter within the used steps, of all ranks in turn."""
+        return np.concatenate([np.empty(0), *self._samples(counter)])
+
+    def per_step(self, counter: str) -> float | None:
+        """A counter's sum per step, on the rank that has most; None without any."""
+        steps = len(self.analysis.step_seconds)
+        sums = [float(samples.sum()) for samples in self._samples(counter) if len(samples)]
+        return max(sums) / steps if sums and steps else None
+
+    def _samples(self, counter: str) -> list[NDArray[np.float64]]:
+        inside = self.analysis.used_windows
+        return [values_in(one, inside) for one in series_named(self.analysis.trace, counter)]
+
+    def sampled_mean(self, name: str) -> float | None:
+        """The largest mean of a sampled series over the used steps; None without any."""
+        inside = self.analysis.used_windows
+        means = [mean_over(s, inside) for s in series_named(self.analysis.trace, name)]
+        known = [mean for mean in means if mean is not None]
+        return max(known) if known else None
+
+    def metric(self, name: str) -> NDArray[np.float64]:
+        """A training metric over the recorded steps, unknown ones left out."""
+        values = self.analysis.trace.metrics.values.get(name, np.empty(0))
+        kept: NDArray[np.float64] = values[np.isfinite(values)]
+        return kept
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether any GPU was sampled: kernels then run beside the host's spans."""
+        return bool(self.analysis.trace.gpus)
+
+
+def knob(analysis: Analysis, name: str) -> Any:
+    """A setting of a run, else its default in its framework; None where neither is known."""
+    run = analysis.trace.run
+    if name in run.knobs:
+        return run.knobs[name]
+    return knobs.default(run.framework, run.framework_version, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a model says: the changes, what it takes for granted, and how far it may be off.
+
+    `at_least` and `at_most` are a more cautious and a bolder version of the changes; `error` is
+    the model's own error as a share of the change of the step time.
+    """
+
+    changes: tuple[Change, ...]
+    assumes: str = ""
+    error: float = REMOVAL_ERROR
+    at_least: tuple[Change, ...] | None = None
+    at_most: tuple[Change, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """Which settings it speaks of, together, and what it says of a change of some of them.
+
+    `effect` raises `UnsupportedError` outside of what the run has measured.
+    """
+
+    name: str
+    knobs: tuple[str, ...]
+    effect: Callable[[Case], Effect]
+
+
+NOTHING = Effect((), error=0.0)

@@ -1,0 +1,112 @@
+"""Loader processes: what they do during the rest of the step is not waited for.
+
+visible = max(0, load / workers - the rest of the step), where the load is what one process needs
+for a step's prompts. It is recorded by loaders that time themselves; else, without processes, it
+is all that is seen, and with w processes that never catch up, w steps. The rest shrinks with every
+other change, so loading is replayed last. Processes need cores: a step is not shorter than what
+its host has to compute.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grpo_doctor.analysis.sampled import mean_over, series_named
+from grpo_doctor.whatif.edits import Change, Edit, Hide
+from grpo_doctor.whatif.loader_queue import waits_for_data
+from grpo_doctor.whatif.models.cost_model import NOTHING, Case, CostModel, Effect, UnsupportedError
+
+PARTS = ("dataload/read_s", "dataload/process_s", "dataload/tokenize_s", "dataload/join_s")
+# Processes that share a memory and a disk are a little slower each than one alone.
+_CAUTION = 1.25
+_ERROR = 0.15
+_UNEVEN_ERROR = 0.30
+_PREFETCH = 2  # PyTorch's default
+_LEAST_BATCHES = 5
+
+
+def _workers(case: Case) -> Effect:
+    before, after = case.knob("dataload.num_workers"), case.after.get("dataload.num_workers")
+    if after is None:
+        return _prefetch(case)
+    if before is None:
+        raise UnsupportedError("how many loader processes this run has was not recorded")
+    effort = load_s(case, before)
+    if effort is None:
+        raise UnsupportedError(
+            "how long a loader process takes for a step's prompts was not recorded"
+        )
+    if after == 0:
+        raise UnsupportedError(
+            "how long a rank takes that loads by itself was not measured here; no step gets shorter"
+        )
+    busy, cores = _computing(case)
+    change: Change = Hide("dataload", effort, after, busy, cores)
+    slower: Change = Hide("dataload", _CAUTION * effort, after, busy, cores)
+    assumes = (
+        f"{effort:.3g} s of loading per step, done by {after} process{'es' * (after != 1)} per "
+        "rank during the rest of it"
+    )
+    return Effect((change,), assumes, _ERROR, at_least=(slower,))
+
+
+def _prefetch(case: Case) -> Effect:
+    """More batches ahead even out slow and fast ones; the mean load stays what it is."""
+    workers = case.knob("dataload.num_workers")
+    if not workers:
+        return NOTHING
+    before, after = (
+        knobs["dataload.prefetch_factor"] or _PREFETCH for knobs in (case.before, case.after)
+    )
+    efforts, rest = _batches(case), case.model.step_s - case.work_s("dataload")
+    if len(efforts) < _LEAST_BATCHES:
+        raise UnsupportedError("how long a loader process takes for each batch was not recorded")
+    rests = [rest] * len(efforts)
+    now, then = (
+        float(waits_for_data(efforts, rests, workers=workers, prefetch=ahead).mean())
+        for ahead in (min(before, len(efforts)), min(after, len(efforts)))  # no run has more
+    )
+    if not now:
+        return NOTHING
+    assumes = f"batches of {min(efforts):.3g} to {max(efforts):.3g} s come in any order"
+    return Effect((Edit(("dataload",), then / now),), assumes, _UNEVEN_ERROR)
+
+
+def _batches(case: Case) -> list[float]:
+    """Seconds of loading of each batch, on the rank that loads longest."""
+    by_rank: dict[int | None, list[list[float]]] = {}
+    for name in PARTS:
+        for series in series_named(case.analysis.trace, name):
+            by_rank.setdefault(series.rank, []).append(np.nan_to_num(series.values).tolist())
+    sums = [[sum(batch) for batch in zip(*parts)] for parts in by_rank.values()]
+    return max(sums, key=sum, default=[])
+
+
+def load_s(case: Case, workers: int) -> float | None:
+    """Seconds that one loader process needs for a step's prompts; None where unknown."""
+    recorded = [case.per_step(name) for name in PARTS]
+    if any(part is not None for part in recorded):
+        return sum(part or 0.0 for part in recorded)
+    seen = case.work_s("dataload")
+    if workers == 0:
+        return seen
+    # Processes that leave something to wait for have worked throughout the step.
+    return workers * case.model.step_s if seen > 0.02 * case.model.step_s else None
+
+
+def _computing(case: Case) -> tuple[float, float]:
+    """Seconds per step for which all cores of the busiest host compute for the job, and how many
+    cores that are. What others compute on the host is not counted: it may go."""
+    cores = case.sampled_mean("rank.processors")
+    inside, hosts = case.analysis.used_windows, dict[str, float]()
+    for series in series_named(case.analysis.trace, "rank.cpu"):
+        mean = mean_over(series, inside)
+        hosts[series.host] = hosts.get(series.host, 0.0) + (mean or 0.0)
+    if not cores or not hosts:
+        return 0.0, float("inf")
+    return max(hosts.values()) / 100 / cores * case.model.step_s, cores
+
+
+MODELS = (
+    CostModel("loader processes", ("dataload.num_workers", "dataload.prefetch_factor"), _workers),
+)

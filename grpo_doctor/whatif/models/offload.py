@@ -1,0 +1,100 @@
+"""Offload around a rollout switched off: its transfers go, if GPU memory has the room.
+
+Which part of the transfers belongs to which setting is told by the recorded bytes. The garbage
+collection that follows a transfer has a span of its own.
+
+A trace of one ZeRO stage, or of ZeRO's own offload, says too little about another.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.whatif.edits import Edit, without
+from grpo_doctor.whatif.models.cost_model import NOTHING, Case, CostModel, Effect, UnsupportedError
+from grpo_doctor.whatif.room import room_for_offloaded
+
+BYTES = {"offload.model": "offload/model_bytes", "offload.optimizer": "offload/optimizer_bytes"}
+COLLECT = "offload/collect"
+_ERROR = 0.10
+
+
+def _switches(case: Case) -> Effect:
+    on = [name for name in BYTES if case.knob(name) is True]
+    turned_on = [name for name in case.after if case.after[name] is True]
+    if turned_on:
+        raise UnsupportedError(
+            f"how long the transfers of {turned_on[0]} take was not measured here"
+        )
+    unknown = [name for name in case.after if case.before.get(name) is None]
+    if unknown and case.work_s("offload"):
+        raise UnsupportedError(f"whether {unknown[0]} is on was not recorded")
+    off = [name for name in on if case.after.get(name) is False]
+    if not off:
+        return NOTHING
+    if not case.work_s("offload"):
+        raise UnsupportedError("no offload span was recorded")
+    assumes = _room(case)
+    if len(off) == len(on):
+        return Effect((without("offload"),), assumes, _ERROR)
+    return Effect((Edit(("offload",), _kept_share(case, on, off)),), assumes, 2 * _ERROR)
+
+
+def _kept_share(case: Case, on: list[str], off: list[str]) -> float:
+    """Which share of the bytes still moves."""
+    parts = {name: case.per_step(BYTES[name]) for name in on}
+    every = sum(part or 0.0 for part in parts.values())
+    if None in parts.values() or not every:
+        raise UnsupportedError("which part of the transfers is whose was not recorded")
+    return sum(parts[name] or 0.0 for name in on if name not in off) / every
+
+
+def _room(case: Case) -> str:
+    """What is taken for granted about memory."""
+    room = room_for_offloaded(case.analysis)
+    if room.fits is False:
+        raise UnsupportedError(f"it would not fit: {room.text}")
+    return "" if room.fits else f"that memory suffices: {room.text}"
+
+
+def _collect(case: Case) -> Effect:
+    if case.after["offload.gc_collect"] is not False:
+        raise UnsupportedError("how long a garbage collection takes was not measured here")
+    if not case.work_s(COLLECT):
+        raise UnsupportedError(f"the collections have no span `{COLLECT}` of their own")
+    return Effect((without(COLLECT),), "that memory suffices without", _ERROR)
+
+
+def _sleep(case: Case) -> Effect:
+    if case.after["vllm.sleep_level"] != 0:
+        raise UnsupportedError("what another sleep level would move was not measured here")
+    if any(case.knob(name) is True for name in BYTES):
+        raise UnsupportedError("which part of the offload is vLLM's sleep was not recorded")
+    return Effect((without("offload"),), _room(case), _ERROR)
+
+
+def _zero(case: Case) -> Effect:
+    offload = case.knob("deepspeed.offload_optimizer") or case.knob("deepspeed.offload_param")
+    if offload:
+        raise UnsupportedError(
+            "with ZeRO-Offload the arithmetic moves too, and how long the device would take for "
+            "it can't be seen in this run"
+        )
+    raise UnsupportedError(
+        "gathers of another ZeRO stage overlap with computing in another way than this run's"
+    )
+
+
+MODELS = (
+    CostModel("offload off", ("offload.model", "offload.optimizer"), _switches),
+    CostModel("no collection after offload", ("offload.gc_collect",), _collect),
+    CostModel("vLLM stays awake", ("vllm.sleep_level",), _sleep),
+    CostModel(
+        "ZeRO",
+        (
+            "deepspeed.preset",
+            "deepspeed.stage",
+            "deepspeed.offload_optimizer",
+            "deepspeed.offload_param",
+        ),
+        _zero,
+    ),
+)

@@ -1,0 +1,72 @@
+"""Reward processes: functions that are called at once instead of one after the other.
+
+The bundled trainer gives each function of the user's to one process (the place-th modulo their
+number) and cuts built-in ones into parts for whoever is free. A function's own seconds are
+recorded whatever ran beside it, so the wall time with n processes is that of the fullest one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from grpo_doctor.whatif.edits import Change, Edit
+from grpo_doctor.whatif.models.cost_model import NOTHING, Case, CostModel, Effect, UnsupportedError
+
+BUILT_IN = ("accuracy", "format", "length", "arithmetic")
+_KNOB = "reward.num_workers"
+_ERROR = 0.15
+
+
+def _workers(case: Case) -> Effect:
+    before, after = case.before.get(_KNOB), case.after[_KNOB]
+    if case.analysis.trace.run.framework != "bundled":
+        raise UnsupportedError(
+            "how this framework divides rewards among processes is not known here"
+        )
+    seconds = function_seconds(case)
+    if before is None or not seconds:
+        raise UnsupportedError("how long each reward function takes was not recorded")
+    own = sum(case.work_s(f"reward/{name}") for name in seconds)
+    if not own:
+        return NOTHING
+    wall, now = wall_s(seconds, after), wall_s(seconds, before)
+    change: Change = Edit(tuple(f"reward/{name}" for name in seconds), wall / now if now else 1.0)
+    if wall == now:
+        return NOTHING
+    names = ", ".join(f"{name} {s:.3g} s" for name, s in seconds.items())
+    return Effect((change,), f"the functions take no longer beside each other ({names})", _ERROR)
+
+
+def function_seconds(case: Case) -> dict[str, float]:
+    """Each reward function's own seconds per step, in the order in which they are called."""
+    order = [str(name) for name in _listed(case.analysis.trace.run.config.get("reward_funcs"))]
+    found: dict[str, float] = {}
+    for name in case.analysis.trace.names:
+        kind, _, function = name.partition("/")
+        if kind == "reward" and function:
+            taken = case.per_step(f"reward/{function}_s")
+            if taken is not None:
+                found[function] = taken
+    place = {name.rpartition(":")[2]: index for index, name in enumerate(order)}
+    return dict(sorted(found.items(), key=lambda item: place.get(item[0], len(place))))
+
+
+def wall_s(seconds: Mapping[str, float], workers: int) -> float:
+    """How long all functions take with so many processes; 0 and 1 are one after the other."""
+    count = max(1, workers)
+    users = [name for name in seconds if name not in BUILT_IN]
+    loads = [0.0] * min(count, max(1, len(users)))  # the others have none of them
+    for place, name in enumerate(users):
+        loads[place % count] += seconds[name]
+    shared = sum(seconds[name] for name in seconds if name in BUILT_IN)
+    # Parts go to whoever is free first, so they fill up the emptier processes.
+    return max(*loads, (sum(loads) + shared) / count)
+
+
+def _listed(value: object) -> list[object]:
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    return [] if value is None else [value]
+
+
+MODELS = (CostModel("reward processes", (_KNOB,), _workers),)

@@ -1,0 +1,85 @@
+"""Shorter completions, and rollouts beside training instead of before it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grpo_doctor.whatif.edits import Change, Edit, Overlap
+from grpo_doctor.whatif.models.batch import PLACES, fit, measured_passes
+from grpo_doctor.whatif.models.cost_model import NOTHING, Case, CostModel, Effect, UnsupportedError
+from grpo_doctor.whatif.models.engine import GENERATE, rollout_lengths
+
+_LENGTH = "rollout.max_completion_length"
+_ERROR = 0.15
+_ASYNC_ERROR = 0.15
+GENERATING = ("sync", "offload", "rollout", "reward")
+TRAINING = ("logprob", "train", "optimizer")
+
+
+def _shorter(case: Case) -> Effect:
+    before, after = case.before.get(_LENGTH), case.after[_LENGTH]
+    if not after:
+        raise UnsupportedError("a completion has at least one token")
+    longest = case.metric("completions/max_length")
+    if not len(longest):
+        raise UnsupportedError("how long the longest completions are was not recorded")
+    now = float(longest.mean())
+    if after >= now:
+        if before is not None and now >= before and after > before:
+            raise UnsupportedError("how long the completions that were cut off would be is unknown")
+        return NOTHING
+    part = GENERATE if case.work_s(GENERATE) else "rollout"
+    lengths = rollout_lengths(case)
+    tokens = 1.0 if lengths is None else float(np.minimum(lengths, after).sum() / lengths.sum())
+    # A rollout takes as many passes as its longest completion has tokens.
+    generate = Edit((part,), after / now)
+    changes: list[Change] = [generate]
+    places = _places_share(case, now, after)
+    if places is not None:
+        changes.append(Edit(("train", "logprob"), places))
+    bold: list[Change] = [generate, Edit(("train", "logprob"), min(places or 1.0, after / now))]
+    return Effect(
+        tuple(changes),
+        f"a rollout of {after} instead of {now:.0f} passes, with {100 * tokens:.0f}% of the "
+        "tokens; rewards stay as long",
+        _ERROR,
+        at_most=tuple(bold),
+    )
+
+
+def _places_share(case: Case, now: float, after: float) -> float | None:
+    """What passes with so much shorter completions take of their time; None where unknown."""
+    per_pass, size = case.values(PLACES), case.knob("train.micro_batch")
+    if not len(per_pass) or not size:
+        return None
+    width = float(per_pass.mean()) / float(size)
+    # Prompts stay: a pass shrinks by no more than its completions do.
+    share = max((width - now + after) / width, after / now)
+    line = fit(measured_passes(case.analysis))
+    if line is None:
+        return (1 + share) / 2
+    mean = float(per_pass.mean())
+    return (line.fixed + line.slope * mean * share) / (line.fixed + line.slope * mean)
+
+
+def _async(case: Case) -> Effect:
+    if case.after["rollout.async"] is not True:
+        raise UnsupportedError(
+            "how a run that overlaps would take one side after the other is not seen"
+        )
+    if case.knob("vllm.mode") == "colocate":
+        raise UnsupportedError(
+            "rollout and training share their GPUs; how either would run on a part of them was "
+            "not measured here"
+        )
+    return Effect(
+        (Overlap(GENERATING, TRAINING),),
+        "each side takes as long as now, and completions of older weights will do",
+        _ASYNC_ERROR,
+    )
+
+
+MODELS = (
+    CostModel("shorter completions", (_LENGTH,), _shorter),
+    CostModel("asynchronous rollouts", ("rollout.async",), _async),
+)

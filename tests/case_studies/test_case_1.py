@@ -1,0 +1,86 @@
+"""Three ways to stand still at the start, told apart by one command that needs no preparation."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.case_studies.case_1 import COMMAND, RANKS, WAYS, Way
+from tests.case_studies.commandline import launch
+from tests.faults.attach import attach, command
+from tests.faults.events import count, told, wait_for
+from tests.faults.jobs import ROOT, environment
+
+pytest.importorskip("torch", reason="needs torch")
+pytestmark = pytest.mark.slow
+START_S = 120.0
+AGE_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """All three jobs at once, each as far as it gets."""
+    folder = tmp_path_factory.mktemp("starts")
+    names = [way.name for way in WAYS]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.case_studies.startup", str(folder), *names],
+        cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        for way in WAYS:
+            _await_standstill(way, folder / way.name)
+        time.sleep(AGE_S)  # how old a standstill is, is part of the case: younger ones are "slow"
+        yield folder
+    finally:
+        for way in WAYS:
+            _end(folder / way.name)
+        process.kill()
+        process.wait()
+
+
+def _await_standstill(way: Way, folder: Path) -> None:
+    present = RANKS - (way.name == "rendezvous")
+    wait_for(folder, lambda seen: count(seen, "started") >= present, "start", START_S)
+    if way.name == "images":
+        wait_for(folder, lambda seen: count(seen, "images") >= RANKS, "images", START_S)
+
+
+def _end(folder: Path) -> None:
+    for event in told(folder):
+        if event.name == "launched":
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(event.pid, signal.SIGKILL)
+
+
+def _victim(way: Way, folder: Path) -> str:
+    """A rank of the job that is not to blame: nobody knows yet which one is."""
+    ranks = next(event for event in told(folder) if event.name == "launched").more["ranks"]
+    return str(next(pid for rank, pid in ranks.items() if int(rank) != way.culprit))
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+def test_attach_tells_which_way_it_is(jobs: Path, way: Way, tmp_path: Path) -> None:
+    kept = str(tmp_path / "bundle")
+    _, said, problem, _ = command("attach", _victim(way, jobs / way.name), "--out", kept)
+    first = said.partition("\n")[0].lower() or problem
+    assert all(words in first for words in way.says), said[:600]
+
+    answer = attach("--replay", kept)
+    assert answer.state in way.states, answer
+    assert answer.culprits == (way.culprit,), answer
+    assert answer.cause in way.classes, answer
+    assert not count(told(jobs / way.name), "first step")
+
+
+def test_the_run_has_eight_ranks() -> None:
+    launched = launch(COMMAND)
+    assert launched.variables["NPROC_PER_NODE"] == str(RANKS)
+    assert launched.flags["deepspeed"] == ("zero3_offload",)
