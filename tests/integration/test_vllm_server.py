@@ -21,9 +21,8 @@ pytest.importorskip("deepspeed", reason="needs the trainer extra")
 
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
 from grpo_doctor_trainer.rollout.vllm.client import ServerClient
-from grpo_doctor_trainer.rollout.vllm.transfer import WeightTransfer
-from grpo_doctor_trainer.rollout.vllm.transfer_collective import CollectiveTransfer
-from grpo_doctor_trainer.rollout.vllm.transfer_files import FileTransfer
+from grpo_doctor_trainer.rollout.vllm.collective import CollectiveTransfer
+from grpo_doctor_trainer.rollout.vllm.transfer import FileTransfer, WeightTransfer
 from grpo_doctor_trainer.serve.protocol import GenerateRequest, Prompt, Sampling
 from tests.ports import free_port
 from tests.rollout_server import (

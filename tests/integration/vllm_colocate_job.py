@@ -62,7 +62,7 @@ def hang(run: Any) -> None:
     one_round(run)
     prompts = next(run.prompts)
     run.rollout.sync()
-    run.rollout._patience._timeout_s = 8.0  # starting may take longer on a busy machine
+    run.rollout._deadline._timeout_s = 8.0  # starting may take longer on a busy machine
     if run.ranks.rank == 1:
         time.sleep(300)  # it never steps the engine that the other rank waits in
     run.rollout.generate(prompts)

@@ -21,9 +21,9 @@ from grpo_doctor_trainer.errors import ConfigError, TrainerError
 from grpo_doctor_trainer.flags import parse_server
 from grpo_doctor_trainer.interrupts import Interrupted, catch_signals
 from grpo_doctor_trainer.logs.console import LOG, complain, set_up_console
+from grpo_doctor_trainer.rollout.vllm.engine_log import server_output_to_file
 from grpo_doctor_trainer.serve.folders import SHARED_MEMORY, make_folders, remove_folders
 from grpo_doctor_trainer.serve.loop import EngineFailedError, EngineLoop
-from grpo_doctor_trainer.serve.output import output_in
 from grpo_doctor_trainer.serve.state import Health
 from grpo_doctor_trainer.serve.web import Service, WebServer
 
@@ -66,7 +66,7 @@ def _listen(config: ServeConfig) -> None:
     config = dataclasses.replace(config, port=server.server_address[1])
     service.health = replace(service.health, log=str(config.log_path))
     parents = [Path(config.weights_dir)] if config.weights_dir else []
-    with server, output_in(config.log_path):
+    with server, server_output_to_file(config.log_path):
         threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
         _introduce(config)
         folders = make_folders(parents or [SHARED_MEMORY, Path(config.output_dir)])

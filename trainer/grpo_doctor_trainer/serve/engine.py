@@ -15,22 +15,22 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from grpo_doctor_trainer.errors import RolloutError
-from grpo_doctor_trainer.rollout.vllm.leftovers import remove_of_servers
-from grpo_doctor_trainer.rollout.vllm.shape import model_shape
+from grpo_doctor_trainer.rollout.vllm.sampling import completion_of, sampling_parameters
+from grpo_doctor_trainer.rollout.vllm.shm_cleanup import remove_of_servers
+from grpo_doctor_trainer.rollout.vllm.statistics import EngineWatch
 from grpo_doctor_trainer.serve.loop import NewSequence, RequestError
-from grpo_doctor_trainer.serve.protocol import Completion, Prompt, Sampling
+from grpo_doctor_trainer.serve.protocol import Prompt, Sampling
 from grpo_doctor_trainer.serve.starting import model_folder, start_engine
-from grpo_doctor_trainer.serve.watch import EngineWatch
+from grpo_doctor_trainer.serve.state import model_shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from grpo_doctor_trainer.config.server import ServeConfig
-    from grpo_doctor_trainer.serve.protocol import JoinRequest
+    from grpo_doctor_trainer.serve.protocol import Completion, JoinRequest
     from grpo_doctor_trainer.serve.state import EngineSnapshot
 
 _LEAVE_S = 5.0
-_NEVER = -100.0  # vLLM has no list of tokens to leave out
 
 
 class VllmEngine:
@@ -100,7 +100,7 @@ class VllmEngine:
         if asked.images:
             pictures = [_picture(image) for image in asked.images]
             prompt = {"prompt": asked.text, "multi_modal_data": {"image": pictures}}
-        parameters = _sampling_parameters(sequence.sampling, sequence.seed)
+        parameters = sampling_parameters(sequence.sampling, sequence.seed)
         try:
             self._engine.add_request(sequence.key, prompt, parameters)
         except (ValueError, TypeError, NotImplementedError) as error:
@@ -108,19 +108,11 @@ class VllmEngine:
 
     def step(self) -> list[tuple[str, Completion]]:
         """Runs one forward pass; gives the completions it finished, by key."""
-        finished = []
-        for output in self._engine.step():
-            if not output.finished:
-                continue
-            made = output.outputs[0]
-            tokens = list(made.token_ids)
-            logprobs = [
-                float(step[token].logprob)
-                for token, step in zip(tokens, made.logprobs, strict=True)
-            ]
-            read = len(output.prompt_token_ids)
-            finished.append((output.request_id, Completion(tokens, logprobs, read)))
-        return finished
+        return [
+            (output.request_id, completion_of(output))
+            for output in self._engine.step()
+            if output.finished
+        ]
 
     def abort(self, keys: Iterable[str]) -> None:
         """Forgets completions."""
@@ -172,27 +164,6 @@ class VllmEngine:
         while self._engine.has_unfinished_requests():
             self._engine.step()
         self._engine.reset_prefix_cache()
-
-
-def _sampling_parameters(sampling: Sampling, seed: int | None) -> Any:
-    from vllm import SamplingParams  # noqa: PLC0415 - has been imported with the engine
-    from vllm.sampling_params import RequestOutputKind  # noqa: PLC0415
-
-    return SamplingParams(
-        max_tokens=sampling.max_tokens,
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        top_k=max(sampling.top_k, 0),
-        repetition_penalty=sampling.repetition_penalty,
-        # vLLM would take the tokenizer's end token alone; these are all of the trainer's.
-        ignore_eos=True,
-        stop_token_ids=list(sampling.stop_tokens),
-        logit_bias=dict.fromkeys(sampling.never_tokens, _NEVER) or None,
-        seed=seed,
-        logprobs=0,  # of the sampled token alone
-        detokenize=False,
-        output_kind=RequestOutputKind.FINAL_ONLY,
-    )
 
 
 def _picture(encoded: str) -> Any:

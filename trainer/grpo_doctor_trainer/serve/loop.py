@@ -5,16 +5,18 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from grpo_doctor_trainer.serve.job import Job
+from grpo_doctor_trainer.rollout.vllm.statistics import Tally
+from grpo_doctor_trainer.serve.protocol import Generated, Progress
+from grpo_doctor_trainer.serve.state import EngineSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from grpo_doctor_trainer.serve.protocol import Completion, GenerateRequest, Prompt, Sampling
-    from grpo_doctor_trainer.serve.state import EngineSnapshot
 
 _IDLE_S = 0.2  # how long an idle loop sleeps at most; a command wakes it at once
 
@@ -51,6 +53,57 @@ class SteppedEngine(Protocol):
 
     def snapshot(self) -> EngineSnapshot:
         """Looks at the engine."""
+
+
+@dataclass
+class Job:
+    """One `/generate` request under way; the loop writes it, the connection's thread reads it."""
+
+    request: GenerateRequest
+    keys: list[str]
+    open_keys: set[str]
+    tally: Tally
+    done: threading.Event = field(default_factory=threading.Event)
+    completions: dict[str, Completion] = field(default_factory=dict)
+    error: Exception | None = None
+    now: EngineSnapshot = field(default_factory=EngineSnapshot)
+
+    def watch(self, now: EngineSnapshot) -> None:
+        """Notes the engine's state after a step."""
+        self.now = now
+        self.tally.add(now)
+
+    def progress(self) -> Progress:
+        """Says how far it is."""
+        now = self.now
+        return Progress(len(self.completions), now.running, now.waiting, now.kv_cache)
+
+    def result(self) -> Generated:
+        """Gives the completions, once done.
+
+        Raises:
+            RequestError: the request was cancelled.
+            EngineFailedError: the engine failed.
+        """
+        if self.error is not None:
+            raise self.error
+        made = [self.completions[key] for key in self.keys]
+        return Generated(made, self.tally.statistics(self.now))
+
+
+def wait_for(job: Job, seconds: float) -> bool:
+    """Waits until a job is done, or until the engine has made a step and `seconds` are over.
+
+    Returns:
+        whether it is done. False means that there is progress to tell.
+    """
+    steps = job.tally.steps
+    ends = time.monotonic() + seconds
+    while not job.done.wait(max(0.05, ends - time.monotonic())):
+        if job.tally.steps > steps:
+            return False
+        ends = time.monotonic() + seconds
+    return True
 
 
 class _Command:
@@ -138,8 +191,8 @@ class EngineLoop:
 
     def snapshot(self) -> EngineSnapshot:
         """Looks at the engine."""
-        found: EngineSnapshot = self.call(self._engine.snapshot)
-        return found
+        snapshot: EngineSnapshot = self.call(self._engine.snapshot)
+        return snapshot
 
     def _run_commands(self) -> None:
         block = not self._jobs
@@ -153,7 +206,7 @@ class EngineLoop:
 
     def _add(self, request: GenerateRequest) -> Job:
         keys: list[str] = []
-        job = Job(request, keys, set(), self._engine.snapshot())
+        job = Job(request, keys, set(), Tally(self._engine.snapshot()))
         try:
             for prompt in request.prompts:
                 for _ in range(prompt.copies):

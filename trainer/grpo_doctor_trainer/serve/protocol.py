@@ -150,7 +150,7 @@ class ReceiveRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WeightsTaken(Struct, frozen=True):
-    """What the engine was given, as it saw it; see `rollout/vllm/signature.py`."""
+    """What the engine was given, as it saw it; see `rollout/vllm/weight_checks.py`."""
 
     signature: str
     tensors: int

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_doctor_trainer.config import EMBEDDED_VL
 from grpo_doctor_trainer.errors import RolloutError
-from grpo_doctor_trainer.rollout.vllm.enginelog import explained
+from grpo_doctor_trainer.rollout.vllm.engine_log import explained
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from grpo_doctor_trainer.config.server import ServeConfig
-    from grpo_doctor_trainer.serve.watch import EngineWatch
+    from grpo_doctor_trainer.rollout.vllm.statistics import EngineWatch
 
 
 def start_engine(config: ServeConfig, folder: str, watch: EngineWatch) -> Any:
@@ -56,7 +56,7 @@ def start_engine(config: ServeConfig, folder: str, watch: EngineWatch) -> Any:
         settings["enforce_eager"] = config.enforce_eager
         settings["gpu_memory_utilization"] = config.gpu_memory_utilization
     with explained(f"starting with --model {config.model}", config.log_path):
-        return LLMEngine.from_engine_args(EngineArgs(**settings), stat_loggers=[watch.logger()])
+        return LLMEngine.from_engine_args(EngineArgs(**settings), stat_loggers=[watch])
 
 
 @contextmanager

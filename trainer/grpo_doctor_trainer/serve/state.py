@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Struct
 
+_SHAPE = ("vocab_size", "hidden_size", "num_hidden_layers")
 VERSION = 1
 """Of the protocol: trainer and server have to speak the same."""
 
@@ -92,3 +95,13 @@ class Health(Struct, frozen=True):
     folders: list[Folder] = []
     weights: str = ""
     protocol: int = VERSION
+
+
+def model_shape(config: Any) -> dict[str, int]:
+    """Picks the facts of a transformers config that tell models apart.
+
+    Args:
+        config: a model's config; of a vision-language model the language model's part counts.
+    """
+    text = config.get_text_config()
+    return {name: int(getattr(text, name)) for name in _SHAPE if hasattr(text, name)}

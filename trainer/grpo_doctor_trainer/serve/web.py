@@ -12,14 +12,12 @@ from msgspec.structs import replace
 
 from grpo_doctor_trainer.serve import protocol
 from grpo_doctor_trainer.serve.folders import checked_files
-from grpo_doctor_trainer.serve.job import wait_for
-from grpo_doctor_trainer.serve.loop import EngineFailedError, RequestError
+from grpo_doctor_trainer.serve.loop import EngineFailedError, RequestError, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from grpo_doctor_trainer.serve.job import Job
-    from grpo_doctor_trainer.serve.loop import EngineLoop
+    from grpo_doctor_trainer.serve.loop import EngineLoop, Job
     from grpo_doctor_trainer.serve.state import Health
 
 _READ_TIMEOUT_S = 60.0

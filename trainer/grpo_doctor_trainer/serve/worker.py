@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import safe_open
 
-from grpo_doctor_trainer.rollout.vllm.channel import Channel, receive
-from grpo_doctor_trainer.rollout.vllm.signature import Signature
+from grpo_doctor_trainer.rollout.vllm.collective import Channel, receive
+from grpo_doctor_trainer.rollout.vllm.weight_checks import (
+    Signature,
+    missing_weights,
+    note_loads,
+    stop_noting,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,23 +87,15 @@ class WeightWorker:
         """
         model = self.model_runner.get_model()
         loaded: set[str] = set()
-        load = model.load_weights
-
-        def load_and_note(given: Any) -> Any:
-            found = load(given)
-            loaded.update(found or ())
-            return found
-
-        if self.device.type == "cpu":
-            # This build packs a layer's weights for its kernels when it has them all, and does not
-            # take a single one later: its reloading undoes that first.
-            model.load_weights = load_and_note
-            try:
+        note_loads(model, loaded)
+        try:
+            if self.device.type == "cpu":
+                # This build packs a layer's weights for its kernels when it has them all, and does
+                # not take a single one later: its reloading undoes that first.
                 self.model_runner.reload_weights(weights_iterator=weights)
-            finally:
-                del model.load_weights
-        else:
-            load_and_note(weights)
-        missing = sorted({name for name, _ in model.named_parameters()} - loaded)
-        if loaded and missing:
+            else:
+                model.load_weights(weights)
+        finally:
+            stop_noting(model)
+        if missing := missing_weights(model, loaded):
             raise ValueError(f"nothing was sent for {len(missing)} weights, such as {missing[0]}")

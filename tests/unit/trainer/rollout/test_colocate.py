@@ -14,17 +14,15 @@ torch = pytest.importorskip("torch", reason="needs the trainer extra")
 
 from grpo_doctor_trainer.errors import ConfigError, RolloutError  # noqa: E402
 from grpo_doctor_trainer.flags import parse  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.leftovers import (  # noqa: E402
+from grpo_doctor_trainer.rollout.vllm.local_engine import (  # noqa: E402
+    cache_bytes,
+    engine_options,
+    require_vllm,
+)
+from grpo_doctor_trainer.rollout.vllm.requests import longest_sequence  # noqa: E402
+from grpo_doctor_trainer.rollout.vllm.shm_cleanup import (  # noqa: E402
     remove_for_rank,
     remove_of_servers,
-)
-from grpo_doctor_trainer.rollout.vllm.options import (  # noqa: E402
-    engine_options,
-    longest_sequence,
-)
-from grpo_doctor_trainer.rollout.vllm.starting import (  # noqa: E402
-    cache_bytes,
-    require_vllm,
 )
 from tests.unit.trainer.rollout.colocated import CPU, config  # noqa: E402
 

@@ -20,11 +20,10 @@ from grpo_doctor_trainer.errors import RolloutError  # noqa: E402
 from grpo_doctor_trainer.flags import parse  # noqa: E402
 from grpo_doctor_trainer.model.load import load_model  # noqa: E402
 from grpo_doctor_trainer.ranks.group import Ranks  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.messages import as_prompts  # noqa: E402
+from grpo_doctor_trainer.rollout.vllm.requests import as_prompts  # noqa: E402
 from grpo_doctor_trainer.rollout.vllm.server import ServerRollout  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.server_statistics import totals  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.shape import model_shape  # noqa: E402
-from grpo_doctor_trainer.serve.state import RolloutStatistics  # noqa: E402
+from grpo_doctor_trainer.rollout.vllm.statistics import totals  # noqa: E402
+from grpo_doctor_trainer.serve.state import RolloutStatistics, model_shape  # noqa: E402
 from grpo_doctor_trainer.serve.web import WebServer  # noqa: E402
 from tests.unit.trainer.serve.served import CountingEngine, serving  # noqa: E402
 
@@ -150,11 +149,11 @@ def test_prompts_with_images_go_as_text_and_png() -> None:
 
 def test_what_is_the_whole_engines_is_counted_once() -> None:
     found = RolloutStatistics(9, 4.5, 2, 0.5, 0.25, 1, 40, 30, 12)
-    main = totals(found, [3, 3], [4, 2], main=True)
+    main = totals(found, [3, 3], [4, 2], whole_engine=True)
     assert main["running_requests_peak"] == 9
     assert main["kv_cache_peak_pct"] == 25
     assert (main["prompt_tokens"], main["generated_tokens"]) == (6, 6)
-    other = totals(found, [3, 3], [4, 2], main=False)
+    other = totals(found, [3, 3], [4, 2], whole_engine=False)
     assert "preemptions" not in other
     assert other["generated_tokens"] == 6
     assert other.items() <= main.items()

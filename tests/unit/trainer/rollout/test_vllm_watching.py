@@ -14,13 +14,13 @@ import pytest
 pytest.importorskip("torch", reason="needs the trainer extra")
 
 from grpo_doctor_trainer.errors import RolloutError
-from grpo_doctor_trainer.rollout.vllm.enginelog import (
+from grpo_doctor_trainer.rollout.vllm.deadline import EngineDeadline
+from grpo_doctor_trainer.rollout.vllm.engine_log import (
     console_to_file,
     explained,
     failure_message,
 )
-from grpo_doctor_trainer.rollout.vllm.patience import Patience
-from grpo_doctor_trainer.rollout.vllm.statistics import EngineStatistics
+from grpo_doctor_trainer.rollout.vllm.statistics import EngineStatistics, totals
 
 
 def test_statistics_of_a_rollout_and_nothing_left_for_the_next() -> None:
@@ -31,19 +31,20 @@ def test_statistics_of_a_rollout_and_nothing_left_for_the_next() -> None:
             kv_cache_usage=usage, prefix_cache_stats=SimpleNamespace(queries=10, hits=4),
         )  # fmt: skip
         statistics.record(scheduler, SimpleNamespace(num_preempted_reqs=1), engine_idx=0)
-    found = statistics.totals([3, 4], [1, 5])
-    assert found["running_requests_peak"] == 4
-    assert found["running_requests_mean"] == 3
-    assert found["waiting_requests_mean"] == 1
-    assert found["kv_cache_peak_pct"] == 50
-    assert found["preemptions"] == 2
-    assert (found["prompt_tokens"], found["generated_tokens"]) == (7, 6)
-    assert (found["prefix_cache_queried_tokens"], found["prefix_cache_hit_tokens"]) == (20, 8)
-    assert found["completions_of_1_to_1_tokens"] == 1
-    assert found["completions_of_5_to_8_tokens"] == 1
-    assert found["completions_of_3_to_4_tokens"] == 0
+    counted = totals(statistics.statistics(), [3, 4], [1, 5])
+    assert counted["running_requests_peak"] == 4
+    assert counted["running_requests_mean"] == 3
+    assert counted["waiting_requests_mean"] == 1
+    assert counted["kv_cache_peak_pct"] == 50
+    assert counted["preemptions"] == 2
+    assert (counted["prompt_tokens"], counted["generated_tokens"]) == (7, 6)
+    assert (counted["prefix_cache_queried_tokens"], counted["prefix_cache_hit_tokens"]) == (20, 8)
+    assert counted["completions_of_1_to_1_tokens"] == 1
+    assert counted["completions_of_5_to_8_tokens"] == 1
+    assert counted["completions_of_3_to_4_tokens"] == 0
     statistics.finish([3], [1])
-    assert statistics.totals([], [])["steps"] == 0
+    assert statistics.statistics().steps == 0
+    assert statistics.statistics().preemptions == 0
 
 
 @pytest.mark.parametrize(
@@ -84,16 +85,16 @@ def test_the_console_goes_to_the_log_and_comes_back(
     assert capfd.readouterr().out == "afterwards\n"
 
 
-def test_patience_ends_a_wait_and_is_renewed_by_each_answer(tmp_path: Path) -> None:
-    patience = Patience(3.0, tmp_path / "rank.log")
-    with patience.waiting("testing") as heard:
+def test_a_deadline_ends_a_wait_and_is_renewed_by_each_answer(tmp_path: Path) -> None:
+    deadline = EngineDeadline(3.0, tmp_path / "rank.log")
+    with deadline.waiting("testing") as heard:
         for _ in range(7):
             time.sleep(0.5)
             heard()
     started = time.monotonic()
     with (
         pytest.raises(RolloutError, match=r"3 s while testing .*rank\.log"),
-        patience.waiting("testing"),
+        deadline.waiting("testing"),
     ):
         time.sleep(50)
     assert time.monotonic() - started < 25
@@ -104,9 +105,9 @@ def test_a_wait_that_never_returns_to_python_ends_the_process(tmp_path: Path) ->
     program = f"""
 import signal, time
 from pathlib import Path
-from grpo_doctor_trainer.rollout.vllm import patience
-patience._GRACE_S = 0.3
-with patience.Patience(0.3, Path({str(tmp_path)!r})).waiting("testing"):
+from grpo_doctor_trainer.rollout.vllm import deadline
+deadline._GRACE_S = 0.3
+with deadline.EngineDeadline(0.3, Path({str(tmp_path)!r})).waiting("testing"):
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
     time.sleep(50)
 """

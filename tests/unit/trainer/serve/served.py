@@ -11,7 +11,7 @@ from typing import Any
 
 from safetensors.torch import load_file
 
-from grpo_doctor_trainer.rollout.vllm.signature import Signature
+from grpo_doctor_trainer.rollout.vllm.weight_checks import Signature
 from grpo_doctor_trainer.serve.folders import make_folders, remove_folders
 from grpo_doctor_trainer.serve.loop import (
     EngineFailedError,

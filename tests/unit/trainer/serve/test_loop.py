@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the trainer extra")
 
-from grpo_doctor_trainer.serve.job import wait_for
 from grpo_doctor_trainer.serve.loop import (
     EngineFailedError,
     EngineLoop,
     RequestError,
+    wait_for,
 )
 from grpo_doctor_trainer.serve.protocol import (
     Generated,
@@ -132,7 +132,7 @@ def test_silence_is_told_from_progress() -> None:
     with looping(CountingEngine(step_s=0.4)) as loop:
         job = loop.start(request(Prompt(1, [1]), tokens=3))
         assert not wait_for(job, 0.1)  # comes back for the first step, and not before it
-        assert job.steps >= 1
+        assert job.tally.steps >= 1
         while not wait_for(job, 0.1):
             pass
         assert job.done.is_set()

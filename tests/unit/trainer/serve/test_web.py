@@ -17,8 +17,7 @@ torch = pytest.importorskip("torch", reason="needs the trainer extra")
 
 from grpo_doctor_trainer.errors import RolloutError  # noqa: E402
 from grpo_doctor_trainer.rollout.vllm.client import ServerClient  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.transfer_files import FileTransfer  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.ways import make_transfer  # noqa: E402
+from grpo_doctor_trainer.rollout.vllm.transfer import FileTransfer, make_transfer  # noqa: E402
 from grpo_doctor_trainer.serve import protocol  # noqa: E402
 from grpo_doctor_trainer.serve.protocol import (  # noqa: E402
     GenerateRequest,

@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
-import os
+import random
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import distributed as dist
 
 from grpo_doctor_trainer.errors import RolloutError
 from grpo_doctor_trainer.phases import phase
 from grpo_doctor_trainer.ranks.group import settle
-from grpo_doctor_trainer.rollout.vllm.ending import end_engine
-from grpo_doctor_trainer.rollout.vllm.enginelog import console_to_file, explained, log_to_file
-from grpo_doctor_trainer.rollout.vllm.folder import engine_folder, model_source
-from grpo_doctor_trainer.rollout.vllm.groups import EngineGroup, seeded
-from grpo_doctor_trainer.rollout.vllm.leftovers import remove_for_rank
+from grpo_doctor_trainer.rollout.vllm.deadline import EngineDeadline
+from grpo_doctor_trainer.rollout.vllm.engine_log import explained
 from grpo_doctor_trainer.rollout.vllm.loading import WeightLoader
-from grpo_doctor_trainer.rollout.vllm.options import engine_options, longest_sequence
-from grpo_doctor_trainer.rollout.vllm.patience import Patience
+from grpo_doctor_trainer.rollout.vllm.local_engine import (
+    end_engine,
+    engine_folder,
+    require_vllm,
+    start_engine,
+)
 from grpo_doctor_trainer.rollout.vllm.requests import (
-    Sampled,
     as_completions,
     as_requests,
     check_length,
     check_read,
-    read_output,
-    sampling_options,
+    longest_sequence,
 )
-from grpo_doctor_trainer.rollout.vllm.starting import cache_bytes, require_vllm, watch_steps
+from grpo_doctor_trainer.rollout.vllm.sampling import (
+    read_output,
+    sampling_of,
+    sampling_parameters,
+)
+from grpo_doctor_trainer.rollout.vllm.shm_cleanup import remove_for_rank
 from grpo_doctor_trainer.rollout.vllm.statistics import EngineStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from grpo_doctor_trainer.config import TrainerConfig
@@ -39,6 +47,9 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.ranks.engine import Engine
     from grpo_doctor_trainer.ranks.group import Ranks
     from grpo_doctor_trainer.rollout.interface import Completions
+    from grpo_doctor_trainer.serve.protocol import Completion
+
+_SEEDS = 2**31
 
 
 class ColocatedRollout:
@@ -63,13 +74,13 @@ class ColocatedRollout:
         self._lora: Any = None
         self._statistics = EngineStatistics()
         self.log: Path = engine_folder(config) / f"rank_{ranks.rank:05d}.log"
-        self._patience = Patience(config.vllm_timeout, self.log)
+        self._deadline = EngineDeadline(config.vllm_timeout, self.log)
         self._group = EngineGroup(config.vllm_tensor_parallel_size, ranks)
         require_vllm(config, engine.device, with_images=loaded.vision is not None)
         if self._group.size > 1 and engine.device.type == "cpu":
-            first = ranks.rank - self._group.place
-            remove_for_rank(first, self._group.size, self._group.place)
-        self._vllm: Any = self._start(model_source(config, loaded, ranks), ranks)
+            first = ranks.rank - self._group.member
+            remove_for_rank(first, self._group.size, self._group.member)
+        self._vllm: Any = start_engine(config, loaded, ranks, self.log, self._statistics)
         on_cpu = engine.device.type == "cpu"
         self._weights = WeightLoader(self._vllm, engine, config, repacks=on_cpu)
         watch_steps(engine, self._trained)
@@ -122,9 +133,9 @@ class ColocatedRollout:
             requests, own, seed = self._group.share(as_requests(prompts))
         with phase("rollout/generate"), seeded(seed, self._device):
             sampled = self._sample(requests)
-        if self._group.place == 0:
+        if self._group.member == 0:
             self._statistics.finish(
-                [one.prompt_tokens for one in sampled], [len(one.tokens) for one in sampled]
+                [each.prompt_tokens for each in sampled], [len(each.tokens) for each in sampled]
             )
         check_read(prompts, sampled[own])
         pad_token = self._loaded.tokenizer.pad_token_id
@@ -136,39 +147,15 @@ class ColocatedRollout:
         if vllm is not None:
             end_engine(vllm)
 
-    def _start(self, model: str, ranks: Ranks) -> Any:
-        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the engine is this process
-        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-        log_to_file(self.log)
-        with console_to_file(self.log) as console:
-            patience = Patience(self._config.vllm_timeout, self.log, console)
-            doing = "starting"
-            with explained(doing, self.log), patience.waiting(doing):
-                from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415 - takes seconds
-                from vllm.v1.engine.llm_engine import LLMEngine  # noqa: PLC0415
-
-                options = engine_options(
-                    self._config,
-                    model=model,
-                    context=self._loaded.context,
-                    cache_bytes=cache_bytes(self._config, ranks),
-                )
-                return LLMEngine.from_engine_args(
-                    EngineArgs(**options), stat_loggers=[self._statistics]
-                )
-
-    def _sample(self, requests: list[dict[str, Any]]) -> list[Sampled]:
-        from vllm import SamplingParams  # noqa: PLC0415
-        from vllm.sampling_params import RequestOutputKind  # noqa: PLC0415
-
-        options = sampling_options(self._config, self._loaded)
-        done: dict[str, Sampled] = {}
+    def _sample(self, requests: list[dict[str, Any]]) -> list[Completion]:
+        sampling = sampling_of(self._config, self._loaded)
+        done: dict[str, Completion] = {}
         doing = f"generating completions for {len(requests)} prompts"
-        with explained(doing, self.log), self._patience.waiting(doing) as heard:
+        with explained(doing, self.log), self._deadline.waiting(doing) as heard:
             for number, request in enumerate(requests):
                 # Not one for all: vLLM completes the options per request in place.
-                sampling = SamplingParams(**options, output_kind=RequestOutputKind.FINAL_ONLY)
-                self._vllm.add_request(str(number), request, sampling, lora_request=self._lora)
+                parameters = sampling_parameters(sampling)
+                self._vllm.add_request(str(number), request, parameters, lora_request=self._lora)
             while self._vllm.has_unfinished_requests():
                 for output in self._vllm.step():
                     if output.finished:
@@ -182,7 +169,7 @@ class ColocatedRollout:
 
     @contextmanager
     def _waiting(self, doing: str) -> Iterator[None]:
-        with explained(doing, self.log), self._patience.waiting(doing):
+        with explained(doing, self.log), self._deadline.waiting(doing):
             yield
 
     def _trained(self) -> None:
@@ -199,3 +186,64 @@ class ColocatedRollout:
             self._vllm.sleep(level=self._config.sleep_level)
         self._asleep = True
         self._stale |= self._config.sleep_level == 2  # it has dropped its weights
+
+
+class EngineGroup:
+    """The ranks that share this rank's engine; itself alone without tensor parallelism."""
+
+    def __init__(self, size: int, ranks: Ranks) -> None:
+        self.size = size
+        self.member = ranks.rank % size
+        self._group: Any = None
+        if size > 1:
+            # new_group is a collective: every rank makes the groups of all.
+            for first in range(0, ranks.world_size, size):
+                members = list(range(first, first + size))
+                group = dist.new_group(members, backend="gloo")
+                if ranks.rank in members:
+                    self._group = group
+
+    def share(self, requests: list[Any]) -> tuple[list[Any], slice, int]:
+        """Joins the requests of all members.
+
+        Returns:
+            all requests, in the same order on every member; which of them are this rank's; and a
+            seed, the same on every member, drawn from torch's generator.
+        """
+        seed = int(torch.randint(_SEEDS, ()))
+        if self.size == 1:
+            return requests, slice(0, len(requests)), seed
+        every: list[Any] = [None] * self.size
+        dist.all_gather_object(every, (seed, requests), group=self._group)
+        first = sum(len(theirs) for _, theirs in every[: self.member])
+        joined = [request for _, theirs in every for request in theirs]
+        return joined, slice(first, first + len(requests)), every[0][0]
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Lets the engine, which draws from the process's global generators, draw from this seed.
+
+    A seed per request would do the same, but makes vLLM sample the requests one by one. The
+    generators go on afterwards as if nothing had been drawn.
+    """
+    python, numpy = random.getstate(), np.random.get_state()
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
+
+
+def watch_steps(engine: Engine, stepped: Callable[[], None]) -> None:
+    """Calls `stepped` after each step of the optimizer that changes weights."""
+    # DeepSpeed's optimizers wrap torch's, and leave it alone where a step overflows.
+    optimizer: Any = engine.optimizer
+    while not hasattr(optimizer, "register_step_post_hook"):
+        optimizer = optimizer.optimizer
+    optimizer.register_step_post_hook(lambda *_: stepped())

@@ -1,15 +1,18 @@
-"""Weights into an engine of this process, and whether it really took them."""
+"""Weights into an engine of this process."""
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import save_file
 
-from grpo_doctor_trainer.errors import RolloutError
 from grpo_doctor_trainer.phases import phase
+from grpo_doctor_trainer.rollout.vllm.weight_checks import (
+    check_loaded,
+    note_loads,
+    stop_noting,
+)
 from grpo_doctor_trainer.rollout.vllm.weights import (
     adapter_weights,
     policy_weights,
@@ -22,9 +25,6 @@ if TYPE_CHECKING:
 
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.ranks.engine import Engine
-
-_LOG = logging.getLogger("vllm.grpo_doctor_trainer")  # to the engine's log file
-_Named = tuple[str, torch.Tensor]
 
 
 class WeightLoader:
@@ -51,14 +51,10 @@ class WeightLoader:
         Raises:
             RolloutError: after the first time, if the engine has not taken all of them.
         """
-        loaded: set[str] = set()
         vectors: dict[str, torch.Tensor] = {}
-        if self._repacks:
-            loaded |= self._reload(vectors)
-        else:
-            loaded |= self._load_in_parts(vectors)
+        loaded = self._reload(vectors) if self._repacks else self._load_in_parts(vectors)
         if not self._checked:
-            self._vllm.apply_model(lambda model: _check(model, loaded, vectors))
+            self._vllm.apply_model(lambda model: check_loaded(model, loaded, vectors))
             self._checked = True
 
     def load_adapters(self, folder: Path, number: int) -> Any:
@@ -100,22 +96,12 @@ class WeightLoader:
             _keep_vectors(vectors, named)
         loaded: set[str] = set()
 
-        def watch(model: Any) -> None:
-            load = model.load_weights
-
-            def load_and_tell(*arguments: Any, **keywords: Any) -> Any:
-                found = load(*arguments, **keywords)
-                loaded.update(found or ())
-                return found
-
-            model.load_weights = load_and_tell
-
         with phase("sync/load"):
-            self._vllm.apply_model(watch)
+            self._vllm.apply_model(lambda model: note_loads(model, loaded))
             try:
                 self._vllm.collective_rpc("reload_weights", kwargs={"weights_iterator": named})
             finally:
-                self._vllm.apply_model(lambda model: model.__dict__.pop("load_weights", None))
+                self._vllm.apply_model(stop_noting)
         return loaded
 
     def _load_in_parts(self, vectors: dict[str, torch.Tensor]) -> set[str]:
@@ -129,40 +115,13 @@ class WeightLoader:
             if not self._checked:
                 _keep_vectors(vectors, part)
             with phase("sync/load"):
-                for found in self._vllm.apply_model(lambda model: model.load_weights(part)):  # noqa: B023
-                    loaded.update(found or ())
+                for names in self._vllm.apply_model(lambda model: model.load_weights(part)):  # noqa: B023
+                    loaded.update(names or ())
 
 
-def _keep_vectors(vectors: dict[str, torch.Tensor], named: Iterable[_Named]) -> None:
+def _keep_vectors(
+    vectors: dict[str, torch.Tensor], named: Iterable[tuple[str, torch.Tensor]]
+) -> None:
     for name, tensor in named:
         if tensor.dim() == 1:
             vectors[name] = tensor.detach().clone()
-
-
-def _check(model: Any, loaded: set[str], vectors: dict[str, torch.Tensor]) -> None:
-    """Compares what is cheap to compare: which names were loaded, and the small weights' values.
-
-    Vectors, norms above all, are neither packed nor spread over tensor-parallel ranks.
-    """
-    held = {name.replace(".base_layer.", "."): value for name, value in model.named_parameters()}
-    if loaded and (missing := sorted(held.keys() - loaded)):
-        raise RolloutError(_not_taken(missing, "it was sent nothing for"))
-    mapper = getattr(model, "hf_to_vllm_mapper", None)
-    renamed = dict(mapper.apply(vectors.items())) if mapper is not None else vectors
-    compared = {
-        name: held[name].detach().to(value.device).equal(value.to(held[name].dtype))
-        for name, value in renamed.items()
-        if name in held and held[name].shape == value.shape
-    }
-    if wrong := sorted(name for name, same in compared.items() if not same):
-        raise RolloutError(_not_taken(wrong, "it holds other values in"))
-    _LOG.info("first sync: %d weights loaded, %d compared", len(loaded), len(compared))
-
-
-def _not_taken(names: list[str], what: str) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return (
-        f"vLLM did not take over the policy's weights: {what} {', '.join(names[:3])}{more}. This "
-        "version of vLLM names the model's weights in another way than transformers; try another "
-        "one, or use --use_vllm false"
-    )

@@ -1,8 +1,10 @@
-"""What an engine is asked and what it answers: prompts to requests, outputs to tensors."""
+"""From the trainer's prompts to what an engine is asked, and from completions to tensors."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import base64
+import io
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,48 +12,12 @@ import torch
 from grpo_doctor_trainer.data.experience import TokenBatch
 from grpo_doctor_trainer.errors import RolloutError
 from grpo_doctor_trainer.rollout.interface import Completions
+from grpo_doctor_trainer.serve.protocol import Prompt
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.data.batch import PromptBatch
-    from grpo_doctor_trainer.model.load import LoadedModel
-
-_NEVER = -100.0
-
-
-@dataclass(frozen=True)
-class Sampled:
-    """One completion.
-
-    Attributes:
-        prompt_tokens: how many tokens the engine read.
-        tokens: what it made, with the end token if there is one.
-        logprobs: one per token.
-    """
-
-    prompt_tokens: int
-    tokens: list[int]
-    logprobs: list[float]
-
-
-def sampling_options(config: TrainerConfig, loaded: LoadedModel) -> dict[str, Any]:
-    """Names the sampling options as vLLM's `SamplingParams` does."""
-    options: dict[str, Any] = {
-        "temperature": config.temperature,
-        "top_p": config.top_p,
-        "top_k": max(config.top_k, 0),
-        "repetition_penalty": config.repetition_penalty,
-        "max_tokens": config.max_completion_length,
-        # vLLM would take the tokenizer's end token alone; these are all of the trainer's.
-        "ignore_eos": True,
-        "stop_token_ids": list(loaded.end_tokens),
-        "logprobs": 0,  # of the sampled token, and of no others
-        "detokenize": False,
-    }
-    if loaded.vision is not None:
-        # Outside a prompt they stand for nothing; vLLM has no list of tokens to leave out.
-        options["logit_bias"] = dict.fromkeys(loaded.vision.placeholders, _NEVER)
-    return options
+    from grpo_doctor_trainer.serve.protocol import Completion
 
 
 def as_requests(prompts: PromptBatch) -> list[dict[str, Any]]:
@@ -72,6 +38,39 @@ def as_requests(prompts: PromptBatch) -> list[dict[str, Any]]:
     return requests
 
 
+def as_prompts(batch: PromptBatch) -> list[Prompt]:
+    """Gives each prompt once, with the number of its completions, in their order.
+
+    A prompt with images goes as text: the engine puts in their placeholders by itself.
+    """
+    prompts = []
+    for _, lines in itertools.groupby(range(len(batch.rows)), key=lambda i: id(batch.rows[i])):
+        same = list(lines)
+        first = same[0]
+        pictures = batch.pictures[first] if batch.pictures else []
+        if pictures:
+            images = [_png(picture) for picture in pictures]
+            prompts.append(Prompt(len(same), text=batch.texts[first], images=images))
+        else:
+            tokens = batch.tokens[first][batch.mask[first].bool()].tolist()
+            prompts.append(Prompt(len(same), tokens))
+    return prompts
+
+
+def _png(picture: Any) -> str:
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG")
+    return base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def longest_sequence(config: TrainerConfig, context: int | None) -> int:
+    """Gives the most tokens that prompt and completion may have together."""
+    if config.vllm_max_model_len is not None:
+        return config.vllm_max_model_len
+    wanted = config.max_length + config.max_completion_length
+    return wanted if context is None else min(wanted, context)
+
+
 def check_length(prompts: PromptBatch, config: TrainerConfig, longest: int) -> None:
     """Refuses prompts whose completions could outgrow the engine.
 
@@ -90,55 +89,38 @@ def check_length(prompts: PromptBatch, config: TrainerConfig, longest: int) -> N
         )
 
 
-def read_output(output: Any) -> Sampled:
-    """Takes what matters of vLLM's `RequestOutput`.
-
-    Raises:
-        RolloutError: the engine gave the request up.
-    """
-    made = output.outputs[0]
-    if made.finish_reason not in {"stop", "length"}:
-        raise RolloutError(
-            f"vLLM gave up a completion after {len(made.token_ids)} tokens "
-            f"({made.finish_reason}); its log says why"
-        )
-    tokens = list(made.token_ids)
-    logprobs = [float(at[token].logprob) for token, at in zip(tokens, made.logprobs, strict=True)]
-    return Sampled(len(output.prompt_token_ids), tokens, logprobs)
-
-
-def check_read(prompts: PromptBatch, sampled: list[Sampled]) -> None:
+def check_read(prompts: PromptBatch, sampled: list[Completion]) -> None:
     """Makes sure that engine and trainer see the same prompts; only image prompts can differ.
 
     Raises:
         RolloutError: the engine's image processor makes another number of tokens of an image.
     """
-    for length, one in zip(prompts.mask.sum(dim=1).tolist(), sampled, strict=True):
-        if length != one.prompt_tokens:
+    for length, completion in zip(prompts.mask.sum(dim=1).tolist(), sampled, strict=True):
+        if length != completion.prompt_tokens:
             raise RolloutError(
-                f"vLLM read an image prompt as {one.prompt_tokens} tokens and the trainer as "
-                f"{length}: their image processors differ. Set --max_pixels so that images are "
+                f"vLLM read an image prompt as {completion.prompt_tokens} tokens and the trainer "
+                f"as {length}: their image processors differ. Set --max_pixels so that images are "
                 "small enough for both, or use --use_vllm false"
             )
 
 
 def as_completions(
-    prompts: PromptBatch, sampled: list[Sampled], pad_token: int, device: torch.device
+    prompts: PromptBatch, sampled: list[Completion], pad_token: int, device: torch.device
 ) -> Completions:
     """Puts the completions behind their prompts, padded on the right.
 
     Returns:
         tokens and log-probs on `device`; log-probs of padding are 0.
     """
-    longest = max(len(one.tokens) for one in sampled)
+    longest = max(len(completion.tokens) for completion in sampled)
     tokens = torch.full((len(sampled), longest), pad_token)
     mask = torch.zeros_like(tokens)
     logprobs = torch.zeros(len(sampled), longest)
-    for line, one in enumerate(sampled):
-        size = len(one.tokens)
-        tokens[line, :size] = torch.tensor(one.tokens)
+    for line, completion in enumerate(sampled):
+        size = len(completion.tokens)
+        tokens[line, :size] = torch.tensor(completion.tokens)
         mask[line, :size] = 1
-        logprobs[line, :size] = torch.tensor(one.logprobs)
+        logprobs[line, :size] = torch.tensor(completion.logprobs)
     batch = TokenBatch(
         prompts.tokens.to(device),
         prompts.mask.to(device),

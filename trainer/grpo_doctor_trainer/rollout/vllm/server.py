@@ -12,21 +12,26 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import torch
+from torch import distributed as dist
 
 from grpo_doctor_trainer.errors import RolloutError
 from grpo_doctor_trainer.logs.console import LOG
 from grpo_doctor_trainer.phases import phase
-from grpo_doctor_trainer.ranks.group import gather_rows
-from grpo_doctor_trainer.rollout.vllm.agreement import raise_together
+from grpo_doctor_trainer.ranks.group import gather_rows, worst_on_any_rank
 from grpo_doctor_trainer.rollout.vllm.client import ServerClient
-from grpo_doctor_trainer.rollout.vllm.messages import as_prompts, as_sampled, sampling_of
-from grpo_doctor_trainer.rollout.vllm.options import longest_sequence
-from grpo_doctor_trainer.rollout.vllm.requests import as_completions, check_length, check_read
-from grpo_doctor_trainer.rollout.vllm.server_statistics import record, record_progress
-from grpo_doctor_trainer.rollout.vllm.shape import model_shape
-from grpo_doctor_trainer.rollout.vllm.ways import make_transfer
+from grpo_doctor_trainer.rollout.vllm.requests import (
+    as_completions,
+    as_prompts,
+    check_length,
+    check_read,
+    longest_sequence,
+)
+from grpo_doctor_trainer.rollout.vllm.sampling import sampling_of
+from grpo_doctor_trainer.rollout.vllm.statistics import write_load, write_totals
+from grpo_doctor_trainer.rollout.vllm.transfer import make_transfer
 from grpo_doctor_trainer.rollout.vllm.weights import policy_weights
 from grpo_doctor_trainer.serve.protocol import GenerateRequest
+from grpo_doctor_trainer.serve.state import model_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +42,8 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.ranks.engine import Engine
     from grpo_doctor_trainer.ranks.group import Ranks
     from grpo_doctor_trainer.rollout.interface import Completions
-    from grpo_doctor_trainer.rollout.vllm.transfer import Part, WeightTransfer
+    from grpo_doctor_trainer.rollout.vllm.transfer import WeightTransfer
+    from grpo_doctor_trainer.rollout.vllm.weight_checks import Part
     from grpo_doctor_trainer.serve.protocol import Generated
     from grpo_doctor_trainer.serve.state import Health
 
@@ -89,11 +95,13 @@ class ServerRollout:
     def generate(self, prompts: PromptBatch) -> Completions:
         """Has this rank's prompts completed."""
         made = self._together(lambda: self._generate(prompts), "rollout/agree")
-        sampled = as_sampled(made)
-        read = [one.prompt_tokens for one in sampled]
-        record(made.statistics, read, [len(one.tokens) for one in sampled], self._ranks)
+        prompt_tokens = [completion.prompt_tokens for completion in made.completions]
+        completion_tokens = [len(completion.tokens) for completion in made.completions]
+        write_totals(
+            made.statistics, prompt_tokens, completion_tokens, whole_engine=self._ranks.is_main
+        )
         pad_token = self._loaded.tokenizer.pad_token_id
-        return as_completions(prompts, sampled, pad_token, self._engine.device)
+        return as_completions(prompts, made.completions, pad_token, self._engine.device)
 
     def close(self) -> None:
         """Leaves nothing of this run with the server."""
@@ -186,8 +194,8 @@ class ServerRollout:
             seed=seed,
         )
         with phase("rollout/generate"):
-            made = self._client.generate(request, record_progress)
-        check_read(prompts, as_sampled(made))
+            made = self._client.generate(request, write_load)
+        check_read(prompts, made.completions)
         return made
 
     def _together(self, function: Callable[[], _T], agreeing: str) -> _T:
@@ -210,3 +218,24 @@ def _attempt(transfer: WeightTransfer, part: Part) -> str | None:
         transfer.abandon()
         return str(error)
     return None
+
+
+def raise_together(message: str | None, ranks: Ranks) -> None:
+    """Raises this rank's error, or that of the first rank that has one. A collective.
+
+    Takes a message and not an exception: one that is kept in a variable holds on to all callers'
+    variables, and with them to the workers of the data loader, which then outlive the run.
+
+    Args:
+        message: what went wrong on this rank, if anything did.
+        ranks: this process among the others.
+
+    Raises:
+        RolloutError: something went wrong on any rank.
+    """
+    if ranks.world_size > 1 and worst_on_any_rank(message is not None, ranks):
+        messages: list[str | None] = [None] * ranks.world_size
+        dist.all_gather_object(messages, message)
+        message = message or next(filter(None, messages))
+    if message is not None:
+        raise RolloutError(message)

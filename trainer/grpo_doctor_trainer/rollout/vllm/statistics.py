@@ -1,45 +1,65 @@
-"""What the engine says of itself in each of its steps, as counters in the trace.
+"""What an engine says of itself in each of its steps, as counters in the trace.
 
-While it generates, at most every 50 ms: `engine/running_requests`, `engine/waiting_requests` and
-`engine/kv_cache_pct`. At the end of a rollout, once: peaks and means of these, preemptions, tokens,
+An engine inside a rank writes `engine/running_requests`, `engine/waiting_requests` and
+`engine/kv_cache_pct` while it generates, at most every 50 ms; of a server the trainer writes them
+about once a second. At the end of a rollout, once: peaks and means of these, preemptions, tokens,
 prefix cache, and how many completions there were of each length.
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from grpo_doctor_probes import counter
+from grpo_doctor_trainer.serve.state import EngineSnapshot, RolloutStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from grpo_doctor_trainer.serve.protocol import Progress
+
 _EVERY_S = 0.05
 
 
-class EngineStatistics:
-    """Gathers over one rollout; what vLLM calls a stat logger, by its methods.
+class EngineWatch:
+    """Keeps the latest numbers of an engine; what vLLM calls a stat logger, by its methods.
 
-    Its fields are read with defaults: vLLM says of them that they may change.
+    vLLM's numbers are read with defaults: it says of them that they may change.
+
+    Attributes:
+        now: the engine as of its last step.
     """
 
     def __init__(self) -> None:
-        self._shown_at = 0.0
-        self._clear()
+        self.now = EngineSnapshot()
 
-    def __call__(self, *_config_and_index: Any) -> EngineStatistics:
+    def __call__(self, *_config_and_index: Any) -> EngineWatch:
         """Gives itself: vLLM asks a factory for the logger of each engine, and there is one."""
         return self
 
     def record(
         self, scheduler_stats: Any | None, iteration_stats: Any | None, *_: Any, **_more: Any
     ) -> None:
-        """Takes in one step of the engine; called by vLLM."""
-        if scheduler_stats is not None:
-            self._take_scheduler(scheduler_stats)
-        if iteration_stats is not None:
-            self._preemptions += getattr(iteration_stats, "num_preempted_reqs", 0)
+        """Takes in the numbers of one step, either of which may be missing; called by vLLM."""
+        last = self.now
+        preemptions = last.preemptions + getattr(iteration_stats, "num_preempted_reqs", 0)
+        if scheduler_stats is None:
+            self.now = replace(last, preemptions=preemptions)
+            return
+        waiting = getattr(scheduler_stats, "num_waiting_reqs", 0)
+        prefix = getattr(scheduler_stats, "prefix_cache_stats", None)
+        self.now = EngineSnapshot(
+            running=getattr(scheduler_stats, "num_running_reqs", 0),
+            waiting=waiting + getattr(scheduler_stats, "num_skipped_waiting_reqs", 0),
+            kv_cache=float(getattr(scheduler_stats, "kv_cache_usage", 0.0)),
+            preemptions=preemptions,
+            prefix_queries=last.prefix_queries + getattr(prefix, "queries", 0),
+            prefix_hits=last.prefix_hits + getattr(prefix, "hits", 0),
+        )
 
     def log_engine_initialized(self) -> None:
         """Has nothing to say; called by vLLM."""
@@ -50,70 +70,145 @@ class EngineStatistics:
     def record_sleep_state(self, *_: Any, **_more: Any) -> None:
         """Sleep is a phase of its own; called by vLLM."""
 
+
+@dataclass
+class Tally:
+    """Sums up the steps of an engine while it works for one rollout.
+
+    Attributes:
+        before: the engine when that begins.
+        steps: how many forward passes it has made since then.
+    """
+
+    before: EngineSnapshot = field(default_factory=EngineSnapshot)
+    steps: int = 0
+    _running_peak: int = 0
+    _running_sum: int = 0
+    _waiting_peak: int = 0
+    _waiting_sum: int = 0
+    _kv_cache_peak: float = 0.0
+
+    def add(self, now: EngineSnapshot) -> None:
+        """Takes in the engine after a step."""
+        self.steps += 1
+        self._running_peak = max(self._running_peak, now.running)
+        self._running_sum += now.running
+        self._waiting_peak = max(self._waiting_peak, now.waiting)
+        self._waiting_sum += now.waiting
+        self._kv_cache_peak = max(self._kv_cache_peak, now.kv_cache)
+
+    def statistics(self, now: EngineSnapshot) -> RolloutStatistics:
+        """Sums up what there was from `before` to now."""
+        return RolloutStatistics(
+            running_peak=self._running_peak,
+            running_mean=self._running_sum / max(1, self.steps),
+            waiting_peak=self._waiting_peak,
+            waiting_mean=self._waiting_sum / max(1, self.steps),
+            kv_cache_peak=self._kv_cache_peak,
+            preemptions=now.preemptions - self.before.preemptions,
+            prefix_queries=now.prefix_queries - self.before.prefix_queries,
+            prefix_hits=now.prefix_hits - self.before.prefix_hits,
+            steps=self.steps,
+        )
+
+
+class EngineStatistics(EngineWatch):
+    """Gathers over one rollout of an engine inside this rank, and writes its counters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown_at = 0.0
+        self._tally = Tally()
+
+    def record(
+        self, scheduler_stats: Any | None, iteration_stats: Any | None, *_: Any, **_more: Any
+    ) -> None:
+        """Takes in one step of the engine; called by vLLM."""
+        super().record(scheduler_stats, iteration_stats)
+        if scheduler_stats is None:
+            return
+        self._tally.add(self.now)
+        if (now := time.monotonic()) - self._shown_at >= _EVERY_S:
+            self._shown_at = now
+            write_load(self.now)
+
     def finish(self, prompt_tokens: Sequence[int], completion_tokens: Sequence[int]) -> None:
         """Writes the counters of one rollout and starts the next.
 
         Args:
-            prompt_tokens: the length of each prompt.
-            completion_tokens: the length of each completion.
+            prompt_tokens: the length of each prompt, in tokens.
+            completion_tokens: the length of each completion, in tokens.
         """
-        for name, value in self.totals(prompt_tokens, completion_tokens).items():
-            counter(f"engine/{name}", value)
-        self._clear()
+        write_totals(self.statistics(), prompt_tokens, completion_tokens)
+        self._tally = Tally(self.now)
 
-    def totals(
-        self, prompt_tokens: Sequence[int], completion_tokens: Sequence[int]
-    ) -> dict[str, float]:
-        """Sums up the rollout, by the counters' names without `engine/`."""
-        steps = max(1, self._steps)
-        return {
-            "steps": float(self._steps),
-            "running_requests_peak": float(self._running_peak),
-            "running_requests_mean": self._running_sum / steps,
-            "waiting_requests_peak": float(self._waiting_peak),
-            "waiting_requests_mean": self._waiting_sum / steps,
-            "kv_cache_peak_pct": self._cache_peak_pct,
-            "preemptions": float(self._preemptions),
-            "prompt_tokens": float(sum(prompt_tokens)),
-            "generated_tokens": float(sum(completion_tokens)),
-            "prefix_cache_queried_tokens": float(self._queried),
-            "prefix_cache_hit_tokens": float(self._hit),
-        } | _histogram(completion_tokens)
+    def statistics(self) -> RolloutStatistics:
+        """The rollout until now."""
+        return self._tally.statistics(self.now)
 
-    def _clear(self) -> None:
-        self._steps = self._preemptions = self._queried = self._hit = 0
-        self._running_peak = self._running_sum = self._waiting_peak = self._waiting_sum = 0
-        self._cache_peak_pct = 0.0
 
-    def _take_scheduler(self, stats: Any) -> None:
-        running = getattr(stats, "num_running_reqs", 0)
-        waiting = getattr(stats, "num_waiting_reqs", 0)
-        waiting += getattr(stats, "num_skipped_waiting_reqs", 0)
-        cache_pct = 100.0 * getattr(stats, "kv_cache_usage", 0.0)
-        self._steps += 1
-        self._running_sum += running
-        self._waiting_sum += waiting
-        self._running_peak = max(self._running_peak, running)
-        self._waiting_peak = max(self._waiting_peak, waiting)
-        self._cache_peak_pct = max(self._cache_peak_pct, cache_pct)
-        if (prefix := getattr(stats, "prefix_cache_stats", None)) is not None:
-            self._queried += getattr(prefix, "queries", 0)
-            self._hit += getattr(prefix, "hits", 0)
-        if (now := time.monotonic()) - self._shown_at >= _EVERY_S:
-            self._shown_at = now
-            counter("engine/running_requests", float(running))
-            counter("engine/waiting_requests", float(waiting))
-            counter("engine/kv_cache_pct", cache_pct)
+def write_totals(
+    statistics: RolloutStatistics,
+    prompt_tokens: Sequence[int],
+    completion_tokens: Sequence[int],
+    *,
+    whole_engine: bool = True,
+) -> None:
+    """Writes the counters of one rollout of one rank; arguments as in `totals`."""
+    named = totals(statistics, prompt_tokens, completion_tokens, whole_engine=whole_engine)
+    for name, value in named.items():
+        counter(f"engine/{name}", value)
+
+
+def totals(
+    statistics: RolloutStatistics,
+    prompt_tokens: Sequence[int],
+    completion_tokens: Sequence[int],
+    *,
+    whole_engine: bool = True,
+) -> dict[str, float]:
+    """Sums up one rollout of one rank, by the counters' names without `engine/`.
+
+    Args:
+        statistics: of the engine, while it worked for this rank.
+        prompt_tokens: the length of each prompt of this rank, in tokens.
+        completion_tokens: the length of each completion of this rank, in tokens.
+        whole_engine: whether what the engine did for all ranks is this rank's to record.
+    """
+    own = {
+        "prompt_tokens": float(sum(prompt_tokens)),
+        "generated_tokens": float(sum(completion_tokens)),
+    } | _histogram(completion_tokens)
+    if not whole_engine:
+        return own
+    return {
+        "steps": float(statistics.steps),
+        "running_requests_peak": float(statistics.running_peak),
+        "running_requests_mean": statistics.running_mean,
+        "waiting_requests_peak": float(statistics.waiting_peak),
+        "waiting_requests_mean": statistics.waiting_mean,
+        "kv_cache_peak_pct": 100 * statistics.kv_cache_peak,
+        "preemptions": float(statistics.preemptions),
+        "prefix_cache_queried_tokens": float(statistics.prefix_queries),
+        "prefix_cache_hit_tokens": float(statistics.prefix_hits),
+    } | own
+
+
+def write_load(now: EngineSnapshot | Progress) -> None:
+    """Writes how an engine is at a moment."""
+    counter("engine/running_requests", float(now.running))
+    counter("engine/waiting_requests", float(now.waiting))
+    counter("engine/kv_cache_pct", 100 * now.kv_cache)
 
 
 def _histogram(lengths: Sequence[int]) -> dict[str, float]:
     """Counts completions by length: of up to 1, 2, 4, 8, ... tokens, none of them twice."""
     if not lengths:
         return {}
-    found: dict[str, float] = {}
+    counts: dict[str, float] = {}
     low, high = 0, 1
     while low < max(lengths):
         count = sum(low < length <= high for length in lengths)
-        found[f"completions_of_{low + 1}_to_{high}_tokens"] = float(count)
+        counts[f"completions_of_{low + 1}_to_{high}_tokens"] = float(count)
         low, high = high, 2 * high
-    return found
+    return counts

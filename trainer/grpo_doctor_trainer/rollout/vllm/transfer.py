@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import torch
+from safetensors.torch import save_file
 
-from grpo_doctor_probes import counter
 from grpo_doctor_trainer.errors import RolloutError
+from grpo_doctor_trainer.phases import phase
+from grpo_doctor_trainer.rollout.vllm.collective import CollectiveTransfer
+from grpo_doctor_trainer.rollout.vllm.weight_checks import Part, Signature, check_signature
+from grpo_doctor_trainer.serve.folders import shared
+from grpo_doctor_trainer.serve.protocol import FilesRequest, WeightsTaken
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.rollout.vllm.client import ServerClient
-    from grpo_doctor_trainer.rollout.vllm.signature import Signature
-    from grpo_doctor_trainer.serve.protocol import WeightsTaken
-
-Part = list[tuple[str, torch.Tensor]]
+    from grpo_doctor_trainer.serve.state import Folder, Health
 
 
 class WeightTransfer(Protocol):
@@ -50,16 +55,107 @@ class WeightTransfer(Protocol):
         """Leaves nothing behind."""
 
 
-def compare(signature: Signature, taken: WeightsTaken, client: ServerClient) -> None:
-    """Checks that the server's workers took what was sent.
+def make_transfer(
+    client: ServerClient, health: Health, device: torch.device, timeout_s: float
+) -> WeightTransfer:
+    """Picks the way: NCCL between GPUs, files where there is a shared folder, else gloo.
 
     Raises:
-        RolloutError: they did not.
+        RolloutError: the server's workers could not be joined.
     """
-    counter("sync/tensors", float(taken.tensors))
-    if taken.signature != signature.value():
+    if device.type == "cuda" and health.device == "cuda":
+        return CollectiveTransfer(client, health, device, timeout_s, "nccl")
+    folders = [folder for folder in health.folders if shared(folder)]
+    if folders:
+        return FileTransfer(client, folders)
+    return CollectiveTransfer(client, health, torch.device("cpu"), timeout_s, "gloo")
+
+
+class FileTransfer:
+    """Leaves each part as a safetensors file in a folder of the server's, on the same machine.
+
+    A part goes into the first folder that has room for it: the server's first one is in memory.
+    """
+
+    def __init__(self, client: ServerClient, folders: list[Folder]) -> None:
+        self._client = client
+        self._folders = [Path(folder.path) for folder in folders]
+        self._version = ""
+        self._files: list[Path] = []
+        self._signature = Signature()
+
+    def describe(self) -> str:
+        """Names the way for the log."""
+        return f"files in {self._folders[0].parent}"
+
+    def begin(self, version: str) -> None:
+        """Starts with new weights."""
+        self.abandon()
+        self._version = version
+
+    def add(self, part: Part) -> None:
+        """Writes a file."""
+        tensors = _apart(part)
+        size = sum(tensor.nbytes for tensor in tensors.values())
+        path = self._folder(size) / f"part-{len(self._files)}.safetensors"
+        self._files.append(path)
+        try:
+            save_file(tensors, path)
+        except Exception as error:  # safetensors has errors of its own
+            raise RolloutError(
+                f"the weights for the vLLM server could not be written to {path}: {error}. Give "
+                "the server a folder with room: --weights_dir"
+            ) from error
+        for name, tensor in tensors.items():
+            self._signature.add(name, tensor)
+
+    def finish(self) -> None:
+        """Has the server load the files, and removes them."""
+        try:
+            request = FilesRequest(self._version, [str(path) for path in self._files])
+            with phase("sync/load"):
+                taken = self._client.call("/weights/files", request, WeightsTaken)
+            check_signature(self._signature, taken, self._client)
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Removes the files."""
+        for path in self._files:
+            path.unlink(missing_ok=True)
+        self._files = []
+        self._signature = Signature()
+
+    def close(self) -> None:
+        """Removes the files, and the folders too if the server has gone without doing so."""
+        self.abandon()
+        try:
+            self._client.health()
+        except (OSError, RolloutError):
+            for folder in self._folders:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _folder(self, size: int) -> Path:
+        for folder in self._folders:
+            with suppress(OSError):
+                if shutil.disk_usage(folder).free > size * 1.05:
+                    return folder
         raise RolloutError(
-            f"the vLLM server at {client.address} got other weights than were sent "
-            f"({taken.tensors} tensors for {signature.tensors}, or other values). "
-            f"Its log: {client.log}"
+            f"no folder of the vLLM server at {self._client.address} has room for {size:,} bytes "
+            f"of weights ({', '.join(map(str, self._folders))}). Give the server one that has: "
+            "--weights_dir; or send smaller parts: --move_model_batches"
         )
+
+
+def _apart(part: Part) -> dict[str, torch.Tensor]:
+    """Gives the tensors on the CPU, each with memory of its own, as safetensors wants them."""
+    storages: set[int] = set()
+    tensors = {}
+    for name, tensor in part:
+        copy = tensor.detach().to("cpu").contiguous()
+        storage = copy.untyped_storage()
+        if storage.data_ptr() in storages or storage.nbytes() != copy.nbytes:
+            copy = copy.clone()  # tied to one before, or a slice of something larger
+        storages.add(copy.untyped_storage().data_ptr())
+        tensors[name] = copy
+    return tensors

@@ -26,7 +26,7 @@ _USER_ERROR = 2
 _GRACE_S = 5.0
 
 
-class Patience:
+class EngineDeadline:
     """Watches waits on one engine.
 
     Args:
@@ -39,7 +39,7 @@ class Patience:
         self._timeout_s = timeout_s
         self._log = log
         self._console = console
-        self._deadline = 0.0
+        self._ends_s = 0.0
 
     @contextmanager
     def waiting(self, doing: str) -> Iterator[Callable[[], None]]:
@@ -79,12 +79,12 @@ class Patience:
         )
 
     def _start(self, on_main: bool) -> None:
-        self._deadline = time.monotonic() + self._timeout_s
+        self._ends_s = time.monotonic() + self._timeout_s
         if on_main:
             signal.setitimer(signal.ITIMER_REAL, self._timeout_s)
 
     def _watch(self, done: threading.Event, message: str) -> None:
-        while (left := self._deadline + _GRACE_S - time.monotonic()) > 0:
+        while (left := self._ends_s + _GRACE_S - time.monotonic()) > 0:
             if done.wait(left):
                 return
         os.write(self._console, f"error: {message}\n".encode())

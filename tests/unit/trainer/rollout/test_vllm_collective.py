@@ -7,8 +7,8 @@ import threading
 import pytest
 import torch
 
-from grpo_doctor_trainer.rollout.vllm.channel import Channel, receive, send_part
-from grpo_doctor_trainer.rollout.vllm.signature import Signature
+from grpo_doctor_trainer.rollout.vllm.collective import Channel, receive, send_part
+from grpo_doctor_trainer.rollout.vllm.weight_checks import Signature
 
 
 def pair(timeout_s: float) -> tuple[Channel, Channel]:

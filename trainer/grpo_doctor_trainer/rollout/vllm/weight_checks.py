@@ -1,0 +1,131 @@
+"""Whether an engine took the weights that were sent: in this process, and on a server.
+
+A server says which tensors its workers were handed, as a signature that both ends compute. For each
+tensor the bits of all elements are added up as whole numbers, on the device where the tensor is; a
+checksum over names, shapes, dtypes and sums does not depend on the order of tensors. It finds lost,
+stale, cut or damaged weights. It is no protection against somebody who wants to deceive.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from grpo_doctor_probes import counter
+from grpo_doctor_trainer.errors import RolloutError
+
+if TYPE_CHECKING:
+    from grpo_doctor_trainer.rollout.vllm.client import ServerClient
+    from grpo_doctor_trainer.serve.protocol import WeightsTaken
+
+Part = list[tuple[str, torch.Tensor]]
+"""Some weights, by their names in a checkpoint."""
+_LOG = logging.getLogger("vllm.grpo_doctor_trainer")  # to the engine's log file
+_WHOLE_NUMBERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class Signature:
+    """Grows tensor by tensor."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    @property
+    def tensors(self) -> int:
+        """Counts the tensors so far."""
+        return len(self._lines)
+
+    def add(self, name: str, tensor: torch.Tensor) -> None:
+        """Takes in one tensor of any dtype."""
+        bits = tensor.detach().contiguous().view(_WHOLE_NUMBERS[tensor.element_size()])
+        shape = "x".join(map(str, tensor.shape))
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        # Whole numbers wrap around in any order of addition, where floats would round.
+        self._lines.append(f"{name} {dtype} {shape} {int(bits.sum(dtype=torch.int64))}")
+
+    def value(self) -> str:
+        """Gives the signature of all tensors so far, 32 hexadecimal digits."""
+        joined = "\n".join(sorted(self._lines)).encode()
+        return hashlib.blake2b(joined, digest_size=16).hexdigest()
+
+
+def check_signature(signature: Signature, taken: WeightsTaken, client: ServerClient) -> None:
+    """Checks that the server's workers took what was sent.
+
+    Raises:
+        RolloutError: they did not.
+    """
+    counter("sync/tensors", float(taken.tensors))
+    if taken.signature != signature.value():
+        raise RolloutError(
+            f"the vLLM server at {client.address} got other weights than were sent "
+            f"({taken.tensors} tensors for {signature.tensors}, or other values). "
+            f"Its log: {client.log}"
+        )
+
+
+def note_loads(model: Any, loaded: set[str]) -> None:
+    """Has a model of vLLM's add the names that it loads to `loaded`, until `stop_noting`."""
+    load = model.load_weights
+
+    def load_and_note(*arguments: Any, **keywords: Any) -> Any:
+        names = load(*arguments, **keywords)
+        loaded.update(names or ())
+        return names
+
+    model.load_weights = load_and_note
+
+
+def stop_noting(model: Any) -> None:
+    """Undoes `note_loads`; nothing to do where it has not been called."""
+    model.__dict__.pop("load_weights", None)
+
+
+def missing_weights(model: Any, loaded: set[str]) -> list[str]:
+    """Lists what a model has and did not load; empty where it does not say what it loads."""
+    return sorted(_parameters(model).keys() - loaded) if loaded else []
+
+
+def check_loaded(model: Any, loaded: set[str], vectors: dict[str, torch.Tensor]) -> None:
+    """Compares what is cheap to compare: which names were loaded, and the small weights' values.
+
+    Vectors, norms above all, are neither packed nor spread over tensor-parallel ranks.
+
+    Args:
+        model: the engine's, a module of vLLM's.
+        loaded: what it said it has loaded.
+        vectors: the one-dimensional tensors that were sent, by their names in a checkpoint.
+
+    Raises:
+        RolloutError: it has not taken all of them; names up to three.
+    """
+    held = _parameters(model)
+    if missing := missing_weights(model, loaded):
+        raise RolloutError(_not_taken(missing, "it was sent nothing for"))
+    mapper = getattr(model, "hf_to_vllm_mapper", None)
+    renamed = dict(mapper.apply(vectors.items())) if mapper is not None else vectors
+    compared = {
+        name: held[name].detach().to(value.device).equal(value.to(held[name].dtype))
+        for name, value in renamed.items()
+        if name in held and held[name].shape == value.shape
+    }
+    if wrong := sorted(name for name, same in compared.items() if not same):
+        raise RolloutError(_not_taken(wrong, "it holds other values in"))
+    _LOG.info("first sync: %d weights loaded, %d compared", len(loaded), len(compared))
+
+
+def _not_taken(names: list[str], what: str) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return (
+        f"vLLM did not take over the policy's weights: {what} {', '.join(names[:3])}{more}. This "
+        "version of vLLM names the model's weights in another way than transformers; try another "
+        "one, or use --use_vllm false"
+    )
+
+
+def _parameters(model: Any) -> dict[str, torch.Tensor]:
+    # vLLM wraps the layers that take adapters.
+    return {name.replace(".base_layer.", "."): value for name, value in model.named_parameters()}
