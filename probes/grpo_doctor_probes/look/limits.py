@@ -11,21 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grpo_doctor_probes.cgroups import MOUNT, NO_LIMIT_BYTES, VERSION_2, control_groups
 from grpo_doctor_probes.evidence import Limits
 from grpo_doctor_probes.procfs import read
 from grpo_doctor_probes.procstat import read_stat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from grpo_doctor_probes.evidence import Job
 
 PROC = Path("/proc")
-MOUNT = Path("/sys/fs/cgroup")
-# Version 1 says "no limit" as the largest multiple of the page size below 2^63.
-_NO_LIMIT_BYTES = 2**62
 _CORES = re.compile(rb"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
-_VERSION_2 = ""  # its name in /proc/PID/cgroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,38 +96,8 @@ def core_list(text: str) -> tuple[int, ...]:
 
 def _levels(pid: int, proc: Path, mount: Path) -> dict[str, list[_Level]]:
     """The groups of the process and all above them, lowest first, by controller."""
-    try:
-        lines = read(proc / str(pid) / "cgroup").decode("utf-8", "surrogateescape").splitlines()
-    except OSError:
-        return {}
-    found: dict[str, list[_Level]] = {}
-    for line in lines:
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        for controller in controllers.split(","):
-            top = _top(controller, mount)
-            if top is not None:
-                found[controller] = list(_upwards(top, path))
-    return found
-
-
-def _top(controller: str, mount: Path) -> Path | None:
-    if controller != _VERSION_2:
-        folder = mount / controller
-        return folder if folder.is_dir() else None
-    hybrid = mount / "unified"
-    return hybrid if hybrid.is_dir() else mount
-
-
-def _upwards(top: Path, path: str) -> Iterable[_Level]:
-    group = top / path.lstrip("/")
-    # A container sees its own group at the mount point but may read the host's path here.
-    if ".." in path.split("/") or not group.is_dir():
-        group = top
-    while group != top:
-        yield _Level(group)
-        group = group.parent
-    yield _Level(top)
+    groups = control_groups(pid, proc, mount)
+    return {name: [_Level(folder) for folder in folders] for name, folders in groups.items()}
 
 
 def _freezer(levels: dict[str, list[_Level]]) -> str:
@@ -141,7 +106,7 @@ def _freezer(levels: dict[str, list[_Level]]) -> str:
     for level in levels.get("freezer", []):
         if level.number("freezer.self_freezing") == 1:
             found = str(level.folder / "freezer.state")
-    for level in levels.get(_VERSION_2, []):
+    for level in levels.get(VERSION_2, []):
         if level.number("cgroup.freeze") == 1:
             found = str(level.folder / "cgroup.freeze")
     return found
@@ -149,7 +114,7 @@ def _freezer(levels: dict[str, list[_Level]]) -> str:
 
 def _quota_cores(levels: dict[str, list[_Level]]) -> float | None:
     quotas = []
-    for level in levels.get(_VERSION_2, []):
+    for level in levels.get(VERSION_2, []):
         quota, _, period = level.text("cpu.max").partition(" ")
         if quota.isdigit() and period.isdigit():
             quotas.append(int(quota) / int(period))
@@ -161,7 +126,7 @@ def _quota_cores(levels: dict[str, list[_Level]]) -> float | None:
 
 
 def _throttled_ns(levels: dict[str, list[_Level]]) -> int:
-    v2 = [level.field("cpu.stat", "throttled_usec") * 1000 for level in levels.get(_VERSION_2, [])]
+    v2 = [level.field("cpu.stat", "throttled_usec") * 1000 for level in levels.get(VERSION_2, [])]
     v1 = [level.field("cpu.stat", "throttled_time") for level in levels.get("cpu", [])]
     return max([*v2, *v1], default=0)
 
@@ -170,18 +135,18 @@ def _memory(levels: dict[str, list[_Level]]) -> tuple[int | None, int | None]:
     """Limit and use of the level that has the least left."""
     found: list[tuple[int, int]] = []
     for limit_name, used_name, controller in (
-        ("memory.max", "memory.current", _VERSION_2),
+        ("memory.max", "memory.current", VERSION_2),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory"),
     ):
         for level in levels.get(controller, []):
             limit, used = level.number(limit_name), level.number(used_name)
-            if limit is not None and used is not None and limit < _NO_LIMIT_BYTES:
+            if limit is not None and used is not None and limit < NO_LIMIT_BYTES:
                 found.append((limit, used))
     return min(found, key=lambda pair: pair[0] - pair[1], default=(None, None))
 
 
 def _oom_kills(levels: dict[str, list[_Level]]) -> int:
     """The kernel counts a kill in the group of the victim and in those above, never at the top."""
-    v2 = [level.field("memory.events", "oom_kill") for level in levels.get(_VERSION_2, [])]
+    v2 = [level.field("memory.events", "oom_kill") for level in levels.get(VERSION_2, [])]
     v1 = [level.field("memory.oom_control", "oom_kill") for level in levels.get("memory", [])]
     return max([*v2, *v1], default=0)

@@ -10,14 +10,12 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from grpo_doctor_probes.cgroups import NO_LIMIT_BYTES, VERSION_2, control_groups
 from grpo_doctor_probes.samplers.hostfiles import ProcFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-# Version 1 says "no limit" as the largest multiple of the page size below 2^63.
-_NO_LIMIT_BYTES = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,33 +68,11 @@ def _cache_bytes(level: _Level) -> int:
 
 
 def _limited_levels(pid: int, proc: Path, mount: Path) -> Iterator[_Level]:
-    for group, top, version in _groups(pid, proc, mount):
-        folder = group
-        while True:
+    groups = control_groups(pid, proc, mount)
+    for controller, version in ((VERSION_2, _V2), ("memory", _V1)):
+        for folder in groups.get(controller, ()):
             with contextlib.suppress(OSError, ValueError):
                 limit_bytes = int((folder / version.limit).read_text())
-                if limit_bytes < _NO_LIMIT_BYTES:
+                if limit_bytes < NO_LIMIT_BYTES:
                     used, stat = folder / version.used, folder / "memory.stat"
                     yield _Level(limit_bytes, ProcFile(used), ProcFile(stat), version.cache)
-            if folder == top:
-                break
-            folder = folder.parent
-
-
-def _groups(pid: int, proc: Path, mount: Path) -> Iterator[tuple[Path, Path, _Version]]:
-    """The group of the process in each hierarchy that can limit memory, and that one's top."""
-    try:
-        lines = (proc / str(pid) / "cgroup").read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            top, version = mount, _V2
-        elif "memory" in controllers.split(","):
-            top, version = mount / "memory", _V1
-        else:
-            continue
-        group = top / path.lstrip("/")
-        # A container sees its own group at the mount point but may read the host's path here.
-        yield (group if ".." not in path and group.is_dir() else top), top, version

@@ -6,9 +6,12 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from grpo_doctor_probes.discover.commands import Kind, kind_of, program
+from grpo_doctor_probes.discover.scan import read_process
 from grpo_doctor_probes.samplers.jobtree import JobTree, RankGroup
 from grpo_doctor_probes.supervisor.deaths import DeathWatch, Subject
 
@@ -24,40 +27,24 @@ class Role:
     serves: bool
 
 
-# Process titles and modules of vLLM, SGLang, TRL and the bundled trainer; the first that fits.
-_MARKS: tuple[tuple[str, Role], ...] = (
-    ("vllm::worker", Role("a rollout worker", True)),
-    ("vllm::enginecore", Role("the rollout engine", True)),
-    ("sglang::", Role("the rollout engine", True)),
-    ("grpo_doctor_trainer.serve", Role("the rollout server", True)),
-    ("vllm-serve", Role("the rollout server", True)),
-    ("vllm serve", Role("the rollout server", True)),
-    ("vllm.entrypoints", Role("the rollout server", True)),
-    ("sglang.launch_server", Role("the rollout server", True)),
-    ("rewards.worker", Role("a reward process", True)),
-    ("swift rollout", Role("the rollout server", True)),
-    ("pt_data_worker", Role("a data-loading worker", True)),
-)
-_COMMAND_BYTES = 4096
+_ROLES: Mapping[Kind, Role] = {
+    "engine": Role("the rollout engine", True),
+    "engine-worker": Role("a rollout worker", True),
+    "server": Role("the rollout server", True),
+    "reward": Role("a reward process", True),
+    "dataloader": Role("a data-loading worker", True),
+}
 
 
-def role_of(command: str) -> Role:
-    """The role that a command line tells; a helper by its program's name where it tells none."""
-    lowered = command.lower()
-    for mark, role in _MARKS:
-        if mark in lowered:
-            return role
-    program = Path(command.partition(" ")[0]).name
-    return Role(f"a helper ({program[:32]})" if program else "a helper", False)
-
-
-def command_of(pid: int, proc: Path = Path("/proc")) -> str:
-    """The command line with blanks; empty when it can't be read."""
-    try:
-        data = (proc / str(pid) / "cmdline").read_bytes()[:_COMMAND_BYTES]
-    except OSError:
-        return ""
-    return data.replace(b"\0", b" ").decode("utf-8", "replace").strip()
+def role_of(name: str, arguments: tuple[str, ...]) -> Role:
+    """By the name and the command line of a process; a helper by its program's name if need be."""
+    kind = kind_of(name, arguments)
+    if kind in _ROLES:
+        return _ROLES[kind]
+    if kind == "helper" and program(arguments).title:  # a coordinator, a detokenizer
+        return Role("a helper of the rollout engine", True)
+    first = Path(arguments[0].partition(" ")[0]).name if arguments else ""
+    return Role(f"a helper ({first[:32]})" if first else "a helper", False)
 
 
 class Members:
@@ -148,6 +135,7 @@ class Members:
 
 
 def _helper(pid: int, rank: int | None) -> Subject:
-    role = role_of(command_of(pid))
+    process = read_process(Path("/proc"), pid)
+    role = role_of(process.name, process.arguments) if process else role_of("", ())
     whose = "" if rank is None else f" of rank {rank}"
     return Subject(pid, role.words + whose, None, role.serves)

@@ -6,6 +6,7 @@ import contextlib
 import time
 from pathlib import Path
 
+from grpo_doctor_probes.cgroups import VERSION_2, control_groups
 from grpo_doctor_probes.kmsg import KMSG, parse_record, records
 
 # A process number of an hour ago may be another process's now.
@@ -56,22 +57,11 @@ def _about(record: bytes, pid: int) -> str:
 
 
 def _counting_file(pid: int, proc: Path, mount: Path) -> Path | None:
-    try:
-        lines = (proc / str(pid) / "cgroup").read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if controllers == "":
-            top, name = mount, "memory.events"
-        elif "memory" in controllers.split(","):
-            top, name = mount / "memory", "memory.oom_control"
-        else:
-            continue
-        # A container sees its own group at the mount point but may read the host's path here.
-        for folder in (top / path.lstrip("/"), top):
-            if ".." not in path and (folder / name).is_file():
+    groups = control_groups(pid, proc, mount)
+    for controller, name in (("memory", "memory.oom_control"), (VERSION_2, "memory.events")):
+        folders = groups.get(controller, [])
+        for folder in (*folders[:1], *folders[-1:]):
+            if (folder / name).is_file():
                 return folder / name
     return None
 

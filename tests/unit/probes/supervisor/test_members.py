@@ -30,9 +30,12 @@ PATIENCE_S = 30
     [
         ("VLLM::EngineCore", "the rollout engine", True),
         ("VLLM::Worker_TP0", "a rollout worker", True),
+        ("sglang::detokenizer", "a helper of the rollout engine", True),
+        ("sglang::scheduler", "the rollout engine", True),
+        ("/usr/bin/python -m vllm.entrypoints.openai.api_server", "the rollout server", True),
         ("/opt/bin/python /opt/bin/trl vllm-serve --model x", "the rollout server", True),
         (
-            "/usr/bin/python -c from grpo_doctor_trainer.rewards.worker import",
+            "/usr/bin/python -c grpo_doctor_trainer.rewards.worker",
             "a reward process",
             True,
         ),
@@ -41,7 +44,7 @@ PATIENCE_S = 30
     ],
 )
 def test_roles(command: str, words: str, serves: bool) -> None:
-    role = role_of(command)
+    role = role_of("", tuple(command.split()))
     assert (role.words, role.serves) == (words, serves)
 
 
