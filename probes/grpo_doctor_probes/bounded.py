@@ -103,28 +103,28 @@ class _Walk(Generic[_Answer]):
     def __init__(self, numbers: Sequence[int], ask: Callable[[int], _Answer]) -> None:
         self._numbers, self._ask = numbers, ask
         self.answers: dict[int, _Answer] = {}
-        self.place = 0
+        self.asked = 0
         self.left = False
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
     def _run(self) -> None:
-        while self.place < len(self._numbers) and not self.left:
-            number = self._numbers[self.place]
+        while self.asked < len(self._numbers) and not self.left:
+            number = self._numbers[self.asked]
             self.answers[number] = self._ask(number)
-            self.place += 1
+            self.asked += 1
 
     def wait(self, seconds: float) -> int:
         """How many were asked until the end, or until one blocked for longer than that."""
-        waiting, place = Waiting(self.thread), self.place
+        waiting, asked = Waiting(self.thread), self.asked
         while self.thread.is_alive():
             if waiting.exceeds(seconds):
                 self.left = True
                 break
-            if place != self.place:
-                place = self.place
+            if asked != self.asked:
+                asked = self.asked
                 waiting.restart()
-        return self.place
+        return self.asked
 
 
 def ask_each(
@@ -134,16 +134,16 @@ def ask_each(
 
     `ask` handles its own errors.
     """
-    found: dict[int, _Answer] = {}
+    answers: dict[int, _Answer] = {}
     blocking: list[int] = []
     rest = list(numbers)
     while rest:
         walk = _Walk(rest, ask)
-        place = walk.wait(seconds)
-        found |= {number: walk.answers[number] for number in rest[:place]}
-        blocking += rest[place : place + 1]
-        rest = rest[place + 1 :]
-    return found, blocking
+        asked = walk.wait(seconds)
+        answers |= {number: walk.answers[number] for number in rest[:asked]}
+        blocking += rest[asked : asked + 1]
+        rest = rest[asked + 1 :]
+    return answers, blocking
 
 
 def _wants_to_run(thread: threading.Thread) -> bool:

@@ -61,11 +61,11 @@ def capture_mode() -> CaptureMode | None:
         return None
     try:
         with open(MAPS, encoding="utf-8", errors="surrogateescape") as maps:  # noqa: PTH123
-            found = next((match for line in maps if (match := _RUNTIME.match(line))), None)
-        if found is None:
+            runtime = next((match for line in maps if (match := _RUNTIME.match(line))), None)
+        if runtime is None:
             return None
-        library = ctypes.CDLL(found[1], mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-        exchange = getattr(library, _EXCHANGE[found[2]])
+        library = ctypes.CDLL(runtime[1], mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        exchange = getattr(library, _EXCHANGE[runtime[2]])
         exchange.restype = ctypes.c_int
         return CaptureMode(exchange, ctypes)
     except (OSError, AttributeError, ValueError):

@@ -198,14 +198,14 @@ class _Span:
 
     @classmethod
     def begin(
-        cls, kind: int, name: str, place: Callable[[], tuple[str, int] | None]
+        cls, kind: int, name: str, describe: Callable[[], tuple[str, int] | None]
     ) -> _Span | None:
-        """Begins a span at the (group, sequence number) that `place` gives, if it gives one."""
+        """Begins a span at the (group, sequence number) that `describe` gives, if it gives one."""
         if recorder.ACTIVE is None and recorder.start_if_asked() is None:
             return None
         try:
-            found = place()
-            return None if found is None else cls(kind, name, *found)
+            name_and_sequence = describe()
+            return None if name_and_sequence is None else cls(kind, name, *name_and_sequence)
         except Exception:  # noqa: BLE001 - a guest never raises into its host
             recorder.note_error()
             return None

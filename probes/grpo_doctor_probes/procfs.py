@@ -72,11 +72,11 @@ def descriptors(
 
 def socket_inodes(targets: Iterable[str]) -> Iterator[str]:
     """The numbers of the sockets among what descriptors point to, as in the tables of sockets."""
-    return (one[len(_SOCKET) : -1] for one in targets if one.startswith(_SOCKET))
+    return (target[len(_SOCKET) : -1] for target in targets if target.startswith(_SOCKET))
 
 
-def _targets(folder: str, found: list[int]) -> Iterator[tuple[int, str]]:
-    for number in found:
+def _targets(folder: str, fds: list[int]) -> Iterator[tuple[int, str]]:
+    for number in fds:
         try:
             yield number, os.readlink(f"{folder}/{number}")  # noqa: PTH115 - it is no path always
         except OSError:  # closed meanwhile

@@ -167,8 +167,8 @@ class Recorder:
 
     def write_pauses(self, now_ns: int) -> None:
         """Writes how long the garbage collector stopped this process since the last call."""
-        found = self.pauses.take()
-        for name, seconds in zip((SECONDS, LONGEST), found or ()):
+        lengths = self.pauses.take()
+        for name, seconds in zip((SECONDS, LONGEST), lengths or ()):
             self.write(layout.COUNTER, self.name_id(name), now_ns, now_ns, seconds)
 
     def note_error(self) -> None:

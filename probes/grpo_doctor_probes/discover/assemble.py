@@ -115,18 +115,18 @@ def _dead_ranks(
 ) -> list[int]:
     """Zombies of a launcher that were ranks. Nothing is left of them but a name, so those that are
     called like a living rank come first, and no more than are absent."""
-    found = []
+    dead = []
     for pid, process in processes.items():
         if roles[pid] == "helper" and process.dead and roles.get(process.parent) == "launcher":
-            family = {one.name for one in tree.children(process.parent) if not one.dead}
+            family = {child.name for child in tree.children(process.parent) if not child.dead}
             alike = process.name in family or process.name.startswith(_RANK_NAMES)
             if alike or absent:
-                found.append((not alike, process.started_ticks, pid))
-    return [pid for _, _, pid in sorted(found)[:absent]]
+                dead.append((not alike, process.started_ticks, pid))
+    return [pid for _, _, pid in sorted(dead)[:absent]]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Survey:
     """What the search knows of the whole host."""
 
     proc: Path
@@ -138,9 +138,9 @@ class Found:
 class Assembler:
     """Makes jobs; what processes share is read once for all of them."""
 
-    def __init__(self, found: Found) -> None:
-        self._found = found
-        self._containers = Containers(found.proc)
+    def __init__(self, survey: Survey) -> None:
+        self._survey = survey
+        self._containers = Containers(survey.proc)
         self._versions: dict[tuple[str, str, str], tuple[str, str]] = {}
 
     def job(
@@ -154,21 +154,21 @@ class Assembler:
             servers: Which of `core` serve it without having been known for that.
             address: Where its ranks were seen to meet, empty if nowhere.
         """
-        found = self._found
-        processes = {pid: found.tree.processes[pid] for pid in pids}
-        trainers = {pid: found.candidates[pid] for pid in core if pid in found.cast.ranks}
-        main, others = main_world(trainers, found.cast)
+        survey = self._survey
+        processes = {pid: survey.tree.processes[pid] for pid in pids}
+        trainers = {pid: survey.candidates[pid] for pid in core if pid in survey.cast.ranks}
+        main, others = main_world(trainers, survey.cast)
         address = common_address(main.values()) or address
         sizes = sizes_of(main.values(), [processes[pid] for pid in core], address)
         expected = expected_ranks(main.values(), sizes)
-        known = {found.cast.ranks[pid] for pid in main}
+        known = {survey.cast.ranks[pid] for pid in main}
         absent = len(set(expected) - known) if expected else None
-        roles = roles_of(processes, found, Parts(main, others, servers, absent))
-        raw = {pid: found.cast.ranks.get(pid) for pid, role in roles.items() if role == "rank"}
+        roles = roles_of(processes, survey, Parts(main, others, servers, absent))
+        raw = {pid: survey.cast.ranks.get(pid) for pid, role in roles.items() if role == "rank"}
         numbering = number_all(raw, processes, expected)
         ranks = dict(numbering.ranks)
         members = tuple(
-            self._member(process, roles[pid], _rank_of(pid, ranks, found), ranks)
+            self._member(process, roles[pid], _rank_of(pid, ranks, survey), ranks)
             for pid, process in sorted(processes.items())
         )
         seen = {rank for rank in ranks.values() if rank is not None}
@@ -188,7 +188,7 @@ class Assembler:
     def _member(
         self, process: Process, role: str, rank: int | None, ranks: Mapping[int, int | None]
     ) -> Member:
-        candidate = self._found.candidates.get(process.pid)
+        candidate = self._survey.candidates.get(process.pid)
         python, torch = self._software(process, candidate)
         return Member(
             pid=process.pid,
@@ -215,7 +215,7 @@ class Assembler:
         container = self._containers.of(process.pid)
         key = (process.executable, process.arguments[0] if process.arguments else "", container)
         if key not in self._versions:
-            proc, pid = self._found.proc, process.pid
+            proc, pid = self._survey.proc, process.pid
             modules = unless_blocked(_PATIENCE_S, lambda: read_modules(proc, pid), None)
             self._versions[key] = (
                 python_version(process.executable, modules),
@@ -230,7 +230,7 @@ class Assembler:
         if by_command != "unknown" or not main:
             return by_command
         first = main[min(main)].process
-        proc = self._found.proc
+        proc = self._survey.proc
         return unless_blocked(_PATIENCE_S, lambda: framework_by_script(proc, first), "unknown")
 
 
@@ -238,26 +238,26 @@ def _is_starting(modules: Modules | None) -> bool:
     return modules is None or not modules.has_torch
 
 
-def _rank_of(pid: int, ranks: Mapping[int, int | None], found: Found) -> int | None:
+def _rank_of(pid: int, ranks: Mapping[int, int | None], survey: Survey) -> int | None:
     """Its own rank, or that of the nearest rank above it."""
     if pid in ranks:
         return ranks[pid]
-    if pid in found.cast.lost:
-        return found.cast.lost[pid]
-    above = found.tree.nearest(pid, {**ranks, **found.cast.lost})
-    return None if above is None else ranks.get(above, found.cast.lost.get(above))
+    if pid in survey.cast.lost:
+        return survey.cast.lost[pid]
+    above = survey.tree.nearest(pid, {**ranks, **survey.cast.lost})
+    return None if above is None else ranks.get(above, survey.cast.lost.get(above))
 
 
 def _local_rank(candidate: Candidate | None) -> int | None:
     if candidate is None:
         return None
-    told = candidate.number("LOCAL_RANK")
-    return candidate.task.local if told is None and candidate.task is not None else told
+    local = candidate.number("LOCAL_RANK")
+    return candidate.task.local if local is None and candidate.task is not None else local
 
 
 def _run_dir(trainers: Iterable[Candidate]) -> str:
-    found = {one.environment.get(RUN_DIR_VARIABLE, "") for one in trainers} - {""}
-    return next((path for path in sorted(found) if path.isprintable()), "")
+    run_dirs = {trainer.environment.get(RUN_DIR_VARIABLE, "") for trainer in trainers} - {""}
+    return next((path for path in sorted(run_dirs) if path.isprintable()), "")
 
 
 def _notes(

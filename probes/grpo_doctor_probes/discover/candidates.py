@@ -39,22 +39,22 @@ def declared_ranks(proc: Path, processes: Mapping[int, Process]) -> dict[int, in
     for pid, process in processes.items():
         if folder := process.environment.get(RUN_DIR_VARIABLE):
             folders.setdefault(folder, set()).add(pid)
-    found: dict[int, int] = {}
+    declared: dict[int, int] = {}
     for folder, pids in folders.items():
         path = Path(f"{proc}/{min(pids)}/root") / folder.lstrip("/") / RANKS
         nothing: dict[int, int] = {}
         read = unless_blocked(_FILES_WITHIN_S, partial(_read_all, path), nothing)
-        found |= {pid: rank for pid, rank in read.items() if pid in pids}
-    return found
+        declared |= {pid: rank for pid, rank in read.items() if pid in pids}
+    return declared
 
 
 def _read_all(folder: Path) -> dict[int, int]:
-    found: dict[int, int] = {}
+    declared: dict[int, int] = {}
     with contextlib.suppress(OSError):
         for path in sorted(folder.glob("*.json")):
             if path.stem.isdecimal() and (pid := _pid_in(path)) is not None:
-                found[pid] = int(path.stem)
-    return found
+                declared[pid] = int(path.stem)
+    return declared
 
 
 def _pid_in(path: Path) -> int | None:
@@ -128,8 +128,8 @@ class Candidate:
     @property
     def world(self) -> int | None:
         """How many ranks it was told of."""
-        told = self.number("WORLD_SIZE")
-        return self.task.of if told is None and self.task is not None else told
+        size = self.number("WORLD_SIZE")
+        return self.task.of if size is None and self.task is not None else size
 
     @property
     def only_task(self) -> bool:
@@ -142,9 +142,9 @@ class Candidate:
         if not self.torch or is_ray_actor(self.process.arguments):
             return None
         for number, size, local in _TASKS:
-            found, of = self.number(number), self.number(size)
-            if found is not None and of is not None and found < of and of > 1:
-                return Task(found, of, self.number(local))
+            index, of = self.number(number), self.number(size)
+            if index is not None and of is not None and index < of and of > 1:
+                return Task(index, of, self.number(local))
         return None
 
 
@@ -158,11 +158,11 @@ def find_candidates(
     look = _Look(proc, processes, declared)
     pids = [
         pid
-        for pid, one in processes.items()
-        if not (one.kernel or one.dead or one.problem or pid in left_out)
+        for pid, process in processes.items()
+        if not (process.kernel or process.dead or process.problem or pid in left_out)
     ]
-    found, _ = ask_each(pids, look.at, _PATIENCE_S)
-    return {pid: candidate for pid, candidate in found.items() if candidate is not None}
+    candidates, _ = ask_each(pids, look.at, _PATIENCE_S)
+    return {pid: candidate for pid, candidate in candidates.items() if candidate is not None}
 
 
 class _Look:
@@ -186,8 +186,8 @@ class _Look:
         large = process.large
         # Of a Ray actor what it was started with is not all: it sets its rendezvous itself.
         late = large and is_ray_actor(process.arguments)
-        told = process.environment.get("RANK") and not late
-        if told or declared is not None:
+        has_rank = process.environment.get("RANK") and not late
+        if has_rank or declared is not None:
             grouped = self._may_only_inherit(process) and has_group(self._proc, process.pid)
             return Candidate(
                 process, kind, process.environment, declared, torch=large, grouped=grouped
@@ -205,9 +205,11 @@ class _Look:
         live = live_environment(self._proc, process.pid, pointers)
         grouped = has_group(self._proc, process.pid)
         environment = {**process.environment, **live}
-        found = Candidate(process, "unknown", environment, torch=True, grouped=grouped)
+        candidate = Candidate(process, "unknown", environment, torch=True, grouped=grouped)
         return (
-            replace(found, kind="ray") if drives and not grouped and found.rank is None else found
+            replace(candidate, kind="ray")
+            if drives and not grouped and candidate.rank is None
+            else candidate
         )
 
     def _may_only_inherit(self, process: Process) -> bool:

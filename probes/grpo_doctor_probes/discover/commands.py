@@ -178,13 +178,13 @@ def _kind_of_code(code: str) -> Kind:
 
 def _kind_of_program(run: Program) -> Kind:
     first = run.options[0] if run.options else ""
-    found = (
+    kind = (
         _BY_SUBCOMMAND.get((run.name, first))
         or _BY_MODULE.get(run.module)
         or (None if run.module else _BY_PROGRAM.get(run.name))
     )
-    if found is not None:
-        return found
+    if kind is not None:
+        return kind
     if run.name in _STARTERS and first and not run.module:
         return "launcher"
     if _SERVER_SCRIPT.search(run.script):
@@ -263,9 +263,9 @@ def framework_by_command(processes: Iterable[Process]) -> str:
 def framework_by_script(proc: Path, process: Process) -> str:
     """One of FOUND_FRAMEWORKS, by the import lines of the script that a rank runs."""
     text = _script(proc, process)
-    found = {match[1] for match in _IMPORT.finditer(text)}
+    modules = {match[1] for match in _IMPORT.finditer(text)}
     for module in ("grpo_doctor_trainer", "swift", "verl", "openrlhf", "trl"):
-        if module in found:
+        if module in modules:
             return _OF_IMPORT.get(module, module)
     return "unknown"
 

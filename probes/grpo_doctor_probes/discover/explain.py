@@ -92,7 +92,11 @@ def _exists(pid: int, proc: Path) -> bool:
 
 def nothing_found(processes: Iterable[Process], proc: Path) -> Exception:
     """For a host without a job."""
-    others = {one.uid for one in processes if one.python and one.large and not one.readable}
+    others = {
+        process.uid
+        for process in processes
+        if process.python and process.large and not process.readable
+    }
     if others:
         names = ", ".join(sorted(user_name(uid) for uid in others))
         return NoPermissionError(
@@ -119,11 +123,14 @@ def is_remains(pid: int, left: Iterable[Process], proc: Path) -> NoJobError:
 def _left_behind(left: list[Process], proc: Path) -> str:
     """Which processes, what they hold, and how to end them."""
     shown = left[:_MOST_NAMED]
-    lines = [f"  {one.pid}{_helped(one)} ({_words(one)}){_held(one, proc)}" for one in shown]
+    lines = [
+        f"  {process.pid}{_helped(process)} ({_words(process)}){_held(process, proc)}"
+        for process in shown
+    ]
     if len(left) > len(shown):
         lines.append(f"  and {len(left) - len(shown)} more")
     single = len(left) == 1
-    pids = " ".join(str(one.pid) for one in left)
+    pids = " ".join(str(process.pid) for process in left)
     return "\n".join(
         [
             "One that has ended has left "
@@ -134,20 +141,20 @@ def _left_behind(left: list[Process], proc: Path) -> str:
     )
 
 
-def _helped(one: Process) -> str:
-    rank = one.environment.get("RANK", "")
+def _helped(process: Process) -> str:
+    rank = process.environment.get("RANK", "")
     return f" of rank {rank}" if rank.isdecimal() and len(rank) < _LONGEST_RANK else ""
 
 
-def _held(one: Process, proc: Path) -> str:
-    held = holdings(proc, one.pid)
+def _held(process: Process, proc: Path) -> str:
+    held = holdings(proc, process.pid)
     gpu = any(word.startswith("GPU") for word in held)
     memory = ", whose memory may be taken until it ends" if gpu else ""
     return f": holds {' and '.join(held)}{memory}" if held else ""
 
 
-def _words(one: Process) -> str:
-    program, _, rest = command_text(one.arguments).partition(" ")
+def _words(process: Process) -> str:
+    program, _, rest = command_text(process.arguments).partition(" ")
     return printable(f"{program.rpartition('/')[2]} {rest}".strip(), NAME_LIMIT) or "nameless"
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from grpo_doctor_probes.bounded import unless_blocked
-from grpo_doctor_probes.discover.assemble import Assembler, Found
+from grpo_doctor_probes.discover.assemble import Assembler, Survey
 from grpo_doctor_probes.discover.candidates import Candidate, declared_ranks, find_candidates
 from grpo_doctor_probes.discover.commands import (
     Kind,
@@ -51,15 +51,19 @@ def find_alone(
     belong to a launcher, or run a framework for GRPO: not every process with torch is training.
     """
     named = {above for pid in pids for above in (pid, *tree.ancestors(pid))}
-    found: dict[int, int | None] = {}
-    for pid, one in candidates.items():
-        if not one.torch or pid in _trainers(cast) or not may_train(one, candidates, tree):
+    ranks: dict[int, int | None] = {}
+    for pid, candidate in candidates.items():
+        if (
+            not candidate.torch
+            or pid in _trainers(cast)
+            or not may_train(candidate, candidates, tree)
+        ):
             continue
         if tree.nearest(pid, {**candidates, **cast.ranks}) in _trainers(cast):
             continue
-        if pid in named or _launched(one, candidates) or _is_training(proc, one):
-            found[pid] = 0
-    tops = {pid: rank for pid, rank in found.items() if tree.nearest(pid, found) is None}
+        if pid in named or _launched(candidate, candidates) or _is_training(proc, candidate):
+            ranks[pid] = 0
+    tops = {pid: rank for pid, rank in ranks.items() if tree.nearest(pid, ranks) is None}
     return replace(cast, ranks={**cast.ranks, **tops})
 
 
@@ -67,15 +71,15 @@ def _trainers(cast: Cast) -> set[int]:
     return cast.ranks.keys() | cast.launchers | cast.lost.keys()
 
 
-def _launched(one: Candidate, candidates: Mapping[int, Candidate]) -> bool:
-    parent = candidates.get(one.process.parent)
+def _launched(candidate: Candidate, candidates: Mapping[int, Candidate]) -> bool:
+    parent = candidates.get(candidate.process.parent)
     return parent is not None and parent.kind == "launcher"
 
 
-def _is_training(proc: Path, one: Candidate) -> bool:
-    if framework_by_command([one.process]) != "unknown":
+def _is_training(proc: Path, candidate: Candidate) -> bool:
+    if framework_by_command([candidate.process]) != "unknown":
         return True
-    read = partial(framework_by_script, proc, one.process)
+    read = partial(framework_by_script, proc, candidate.process)
     return unless_blocked(_PATIENCE_S, read, "unknown") != "unknown"
 
 
@@ -108,12 +112,13 @@ def _serves(process: Process | None) -> bool:
     return process is not None and kind_of(process.name, process.arguments) == "server"
 
 
-def _may_be_rank(one: Candidate) -> bool:
+def _may_be_rank(candidate: Candidate) -> bool:
     return (
-        one.grouped
-        or one.rank is not None
-        or (one.torch and framework_by_command([one.process]) != "unknown")
-        or kind_of(one.process.name, one.process.arguments) not in ("unknown", "ourselves")
+        candidate.grouped
+        or candidate.rank is not None
+        or (candidate.torch and framework_by_command([candidate.process]) != "unknown")
+        or kind_of(candidate.process.name, candidate.process.arguments)
+        not in ("unknown", "ourselves")
     )
 
 
@@ -178,7 +183,11 @@ class _Search:
         )
         self._core = core_of(candidates, self._cast)
         self._sockets.add(sorted(self._core, key=lambda pid: processes[pid].started_ticks))
-        links = [one for pid in sorted(self._core) for one in self._sockets.connections(pid)]
+        links = [
+            connection
+            for pid in sorted(self._core)
+            for connection in self._sockets.connections(pid)
+        ]
         self._groups = self._partition(candidates, pids, links)
         left = Remains(proc, self.tree, candidates, self._cast, links)
         self._remains = frozenset(
@@ -191,8 +200,8 @@ class _Search:
         self._servers = find_servers(
             self._cast.ranks, self._core, self.tree, left_out, self._sockets
         )
-        found = Found(proc, self.tree, candidates, self._cast)
-        self._assembler = Assembler(found)
+        survey = Survey(proc, self.tree, candidates, self._cast)
+        self._assembler = Assembler(survey)
         self._left_out = left_out
 
     def training(self) -> set[frozenset[int]]:
@@ -203,7 +212,7 @@ class _Search:
     def waiting(self) -> set[frozenset[int]]:
         """The groups of torch's launchers which have started no rank here, or have none left."""
         processes = [self.tree.processes[pid] for pid in self._core]
-        agents = {one.pid for one in processes if is_agent(one.name, one.arguments)}
+        agents = {process.pid for process in processes if is_agent(process.name, process.arguments)}
         return {
             core for core in self._groups if core & agents and not core & self._cast.ranks.keys()
         }
@@ -212,7 +221,9 @@ class _Search:
         """The group of a process; for one that is of none, those of its descendants."""
         if (core := self._group_of(pid)) is not None:
             return {core}
-        below = {self._group_of(one) for one in self.tree.descendants(pid)} if pid > 1 else set()
+        below = (
+            {self._group_of(child) for child in self.tree.descendants(pid)} if pid > 1 else set()
+        )
         return {core for core in below if core is not None} & self.training()
 
     def job(self, core: frozenset[int]) -> Job:
@@ -259,10 +270,10 @@ class _Search:
         family = set(pids)
         self._sockets.add(sorted(family))
         pairs = [
-            (one.client, one.server)
+            (connection.client, connection.server)
             for pid in family
-            for one in self._sockets.connections(pid)
-            if one.server in family and one.server != one.client
+            for connection in self._sockets.connections(pid)
+            if connection.server in family and connection.server != connection.client
         ]
         return {pid for pair in pairs for pid in pair}
 

@@ -83,10 +83,10 @@ def same_command(
     knows it. Until they have met nothing else says that they are of one job."""
     first: dict[object, int] = {}
     for pid in sorted(cast.ranks, key=tree.started, reverse=True):
-        one, process = candidates[pid], tree.processes[pid]
-        if cast.ranks[pid] is None or address_of(one) or one.world is None:
+        candidate, process = candidates[pid], tree.processes[pid]
+        if cast.ranks[pid] is None or address_of(candidate) or candidate.world is None:
             continue
-        key = (spaces.get(pid, ""), process.uid, process.arguments, one.world)
+        key = (spaces.get(pid, ""), process.uid, process.arguments, candidate.world)
         if (known := first.setdefault(key, pid)) != pid:
             yield known, pid
 
@@ -135,28 +135,28 @@ class Groups:
     def __init__(self, pids: set[int], candidates: Mapping[int, Candidate], cast: Cast) -> None:
         self._of = {pid: _group(pid, candidates.get(pid), cast) for pid in sorted(pids)}
 
-    def join(self, one: int, other: int) -> None:
+    def join(self, pid: int, other: int) -> None:
         """They are of one job for certain."""
-        into, gone = self._of[one], self._of[other]
+        into, gone = self._of[pid], self._of[other]
         if into is not gone:
             into.absorb(gone)
-            for pid in gone.pids:
-                self._of[pid] = into
+            for member in gone.pids:
+                self._of[member] = into
 
-    def join_if_possible(self, one: int, other: int) -> None:
+    def join_if_possible(self, pid: int, other: int) -> None:
         """They may be of one job: join them where nothing speaks against it."""
-        if not _contradict(self._of[one], self._of[other]):
-            self.join(one, other)
+        if not _contradict(self._of[pid], self._of[other]):
+            self.join(pid, other)
 
-    def join_as_told(self, one: int, other: int) -> None:
+    def join_as_told(self, pid: int, other: int) -> None:
         """The user names both: join them unless they are ranks of two jobs all the same."""
-        if not _are_two_jobs(self._of[one], self._of[other]):
-            self.join(one, other)
+        if not _are_two_jobs(self._of[pid], self._of[other]):
+            self.join(pid, other)
 
-    def join_in_ray(self, one: int, other: int) -> None:
+    def join_in_ray(self, pid: int, other: int) -> None:
         """They are in one Ray cluster, which may run several jobs, each of several groups."""
-        if not _differ(self._of[one].ray_jobs, self._of[other].ray_jobs):
-            self.join(one, other)
+        if not _differ(self._of[pid].ray_jobs, self._of[other].ray_jobs):
+            self.join(pid, other)
 
     def all(self) -> list[frozenset[int]]:
         """The groups."""
@@ -185,33 +185,33 @@ def _group(pid: int, candidate: Candidate | None, cast: Cast) -> _Group:
     return group
 
 
-def _differ(one: set[str], other: set[str]) -> bool:
-    return bool(one and other and not one & other)
+def _differ(left: set[str], other: set[str]) -> bool:
+    return bool(left and other and not left & other)
 
 
-def _contradict(one: _Group, other: _Group) -> bool:
-    if one is other:
+def _contradict(left: _Group, other: _Group) -> bool:
+    if left is other:
         return False
-    nameless = not (one.addresses or other.addresses or one.ranks or other.ranks)
+    nameless = not (left.addresses or other.addresses or left.ranks or other.ranks)
     return (
-        bool(one.ranks & other.ranks)
-        or _differ(one.addresses, other.addresses)
-        or _differ(one.run_ids, other.run_ids)
-        or _differ(one.ray_jobs, other.ray_jobs)
-        or (nameless and one.training > 1 and other.training > 1)
+        bool(left.ranks & other.ranks)
+        or _differ(left.addresses, other.addresses)
+        or _differ(left.run_ids, other.run_ids)
+        or _differ(left.ray_jobs, other.ray_jobs)
+        or (nameless and left.training > 1 and other.training > 1)
     )
 
 
-def _are_two_jobs(one: _Group, other: _Group) -> bool:
+def _are_two_jobs(left: _Group, other: _Group) -> bool:
     """Whether both have a rank of one number, as the worker groups of a single job have only where
     Ray made them, or one recorded run; two ranks of one launcher and rendezvous have it by mistake.
     """
-    if one is other or not one.ranks & other.ranks:
+    if left is other or not left.ranks & other.ranks:
         return False
-    of_ray = one.actors == one.training and other.actors == other.training
-    in_one_ray_job = of_ray and not _differ(one.ray_jobs, other.ray_jobs)
-    by_mistake = one.makers & other.makers and one.addresses & other.addresses
-    return not (in_one_ray_job or by_mistake or one.run_dirs & other.run_dirs)
+    of_ray = left.actors == left.training and other.actors == other.training
+    in_one_ray_job = of_ray and not _differ(left.ray_jobs, other.ray_jobs)
+    by_mistake = left.makers & other.makers and left.addresses & other.addresses
+    return not (in_one_ray_job or by_mistake or left.run_dirs & other.run_dirs)
 
 
 def group_jobs(
@@ -251,7 +251,7 @@ def group_jobs(
 
 def core_of(candidates: Mapping[int, Candidate], cast: Cast) -> set[int]:
     """The processes that make a job; all others only belong to one of these."""
-    known = {pid for pid, one in candidates.items() if one.kind in CORE_KINDS}
+    known = {pid for pid, candidate in candidates.items() if candidate.kind in CORE_KINDS}
     return known | set(cast.ranks) | set(cast.lost) | cast.launchers
 
 

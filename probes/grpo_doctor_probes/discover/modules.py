@@ -65,9 +65,9 @@ def read_modules(proc: Path, pid: int) -> Modules | None:
 def modules_of(mappings: Iterable[Mapping]) -> Modules:
     """The files among all that is mapped."""
     starts: dict[str, int] = {}
-    for one in mappings:
-        if one.offset == 0 and one.path.startswith("/"):
-            starts.setdefault(one.path.removesuffix(" (deleted)"), one.start)
+    for mapping in mappings:
+        if mapping.offset == 0 and mapping.path.startswith("/"):
+            starts.setdefault(mapping.path.removesuffix(" (deleted)"), mapping.start)
     torch = next((path for path in starts if _TORCH_LIBRARY.search(path)), "")
     return Modules(
         files=tuple(File(path, start) for path, start in starts.items()),
@@ -79,8 +79,8 @@ def python_version(executable: str, modules: Modules | None) -> str:
     """`3.11`, or empty: from the program's name, libpython, or where its libraries are."""
     paths = [executable] + [file.path for file in (modules.files if modules else ())]
     for path in paths:
-        if found := _PYTHON.search(path):
-            return found[1]
+        if match := _PYTHON.search(path):
+            return match[1]
     return ""
 
 
@@ -94,8 +94,8 @@ def torch_version(proc: Path, pid: int, modules: Modules | None) -> str:
 @functools.lru_cache(maxsize=256)
 def _version_in(path: str) -> str:
     with contextlib.suppress(OSError), Path(path).open("rb") as file:
-        found = _VERSION.search(file.read(_VERSION_FILE_LIMIT_BYTES).decode("utf-8", "replace"))
-        return found[1] if found else ""
+        match = _VERSION.search(file.read(_VERSION_FILE_LIMIT_BYTES).decode("utf-8", "replace"))
+        return match[1] if match else ""
     return ""
 
 
@@ -106,8 +106,8 @@ def live_environment(proc: Path, pid: int, pointers: Sequence[int]) -> dict[str,
     """
     with contextlib.suppress(OSError), Memory(pid, proc) as memory:
         for pointer in pointers:
-            if found := _variables(memory, pointer):
-                return found
+            if variables := _variables(memory, pointer):
+                return variables
     return {}
 
 
@@ -116,13 +116,13 @@ def environ_pointers(proc: Path, process: Process, modules: Modules) -> tuple[in
 
     The same in all processes that were forked from one another.
     """
-    found = []
+    pointers: list[int] = []
     with contextlib.suppress(OSError), Memory(process.pid, proc) as memory:
         for file in modules.files:
             if file.path == process.executable or _C_LIBRARY.search(file.path):
                 addresses = (_address_of(memory, file.start, name) for name in _NAMES)
-                found += [address for address in addresses if address is not None][:1]
-    return tuple(found)
+                pointers += [address for address in addresses if address is not None][:1]
+    return tuple(pointers)
 
 
 def _address_of(memory: Memory, start: int, name: str) -> int | None:
@@ -143,18 +143,18 @@ def _variables(memory: Memory, address: int) -> dict[str, str]:
 
 def _array(memory: Memory, array: int) -> list[int]:
     """The pointers up to a zero, read by pages: its end may be the end of the mapping."""
-    found: list[int] = []
-    while len(found) < _MOST_VARIABLES:
+    pointers: list[int] = []
+    while len(pointers) < _MOST_VARIABLES:
         size = (_PAGE_BYTES - array % _PAGE_BYTES) // _POINTER_BYTES * _POINTER_BYTES
         try:
             values = struct.unpack(f"<{size // _POINTER_BYTES}Q", memory.read(array, size))
         except OSError:
-            return found
+            return pointers
         if 0 in values or not values:
-            return found + list(values[: values.index(0)] if values else ())
-        found.extend(values)
+            return pointers + list(values[: values.index(0)] if values else ())
+        pointers.extend(values)
         array += size
-    return found
+    return pointers
 
 
 def _text(memory: Memory, address: int) -> bytes:

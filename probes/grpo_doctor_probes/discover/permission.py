@@ -30,8 +30,8 @@ def container_of(proc: Path, pid: int) -> str:
     """The short identity of its container, `pid namespace` for an unknown one, else empty."""
     folder = f"{proc}/{pid}"
     with contextlib.suppress(OSError):
-        if found := _CONTAINER_ID.search(os.fsdecode(Path(f"{folder}/cgroup").read_bytes())):
-            return found[1][:_SHORT]
+        if match := _CONTAINER_ID.search(os.fsdecode(Path(f"{folder}/cgroup").read_bytes())):
+            return match[1][:_SHORT]
     return "pid namespace" if len(status(folder).get("NSpid", "").split()) > 1 else ""
 
 

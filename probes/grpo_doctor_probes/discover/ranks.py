@@ -31,7 +31,7 @@ def lost_helpers(
         tops = [pid for pid in pids if tree.nearest(pid, pids) is None]
         suspects = _suspects(tops, eligible, candidates, tree)
         sure = [eligible[pid] for pid in tops if pid not in suspects]
-        taken = {claims[one.pid] for one in sure}
+        taken = {claims[candidate.pid] for candidate in sure}
         lost |= {
             pid: claims[pid]
             for pid in suspects
@@ -50,11 +50,11 @@ def _worlds(
     return worlds.values()
 
 
-def world_of(one: Candidate) -> object:
+def world_of(candidate: Candidate) -> object:
     """The same for all ranks of a job, and for what they forked."""
     names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
-    address = tuple(one.environment.get(name, "") for name in names)
-    return address if any(address) else one.process.image
+    address = tuple(candidate.environment.get(name, "") for name in names)
+    return address if any(address) else candidate.process.image
 
 
 def _suspects(
@@ -67,26 +67,30 @@ def _suspects(
     process group, or the threads of a process group, which a fork does not copy."""
     alone = {pid for pid in tops if tree.nearest(pid, candidates) is None}
     grouped = {pid for pid in tops if eligible[pid].grouped}
-    found: set[int] = set()
+    suspects: set[int] = set()
     if any(eligible[pid].process.group == pid for pid in tops):
-        found |= {pid for pid in tops if _lost_its_leader(eligible[pid], tree)}
+        suspects |= {pid for pid in tops if _lost_its_leader(eligible[pid], tree)}
     if len(alone) < len(tops):
-        found |= alone
+        suspects |= alone
     elif grouped:
-        found |= alone - grouped
-    return found
+        suspects |= alone - grouped
+    return suspects
 
 
-def _lost_its_leader(one: Candidate, tree: Tree) -> bool:
+def _lost_its_leader(candidate: Candidate, tree: Tree) -> bool:
     # A leader outside of our process namespace has the number 0.
-    return one.process.group not in (0, one.pid) and one.process.group not in tree.processes
+    return (
+        candidate.process.group not in (0, candidate.pid)
+        and candidate.process.group not in tree.processes
+    )
 
 
-def _runs_one_of(one: Candidate, others: Iterable[Candidate]) -> bool:
+def _runs_one_of(candidate: Candidate, others: Iterable[Candidate]) -> bool:
     """Whether it was started as one of these was, rather than forked or spawned by a rank."""
-    started = program(one.process.arguments).name  # empty for what multiprocessing has spawned
+    # Empty for what multiprocessing has spawned.
+    started = program(candidate.process.arguments).name
     alike = any(program(other.process.arguments).name == started for other in others)
-    return bool(started) and not one.process.forked and alike
+    return bool(started) and not candidate.process.forked and alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +122,20 @@ def cast(
         left_out: Processes that are never part of a job: this tool, and what started it.
         talk: Which of some processes have a connection to another of them.
     """
-    eligible = {pid: one for pid, one in candidates.items() if may_train(one, candidates, tree)}
-    claims = {pid: rank for pid, one in eligible.items() if (rank := one.rank) is not None}
+    eligible = {
+        pid: candidate
+        for pid, candidate in candidates.items()
+        if may_train(candidate, candidates, tree)
+    }
+    claims = {
+        pid: rank for pid, candidate in eligible.items() if (rank := candidate.rank) is not None
+    }
     _drop_forkers(claims, eligible, tree)
     _drop_tasks(claims, candidates, tree)
     _drop_starters(claims, candidates, tree)
     _drop_wrappers(claims, eligible, tree)
     lost = lost_helpers(claims, eligible, candidates, tree)
-    stops = {pid for pid, one in candidates.items() if one.kind == "launcher"}
+    stops = {pid for pid, candidate in candidates.items() if candidate.kind == "launcher"}
     ranks: dict[int, int | None] = {
         pid: rank
         for pid, rank in claims.items()
@@ -135,21 +145,23 @@ def cast(
     return Cast(ranks, frozenset(_makers(ranks, candidates, tree)) - left_out, lost)
 
 
-def may_train(one: Candidate, candidates: Mapping[int, Candidate], tree: Tree) -> bool:
+def may_train(candidate: Candidate, candidates: Mapping[int, Candidate], tree: Tree) -> bool:
     """Whether nothing that it is, or that it works for, speaks against its being a rank."""
-    if one.kind != "unknown":
+    if candidate.kind != "unknown":
         return False
-    if is_ray_actor(one.process.arguments):
-        return trains_in_ray(one.process.arguments) or (one.grouped and one.rank is not None)
-    above = tree.nearest(one.pid, candidates)
+    if is_ray_actor(candidate.process.arguments):
+        return trains_in_ray(candidate.process.arguments) or (
+            candidate.grouped and candidate.rank is not None
+        )
+    above = tree.nearest(candidate.pid, candidates)
     return above is None or candidates[above].kind not in _NO_RANKS_BELOW
 
 
 def _drop_forkers(claims: dict[int, int], eligible: Mapping[int, Candidate], tree: Tree) -> None:
     """`for r in range(n): os.environ["RANK"] = str(r); fork()` leaves a rank in the parent too."""
     for pid in [pid for pid in claims if eligible[pid].set_late and not eligible[pid].grouped]:
-        below = [one.pid for one in tree.children(pid) if one.pid in claims]
-        if any(claims[one] != claims[pid] or eligible[one].grouped for one in below):
+        below = [child.pid for child in tree.children(pid) if child.pid in claims]
+        if any(claims[child] != claims[pid] or eligible[child].grouped for child in below):
             del claims[pid]
 
 
@@ -157,7 +169,9 @@ def _drop_tasks(claims: dict[int, int], candidates: Mapping[int, Candidate], tre
     """A task of MPI or Slurm may be one rank, or start a launcher, or several ranks by itself: of
     those each has the number of the task that they are of."""
     tasks = {pid for pid in claims if candidates[pid].only_task}
-    starts = {pid for pid, one in candidates.items() if one.kind == "launcher"} | claims.keys()
+    starts = {
+        pid for pid, candidate in candidates.items() if candidate.kind == "launcher"
+    } | claims.keys()
     above = {up for pid in starts - tasks for up in tree.ancestors(pid)}
     twins = Counter((tree.processes[pid].parent, claims[pid]) for pid in tasks)
     for pid in tasks:
@@ -192,9 +206,9 @@ def _drop_wrappers(claims: dict[int, int], eligible: Mapping[int, Candidate], tr
         del claims[pid]
 
 
-def _is_program(one: Candidate) -> bool:
+def _is_program(candidate: Candidate) -> bool:
     """Whether it was started as a program, and not as a worker of its parent's."""
-    return not one.process.forked and not program(one.process.arguments).code
+    return not candidate.process.forked and not program(candidate.process.arguments).code
 
 
 def _below_same(pid: int, claims: Mapping[int, int], tree: Tree, stops: set[int]) -> bool:
@@ -217,10 +231,10 @@ def _numberless(
     """Processes that are in a process group, or talk to their siblings, and say no rank."""
     rest = [
         pid
-        for pid, one in eligible.items()
-        if one.torch and pid not in claims and tree.nearest(pid, claims) is None
+        for pid, candidate in eligible.items()
+        if candidate.torch and pid not in claims and tree.nearest(pid, claims) is None
     ]
-    found = {
+    numberless = {
         pid
         for pid in rest
         if eligible[pid].grouped
@@ -232,8 +246,8 @@ def _numberless(
     for family in families.values():
         silent = {pid for pid in family if pid in rest and not eligible[pid].grouped}
         if silent and len(family) > 1:
-            found |= silent & talk(family)
-    return found
+            numberless |= silent & talk(family)
+    return numberless
 
 
 def _makers(ranks: Iterable[int], candidates: Mapping[int, Candidate], tree: Tree) -> Iterable[int]:

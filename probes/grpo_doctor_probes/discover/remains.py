@@ -83,16 +83,16 @@ class Remains:
         return frozenset(filter(self._is_worker, self.candidates))
 
     def _is_worker(self, pid: int) -> bool:
-        one = self.candidates.get(pid)
-        if one is None or one.kind not in _WORKERS:
+        candidate = self.candidates.get(pid)
+        if candidate is None or candidate.kind not in _WORKERS:
             return False
         return self._has_lost_its_forker(pid) or self._is_orphan(pid)
 
     def only_inherits(self, pid: int) -> bool:
         """Whether it was forked by a rank that has ended: the rank was told its number, and a fork
         copies that, torch and the sockets, but not the threads of a process group."""
-        one = self.candidates[pid]
-        is_rank = one.set_late or one.grouped or one.declared is not None
+        candidate = self.candidates[pid]
+        is_rank = candidate.set_late or candidate.grouped or candidate.declared is not None
         return not is_rank and self._has_lost_its_forker(pid)
 
     def _has_lost_its_forker(self, pid: int) -> bool:
@@ -106,13 +106,13 @@ class Remains:
     def _is_whole(self, core: frozenset[int]) -> bool:
         """Whether no rank is missing and all run one program, which no launcher has started."""
         ones = [self.candidates[pid] for pid in core]
-        launched = any("TORCHELASTIC_RUN_ID" in one.environment for one in ones)
-        scripts = {program(one.process.arguments).name for one in ones}
+        launched = any("TORCHELASTIC_RUN_ID" in candidate.environment for candidate in ones)
+        scripts = {program(candidate.process.arguments).name for candidate in ones}
         alike = len(scripts) == 1 and "" not in scripts
         return alike and not launched and len(ones) == ones[0].world and len(ones) > 1
 
     def _talks(self, pid: int) -> bool:
-        pairs = [{one.client, one.server} for one in self.connections]
+        pairs = [{connection.client, connection.server} for connection in self.connections]
         return any(pid in pair and len(pair) > 1 for pair in pairs)
 
     def _is_orphan(self, pid: int) -> bool:
@@ -124,7 +124,7 @@ class Remains:
             return False
         leaders = (process.group, process.session)
         headless = process.session == pid or any(
-            one not in (0, pid) and one not in self.tree.processes for one in leaders
+            leader not in (0, pid) and leader not in self.tree.processes for leader in leaders
         )
         return headless and not self._has_rank(parent.pid)
 

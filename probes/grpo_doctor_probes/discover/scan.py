@@ -161,12 +161,12 @@ def _with_details(process: Process, folder: str) -> Process:
 
 def parse_environment(environ: bytes) -> dict[str, str]:
     """The variables of `WANTED` in NUL-separated `NAME=value` entries."""
-    found = {}
+    variables = {}
     for entry in environ.split(b"\0"):
         name, equals, value = entry.partition(b"=")
         if equals and (text := name.decode("ascii", "replace")) in WANTED:
-            found[text] = os.fsdecode(value)
-    return found
+            variables[text] = os.fsdecode(value)
+    return variables
 
 
 def _executable(folder: str) -> str | None:
@@ -198,7 +198,7 @@ class Tree:
     def children(self, pid: int) -> list[Process]:
         """The direct children, in order of their start."""
         return [
-            self.processes[one] for one in sorted(self._children.get(pid, ()), key=self.started)
+            self.processes[child] for child in sorted(self._children.get(pid, ()), key=self.started)
         ]
 
     def started(self, pid: int) -> tuple[int, int]:
@@ -217,13 +217,13 @@ class Tree:
 
     def descendants(self, pid: int) -> set[int]:
         """All below, without `pid`."""
-        found: set[int] = set()
+        below: set[int] = set()
         waiting = list(self._children.get(pid, ()))
         while waiting:
-            if (child := waiting.pop()) not in found and child != pid:
-                found.add(child)
+            if (child := waiting.pop()) not in below and child != pid:
+                below.add(child)
                 waiting.extend(self._children.get(child, ()))
-        return found
+        return below
 
     def nearest(self, pid: int, among: Iterable[int] | Mapping[int, object]) -> int | None:
         """The nearest ancestor that is one of `among`."""

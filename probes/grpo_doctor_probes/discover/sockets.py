@@ -145,13 +145,13 @@ def find_servers(
         for pid, process in sorted(tree.processes.items())
         if not process.kernel and not process.dead and process.uid in users and pid not in left_out
     )
-    found: dict[int, set[int]] = {}
+    clients: dict[int, set[int]] = {}
     for rank in ranks:
         for connection in sockets.connections(rank):
             server = connection.server
             if server not in core and tree.nearest(server, core) is None:
-                found.setdefault(server, set()).add(rank)
-    return found
+                clients.setdefault(server, set()).add(rank)
+    return clients
 
 
 def meeting_point(ranks: Mapping[int, object], members: frozenset[int], sockets: Sockets) -> str:
@@ -163,9 +163,9 @@ def meeting_point(ranks: Mapping[int, object], members: frozenset[int], sockets:
     own: set[tuple[int, int]] = set()
     for pid in ranks:
         seen = {
-            (one.server, one.port)
-            for one in sockets.connections(pid)
-            if one.loopback and one.server in members
+            (connection.server, connection.port)
+            for connection in sockets.connections(pid)
+            if connection.loopback and connection.server in members
         }
         clients.update(seen)
         own |= {key for key in seen if key[0] == pid or key[0] not in ranks}

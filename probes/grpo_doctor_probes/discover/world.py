@@ -73,12 +73,12 @@ def _between(
 ) -> int | None:
     """The one free number between those of its neighbours: launchers start ranks in order."""
 
-    def start(one: int) -> tuple[int, int]:
-        return processes[one].started_ticks, one
+    def start(rank_pid: int) -> tuple[int, int]:
+        return processes[rank_pid].started_ticks, rank_pid
 
-    family = [one for one in ranks if processes[one].parent == processes[pid].parent]
-    before = [ranks[one] for one in family if start(one) < start(pid)]
-    after = [ranks[one] for one in family if start(one) > start(pid)]
+    family = [sibling for sibling in ranks if processes[sibling].parent == processes[pid].parent]
+    before = [ranks[sibling] for sibling in family if start(sibling) < start(pid)]
+    after = [ranks[sibling] for sibling in family if start(sibling) > start(pid)]
     if None in before or None in after:
         return None
     lowest = max((rank for rank in before if rank is not None), default=-1)
@@ -88,9 +88,9 @@ def _between(
 
 
 def _note(pids: Sequence[int], named: Mapping[int, int | None], why: str) -> str:
-    told = [f"process {pid} is rank {named[pid]}" for pid in pids if named[pid] is not None]
+    numbered = [f"process {pid} is rank {named[pid]}" for pid in pids if named[pid] is not None]
     lost = [f"process {pid} is a rank of unknown number" for pid in pids if named[pid] is None]
-    return "; ".join([f"{text} ({why})" for text in told] + lost) + "."
+    return "; ".join([f"{text} ({why})" for text in numbered] + lost) + "."
 
 
 def main_world(
@@ -102,9 +102,9 @@ def main_world(
     attempts. The largest counts, the older of two, and one process for each rank.
     """
     worlds: dict[tuple[str, str], dict[int, Candidate]] = {}
-    for pid, one in trainers.items():
-        attempt = one.environment.get("TORCHELASTIC_RESTART_COUNT", "")
-        worlds.setdefault((address_of(one), attempt), {})[pid] = one
+    for pid, trainer in trainers.items():
+        attempt = trainer.environment.get("TORCHELASTIC_RESTART_COUNT", "")
+        worlds.setdefault((address_of(trainer), attempt), {})[pid] = trainer
     if len(trainers) == len({cast.ranks[pid] for pid in trainers} - {None}):
         return dict(trainers), {}
     order = sorted(
@@ -114,44 +114,44 @@ def main_world(
     main: dict[int, Candidate] = {}
     others: dict[int, Candidate] = {}
     taken: set[int] = set()
-    for pid, one in sorted(
+    for pid, trainer in sorted(
         (order[0] if order else {}).items(), key=lambda item: item[1].process.started_ticks
     ):
         rank = cast.ranks[pid]
-        (others if rank in taken else main)[pid] = one
+        (others if rank in taken else main)[pid] = trainer
         taken |= {rank} if rank is not None else set()
     for world in order[1:]:
-        alone = {pid: one for pid, one in world.items() if cast.ranks[pid] is None}
+        alone = {pid: trainer for pid, trainer in world.items() if cast.ranks[pid] is None}
         main |= alone
-        others |= {pid: one for pid, one in world.items() if pid not in alone}
+        others |= {pid: trainer for pid, trainer in world.items() if pid not in alone}
     return main, others
 
 
 def _attempt(world: Mapping[int, Candidate]) -> int:
-    return max((one.number("TORCHELASTIC_RESTART_COUNT") or 0) for one in world.values())
+    return max((trainer.number("TORCHELASTIC_RESTART_COUNT") or 0) for trainer in world.values())
 
 
 def common_address(trainers: Iterable[Candidate]) -> str:
     """The rendezvous that most ranks name."""
-    counts = Counter(address for one in trainers if (address := address_of(one)))
+    counts = Counter(address for trainer in trainers if (address := address_of(trainer)))
     return min(counts, key=lambda text: (-counts[text], text)) if counts else ""
 
 
 def sizes_of(trainers: Iterable[Candidate], core: Iterable[Process], address: str) -> Sizes:
     """World and local size: what ranks say, else what their launchers were told."""
     trainers = list(trainers)
-    worlds = [size for one in trainers if (size := one.world) is not None]
+    worlds = [size for trainer in trainers if (size := trainer.world) is not None]
     nodes: dict[str, int] = {}
-    for one in trainers:
-        if size := one.number(*_LOCAL_SIZES):
-            nodes[one.environment.get("GROUP_RANK", "")] = size
-    told = [
+    for trainer in trainers:
+        if size := trainer.number(*_LOCAL_SIZES):
+            nodes[trainer.environment.get("GROUP_RANK", "")] = size
+    sizes = [
         launcher_sizes(process.arguments)
         for process in core
         if kind_of(process.name, process.arguments) == "launcher"
     ]
-    world = max(worlds or [size.world for size in told if size.world] or [0]) or None
-    local = sum(nodes.values()) or max([size.local for size in told if size.local] or [0]) or None
+    world = max(worlds or [size.world for size in sizes if size.world] or [0]) or None
+    local = sum(nodes.values()) or max([size.local for size in sizes if size.local] or [0]) or None
     host = address.rpartition(":")[0]
     if local is None and (host in _LOOPBACK or host.startswith("127.")):
         local = world
@@ -162,7 +162,7 @@ def expected_ranks(trainers: Iterable[Candidate], sizes: Sizes) -> list[int]:
     """The ranks that this host should have, where they are known for certain."""
     if sizes.world is not None and sizes.world == sizes.local:
         return list(range(sizes.world))
-    groups = {one.number("GROUP_RANK") for one in trainers}
+    groups = {trainer.number("GROUP_RANK") for trainer in trainers}
     if sizes.local is None or len(groups) != 1 or None in groups:
         return []
     (group,) = groups

@@ -94,8 +94,8 @@ class Job:
 
     def ranks(self) -> tuple[Member, ...]:
         """The training processes, in order of rank; those of unknown rank last."""
-        found = [m for m in self.members if m.role == "rank"]
-        return tuple(sorted(found, key=lambda m: (m.rank is None, m.rank or 0, m.pid)))
+        ranks = [m for m in self.members if m.role == "rank"]
+        return tuple(sorted(ranks, key=lambda m: (m.rank is None, m.rank or 0, m.pid)))
 
     def member(self, pid: int) -> Member | None:
         """The process of this number, if it is one of the job's."""

@@ -56,7 +56,7 @@ class NotBorrowedError(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
+class TargetProcess:
     """Where threads are borrowed. At `return_to` is the return code, at `by` a bare return or 0."""
 
     pid: int
@@ -77,9 +77,9 @@ class Borrowed:
     thread of ours that borrowed it ends: use a short-lived one.
     """
 
-    def __init__(self, place: Place, tid: int, *, take_back: bool = True) -> None:
-        """Thread `tid` of the place's process. `take_back`: whether a late call may be ended."""
-        self._place, self._tid, self._take_back = place, tid, take_back
+    def __init__(self, process: TargetProcess, tid: int, *, take_back: bool = True) -> None:
+        """Thread `tid` of the process. `take_back`: whether a late call may be ended."""
+        self._place, self._tid, self._take_back = process, tid, take_back
         self._changed = False
         self._owed: list[int] = []  # signals that came meanwhile
         self.ending: Ending | None = None

@@ -34,13 +34,13 @@ def known_dump_places(job: Job, proc: Path = Path("/proc")) -> tuple[Path, ...]:
             wanted[prefix] = min(since, wanted.get(prefix, since))
     if job.run_dir:
         wanted[Path(job.run_dir) / FLIGHT] = 0.0
-    found: dict[Path, None] = {}
+    folders: dict[Path, None] = {}
     deadline = time.monotonic() + _ALL_AT_MOST_S
     for prefix, since in wanted.items():
         left_s = min(_AT_MOST_S, deadline - time.monotonic())
         with contextlib.suppress(TimeoutError):
-            found.update(dict.fromkeys(within(left_s, partial(_newer_files, prefix, since))))
-    return tuple(found)[:_MAX_FILES]
+            folders.update(dict.fromkeys(within(left_s, partial(_newer_files, prefix, since))))
+    return tuple(folders)[:_MAX_FILES]
 
 
 def environment(member: Member, proc: Path = Path("/proc")) -> dict[str, str]:
@@ -106,7 +106,7 @@ def started_unix_s(member: Member, proc: Path = Path("/proc")) -> float:
 
 def _newer_files(prefix: Path, since: float) -> list[Path]:
     """Regular files whose path begins with `prefix`, last written after `since`."""
-    found: list[Path] = []
+    files: list[Path] = []
     # What is not there, or not ours to read: then no dump is known there.
     with contextlib.suppress(OSError):
         folder, start = (prefix, "") if prefix.is_dir() else (prefix.parent, prefix.name)
@@ -114,5 +114,5 @@ def _newer_files(prefix: Path, since: float) -> list[Path]:
             for entry in sorted(entries, key=lambda e: e.name):
                 ours = entry.name.startswith(start) and entry.is_file()
                 if ours and entry.stat().st_mtime >= since:
-                    found.append(Path(entry.path))
-    return found
+                    files.append(Path(entry.path))
+    return files

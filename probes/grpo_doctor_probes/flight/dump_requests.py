@@ -60,14 +60,16 @@ def ask_pipes(job: Job, at_most_s: float, proc: Path = Path("/proc")) -> tuple[F
         else:
             asked.append(_Asked(member, pipe, before))
     while asked:
-        answers = {id(one): answer for one in asked if (answer := _written(one))}
-        dumps += [_answer(one, answers[id(one)]) for one in asked if id(one) in answers]
-        asked = [one for one in asked if id(one) not in answers]
+        answers = {id(request): answer for request in asked if (answer := _written(request))}
+        dumps += [
+            _answer(request, answers[id(request)]) for request in asked if id(request) in answers
+        ]
+        asked = [request for request in asked if id(request) not in answers]
         if time.monotonic() >= deadline:
             break
         time.sleep(_POLL_S if asked else 0)
     late = FlightDump("", problem="the rank did not write its dump in time")
-    return (*dumps, *(_answer(one, late) for one in asked))
+    return (*dumps, *(_answer(request, late) for request in asked))
 
 
 def _ring(pipe: Path) -> str:

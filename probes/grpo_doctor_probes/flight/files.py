@@ -51,9 +51,9 @@ def _rank(stem: str) -> int | None:
 
 def _named_rank(text: str) -> int | None:
     """The one number that follows the word rank; not a local, node or group rank."""
-    found = {int(number) for of, number in _RANK.findall(text) if not of}
-    found = found or {int(number) for number in _GLUED.findall(text)}
-    return found.pop() if len(found) == 1 else None
+    ranks = {int(number) for of, number in _RANK.findall(text) if not of}
+    ranks = ranks or {int(number) for number in _GLUED.findall(text)}
+    return ranks.pop() if len(ranks) == 1 else None
 
 
 def dump_files(paths: Sequence[Path]) -> tuple[FlightDump, ...]:
@@ -61,13 +61,13 @@ def dump_files(paths: Sequence[Path]) -> tuple[FlightDump, ...]:
 
     Nothing is parsed or executed: bytes are only looked at. Never raises OSError.
     """
-    found = list(_files(paths))
-    left_out = len(found) - MAX_FILES
-    read = tuple(read_dump(path) for path in found[:MAX_FILES])
+    files = list(_files(paths))
+    left_out = len(files) - MAX_FILES
+    read = tuple(read_dump(path) for path in files[:MAX_FILES])
     if left_out <= 0:
         return read
     said = f"{left_out:,} more files were not read, at most {MAX_FILES:,} are: give fewer"
-    return (*read, FlightDump(f"file:{printable(str(found[MAX_FILES]), PATH_LIMIT)}", problem=said))
+    return (*read, FlightDump(f"file:{printable(str(files[MAX_FILES]), PATH_LIMIT)}", problem=said))
 
 
 def read_dump(path: Path) -> FlightDump:

@@ -31,7 +31,7 @@ from grpo_doctor_probes.discover.permission import why_refused
 from grpo_doctor_probes.evidence import FlightDump, Member, ProcessLook
 from grpo_doctor_probes.flight import recorders, ring, threads
 from grpo_doctor_probes.flight.aarch64 import Aarch64
-from grpo_doctor_probes.flight.borrow import Borrowed, NotBorrowedError, Place
+from grpo_doctor_probes.flight.borrow import Borrowed, NotBorrowedError, TargetProcess
 from grpo_doctor_probes.flight.machine import Machine
 from grpo_doctor_probes.flight.recorders import Recorder
 from grpo_doctor_probes.flight.x86_64 import X8664
@@ -72,7 +72,7 @@ class RefusedError(Exception):
 class Target:
     """A process that can be asked, and by which functions."""
 
-    place: Place
+    process: TargetProcess
     maps: tuple[Mapping, ...]
     recorders: tuple[Recorder, ...]
 
@@ -169,13 +169,13 @@ def find_target(member: Member, memory: WritableMemory) -> Target:
     if name not in MACHINES or name != platform.machine():
         raise RefusedError(f"it is built for {name}, and this is {platform.machine()}")
     machine = MACHINES[name]
-    found = recorders.recorders(maps, memory)
-    if not found:
+    known = recorders.recorders(maps, memory)
+    if not known:
         has = f"torch {member.torch}" if member.torch else "its torch"
         raise RefusedError(f"{has} has no function that dumps the recorder; 2.8 and newer do")
     return_to = find_return_code(machine, maps, memory)
     by = find_bare_return(machine, maps, memory)
-    return Target(Place(member.pid, machine, memory, return_to, by), maps, found)
+    return Target(TargetProcess(member.pid, machine, memory, return_to, by), maps, known)
 
 
 def find_return_code(machine: Machine, maps: tuple[Mapping, ...], memory: Memory) -> int:
@@ -193,21 +193,21 @@ def _dump(
     target: Target, recorder: Recorder, member: Member, look: ProcessLook, deadline: float
 ) -> FlightDump:
     """Asks one recorder, by one thread after another until one can be borrowed."""
-    if answer := ring.dump_from_memory(target.place, recorder, member, deadline):
+    if answer := ring.dump_from_memory(target.process, recorder, member, deadline):
         return answer
     why, nobody = "there was no time left to ask it", 0
     while nobody < _TRIES:
-        found = threads.sleepers(member.pid)
-        asleep_in = target.place.machine.asleep_in
-        chosen = threads.choose(found, member.pid, look.threads, target.maps, asleep_in)
+        sleepers = threads.sleepers(member.pid)
+        asleep_in = target.process.machine.asleep_in
+        chosen = threads.choose(sleepers, member.pid, look.threads, target.maps, asleep_in)
         if not chosen:
             nobody += 1
-            why = f"no thread can be borrowed: {threads.why_none(found, target.maps, asleep_in)}"
+            why = f"no thread can be borrowed: {threads.why_none(sleepers, target.maps, asleep_in)}"
         for sleeper in chosen[:_TRIES]:
             if time.monotonic() >= deadline:  # a call would be taken back as soon as it began
                 break
             try:
-                return _ask(target.place, sleeper.tid, recorder, member, deadline)
+                return _ask(target.process, sleeper.tid, recorder, member, deadline)
             except NotBorrowedError as error:
                 why = f"no thread can be borrowed: the last one tried {error}"
             except PermissionError:  # somebody else traces the thread, or it ends
@@ -222,15 +222,17 @@ def _dump(
     return _empty(member, recorder.backend, why)
 
 
-def _ask(place: Place, tid: int, recorder: Recorder, member: Member, deadline: float) -> FlightDump:
+def _ask(
+    process: TargetProcess, tid: int, recorder: Recorder, member: Member, deadline: float
+) -> FlightDump:
     """Asks a recorder by thread `tid`."""
     data, problem = b"", ""
-    borrowed = Borrowed(place, tid, take_back=not recorder.has_events)
+    borrowed = Borrowed(process, tid, take_back=not recorder.has_events)
     with borrowed as thread:
         ending = thread.call(recorder.call(thread.scratch), deadline)
         if ending == "returned":
             try:
-                data = recorders.result(place.memory, thread.scratch)
+                data = recorders.result(process.memory, thread.scratch)
             except (OSError, ValueError) as error:
                 problem = f"its answer can't be read: {error}"
     if ending != "returned":

@@ -104,7 +104,7 @@ def _ask_until_known(host: str, port: int, pids: set[int], deadline: float) -> l
         except (OSError, RasError) as error:
             problem = f"no answer: {error}" if str(error) else "no answer"
             continue
-        named = frozenset(int(one or other) for one, other in _PIDS.findall(text))
+        named = frozenset(int(quoted or other) for quoted, other in _PIDS.findall(text))
         if named not in meshes:
             nothing_new = 0
         meshes[named] = RasAnswer(address, time.monotonic_ns(), text)

@@ -68,16 +68,16 @@ def recorders(maps: Sequence[Mapping], memory: Memory) -> tuple[Recorder, ...]:
     Raises:
         ElfError, OSError: a library's symbols can't be read.
     """
-    found: list[Recorder] = []
+    loaded: list[Recorder] = []
     if torch := _library(maps, memory, CPU_LIBRARY):
         if function := torch.address_of(_FR):
-            found.append(Recorder("fr", function))
+            loaded.append(Recorder("fr", function))
         elif function := torch.address_of(_FR_OF_BACKEND):
-            found.append(Recorder("fr", function, takes_backend=True))
+            loaded.append(Recorder("fr", function, takes_backend=True))
     gpu = _library(maps, memory, _GPU_LIBRARY)
     if gpu and (function := gpu.address_of(_NCCL)):
-        found.append(Recorder(NCCL_BACKEND, function))
-    return tuple(found)
+        loaded.append(Recorder(NCCL_BACKEND, function))
+    return tuple(loaded)
 
 
 def _library(maps: Sequence[Mapping], memory: Memory, name: str) -> Library | None:

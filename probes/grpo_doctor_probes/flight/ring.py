@@ -19,7 +19,7 @@ from typing import Any
 from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.evidence import FlightDump, Member
 from grpo_doctor_probes.flight import recorderlock
-from grpo_doctor_probes.flight.borrow import Place
+from grpo_doctor_probes.flight.borrow import TargetProcess
 from grpo_doctor_probes.flight.recorderlock import UnknownRecorderError, look
 from grpo_doctor_probes.flight.recorders import Recorder
 from grpo_doctor_probes.memory.access import Memory
@@ -69,14 +69,14 @@ def read_ring(memory: Memory, machine: str, recorder: int) -> bytes:
         before = memory.read(recorder, _HEAD_BYTES)
         held = look(memory, machine, recorder).held
         try:
-            found = _recording(memory, recorder, before)
+            recording = _recording(memory, recorder, before)
         except (NotAnObjectError, OSError, struct.error) as error:
             why = error
         else:
             if held:  # for good, as by who waits for CUDA, or for the microseconds of a record
                 time.sleep(_HELD_S)
             if memory.read(recorder, _HEAD_BYTES) == before:
-                return json.dumps(found).encode()
+                return json.dumps(recording).encode()
         time.sleep(_AGAIN_S)
     if why is not None:
         raise UnknownRecorderError(f"it is laid out otherwise than in torch 2.13 to 2.15: {why}")
@@ -85,7 +85,7 @@ def read_ring(memory: Memory, machine: str, recorder: int) -> bytes:
 
 def _recording(memory: Memory, recorder: int, head: bytes) -> dict[str, Any]:
     reader = Reader(memory, recorder, head)
-    found: dict[str, Any] = {
+    recording: dict[str, Any] = {
         "version": _VERSION,
         "comm_lib_version": reader.string(recorder + _AT["comm_lib_version_"]),
         "pg_config": _groups(reader, recorder + _AT["pg_name_to_ranks_"]),
@@ -93,8 +93,8 @@ def _recording(memory: Memory, recorder: int, head: bytes) -> dict[str, Any]:
     }
     entries = _entries(memory, reader, recorder)
     if entries:  # torch leaves it out as well
-        found["entries"] = entries
-    return {**found, "nccl_comm_state": {}}
+        recording["entries"] = entries
+    return {**recording, "nccl_comm_state": {}}
 
 
 def _groups(reader: Reader, at: int) -> dict[str, dict[str, str]]:
@@ -136,11 +136,11 @@ def _entries(memory: Memory, reader: Reader, recorder: int) -> list[dict[str, An
     order = [*range(following, count), *range(following)]
     places = [begin + ENTRY_BYTES * number for number in order]
     kept = [at for at in places if within.word(at + _IN["reset_epoch_"]) == epoch]
-    found = [_entry(within, at) for at in kept]
-    expected = list(range(newest - len(found), newest))
-    if [entry["record_id"] for entry in found] != expected:
+    entries = [_entry(within, at) for at in kept]
+    expected = list(range(newest - len(entries), newest))
+    if [entry["record_id"] for entry in entries] != expected:
         raise NotAnObjectError("entries out of their order")
-    return found
+    return entries
 
 
 def _entry(reader: Reader, at: int) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def _type(code: int) -> str:
 
 
 def dump_from_memory(
-    place: Place, recorder: Recorder, member: Member, deadline: float
+    process: TargetProcess, recorder: Recorder, member: Member, deadline: float
 ) -> FlightDump | None:
     """The dump, or one that says why there is none; None for a recorder that may be asked.
 
@@ -229,25 +229,25 @@ def dump_from_memory(
         return None
     taken = time.time_ns()
     try:
-        data = within(_READS_WITHIN_S, lambda: _ring_json(place, recorder))
+        data = within(_READS_WITHIN_S, lambda: _ring_json(process, recorder))
     except TimeoutError:
         return _flight_dump(member, recorder, taken, b"", "its memory gave no answer in time")
     if data:
         return _flight_dump(member, recorder, taken, data, "")
     until = min(deadline, time.monotonic() + _LOCKED_AT_MOST_S)
-    machine, function = place.machine.name, recorder.function
-    reason = recorderlock.why_not(place.memory, place.pid, machine, function, until)
+    machine, function = process.machine.name, recorder.function
+    reason = recorderlock.why_not(process.memory, process.pid, machine, function, until)
     return _flight_dump(member, recorder, taken, b"", reason) if reason else None
 
 
-def _ring_json(place: Place, recorder: Recorder) -> bytes:
+def _ring_json(process: TargetProcess, recorder: Recorder) -> bytes:
     """All that a recorder has, out of memory; nothing where that can't be told."""
-    machine = place.machine.name
+    machine = process.machine.name
     try:
-        at = recorderlock.recorder_at(place.memory, machine, recorder.function)
-        if at is None or not recorderlock.look(place.memory, machine, at).on:
+        at = recorderlock.recorder_at(process.memory, machine, recorder.function)
+        if at is None or not recorderlock.look(process.memory, machine, at).on:
             return b""
-        return read_ring(place.memory, machine, at)
+        return read_ring(process.memory, machine, at)
     except UnknownRecorderError:
         return b""
 

@@ -53,15 +53,15 @@ def parse_system_call(text: str) -> tuple[int, int]:
 
 def sleepers(pid: int, proc: Path = Path("/proc")) -> tuple[Sleeper, ...]:
     """All threads of process `pid` now. Raises OSError where it is gone or may not be read."""
-    found = []
+    sleepers = []
     for folder in sorted((proc / str(pid) / "task").iterdir(), key=lambda p: int(p.name)):
         try:
-            found.append(_sleeper(folder))
+            sleepers.append(_sleeper(folder))
         except (FileNotFoundError, ProcessLookupError):
             continue  # it ended meanwhile
-        if len(found) == _MAX_THREADS:
+        if len(sleepers) == _MAX_THREADS:
             break
-    return tuple(found)
+    return tuple(sleepers)
 
 
 def _sleeper(folder: Path) -> Sleeper:
@@ -86,7 +86,7 @@ def tracer_of(pid: int, proc: Path = Path("/proc")) -> str:
 
 
 def choose(
-    found: Sequence[Sleeper],
+    sleepers: Sequence[Sleeper],
     pid: int,
     earlier: Sequence[Thread],
     maps: Sequence[Mapping],
@@ -101,7 +101,7 @@ def choose(
         kind = _kind(sleeper, pid)
         return kind == 3, kind, woke, call in _GIVE_EINTR or not call, sleeper.tid
 
-    usable = [s for s in found if why_not(s, maps, asleep_in) is None]
+    usable = [s for s in sleepers if why_not(s, maps, asleep_in) is None]
     return tuple(sorted(usable, key=preference))
 
 
@@ -140,8 +140,8 @@ def why_not(
 
 
 def why_none(
-    found: Sequence[Sleeper], maps: Sequence[Mapping], asleep_in: Dictionary[int, str]
+    sleepers: Sequence[Sleeper], maps: Sequence[Mapping], asleep_in: Dictionary[int, str]
 ) -> str:
     """Why none of the threads may be borrowed, in words."""
-    counts = Counter(why_not(sleeper, maps, asleep_in) or "usable" for sleeper in found)
+    counts = Counter(why_not(sleeper, maps, asleep_in) or "usable" for sleeper in sleepers)
     return ", ".join(f"{count} {reason}" for reason, count in counts.most_common())

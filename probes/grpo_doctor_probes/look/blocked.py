@@ -52,15 +52,15 @@ def _descriptor(way: Way) -> Callable[[Waiting, Call], Iterator[Blocked]]:
 
 def _poll(waiting: Waiting, _: Call) -> Iterator[Blocked]:
     proc, pid, address, count = waiting.view.proc, waiting.pid, *map(waiting.argument, (0, 1))
-    found: Polled = waiting.in_memory(lambda: syscalls.polled(proc, pid, address, count), [])
-    yield from _any_of(waiting, found)
+    polled: Polled = waiting.in_memory(lambda: syscalls.polled(proc, pid, address, count), [])
+    yield from _any_of(waiting, polled)
 
 
 def _select(waiting: Waiting, _: Call) -> Iterator[Blocked]:
     proc, pid, count = waiting.view.proc, waiting.pid, waiting.argument(0)
     sets = (waiting.argument(1), waiting.argument(2))
-    found: Polled = waiting.in_memory(lambda: syscalls.selected(proc, pid, count, sets), [])
-    yield from _any_of(waiting, found)
+    selected: Polled = waiting.in_memory(lambda: syscalls.selected(proc, pid, count, sets), [])
+    yield from _any_of(waiting, selected)
 
 
 def _epoll(waiting: Waiting, call: Call) -> Iterator[Blocked]:
@@ -73,7 +73,7 @@ def _any_of(waiting: Waiting, polled: Polled) -> Iterator[Blocked]:
     connections in trouble are told: to wait for the next event is its work."""
     view, pid = waiting.view, waiting.pid
     if not waiting.is_main or len(polled) > _MOST_POLLED:
-        polled = [one for one in polled if is_in_trouble(view, pid, one[0])]
+        polled = [watched for watched in polled if is_in_trouble(view, pid, watched[0])]
     rows = [
         waiting.end(fd, "out" if writing and not reading else "in")
         for fd, reading, writing in polled[:_MOST_POLLED]

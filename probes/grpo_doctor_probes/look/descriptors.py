@@ -44,12 +44,12 @@ class Holders:
 
     def pids(self, target: str, *, wanted: int | None = None) -> list[int]:
         """Processes that hold `target`; with `wanted` (O_RDONLY, O_WRONLY) open for that."""
-        found = {
+        holders = {
             pid
             for pid, fd in self.of(target)
             if wanted is None or access(self._proc, pid, fd) in {wanted, os.O_RDWR}
         }
-        return sorted(found)
+        return sorted(holders)
 
     def _scan(self, process: Process) -> None:
         try:
@@ -105,13 +105,13 @@ def parse_locks(text: bytes) -> list[Lock]:
     """The lines of /proc/locks; those that are not understood are left out."""
     return [
         Lock(
-            int(found["number"]),
-            found["waits"] is not None,
-            found["kind"].decode(),
-            int(found["pid"]),
-            found["file"].decode(),
+            int(lock["number"]),
+            lock["waits"] is not None,
+            lock["kind"].decode(),
+            int(lock["pid"]),
+            lock["file"].decode(),
         )
-        for found in _LINE.finditer(text)
+        for lock in _LINE.finditer(text)
     ]
 
 
@@ -119,7 +119,9 @@ def blocker_of(locks: list[Lock], pid: int) -> Lock | None:
     """The lock that process `pid` waits for; None when it waits for none, or does not any more."""
     for lock in locks:
         if lock.waits and lock.pid == pid:
-            return next((one for one in locks if one.number == lock.number and not one.waits), None)
+            return next(
+                (taken for taken in locks if taken.number == lock.number and not taken.waits), None
+            )
     return None
 
 
@@ -129,16 +131,16 @@ def holding_descriptors(proc: Path, candidates: list[tuple[int, int]], lock: Loc
     A flock belongs to the open file, so it outlives who took it in every process that inherited
     that descriptor.
     """
-    found = set()
+    holders = set()
     for pid, fd in candidates:
         try:
             text = read(f"{proc}/{pid}/fdinfo/{fd}")
         except OSError:
             continue
         held = parse_locks(text.replace(b"lock:\t", b""))
-        if any(one.file == lock.file and one.kind == lock.kind for one in held):
-            found.add(pid)
-    return sorted(found)
+        if any(other.file == lock.file and other.kind == lock.kind for other in held):
+            holders.add(pid)
+    return sorted(holders)
 
 
 def read_locks(proc: Path) -> list[Lock]:

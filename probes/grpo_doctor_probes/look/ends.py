@@ -139,7 +139,7 @@ def file_peers(view: HostView, pid: int, path: str) -> tuple[tuple[int, ...], st
     note = f"on {mount.kind} ({printable(mount.source, 80)}) at {printable(mount.point, 80)}"
     if not mount.kind.startswith("fuse"):
         return (), note
-    servers = tuple(one for one in view.holders.pids("/dev/fuse") if one != pid)
+    servers = tuple(server for server in view.holders.pids("/dev/fuse") if server != pid)
     if servers:
         one_of = "" if len(servers) == 1 else "one of "
         return servers, f"{note}, served by {one_of}{_listed(view, servers)}"
@@ -148,9 +148,9 @@ def file_peers(view: HostView, pid: int, path: str) -> tuple[tuple[int, ...], st
 
 def _socket(view: HostView, seen: Blocked, inode: int) -> Blocked:
     table = view.tcp(seen.pid)
-    one = table.of(inode)
-    if one is not None:
-        return _tcp(view, seen, table, one)
+    tcp = table.of(inode)
+    if tcp is not None:
+        return _tcp(view, seen, table, tcp)
     unix = view.unix.get(inode)
     if unix is None:
         return seen
@@ -159,7 +159,7 @@ def _socket(view: HostView, seen: Blocked, inode: int) -> Blocked:
         waiting = f"{unix.unread} connections wait to be accepted"
         return replace(seen, kind="socket-accept", target=name, peers_known=True, note=waiting)
     holders = view.holders.pids(f"socket:[{unix.peer}]") if unix.peer else []
-    peers = tuple(one for one in holders if one != seen.pid) or tuple(holders)
+    peers = tuple(holder for holder in holders if holder != seen.pid) or tuple(holders)
     other = view.unix.get(unix.peer)
     notes = [f"the other end is held by {_listed(view, peers)}" if peers else NOBODY]
     if other is not None and other.unread:
@@ -176,30 +176,30 @@ def _socket(view: HostView, seen: Blocked, inode: int) -> Blocked:
     )
 
 
-def _tcp(view: HostView, seen: Blocked, table: TcpTable, one: Tcp) -> Blocked:
-    if one.state == "LISTEN":
-        note = f"{one.unread} connections wait to be accepted"
-        return replace(seen, kind="socket-accept", target=one.text(), peers_known=True, note=note)
-    peers, known, words = _far_end(view, seen.pid, table, one)
-    note = "; ".join([one.state, *_queues(one), *words])
-    other = view.other_end(seen.pid, one)
+def _tcp(view: HostView, seen: Blocked, table: TcpTable, tcp: Tcp) -> Blocked:
+    if tcp.state == "LISTEN":
+        note = f"{tcp.unread} connections wait to be accepted"
+        return replace(seen, kind="socket-accept", target=tcp.text(), peers_known=True, note=note)
+    peers, known, words = _far_end(view, seen.pid, table, tcp)
+    note = "; ".join([tcp.state, *_queues(tcp), *words])
+    other = view.other_end(seen.pid, tcp)
     return replace(
         seen,
-        target=one.text(),
+        target=tcp.text(),
         peers=peers,
         peers_known=known,
         note=note,
-        unconfirmed_bytes=one.unsent,
-        retransmits=one.retransmits,
+        unconfirmed_bytes=tcp.unsent,
+        retransmits=tcp.retransmits,
         peer_unread_bytes=other.unread if other is not None and other.inode else 0,
     )
 
 
 def _far_end(
-    view: HostView, pid: int, table: TcpTable, one: Tcp
+    view: HostView, pid: int, table: TcpTable, tcp: Tcp
 ) -> tuple[tuple[int, ...], bool, list[str]]:
     """Who has the other end of a connection of `pid`, whether that is all, and words for it."""
-    other, host = view.other_end(pid, one), one.remote[0]
+    other, host = view.other_end(pid, tcp), tcp.remote[0]
     here = other is not None or table.is_here(host)
     if other is not None and other.inode:
         peers = _holders(view, [other])
@@ -209,28 +209,28 @@ def _far_end(
         return peers, bool(peers) or view.is_complete_for(pid), words
     # Without an inode it belongs to no program: not yet, or, when it is closing, not any more.
     waits = other is not None and other.state in {"ESTABLISHED", "SYN_RECV", "CLOSE_WAIT"}
-    listening = _holders(view, table.listeners(one.remote[1])) if here else ()
+    listening = _holders(view, table.listeners(tcp.remote[1])) if here else ()
     if waits and listening:
         return (
             listening,
             True,
             [f"accepted by the kernel but not yet by {_listed(view, listening)}"],
         )
-    if one.state == "SYN_SENT" and listening:
+    if tcp.state == "SYN_SENT" and listening:
         return listening, True, [f"not yet accepted by {_listed(view, listening)}"]
     if here:
         return (), view.is_complete_for(pid), [NOBODY]
-    return (), False, [f"the other end is on {host} port {one.remote[1]}"]
+    return (), False, [f"the other end is on {host} port {tcp.remote[1]}"]
 
 
-def _queues(one: Tcp) -> list[str]:
+def _queues(tcp: Tcp) -> list[str]:
     notes = []
-    if one.unread:
-        notes.append(f"{one.unread} bytes to read have arrived")
-    if one.unsent:
-        notes.append(f"{one.unsent} bytes are not confirmed by the other end")
-    if one.retransmits:
-        notes.append(f"sent again {one.retransmits} times")
+    if tcp.unread:
+        notes.append(f"{tcp.unread} bytes to read have arrived")
+    if tcp.unsent:
+        notes.append(f"{tcp.unsent} bytes are not confirmed by the other end")
+    if tcp.retransmits:
+        notes.append(f"sent again {tcp.retransmits} times")
     return notes
 
 
@@ -239,16 +239,16 @@ def is_in_trouble(view: HostView, pid: int, fd: int) -> bool:
     again, or not read by the other end, or an end that has closed."""
     match = _INODE.match(target_of(view.proc, pid, fd))
     table = view.tcp(pid)
-    one = table.of(int(match[2])) if match and match[1] == "socket" else None
-    if one is None or one.state == "LISTEN":
+    tcp = table.of(int(match[2])) if match and match[1] == "socket" else None
+    if tcp is None or tcp.state == "LISTEN":
         return False
-    other = view.other_end(pid, one)
-    waits = one.unsent or one.retransmits or (other is not None and other.unread)
-    return bool(waits) or one.state != "ESTABLISHED"
+    other = view.other_end(pid, tcp)
+    waits = tcp.unsent or tcp.retransmits or (other is not None and other.unread)
+    return bool(waits) or tcp.state != "ESTABLISHED"
 
 
 def _holders(view: HostView, sockets: list[Tcp]) -> tuple[int, ...]:
-    names = [f"socket:[{one.inode}]" for one in sockets]
+    names = [f"socket:[{socket.inode}]" for socket in sockets]
     return tuple(sorted({pid for name in names for pid in view.holders.pids(name)}))
 
 

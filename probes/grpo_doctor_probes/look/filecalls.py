@@ -45,7 +45,7 @@ def wait_for_flock(waiting: Waiting, call: Call) -> Iterator[Blocked]:
     lock = blocker_of(view.locks, waiting.pid)
     if lock is not None:
         holders = _holders(waiting, lock, path)
-        listed = ", ".join(view.describe(one) for one in holders)
+        listed = ", ".join(view.describe(holder) for holder in holders)
         notes.append(f"held by {listed or 'a process that we may not look into'}")
         if lock.pid > 0 and lock.pid not in view.processes:
             notes.append(f"taken by process {lock.pid}, which has ended; who inherited it holds it")
@@ -63,10 +63,10 @@ def wait_for_flock(waiting: Waiting, call: Call) -> Iterator[Blocked]:
 def _holders(waiting: Waiting, lock: Lock, path: str) -> tuple[int, ...]:
     """Who holds `lock`: every process with that open file, else who took it, if it is alive."""
     view = waiting.view
-    found = set(holding_descriptors(view.proc, view.holders.of(path), lock))
-    if lock.pid in view.processes and (lock.kind == "POSIX" or not found):
-        found.add(lock.pid)
-    return tuple(sorted(found - {waiting.pid} or found))
+    holders = set(holding_descriptors(view.proc, view.holders.of(path), lock))
+    if lock.pid in view.processes and (lock.kind == "POSIX" or not holders):
+        holders.add(lock.pid)
+    return tuple(sorted(holders - {waiting.pid} or holders))
 
 
 def wait_between_tries(waiting: Waiting) -> Iterator[Blocked]:
@@ -86,9 +86,9 @@ def wait_between_tries(waiting: Waiting) -> Iterator[Blocked]:
         lock = held.get(_file_number(waiting, fd))
         if lock is None or lock.file in mine:
             continue
-        holders = tuple(one for one in _holders(waiting, lock, path) if one != pid)
+        holders = tuple(holder for holder in _holders(waiting, lock, path) if holder != pid)
         if holders:
-            listed = ", ".join(view.describe(one) for one in holders)
+            listed = ", ".join(view.describe(holder) for holder in holders)
             note = f"has it open and sleeps, while it is locked by {listed}"
             yield waiting.row(
                 "file-lock",
@@ -108,10 +108,10 @@ def _file_number(waiting: Waiting, fd: int) -> str:
 def file_number(inside: str) -> str:
     """Device and inode of a file, as /proc/locks writes them; empty where it is not to be seen."""
     try:
-        found = within(_STAT_AT_MOST_S, lambda: os.stat(inside))  # noqa: PTH116
+        status = within(_STAT_AT_MOST_S, lambda: os.stat(inside))  # noqa: PTH116
     except OSError:  # TimeoutError is one: its file system does not answer
         return ""
-    return f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    return f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
 
 
 def wait_for_fcntl(waiting: Waiting, call: Call) -> Iterator[Blocked]:
@@ -178,7 +178,7 @@ def lock_file(pid: int, path: str, proc: Path = PROC) -> Blocked:
     """What the main thread of `pid` waits for, that wants the lock on `path`: who has it."""
     view = HostView(proc)
     number = file_number(f"{proc}/{pid}/root{path}")
-    held = [one for one in view.locks if not one.waits and one.file == number and number]
+    held = [lock for lock in view.locks if not lock.waits and lock.file == number and number]
     holders: set[int] = set()
     for lock in held:
         inherited = holding_descriptors(proc, view.holders.of(path), lock)
@@ -187,7 +187,7 @@ def lock_file(pid: int, path: str, proc: Path = PROC) -> Blocked:
     if not number:
         note = "the file is not there, or not to be seen from here"
     elif holders:
-        note = f"held by {', '.join(view.describe(one) for one in sorted(holders))}"
+        note = f"held by {', '.join(view.describe(holder) for holder in sorted(holders))}"
     else:
         note = "nobody holds a lock on it: if it means one by being there, it was left behind"
     return Blocked(

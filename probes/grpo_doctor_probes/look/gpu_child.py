@@ -113,26 +113,26 @@ def _numbers(nvml: Nvml, gpu: Device) -> dict[str, Any]:
 def _nvlink(nvml: Nvml, gpu: Device) -> tuple[int | None, int | None]:
     """Errors of all links since the driver was loaded, and KiB that went over them."""
     asked = [*_NVLINK_ERRORS, *((field, _ALL_LINKS) for field in _NVLINK_DATA_KIB)]
-    found = _try(lambda: nvml.call("nvmlDeviceGetFieldValues", gpu.handle, asked))
-    if found is None:
+    values = _try(lambda: nvml.call("nvmlDeviceGetFieldValues", gpu.handle, asked))
+    if values is None:
         return None, None
-    known = [int(one.value.ullVal) if one.nvmlReturn == 0 else None for one in found]
+    known = [int(counter.value.ullVal) if counter.nvmlReturn == 0 else None for counter in values]
     cut = len(_NVLINK_ERRORS)
     return _sum(known[:cut]), _sum(known[cut:])
 
 
 def _sum(numbers: list[int | None]) -> int | None:
-    told = [number for number in numbers if number is not None]
-    return sum(told) if told else None
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
 
 
 def _pids(nvml: Nvml, gpu: Device) -> set[int]:
     """On the GPU and its MIG instances. In a container these are numbers of the host."""
-    found: set[int] = set()
+    pids: set[int] = set()
     with contextlib.suppress(NvmlError):
         for device in (gpu, *nvml.instances(gpu)):
-            found.update(nvml.process_memory_bytes(device))
-    return found
+            pids.update(nvml.process_memory_bytes(device))
+    return pids
 
 
 def _try(read: Callable[[], Value]) -> Value | None:

@@ -40,31 +40,31 @@ _REASONS = (
 class Process:
     """What tells where a process computes. `numbers` are those it has in inner name spaces.
 
-    `visible` is its CUDA_VISIBLE_DEVICES; None: not set, `` hides all. `place` is its local rank,
-    None where we could not learn of its environment.
+    `visible` is its CUDA_VISIBLE_DEVICES; None: not set, `` hides all. `local_rank` is None where
+    we could not learn of its environment.
     """
 
     pid: int
     numbers: tuple[int, ...] = ()
     visible: str | None = None
-    place: int | None = None
+    local_rank: int | None = None
 
 
 def processes(job: Job, proc: Path = Path("/proc")) -> tuple[Process, ...]:
     """Those of the job that may compute on a GPU."""
-    return tuple(_process(one, proc) for one in job.members if one.role in _ON_GPUS)
+    return tuple(_process(member, proc) for member in job.members if member.role in _ON_GPUS)
 
 
 def _process(member: Member, proc: Path) -> Process:
     words = status(f"{proc}/{member.pid}").get("NSpid", "").split()
     numbers = tuple(int(word) for word in words[1:] if word.isdigit())
     variables = environment(member, proc)
-    place = member.local_rank
-    if place is None and variables.get(_LOCAL_RANK, "").isdigit():
-        place = int(variables[_LOCAL_RANK])
+    index = member.local_rank
+    if index is None and variables.get(_LOCAL_RANK, "").isdigit():
+        index = int(variables[_LOCAL_RANK])
     known = bool(variables) and member.role == "rank"
     return Process(
-        member.pid, numbers, variables.get(_VISIBLE) if known else None, place if known else None
+        member.pid, numbers, variables.get(_VISIBLE) if known else None, index if known else None
     )
 
 
@@ -113,15 +113,15 @@ def _placed(
 
 def _own_gpu(gpus: Sequence[GpuLook], process: Process) -> int | None:
     """The index of the GPU that its environment gives it."""
-    if process.place is None:
+    if process.local_rank is None:
         return None
-    place = process.place
+    index = process.local_rank
     if process.visible is None:
-        return place if any(gpu.index == place for gpu in gpus) else None
+        return index if any(gpu.index == index for gpu in gpus) else None
     entries = [entry.strip() for entry in process.visible.split(",") if entry.strip()]
-    if not entries or (len(entries) > 1 and place >= len(entries)):
+    if not entries or (len(entries) > 1 and index >= len(entries)):
         return None
-    entry = entries[0] if len(entries) == 1 else entries[place]
+    entry = entries[0] if len(entries) == 1 else entries[index]
     matches = [
         gpu.index
         for gpu in gpus
@@ -144,12 +144,12 @@ def gpus(
     except OSError:
         return ()
     try:
-        found = _Answers(child, answer_s).read()
+        answers = _Answers(child, answer_s).read()
     finally:
         child.leave()
     if job is None:
-        return found
-    return with_holders(found, processes(job, proc), ours=numbers_are_ours(proc))
+        return answers
+    return with_holders(answers, processes(job, proc), ours=numbers_are_ours(proc))
 
 
 def gpu_count(answer_s: float = ANSWER_S) -> int:
@@ -185,7 +185,7 @@ class _Answers:
 
     def read(self) -> tuple[GpuLook, ...]:
         """All that was said."""
-        asking: dict[str, Any] = {}
+        question: dict[str, Any] = {}
         limit_s = STARTS_S
         deadline = time.monotonic() + STARTS_S + MOST_S
         while True:
@@ -195,7 +195,7 @@ class _Answers:
             except EndedError:
                 break
             if line is None:
-                self._note_silence(asking, time.monotonic() - began)
+                self._note_silence(question, time.monotonic() - began)
                 break
             said = json.loads(line)
             if "end" in said or "none" in said:
@@ -203,9 +203,9 @@ class _Answers:
             if "count" in said:
                 continue
             if "asks" in said:
-                if not asking:
+                if not question:
                     deadline = time.monotonic() + MOST_S
-                asking, limit_s = said, self._answer_s
+                question, limit_s = said, self._answer_s
             else:
                 self._take(said)
         return tuple(_look(row) for _, row in sorted(self._rows.items()))
@@ -219,14 +219,14 @@ class _Answers:
         elif "more" in said:
             self._rows[said.pop("more")].update(said)
 
-    def _note_silence(self, asking: dict[str, Any], waited_s: float) -> None:
+    def _note_silence(self, question: dict[str, Any], waited_s: float) -> None:
         """A child that has not begun to ask was kept from it by this host, not by the driver."""
-        if not asking:
+        if not question:
             return
-        index = asking.get("index", ALL_GPUS)
+        index = question.get("index", ALL_GPUS)
         silence = {
             "silent_s": waited_s,
-            "silent_call": asking["asks"],
+            "silent_call": question["asks"],
             "silent_state": self._child.state(),
         }
         self._rows.setdefault(index, {"index": index}).update(silence)

@@ -56,17 +56,17 @@ PROC = Path("/proc")
 def messages(path: Path = kmsg.KMSG) -> tuple[tuple[tuple[float, str], ...], str]:
     """`(age in s, text)` of the latest messages, oldest first, and why there are none."""
     try:
-        found = list(kmsg.records(path))
+        records = list(kmsg.records(path))
     except PermissionError:
         return (), HIDDEN
     except OSError as error:  # containers may have another device under this name
         return (), f"kernel messages cannot be read ({error.strerror}); on the host: dmesg -T"
-    return select(found, time.monotonic()), ""
+    return select(records, time.monotonic()), ""
 
 
 def select(records: Iterable[bytes], now_s: float) -> tuple[tuple[float, str], ...]:
     """Those of the last hour that concern a job. `now_s` is on the log's clock."""
-    found = []
+    messages = []
     for record in records:
         parsed = kmsg.parse_record(record)
         if parsed is None:
@@ -74,8 +74,8 @@ def select(records: Iterable[bytes], now_s: float) -> tuple[tuple[float, str], .
         at_s, text = parsed[0], printable(parsed[1], _LONGEST_LINE)
         age_s = max(0.0, now_s - at_s)
         if age_s <= LAST_S and _CONCERNS.search(text):
-            found.append((age_s, text))
-    return tuple(found[-_MOST:])
+            messages.append((age_s, text))
+    return tuple(messages[-_MOST:])
 
 
 def disks(job: Job, proc: Path) -> tuple[Disk, ...]:
@@ -90,18 +90,18 @@ def disks(job: Job, proc: Path) -> tuple[Disk, ...]:
         return ()
     # All at once: several mounts of one dead server must not add up.
     with ThreadPoolExecutor(len(asked), thread_name_prefix="disks") as pool:
-        return tuple(pool.map(lambda one: _ask(proc, *one), asked))
+        return tuple(pool.map(lambda question: _ask(proc, *question), asked))
 
 
 def _paths(job: Job, proc: Path) -> Iterator[tuple[int, list[Mount], str]]:
     """Paths that matter, with the mounts as their process sees them."""
     by_namespace: dict[str, list[Mount]] = {}
-    for place, member in enumerate(job.members):
+    for index, member in enumerate(job.members):
         namespace = _namespace(proc, member.pid)
         known = by_namespace.get(namespace)
         if known is None:
             known = by_namespace[namespace] = mounts(proc, member.pid)
-        if place == 0:
+        if index == 0:
             yield from ((member.pid, known, path) for path in _ALWAYS)
         try:
             yield member.pid, known, os.readlink(f"{proc}/{member.pid}/cwd")  # noqa: PTH115
@@ -133,7 +133,7 @@ def _ask(proc: Path, pid: int, path: str, mount: Mount) -> Disk:
     # Through the process's own root, which a container's differs from ours in.
     inside = f"{proc}/{pid}/root{mount.point}"
     try:
-        found = within(_AT_MOST_S, lambda: os.statvfs(inside))
+        sizes = within(_AT_MOST_S, lambda: os.statvfs(inside))
     except TimeoutError:
         return Disk(shown, kind, error=f"no answer within {_AT_MOST_S:.0f} s")
     except (OSError, ValueError) as error:
@@ -141,9 +141,9 @@ def _ask(proc: Path, pid: int, path: str, mount: Mount) -> Disk:
     return Disk(
         path=shown,
         kind=kind,
-        total_bytes=found.f_blocks * found.f_frsize,
-        free_bytes=found.f_bavail * found.f_frsize,
-        free_inodes=found.f_favail if found.f_files else -1,
+        total_bytes=sizes.f_blocks * sizes.f_frsize,
+        free_bytes=sizes.f_bavail * sizes.f_frsize,
+        free_inodes=sizes.f_favail if sizes.f_files else -1,
     )
 
 
@@ -168,24 +168,24 @@ def host(job: Job, proc: Path = PROC) -> HostFacts:
 
 def parse_pressure(text: bytes) -> dict[str, float]:
     """`{"some": percent of the last 10 s, "full": ...}` of a /proc/pressure file."""
-    found = {}
+    pressures = {}
     for line in text.decode("ascii", "replace").splitlines():
         kind, *pairs = line.split()
         for pair in pairs:
             name, _, value = pair.partition("=")
             if name == "avg10":
                 with contextlib.suppress(ValueError):
-                    found[kind] = float(value)
-    return found
+                    pressures[kind] = float(value)
+    return pressures
 
 
 def _pressure(proc: Path) -> dict[str, float] | None:
     """None where the kernel does not measure it."""
-    found = {}
+    pressure = {}
     for resource in ("cpu", "io", "memory"):
         text = _read_or_nothing(proc / "pressure" / resource)
-        found.update({f"{resource}.{kind}": pct for kind, pct in parse_pressure(text).items()})
-    return found or None
+        pressure.update({f"{resource}.{kind}": pct for kind, pct in parse_pressure(text).items()})
+    return pressure or None
 
 
 def _load(loadavg: bytes) -> float:

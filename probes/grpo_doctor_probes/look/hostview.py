@@ -48,19 +48,19 @@ class Unix:
 def unix_sockets() -> dict[int, Unix]:
     """All Unix sockets of our own namespace by inode; none where the kernel does not answer."""
     try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as asking:
-            asking.settimeout(_ANSWER_S)
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as connection:
+            connection.settimeout(_ANSWER_S)
             size = _DUMP_REQUEST.size
             header = (size, _SOCK_DIAG_BY_FAMILY, _DUMP_FLAGS, 1, 0)
             request = (socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, _SHOW, 0xFFFFFFFF, 0xFFFFFFFF)
-            asking.sendto(_DUMP_REQUEST.pack(*header, *request), (0, 0))
-            return {one.inode: one for one in _answers(asking)}
+            connection.sendto(_DUMP_REQUEST.pack(*header, *request), (0, 0))
+            return {answer.inode: answer for answer in _answers(connection)}
     except OSError:  # no AF_NETLINK in this sandbox, or no CONFIG_UNIX_DIAG
         return {}
 
 
-def _answers(asking: socket.socket) -> Iterator[Unix]:
-    while data := asking.recv(1 << 18):
+def _answers(connection: socket.socket) -> Iterator[Unix]:
+    while data := connection.recv(1 << 18):
         offset = 0
         while offset + _NETLINK_HEADER.size <= len(data):
             size, kind, *_ = _NETLINK_HEADER.unpack_from(data, offset)
@@ -73,20 +73,20 @@ def _answers(asking: socket.socket) -> Iterator[Unix]:
 def parse_unix(message: bytes) -> Unix:
     """A `unix_diag_msg` with its attributes."""
     _, _, state, _, inode, _, _ = _UNIX_MESSAGE.unpack_from(message)
-    found: dict[int, bytes] = {}
+    attributes: dict[int, bytes] = {}
     offset = _UNIX_MESSAGE.size
     while offset + _ATTRIBUTE.size <= len(message):
         size, kind = _ATTRIBUTE.unpack_from(message, offset)
         if size < _ATTRIBUTE.size:
             break
-        found[kind] = message[offset + _ATTRIBUTE.size : offset + size]
+        attributes[kind] = message[offset + _ATTRIBUTE.size : offset + size]
         offset += (size + 3) & ~3
-    name = found.get(_NAME, b"")
+    name = attributes.get(_NAME, b"")
     return Unix(
         inode=inode,
-        peer=int.from_bytes(found.get(_PEER, b"")[:4], sys.byteorder),
+        peer=int.from_bytes(attributes.get(_PEER, b"")[:4], sys.byteorder),
         name=os.fsdecode(name.lstrip(b"\0").partition(b"\0")[0]),
-        unread=int.from_bytes(found.get(_QUEUE, b"")[:4], sys.byteorder),
+        unread=int.from_bytes(attributes.get(_QUEUE, b"")[:4], sys.byteorder),
         listening=state == _TCP_LISTEN,
     )
 
@@ -140,14 +140,14 @@ class HostView:
         """The sockets of every network namespace in which the job has processes."""
         return list({id(table): table for table in map(self.tcp, self._job)}.values())
 
-    def other_end(self, pid: int, one: Tcp) -> Tcp | None:
+    def other_end(self, pid: int, tcp: Tcp) -> Tcp | None:
         """The other end of a connection of `pid`, also where a process of the job has it in another
         network namespace, as a container beside this one.
         """
-        own = self.tcp(pid).other_end(one)
+        own = self.tcp(pid).other_end(tcp)
         if own is not None:
             return own
-        return next((end for t in self._namespaces if (end := t.other_end(one))), None)
+        return next((end for t in self._namespaces if (end := t.other_end(tcp))), None)
 
     def is_complete_for(self, pid: int) -> bool:
         """Whether nobody can hold the other end of a pipe of `pid` without being seen."""
@@ -156,14 +156,14 @@ class HostView:
 
     def descendants(self, pids: tuple[int, ...]) -> list[int]:
         """All processes below these that are not among them."""
-        known, waiting, found = set(pids), list(pids), []
+        known, waiting, descendants = set(pids), list(pids), []
         while waiting:
             for child in self.tree.children(waiting.pop()):
                 if child.pid not in known:
                     known.add(child.pid)
                     waiting.append(child.pid)
-                    found.append(child.pid)
-        return found
+                    descendants.append(child.pid)
+        return descendants
 
     def is_stopped(self, pid: int) -> bool:
         """Whether a signal or a debugger keeps it from running."""

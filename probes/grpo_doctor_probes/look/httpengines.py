@@ -55,7 +55,7 @@ _STATISTICS = {
 }
 
 
-class _Place(NamedTuple):
+class _Address(NamedTuple):
     pid: int
     host: str
     port: int
@@ -69,10 +69,10 @@ def engines(job: Job, proc: Path = PROC) -> tuple[EngineLook, ...]:
     """
     fronts = {member.parent for member in job.members if member.role == "engine"}
     places = [
-        place
+        address
         for member in job.members
         if member.role in _ROLES
-        for place in _places(member, member.pid in fronts or _is_server(member), proc)
+        for address in _addresses(member, member.pid in fronts or _is_server(member), proc)
     ]
     if not places:
         return ()
@@ -85,7 +85,7 @@ def parse_metrics(text: str) -> dict[str, float]:
 
     `asleep` is 1.0 where an engine says that it is: only then it is there.
     """
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for name, labels, number in _SAMPLE.findall(text):
         key = _NAMES.get(name)
         try:
@@ -95,25 +95,25 @@ def parse_metrics(text: str) -> dict[str, float]:
         if not math.isfinite(value):  # no JSON has it, so no bundle could be read again
             continue
         if name == _SLEEP and _AWAKE in labels and value == 0:
-            found["asleep"] = 1.0
+            values["asleep"] = 1.0
         if key is not None:
-            known = found.get(key, 0)
-            found[key] = max(known, value) if "usage" in key else known + value
-    return found
+            known = values.get(key, 0)
+            values[key] = max(known, value) if "usage" in key else known + value
+    return values
 
 
 def parse_statistics(text: str) -> dict[str, float]:
     """The same numbers of the bundled trainer's server. Raises ValueError where there are none."""
     try:
-        found = json.loads(text)
+        statistics = json.loads(text)
     except RecursionError as error:
         raise ValueError("JSON of too many levels") from error
-    if not isinstance(found, dict):
+    if not isinstance(statistics, dict):
         raise ValueError("no JSON object")
     return {
-        ours: float(found[theirs])
+        ours: float(statistics[theirs])
         for theirs, ours in _STATISTICS.items()
-        if isinstance(found.get(theirs), (int, float)) and math.isfinite(found[theirs])
+        if isinstance(statistics.get(theirs), (int, float)) and math.isfinite(statistics[theirs])
     }
 
 
@@ -122,7 +122,7 @@ def _is_server(member: Member) -> bool:
     return kind_of(member.name, tuple(member.command.split())) == "server"
 
 
-def _places(member: Member, known: bool, proc: Path) -> list[_Place]:
+def _addresses(member: Member, known: bool, proc: Path) -> list[_Address]:
     """The ports to ask: the one of its command, a usual one, or where a known server has clients.
 
     A worker of Ray is never taken for a known server: its other ports speak another protocol.
@@ -140,7 +140,7 @@ def _places(member: Member, known: bool, proc: Path) -> list[_Place]:
         likely = sorted(
             {socket.local_port for socket in own if socket.state == "ESTABLISHED"} & set(listening)
         )
-    return [_Place(member.pid, _reachable(listening[port]), port) for port in likely]
+    return [_Address(member.pid, _reachable(listening[port]), port) for port in likely]
 
 
 def _socket_inodes(pid: int, proc: Path) -> list[str]:
@@ -155,30 +155,30 @@ def _reachable(host: str) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
 
 
-def _ask(place: _Place) -> EngineLook:
+def _ask(address: _Address) -> EngineLook:
     at_ns = time.monotonic_ns()
-    host = f"[{place.host}]" if ":" in place.host else place.host
-    url = f"http://{host}:{place.port}"
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    url = f"http://{host}:{address.port}"
     try:
-        status, text = within(_AT_MOST_S, lambda: _get(place, "/health"))
+        status, text = within(_AT_MOST_S, lambda: _get(address, "/health"))
     except (OSError, ValueError) as error:
         problem = f"{url}/health gave no answer: {error}"
-        return EngineLook(place.pid, at_ns, url, problem=problem)
+        return EngineLook(address.pid, at_ns, url, problem=problem)
     values = {"healthy": float(status == http.client.OK and '"status":"failed"' not in text)}
     for path, parse in (("/metrics", parse_metrics), ("/statistics", parse_statistics)):
         try:
-            status, text = within(_AT_MOST_S, lambda path=path: _get(place, path))  # type: ignore[misc]
+            status, text = within(_AT_MOST_S, lambda path=path: _get(address, path))  # type: ignore[misc]
             if status == http.client.OK:
-                return EngineLook(place.pid, at_ns, url, {**values, **parse(text)})
+                return EngineLook(address.pid, at_ns, url, {**values, **parse(text)})
         except (OSError, ValueError, OverflowError) as error:  # the last of a number like 10**400
             problem = f"{url}{path} gave no answer: {error}"
-            return EngineLook(place.pid, at_ns, url, values, problem)
-    return EngineLook(place.pid, at_ns, url, values)
+            return EngineLook(address.pid, at_ns, url, values, problem)
+    return EngineLook(address.pid, at_ns, url, values)
 
 
-def _get(place: _Place, path: str) -> tuple[int, str]:
+def _get(address: _Address, path: str) -> tuple[int, str]:
     """Status and text. Raises OSError, or ValueError where the answer is not HTTP."""
-    connection = http.client.HTTPConnection(place.host, place.port, timeout=_AT_MOST_S)
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=_AT_MOST_S)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()

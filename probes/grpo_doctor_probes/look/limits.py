@@ -50,8 +50,8 @@ class _Level:
 
 def limits(job: Job, proc: Path = PROC, mount: Path = MOUNT) -> tuple[Limits, ...]:
     """The limits of each process of the job that is still there."""
-    found = (limits_of(member.pid, proc, mount) for member in job.members)
-    return tuple(one for one in found if one is not None)
+    answers = (limits_of(member.pid, proc, mount) for member in job.members)
+    return tuple(known for known in answers if known is not None)
 
 
 def limits_of(pid: int, proc: Path = PROC, mount: Path = MOUNT) -> Limits | None:
@@ -86,12 +86,12 @@ def frozen(pid: int, proc: Path = PROC, mount: Path = MOUNT) -> str:
 
 def core_list(text: str) -> tuple[int, ...]:
     """`0-3,8` as numbers."""
-    found: list[int] = []
+    cores: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
         if first.isdigit():
-            found += range(int(first), int(last or first) + 1)
-    return tuple(found)
+            cores += range(int(first), int(last or first) + 1)
+    return tuple(cores)
 
 
 def _levels(pid: int, proc: Path, mount: Path) -> dict[str, list[_Level]]:
@@ -102,14 +102,14 @@ def _levels(pid: int, proc: Path, mount: Path) -> dict[str, list[_Level]]:
 
 def _freezer(levels: dict[str, list[_Level]]) -> str:
     """The highest frozen group: a lower one stays frozen until that one is thawed."""
-    found = ""
+    file = ""
     for level in levels.get("freezer", []):
         if level.number("freezer.self_freezing") == 1:
-            found = str(level.folder / "freezer.state")
+            file = str(level.folder / "freezer.state")
     for level in levels.get(VERSION_2, []):
         if level.number("cgroup.freeze") == 1:
-            found = str(level.folder / "cgroup.freeze")
-    return found
+            file = str(level.folder / "cgroup.freeze")
+    return file
 
 
 def _quota_cores(levels: dict[str, list[_Level]]) -> float | None:
@@ -133,7 +133,7 @@ def _throttled_ns(levels: dict[str, list[_Level]]) -> int:
 
 def _memory(levels: dict[str, list[_Level]]) -> tuple[int | None, int | None]:
     """Limit and use of the level that has the least left."""
-    found: list[tuple[int, int]] = []
+    sizes: list[tuple[int, int]] = []
     for limit_name, used_name, controller in (
         ("memory.max", "memory.current", VERSION_2),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory"),
@@ -141,8 +141,8 @@ def _memory(levels: dict[str, list[_Level]]) -> tuple[int | None, int | None]:
         for level in levels.get(controller, []):
             limit, used = level.number(limit_name), level.number(used_name)
             if limit is not None and used is not None and limit < NO_LIMIT_BYTES:
-                found.append((limit, used))
-    return min(found, key=lambda pair: pair[0] - pair[1], default=(None, None))
+                sizes.append((limit, used))
+    return min(sizes, key=lambda pair: pair[0] - pair[1], default=(None, None))
 
 
 def _oom_kills(levels: dict[str, list[_Level]]) -> int:

@@ -43,16 +43,16 @@ class _Open(NamedTuple):
 
 def logs(job: Job, proc: Path = PROC) -> tuple[LogTail, ...]:
     """Each log once, the one written last first. Logs on a file system that hangs are left out."""
-    found: dict[str, _Open] = {}
+    logs: dict[str, _Open] = {}
     for member in job.members:
-        for one in _open_logs(proc, member.pid):
-            found.setdefault(one.path, one)
+        for log in _open_logs(proc, member.pid):
+            logs.setdefault(log.path, log)
     deadline = time.monotonic() + _ALL_AT_MOST_S
     tails = []
-    for one in list(found.values())[:_MOST_LOGS]:
+    for log in list(logs.values())[:_MOST_LOGS]:
         left_s = min(_AT_MOST_S, deadline - time.monotonic())
         try:
-            tail = within(left_s, lambda one=one: _tail(proc, one))  # type: ignore[misc]
+            tail = within(left_s, lambda log=log: _tail(proc, log))  # type: ignore[misc]
         except (OSError, ValueError):  # closed meanwhile, no regular file, or no answer
             continue
         tails.append(tail)
@@ -82,9 +82,9 @@ def _open_logs(proc: Path, pid: int) -> Iterator[_Open]:
                 yield _Open(pid, fd, path)
 
 
-def _tail(proc: Path, one: _Open) -> LogTail:
+def _tail(proc: Path, log: _Open) -> LogTail:
     """Read through the descriptor, which also reaches into containers and deleted files."""
-    path = f"{proc}/{one.pid}/fd/{one.fd}"
+    path = f"{proc}/{log.pid}/fd/{log.fd}"
     if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
         raise ValueError("no regular file")
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -94,4 +94,4 @@ def _tail(proc: Path, one: _Open) -> LogTail:
     finally:
         os.close(descriptor)
     age_s = max(0.0, time.time() - facts.st_mtime)
-    return LogTail(one.pid, printable(one.path, 300), age_s, last_lines(data))
+    return LogTail(log.pid, printable(log.path, 300), age_s, last_lines(data))

@@ -49,13 +49,13 @@ def mounts(proc: Path, pid: int) -> list[Mount]:
 
 def parse_mounts(mountinfo: bytes) -> list[Mount]:
     """From /proc/PID/mountinfo; format in proc_pid_mountinfo(5)."""
-    found = []
+    parsed = []
     for line in mountinfo.splitlines():
         left, dash, right = line.partition(b" - ")
         words, kind_source = left.split(), right.split()
         if dash and len(words) >= 5 and len(kind_source) >= 2:
-            found.append(Mount(_text(words[4]), _text(kind_source[0]), _text(kind_source[1])))
-    return found
+            parsed.append(Mount(_text(words[4]), _text(kind_source[0]), _text(kind_source[1])))
+    return parsed
 
 
 def _text(escaped: bytes) -> str:

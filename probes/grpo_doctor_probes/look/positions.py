@@ -54,18 +54,18 @@ def positions(before: Look, after: Look, *, at_most_s: float) -> tuple[Position,
     if machine is None:
         return ()
     deadline = time.monotonic() + at_most_s
-    found: list[Position] = []
+    sampled: list[Position] = []
     for seen in after.processes:
         tids = _busy(before.of(seen.pid), seen)
         left_s = deadline - time.monotonic()
         if tids and left_s > 0:
             # The kernel lets go of whatever a thread of ours has traced when that ends. Who reads
             # the maps of a process may wait for a lock that a thread hanging in the kernel has.
-            arguments = (machine, seen.pid, tids, found.append)
-            one = threading.Thread(target=_sample, args=arguments, daemon=True)
-            one.start()
-            one.join(left_s)
-    return tuple(found)
+            arguments = (machine, seen.pid, tids, sampled.append)
+            sampler = threading.Thread(target=_sample, args=arguments, daemon=True)
+            sampler.start()
+            sampler.join(left_s)
+    return tuple(sampled)
 
 
 def _busy(before: ProcessLook | None, after: ProcessLook) -> list[int]:
@@ -81,7 +81,9 @@ def _busy(before: ProcessLook | None, after: ProcessLook) -> list[int]:
     main, *others = after.threads
     # Beside many others a thread may be ready to run for long before it gets a core.
     chosen = [main.tid] if main.state == "R" or share(main.cpu_ticks, main.tid) > 0.1 else []
-    shares = sorted(((share(one.cpu_ticks, one.tid), one.tid) for one in others), reverse=True)
+    shares = sorted(
+        ((share(thread.cpu_ticks, thread.tid), thread.tid) for thread in others), reverse=True
+    )
     return chosen + [tid for used, tid in shares[:_MOST_BESIDE] if used >= _BUSY_SHARE]
 
 
@@ -90,17 +92,17 @@ def _sample(
 ) -> None:
     try:
         maps = mapped(pid)
-        if not any(one.name.startswith(_DEVICE_LIBRARIES) for one in maps) or frozen(pid):
+        if not any(mapping.name.startswith(_DEVICE_LIBRARIES) for mapping in maps) or frozen(pid):
             return
         with Memory(pid) as memory:
-            code = [one for one in maps if "x" in one.rights]
+            code = [mapping for mapping in maps if "x" in mapping.rights]
             for count in range(_SAMPLES):
                 if count:
                     time.sleep(_BETWEEN_S)
                 for tid in tids:
-                    found = _position(machine, pid, tid, code, memory)
-                    tell(found)
-                    if found.problem:
+                    position = _position(machine, pid, tid, code, memory)
+                    tell(position)
+                    if position.problem:
                         return  # one that has not stopped yet is let go of at the end of this
     except OSError as error:
         tell(Position(pid, tids[0], time.monotonic_ns(), problem=error.strerror or str(error)))
@@ -158,4 +160,4 @@ def _returns(machine: Machine, registers: bytes, memory: Memory) -> tuple[int, .
 
 def _library(code: Sequence[Mapping], address: int) -> str | None:
     """The file that the instruction at `address` is of; None where there is no code."""
-    return next((one.name for one in code if one.start <= address < one.end), None)
+    return next((mapping.name for mapping in code if mapping.start <= address < mapping.end), None)

@@ -74,8 +74,8 @@ def _threads(folder: str, pid: int, clock: SchedulerClock) -> tuple[Thread, ...]
     except OSError:
         return ()
     tids.sort(key=lambda tid: tid != pid)
-    found = (read_thread(folder, tid, clock) for tid in tids[:_MOST_THREADS])
-    return tuple(thread for thread in found if thread is not None)
+    threads = (read_thread(folder, tid, clock) for tid in tids[:_MOST_THREADS])
+    return tuple(thread for thread in threads if thread is not None)
 
 
 def _io(path: str) -> tuple[dict[bytes, int], str]:
@@ -102,10 +102,10 @@ def _calls_are_hidden(path: str) -> bool:
 
 def _swap_bytes(path: str) -> int:
     try:
-        found = _SWAP.search(read(path))
+        match = _SWAP.search(read(path))
     except OSError:
         return 0
-    return int(found[1]) * 1024 if found else 0
+    return int(match[1]) * 1024 if match else 0
 
 
 def _exit_code(stat: Stat, threads: int) -> int | None:

@@ -114,31 +114,31 @@ def dump(pid: int, *options: str, at_most_s: float) -> list[dict[str, Any]]:
 
 def python_threads(threads: list[dict[str, Any]], pid: int) -> tuple[PythonThread, ...]:
     """Threads as py-spy prints them, the main thread first, and no name or path left raw."""
-    found = [_thread(one, pid) for one in threads if one.get("pid", pid) == pid]
-    return tuple(sorted(found, key=lambda thread: (thread.tid != pid, thread.tid)))
+    python_threads = [_thread(thread, pid) for thread in threads if thread.get("pid", pid) == pid]
+    return tuple(sorted(python_threads, key=lambda thread: (thread.tid != pid, thread.tid)))
 
 
-def _thread(one: dict[str, Any], pid: int) -> PythonThread:
-    name = printable(str(one.get("thread_name") or ""), 80)
-    tid = one.get("os_thread_id")
+def _thread(printed: dict[str, Any], pid: int) -> PythonThread:
+    name = printable(str(printed.get("thread_name") or ""), 80)
+    tid = printed.get("os_thread_id")
     if tid is None:  # where py-spy cannot tell (old Pythons), only the main thread has a number
         tid = pid if name == "MainThread" else 0
-    frames = one.get("frames") or []
+    frames = printed.get("frames") or []
     return PythonThread(
         tid=int(tid),
         name=name,
         frames=tuple(frame(each) for each in frames[:_MOST_FRAMES]),
-        active=bool(one.get("active")),
-        owns_gil=bool(one.get("owns_gil")),
+        active=bool(printed.get("active")),
+        owns_gil=bool(printed.get("owns_gil")),
     )
 
 
-def frame(one: dict[str, Any]) -> Frame:
+def frame(printed: dict[str, Any]) -> Frame:
     """A frame as py-spy prints it."""
     return Frame(
-        function=printable(str(one.get("name") or "?")),
-        file=printable(str(one.get("filename") or ""), _PATH_LENGTH),
-        line=int(one.get("line") or 0),
+        function=printable(str(printed.get("name") or "?")),
+        file=printable(str(printed.get("filename") or ""), _PATH_LENGTH),
+        line=int(printed.get("line") or 0),
     )
 
 
@@ -159,29 +159,29 @@ def arguments(pid: int, functions: frozenset[str]) -> dict[str, dict[str, str]]:
         threads = dump(pid, "--nonblocking", "--locals", at_most_s=_AT_MOST_S)
     except PySpyError:  # `stacks` of the same process has said why
         return {}
-    found: dict[str, dict[str, str]] = {}
+    arguments_of: dict[str, dict[str, str]] = {}
     for thread in threads:
         if thread.get("os_thread_id") != pid:
             continue
-        for one in thread.get("frames") or []:
-            name = frame(one).function.rpartition(".")[2]  # a method's has its class
-            if name in functions and name not in found:
-                found[name] = safe_values(one.get("locals") or [])
-    return found
+        for printed in thread.get("frames") or []:
+            name = frame(printed).function.rpartition(".")[2]  # a method's has its class
+            if name in functions and name not in arguments_of:
+                arguments_of[name] = safe_values(printed.get("locals") or [])
+    return arguments_of
 
 
 def safe_values(variables: list[dict[str, Any]]) -> dict[str, str]:
     """The variables that may be shown, out of those that py-spy lists for a frame."""
-    found = {}
+    shown = {}
     for variable in variables:
         name, value = str(variable.get("name")), str(variable.get("repr"))
         if name in _PLAIN and _PLAIN[name].fullmatch(value):
-            found[name] = value
+            shown[name] = value
         elif name in _NAMES and (match := _NAME.fullmatch(value)):
-            found[name] = redact_text(match[1])
+            shown[name] = redact_text(match[1])
         elif name in _PATHS and (match := _PATH.fullmatch(value)):
-            found["path"] = redact_text(match[1])
-    return found
+            shown["path"] = redact_text(match[1])
+    return shown
 
 
 def locals_digests(pids: Sequence[int], *, at_most_s: float) -> tuple[Locals, ...]:
@@ -200,7 +200,7 @@ def _digest(pid: int, deadline: float) -> Locals:
         threads = dump(pid, "--nonblocking", "--locals", at_most_s=min(left_s, _ONE_AT_MOST_S))
     except PySpyError as error:
         return Locals(pid, at_ns, problem=str(error))
-    main = next((one for one in threads if one.get("os_thread_id") == pid), None)
+    main = next((thread for thread in threads if thread.get("os_thread_id") == pid), None)
     if main is None or not main.get("frames"):
         return Locals(pid, at_ns, problem="its main thread has no Python frames")
     return Locals(pid, at_ns, digest_of(main["frames"]))

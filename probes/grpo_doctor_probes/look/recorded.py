@@ -39,23 +39,23 @@ def open_spans(job: Job, proc: Path = Path("/proc")) -> tuple[OpenSpanSeen, ...]
 
 def _by_own_number(members: Sequence[Member], proc: Path) -> dict[int, list[Member]]:
     """By the number that each writes into its span file: in a container, the one it has there."""
-    found: dict[int, list[Member]] = {}
+    by_number: dict[int, list[Member]] = {}
     for member in members:
-        found.setdefault(own_number(proc / str(member.pid)) or member.pid, []).append(member)
-    return found
+        by_number.setdefault(own_number(proc / str(member.pid)) or member.pid, []).append(member)
+    return by_number
 
 
 def _open_spans(folder: Path, members: Mapping[int, Sequence[Member]]) -> list[OpenSpanSeen]:
     now_ns = time.monotonic_ns()
-    found: list[OpenSpanSeen] = []
+    spans: list[OpenSpanSeen] = []
     for path in sorted(folder.glob(f"*{SPANS_SUFFIX}")):
         try:
             header = live.read_header(path)
         except (OSError, ValueError):  # of an older process, or half-written: tells nothing of now
             continue
         if (pid := _writer(header, members.get(header.pid, ()))) is not None:
-            found += _seen(header, pid, now_ns)
-    return found
+            spans += _seen(header, pid, now_ns)
+    return spans
 
 
 def _writer(header: live.Header, members: Sequence[Member]) -> int | None:

@@ -98,17 +98,19 @@ def stacks_again(
     since `before`, which was taken before `earlier`, are the same and cost nothing.
     """
     changed = [
-        one.pid for one in earlier if not _is_same(one, before.of(one.pid), after.of(one.pid))
+        stack.pid
+        for stack in earlier
+        if not _is_same(stack, before.of(stack.pid), after.of(stack.pid))
     ]
     read = {stack.pid: stack for stack in stacks(changed, at_most_s=at_most_s)}
-    return tuple(read.get(one.pid) or replace(one, at_ns=after.at_ns) for one in earlier)
+    return tuple(read.get(stack.pid) or replace(stack, at_ns=after.at_ns) for stack in earlier)
 
 
 def _is_same(stack: Stack, before: ProcessLook | None, after: ProcessLook | None) -> bool:
     """A thread that has run was switched to, and away from when it slept again."""
     if stack.problem or not stack.threads or before is None or after is None:
         return False
-    then, now = ({one.tid: one for one in look.threads} for look in (before, after))
+    then, now = ({thread.tid: thread for thread in look.threads} for look in (before, after))
     if now.keys() - then.keys():  # a new thread may be Python's
         return False
     return all(
@@ -118,9 +120,11 @@ def _is_same(stack: Stack, before: ProcessLook | None, after: ProcessLook | None
 
 
 def _has_slept(then: Thread, now: Thread) -> bool:
-    was, is_now = ((one.voluntary, one.involuntary, one.cpu_ticks) for one in (then, now))
-    told = now.voluntary + now.involuntary > 0  # by this kernel
-    return told and was == is_now and then.state == now.state != "R"
+    was, is_now = (
+        (thread.voluntary, thread.involuntary, thread.cpu_ticks) for thread in (then, now)
+    )
+    counted = now.voluntary + now.involuntary > 0  # by this kernel
+    return counted and was == is_now and then.state == now.state != "R"
 
 
 def native_stacks(pids: Sequence[int], *, at_most_s: float) -> tuple[Stack, ...]:

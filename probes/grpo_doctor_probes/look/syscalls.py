@@ -150,8 +150,10 @@ def selected(
 ) -> list[tuple[int, bool, bool]]:
     """The same of a select call; `addresses` of its first two sets, 0 for none."""
     size = (min(count, 1024) + 7) // 8
-    sets = [_bytes_at(proc, pid, one, size) if one else bytes(size) for one in addresses]
-    reading, writing = (int.from_bytes(one, "little") for one in sets)
+    sets = [
+        _bytes_at(proc, pid, address, size) if address else bytes(size) for address in addresses
+    ]
+    reading, writing = (int.from_bytes(bits, "little") for bits in sets)
     return [
         (fd, bool(reading >> fd & 1), bool(writing >> fd & 1))
         for fd in range(min(count, 1024))

@@ -104,14 +104,14 @@ def _offset_on(core: int, sched: str) -> int:
     readings the one with the smallest difference is nearest. Raises OSError or ValueError.
     """
     os.sched_setaffinity(0, {core})
-    found = []
+    offsets = []
     for _ in range(_READINGS):
         time.sleep(0)  # gives up the core, which makes the kernel write the value down
         own = parse_sched(read_record(sched))
         if not own.exec_start_ns:
             raise ValueError("this kernel does not tell se.exec_start")
-        found.append(time.monotonic_ns() - own.exec_start_ns)
-    return min(found)
+        offsets.append(time.monotonic_ns() - own.exec_start_ns)
+    return min(offsets)
 
 
 def read_thread(folder: str, tid: int, clock: SchedulerClock) -> Thread | None:

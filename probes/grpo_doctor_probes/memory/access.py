@@ -32,13 +32,13 @@ class Mapping:
 
 def parse_maps(text: str) -> tuple[Mapping, ...]:
     """The mappings in the text of /proc/PID/maps, by address."""
-    found = []
+    mappings = []
     for line in text.split("\n"):  # not splitlines: a hostile file name may hold \r or \x85
         if match := _LINE.fullmatch(line):
             start, end, rights, offset, inode, path = match.groups()
             numbers = int(start, 16), int(end, 16), rights, int(offset, 16), int(inode)
-            found.append(Mapping(*numbers, path))
-    return tuple(found)
+            mappings.append(Mapping(*numbers, path))
+    return tuple(mappings)
 
 
 def mapped(pid: int, proc: Path = Path("/proc")) -> tuple[Mapping, ...]:

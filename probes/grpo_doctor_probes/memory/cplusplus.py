@@ -98,7 +98,7 @@ class Reader:
         if count > _MOST_NODES:
             raise NotAnObjectError(f"a map of {count} values")
         above: list[tuple[int, int]] = []
-        found = 0
+        walked = 0
         while at or above:
             while at:
                 if len(above) > count:
@@ -107,11 +107,11 @@ class Reader:
                 above.append((at, right))
                 at = left
             node, at = above.pop()
-            found += 1
-            if found > count:
+            walked += 1
+            if walked > count:
                 raise NotAnObjectError("a map with more values than it says")
             yield node + _NODE.size
-        if found != count:
+        if walked != count:
             raise NotAnObjectError("a map with fewer values than it says")
 
 

@@ -74,8 +74,8 @@ class Library:
         name, info, _other, section, value, _size = _SYMBOL.unpack(raw)
         if not section or info & 15 not in _PLAIN:
             return None
-        found = self.read(self.strings + name, len(wanted) + 1)
-        return self.bias + value if found == wanted + b"\0" else None
+        data = self.read(self.strings + name, len(wanted) + 1)
+        return self.bias + value if data == wanted + b"\0" else None
 
 
 def gnu_hash(name: bytes) -> int:
@@ -111,11 +111,11 @@ def library(read: Read, start: int) -> Library:
         raise ElfError("has no dynamic section")
     bias = start - (min(loads) & ~0xFFF)
     places = _dynamic_entries(read(bias + dynamic[0][0], min(dynamic[0][1], 65536)))
-    found = [places.get(tag) for tag in (_DT_SYMTAB, _DT_STRTAB, _DT_GNU_HASH)]
-    if None in found:
+    tables = [places.get(tag) for tag in (_DT_SYMTAB, _DT_STRTAB, _DT_GNU_HASH)]
+    if None in tables:
         raise ElfError("has no GNU symbol hash table")
     # glibc rewrites these entries to addresses when it loads the library; musl and the vdso do not.
-    symbols, strings, hashes = (at if at >= bias else at + bias for at in found if at is not None)
+    symbols, strings, hashes = (at if at >= bias else at + bias for at in tables if at is not None)
     last = places.get(_DT_FINI, 0)
     return Library(read, bias, machine, symbols, strings, hashes, last and bias + last)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.evidence import Job, Placement
-from grpo_doctor_probes.placement.launchers import Told, placement
+from grpo_doctor_probes.placement.launchers import LauncherFacts, placement
 from grpo_doctor_probes.printable import printable
 from grpo_doctor_probes.procfs import read
 
@@ -21,13 +21,13 @@ def placement_of(job: Job, proc: Path = PROC) -> Placement:
     """What the job's processes on this host know of its other hosts; empty where unreadable."""
     ranks = [member.pid for member in job.ranks()][:_MOST_READ]
     launchers = [member.pid for member in job.members if member.role == "launcher"][:_MOST_READ]
-    told = Told(
+    facts = LauncherFacts(
         environment=next(_environments(proc, (*ranks, *launchers)), {}),
         commands=tuple(_commands(proc, launchers)),
         namespace=printable(_bounded(proc / str(ranks[0]) / _NAMESPACE)) if ranks else "",
         addresses=_addresses(proc, ranks[0]) if ranks else (),
     )
-    return placement(job, told)
+    return placement(job, facts)
 
 
 def _environments(proc: Path, pids: tuple[int, ...]) -> Iterator[dict[str, str]]:
@@ -50,16 +50,16 @@ def _addresses(proc: Path, pid: int) -> tuple[str, ...]:
     """The IPv4 addresses of its network namespace that others can reach: /proc/PID/net/fib_trie
     has each local address on the line before `/32 host LOCAL`.
     """
-    found: dict[str, None] = {}
+    addresses: dict[str, None] = {}
     before = ""
     for line in (
         _bounded(proc / str(pid) / "net" / "fib_trie").decode("ascii", "replace").split("\n")
     ):
         address = before.strip().removeprefix("|-- ")
         if "/32 host LOCAL" in line and not address.startswith("127."):
-            found.setdefault(address)
+            addresses.setdefault(address)
         before = line
-    return tuple(found)
+    return tuple(addresses)
 
 
 def _bounded(path: Path) -> bytes:

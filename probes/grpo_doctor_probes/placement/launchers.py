@@ -70,10 +70,10 @@ def _expanded_part(part: str) -> Iterator[str]:
 def _numbers(text: str) -> Iterator[str]:
     """`001-003,7`: leading zeros are part of a name."""
     for part in text.split(","):
-        found = _RANGE.match(part)
-        if found is None:
+        match = _RANGE.match(part)
+        if match is None:
             raise ValueError(text)
-        first, last = found[1], found[2] or found[1]
+        first, last = match[1], match[2] or match[1]
         if int(last) < int(first):  # else it names nobody, as often as a bracket before it counts
             raise ValueError(text)
         for number in range(int(first), int(last) + 1):
@@ -81,7 +81,7 @@ def _numbers(text: str) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LauncherFacts:
     """What was read: a rank's environment, launchers' commands, and where that was."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -90,26 +90,26 @@ class Told:
     addresses: tuple[str, ...] = ()
 
 
-def placement(job: Job, told: Told) -> Placement:
+def placement(job: Job, facts: LauncherFacts) -> Placement:
     """The most precise that any launcher said."""
-    environment = told.environment
+    environment = facts.environment
     known = Placement(
         host=job.host,
         run_id=_word(environment, "TORCHELASTIC_RUN_ID"),
         world_size=job.world_size,
         local_ranks=job.local_ranks,
-        addresses=told.addresses,
+        addresses=facts.addresses,
         node=_number(environment, "GROUP_RANK", "NODE_RANK"),
         nodes=_number(environment, "GROUP_WORLD_SIZE", "NNODES"),
         launcher="torchrun" if "TORCHELASTIC_RUN_ID" in environment else "",
     )
     for ask in (_kubernetes, _mpi, _slurm, _deepspeed):
-        known = ask(known, told)
+        known = ask(known, facts)
     return known
 
 
-def _slurm(known: Placement, told: Told) -> Placement:
-    environment = told.environment
+def _slurm(known: Placement, facts: LauncherFacts) -> Placement:
+    environment = facts.environment
     if "SLURM_JOB_ID" not in environment:
         return known
     hosts = expanded(environment.get("SLURM_JOB_NODELIST", ""), MOST_HOSTS)
@@ -123,25 +123,25 @@ def _slurm(known: Placement, told: Told) -> Placement:
     )
 
 
-def _mpi(known: Placement, told: Told) -> Placement:
-    size = _number(told.environment, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-    local = _number(told.environment, "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+def _mpi(known: Placement, facts: LauncherFacts) -> Placement:
+    size = _number(facts.environment, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+    local = _number(facts.environment, "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
     if size is None or (known.launcher and size == 1):
         return known
     nodes = size // local if local and size % local == 0 else None
     return replace(known, launcher="mpi", nodes=_first(nodes, known.nodes))
 
 
-def _kubernetes(known: Placement, told: Told) -> Placement:
-    if "KUBERNETES_SERVICE_HOST" not in told.environment:
+def _kubernetes(known: Placement, facts: LauncherFacts) -> Placement:
+    if "KUBERNETES_SERVICE_HOST" not in facts.environment:
         return known
-    return replace(known, launcher="kubernetes", namespace=_name(told.namespace))
+    return replace(known, launcher="kubernetes", namespace=_name(facts.namespace))
 
 
-def _deepspeed(known: Placement, told: Told) -> Placement:
+def _deepspeed(known: Placement, facts: LauncherFacts) -> Placement:
     """The launcher on each host is given all hosts with their GPUs."""
-    for command in told.commands:
-        text = next((one for one in command if one.startswith(_WORLD_INFO)), "")
+    for command in facts.commands:
+        text = next((word for word in command if word.startswith(_WORLD_INFO)), "")
         hosts = _world_info(text.removeprefix(_WORLD_INFO)) if text else ()
         if hosts:
             node = _NODE_RANK.search(" ".join(command))
@@ -157,10 +157,10 @@ def _deepspeed(known: Placement, told: Told) -> Placement:
 
 def _world_info(text: str) -> tuple[str, ...]:
     try:
-        found = json.loads(base64.urlsafe_b64decode(text))
+        world = json.loads(base64.urlsafe_b64decode(text))
     except (ValueError, RecursionError):
         return ()
-    return _checked(tuple(map(str, found))[:MOST_HOSTS]) if isinstance(found, dict) else ()
+    return _checked(tuple(map(str, world))[:MOST_HOSTS]) if isinstance(world, dict) else ()
 
 
 def _checked(hosts: tuple[str, ...]) -> tuple[str, ...]:
@@ -181,5 +181,5 @@ def _number(environment: Mapping[str, str], *names: str) -> int | None:
     return next((int(text) for text in texts if re.fullmatch(r"[0-9]{1,7}", text)), None)
 
 
-def _first(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one
+def _first(first: int | None, other: int | None) -> int | None:
+    return other if first is None else first

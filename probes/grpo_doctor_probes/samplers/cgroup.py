@@ -63,8 +63,8 @@ class CgroupMemory:
 
 
 def _cache_bytes(level: _Level) -> int:
-    _, found, rest = (b"\n" + level.stat.read()).partition(b"\n" + level.cache)
-    return int(rest.split(None, 1)[0]) if found else 0
+    _, separator, rest = (b"\n" + level.stat.read()).partition(b"\n" + level.cache)
+    return int(rest.split(None, 1)[0]) if separator else 0
 
 
 def _limited_levels(pid: int, proc: Path, mount: Path) -> Iterator[_Level]:

@@ -39,8 +39,8 @@ class Gpm:
         self._request = lib.c_nvmlGpmMetricsGet_t()
         self._request.version = lib.NVML_GPM_METRICS_GET_VERSION
         self._request.numMetrics = len(self._metrics)
-        for place, (_, metric) in enumerate(self._metrics):
-            self._request.metrics[place].metricId = metric
+        for index, (_, metric) in enumerate(self._metrics):
+            self._request.metrics[index].metricId = metric
         try:
             for _ in range(2):
                 self._samples.append(nvml.call("nvmlGpmSampleAlloc"))
@@ -67,8 +67,8 @@ class Gpm:
         self._request.sample1, self._request.sample2 = self._samples
         self._nvml.call("nvmlGpmMetricsGet", self._request)
         values: dict[Track, float | None] = {}
-        for place, (track, _) in enumerate(self._metrics):
-            answer = self._request.metrics[place]
+        for index, (track, _) in enumerate(self._metrics):
+            answer = self._request.metrics[index]
             values[track] = float(answer.value) if answer.nvmlReturn == _NVML_SUCCESS else None
         return values
 

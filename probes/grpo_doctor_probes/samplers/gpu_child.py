@@ -141,13 +141,13 @@ class GpuReader:
 
     def _devices(self, nvml: Nvml, reading: Reading) -> list[Device]:
         devices: list[Device] = []
-        for found in nvml.gpus():
-            if isinstance(found, str):
-                reading.notes.append(found)
+        for gpu in nvml.gpus():
+            if isinstance(gpu, str):
+                reading.notes.append(gpu)
                 continue
-            devices.append(found)
+            devices.append(gpu)
             with contextlib.suppress(NvmlError):
-                devices += nvml.instances(found)
+                devices += nvml.instances(gpu)
         return devices
 
     def _probe(self, gpu: Gpu, reading: Reading) -> None:

@@ -35,7 +35,7 @@ def visible_uuids(environ: Mapping[str, str], devices: Sequence[Device]) -> froz
         visible.add(device.uuid)
         if device.parent is not None:
             visible.add(device.parent)
-        visible.update(one.uuid for one in devices if one.parent == device.uuid)
+        visible.update(instance.uuid for instance in devices if instance.parent == device.uuid)
     return frozenset(visible)
 
 
@@ -49,11 +49,13 @@ def order_is_uncertain(environ: Mapping[str, str], devices: Sequence[Device]) ->
 
 def _named(entry: str, devices: Sequence[Device]) -> Device | None:
     if entry.isdigit():
-        matches = [one for one in devices if one.parent is None and one.index == int(entry)]
+        matches = [
+            device for device in devices if device.parent is None and device.index == int(entry)
+        ]
     elif entry.startswith("MIG-") and entry.count("/") == 2:
-        matches = [one for one in devices if entry in _instance_names(one)]
+        matches = [device for device in devices if entry in _instance_names(device)]
     elif entry.startswith(("GPU-", "MIG-")):
-        matches = [one for one in devices if one.uuid.startswith(entry)]
+        matches = [device for device in devices if device.uuid.startswith(entry)]
     else:
         matches = []
     return matches[0] if len(matches) == 1 else None
@@ -120,10 +122,10 @@ class Gpu:
         self._missing = []
         try:
             self._probe_memory_total()
-            self.fast = [one for one in FAST_FIELDS if self._has(one.name, one.read)]
-            slow = [one for one in SLOW_FIELDS if self._has(one.name, one.read)]
-            self._slow_fields = {one.name: one for one in slow}
-            self.slow = [one.name for one in slow]
+            self.fast = [field for field in FAST_FIELDS if self._has(field.name, field.read)]
+            slow = [field for field in SLOW_FIELDS if self._has(field.name, field.read)]
+            self._slow_fields = {field.name: field for field in slow}
+            self.slow = [field.name for field in slow]
             if self._has(PROCESSES, lambda nvml, device: len(nvml.process_memory_bytes(device))):
                 self.slow.append(PROCESSES)
             self._probe_gpm()
@@ -149,10 +151,10 @@ class Gpu:
         """The fields that cost little. Raises NvmlError when the device is lost."""
         values: Values = {}
         failure: NvmlError | None = None
-        for one in self.fast:
-            value, error = self._try(one)
+        for field in self.fast:
+            value, error = self._try(field)
             failure = failure or error
-            values[self._track(one.name, one.unit)] = value
+            values[self._track(field.name, field.unit)] = value
         if failure is not None and all(value is None for value in values.values()):
             raise NvmlError(Trouble.LOST, str(failure))
         if self._gpm is not None:
@@ -165,8 +167,8 @@ class Gpu:
         if name == PROCESSES:
             values = self._read_processes()
         else:
-            one = self._slow_fields[name]
-            values = {self._track(name, one.unit): self._try(one)[0]}
+            field = self._slow_fields[name]
+            values = {self._track(name, field.unit): self._try(field)[0]}
         self._tracks.update(values)
         return values
 
@@ -230,9 +232,9 @@ class Gpu:
                 raise
             self._missing.append(f"gpm: {str(error).lower()}")
 
-    def _try(self, one: Field) -> tuple[float | None, NvmlError | None]:
+    def _try(self, field: Field) -> tuple[float | None, NvmlError | None]:
         try:
-            return one.read(self._nvml, self.device), None
+            return field.read(self._nvml, self.device), None
         except NvmlError as error:
             if error.trouble is Trouble.LOST:
                 raise
@@ -249,11 +251,11 @@ class Gpu:
     def _read_processes(self) -> Values:
         values: Values = {track: None for track in self._tracks if track.name == f"gpu.{PROCESSES}"}
         try:
-            found = self._nvml.process_memory_bytes(self.device)
+            used_by = self._nvml.process_memory_bytes(self.device)
         except NvmlError as error:
             if error.trouble is Trouble.LOST:
                 raise
             return values
-        for pid, used_bytes in found.items():
+        for pid, used_bytes in used_by.items():
             values[Track(f"gpu.{PROCESSES}", "bytes", gpu=self.device.uuid, pid=pid)] = used_bytes
         return values

@@ -84,12 +84,12 @@ def cpu_time(stat: bytes) -> CpuTime:
 
 def meminfo_bytes(meminfo: bytes, *names: bytes) -> list[int | None]:
     """The named fields of /proc/meminfo; None for those that this kernel lacks."""
-    found: dict[bytes, int] = {}
+    sizes: dict[bytes, int] = {}
     for line in meminfo.splitlines():
         name, _, rest = line.partition(b":")
         if name in names:
-            found[name] = int(rest.split()[0]) * 1024
-    return [found.get(name) for name in names]
+            sizes[name] = int(rest.split()[0]) * 1024
+    return [sizes.get(name) for name in names]
 
 
 def disk_bytes(diskstats: bytes, disks: Container[bytes]) -> Transfer:
@@ -117,8 +117,8 @@ def net_bytes(net_dev: bytes, links: Container[bytes]) -> Transfer:
 
 def major_faults(vmstat: bytes) -> int | None:
     """Pages that had to come from a disk since boot, from /proc/vmstat."""
-    _, found, rest = vmstat.partition(b"\npgmajfault ")
-    return int(rest[: rest.index(b"\n")]) if found else None
+    _, separator, rest = vmstat.partition(b"\npgmajfault ")
+    return int(rest[: rest.index(b"\n")]) if separator else None
 
 
 def pressure_pct(pressure: bytes) -> float:

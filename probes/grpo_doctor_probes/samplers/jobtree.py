@@ -48,10 +48,10 @@ def rank_groups(members: Mapping[int, Member], declared: Mapping[int, int]) -> l
     A rank's main process is the declared one, else the topmost, the oldest of several. Where some
     process has both RANK and LOCAL_RANK, RANK alone means nothing: clusters set it for whole nodes.
     """
-    strict = any(one.rank is not None and one.has_local_rank for one in members.values())
+    strict = any(member.rank is not None and member.has_local_rank for member in members.values())
     own = {
-        pid: declared.get(pid, one.rank if one.has_local_rank or not strict else None)
-        for pid, one in members.items()
+        pid: declared.get(pid, member.rank if member.has_local_rank or not strict else None)
+        for pid, member in members.items()
     }
     rank_of = {pid: _inherited(pid, members, own) for pid in members}
     groups: dict[int, list[Member]] = {}
@@ -60,10 +60,10 @@ def rank_groups(members: Mapping[int, Member], declared: Mapping[int, int]) -> l
             groups.setdefault(rank, []).append(members[pid])
     result = []
     for rank, group in sorted(groups.items()):
-        said = [one for one in group if declared.get(one.pid) == rank]
-        tops = [one for one in group if rank_of.get(one.parent) != rank]
-        main = min(said or tops or group, key=lambda one: (one.started_ticks, one.pid))
-        result.append(RankGroup(rank, main.pid, tuple(sorted(one.pid for one in group))))
+        said = [member for member in group if declared.get(member.pid) == rank]
+        tops = [member for member in group if rank_of.get(member.parent) != rank]
+        main = min(said or tops or group, key=lambda member: (member.started_ticks, member.pid))
+        result.append(RankGroup(rank, main.pid, tuple(sorted(member.pid for member in group))))
     return result
 
 

@@ -98,11 +98,11 @@ class Nvml:
 
     def call(self, function: str, *arguments: Any) -> Any:
         """Call a function of pynvml by name. Raises NvmlError."""
-        found = getattr(self.lib, function, None)
-        if found is None:
+        call = getattr(self.lib, function, None)
+        if call is None:
             raise NvmlError(Trouble.UNSUPPORTED, "this nvidia-ml-py is too old for it")
         try:
-            return found(*arguments)
+            return call(*arguments)
         except self.lib.NVMLLibraryMismatchError as error:
             raise NvmlError(Trouble.UNSUPPORTED, "this driver is too old for it") from error
         except self.lib.NVMLError as error:
@@ -172,9 +172,9 @@ class Nvml:
     def again(self, device: Device) -> Device:
         """The same device with a new handle. Raises NvmlError where it is not there now."""
         gpu = self.gpu(device.index)
-        for found in (gpu, *self.instances(gpu)):
-            if found.uuid == device.uuid:
-                return found
+        for known in (gpu, *self.instances(gpu)):
+            if known.uuid == device.uuid:
+                return known
         raise NvmlError(Trouble.LOST, "another device is in its place")
 
     def utilization_pct(self, device: Device) -> float:
@@ -224,12 +224,12 @@ class Nvml:
     def process_memory_bytes(self, device: Device) -> dict[int, int | None]:
         """Memory of each process with a CUDA context, by pid as the driver sees it."""
         try:
-            found = self.call("nvmlDeviceGetComputeRunningProcesses", device.handle)
+            processes = self.call("nvmlDeviceGetComputeRunningProcesses", device.handle)
         except NvmlError as error:
             if error.trouble is not Trouble.UNSUPPORTED:
                 raise
-            found = self.call("nvmlDeviceGetComputeRunningProcesses_v2", device.handle)
-        return {int(one.pid): one.usedGpuMemory for one in found}
+            processes = self.call("nvmlDeviceGetComputeRunningProcesses_v2", device.handle)
+        return {int(process.pid): process.usedGpuMemory for process in processes}
 
 
 def _text(error: Exception) -> str:

@@ -56,16 +56,16 @@ class Environment(NamedTuple):
 
 def parse_environment(environ: bytes) -> Environment:
     """From /proc/<pid>/environ; what is not a number is no rank."""
-    found = {}
+    variables = {}
     for entry in environ.split(b"\0"):
         name, _, value = entry.partition(b"=")
         if name in (b"RANK", b"LOCAL_RANK", _RUN_DIR):
-            found[name] = value
-    rank = found.get(b"RANK", b"")
-    run_dir = found.get(_RUN_DIR)
+            variables[name] = value
+    rank = variables.get(b"RANK", b"")
+    run_dir = variables.get(_RUN_DIR)
     return Environment(
         rank=int(rank) if rank.isdigit() else None,
-        has_local_rank=found.get(b"LOCAL_RANK", b"").isdigit(),
+        has_local_rank=variables.get(b"LOCAL_RANK", b"").isdigit(),
         run_dir=None if run_dir is None else os.fsdecode(run_dir),
     )
 

@@ -68,11 +68,13 @@ def torch_version(program: str) -> Version | None:
         program: `swift`, `torchrun`, `/opt/env/bin/python`; for a shell script what `python` is.
     """
     for name in (program, "torchrun", "python3", "python"):
-        found = shutil.which(name)
-        if found is None:
+        executable = shutil.which(name)
+        if executable is None:
             continue
         # Not resolved: a virtual environment's python is a link out of it.
-        for path in Path(found).parent.parent.glob("lib/python3*/site-packages/torch-*.dist-info"):
+        for path in Path(executable).parent.parent.glob(
+            "lib/python3*/site-packages/torch-*.dist-info"
+        ):
             if match := _INSTALLED.fullmatch(path.name):
                 return int(match[1]), int(match[2])
     return None

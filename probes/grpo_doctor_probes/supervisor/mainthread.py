@@ -28,15 +28,15 @@ class MainThreads:
 
     def look(self, pids: Collection[int], now_ns: int) -> dict[int, Activity]:
         """The activity of each process that can be read; those that have ended are left out."""
-        found = {}
+        activities = {}
         for pid in pids:
             with contextlib.suppress(OSError, ValueError, IndexError):
                 if pid not in self._threads:
                     self._threads[pid] = _MainThread(self._proc / f"{pid}/task/{pid}", now_ns)
-                found[pid] = self._threads[pid].look(now_ns)
-        for pid in self._threads.keys() - found.keys():
+                activities[pid] = self._threads[pid].look(now_ns)
+        for pid in self._threads.keys() - activities.keys():
             self._threads.pop(pid).close()
-        return found
+        return activities
 
     def expect_less(self, pid: int, share: float) -> bool:
         """With that share of a core it was well: half of it is work. False if it is too little."""

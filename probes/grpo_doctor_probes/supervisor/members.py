@@ -68,8 +68,12 @@ class Members:
     @property
     def pids(self) -> list[int]:
         """All that have not ended, but for the launcher; a number given away is not ours."""
-        found = list(self._tree.processes.items())
-        return [pid for pid, one in found if pid != self._job_pid and one.usage() is not None]
+        processes = list(self._tree.processes.items())
+        return [
+            pid
+            for pid, process in processes
+            if pid != self._job_pid and process.usage() is not None
+        ]
 
     def refresh(self, now_ns: int) -> None:
         """Scans when it is time."""

@@ -41,12 +41,12 @@ class _Unrecorded:
     last_ns: dict[str, int] = field(default_factory=dict)
     distrusted: set[str] = field(default_factory=set)
 
-    def ended(self, place: str, at_ns: int) -> float:
+    def ended(self, where: str, at_ns: int) -> float:
         """How long it was at a place that it left at `at_ns`; 0 where that is known already, or was
         found to be no example."""
-        before_ns, self.last_ns[place] = self.last_ns.get(place, at_ns), at_ns
-        if at_ns != before_ns and place in self.distrusted:
-            self.distrusted.discard(place)
+        before_ns, self.last_ns[where] = self.last_ns.get(where, at_ns), at_ns
+        if at_ns != before_ns and where in self.distrusted:
+            self.distrusted.discard(where)
             return 0.0
         return (at_ns - before_ns) / 1e9
 
@@ -165,13 +165,13 @@ class Observer:
         if it never stood for long enough to be an example.
         """
         own = self._unrecorded.setdefault(pid, _Unrecorded(now_ns))
-        for place, at_ns in ((SILENT, seen.busy_ns), (SPINNING, seen.slept_ns)):
-            if (length_s := own.ended(place, at_ns)) > _QUIET_NS / 1e9:
-                self._lengths.learn(place, length_s)
+        for where, at_ns in ((SILENT, seen.busy_ns), (SPINNING, seen.slept_ns)):
+            if (length_s := own.ended(where, at_ns)) > _QUIET_NS / 1e9:
+                self._lengths.learn(where, length_s)
         runs = now_ns - seen.busy_ns <= _QUIET_NS
-        place, since_ns = (SPINNING, seen.slept_ns) if runs else (SILENT, seen.busy_ns)
-        known = self._lengths.knows(place) or since_ns - own.found_ns > FIRST_S * 1e9
-        return Standing(rank, pid, place, since_ns, first=not known)
+        where, since_ns = (SPINNING, seen.slept_ns) if runs else (SILENT, seen.busy_ns)
+        known = self._lengths.knows(where) or since_ns - own.found_ns > FIRST_S * 1e9
+        return Standing(rank, pid, where, since_ns, first=not known)
 
     def _forget(self, pids: Collection[int]) -> None:
         for gone in self._followers.keys() - pids:

@@ -42,11 +42,11 @@ class OomCounters:
 
 def kernel_said(pid: int, kmsg: Path = KMSG) -> str:
     """The kernel's line about killing `pid` lately; empty without one or without the right."""
-    found = ""
+    line = ""
     with contextlib.suppress(OSError):
         for record in records(kmsg):
-            found = _about(record, pid) or found
-    return found
+            line = _about(record, pid) or line
+    return line
 
 
 def _about(record: bytes, pid: int) -> str:

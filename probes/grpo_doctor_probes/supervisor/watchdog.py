@@ -122,9 +122,9 @@ class Watchdog:
             if (answer := self._look.inquiry.poll()) is not None:
                 self._take(self._look, answer, now)
         elif pids and self._stuck is None:
-            found = suspect(now.standings, now.activities, self._lengths, now_ns)
-            if found is not None and self._retries.due(_marks(found, now), now_ns):
-                self._ask(found, now, pids)
+            suspicion = suspect(now.standings, now.activities, self._lengths, now_ns)
+            if suspicion is not None and self._retries.due(_marks(suspicion, now), now_ns):
+                self._ask(suspicion, now, pids)
         elif pids and self._wants_second_look(now_ns):
             self._looked_again = True
             self._ask(self.hangs[-1].suspicion, now, pids, "-again")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_doctor_probes.flight import injection
-from grpo_doctor_probes.flight.borrow import Place
+from grpo_doctor_probes.flight.borrow import TargetProcess
 from grpo_doctor_probes.flight.injection import find_bare_return
 from grpo_doctor_probes.memory.access import Memory, WritableMemory, mapped
 from grpo_doctor_probes.memory.elf import library
@@ -82,7 +82,7 @@ class Target:
         return path.read_text().split()[0]
 
     @contextmanager
-    def place(self) -> Iterator[Place]:
+    def place(self) -> Iterator[TargetProcess]:
         with WritableMemory(self.pid) as memory:
             yield place_in(self.pid, memory)
 
@@ -94,15 +94,15 @@ class Target:
             return address
 
 
-def place_in(pid: int, memory: WritableMemory) -> Place:
+def place_in(pid: int, memory: WritableMemory) -> TargetProcess:
     """Where a call into process `pid` is made; on this machine's processor."""
     maps = mapped(pid)
     return_to = injection.find_return_code(MACHINE, maps, memory)
-    return Place(pid, MACHINE, memory, return_to, find_bare_return(MACHINE, maps, memory))
+    return TargetProcess(pid, MACHINE, memory, return_to, find_bare_return(MACHINE, maps, memory))
 
 
 @contextmanager
-def place_of(pid: int) -> Iterator[Place]:
+def place_of(pid: int) -> Iterator[TargetProcess]:
     """The same, with its memory open meanwhile."""
     with WritableMemory(pid) as memory:
         yield place_in(pid, memory)

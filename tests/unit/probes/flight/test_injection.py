@@ -17,7 +17,7 @@ import pytest
 
 from grpo_doctor_probes.evidence import FlightDump, Member, ProcessLook
 from grpo_doctor_probes.flight import inject
-from grpo_doctor_probes.flight.borrow import Borrowed, Place
+from grpo_doctor_probes.flight.borrow import Borrowed, TargetProcess
 from grpo_doctor_probes.flight.injection import find_bare_return
 from grpo_doctor_probes.flight.machine import SCRATCH_BYTES, Call
 from grpo_doctor_probes.memory.access import Mapping, mapped
@@ -27,7 +27,7 @@ from tests.unit.probes.flight.sleeper import MACHINE, Target, until
 LOOK = ProcessLook(0, 0, "S")
 
 
-def callers(target: Target, place: Place) -> list[int]:
+def callers(target: Target, place: TargetProcess) -> list[int]:
     """The return addresses of a call into the helper, as far as it can be unwound."""
     with Borrowed(place, target.helper) as thread:
         at, most = thread.scratch, SCRATCH_BYTES // 8

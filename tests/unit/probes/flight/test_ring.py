@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor_probes.flight import inject, injection, recorderlock, recorders
-from grpo_doctor_probes.flight.borrow import Place
+from grpo_doctor_probes.flight.borrow import TargetProcess
 from grpo_doctor_probes.flight.recorderlock import UnknownRecorderError
 from grpo_doctor_probes.flight.ring import ENTRY_BYTES, read_ring
 from grpo_doctor_probes.memory.access import mapped
@@ -64,7 +64,7 @@ def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         yield pid
 
 
-def recorder_of(place: Place) -> int:
+def recorder_of(place: TargetProcess) -> int:
     (recorder,) = recorders.recorders(mapped(place.pid), place.memory)
     found = recorderlock.recorder_at(place.memory, MACHINE.name, recorder.function)
     assert found

@@ -23,7 +23,7 @@ def test_by_the_drivers_process_numbers() -> None:
 
 
 def test_a_context_on_gpu_0_by_mistake_does_not_move_a_rank() -> None:
-    ranks = [Process(7, place=0), Process(8, place=1)]
+    ranks = [Process(7, local_rank=0), Process(8, local_rank=1)]
     assert placed(gpus((7, 8), (8,)), *ranks) == [["7:pid"], ["8:pid"]]
     # Without an environment both GPUs are named.
     assert placed(gpus((7, 8), (8,)), Process(8)) == [["8:pid"], ["8:pid"]]
@@ -33,7 +33,7 @@ def test_numbers_of_another_name_space() -> None:
     inner = Process(5007, numbers=(7,))
     assert placed(gpus((7,), ()), inner) == [["5007:nspid"], []]
     # In a container of our own the driver's numbers are not ours, whatever they look like.
-    assert placed(gpus((7,), ()), Process(7, place=1), ours=False) == [[], ["7:visible"]]
+    assert placed(gpus((7,), ()), Process(7, local_rank=1), ours=False) == [[], ["7:visible"]]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_numbers_of_another_name_space() -> None:
     ],
 )
 def test_by_what_a_process_may_use(visible: str | None, place: int, index: int | None) -> None:
-    found = placed(gpus((), (), ()), Process(7, visible=visible, place=place))
+    found = placed(gpus((), (), ()), Process(7, visible=visible, local_rank=place))
     assert found == [["7:visible"] if index == number else [] for number in range(3)]
 
 

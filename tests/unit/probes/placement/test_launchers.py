@@ -9,13 +9,13 @@ import time
 import pytest
 
 from grpo_doctor_probes.evidence import Job, Placement
-from grpo_doctor_probes.placement.launchers import Told, expanded, placement
+from grpo_doctor_probes.placement.launchers import LauncherFacts, expanded, placement
 
 JOB = Job("node-1", (), world_size=16, local_ranks=8)
 
 
 def place(*command: str, namespace: str = "", **environment: str) -> Placement:
-    return placement(JOB, Told(environment, (command,) if command else (), namespace))
+    return placement(JOB, LauncherFacts(environment, (command,) if command else (), namespace))
 
 
 def test_slurm_lists_its_nodes() -> None:
