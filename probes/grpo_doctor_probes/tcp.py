@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from grpo_doctor_probes.procfs import read
+from grpo_doctor_probes.procfs import descriptors, read, socket_inodes
 
 ESTABLISHED, LISTENING = b"01", b"0A"
 _STATES = (
@@ -140,6 +140,14 @@ class TcpTable:
 def tcp_table(proc: str | os.PathLike[str], pid: int) -> TcpTable:
     """All TCP sockets that one process sees, of IPv4 and IPv6, as far as they can be read."""
     return TcpTable(_tables(proc, pid))
+
+
+def open_sockets(proc: str | os.PathLike[str], pid: int) -> list[str]:
+    """The inodes of the sockets that a process has open; none where that is refused."""
+    try:
+        return list(socket_inodes(target for _, target in descriptors(proc, pid)))
+    except OSError:
+        return []
 
 
 def _tables(proc: str | os.PathLike[str], pid: int) -> Iterator[bytes]:

@@ -6,7 +6,6 @@ proc_pid_net(5) joined with proc_pid_fd(5).
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_doctor_probes.discover.scan import Tree
-from grpo_doctor_probes.procfs import descriptors, socket_inodes
-from grpo_doctor_probes.tcp import ESTABLISHED, Tcp, TcpTable, port_of, tcp_table
+from grpo_doctor_probes.tcp import ESTABLISHED, Tcp, TcpTable, open_sockets, port_of, tcp_table
 
 _LOOPBACK = (b"0100007F", b"00000000000000000000000001000000", b"0101007F")
 _FEWEST_CLIENTS = 2
@@ -53,7 +51,7 @@ class Sockets:
         for pid in pids:
             if pid in self._inodes:
                 continue
-            inodes = self._inodes[pid] = _inodes(self._proc, pid)
+            inodes = self._inodes[pid] = open_sockets(self._proc, pid)
             space = self._space[pid] = self._space_of(pid)
             if inodes and space not in self._tables:
                 self._tables[space] = tcp_table(self._proc, pid)
@@ -119,13 +117,6 @@ def _other_end(table: TcpTable, socket: Tcp) -> Tcp | None:
 
 def _host_of(socket: Tcp) -> bytes:
     return socket.remote_end.partition(b":")[0]
-
-
-def _inodes(proc: Path, pid: int) -> list[str]:
-    """The sockets among the descriptors of a process."""
-    with contextlib.suppress(OSError):
-        return list(socket_inodes(target for _, target in descriptors(proc, pid)))
-    return []
 
 
 def find_servers(

@@ -20,8 +20,7 @@ from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.discover.commands import kind_of
 from grpo_doctor_probes.discover.permission import has_our_network
 from grpo_doctor_probes.evidence import EngineLook
-from grpo_doctor_probes.procfs import descriptors, socket_inodes
-from grpo_doctor_probes.tcp import tcp_table
+from grpo_doctor_probes.tcp import open_sockets, tcp_table
 
 if TYPE_CHECKING:
     from grpo_doctor_probes.evidence import Job, Member
@@ -130,7 +129,7 @@ def _addresses(member: Member, known: bool, proc: Path) -> list[_Address]:
     if not has_our_network(proc, member.pid):
         return []
     table = tcp_table(proc, member.pid)
-    own = [socket for inode in _socket_inodes(member.pid, proc) if (socket := table.of(inode))]
+    own = [socket for inode in open_sockets(proc, member.pid) if (socket := table.of(inode))]
     listening = {
         port: host for host, port in (socket.local for socket in own if socket.state == "LISTEN")
     }
@@ -141,14 +140,6 @@ def _addresses(member: Member, known: bool, proc: Path) -> list[_Address]:
             {socket.local_port for socket in own if socket.state == "ESTABLISHED"} & set(listening)
         )
     return [_Address(member.pid, _reachable(listening[port]), port) for port in likely]
-
-
-def _socket_inodes(pid: int, proc: Path) -> list[str]:
-    try:
-        targets = [target for _, target in descriptors(proc, pid)]
-    except OSError:
-        return []
-    return list(socket_inodes(targets))
 
 
 def _reachable(host: str) -> str:
