@@ -34,13 +34,13 @@ def known_dump_places(job: Job, proc: Path = Path("/proc")) -> tuple[Path, ...]:
             wanted[prefix] = min(since, wanted.get(prefix, since))
     if job.run_dir:
         wanted[Path(job.run_dir) / FLIGHT] = 0.0
-    folders: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     deadline = time.monotonic() + _ALL_AT_MOST_S
     for prefix, since in wanted.items():
         left_s = min(_AT_MOST_S, deadline - time.monotonic())
         with contextlib.suppress(TimeoutError):
-            folders.update(dict.fromkeys(within(left_s, partial(_newer_files, prefix, since))))
-    return tuple(folders)[:_MAX_FILES]
+            files.update(dict.fromkeys(within(left_s, partial(_newer_files, prefix, since))))
+    return tuple(files)[:_MAX_FILES]
 
 
 def environment(member: Member, proc: Path = Path("/proc")) -> dict[str, str]:
