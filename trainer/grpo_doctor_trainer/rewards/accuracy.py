@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,7 @@ from grpo_doctor_trainer.rewards.answers import (
     solution_answer,
     without_unit,
 )
-from grpo_doctor_trainer.rewards.limits import TookTooLong, time_limit
-from grpo_doctor_trainer.rewards.magnitude import too_large
+from grpo_doctor_trainer.rewards.time_limit import TookTooLong, time_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 _SECONDS_PER_ANSWER = 2.0
 _LONGEST_ANSWER = 400
 _TAIL = 1000
+_MOST_DIGITS = 5000.0  # of a number in an answer
+_DEEPEST = 60
+_MOST_PARTS = 2000
 _LATEX = re.compile(r"\\[A-Za-z(\[]|\$[^$]+\$")
 
 
@@ -79,34 +82,34 @@ def is_correct(completion: str, solution: str, limit_s: float = _SECONDS_PER_ANS
     expected = solution_answer(solution)
     if plain(completion) == plain(solution) or plain(completion) == plain(expected):
         return bool(plain(completion))
-    found = final_answer(completion)
+    given = final_answer(completion)
     if not is_marked(completion) and _LATEX.search(completion[-_TAIL:]):
-        found = None  # the last number may be a part of a formula
-    if found is not None and (known := _same_without_algebra(found, expected)) is not None:
+        given = None  # the last number may be a part of a formula
+    if given is not None and (known := _same_without_algebra(given, expected)) is not None:
         return known
     if not is_maths(expected) or _cannot_be(completion, expected):
         return False
-    if is_marked(completion) and (found is None or not is_maths(found)):
+    if is_marked(completion) and (given is None or not is_maths(given)):
         return False
     _math_verify()  # importing it is no part of the comparison
     try:
         with time_limit(limit_s):
-            return _same_mathematics(completion, found, expected)
+            return _same_mathematics(completion, given, expected)
     except TookTooLong:
         LOG.warning(
             "accuracy: comparing %.60r with %.60r took over %g s; counted as wrong",
-            found or completion[-60:],
+            given or completion[-60:],
             expected,
             limit_s,
         )
         return False
 
 
-def _same_without_algebra(found: str, expected: str) -> bool | None:
+def _same_without_algebra(given: str, expected: str) -> bool | None:
     """Decides by text, unit and number; None where that needs mathematics."""
-    if plain(found) == plain(expected):
-        return bool(plain(found))
-    (value, unit), (right, right_unit) = without_unit(found), without_unit(expected)
+    if plain(given) == plain(expected):
+        return bool(plain(given))
+    (value, unit), (right, right_unit) = without_unit(given), without_unit(expected)
     if unit and right_unit and unit != right_unit:
         return False
     return same_number(value, right)
@@ -118,15 +121,15 @@ def _cannot_be(completion: str, expected: str) -> bool:
     return same_number(expected, expected) is not None and not digits and "\\" not in completion
 
 
-def _same_mathematics(completion: str, found: str | None, expected: str) -> bool:
-    if found is not None and is_marked(completion):
-        answer = _parsed(without_unit(found)[0])
+def _same_mathematics(completion: str, given: str | None, expected: str) -> bool:
+    if given is not None and is_marked(completion):
+        answer = _parsed(without_unit(given)[0])
     elif is_maths(completion):
         answer = _parsed(without_unit(completion)[0])
     else:  # prose: only what it sets as a formula, because its numbers were compared already
         answer = _parse(completion[-_TAIL:]) if _LATEX.search(completion[-_TAIL:]) else []
     right = _parsed(without_unit(expected)[0])
-    if not answer or not right or any(too_large(one) for one in (*answer, *right)):
+    if not answer or not right or any(_too_large(part) for part in (*answer, *right)):
         return False
     verify = _math_verify().verify
     # It warns of an endless comparison without its own limit; ours is around this.
@@ -167,3 +170,52 @@ def _math_verify() -> Any:
             "pip install --force-reinstall math-verify"
         )
     return math_verify
+
+
+def _too_large(expression: Any) -> bool:
+    # sympy would compute 10**999999999 to its last digit.
+    try:
+        return _digits(expression, [_MOST_PARTS], 0) > _MOST_DIGITS
+    except (TypeError, ValueError, AttributeError, OverflowError):
+        return True  # nothing we know: not worth a hang
+
+
+def _digits(part: Any, budget: list[int], depth: int) -> float:
+    """An upper bound of the decimal digits of any number in an expression."""
+    budget[0] -= 1
+    if depth > _DEEPEST or budget[0] < 0:
+        return math.inf
+    if getattr(part, "is_Number", False):
+        return _digits_of_number(part)
+    return _digits_of_parts(
+        part, [_digits(inner, budget, depth + 1) for inner in getattr(part, "args", ())]
+    )
+
+
+def _digits_of_parts(part: Any, inner: list[float]) -> float:
+    kind = type(part).__name__
+    if not inner:
+        return 1.0
+    if kind == "Pow" and len(inner) == 2:
+        return inner[0] * max(1.0, _value(part.args[1], inner[1]))
+    if kind in {"factorial", "factorial2", "gamma", "exp", "subfactorial", "fibonacci", "binomial"}:
+        largest = max(inner)
+        value = 10.0**largest if largest < 300 else math.inf
+        return value * max(1.0, largest)
+    if kind == "Mul":
+        return sum(inner)
+    return max(inner) + (1.0 if kind == "Add" else 0.0)
+
+
+def _value(exponent: Any, digits: float) -> float:
+    if getattr(exponent, "is_Number", False) and digits < 300:
+        return abs(float(exponent))
+    return 10.0**digits if digits < 300 else math.inf
+
+
+def _digits_of_number(part: Any) -> float:
+    for whole in ("p", "q"):
+        if hasattr(part, whole):
+            return max(1.0, *(int(getattr(part, n)).bit_length() * 0.302 for n in ("p", "q")))
+    exponent = math.log10(2) * int(getattr(part, "_mpf_", (0, 0, 0, 0))[2])
+    return max(1.0, abs(exponent) - 16)

@@ -92,19 +92,19 @@ def number(text: str) -> Fraction | None:
     return value / 100 if cleaned.endswith("%") else value
 
 
-def same_number(found: str, expected: str) -> bool | None:
+def same_number(given: str, expected: str) -> bool | None:
     """Compares two numbers; None where one of them is no number.
 
     Whole numbers must be equal, others to one part in a million (`1/3` and `0.333333`). A percent
     sign may be left out.
     """
-    left, right = number(found), number(expected)
+    left, right = number(given), number(expected)
     if left is None or right is None:
         return None
-    ways = [(left, right)]
-    if found.rstrip(" .$").endswith("%") != expected.rstrip(" .$").endswith("%"):
-        ways += [(left * 100, right), (left, right * 100)]
-    return any(_near(a, b) for a, b in ways)
+    pairs = [(left, right)]
+    if given.rstrip(" .$").endswith("%") != expected.rstrip(" .$").endswith("%"):
+        pairs += [(left * 100, right), (left, right * 100)]
+    return any(_near(a, b) for a, b in pairs)
 
 
 def _near(left: Fraction, right: Fraction) -> bool:
@@ -136,8 +136,8 @@ def _is_unit(text: str, space: str) -> bool:
 def _unit(text: str) -> str:
     cleaned = re.sub(r"[\s^{}.]+", " ", text).strip().casefold()
     cleaned = cleaned.replace("²", "2").replace("³", "3").replace(" 2", "2").replace(" 3", "3")
-    one = cleaned[:-1] if len(cleaned) > 3 and cleaned.endswith("s") else cleaned
-    return _SAME_UNITS.get(one, one)
+    singular = cleaned[:-1] if len(cleaned) > 3 and cleaned.endswith("s") else cleaned
+    return _SAME_UNITS.get(singular, singular)
 
 
 def _bare(text: str) -> str:

@@ -1,10 +1,15 @@
-"""Calls a reward function and checks what it returns: the same in a worker and in the trainer."""
+"""Calls a reward function and checks what it returns: the same in a worker and in the trainer.
+
+What goes wrong is said in words for the user, here too.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import math
+import pickle
+import signal
 import time
 import traceback
 from dataclasses import dataclass
@@ -16,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from grpo_doctor_trainer.rewards.registry import LoadedReward, RewardFunction
+    from grpo_doctor_trainer.rewards.worker_status import StackLine
 
 _LARGEST = 3.4e38  # rewards become float32
 _SHOWN = 80
@@ -71,8 +77,8 @@ def answer(reward: LoadedReward, call: Call, at_completion: Callable[[int], None
             returned: Any = []
             for index in range(call.completions):
                 at_completion(index)
-                one = {name: values[index : index + 1] for name, values in call.columns.items()}
-                returned += reward.call(**one)
+                single = {name: values[index : index + 1] for name, values in call.columns.items()}
+                returned += reward.call(**single)
         else:
             returned = reward.call(**call.columns)
             if inspect.iscoroutine(returned):  # async, but does not look it: a partial, a lambda
@@ -101,13 +107,13 @@ async def answer_async(reward: LoadedReward, call: Call) -> Answer:
 
 def raised(error: BaseException, function: RewardFunction, call: Call) -> str:
     """Says that a function raised, and where."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
+    last = traceback.extract_tb(error.__traceback__)[-1]
     hint = "Correct it, or return None where it does not apply"
     if isinstance(error, TypeError) and "indices must be integers" in str(error):
         hint = "Completions are text here, not chat messages: use completion, without [0]"
     return (
         f"the reward function {function.source} raised {type(error).__name__}: {error} "
-        f"({place.filename}, line {place.lineno}); it was given {', '.join(call.columns)}. {hint}"
+        f"({last.filename}, line {last.lineno}); it was given {', '.join(call.columns)}. {hint}"
     )
 
 
@@ -118,12 +124,12 @@ def took_too_long(  # noqa: PLR0913 - the parts of one sentence
     completion: str | None,
     *,
     one_alone: bool,
-    place: tuple[str, int, str] | None,
+    line: StackLine | None,
 ) -> str:
     """Says that a function did not answer in time, with what and where."""
     shown = "" if completion is None else f"{completion[:_SHOWN]!r}"
     what = f"the completion {shown}" if one_alone else f"{completions} completions"
-    where = f"; it was at {place[0]}, line {place[1]}, in {place[2]}" if place else ""
+    where = f"; it was at {line[0]}, line {line[1]}, in {line[2]}" if line else ""
     first = f"; the first completion is {shown}" if shown and not one_alone else ""
     return (
         f"the reward function {function.source} gave no answer for {what} within {limit_s:g} s "
@@ -132,10 +138,10 @@ def took_too_long(  # noqa: PLR0913 - the parts of one sentence
     )
 
 
-def place_in(stack: list[tuple[str, int, str]], file: str | None) -> tuple[str, int, str] | None:
+def line_in(stack: list[StackLine], file: str | None) -> StackLine | None:
     """The innermost line of a stack that is in the user's file, else the innermost one."""
-    inside = [line for line in stack if line[0] == file]
-    return next(iter(inside or stack), None)
+    in_file = [line for line in stack if line[0] == file]
+    return next(iter(in_file or stack), None)
 
 
 def checked(returned: Any, function: RewardFunction, call: Call) -> list[float]:
@@ -175,3 +181,36 @@ def _number(value: Any, function: RewardFunction, call: Call, index: int) -> flo
         f"the reward function {function.source} returned {value!r:.{_SHOWN}} for the completion "
         f"{which}; return a finite number, or None where it does not apply"
     )
+
+
+def how_it_ended(code: int | None, line: StackLine | None) -> str:
+    """Says how a process ended.
+
+    Args:
+        code: its exit code; negative: the signal that ended it.
+        line: where it was, if that is known.
+    """
+    where = f" at {line[0]}, line {line[1]}, in {line[2]}" if line else ""
+    if code is None or code >= 0:
+        return (
+            f"ended with exit code {code}{where}, without an answer: "
+            "something in it calls os._exit, or ends the process in C"
+        )
+    name = signal.Signals(-code).name
+    hint = ", as the kernel does when memory runs out (see dmesg)" if name == "SIGKILL" else ""
+    return f"was ended by {name}{hint}{where}, without an answer"
+
+
+def why_not_sent(calls: list[Call], sources: list[str], error: Exception) -> str:
+    """Says which column cannot go to another process."""
+    for call, source in zip(calls, sources, strict=True):
+        for name, values in call.columns.items():
+            try:
+                pickle.dumps(values)
+            except Exception as problem:  # noqa: BLE001 - told to the user
+                return (
+                    f"the column {name} cannot be sent to the process of the reward function "
+                    f"{source}: {type(problem).__name__}: {problem}. Store plain values in it, "
+                    "or run the functions in the trainer with --reward_num_workers 0"
+                )
+    return f"the arguments of {', '.join(sources)} cannot be sent: {error}"

@@ -17,11 +17,17 @@ from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
 from grpo_doctor_trainer.errors import RewardError
-from grpo_doctor_trainer.rewards.calls import Answer, Call, place_in, took_too_long
-from grpo_doctor_trainer.rewards.failures import how_it_ended, why_not_sent
-from grpo_doctor_trainer.rewards.notes import ASK_SIGNAL
+from grpo_doctor_trainer.rewards.calls import (
+    Answer,
+    Call,
+    how_it_ended,
+    line_in,
+    took_too_long,
+    why_not_sent,
+)
 from grpo_doctor_trainer.rewards.process import WorkerProcess, start_worker
 from grpo_doctor_trainer.rewards.registry import file_of
+from grpo_doctor_trainer.rewards.worker_status import ASK_SIGNAL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,11 +52,11 @@ class Pool:
         self._answers: list[Answer] = []
         users = [function.name for function in functions if not function.is_built_in]
         count = config.reward_num_workers
-        self._home = {name: place % count for place, name in enumerate(users)}
+        self._home = {name: index % count for index, name in enumerate(users)}
         self._takes: dict[str, tuple[tuple[str, ...] | None, bool]] = {}
         try:
-            for place in range(count):
-                own = [f for f in functions if self._home.get(f.name, place) == place]
+            for index in range(count):
+                own = [f for f in functions if self._home.get(f.name, index) == index]
                 self._workers.append(start_worker())
                 self._workers[-1].connection.send((config, own))
             for worker in self._workers:
@@ -152,7 +158,7 @@ class Pool:
                 self._kill()
                 sources = [self._functions[call.name].source for call in calls]
                 raise RewardError(why_not_sent(calls, sources, error)) from error
-            worker.notes.at_completion(0)
+            worker.status.at_completion(0)
             worker.running, worker.since, worker.progress = calls, time.monotonic(), 0
             try:
                 worker.connection.send_bytes(message)
@@ -188,7 +194,7 @@ class Pool:
             self._crashed(worker)
         call, now = worker.running[0], time.monotonic()
         alone = self._functions[call.name].is_built_in
-        if alone and (progress := worker.notes.progress()) != worker.progress:
+        if alone and (progress := worker.status.progress()) != worker.progress:
             worker.progress, worker.since = progress, now  # the limit is for each completion
         if self._limit_s and now - worker.since > self._limit_s:
             self._late(worker, call, alone)
@@ -200,26 +206,26 @@ class Pool:
         text = ""
         while time.monotonic() - asked < _STACK_S and process.poll() is None:
             time.sleep(_LOOK_S / 5)
-            if (now := worker.notes.text()) and now == text:  # it wrote, and no more
+            if (now := worker.status.text()) and now == text:  # it wrote, and no more
                 break
             text = now
-        place = place_in(worker.notes.stack(call.name), file_of(function))
+        line = line_in(worker.status.stack(call.name), file_of(function))
         texts = call.columns.get("completions") or [None]
         shown = texts[worker.progress if alone else 0]
         raise RewardError(
             took_too_long(
-                function, self._limit_s, call.completions, shown, one_alone=alone, place=place
+                function, self._limit_s, call.completions, shown, one_alone=alone, line=line
             )
         )
 
     def _crashed(self, worker: WorkerProcess) -> None:
         function = self._functions[worker.running[0].name]
         worker.kill()  # it may have closed its pipe and still run
-        stack = worker.notes.stack(function.name)
-        place = place_in(stack, file_of(function))
+        stack = worker.status.stack(function.name)
+        line = line_in(stack, file_of(function))
         raise RewardError(
             f"the process of the reward function {function.source} "
-            f"{how_it_ended(worker.process.returncode, place)}"
+            f"{how_it_ended(worker.process.returncode, line)}"
         )
 
     def _hear(self, worker: WorkerProcess) -> Any:
@@ -227,10 +233,10 @@ class Pool:
             said = worker.connection.recv()
         except (EOFError, OSError):
             worker.kill()
-            place = place_in(worker.notes.stack(""), None)
+            line = line_in(worker.status.stack(""), None)
             raise RewardError(
                 "a process for the reward functions "
-                f"{how_it_ended(worker.process.returncode, place)}, while it loaded "
+                f"{how_it_ended(worker.process.returncode, line)}, while it loaded "
                 + ", ".join(function.source for function in self._functions.values())
             ) from None
         if isinstance(said, RewardError):

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection, Pipe
 from typing import TYPE_CHECKING
 
 from grpo_doctor_trainer.errors import RewardError
-from grpo_doctor_trainer.rewards.notes import Notes
+from grpo_doctor_trainer.rewards.worker_status import WorkerStatus
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.rewards.calls import Call
@@ -35,7 +35,7 @@ class WorkerProcess:
     Attributes:
         process: the process.
         connection: the pipe to it.
-        notes: what it leaves there.
+        status: what it leaves there.
         pinned: jobs that only it can do; the calls of a job run together.
         running: the calls that it has not answered yet.
         since: when it began with them, or with the present completion (time.monotonic).
@@ -45,7 +45,7 @@ class WorkerProcess:
 
     process: subprocess.Popen[bytes]
     connection: Connection
-    notes: Notes
+    status: WorkerStatus
     pinned: list[list[Call]] = field(default_factory=list)
     running: list[Call] = field(default_factory=list)
     since: float = 0.0
@@ -62,7 +62,7 @@ class WorkerProcess:
         """Kills the process and lets go of its pipe and file."""
         self.kill()
         self.connection.close()
-        os.close(self.notes.descriptor)
+        os.close(self.status.descriptor)
 
 
 def start_worker() -> WorkerProcess:
@@ -73,9 +73,9 @@ def start_worker() -> WorkerProcess:
     """
     ours, theirs = Pipe()
     with tempfile.TemporaryFile() as file:
-        notes = Notes(os.dup(file.fileno()))
+        status = WorkerStatus(os.dup(file.fileno()))
     lasts = threading.current_thread() is threading.main_thread()
-    numbers = (theirs.fileno(), notes.descriptor, os.getpid(), int(lasts))
+    numbers = (theirs.fileno(), status.descriptor, os.getpid(), int(lasts))
     try:
         process = subprocess.Popen(
             [sys.executable, "-c", _START, json.dumps(sys.path), *map(str, numbers)],
@@ -89,4 +89,4 @@ def start_worker() -> WorkerProcess:
             "--reward_num_workers 0 runs them in the trainer's own"
         ) from error
     theirs.close()
-    return WorkerProcess(process, ours, notes)
+    return WorkerProcess(process, ours, status)

@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_doctor_trainer.errors import RewardError
-from grpo_doctor_trainer.rewards.accuracy import make_accuracy, warm_up
-from grpo_doctor_trainer.rewards.layout import think_then_answer
-from grpo_doctor_trainer.rewards.length import make_length
-from grpo_doctor_trainer.tasks.arithmetic import arithmetic_reward
+from grpo_doctor_trainer.rewards.accuracy import warm_up
+from grpo_doctor_trainer.rewards.built_in import BUILT_IN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -21,13 +19,6 @@ if TYPE_CHECKING:
 
     from grpo_doctor_trainer.config import TrainerConfig
 
-# Each is made for a run, because some need its limits, and scores one completion at a time.
-BUILT_IN: dict[str, Callable[[TrainerConfig], Callable[..., Any]]] = {
-    "accuracy": make_accuracy,
-    "format": lambda _config: think_then_answer,
-    "length": make_length,
-    "arithmetic": lambda _config: arithmetic_reward,
-}
 _ALWAYS_THERE = ("completions", "prompts", "completion_ids")
 
 
@@ -135,27 +126,27 @@ def _columns(call: Callable[..., Any], function: RewardFunction) -> tuple[str, .
     except (TypeError, ValueError):  # written in C, some of them: given all, they will say
         return None
     available, source = function.dataset_columns, function.source
-    needed = [one for one in parameters if one.default is one.empty]
-    by_place = [one.name for one in needed if one.kind is one.POSITIONAL_ONLY]
-    if by_place:
+    needed = [parameter for parameter in parameters if parameter.default is parameter.empty]
+    positional = [each.name for each in needed if each.kind is each.POSITIONAL_ONLY]
+    if positional:
         raise RewardError(
-            f"--reward_funcs {source} takes {', '.join(by_place)} by position only; reward "
+            f"--reward_funcs {source} takes {', '.join(positional)} by position only; reward "
             "functions are called with names: take out the / of its signature"
         )
     missing = [
-        one.name
-        for one in needed
-        if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
-        and one.name not in (*_ALWAYS_THERE, *available)
+        each.name
+        for each in needed
+        if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+        and each.name not in (*_ALWAYS_THERE, *available)
     ]
     if missing:
         raise RewardError(
             f"--reward_funcs {source} needs the column {' and '.join(missing)}, which the dataset "
             f"does not have; columns there: {', '.join(available) or 'only the prompt'}"
         )
-    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
         return None
-    return tuple(one.name for one in parameters)
+    return tuple(each.name for each in parameters)
 
 
 def _file_of(source: str) -> Path:

@@ -8,7 +8,7 @@ import torch
 
 from grpo_doctor_probes import counter
 from grpo_doctor_trainer.phases import phase
-from grpo_doctor_trainer.rewards.inside import Inside
+from grpo_doctor_trainer.rewards.in_process import InProcess
 from grpo_doctor_trainer.rewards.pool import Pool
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ class Rewards:
 
     def __init__(self, functions: Sequence[RewardFunction], config: TrainerConfig) -> None:
         self.names = [function.name for function in functions]
-        self._runner: Pool | Inside = (
-            Pool(functions, config) if config.reward_num_workers else Inside(functions, config)
+        self._runner: Pool | InProcess = (
+            Pool(functions, config) if config.reward_num_workers else InProcess(functions, config)
         )
 
     def score(
@@ -59,11 +59,11 @@ class Rewards:
         count = len(completions)
         scores = torch.empty(count, len(self.names))
         self._runner.begin(_inputs(prompts, tokens, completions), count)
-        for place, name in enumerate(self.names):
+        for column, name in enumerate(self.names):
             with phase(f"reward/{name}"):
-                found, seconds = self._runner.result(name, count)
+                values, seconds = self._runner.result(name, count)
             counter(f"reward/{name}_s", seconds)
-            scores[:, place] = torch.tensor(found)
+            scores[:, column] = torch.tensor(values)
         return scores
 
     def close(self) -> None:

@@ -21,8 +21,8 @@ from grpo_doctor_probes import phase
 from grpo_doctor_trainer.errors import RewardError
 from grpo_doctor_trainer.logs.console import set_up_console
 from grpo_doctor_trainer.rewards.calls import Answer, answer, answer_async
-from grpo_doctor_trainer.rewards.notes import Notes
 from grpo_doctor_trainer.rewards.registry import load, prepare
+from grpo_doctor_trainer.rewards.worker_status import WorkerStatus
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.rewards.calls import Call
@@ -32,12 +32,12 @@ _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 _LOOK_S = 1.0
 
 
-def main(pipe: int, notes: int, parent: int, *, parent_thread_lasts: bool) -> None:
+def main(pipe: int, status: int, parent: int, *, parent_thread_lasts: bool) -> None:
     """Loads functions, says which columns they take, and answers calls until told to end.
 
     Args:
         pipe: descriptor of the pipe to the parent.
-        notes: descriptor of the file for progress and stacks.
+        status: descriptor of the file for progress and stacks.
         parent: process that must outlive this one.
         parent_thread_lasts: whether the thread that started this process is the parent's main one.
     """
@@ -47,21 +47,21 @@ def main(pipe: int, notes: int, parent: int, *, parent_thread_lasts: bool) -> No
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError):
             stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    worker = _Worker(Connection(pipe), Notes(notes))
+    worker = _Worker(Connection(pipe), WorkerStatus(status))
     with contextlib.suppress(EOFError, ConnectionError):  # the parent is gone
         worker.serve()
 
 
 class _Worker:
-    def __init__(self, connection: Connection, notes: Notes) -> None:
+    def __init__(self, connection: Connection, status: WorkerStatus) -> None:
         self._connection = connection
-        self._notes = notes
+        self._status = status
         self._rewards: dict[str, LoadedReward] = {}
         self._loop = asyncio.new_event_loop()
 
     def serve(self) -> None:
         config, functions = self._connection.recv()
-        self._notes.listen()
+        self._status.listen()
         try:
             self._rewards = {function.name: load(function, config) for function in functions}
         except RewardError as error:
@@ -94,8 +94,8 @@ class _Worker:
         for call in calls:
             if call not in waiting:
                 with phase(f"reward/{call.name}"):
-                    found = answer(self._rewards[call.name], call, self._notes.at_completion)
-                self._send(found)
+                    outcome = answer(self._rewards[call.name], call, self._status.at_completion)
+                self._send(outcome)
 
     async def _gather(self, calls: list[Call]) -> None:
         tasks = [asyncio.create_task(self._await(call), name=call.name) for call in calls]
@@ -103,14 +103,14 @@ class _Worker:
 
     async def _await(self, call: Call) -> None:
         with phase(f"reward/{call.name}"):
-            found = await answer_async(self._rewards[call.name], call)
-        self._send(found)
+            outcome = await answer_async(self._rewards[call.name], call)
+        self._send(outcome)
 
-    def _send(self, found: Answer) -> None:
+    def _send(self, outcome: Answer) -> None:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):  # what it printed comes before the step
                 stream.flush()
-        self._connection.send(found)
+        self._connection.send(outcome)
 
 
 def _end_with(parent: int, parent_thread_lasts: bool) -> None:
@@ -136,5 +136,5 @@ def _leave_signals_to_parent() -> None:
     for number in numbers:
         signal.signal(number, lambda *_: None)
     os.register_at_fork(
-        after_in_child=lambda: [signal.signal(one, signal.SIG_DFL) for one in numbers]
+        after_in_child=lambda: [signal.signal(number, signal.SIG_DFL) for number in numbers]
     )

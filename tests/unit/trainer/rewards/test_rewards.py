@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.rewards.accuracy import is_correct, make_accuracy
 from grpo_doctor_trainer.rewards.answers import final_answer
-from grpo_doctor_trainer.rewards.layout import think_then_answer
-from grpo_doctor_trainer.rewards.length import make_length, overlong_punishment
+from grpo_doctor_trainer.rewards.built_in import make_length, overlong_punishment, think_then_answer
 from grpo_doctor_trainer.tasks.arithmetic import arithmetic_reward, sums
 
 

@@ -11,12 +11,12 @@ from grpo_doctor_trainer.rewards.calls import (
     Call,
     answer,
     answer_async,
-    place_in,
+    line_in,
     took_too_long,
 )
-from grpo_doctor_trainer.rewards.limits import TookTooLong, time_limit
-from grpo_doctor_trainer.rewards.notes import lines_of
 from grpo_doctor_trainer.rewards.registry import file_of, load, prepare
+from grpo_doctor_trainer.rewards.time_limit import TookTooLong, time_limit
+from grpo_doctor_trainer.rewards.worker_status import lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.rewards.registry import LoadedReward, RewardFunction
 
 
-class Inside:
+class InProcess:
     """The same as `Pool`, without processes: a time limit interrupts Python code only."""
 
     def __init__(self, functions: Sequence[RewardFunction], config: TrainerConfig) -> None:
@@ -59,10 +59,10 @@ class Inside:
         if name not in self._answers:
             group = [r for r in self._rewards.values() if r.is_async] if reward.is_async else []
             self._run(reward, group)
-        found = self._answers[name]
-        if found.error is not None:
-            raise RewardError(found.error)
-        return found.scores, found.seconds
+        outcome = self._answers[name]
+        if outcome.error is not None:
+            raise RewardError(outcome.error)
+        return outcome.scores, outcome.seconds
 
     def close(self) -> None:
         """Closes the event loop; can be called twice."""
@@ -84,7 +84,7 @@ class Inside:
                     answers = [answer(reward, call, lambda _index: None)]
         except TookTooLong as late:
             raise RewardError(self._too_long(reward, late)) from None
-        self._answers |= {found.name: found for found in answers}
+        self._answers |= {outcome.name: outcome for outcome in answers}
 
     def _too_long(self, reward: LoadedReward, late: TookTooLong) -> str:
         stack = late.stack
@@ -98,11 +98,13 @@ class Inside:
             call.completions,
             (call.columns.get("completions") or [None])[0],
             one_alone=False,
-            place=place_in(stack, file_of(reward.function)),
+            line=line_in(stack, file_of(reward.function)),
         )
 
     async def _gather(self, group: list[LoadedReward]) -> list[Answer]:
         names = [reward.function.name for reward in group]
-        calls = [answer_async(one, self._calls[n]) for one, n in zip(group, names, strict=True)]
-        named = zip(calls, names, strict=True)
-        return await asyncio.gather(*[asyncio.create_task(one, name=name) for one, name in named])
+        tasks = [
+            asyncio.create_task(answer_async(reward, self._calls[name]), name=name)
+            for reward, name in zip(group, names, strict=True)
+        ]
+        return await asyncio.gather(*tasks)

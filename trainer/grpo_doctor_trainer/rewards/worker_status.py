@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from types import FrameType
 
+StackLine = tuple[str, int, str]
+"""File, line and function."""
 ASK_SIGNAL = signal.SIGUSR1
 _PROGRESS_BYTES = 8
 _MOST_BYTES = 1 << 18
@@ -22,7 +24,7 @@ _FRAME = re.compile(r'^\s*File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 _TASK = re.compile(r"^await (\S+) (\d+) (\S+) (.*)$", re.MULTILINE)
 
 
-class Notes:
+class WorkerStatus:
     """Both sides of the file, by its descriptor."""
 
     def __init__(self, descriptor: int) -> None:
@@ -64,7 +66,7 @@ class Notes:
         """What the worker wrote of its stack until now."""
         return os.pread(self.descriptor, _MOST_BYTES, _PROGRESS_BYTES).decode("utf-8", "replace")
 
-    def stack(self, task: str) -> list[tuple[str, int, str]]:
+    def stack(self, task: str) -> list[StackLine]:
         """File, line and function of what ran, innermost first; that of an async call by name."""
         text = self.text()
         waiting = [(file, int(line), name) for t, line, name, file in _TASK.findall(text)
@@ -72,9 +74,9 @@ class Notes:
         return waiting or [(file, int(line), name) for file, line, name in _FRAME.findall(text)]
 
 
-def lines_of(task: asyncio.Task[Any]) -> list[tuple[str, int, str]]:
+def lines_of(task: asyncio.Task[Any]) -> list[StackLine]:
     """File, line and function of all that a task awaits, innermost first."""
-    lines: list[tuple[str, int, str]] = []
+    lines: list[StackLine] = []
     awaited: Any = task.get_coro()
     while (frame := getattr(awaited, "cr_frame", None)) is not None:
         lines.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))

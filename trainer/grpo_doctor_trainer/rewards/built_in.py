@@ -1,0 +1,69 @@
+"""The built-in reward functions, two of them here.
+
+`format`: 1 if a completion is `<think>...</think><answer>...</answer>` and nothing else. The
+pattern of DeepSeek-R1 (arXiv 2501.12948, table 1); white space around the elements is free.
+
+`length`: the soft overlong punishment of DAPO (arXiv 2503.14476, equation 13). 0 up to a soft
+limit, then falling in a straight line to -1 at the longest completion there can be. DAPO punishes
+over the last 4096 of 20480 tokens; here it is the same share of `--max_completion_length`, one
+fifth.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from grpo_doctor_trainer.rewards.accuracy import make_accuracy
+from grpo_doctor_trainer.tasks.arithmetic import arithmetic_reward
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from grpo_doctor_trainer.config import TrainerConfig
+
+_LAYOUT = re.compile(r"\s*<think>(.*?)</think>\s*<answer>(.*?)</answer>\s*", re.DOTALL)
+_TAG = re.compile(r"</?(?:think|answer)>")
+_PUNISHED_SHARE = 4096 / 20480
+
+
+def think_then_answer(completions: list[str], **_columns: object) -> list[float]:
+    """Scores each completion 1 or 0; each of the four tags must occur exactly once."""
+    return [float(_fits(completion)) for completion in completions]
+
+
+def _fits(completion: str) -> bool:
+    match = _LAYOUT.fullmatch(completion)
+    return match is not None and not any(_TAG.search(part) for part in match.groups())
+
+
+def make_length(config: TrainerConfig) -> Callable[..., list[float]]:
+    """Makes the function for the limit of a run."""
+    longest = config.max_completion_length
+    punished = max(1, round(longest * _PUNISHED_SHARE))
+
+    def length(completion_ids: list[list[int]], **_columns: object) -> list[float]:
+        return [overlong_punishment(len(ids), longest, punished) for ids in completion_ids]
+
+    return length
+
+
+def overlong_punishment(tokens: int, longest: int, punished: int) -> float:
+    """Scores a completion of `tokens` tokens, its end token included, from 0 down to -1.
+
+    Args:
+        tokens: its length.
+        longest: where the punishment is full, L_max of the paper.
+        punished: how many tokens before that it begins, L_cache of the paper.
+    """
+    excess = tokens - (longest - punished)
+    return 0.0 - min(1.0, max(0, excess) / punished)
+
+
+# Each is made for a run, because some need its limits, and scores one completion at a time.
+BUILT_IN: dict[str, Callable[[TrainerConfig], Callable[..., Any]]] = {
+    "accuracy": make_accuracy,
+    "format": lambda _config: think_then_answer,
+    "length": make_length,
+    "arithmetic": lambda _config: arithmetic_reward,
+}
