@@ -9,14 +9,14 @@ import pytest
 from tests.integration.look.stage import Stage
 
 _LIMITS = (
-    ("arguments", "_AT_MOST_S"),
-    ("disks", "_AT_MOST_S"),
     ("filecalls", "_STAT_AT_MOST_S"),
+    ("host", "_AT_MOST_S"),
     ("logs", "_AT_MOST_S"),
     ("logs", "_ALL_AT_MOST_S"),
-    ("pointers", "_AT_MOST_S"),
+    ("pyspy", "_AT_MOST_S"),
     ("recorded", "_AT_MOST_S"),
     ("stackreading", "_ONE_AT_MOST_S"),
+    ("syscalls", "_AT_MOST_S"),
 )
 _PATIENCE_S = 60.0
 
