@@ -15,15 +15,17 @@ from grpo_doctor_probes.samplers import Sampling
 if TYPE_CHECKING:
     from pathlib import Path
 
-# A launcher with two ranks; rank 0 computes, and has a worker that computes too.
+# A launcher with two ranks; rank 0 computes, and has a worker that computes too. It says that it
+# has started when rank 1 waits: until then that computes as well, for seconds on a busy machine.
 JOB = """
 import os, subprocess, sys
 burn = "while True: pass"
 rank0 = f"import subprocess, sys\\nsubprocess.Popen([sys.executable, '-c', {burn!r}])\\n{burn}"
-wait = "import sys; sys.stdin.read()"
+wait = "import sys; print('waits', flush=True); sys.stdin.read()"
 for rank, program in enumerate([rank0, wait]):
     environ = {**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-    subprocess.Popen([sys.executable, "-c", program], env=environ)
+    started = subprocess.Popen([sys.executable, "-c", program], env=environ, stdout=subprocess.PIPE)
+started.stdout.readline()
 print("started", flush=True)
 sys.stdin.read()
 os.killpg(0, 9)
@@ -58,7 +60,7 @@ def test_a_job_is_sampled_and_the_file_is_whole(tmp_path: Path) -> None:
     assert end["ticks"] >= 60
     names = {row["name"] for row in rows if "track" in row}
     assert {"host.cpu", "host.load1", "host.net_rx", "host.shm_used", "host.swap_used"} <= names
-    assert _usual(rows, "rank.cpu", 0) > _usual(rows, "rank.cpu", 1) == 0
+    assert _usual(rows, "rank.cpu", 0) > 10 * _usual(rows, "rank.cpu", 1)
     assert _usual(rows, "rank.threads", 1) == 1
 
 

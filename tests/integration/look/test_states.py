@@ -26,11 +26,11 @@ def test_a_sleeping_process_last_ran_when_it_fell_asleep(stage: Stage) -> None:
     first = taken.processes[0].threads[0]
     assert first.state == "S"
     assert first.syscall >= 0
+    looked_ns = time.monotonic_ns()
     time.sleep(0.3)  # so that an offset of the clock by less than this would show
     again = seen(pid).threads[0]
     assert again.last_ran_ns - first.last_ran_ns < 50_000_000
-    waited_s = (time.monotonic_ns() - again.last_ran_ns) / 1e9
-    assert 0.25 < waited_s < 20
+    assert again.last_ran_ns < looked_ns
 
 
 def test_a_busy_process_ran_just_now(stage: Stage) -> None:
@@ -39,8 +39,8 @@ def test_a_busy_process_ran_just_now(stage: Stage) -> None:
     until(lambda: seen(pid).cpu_ticks > before.cpu_ticks)
     process = seen(pid)
     assert process.state == "R"
-    assert time.monotonic_ns() - process.threads[0].last_ran_ns < 2_000_000_000
-    assert abs(process.threads[0].last_ran_ns - process.at_ns) < 2_000_000_000
+    tick_ns = 10**9 // os.sysconf("SC_CLK_TCK")
+    assert before.at_ns - tick_ns < process.threads[0].last_ran_ns < time.monotonic_ns() + tick_ns
 
 
 def test_a_stopped_process(stage: Stage) -> None:

@@ -57,9 +57,9 @@ def test_a_pipe_that_nobody_reads_is_waited_for_once(pipe: tuple[int, TextIO]) -
     assert not has_room(stream)
     assert not outlet.write(stream, "not said\n")
     begun = time.monotonic()
-    for _ in range(100):
+    for _ in range(1_000):
         assert not outlet.write(stream, "not said\n")
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 60
     while not has_room(stream):
         os.read(reader, 65536)
     assert outlet.write(stream, "said\n")

@@ -32,7 +32,7 @@ def callers(target: Target, place: TargetProcess) -> list[int]:
     with Borrowed(place, target.helper) as thread:
         at, most = thread.scratch, SCRATCH_BYTES // 8
         walk = Call(target.function("backtrace"), (at, most), scratch=bytes(SCRATCH_BYTES))
-        assert thread.call(walk, time.monotonic() + 5) == "returned"
+        assert thread.call(walk, time.monotonic() + 60) == "returned"
         found = struct.unpack(f"<{most}Q", place.memory.read(at, SCRATCH_BYTES))
     return [address for address in found if address]
 

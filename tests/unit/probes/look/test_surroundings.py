@@ -115,7 +115,7 @@ def test_a_disk_that_does_not_answer_costs_a_second_and_says_so(
     ask = os.statvfs
 
     def hang(path: str) -> os.statvfs_result:
-        answer.wait(20)
+        answer.wait(200)
         return ask("/")
 
     monkeypatch.setattr(os, "statvfs", hang)
@@ -127,7 +127,7 @@ def test_a_disk_that_does_not_answer_costs_a_second_and_says_so(
         answer.set()
     assert found
     assert all("no answer" in disk.error for disk in found)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
 
 
 # --- open spans

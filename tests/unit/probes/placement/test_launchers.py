@@ -95,11 +95,11 @@ def test_slurms_short_form(text: str, hosts: tuple[str, ...]) -> None:
 
 
 def test_a_list_of_billions_is_not_written_out() -> None:
-    begun = time.monotonic()
+    begun = time.process_time()
     assert expanded("a[0-999999999]", 1_000) == ()
     assert expanded("[0-9]" * 9 + "x", 1_000) == ()
     assert expanded("[" * 90_000, 1_000) == ()
-    assert time.monotonic() - begun < 5
+    assert time.process_time() - begun < 5
 
 
 @pytest.mark.parametrize("text", ["[1]" * 30_000, "a[1-999999999][2-1]", "a[3-1]"])
