@@ -2,12 +2,20 @@
 #
 #   PYTHON=python3.12 make demo      with another interpreter (3.10 or newer)
 #   PIP_ARGS=... make test           more arguments for every `pip install`
+#   WORKERS=0 make test              so many processes run tests; 0: none but pytest's own
+#   PYTEST_ARGS="-x -v" make test    more arguments for every pytest
 
 PYTHON ?= python3
 PIP_ARGS ?=
+# Twice the cores of a small machine: what takes long mostly waits.
+WORKERS ?= 4
+PYTEST_ARGS ?=
+# A test starts many processes; without bytecode each compiles all it imports, a second or more.
+export PYTHONDONTWRITEBYTECODE =
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_ARGS) -c constraints.txt
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10 $(PYTEST_ARGS)
 READY := $(VENV)/.ready
 VLLM_READY := $(VENV)/.vllm-ready
 
@@ -20,25 +28,25 @@ demo: $(READY) ## record a tiny GRPO run on 2 ranks and report on it; no GPU nee
 	$(BIN)/grpo-doctor run
 
 test: $(READY) ## the test suite but for its heavy parts, below (14 minutes on 2 cores)
-	$(BIN)/python -m pytest -m "not vllm and not faults and not heavy"
+	$(PYTEST) -m "not vllm and not faults and not heavy"
 
 test-heavy: $(READY) ## every flag, launcher and restart of the trainer in real jobs; also part of CI (8 minutes)
-	$(BIN)/python -m pytest -m "heavy and not vllm and not faults"
+	$(PYTEST) -m "heavy and not vllm and not faults"
 
 test-faults: $(READY) ## what `attach` says of 60 real faults in real ranks, of every class some, and of 20 healthy jobs
 	$(BIN)/python -m tests.faults --sample --jobs 4 --no-baselines --check
 
 test-attach: $(READY) ## `attach` on torchrun jobs as users start them, on TRL's own, over two hosts (10 minutes)
-	$(BIN)/python -m pytest -m faults $(wildcard tests/integration/test_attach*.py)
+	$(PYTEST) -m faults $(wildcard tests/integration/test_attach*.py)
 
 test-watchdog: $(READY) ## the watchdog of `run` on plain torchrun jobs (7 minutes)
-	$(BIN)/python -m pytest -m faults $(wildcard tests/integration/test_watchdog*.py)
+	$(PYTEST) -m faults $(wildcard tests/integration/test_watchdog*.py)
 
 case-studies: $(READY) ## a real user's trouble: diagnosed, treated as printed, measured again (4 minutes)
 	$(BIN)/python -m tests.case_studies
 
 test-vllm: $(VLLM_READY) ## the tests that need vLLM, on its CPU build; also part of CI
-	$(BIN)/python -m pytest -m vllm
+	$(PYTEST) -m vllm
 
 test-wheels: $(READY) ## hold the table of knobs against 79 wheels of TRL, ms-swift, verl, OpenRLHF (60 MB)
 	$(BIN)/python -m tests.wheels --check
@@ -50,7 +58,7 @@ gpu: $(READY) ## what only a GPU can tell, one card is enough; written to docs/m
 	$(BIN)/python -m tests.gpu --write docs/measurements.md
 
 test-fast: $(READY) ## what takes seconds: no training runs, no large traces, no browser
-	$(BIN)/python -m pytest -m "not slow and not browser and not perfetto and not vllm and not faults"
+	$(PYTEST) -m "not slow and not browser and not perfetto and not vllm and not faults"
 
 lint: $(READY) ## ruff, its formatter and mypy --strict
 	$(BIN)/ruff check .

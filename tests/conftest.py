@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A busy machine stalls for longer than the 200 ms that each example has by default; what never ends
@@ -11,8 +13,34 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 
+# Files whose tests take longest together, each longer than the next: the last to begin decides when
+# several processes end. They take 20 s to 2 minutes.
+_LONGEST = (
+    "browser/test_report.py",
+    "integration/test_run_trainer.py",
+    "integration/test_watchdog.py",
+    "patients/test_patient_5.py",
+    "integration/test_run.py",
+    "patients/test_patient_1.py",
+    "faults/test_faults.py",
+)
+_LONG = ("slow", "browser", "perfetto")
+
 
 def pytest_configure() -> None:
     """Gives SIGINT its usual meaning: a shell's background jobs, and all they start, ignore it."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begins with the files that take long; the order within a file stays."""
+    long = {item.path for item in items if any(map(item.get_closest_marker, _LONG))}
+    items.sort(key=lambda item: _turn(item.path, long))
+
+
+def _turn(path: Path, long: set[Path]) -> int:
+    name = path.relative_to(Path(__file__).parent).as_posix()
+    if name in _LONGEST:
+        return _LONGEST.index(name)
+    return len(_LONGEST) + (path not in long) + ("unit" in path.parts)
