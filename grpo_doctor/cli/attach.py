@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from grpo_doctor.cli.console import say
 from grpo_doctor.cli.output import STDOUT, add_output, given_path, write_bytes
-from grpo_doctor.errors import UsageError
+from grpo_doctor.errors import PermissionNeededError, UsageError
 
 if TYPE_CHECKING:
     from grpo_doctor.hang.model.scene import Scene
@@ -50,9 +50,9 @@ one that all see ({host} is replaced by the host's name), then join what they ke
   kubectl exec POD -- grpo-doctor attach -o /shared/hang/{host}      once for each pod, with &
   grpo-doctor attach --replay /shared/hang/*
 
-exit codes: 0 healthy or slow; 3 stuck or dead; 2 wrong usage, several jobs, or no bundle or dump
-that can be read; 4 no permission (the message has the remedy), or a result can't be written; 5 no
-job; 130 interrupted before there was a verdict, or before it was kept.
+exit codes: 0 healthy or slow; 3 stuck or dead; 2 wrong usage, several jobs, no bundle or dump that
+can be read, or dumps that tell nothing; 4 no permission (the message has the remedy), or a result
+can't be written; 5 no job; 130 interrupted before there was a verdict, or before it was kept.
 """
 _EXIT_CODES = {"healthy": 0, "slow": 0, "stuck": 3, "dead": 3}
 _UNTOUCHED = "interrupted; the job was not touched."
@@ -123,7 +123,19 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     if not moves and _would_be_lost(options, diagnosis):
         say("keep it before you end the job: the same command with -o DIR")
     _tell_of_others(evidence, diagnosis)
-    return _EXIT_CODES[diagnosis.verdict.state]
+    return _exit_code(options, evidence, diagnosis)
+
+
+def _exit_code(options: argparse.Namespace, evidence: Evidence, diagnosis: Diagnosis) -> int:
+    """Of the job's state; where nothing could be judged, of what would have to be given."""
+    verdict = diagnosis.verdict
+    if (verdict.state, verdict.cause) == ("slow", "unknown"):
+        if options.dumps:
+            return UsageError.exit_code
+        stacks = [stack for look in evidence.stacks for stack in look]
+        if stacks and all(stack.problem and not stack.threads for stack in stacks):
+            return PermissionNeededError.exit_code
+    return _EXIT_CODES[verdict.state]
 
 
 def _check(options: argparse.Namespace, theirs: Sequence[str] | None) -> None:

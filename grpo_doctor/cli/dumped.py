@@ -15,7 +15,7 @@ from grpo_doctor.hang.model.scene import Scene
 from grpo_doctor_probes.evidence import Evidence
 from grpo_doctor_reports.text_safety import PROSE_LIMIT, clean
 
-_MOST_NAMED = 4
+_MOST_NAMED = 40
 _SAID_FROM_MB, _MB_PER_S = 50.0, 8.0
 _FILE = "file:"
 

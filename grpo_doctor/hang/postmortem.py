@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from grpo_doctor.hang.decision.confidence import UNKNOWN, of_recordings
 from grpo_doctor.hang.decision.render.details import unseen, with_layout, with_spelled_fixes
 from grpo_doctor.hang.decision.render.pictures import edges_of, nodes_of
@@ -12,7 +14,7 @@ from grpo_doctor.hang.model.nodes import RankNode
 from grpo_doctor.hang.model.scene import Scene
 from grpo_doctor.hang.model.waiting import waits
 from grpo_doctor.hang.verdict import Diagnosis, Fix, Item, RankState, State, Verdict
-from grpo_doctor.hang.wording import ranks_text, sentence
+from grpo_doctor.hang.wording import ranks_text, sentence, verb
 
 _XID = "dmesg -T | grep -i xid  # on the host of the rank named above"
 _LOOK = "py-spy dump --pid PID  # on the host of the rank named above, if it still runs"
@@ -20,7 +22,7 @@ _LOOK = "py-spy dump --pid PID  # on the host of the rank named above, if it sti
 
 def diagnose(scene: Scene) -> Diagnosis:
     """Judges what the recordings allow to say."""
-    ruling = matching.judge(scene.matching)
+    ruling = _of_usable(matching.judge(scene.matching), scene.recordings.unusable)
     graph = waits.build(scene)
     guilty = frozenset(map(RankNode, ruling.culprits))
     heard = tuple(sorted(scene.matching.heard))
@@ -46,6 +48,27 @@ def diagnose(scene: Scene) -> Diagnosis:
         else (),
         problems=unseen(scene),
     )
+
+
+def _of_usable(ruling: Ruling, unusable: frozenset[int]) -> Ruling:
+    """A rank whose dump can't be used is not missing: what it did is not known, and neither is
+    whether a job is well of which it is a part.
+    """
+    if not ruling.cause and unusable:
+        who = ranks_text(sorted(unusable))
+        text = f"Nothing is known of {who}: {ruling.summary}"
+        return msgspec.structs.replace(ruling, cause="unknown", unusual=False, summary=text)
+    awaited = set(ruling.culprits) & unusable if ruling.grounds == "unrecorded" else set()
+    if not awaited:
+        return ruling
+    facts = tuple((rank, text) for rank, text in ruling.facts if rank not in awaited)
+    left = tuple(rank for rank in ruling.culprits if rank not in awaited)
+    if left:
+        summary = next((text for rank, text in facts if rank in left), ruling.summary)
+        return msgspec.structs.replace(ruling, culprits=left, facts=facts, summary=summary)
+    waiting = f"{ranks_text(ruling.victims)} {verb(ruling.victims, 'waits')}"
+    text = f"{waiting} for {ranks_text(sorted(awaited))}, whose recording can't be used"
+    return Ruling("unknown", victims=ruling.victims, unusual=True, summary=text, facts=facts)
 
 
 def _verdict(scene: Scene, ruling: Ruling) -> Verdict:
@@ -79,6 +102,8 @@ def _confirm(ruling: Ruling) -> tuple[str, ...]:
 
 def _confidence(ruling: Ruling) -> float:
     """Of culprits that are alternatives only one is right."""
+    if ruling.cause == "unknown" and not ruling.culprits:
+        return UNKNOWN
     sure = of_recordings(ruling.grounds)
     return round(sure / len(ruling.culprits), 2) if ruling.either else sure
 
@@ -86,6 +111,8 @@ def _confidence(ruling: Ruling) -> float:
 def _state(scene: Scene, ruling: Ruling) -> State:
     """Without one recording nothing was seen, as when a visit is interrupted at its beginning."""
     if not scene.matching.heard:
+        return "slow"
+    if ruling.cause == "unknown" and not ruling.unusual and not ruling.culprits:
         return "slow"
     return "stuck" if ruling.cause else "healthy"
 

@@ -98,12 +98,15 @@ class Recording(msgspec.Struct, frozen=True):
 
 
 class DumpProblem(msgspec.Struct, frozen=True):
-    """A dump, or a part of one, that could not be used: what, and what to do about it."""
+    """A dump, or a part of one, that could not be used: what, and what to do about it. `at_once`:
+    it was written with the others, while the job went on.
+    """
 
     source: str
     rank: int | None
     what: str
     remedy: str = ""
+    at_once: bool = False
 
 
 class Recordings(msgspec.Struct, frozen=True):
@@ -111,6 +114,13 @@ class Recordings(msgspec.Struct, frozen=True):
 
     ranks: tuple[Recording, ...] = ()
     problems: tuple[DumpProblem, ...] = ()
+
+    @property
+    def unusable(self) -> frozenset[int]:
+        """Ranks whose dumps can't be used: they are not missing, and what they did is not known."""
+        told = (one for one in self.problems if not one.at_once)
+        named = {one.rank for one in told if one.rank is not None}
+        return frozenset(named - {one.rank for one in self.ranks})
 
     def of(self, rank: int) -> Recording | None:
         """The recording of one rank."""

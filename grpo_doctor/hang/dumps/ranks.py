@@ -9,9 +9,9 @@ from pathlib import PurePath
 
 import msgspec
 
+from grpo_doctor.hang.dumps.consistency import of_one_moment, of_one_world
 from grpo_doctor.hang.dumps.entries import GIVES_UP
 from grpo_doctor.hang.dumps.model import DumpProblem, Entry, Recording
-from grpo_doctor.hang.dumps.together import of_one_moment, of_one_world
 
 _IN_NAME = re.compile(r"rank[_\-. =]?(\d{1,7})", re.IGNORECASE)
 

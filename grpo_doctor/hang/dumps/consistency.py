@@ -1,0 +1,218 @@
+"""Which dumps are of one job and one moment: a folder also has those of earlier runs, of an
+engine's own world, and of ranks that had gone on when the others were written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from grpo_doctor.hang.dumps.entries import GIVES_UP
+from grpo_doctor.hang.dumps.model import DumpProblem, Entry, GroupSeen, Recording
+from grpo_doctor.hang.wording import seconds_text
+
+ALONE = "Give --dumps a folder with the dumps of one job and one hang."
+_DEFAULT = "default_pg"
+# No member can be through before all have come. An all_to_all skips who gets nothing from it.
+_OF_ALL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "barrier"})
+_NS = 1_000_000_000
+_CLOCKS_NS = 60 * _NS  # clocks of hosts and file servers differ by less
+_LONGEST_WAIT_NS = 600 * _NS  # NCCL's watchdog ends a job in which a collective takes longer
+_FOR_EVER = 1 << 63
+_RULED_OUT = "it is of another run or moment than most others: their collectives rule it out"
+
+
+class _Span(NamedTuple):
+    """Where a recording may be in common with others: times, or numbers of one group."""
+
+    rank: int
+    low: int
+    high: int
+    is_file: bool
+
+
+class _Age(NamedTuple):
+    """How far a file is from the others."""
+
+    ns: int
+    older: bool
+
+    def __str__(self) -> str:
+        return seconds_text(self.ns / _NS)
+
+
+def of_one_world(parts: Sequence[Recording]) -> tuple[list[Recording], list[DumpProblem]]:
+    """The parts whose default group has the members that most list, and those that list none."""
+    worlds = [_world(part) for part in parts]
+    listed = Counter(world for world in worlds if world)
+    if len(listed) < 2:
+        return list(parts), []
+    usual = max(listed, key=lambda world: (listed[world], len(world), world))
+    kept: list[Recording] = []
+    problems: list[DumpProblem] = []
+    for part, world in zip(parts, worlds):
+        if world in ((), usual):
+            kept.append(part)
+            continue
+        what = f"it is of a job of {len(world)} ranks, most others are of one of {len(usual)}"
+        problems.append(_left_out(part, what))
+    return kept, problems
+
+
+def _left_out(recording: Recording, what: str, *, at_once: bool = False) -> DumpProblem:
+    remedy = ALONE if recording.from_file else ""
+    return DumpProblem(recording.sources[0], recording.rank, f"{what}; not used", remedy, at_once)
+
+
+def _world(part: Recording) -> tuple[int, ...]:
+    """The members of the default group, in order; empty where they are not listed."""
+    for group in part.groups:
+        if group.ranks and (group.description == _DEFAULT or _is_first(group)):
+            return tuple(sorted(group.ranks))
+    return ()
+
+
+def _is_first(group: GroupSeen) -> bool:
+    return group.name == "0" and not group.description
+
+
+def of_one_moment(
+    recordings: Sequence[Recording],
+) -> tuple[list[Recording], list[DumpProblem]]:
+    """Without the files that contradict most of the others. Who is behind in a file of an earlier
+    moment, or ahead in one of a later, is not to blame.
+    """
+    apart: dict[int, str] = {}
+    written = [_written(one) for one in recordings if one.rank is not None]
+    for rank, age in _strangers(written, apart):
+        apart[rank] = (
+            f"it was written {age} before the last calls of the others that are used"
+            if age.older
+            else f"its last call is {age} newer than the others that are used"
+        )
+    active = [span for one in recordings if (span := _active(one)) is not None]
+    for rank, age in _strangers(active, apart):
+        which = "older" if age.older else "newer"
+        apart[rank] = f"its calls are {age} {which} than those of most others: it is of another run"
+    last_ns = {span.rank: span.low for span in written}
+    at_once: set[int] = set()
+    for reaches in _reaches(recordings):
+        strangers = dict(_strangers(reaches, apart))
+        used = [span.rank for span in reaches if span.rank not in strangers.keys() | apart.keys()]
+        near = {rank for rank in strangers if _is_near(rank, used, last_ns)}
+        left_out = strangers if len(used) > len(strangers) else strangers.keys() - near
+        apart |= dict.fromkeys(left_out, _RULED_OUT)
+        at_once |= near
+    problems = [
+        _left_out(one, apart[one.rank], at_once=one.rank in at_once)
+        for one in recordings
+        if one.rank in apart
+    ]
+    return [one for one in recordings if one.rank not in apart], problems
+
+
+def _is_near(rank: int, others: Sequence[int], last_ns: Mapping[int, int]) -> bool:
+    """Whether its last call is of the same minute as theirs: dumps of a job that goes on are
+    written one after the other.
+    """
+    return any(abs(last_ns[rank] - last_ns[other]) <= _CLOCKS_NS for other in others)
+
+
+def _strangers(spans: Sequence[_Span], apart: Container[int]) -> Iterator[tuple[int, _Age]]:
+    """The files that have nothing in common with most, and how far they are from those; where no
+    moment has most, those of the earlier ones.
+    """
+    left = [span for span in spans if span.rank not in apart]
+    if not left:
+        return
+    common = _common(left)
+    inside = [span for span in left if span.low <= common <= span.high]
+    begin, end = max(span.low for span in inside), min(span.high for span in inside)
+    for span in left:
+        if span.is_file and span.high < common:
+            yield span.rank, _Age(begin - span.high, older=True)
+        elif span.is_file and span.low > common:
+            yield span.rank, _Age(span.low - end, older=False)
+
+
+def _common(spans: Sequence[_Span]) -> int:
+    """What the most spans have in common; of equally many, the later."""
+    steps = Counter[int]()
+    for span in spans:
+        steps[span.low] += 1
+        steps[span.high + 1] -= 1
+    points = sorted(steps)
+    together = dict(zip(points, accumulate(steps[point] for point in points)))
+    return max(points, key=lambda point: (together[point], point))
+
+
+def _written(recording: Recording) -> _Span:
+    """From its last call to when the file was written: what it lacks was not called by then. A
+    copy is younger than what it was made of, so a file that seems older than its calls tells
+    nothing.
+    """
+    low = max((entry.created_ns or 0 for entry in recording.entries[-1:]), default=0)
+    high = recording.at_unix_ns + _CLOCKS_NS
+    return _Span(
+        recording.rank or 0, low, high if low <= high > _CLOCKS_NS else _FOR_EVER,
+        recording.from_file,
+    )  # fmt: skip
+
+
+def _active(recording: Recording) -> _Span | None:
+    """From its first call to when others of the same run must have called, too."""
+    times = [entry.created_ns for entry in recording.entries[:1] + recording.entries[-1:]]
+    if recording.rank is None or not times or not all(times):
+        return None
+    first, last = min(t or 0 for t in times), max(t or 0 for t in times)
+    return _Span(recording.rank, first, last + _LONGEST_WAIT_NS, recording.from_file)
+
+
+def _reaches(recordings: Sequence[Recording]) -> Iterator[list[_Span]]:
+    """Of every group whose members are listed, the largest first: from what each member is through
+    with to the last that it called. Nobody is through with what a member has not called.
+    """
+    found: dict[tuple[str, str, tuple[int, ...]], list[_Span]] = defaultdict(list)
+    partial = _partial_groups(recordings)
+    for one in recordings:
+        if one.rank is None:
+            continue
+        done: dict[tuple[str, str], int] = {}
+        called: dict[tuple[str, str], int] = {}
+        for entry in one.entries:
+            if entry.is_p2p or entry.backend not in GIVES_UP:
+                continue
+            key = entry.group, entry.backend
+            called[key] = max(called.get(key, -1), entry.sequence)
+            if entry.done and _waits_for_all(entry):
+                done[key] = max(done.get(key, -1), entry.sequence)
+        for group in one.groups:
+            key = group.name, group.backend
+            if group.ranks and key in called:
+                through = done.get(key, -1)
+                if key not in partial:
+                    through = max(through, group.status.completed)
+                last = max(called[key], group.status.enqueued, through)
+                reach = _Span(one.rank, through, last, one.from_file)
+                found[(*key, group.ranks)].append(reach)
+    for key_of_all in sorted(found, key=lambda key: (-len(found[key]), key)):
+        yield found[key_of_all]
+
+
+def _partial_groups(recordings: Sequence[Recording]) -> set[tuple[str, str]]:
+    """Groups of which a counter does not say that all members have come: some operation of theirs
+    does not wait for all, or transfers are counted with the rest.
+    """
+    return {
+        (entry.group, entry.backend)
+        for one in recordings
+        for entry in one.entries
+        if entry.is_p2p or entry.p2p_sequence or not _waits_for_all(entry)
+    }
+
+
+def _waits_for_all(entry: Entry) -> bool:
+    """Without an element NCCL does nothing, and waits for nobody."""
+    return entry.op in _OF_ALL and not any(0 in shape for shape in entry.input_sizes)
