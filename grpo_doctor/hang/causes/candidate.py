@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum, auto
 from typing import Literal
 
@@ -62,12 +62,17 @@ class Case:
     @property
     def hosts(self) -> tuple[Actor, ...]:
         """The suspects whose host side tells what they are at; others wait for their device."""
-        return tuple(one for one in self.suspects if not one.spins)
+        return tuple(actor for actor in self.suspects if not actor.spins)
+
+    @property
+    def standing(self) -> tuple[Actor, ...]:
+        """Those of `hosts` that may run and were not seen to move."""
+        return tuple(one for one in self.hosts if not (one.held or one.motion.progresses))
 
     def waits_for_work(self, actor: Actor) -> bool:
         """Whether its chain of waits, as in a pipeline, ends at a rank that may be at work."""
-        ends: set[Node] = {one.node for one in self.suspects}
-        ends |= {RankNode(one) for one in self.scene.elsewhere}
+        ends: set[Node] = {suspect.node for suspect in self.suspects}
+        ends |= {RankNode(rank) for rank in self.scene.elsewhere}
         return not ends.isdisjoint(self.graph.reach.get(actor.node, ()))
 
 
@@ -82,11 +87,11 @@ class Candidate:
     """
 
     cause: str
-    culprits: tuple[int, ...]
     reason: str
     evidence: tuple[Item, ...]
     sink: Sink
-    liveness: Liveness
+    liveness: Liveness = "unseen"
+    culprits: tuple[int, ...] = ()
     node: Node | None = None
     phase: str | None = None
     whole: str = ""
@@ -97,6 +102,15 @@ class Candidate:
     either: bool = False  # the culprits are alternatives, not accomplices
     can_go_on: str = ""  # where this case tells more than its class
 
+    def of(self, actor: Actor) -> Candidate:
+        """The same of this process: of its rank, in its phase, for as long as it has stood."""
+        return replace(
+            self,
+            culprits=ranks_of(actor),
+            phase=actor.phase or self.phase,
+            still_s=actor.motion.still_s,
+        )
+
     @property
     def cannot_move(self) -> bool:
         """Whether nothing that is left can end the wait."""
@@ -106,6 +120,11 @@ class Candidate:
     def certain(self) -> bool:
         """Whether the state of a process proves it, however short a time was looked."""
         return self.cannot_move and self.sink >= Sink.PROCESS
+
+
+def ranks_of(actor: Actor) -> tuple[int, ...]:
+    """Its rank, as culprits; nobody of a process that is no rank's."""
+    return (actor.rank,) if actor.rank is not None else ()
 
 
 Cause = Callable[[Case], Iterable[Candidate]]

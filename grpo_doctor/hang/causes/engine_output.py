@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from grpo_doctor import knobs
 from grpo_doctor.hang.causes.candidate import Candidate, Liveness, Sink
-from grpo_doctor.hang.causes.engine_candidate import PATIENT, shares, stacks, stalled
-from grpo_doctor.hang.causes.wording import at, in_phase, named
+from grpo_doctor.hang.causes.description import in_phase, named, place_text, stack_item
 from grpo_doctor.hang.model.engine_counters import Counted
 from grpo_doctor.hang.model.rollout_engine import RolloutEngine
 from grpo_doctor.hang.model.scene import Actor, Scene
@@ -16,7 +16,24 @@ from grpo_doctor.hang.verdict import Fix, Item
 
 _THRASHES = 2  # preemptions between two answers, and not one token
 _LONGEST_PAUSE_S = 30.0  # asynchronous trainers pause an engine while they send weights
+_PATIENT = Fix("Give the client's requests a timeout, so that the trainer fails and says why.")
 _RESUME = Fix("If it was paused for new weights, resume it (vLLM: POST /resume).")
+
+
+def stalled(actor: Actor, engine: RolloutEngine, node: Actor, says: str, *items: Item) -> Candidate:
+    """The engine cannot get on, because of its process `node`, of which `says` tells."""
+    metrics = (Item("metrics", actor.rank, engine.counted.text()),) if engine.counted else ()
+    return Candidate(
+        cause="rollout-engine-stalled",
+        reason=f"waits{in_phase(actor)} for its rollout engine: {named(node)} {says}",
+        evidence=(*items, *metrics, *engine.told, stack_item(actor)),
+        sink=Sink.ENGINE,
+        liveness="never-wakes",
+        phase="rollout",
+        node=node.node,
+        fixes=(_PATIENT,),
+        confirm=(f"py-spy dump --pid {node.pid}",),
+    ).of(actor)
 
 
 def output(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
@@ -38,7 +55,7 @@ def _without_tokens(scene: Scene, actor: Actor, engine: RolloutEngine, seen: Cou
     share = Item("proc", core.rank, f"{named(core)} used {core.motion.cpu_share:.0%} of a core")
     if seen.asleep:
         found = stalled(actor, engine, core, "is asleep and was asked to generate", share)
-        return replace(found, fixes=(Fix("Wake the engine up before it is asked."), PATIENT))
+        return replace(found, fixes=(Fix("Wake the engine up before it is asked."), _PATIENT))
     full = f", {seen.cache:.0%} of its cache used" if seen.cache is not None else ""
     if seen.preempted >= _THRASHES:
         says = f"preempts without end{full}: {seen.preempted:.0f} times and no token"
@@ -52,12 +69,12 @@ def _without_tokens(scene: Scene, actor: Actor, engine: RolloutEngine, seen: Cou
         return replace(found, liveness=liveness, fixes=(_RESUME, *_room(scene, seen)))
     none = f"has made no token in {seen.seconds:.1f} s" if seen.counts_tokens else "does not move"
     says = f"{none} and has {seen.running:.0f} requests"
-    found = stalled(actor, engine, core, says, share, *stacks(engine))
+    found = stalled(actor, engine, core, says, share, *_stacks(engine))
     return replace(
         found,
         cause=_soft_cause(actor),
         liveness="computing" if engine.works else "unseen",
-        fixes=(PATIENT,),
+        fixes=(_PATIENT,),
     )
 
 
@@ -70,10 +87,10 @@ def _paused(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
     elsewhere = _calls_tool(scene, engine)
     says = "takes no step: it is paused for new weights, or the request did not reach it"
     return replace(
-        stalled(actor, engine, engine.core, says, *shares(engine), *stacks(engine)),
+        stalled(actor, engine, engine.core, says, *_shares(engine), *_stacks(engine)),
         cause=_soft_cause(actor),
         liveness=_never_wakes(_long_for_a_pause(actor, engine) and _receives(actor), elsewhere),
-        fixes=(_RESUME, PATIENT),
+        fixes=(_RESUME, _PATIENT),
     )
 
 
@@ -96,7 +113,7 @@ def _generates(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
     busy = (one for one in engine.parts if one.motion.progresses)
     node = next(busy, engine.core)
     does = "is still starting" if engine.starts else f"works{did}"
-    found = stalled(actor, engine, node, does, *shares(engine))
+    found = stalled(actor, engine, node, does, *_shares(engine))
     return replace(
         found,
         cause="",
@@ -114,16 +131,15 @@ def _idle(actor: Actor, engine: RolloutEngine) -> Candidate:
     something else.
     """
     core = engine.core
-    where = at(core.place.user or (core.place.frames[0] if core.place.frames else None))
+    where = place_text(core.place)
     nothing = engine.counted is not None and not engine.counted.asked
-    says = f"{'has no request' if nothing else 'does not move'}{f', at {where}' if where else ''}"
-    says += _wants(core)
-    found = stalled(actor, engine, core, says, *shares(engine), *stacks(engine))
+    does = "has no request" if nothing else "does not move"
+    says = f"{does}{f', at {where}' if where else ''}{_wants(core)}"
     return replace(
-        found,
+        stalled(actor, engine, core, says, *_shares(engine), *_stacks(engine)),
         cause=_soft_cause(actor),
         liveness="unseen",
-        fixes=(Fix("Restart the engine."), PATIENT),
+        fixes=(Fix("Restart the engine."), _PATIENT),
     )
 
 
@@ -163,6 +179,18 @@ def _room(scene: Scene, seen: Counted) -> tuple[Fix, ...]:
         ),
         Fix("Ask for shorter completions: the longest has to fit.", "vllm.max_model_len"),
     )
+
+
+def _shares(engine: RolloutEngine) -> Iterator[Item]:
+    """How much of a core its processes used between the looks."""
+    for part in engine.parts[:3]:
+        used = f"{named(part)} used {part.motion.cpu_share:.0%} of a core"
+        yield Item("proc", part.rank, used)
+
+
+def _stacks(engine: RolloutEngine) -> Iterator[Item]:
+    """Where those stand that compute."""
+    return (stack_item(part) for part in engine.parts[1:3] if part.place.frames)
 
 
 def _with_value(framework: str, text: str, knob: str, value: float) -> Fix:

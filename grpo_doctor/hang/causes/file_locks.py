@@ -3,73 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
-from grpo_doctor.hang.causes.wording import (
-    culprit,
-    in_phase,
-    named,
-    process_item,
-    stack_item,
-    still_item,
-)
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Liveness, Sink
+from grpo_doctor.hang.causes.description import in_phase, named, process_item, standstill
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting.wakeups import only_by_signals
 from grpo_doctor.hang.verdict import Fix, Item
+from grpo_doctor_probes.evidence import Blocked
 
 _LOCKS = (".lock", ".lck")
+_LET_IT_END = Fix("Let the process that is at work come to its end: it may have the lock.")
+_LEFT_BEHIND = Fix("End the process that holds it. If none does, it was left behind: look at it.")
 
 
 def propose(case: Case) -> Iterator[Candidate]:
     """Who has the file that a rank wants the lock of."""
-    for actor in case.hosts:
-        if actor.held or actor.motion.progresses:
-            continue
-        yield from _file_lock(case.scene, actor)
-        if actor.place.call == "file-lock" and not _in_flock(actor):
+    for actor in case.standing:
+        hold = actor.hold
+        if hold is not None and hold.kind == "file-lock":
+            yield _file_lock(case.scene, actor, hold)
+        elif actor.place.call == "file-lock":
             yield _polled(case.scene, actor)
 
 
-def _file_lock(scene: Scene, actor: Actor) -> Iterator[Candidate]:
-    hold = actor.hold
-    if hold is None or hold.kind != "file-lock":
-        return
+def _file_lock(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
     holders = [scene.by_pid[pid] for pid in hold.peers if pid in scene.by_pid]
     strangers = [pid for pid in hold.peers if pid not in scene.by_pid]
-    who = ", ".join([named(one) for one in holders] + [f"pid {pid}" for pid in strangers])
-    ranks = sorted({one.rank for one in holders if one.rank is not None and one.waits})
+    who = ", ".join([*map(named, holders), *(f"pid {pid}" for pid in strangers)])
+    ranks = tuple(sorted({one.rank for one in holders if one.rank is not None and one.waits}))
     # A holder that merely stands may be in a download, whose next bytes are late.
     asleep = all(one.held or one.waits or _sleeps_on(scene, one) for one in holders)
     maybe = () if hold.peers else _may_have_it(scene, actor)
-    yield Candidate(
+    held_by = f", held by {who}" if who else ""
+    liveness: Liveness = "computing" if maybe else "unseen"
+    reason = f"waits for the lock of {hold.target}{held_by},{in_phase(actor)}".rstrip(",")
+    candidate = Candidate(
         cause="lock-held",
-        culprits=tuple(ranks) or culprit(actor),
-        reason=(
-            f"keeps the lock {hold.target} while it waits in {holders[0].place.operation}"
-            if ranks
-            else f"waits for the lock of {hold.target}{f', held by {who}' if who else ''},"
-            f"{in_phase(actor)}"
-        ).rstrip(","),
+        reason=reason,
         evidence=(
             Item("fd", actor.rank, f"flock on {hold.target}; held by {who or 'nobody we can see'}"),
             *map(process_item, maybe[:1]),
-            still_item(actor),
-            stack_item(actor),
+            *standstill(actor),
         ),
         sink=Sink.HOLDER,
-        liveness="never-wakes"
-        if holders and asleep and not strangers
-        else "computing"
-        if maybe
-        else "unseen",
-        phase=actor.phase,
-        still_s=actor.motion.still_s,
-        fixes=(
-            _release(hold.target),
-            Fix("Take the lock with a timeout, and on one rank only."),
-        ),
+        liveness="never-wakes" if holders and asleep and not strangers else liveness,
+        fixes=(_release(hold.target), Fix("Take the lock with a timeout, and on one rank only.")),
         confirm=(f"lsof {hold.target}  # who holds the lock",),
-    )
+    ).of(actor)
+    if not ranks:
+        return candidate
+    keeps = f"keeps the lock {hold.target} while it waits in {holders[0].place.operation}"
+    return replace(candidate, culprits=ranks, reason=keeps)
 
 
 def _release(path: str) -> Fix:
@@ -100,31 +85,21 @@ def _may_have_it(scene: Scene, actor: Actor) -> tuple[Actor, ...]:
     )
 
 
-def _in_flock(actor: Actor) -> bool:
-    return actor.hold is not None and actor.hold.kind == "file-lock"
-
-
 def _polled(scene: Scene, actor: Actor) -> Candidate:
     """Libraries look for a lock file again and again: no call shows which one, and whose."""
     maybe = _may_have_it(scene, actor)
     whose = f"has, perhaps {named(maybe[0])}," if maybe else "has or has left"
-    return Candidate(
+    candidate = Candidate(
         cause="lock-held",
-        culprits=culprit(actor),
         reason=f"waits for a lock file that another process {whose}{in_phase(actor)}",
-        evidence=(*map(process_item, maybe[:1]), still_item(actor), stack_item(actor)),
+        evidence=(*map(process_item, maybe[:1]), *standstill(actor)),
         sink=Sink.HELPER,
         liveness="computing" if maybe else "unseen",
-        phase=actor.phase,
-        # Who polls has just run, however long it has been at it.
-        still_s=actor.motion.still_s if actor.motion.kind == "still" else None,
         fixes=(
-            Fix("Let the process that is at work come to its end: it may have the lock.")
-            if maybe
-            else Fix(
-                "End the process that holds it. If none does, it was left behind: look at it."
-            ),
+            _LET_IT_END if maybe else _LEFT_BEHIND,
             Fix("Take such a lock on one rank of a host only, and with a timeout."),
         ),
         confirm=(f"py-spy dump --locals --pid {actor.pid}  # the path of the lock file",),
-    )
+    ).of(actor)
+    # Who polls has just run, however long it has been at it.
+    return candidate if actor.motion.kind == "still" else replace(candidate, still_s=None)

@@ -1,4 +1,4 @@
-"""Processes that the kernel killed for want of memory."""
+"""Processes that the kernel killed for want of memory, or that wait for it to give them some."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
+from grpo_doctor.hang.causes.description import asleep_for, in_phase, kernel_item, standstill
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting.chain import ASKS, rests
 from grpo_doctor.hang.verdict import Fix, Item
+from grpo_doctor.hang.wording import bytes_text
 
 _KILLED = re.compile(r"[Kk]illed process (\d+)")
 _STANDS = ("still", "polling")
@@ -19,7 +21,8 @@ BEFORE_THE_WAIT_S = 10.0  # a rank may be killed a little before others wait for
 
 
 def propose(case: Case) -> Iterator[Candidate]:
-    """A rank that waits for a process of its own that was killed for memory."""
+    """A rank that waits for a process of its own that was killed for memory, or for memory."""
+    yield from map(_waits_for_memory, asleep_for("memory", case.hosts))
     scene = case.scene
     for actor in scene.actors:
         if actor.member.role == "rank" or actor.motion.kind != "gone" or actor.rank is None:
@@ -30,7 +33,24 @@ def propose(case: Case) -> Iterator[Candidate]:
         oom = oom_items(scene, actor)
         if oom and not _waits_for_another(scene, owner):
             reason = f"waits for its {actor.member.role} process, which was killed for memory"
-            yield replace(out_of_memory((actor.rank,), reason, oom), sink=Sink.ENDED)
+            yield replace(out_of_memory((actor.rank,), oom, reason), sink=Sink.ENDED)
+
+
+def _waits_for_memory(actor: Actor) -> Candidate:
+    limits = actor.limits[-1] if actor.limits else None
+    room = ""
+    if limits is not None and limits.memory_limit_bytes is not None:
+        used = bytes_text(limits.memory_used_bytes or 0)
+        room = f": its control group uses {used} of {bytes_text(limits.memory_limit_bytes)}"
+    return Candidate(
+        cause="oom-killed",
+        reason=f"waits for memory that its control group does not give{room},{in_phase(actor)}",
+        sink=Sink.KERNEL,
+        liveness="never-wakes" if actor.motion.kind == "still" else "unseen",
+        evidence=(kernel_item(actor), *standstill(actor)),
+        fixes=(Fix("Give the control group more memory, or need less of it."),),
+        confirm=("cat /sys/fs/cgroup/**/memory.events  # high, max and oom grow",),
+    ).of(actor)
 
 
 def _waits_for_another(scene: Scene, owner: Actor) -> bool:
@@ -44,7 +64,11 @@ def _waits_for_another(scene: Scene, owner: Actor) -> bool:
     return any(one is None or not (one.held or rests(one)) for one in ends)
 
 
-def out_of_memory(culprits: tuple[int, ...], reason: str, items: tuple[Item, ...]) -> Candidate:
+def out_of_memory(
+    culprits: tuple[int, ...],
+    items: tuple[Item, ...],
+    reason: str = "was killed for want of memory",
+) -> Candidate:
     """The verdict that these ranks lost a process to the kernel's OOM killer."""
     return Candidate(
         cause="oom-killed",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from grpo_doctor.hang.causes.candidate import Candidate, Sink
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.ras import even_item
 from grpo_doctor.hang.model.hosts import parted
 from grpo_doctor.hang.model.scene import Scene
@@ -16,28 +16,24 @@ from grpo_doctor_probes.evidence import Blocked
 _SURE, _LIKELY = 2, 1  # how much an end of a connection counts
 
 
-def silence(scene: Scene) -> Iterator[Candidate]:
+def propose(case: Case) -> Iterator[Candidate]:
     """Everyone came to the same collective and nobody is through."""
-    joined = [s for s in scene.matching.standings if s.kind in ("all-joined-none-done", "partial")]
-    if not joined or any(s.kind in ("missing", "mismatch") for s in scene.matching.standings):
+    scene = case.scene
+    standings = scene.matching.standings
+    joined = [one for one in standings if one.kind in ("all-joined-none-done", "partial")]
+    late = any(one.kind in ("missing", "mismatch") for one in standings)
+    if case.suspects or late or not joined:
         return
     front = joined[0]
     unsent = [one for one in scene.evidence.blocked if one.unconfirmed_bytes or one.retransmits]
     ranks, where = _cut_off(scene, unsent)
-    items = [
-        Item(
-            "flight recorder",
-            None,
-            f"all of {ranks_text(front.arrived)} are in {front.operation} and nobody is through",
-        )
-    ]
-    items += [
+    everyone = f"all of {ranks_text(front.arrived)} are in {front.operation} and nobody is through"
+    connections = (
         Item("fd", scene.by_pid[one.pid].rank, f"{one.target}: {one.note}")
         for one in unsent[:4]
         if one.pid in scene.by_pid
-    ]
+    )
     even = even_item(scene)
-    items += [even] if even is not None else []
     yield Candidate(
         cause="network-silent",
         culprits=ranks,
@@ -45,7 +41,11 @@ def silence(scene: Scene) -> Iterator[Candidate]:
         whole=""
         if len(ranks) == 1 and not where
         else f"all ranks are in {front.operation} and nothing comes through the network{where}",
-        evidence=tuple(items),
+        evidence=(
+            Item("flight recorder", None, everyone),
+            *connections,
+            *(() if even is None else (even,)),
+        ),
         sink=Sink.COUNTERS,
         liveness="never-wakes" if any(one.retransmits for one in unsent) else "outside",
         still_s=scene.patience.waited_s,
@@ -77,23 +77,23 @@ def _most_cut_off(scene: Scene, unsent: Sequence[Blocked]) -> tuple[tuple[int, .
     """The ranks with the most connections in trouble: each of these has two ends, and the end that
     is the same in all of them is the broken one. Else the host that they share.
     """
-    near = [one for one in unsent if " -> " in one.target and _rank_of(scene, one.pid) is not None]
-    own = {_ends(one)[0]: _rank_of(scene, one.pid) for one in near}
-    at_host: dict[str, set[int]] = {}
-    for endpoint, rank in own.items():
-        at_host.setdefault(_host(endpoint), set()).add(rank or 0)
-    troubled: Counter[int | str] = Counter()
-    for ends in {frozenset(_ends(one)): one for one in near}.values():
-        rank, remote = _rank_of(scene, ends.pid), _ends(ends)[1]
-        far = own.get(remote)
-        if far is None and len(ends.peers) == 1:
-            far = _rank_of(scene, ends.peers[0])
-        known = at_host.get(_host(remote), set()) - {rank}
-        troubled[rank or 0] += _SURE
+    rows = [row for row in unsent if " -> " in row.target and _rank(scene, row.pid) is not None]
+    rank_at = {_ends(row)[0]: _rank(scene, row.pid) for row in rows}
+    at_host: dict[str, set[int | None]] = {}
+    for endpoint, rank in rank_at.items():
+        at_host.setdefault(_host(endpoint), set()).add(rank)
+    troubled: Counter[int | str | None] = Counter()
+    for row in {frozenset(_ends(row)): row for row in rows}.values():
+        rank, remote = _rank(scene, row.pid), _ends(row)[1]
+        far = rank_at.get(remote)
+        if far is None and len(row.peers) == 1:
+            far = _rank(scene, row.peers[0])
+        others = at_host.get(_host(remote), set()) - {rank}
+        troubled[rank] += _SURE
         if far is not None:
             troubled[far] += _SURE
-        elif len(known) == 1:
-            troubled[next(iter(known))] += _LIKELY  # or another rank at that address
+        elif len(others) == 1:
+            troubled[others.pop()] += _LIKELY  # or another rank at that address
         else:
             troubled[_host(remote)] += _SURE
     most = max(troubled.values(), default=0)
@@ -102,13 +102,13 @@ def _most_cut_off(scene: Scene, unsent: Sequence[Blocked]) -> tuple[tuple[int, .
     return tuple(ranks), hosts[0] if len(hosts) == 1 and not ranks else ""
 
 
-def _rank_of(scene: Scene, pid: int) -> int | None:
+def _rank(scene: Scene, pid: int) -> int | None:
     actor = scene.by_pid.get(pid)
     return actor.rank if actor is not None else None
 
 
-def _ends(one: Blocked) -> tuple[str, str]:
-    local, _, remote = one.target.partition(" -> ")
+def _ends(row: Blocked) -> tuple[str, str]:
+    local, _, remote = row.target.partition(" -> ")
     return local, remote
 
 

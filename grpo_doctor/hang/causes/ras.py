@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
-from grpo_doctor.hang.causes.wording import blocked_class, busy_class, in_phase, stack_item
+from grpo_doctor.hang.causes.description import blocked_class, busy_class, in_phase, stack_item
 from grpo_doctor.hang.dumps.ras import Failure, Findings, Laggard, hear, judge
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from grpo_doctor.hang.causes import CAUSES, Candidate, Case
 from grpo_doctor.hang.causes.candidate import Sink
-from grpo_doctor.hang.causes.wording import busy_class, in_phase
+from grpo_doctor.hang.causes.description import busy_class, in_phase
 from grpo_doctor.hang.decision.stall import MOMENT_S
 from grpo_doctor.hang.model.matching.ruling import strongest
 from grpo_doctor.hang.model.nodes import RankNode

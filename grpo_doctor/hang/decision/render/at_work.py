@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from grpo_doctor.hang.causes.wording import (
+from grpo_doctor.hang.causes.description import (
     in_phase,
     motion_item,
     stack_item,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from grpo_doctor.hang.causes.missing import JOINING_S
+from grpo_doctor.hang.causes.missing_ranks import JOINING_S
 from grpo_doctor.hang.model.hosts import commands
 from grpo_doctor.hang.model.process.progress import TICKS_PER_SECOND
 from grpo_doctor.hang.model.scene import Actor, Scene

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grpo_doctor.hang.causes import Candidate
-from grpo_doctor.hang.causes.ras import even_item
-from grpo_doctor.hang.causes.wording import (
+from grpo_doctor.hang.causes.description import (
     motion_item,
     stack_item,
     still_item,
 )
+from grpo_doctor.hang.causes.ras import even_item
 from grpo_doctor.hang.decision.confidence import UNKNOWN
 from grpo_doctor.hang.decision.stall import Stall
 from grpo_doctor.hang.model.scene import Actor, Scene

@@ -5,10 +5,20 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 
-from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink, ranks_of
+from grpo_doctor.hang.causes.description import (
+    at_frame,
+    continue_check,
+    continue_fix,
+    continue_undo,
+    in_phase,
+    stack_item,
+    standstill,
+    still_item,
+)
 from grpo_doctor.hang.causes.memory import oom_items, out_of_memory, recent_oom
-from grpo_doctor.hang.causes.wording import at, culprit, in_phase, stack_item, still_item
 from grpo_doctor.hang.model.process.call_stack import is_library
 from grpo_doctor.hang.model.process.known_code import short
 from grpo_doctor.hang.model.scene import Actor, Scene
@@ -16,6 +26,7 @@ from grpo_doctor.hang.verdict import Fix, Item, Undo
 
 _AT_EXIT = ("_shutdown", "_exit_function", "_python_exit", "_run_exitfuncs", "shutdown")
 _COMMUNICATION = re.compile(r"(pt_)?(gloo|nccl|mpi|ucc|hccl)|NCCL", re.IGNORECASE)
+_READ_LOG = Fix("Look at the first traceback in its log, and start the job again.")
 
 
 def propose(case: Case) -> Iterator[Candidate]:
@@ -27,7 +38,7 @@ def propose(case: Case) -> Iterator[Candidate]:
             yield _frozen(actor)
         elif actor.motion.kind == "gone":
             if _missed(case.scene, actor):
-                yield _dead(case.scene, actor)
+                yield _ended(case.scene, actor)
         elif _is_left_over(case.scene, actor):
             yield _left_over(case.scene, actor)
         elif _leaves(actor) and _missed(case.scene, actor):
@@ -37,46 +48,37 @@ def propose(case: Case) -> Iterator[Candidate]:
 def _stopped(actor: Actor) -> Candidate:
     traced = actor.look is not None and actor.look.state == "t"
     how = "held by a debugger" if traced else "stopped (SIGSTOP)"
-    undo = Undo("continue", actor.pid, "", f"Send SIGCONT to pid {actor.pid}?")
     return Candidate(
         cause="rank-stopped",
-        culprits=culprit(actor),
         reason=f"is {how}{in_phase(actor)}",
-        evidence=(still_item(actor), stack_item(actor)),
         sink=Sink.PROCESS,
         liveness="stopped",
-        phase=actor.phase,
-        still_s=actor.motion.still_s,
+        evidence=standstill(actor),
         fixes=(
-            Fix("Detach the debugger that holds it.")
-            if traced
-            else Fix(f"kill -CONT {actor.pid} lets it go on; then find out who stopped it."),
+            Fix("Detach the debugger that holds it.") if traced else continue_fix(actor.pid),
             Fix("One that stops again at once wants its terminal: start it with `< /dev/null`."),
         ),
-        confirm=(f"kill -CONT {actor.pid}  # the job must move at once",),
-        undo=() if traced else (undo,),
-    )
+        confirm=(continue_check(actor.pid, "the job must move at once"),),
+        undo=() if traced else (continue_undo(actor.pid),),
+    ).of(actor)
 
 
 def _frozen(actor: Actor) -> Candidate:
-    file = next((one.freezer for one in reversed(actor.limits) if one.freezer), "")
+    file = next((limits.freezer for limits in reversed(actor.limits) if limits.freezer), "")
     word = "0" if file.endswith("cgroup.freeze") else "THAWED"
-    undo = (Undo("thaw", actor.pid, file, f"Thaw the control group of pid {actor.pid}?"),)
+    undo = Undo("thaw", actor.pid, file, f"Thaw the control group of pid {actor.pid}?")
     return Candidate(
         cause="rank-stopped",
-        culprits=culprit(actor),
         reason=f"is frozen by its control group{in_phase(actor)}",
-        evidence=(Item("cgroup", actor.rank, f"{file or 'the freezer'} says frozen"),),
         sink=Sink.PROCESS,
         liveness="stopped",
-        phase=actor.phase,
-        still_s=actor.motion.still_s,
+        evidence=(Item("cgroup", actor.rank, f"{file or 'the freezer'} says frozen"),),
         fixes=(
             Fix("Thaw the control group; a paused container or a checkpointing job does this."),
         ),
         confirm=(f"echo {word} > {file}  # the job must move at once",) if file else (),
-        undo=undo if file else (),
-    )
+        undo=(undo,) if file else (),
+    ).of(actor)
 
 
 def _missed(scene: Scene, actor: Actor) -> bool:
@@ -98,30 +100,35 @@ def _exit_code(actor: Actor) -> int | None:
     return actor.look.exit_code if actor.look is not None else None
 
 
-def _dead(scene: Scene, actor: Actor) -> Candidate:
-    oom = oom_items(scene, actor)
+def _ended(scene: Scene, actor: Actor) -> Candidate:
     code = _exit_code(actor)
     how = _exit_text(code)
-    died = Item("proc", actor.rank, f"pid {actor.pid} has ended{f': {how}' if how else ''}")
+    ended = Item("proc", actor.rank, f"pid {actor.pid} has ended{f': {how}' if how else ''}")
+    oom = oom_items(scene, actor)
     if oom:
-        return out_of_memory(culprit(actor), "was killed for want of memory", (died, *oom))
+        return out_of_memory(ranks_of(actor), (ended, *oom))
     unclear = _first_is_unknown(scene)
+    reason = f"is dead{f' ({how})' if how else ''}"
+    if unclear:
+        reason = "is dead; which was first is not known"
+    elif code == 0:
+        reason = "has ended in order (exit code 0), while others still wait for it"
+    sink = Sink.PROCESS if code or unclear else Sink.ENDED
+    rank_dead = dead(ranks_of(actor), reason, (ended, *_last_words(scene, actor)), sink)
+    return replace(rank_dead, either=unclear)
+
+
+def dead(ranks: tuple[int, ...], reason: str, evidence: tuple[Item, ...], sink: Sink) -> Candidate:
+    """Ranks of which no process is left."""
     return Candidate(
         cause="rank-dead",
-        culprits=culprit(actor),
-        reason="is dead; which was first is not known" if unclear else _ended_text(code, how),
-        evidence=(died, *_last_words(scene, actor)),
-        sink=Sink.PROCESS if code or unclear else Sink.ENDED,
+        culprits=ranks,
+        reason=reason,
+        evidence=evidence,
+        sink=sink,
         liveness="dead",
-        either=unclear,
-        fixes=(Fix("Look at the first traceback in its log, and start the job again."),),
+        fixes=(_READ_LOG,),
     )
-
-
-def _ended_text(code: int | None, how: str) -> str:
-    if code == 0:
-        return "has ended in order (exit code 0), while others still wait for it"
-    return f"is dead{f' ({how})' if how else ''}"
 
 
 def _is_left_over(scene: Scene, actor: Actor) -> bool:
@@ -151,8 +158,8 @@ def _has_communication_threads(actor: Actor) -> bool:
 
 def _left_over(scene: Scene, actor: Actor) -> Candidate:
     """The rank of a helper that outlived it is dead."""
-    dead = [one for one in scene.actors if one.motion.kind == "gone" and one.rank is None]
-    codes = [one.look.exit_code for one in dead if one.look is not None]
+    ended = [one for one in scene.actors if one.motion.kind == "gone" and one.rank is None]
+    codes = [one.look.exit_code for one in ended if one.look is not None]
     how = _exit_text(codes[0]) if len(codes) == 1 else ""
     items = (
         Item(
@@ -166,17 +173,10 @@ def _left_over(scene: Scene, actor: Actor) -> Candidate:
     )
     oom = recent_oom(scene)
     if oom:
-        return out_of_memory(culprit(actor), "was killed for want of memory", (*items, *oom))
-    return Candidate(
-        cause="rank-dead",
-        culprits=culprit(actor),
-        reason=f"is dead{f' ({how})' if how else ''}; only pid {actor.pid}, which it forked, lives",
-        evidence=items,
-        sink=Sink.PROCESS,
-        liveness="dead",
-        fixes=(Fix("Look at the first traceback in its log, and start the job again."),),
-        confirm=(f"ps -o pid,ppid,lstart,nlwp,args -p {actor.pid}  # its parent is gone",),
-    )
+        return out_of_memory(ranks_of(actor), (*items, *oom))
+    reason = f"is dead{f' ({how})' if how else ''}; only pid {actor.pid}, which it forked, lives"
+    check = f"ps -o pid,ppid,lstart,nlwp,args -p {actor.pid}  # its parent is gone"
+    return replace(dead(ranks_of(actor), reason, items, Sink.PROCESS), confirm=(check,))
 
 
 def _leaves(actor: Actor) -> bool:
@@ -194,21 +194,18 @@ def _leaves(actor: Actor) -> bool:
 
 def _leaving(scene: Scene, actor: Actor) -> Candidate:
     thread = actor.deed.user if actor.deed is not actor.place else None
-    rest = f" and waits for its thread at {at(thread)}" if thread is not None else ""
+    rest = f" and waits for its thread{at_frame(thread)}" if thread is not None else ""
     return Candidate(
         cause="rank-dead",
-        culprits=culprit(actor),
         reason=f"has left its program, by its end or an exception,{rest or ' and cannot end'}",
-        evidence=(*_last_words(scene, actor), stack_item(actor), still_item(actor)),
         sink=Sink.KERNEL,
-        liveness="unseen",
-        still_s=actor.motion.still_s,
+        evidence=(*_last_words(scene, actor), stack_item(actor), still_item(actor)),
         fixes=(
-            Fix("Look at the first traceback in its log, and start the job again."),
+            _READ_LOG,
             Fix("Start helper threads with daemon=True, so that a rank that fails can end."),
         ),
         confirm=(f"py-spy dump --pid {actor.pid}  # no frame of the training loop is left",),
-    )
+    ).of(actor)
 
 
 def _exit_text(code: int | None) -> str:

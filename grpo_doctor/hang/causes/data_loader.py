@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
-from grpo_doctor.hang.causes.wording import (
-    culprit,
+from grpo_doctor.hang.causes.description import (
+    continue_check,
+    continue_fix,
+    continue_undo,
     doing,
     named,
     process_item,
@@ -16,13 +18,19 @@ from grpo_doctor.hang.causes.wording import (
 from grpo_doctor.hang.model.process.known_code import short
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting.chain import family, has_succeeded, rests
-from grpo_doctor.hang.verdict import Fix, Undo
+from grpo_doctor.hang.verdict import Fix
+
+_FIXES = (
+    Fix("Load in the training process to see the worker's own error.", "dataload.num_workers"),
+    Fix("Give the DataLoader a timeout, so that a dead worker raises."),
+    Fix("Fork no worker after threads were started: multiprocessing_context='spawn'."),
+)
 
 
 def propose(case: Case) -> Iterator[Candidate]:
     """Looks through the loader's queue at its workers."""
-    for actor in case.hosts:
-        if not (actor.held or actor.motion.progresses) and waits_for_loader(case.scene, actor):
+    for actor in case.standing:
+        if waits_for_loader(case.scene, actor):
             yield from _loader(case.scene, actor)
 
 
@@ -46,46 +54,25 @@ def _loader(scene: Scene, actor: Actor) -> Iterator[Candidate]:
     if workers and len(stuck) < len(workers) and not held:
         return  # at least one prepares a batch
     guilty = held or [one for one in stuck if not rests(one)] or stuck
-    says = f": {named(guilty[0])} {doing(guilty[0])}" if guilty else ": none is left"
+    worker = f"{named(guilty[0])} {doing(guilty[0])}" if guilty else "none is left"
+    stopped = [one.pid for one in guilty if one.motion.kind == "stopped"][:1]
     yield Candidate(
         cause="dataload-blocked",
-        culprits=culprit(actor),
-        reason=f"waits for its data loader's workers{says}",
-        evidence=(stack_item(actor), *(process_item(one) for one in guilty[:4]), still_item(actor)),
+        reason=f"waits for its data loader's workers: {worker}",
+        evidence=(stack_item(actor), *map(process_item, guilty[:4]), still_item(actor)),
         sink=Sink.HELPER,
         liveness="never-wakes" if held else "unseen",
-        phase=actor.phase or "dataload",
+        phase="dataload",
         node=guilty[0].node if guilty else None,
-        still_s=actor.motion.still_s,
-        fixes=(
-            *_awake(guilty),
-            Fix(
-                "Load in the training process to see the worker's own error.",
-                "dataload.num_workers",
-            ),
-            Fix("Give the DataLoader a timeout, so that a dead worker raises."),
-            Fix("Fork no worker after threads were started: multiprocessing_context='spawn'."),
-        ),
-        confirm=tuple(map(_confirm, guilty[:1])),
-        undo=tuple(
-            Undo("continue", one.pid, "", f"Send SIGCONT to pid {one.pid}?")
-            for one in guilty[:1]
-            if one.motion.kind == "stopped"
-        ),
-    )
+        fixes=(*map(continue_fix, stopped), *_FIXES),
+        confirm=tuple(map(_check, guilty[:1])),
+        undo=tuple(map(continue_undo, stopped)),
+    ).of(actor)
 
 
-def _awake(guilty: Sequence[Actor]) -> tuple[Fix, ...]:
-    stopped = [one for one in guilty if one.motion.kind == "stopped"]
-    return tuple(
-        Fix(f"kill -CONT {one.pid} lets it go on; then find out who stopped it.")
-        for one in stopped[:1]
-    )
-
-
-def _confirm(worker: Actor) -> str:
+def _check(worker: Actor) -> str:
     if worker.motion.kind == "stopped":
-        return f"kill -CONT {worker.pid}  # the rank must move at once"
+        return continue_check(worker.pid)
     return f"py-spy dump --pid {worker.pid}"
 
 

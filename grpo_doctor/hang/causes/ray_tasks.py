@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from grpo_doctor.hang.causes import channels, children, compute, engines, storage
-from grpo_doctor.hang.causes.candidate import Candidate, Case, Liveness, Sink
-from grpo_doctor.hang.causes.wording import (
+from grpo_doctor.hang.causes import blocked_io, child_processes, cpu, rollout_engine, storage
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Liveness, Sink, ranks_of
+from grpo_doctor.hang.causes.description import (
     blocked_class,
-    culprit,
+    continue_check,
+    continue_fix,
+    continue_undo,
     doing,
     in_phase,
     named,
+    process_item,
     stack_item,
-    still_item,
+    standstill,
 )
 from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting import tasks
-from grpo_doctor.hang.verdict import Fix, Item, Undo
-from grpo_doctor.hang.wording import ranks_text, seconds_text
+from grpo_doctor.hang.verdict import Fix, Item
+from grpo_doctor.hang.wording import ranks_text, seconds_text, verb
 
-_FAMILIES = (children.propose, storage.propose, engines.propose, compute.propose, channels.propose)
+_FAMILIES = (child_processes, storage, rollout_engine, cpu, blocked_io)
 _ROLLOUT = ("generat", "rollout", "sample")
 MOST_CALLERS = 3
 
@@ -46,31 +49,27 @@ def propose(case: Case) -> Iterator[Candidate]:
 def _asking(scene: Scene, actor: Actor) -> Candidate:
     others = [one for one in tasks.pending(scene) if one.pid != actor.pid]
     works = any(one.motion.progresses for one in others)
-    said = _whose(others) if others else "that no process of this host works out"
+    whose = _whose(others) if others else "that no process of this host works out"
     return Candidate(
         cause=blocked_class(actor),
-        culprits=culprit(actor),
-        reason=f"waits for an answer of Ray {said}{in_phase(actor)}",
-        evidence=(*_items(others), still_item(actor), stack_item(actor)),
+        reason=f"waits for an answer of Ray {whose}{in_phase(actor)}",
+        evidence=(*map(process_item, others[:3]), *standstill(actor)),
         sink=Sink.ANSWER,
         liveness="computing" if works else "unseen",
-        phase=actor.phase,
         node=others[0].node if others else None,
-        still_s=actor.motion.still_s,
         fixes=(Fix("Give ray.get a timeout, and ask for no more resources than the cluster has."),),
         confirm=("ray list tasks --filter state!=FINISHED  # one that waits for resources?",),
-    )
+    ).of(actor)
 
 
 def _not_called(actor: Actor) -> Candidate:
     """Others are in a collective, and this one's method has come to its end without it."""
     return Candidate(
         cause="collective-skipped",
-        culprits=culprit(actor),
+        culprits=ranks_of(actor),
         reason="has no task of Ray: its method has ended, or the driver has not called it",
         evidence=(Item("proc", actor.rank, named(actor)), stack_item(actor)),
         sink=Sink.ANSWER,
-        liveness="unseen",
         fixes=(Fix("Call the method on all actors of the group before waiting for any of them."),),
         confirm=("ray list tasks --filter state=RUNNING",),
     )
@@ -81,39 +80,37 @@ def _whose(others: list[Actor]) -> str:
     return f"from {tasks.task_of(first) or 'a process'} ({named(first)}), which {doing(first)}"
 
 
-def _items(others: list[Actor]) -> tuple[Item, ...]:
-    return tuple(Item("proc", one.rank, f"{named(one)} {doing(one)}") for one in others[:3])
-
-
 def _unanswered(scene: Scene, actor: Actor) -> Candidate:
     """Somebody asks and nobody has a task: an answer of a dead actor, or a task never started."""
-    found = replace(_asking(scene, actor), still_s=tasks.quiet_s(scene))
-    whole = _sentence(scene, actor, found)
-    # An actor on another host may be at it: that is not seen here.
-    return replace(found, liveness="computing", whole=whole, node=actor.node)
+    asking = _asking(scene, actor)
+    return replace(
+        asking,
+        liveness="computing",  # an actor on another host may be at it: that is not seen here
+        whole=_sentence(scene, actor, asking.reason),
+        node=actor.node,
+        still_s=tasks.quiet_s(scene),
+    )
 
 
-def _sentence(scene: Scene, actor: Actor, found: Candidate) -> str:
+def _sentence(scene: Scene, actor: Actor, reason: str) -> str:
     idle = [one.rank for one in tasks.idle_ranks(scene) if one.rank is not None]
-    meanwhile = f"{ranks_text(idle)} {'have' if len(idle) > 1 else 'has'} no task until then"
-    return f"{_who(actor)} {found.reason}; {meanwhile}"
+    return f"{_who(actor)} {reason}; {ranks_text(idle)} {verb(idle, 'has')} no task until then"
 
 
 def _at_work(case: Case, actor: Actor) -> Candidate:
     """The actor, or the driver, in whose task everything stands."""
     alone = replace(case, suspects=(actor,))
-    found = [one for cause in _FAMILIES for one in cause(alone) if not one.culprits]
-    best = max(found, key=lambda one: (one.sink, one.cannot_move), default=None)
+    candidates = (one for family in _FAMILIES for one in family.propose(alone) if not one.culprits)
+    best = max(candidates, key=lambda one: (one.sink, one.cannot_move), default=None)
     if best is None or actor.held:
         best = _held(actor)
     elif tasks.awaits_coroutine(actor):
         best = _in_coroutine(actor)
-    node = best.node or actor.node
     return replace(
         best,
         cause=_class(actor, best),
-        whole=_sentence(case.scene, actor, best),
-        node=node,
+        whole=_sentence(case.scene, actor, best.reason),
+        node=best.node or actor.node,
         phase=best.phase or _phase(actor),
         evidence=(*best.evidence, *_callers(case.scene, actor)),
     )
@@ -129,24 +126,17 @@ def _callers(scene: Scene, actor: Actor) -> tuple[Item, ...]:
 
 
 def _held(actor: Actor) -> Candidate:
-    stopped = actor.motion.kind == "stopped"
-    awake = f"kill -CONT {actor.pid}"
+    stopped = [actor.pid] if actor.motion.kind == "stopped" else []
     return Candidate(
         cause="user-code-blocked",
-        culprits=(),
         reason=doing(actor),
-        evidence=(Item("proc", None, f"{named(actor)} {doing(actor)}"), stack_item(actor)),
+        evidence=(process_item(actor), stack_item(actor)),
         sink=_HELD.get(actor.motion.kind, Sink.COUNTERS),
         liveness=_liveness(actor),
-        phase=actor.phase,
-        node=actor.node,
-        still_s=actor.motion.still_s,
-        fixes=(Fix(f"{awake} lets it go on; then find out who stopped it."),) if stopped else (),
-        confirm=(f"{awake}  # its task must go on at once",) if stopped else (),
-        undo=(Undo("continue", actor.pid, "", f"Send SIGCONT to pid {actor.pid}?"),)
-        if stopped
-        else (),
-    )
+        fixes=tuple(map(continue_fix, stopped)),
+        confirm=tuple(continue_check(pid, "its task must go on at once") for pid in stopped),
+        undo=tuple(map(continue_undo, stopped)),
+    ).of(actor)
 
 
 def _in_coroutine(actor: Actor) -> Candidate:
@@ -155,17 +145,13 @@ def _in_coroutine(actor: Actor) -> Candidate:
     since = f", which last ran {seconds_text(quiet_s)} ago" if quiet_s is not None else ""
     return Candidate(
         cause="user-code-blocked",
-        culprits=(),
         reason="awaits something in a coroutine, of which no stack tells the line",
         evidence=(Item("proc", None, f"{named(actor)}: its event loop is idle{since}"),),
         sink=Sink.ANSWER,
         liveness="outside",  # a server may be what it awaits
-        phase=_phase(actor),
-        node=actor.node,
-        still_s=quiet_s,
         fixes=(Fix("Give what is awaited a time limit: asyncio.wait_for(..., timeout=60)."),),
         confirm=(f"ss -tnp | grep pid={actor.pid}  # whose answer it awaits",),
-    )
+    ).of(actor)
 
 
 def _phase(actor: Actor) -> str | None:
@@ -182,13 +168,13 @@ def _liveness(actor: Actor) -> Liveness:
     return "stopped" if actor.held else "unseen"
 
 
-def _class(actor: Actor, found: Candidate) -> str:
-    phase = found.phase or _phase(actor)
-    if found.cause != "user-code-blocked" or phase not in ("reward", "rollout"):
-        return found.cause
+def _class(actor: Actor, candidate: Candidate) -> str:
+    phase = candidate.phase or _phase(actor)
+    if candidate.cause != "user-code-blocked" or phase not in ("reward", "rollout"):
+        return candidate.cause
     if phase == "reward":
         return "reward-blocked"
-    return "rollout-engine-dead" if found.liveness == "dead" else "rollout-engine-stalled"
+    return "rollout-engine-dead" if candidate.liveness == "dead" else "rollout-engine-stalled"
 
 
 def _who(actor: Actor) -> str:

@@ -6,79 +6,93 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
-from grpo_doctor.hang.causes.loaders import waits_for_loader
-from grpo_doctor.hang.causes.locks import waits_in_fork
-from grpo_doctor.hang.causes.wording import (
-    at,
-    culprit,
+from grpo_doctor.hang.causes.data_loader import waits_for_loader
+from grpo_doctor.hang.causes.description import (
+    asleep_for,
+    continue_check,
+    continue_fix,
+    continue_undo,
     doing,
     in_phase,
+    kernel_item,
     named,
+    place_text,
     process_item,
     stack_item,
-    still_item,
+    standstill,
     working_class,
 )
+from grpo_doctor.hang.causes.thread_locks import waits_in_fork
 from grpo_doctor.hang.model.process.call_stack import works_for_pool
 from grpo_doctor.hang.model.process.known_code import short
 from grpo_doctor.hang.model.process.progress import BUSY_SHARE
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting.chain import family, has_succeeded, most_telling, rests
-from grpo_doctor.hang.verdict import Fix, Item, Undo
+from grpo_doctor.hang.verdict import Fix, Item
 
 _LOST_FOR_EVER = (
     "No: the task is lost, and its result never comes. End the job and start it from its last "
     "checkpoint."
 )
+_SHOWS_ITS_END = ("file", "fifo-open", "file-lock", "sleep")
+_ASKS = ("socket-receive", "socket-connect", "pipe-read")
 _FOR_RESULTS, _FOR_WORKERS = "_handle_results", "_handle_workers"  # threads of every pool
 
 
 def propose(case: Case) -> Iterator[Candidate]:
     """Looks through the wait into the process that is waited for."""
-    for actor in case.hosts:
-        if actor.held or actor.motion.progresses:
-            continue
+    for actor in asleep_for("vfork", case.hosts):
+        yield _starts(case.scene, actor)
+    for actor in case.standing:
         if waits_for_loader(case.scene, actor):
             continue
-        if _waits_for_child(actor):
-            yield from _child(case.scene, actor)
-        else:
-            yield from _beside(case.scene, actor)
+        waits = _waits_for_child(actor)
+        candidate = _child(case.scene, actor) if waits else _beside(case.scene, actor)
+        if candidate is not None:
+            yield candidate
 
 
-def _beside(scene: Scene, actor: Actor) -> Iterator[Candidate]:
+def _starts(scene: Scene, actor: Actor) -> Candidate:
+    """In vfork a parent sleeps until its child has begun its own program."""
+    children = scene.children(actor.pid)
+    youngest = max(children, key=lambda child: child.member.started_ticks, default=None)
+    child = f": {named(youngest)} {doing(youngest)}" if youngest is not None else ""
+    return Candidate(
+        cause="child-stuck",
+        reason=f"waits for a child that does not come to its own program{child}{in_phase(actor)}",
+        evidence=(kernel_item(actor), *standstill(actor)),
+        sink=Sink.KERNEL,
+        node=youngest.node if youngest is not None else None,
+        fixes=(Fix("Look at the program that is started: it may lie on storage that hangs."),),
+        confirm=(f"ps -o pid,stat,wchan:20,args --ppid {actor.pid}",),
+    ).of(actor)
+
+
+def _beside(scene: Scene, actor: Actor) -> Candidate | None:
     """A rank that waits for nobody who can be seen, while a process of its own computes, or may
     not run: between two polls no descriptor tells, and a connection that was not accepted yet has
     no other end.
     """
     hold = actor.hold
-    if hold is not None and (
-        hold.peers or hold.kind in ("file", "fifo-open", "file-lock", "sleep")
-    ):
-        return
+    if hold is not None and (hold.peers or hold.kind in _SHOWS_ITS_END):
+        return None
     own = family(scene, scene.children(actor.pid))
-    held = [one for one in own if one.motion.kind in ("stopped", "frozen")]
     busy = [one for one in own if _works_for(actor, one)]
     if busy:
-        yield _works(actor, busy)
-    if busy or not held:
-        return
-    one = most_telling(held) or held[0]
-    found = _waiting(
-        actor, f"waits{in_phase(actor)} while {named(one)} {doing(one)}", (process_item(one),)
-    )
-    awake = f"kill -CONT {one.pid}"
-    yield replace(
-        found,
-        liveness="stopped"
-        if hold is not None and hold.kind in ("socket-receive", "socket-connect", "pipe-read")
-        else "unseen",
-        node=one.node,
-        fixes=(Fix(f"{awake} lets it go on; then find out who stopped it."), *found.fixes),
-        confirm=(f"{awake}  # the rank must move at once",),
-        undo=(Undo("continue", one.pid, "", f"Send SIGCONT to pid {one.pid}?"),)
-        if one.motion.kind == "stopped"
-        else (),
+        return _works(actor, busy)
+    held = [one for one in own if one.motion.kind in ("stopped", "frozen")]
+    if not held:
+        return None
+    child = most_telling(held) or held[0]
+    reason = f"waits{in_phase(actor)} while {named(child)} {doing(child)}"
+    candidate = _waiting(actor, reason, (process_item(child),))
+    return replace(
+        candidate,
+        liveness="stopped" if hold is not None and hold.kind in _ASKS else "unseen",
+        node=child.node,
+        fixes=(continue_fix(child.pid), *candidate.fixes),
+        confirm=(continue_check(child.pid),),
+        undo=(continue_undo(child.pid),) if child.motion.kind == "stopped" else (),
     )
 
 
@@ -97,21 +111,18 @@ def _waits_for_child(actor: Actor) -> bool:
     )
 
 
-def _child(scene: Scene, actor: Actor) -> Iterator[Candidate]:
+def _child(scene: Scene, actor: Actor) -> Candidate | None:
     children = _awaited(scene, actor)
     if not children:
-        if actor.hold is not None and actor.hold.kind == "child":
-            yield _waiting(actor, f"waits for a child process{in_phase(actor)}", ())
-        return
+        seen = actor.hold is not None and actor.hold.kind == "child"
+        return _waiting(actor, f"waits for a child process{in_phase(actor)}", ()) if seen else None
     everyone = family(scene, children)
     working = [one for one in everyone if one.motion.progresses or one.ended_meanwhile]
     if working or _just_started(scene, actor):
-        yield _works(actor, working or children)
-        return
+        return _works(actor, working or children)
     deepest = _deepest(scene, children)
     if waits_in_fork(deepest):
-        yield _forked(actor, deepest)
-        return
+        return _forked(actor, deepest)
     lost = _in_old_pool(actor) and all(rests(one) or one.held for one in children)
     hard = lost or any(one.held for one in children)
     says = _lost(actor) if lost else f"its child {named(deepest)} {doing(deepest)}"
@@ -119,7 +130,7 @@ def _child(scene: Scene, actor: Actor) -> Iterator[Candidate]:
     items = tuple(process_item(one) for one in dict.fromkeys([deepest, *children]))
     if lost and not _takes_results(actor):
         items = (*_unpickled(scene), *items)
-    yield replace(
+    return replace(
         _waiting(actor, reason, items[:3]),
         liveness="never-wakes" if hard else "unseen",
         node=None if lost else deepest.node,
@@ -180,66 +191,56 @@ def _awaited(scene: Scene, actor: Actor) -> list[Actor]:
 
 
 def _forked(actor: Actor, child: Actor) -> Candidate:
-    where = at(child.place.user or child.place.frames[0])
     reason = (
         f"waits for its child {named(child)}, which waits for a lock that was taken when it was "
-        f"forked, at {where}"
+        f"forked, at {place_text(child.place)}"
     )
-    fix = Fix("Start the child with spawn, or fork before any thread is started.")
-    found = _waiting(actor, reason, (process_item(child),))
     return replace(
-        found,
+        _waiting(actor, reason, (process_item(child),)),
         cause="lock-held",
         sink=Sink.KERNEL,
         liveness="never-wakes",
         node=child.node,
-        fixes=(fix,),
+        fixes=(Fix("Start the child with spawn, or fork before any thread is started."),),
     )
 
 
 def _waiting(actor: Actor, reason: str, items: tuple[Item, ...]) -> Candidate:
     return Candidate(
         cause="child-stuck",
-        culprits=culprit(actor),
         reason=reason,
-        evidence=(*items, still_item(actor), stack_item(actor)),
+        evidence=(*items, *standstill(actor)),
         sink=Sink.HELPER,
-        liveness="unseen",
-        phase=actor.phase,
-        still_s=actor.motion.still_s,
         fixes=(
             Fix("Give the wait a timeout (subprocess: timeout=, pool: .get(timeout))."),
             Fix("End the child when the timeout is over."),
         ),
         confirm=(f"ps -o pid,stat,wchan:20,etime,args --ppid {actor.pid}",),
-    )
+    ).of(actor)
 
 
 def _works(actor: Actor, working: Sequence[Actor]) -> Candidate:
-    one = most_telling(working) or working[0]
+    child = most_telling(working) or working[0]
     return Candidate(
-        cause="" if actor.long_work is not None else working_class(actor, one),
-        culprits=culprit(actor),
-        reason=f"waits{in_phase(actor)} for its child {named(one)}, which {doing(one)}",
-        evidence=(process_item(one), stack_item(actor)),
+        cause="" if actor.long_work is not None else working_class(actor, child),
+        reason=f"waits{in_phase(actor)} for its child {named(child)}, which {doing(child)}",
+        evidence=(process_item(child), stack_item(actor)),
         sink=Sink.WORKER,
         liveness="computing",
-        phase=actor.phase,
-        node=one.node,
-        still_s=actor.motion.still_s,
+        node=child.node,
         fixes=(Fix("Give the work a timeout."),),
-    )
+    ).of(actor)
 
 
 def _deepest(scene: Scene, children: Sequence[Actor]) -> Actor:
     """The process at the end of the chain of children: a shell's child, not the shell."""
-    one = min(children, key=lambda c: (not c.held, rests(c), c.pid))
-    seen = {one.pid}
-    while not one.held:
-        below = [c for c in scene.children(one.pid) if c.pid not in seen]
-        hold = one.hold
+    deepest = min(children, key=lambda child: (not child.held, rests(child), child.pid))
+    seen = {deepest.pid}
+    while not deepest.held:
+        below = [one for one in scene.children(deepest.pid) if one.pid not in seen]
+        hold = deepest.hold
         if not below or (hold is not None and hold.kind not in ("child", "other", "poll")):
-            return one
-        one = min(below, key=lambda c: (not c.held, c.pid))
-        seen.add(one.pid)
-    return one
+            return deepest
+        deepest = min(below, key=lambda child: (not child.held, child.pid))
+        seen.add(deepest.pid)
+    return deepest

@@ -1,10 +1,10 @@
-"""Process groups created in different orders."""
+"""Process groups used, or created, in different orders."""
 
 from __future__ import annotations
 
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import CallArguments
-from tests.evidence import EvidenceBuilder, frames
+from tests.evidence import EvidenceBuilder, collective, frames
 from tests.verdicts import verdict
 
 C10D = "/x/torch/distributed/distributed_c10d.py"
@@ -50,3 +50,34 @@ def test_of_two_that_contradict_each_other_either_may_be_wrong() -> None:
 
 def test_ranks_that_create_the_same_groups_contradict_nobody() -> None:
     assert creating(("1", FIRST), ("1", FIRST), ("1", FIRST), ("2", SECOND)).cause == "unknown"
+
+
+def test_of_a_ring_of_waits_the_odd_rank_is_named_and_not_one_of_the_others() -> None:
+    """Rank 0 alone gathers what nobody gathered before; the others are in the next broadcast."""
+    build = EvidenceBuilder()
+    for rank in range(4):
+        build.joins[rank] = []
+        build.calls(rank, "broadcast", group="1", number=1, done=True)
+    for rank in (1, 2, 3):
+        build.rank(rank).stack = collective("broadcast")
+        build.calls(rank, "broadcast", group="1", number=2)
+    build.rank(0).stack = collective("all_gather")
+    build.calls(0, "all_gather")
+    found = verdict(build)
+    assert found.culprits == (0,), found.summary
+    assert found.victims == (1, 2, 3)
+
+
+def test_ranks_that_are_each_alone_in_a_group_use_them_in_different_orders() -> None:
+    build = EvidenceBuilder()
+    for rank in range(4):
+        build.calls(rank, "all_reduce", group=str(2 + rank), number=2)
+        for other in range(4):
+            if other != rank:
+                build.joins[rank].insert(0, _earlier(2 + other))
+    found = verdict(build)
+    assert (found.state, found.cause) == ("stuck", "group-order-cycle")
+
+
+def _earlier(group: int) -> dict[str, object]:
+    return {"op": "all_reduce", "size": 64, "group": str(group), "number": 1, "done": True}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
-from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
-from grpo_doctor.hang.causes.wording import busy_class, culprit, in_phase, stack_item
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink, ranks_of
+from grpo_doctor.hang.causes.description import busy_class, in_phase, stack_item
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting.starvation import DELAYED, hardly_runs, throttled
 from grpo_doctor.hang.verdict import Fix, Item
@@ -39,7 +39,6 @@ def _starved(scene: Scene, actor: Actor) -> Candidate | None:
         return None
     return Candidate(
         cause="cpu-starved",
-        culprits=culprit(actor),
         reason=f"gets too little CPU: {reasons[0]}{in_phase(actor)}",
         evidence=(
             Item(
@@ -53,46 +52,50 @@ def _starved(scene: Scene, actor: Actor) -> Candidate | None:
         ),
         sink=Sink.HELPER,
         liveness="computing",
-        phase=actor.phase,
-        still_s=actor.motion.still_s,
         fixes=(
             Fix("Raise the CPU quota or nice value, widen the core binding, end what else runs."),
         ),
         confirm=(f"cat /proc/{actor.pid}/schedstat; sleep 1; cat /proc/{actor.pid}/schedstat",),
-    )
+    ).of(actor)
 
 
 def _reasons(scene: Scene, actor: Actor, others: list[Actor], usual: float) -> list[str]:
     """Why it gets no core; empty where it does, or where the others do not either."""
-    delay_share = actor.motion.delay_share
-    delayed = delay_share >= DELAYED and delay_share > 2 * usual
-    limits = actor.limits[-1] if actor.limits else None
-    reasons: list[str] = []
-    if throttled(actor) and limits is not None:
-        cores = f"{limits.quota_cores:.2g}" if limits.quota_cores else "?"
-        share = actor.throttled_share
-        reasons.append(f"its CPU quota of {cores} cores holds it back {share:.0%} of the time")
-    if delayed and limits is not None and limits.nice >= NICE + _usual_nice(others):
-        reasons.append(f"it has nice {limits.nice} and gets no core")
-    shared = _sharing(scene, actor)
-    if delay_share >= DELAYED and limits is not None and shared:
-        cores = ", ".join(map(str, limits.cores))
-        reasons.append(f"bound to core {cores} together with {shared} other ranks")
-    elif delayed and limits is not None and len(limits.cores) == 1 and _more_cores(others):
-        reasons.append(f"it is bound to core {limits.cores[0]} alone and shares it")
-    crowded = actor.motion.kind == "working" and _works_hard(actor)
+    motion = actor.motion
+    delayed = motion.delay_share >= DELAYED and motion.delay_share > 2 * usual
+    reasons = _by_limits(scene, actor, others, delayed) if actor.limits else []
+    crowded = motion.kind == "working" and motion.cpu_share + motion.delay_share > 0.8
     if not reasons and delayed and not actor.waits and (crowded or hardly_runs(actor)):
         reasons.append("other processes use the cores")
     return reasons
 
 
+def _by_limits(scene: Scene, actor: Actor, others: list[Actor], delayed: bool) -> list[str]:
+    limits = actor.limits[-1]
+    theirs = [other.limits[-1] for other in others if other.limits]
+    reasons: list[str] = []
+    if throttled(actor):
+        quota = f"{limits.quota_cores:.2g}" if limits.quota_cores else "?"
+        share = actor.throttled_share
+        reasons.append(f"its CPU quota of {quota} cores holds it back {share:.0%} of the time")
+    if delayed and limits.nice >= NICE + min((one.nice for one in theirs), default=0):
+        reasons.append(f"it has nice {limits.nice} and gets no core")
+    sharing = _sharing(scene, actor)
+    if actor.motion.delay_share >= DELAYED and sharing:
+        cores = ", ".join(map(str, limits.cores))
+        reasons.append(f"bound to core {cores} together with {sharing} other ranks")
+    elif delayed and len(limits.cores) == 1 and any(len(one.cores) > 1 for one in theirs):
+        reasons.append(f"it is bound to core {limits.cores[0]} alone and shares it")
+    return reasons
+
+
 def _sharing(scene: Scene, actor: Actor) -> int:
     """How many other ranks are bound to its cores: too few for all, where the host has more."""
-    cores = actor.limits[-1].cores if actor.limits else ()
+    cores = actor.limits[-1].cores
     if not cores or len(cores) >= _cores_of_host(scene, actor):
         return 0
-    here = [a for a in scene.by_rank.values() if a.member.host == actor.member.host]
-    same = [a for a in here if a.limits and a.limits[-1].cores == cores]
+    here = [one for one in scene.by_rank.values() if one.member.host == actor.member.host]
+    same = [one for one in here if one.limits and one.limits[-1].cores == cores]
     return len(same) - 1 if len(same) > len(cores) else 0
 
 
@@ -109,25 +112,12 @@ def _cores_of_host(scene: Scene, actor: Actor) -> int:
     )
 
 
-def _usual_nice(others: list[Actor]) -> int:
-    nices = [one.limits[-1].nice for one in others if one.limits]
-    return min(nices, default=0)
-
-
-def _works_hard(actor: Actor) -> bool:
-    return actor.motion.cpu_share + actor.motion.delay_share > 0.8
-
-
-def _more_cores(others: list[Actor]) -> bool:
-    return any(len(a.limits[-1].cores) > 1 for a in others if a.limits)
-
-
 def _busy(actor: Actor) -> Candidate:
     collecting = actor.place.call == "gc"
     doing = "collects garbage" if collecting else "computes"
     return Candidate(
         cause=busy_class(actor),
-        culprits=culprit(actor),
+        culprits=ranks_of(actor),
         reason=f"{doing} without an end in sight{in_phase(actor)}",
         evidence=(
             Item(

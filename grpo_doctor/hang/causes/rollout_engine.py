@@ -6,10 +6,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
-from grpo_doctor.hang.causes.engine_candidate import stalled
-from grpo_doctor.hang.causes.engine_output import output
+from grpo_doctor.hang.causes.description import (
+    continue_check,
+    continue_fix,
+    continue_undo,
+    in_phase,
+    named,
+    place_text,
+    stack_item,
+)
+from grpo_doctor.hang.causes.engine_output import output, stalled
 from grpo_doctor.hang.causes.memory import oom_items, out_of_memory
-from grpo_doctor.hang.causes.wording import at, in_phase, named, stack_item
 from grpo_doctor.hang.model.process.call_stack import place_of
 from grpo_doctor.hang.model.rollout_engine import (
     RolloutEngine,
@@ -18,7 +25,9 @@ from grpo_doctor.hang.model.rollout_engine import (
     refusals,
 )
 from grpo_doctor.hang.model.scene import Actor, Scene
-from grpo_doctor.hang.verdict import Fix, Item, Undo
+from grpo_doctor.hang.verdict import Fix, Item
+
+_HEALTH = "curl -m 5 http://HOST:PORT/health"
 
 
 def propose(case: Case) -> Iterator[Candidate]:
@@ -51,22 +60,22 @@ def _dead(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
     node = core or (engine.dead or engine.parts)[0]
     says = "is dead" if engine.dead else "lives, its core is dead"
     items = tuple(Item("proc", one.rank, f"{named(one)} has ended") for one in engine.dead)
-    found = stalled(actor, engine, node, says, *items)
+    candidate = stalled(actor, engine, node, says, *items)
     oom = oom_items(scene, node) if engine.dead else ()
     if oom:
-        reason = f"{found.reason}, killed for want of memory"
-        return replace(out_of_memory(found.culprits, reason, (*items, *oom)), node=node.node)
+        reason = f"{candidate.reason}, killed for want of memory"
+        return replace(out_of_memory(candidate.culprits, (*items, *oom), reason), node=node.node)
     return replace(
-        found,
+        candidate,
         cause="rollout-engine-dead",
         sink=Sink.ENGINE_GONE,
         liveness="dead",
-        still_s=scene.patience.waited_s if engine.again else found.still_s,
+        still_s=scene.patience.waited_s if engine.again else candidate.still_s,
         fixes=(
             Fix("Start the engine again and read its own log for the first error."),
             Fix("If it ran out of memory, give it less.", "vllm.gpu_memory_utilization"),
         ),
-        confirm=("curl -m 5 http://HOST:PORT/health  # alive; then ask for one token",),
+        confirm=(f"{_HEALTH}  # alive; then ask for one token",),
     )
 
 
@@ -74,17 +83,15 @@ def _held(actor: Actor, engine: RolloutEngine, node: Actor) -> Candidate:
     """A process of it may not run."""
     item = Item("proc", node.rank, f"{named(node)} is {node.motion.kind}, the others wait for it")
     if node.motion.kind == "frozen":
-        found = stalled(actor, engine, node, "is frozen by its control group", item)
-        return replace(
-            found, fixes=(Fix("Thaw the control group; a paused container does this."),), confirm=()
-        )
-    awake = f"kill -CONT {node.pid}"
+        thaw = Fix("Thaw the control group; a paused container does this.")
+        candidate = stalled(actor, engine, node, "is frozen by its control group", item)
+        return replace(candidate, fixes=(thaw,), confirm=())
     return replace(
         stalled(actor, engine, node, "is stopped (SIGSTOP)", item),
         liveness="stopped",
-        fixes=(Fix(f"{awake} lets it go on; then find out who stopped it."),),
-        confirm=(f"{awake}  # tokens must come at once",),
-        undo=(Undo("continue", node.pid, "", f"Send SIGCONT to pid {node.pid}?"),),
+        fixes=(continue_fix(node.pid),),
+        confirm=(continue_check(node.pid, "tokens must come at once"),),
+        undo=(continue_undo(node.pid),),
     )
 
 
@@ -102,11 +109,9 @@ def _waits_for_trainer(actor: Actor, engine: RolloutEngine) -> Actor | None:
 
 
 def _deadlocked(actor: Actor, engine: RolloutEngine, sender: Actor) -> Candidate:
-    where = at(sender.place.user or sender.place.frames[0])
-    says = f"waits in turn for the trainer, at {where}"
-    found = stalled(actor, engine, sender, says, stack_item(sender))
+    says = f"waits in turn for the trainer, at {place_text(sender.place)}"
     return replace(
-        found,
+        stalled(actor, engine, sender, says, stack_item(sender)),
         cause="weight-sync-blocked",
         phase=actor.phase or "sync",
         fixes=(
@@ -123,33 +128,29 @@ def _not_up_yet(actor: Actor) -> Candidate:
     """A job that has never got on, and a server that may load a model for minutes."""
     return Candidate(
         cause="",
-        culprits=(actor.rank,) if actor.rank is not None else (),
         reason=f"waits{in_phase(actor)} until its server is up",
         evidence=(stack_item(actor),),
         sink=Sink.HELPER,
         liveness="computing",
-        phase=actor.phase,
-        still_s=actor.motion.still_s,
-        confirm=("curl -m 5 http://HOST:PORT/health  # and look into the server's own log",),
-    )
+        confirm=(f"{_HEALTH}  # and look into the server's own log",),
+    ).of(actor)
 
 
 def _unreachable(scene: Scene, actor: Actor, refused: tuple[Item, ...]) -> Candidate:
     """Nobody listens. A job that has never got on may wait for a server that is still to come."""
     began = scene.patience.longest_gap_s is None
-    return Candidate(
+    candidate = Candidate(
         cause="rollout-engine-dead",
-        culprits=(actor.rank,) if actor.rank is not None else (),
         reason=f"asks{in_phase(actor)} again and again for a rollout engine that is not there: "
         "its address refuses connections",
         evidence=(*refused, stack_item(actor)),
         sink=Sink.INTERPRETER,
         liveness="computing" if began else "unseen",
-        phase=actor.phase or "rollout",
-        still_s=scene.patience.waited_s,
+        phase="rollout",
         fixes=(
             Fix("Start the engine's server, at the address that the trainer asks for."),
             Fix("If it ended, read the end of its own log for the first error."),
         ),
-        confirm=("curl -m 5 http://HOST:PORT/health  # from the rank's host",),
+        confirm=(f"{_HEALTH}  # from the rank's host",),
     )
+    return replace(candidate.of(actor), still_s=scene.patience.waited_s)

@@ -100,3 +100,10 @@ def test_the_lock_of_a_thread_in_a_collective_is_given_back_when_the_others_come
     assert "thread metrics" in said.summary
     build.waited_s = process.still_s = 4.0
     assert verdict(build).state == "slow"
+
+
+def test_a_c_call_that_keeps_the_gil() -> None:
+    build = EvidenceBuilder()
+    process = build.elsewhere(1, UPDATE)
+    process.owns_gil, process.wchan = True, "hrtimer_nanosleep"
+    expect(build, "gil-held", 1)

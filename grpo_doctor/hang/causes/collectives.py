@@ -1,0 +1,182 @@
+"""Calls of ranks that do not fit together, as their recordings show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
+from grpo_doctor.hang.causes.description import at_frame, stack_item
+from grpo_doctor.hang.dumps import Entry, Recordings
+from grpo_doctor.hang.model.matching import Blame
+from grpo_doctor.hang.model.matching.ruling import strongest
+from grpo_doctor.hang.model.scene import Scene
+from grpo_doctor.hang.verdict import Fix, Item
+
+RECORDER = "flight recorder"
+_CLASSES = {
+    **dict.fromkeys(("other-op", "other-size", "other-type", "extra"), "collective-mismatch"),
+    **dict.fromkeys(("skipped", "fewer-batches"), "collective-skipped"),
+    **dict.fromkeys(("not-sent", "not-received"), "p2p-unmatched"),
+}
+_FIXES = {
+    "collective-mismatch": (
+        "Make every rank call the same collective with the same sizes in the same order; a call "
+        "under `if rank == 0` or one that depends on a rank's own data is the usual reason."
+    ),
+    "collective-skipped": (
+        "Make the number of collectives independent of a rank's own data: drop the last uneven "
+        "batch, and move collectives out of branches that only some ranks take."
+    ),
+    "group-order-cycle": (
+        "Use the process groups in one order on all ranks, or finish the collective of the first "
+        "group (wait for it) before the other group's begins."
+    ),
+    "p2p-unmatched": "Give every recv a send of the same pair and tag, in the same order.",
+    "weight-sync-blocked": (
+        "Finish the trainer's own gather before the transfer to the rollout engine begins, on all "
+        "ranks in the same order."
+    ),
+}
+
+
+def propose(case: Case) -> Iterator[Candidate]:
+    """What the recordings blame ranks for, and ranks that called others than the rest."""
+    yield from _blamed(case)
+    if all_in_calls(case) and not case.scene.matching.cycles:
+        yield from _another_sequence(case.scene)
+
+
+def all_in_calls(case: Case) -> bool:
+    """Whether every rank is in such a call, and here: others may be in the same one."""
+    ranks = case.scene.by_rank.values()
+    elsewhere = case.suspects or case.scene.elsewhere or any(one.held for one in ranks)
+    return len(ranks) > 1 and not elsewhere
+
+
+def deadlock(scene: Scene, mistake: Candidate) -> Candidate:
+    """The same among ranks that all wait in calls to each other: nothing but a restart ends it."""
+    actors = [scene.by_rank[rank] for rank in mistake.culprits if rank in scene.by_rank]
+    phases = [actor.phase for actor in actors if actor.phase]
+    return replace(
+        mistake,
+        evidence=(*mistake.evidence, *map(stack_item, actors[:2])),
+        liveness="never-wakes",
+        phase=phases[0] if phases else None,
+        still_s=max((actor.motion.still_s or 0.0 for actor in actors), default=None),
+        fixes=(Fix(_FIXES[mistake.cause]),),
+        confirm=("TORCH_DISTRIBUTED_DEBUG=DETAIL  # the next run raises at this collective",),
+    )
+
+
+def _blamed(case: Case) -> Iterator[Candidate]:
+    by_class: dict[str, list[Blame]] = {}
+    for blame in case.scene.matching.blame:
+        if blame.reason in _CLASSES and not _may_still_come(case, blame):
+            by_class.setdefault(_CLASSES[blame.reason], []).append(blame)
+    for cause, blames in by_class.items():
+        chosen = sorted(strongest(blames), key=lambda blame: blame.rank)
+        mistake = Candidate(
+            cause=cause,
+            culprits=tuple(blame.rank for blame in chosen),
+            reason=_reason_of(case.scene, cause, chosen),
+            evidence=tuple(Item(RECORDER, blame.rank, blame.text) for blame in chosen),
+            sink=Sink.ORDER,
+        )
+        yield deadlock(case.scene, mistake)
+
+
+def _may_still_come(case: Case, blame: Blame) -> bool:
+    """Whether all that it is blamed for is that others are late, or that it is late itself: one is
+    always the first in a call. Whoever is in no call has a cause of its own.
+    """
+    late = {one.rank for one in case.suspects}
+    if _CLASSES[blame.reason] == "p2p-unmatched":
+        return blame.rank in late or blame.rank in case.scene.elsewhere
+    if blame.reason != "extra" or _is_one_ahead(case.scene, blame):
+        return False
+    waits = [w for w in case.scene.matching.waits if (w.rank, w.group) == (blame.rank, blame.group)]
+    return any(rank in late for wait in waits for rank in wait.on)
+
+
+def _is_one_ahead(scene: Scene, blame: Blame) -> bool:
+    """Whether what was called after it shows that the others never made this call."""
+    return any(
+        (one.kind, one.rank, one.group) == ("extra", blame.rank, blame.group)
+        for one in scene.matching.shifts
+    )
+
+
+def _reason_of(scene: Scene, cause: str, blames: list[Blame]) -> str:
+    if cause == "p2p-unmatched":
+        return "has no partner for its send or receive"
+    first = blames[0]
+    standing = scene.matching.standing(first.group)
+    camps = standing.camps if standing is not None else ()
+    called = {rank: camp.signature.text() for camp in camps for rank in camp.ranks}
+    own = called.get(first.rank, "another operation")
+    others = next((camp.signature.text() for camp in camps if first.rank not in camp.ranks), "")
+    actor = scene.by_rank.get(first.rank)
+    where = at_frame(actor.place.user) if actor is not None else ""
+    if cause == "collective-mismatch":
+        sides = {called[one.rank]: one.rank for one in reversed(blames) if one.rank in called}
+        if len(sides) > 1:
+            each = ", ".join(f"rank {rank} calls {text}" for text, rank in reversed(sides.items()))
+            return f"does not agree on the call{where}: {each}"
+        return f"calls {own}{where} where the others call {others or 'another operation'}"
+    if first.rank in called and others and own != others:
+        return (
+            f"calls {own}{where} where the others call {others}: it left that one out, or "
+            "calls the two in another order"
+        )
+    stands = f", and is{where}" if where else ""
+    return f"left out a collective that the others call{stands}"
+
+
+def _another_sequence(scene: Scene) -> Iterator[Candidate]:
+    """Since the last collective of all, one rank called others than the rest."""
+    odd, usual = _novel_sequence(scene.recordings, scene.by_rank)
+    if odd:
+        called = " > ".join(usual)
+        text = f"the others called {called} since the last of all ranks"
+        mistake = Candidate(
+            cause="collective-skipped",
+            culprits=odd,
+            reason=f"did not call {called} as the others did",
+            evidence=(Item(RECORDER, None, text),),
+            sink=Sink.ORDER,
+        )
+        yield deadlock(scene, mistake)
+
+
+def _novel_sequence(
+    recordings: Recordings, ranks: Iterable[int]
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """The few ranks that, since the last collective that all have called, called others than the
+    rest, and what the rest called. Who called less of the same is merely behind.
+
+    Groups are left aside: each rank may have its own for the same purpose. Empty where the ranks
+    are not clearly divided.
+    """
+    rings = {rank: ring.entries for rank in ranks if (ring := recordings.of(rank)) is not None}
+    if len(rings) < 3:
+        return (), ()
+    shared = set.intersection(*({_key(entry) for entry in entries} for entries in rings.values()))
+    called = {rank: _since(entries, shared) for rank, entries in rings.items()}
+    usual = max(called.values(), key=lambda calls: (len(calls), _followers(called, calls), calls))
+    odd = tuple(sorted(rank for rank, calls in called.items() if usual[: len(calls)] != calls))
+    return (odd, usual) if odd and 2 * len(odd) < len(called) else ((), ())
+
+
+def _followers(called: dict[int, tuple[str, ...]], usual: tuple[str, ...]) -> int:
+    return sum(usual[: len(calls)] == calls for calls in called.values())
+
+
+def _key(entry: Entry) -> tuple[str, int, str]:
+    return entry.group, entry.sequence, entry.op
+
+
+def _since(entries: Sequence[Entry], shared: set[tuple[str, int, str]]) -> tuple[str, ...]:
+    """What a rank called after the last that all have called."""
+    last = max((i for i, entry in enumerate(entries) if _key(entry) in shared), default=-1)
+    return tuple(entry.op for entry in entries[last + 1 :])

@@ -1,0 +1,249 @@
+"""GPUs that hold the others up: failed, hung, or at work of their own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
+from grpo_doctor.hang.causes.description import (
+    asleep_for,
+    in_phase,
+    kernel_item,
+    motion_item,
+    stack_item,
+    standstill,
+)
+from grpo_doctor.hang.model import gpus, xids
+from grpo_doctor.hang.model.scene import Actor, Scene, has_pending
+from grpo_doctor.hang.verdict import Fix, Item
+from grpo_doctor.hang.wording import ranks_text, verb
+
+_CUDA_ERROR = re.compile(
+    r"CUDA error|CUDA kernel errors|illegal memory access|device-side assert|uncorrectable ECC"
+    r"|fallen off the bus|Unable to determine the device handle|unspecified launch failure"
+)
+_OF_A_REPORT = re.compile(
+    r"\s|$|frame #|Exception raised|For debugging|Compile with|Search for|Traceback"
+    r"|terminate called|\[rank|\[?[EWF]\d{4}|[\w.]*(Error|Exception|Warning)\b"
+)
+RECENT_S = 1800.0
+BEFORE_THE_WAIT_S = 60.0  # the others may have been at work for so long when the GPU failed
+MOST_LINES_AFTER = 4  # of other ranks, before they come to wait
+_XIDS = "dmesg -T | grep -i xid"
+_ERRORS = "nvidia-smi -q | grep -A4 -i -e xid -e ecc"
+_FIND_KERNEL = (
+    Fix(f"Look for an Xid of this GPU ({_XIDS}) and reset or replace it."),
+    Fix("Start the next run with CUDA_LAUNCH_BLOCKING=1 on this rank to see which kernel it is."),
+)
+_LINKS = Fix(
+    "Check the links between the GPUs and hosts; NCCL_DEBUG=WARN in the next run names the one "
+    "that fails."
+)
+
+
+def propose(case: Case) -> Iterator[Candidate]:
+    """By what the kernel, logs and NVML say; by the recordings; by what a host waits for."""
+    yield from _failed(case)
+    yield from map(_in_driver, asleep_for("gpu", case.hosts))
+    hung = {one.rank: one.text for one in case.scene.matching.blame if one.reason == "device-hung"}
+    for rank, text in sorted(hung.items()):
+        peer = case.scene.by_rank.get(rank)
+        if peer is None or not (peer.held or peer in case.hosts):
+            yield _hung(case.scene, rank, text, peer)
+    if case.scene.all_spin:
+        yield from _by_power(case.scene)
+    waiting = [one for one in case.scene.by_rank.values() if one.waits]
+    for actor in case.suspects:
+        own = actor.device_wait and not (actor.held or actor.rank in hung)
+        if own and any(one is not actor for one in waiting):
+            yield _busy_with_its_own(case.scene, actor)
+
+
+def _failed(case: Case) -> Iterator[Candidate]:
+    """A fault of a GPU that a rank of the job computes on, and has not got over."""
+    faults = [*_in_kernel_log(case), *_in_logs(case), *_seen(case)]
+    if not faults or not _uses_gpus(case.scene):
+        return
+    ranks = tuple(sorted({one.rank for one in faults if one.rank is not None}))
+    yield Candidate(
+        cause="gpu-fault",
+        culprits=ranks,
+        reason="has a GPU that failed",
+        whole="" if ranks else "a GPU of this host failed",
+        evidence=tuple(faults),
+        sink=Sink.ENDED,  # a job that gets on has survived it
+        liveness="device-hung",
+        fixes=(
+            Fix("Take the GPU out of service (drain the node, reset or replace it), then restart."),
+        ),
+        confirm=(_ERRORS, _XIDS),
+    )
+
+
+def _in_kernel_log(case: Case) -> Iterator[Item]:
+    scene = case.scene
+    on_gpus = gpus.ranks_of_gpus(scene.evidence)
+    rank_of = {pid: actor.rank for pid, actor in scene.by_pid.items()}
+    for line in xids.xids(scene.evidence):
+        if not line.fatal or line.age_s > RECENT_S:
+            continue
+        whose = xids.owner(line, on_gpus, rank_of)
+        if whose.foreign:  # of another job, or of an earlier run of this one
+            continue
+        if not whose.ranks:
+            if _since_the_wait(scene, line.age_s) and not _all_get_on(case):
+                yield Item("kernel", None, line.text)
+            continue
+        named = line.pid is not None and rank_of.get(line.pid) in whose.ranks
+        for rank in whose.ranks:
+            actor = scene.by_rank.get(rank)
+            recent = named or _since_the_wait(scene, line.age_s)
+            if recent and (actor is None or not _got_over_it(case, actor)):
+                yield Item("kernel", rank, line.text)
+
+
+def _seen(case: Case) -> Iterator[Item]:
+    """GPUs that NVML has lost, or that have new errors in their memory."""
+    for gpu in gpus.judge(case.scene.evidence).failed():
+        actors = [case.scene.by_rank.get(rank) for rank in gpu.ranks]
+        if not all(actor is not None and _got_over_it(case, actor) for actor in actors):
+            yield from gpu.items
+
+
+def _since_the_wait(scene: Scene, age_s: float) -> bool:
+    """Whether the job has not got on since then: no process is named, so it may be another's."""
+    patience = scene.patience
+    before_s = max(BEFORE_THE_WAIT_S, patience.longest_gap_s or 0.0)
+    return patience.waited_s is None or age_s <= patience.waited_s + before_s
+
+
+def _all_get_on(case: Case) -> bool:
+    """Whether whoever the others wait for is at work: then they wait for that."""
+    return bool(case.suspects) and all(one.motion.kind == "working" for one in case.suspects)
+
+
+def _got_over_it(case: Case, actor: Actor) -> bool:
+    """Whether it is at work again, or waits for those that are. Who burns a core at one line may
+    wait for a GPU that is gone.
+    """
+    return actor.motion.kind == "working" or (actor.waits and _all_get_on(case))
+
+
+def _in_logs(case: Case) -> Iterator[Item]:
+    scene = case.scene
+    for log in scene.evidence.logs:
+        owner = scene.by_pid.get(log.pid)
+        if owner is None or owner.rank is None or log.written_s_ago > RECENT_S:
+            continue
+        places = [place for place, line in enumerate(log.lines) if _CUDA_ERROR.search(line)]
+        if not places or _went_on(log.lines[places[-1] + 1 :]):
+            continue
+        line = log.lines[places[-1]]
+        named = _rank_in(line)
+        actor = owner if named is None else scene.by_rank.get(named)
+        if actor is None or not _got_over_it(case, actor):
+            yield Item("log", owner.rank if named is None else named, line)
+
+
+def _went_on(lines: Sequence[str]) -> bool:
+    """Whether what was written after an error is more than its report."""
+    return sum(not _OF_A_REPORT.match(line) for line in lines) > MOST_LINES_AFTER
+
+
+def _rank_in(line: str) -> int | None:
+    found = re.search(r"\[rank(\d+)\]", line)
+    return int(found.group(1)) if found else None
+
+
+def _uses_gpus(scene: Scene) -> bool:
+    return bool(scene.evidence.gpus) or any(
+        entry.backend == "nccl" for one in scene.recordings.ranks for entry in one.entries[-1:]
+    )
+
+
+def _in_driver(actor: Actor) -> Candidate:
+    return Candidate(
+        cause="gpu-fault",
+        reason=f"sleeps in the GPU's driver and does not come back{in_phase(actor)}",
+        sink=Sink.KERNEL,
+        evidence=(kernel_item(actor), *standstill(actor)),
+        fixes=(Fix("Drain the host and reset or replace the GPU, then start again."),),
+        confirm=("timeout 10 nvidia-smi  # hangs as well", "dmesg -T | grep -i -e nvrm -e xid"),
+    ).of(actor)
+
+
+def _hung(scene: Scene, rank: int, text: str, actor: Actor | None) -> Candidate:
+    seen = (motion_item(actor), stack_item(actor)) if actor is not None else ()
+    return Candidate(
+        cause="gpu-fault",
+        culprits=(rank,),
+        reason="has a GPU that does not finish what the GPUs of its peers have finished",
+        evidence=(Item("flight recorder", rank, text), *_of_gpu(scene, rank), *seen),
+        sink=Sink.ORDER,
+        liveness="device-hung",
+        phase=actor.phase if actor is not None else None,
+        still_s=scene.patience.waited_s,
+        fixes=_FIND_KERNEL,
+        confirm=(f"{_ERRORS}  # on that host",),
+    )
+
+
+def _busy_with_its_own(scene: Scene, actor: Actor) -> Candidate:
+    """No collective is queued on it, and its host waits for it all the same."""
+    facts = _of_gpu(scene, actor.rank)
+    if has_pending(scene.recordings, scene.matching, actor.rank) is False:
+        done = "has finished every collective that it was given"
+        facts = (Item("flight recorder", actor.rank, done), *facts)
+    # A GPU without a kernel on it will not end one.
+    idle = actor.rank is not None and gpus.judge(scene.evidence).of(actor.rank) == "idle"
+    return replace(
+        Candidate(
+            cause="gpu-fault",
+            reason=f"waits for a kernel of its own GPU that is no collective{in_phase(actor)}",
+            sink=Sink.HELPER,
+            liveness="device-hung" if idle else "computing",
+            evidence=(*facts, motion_item(actor), stack_item(actor)),
+            fixes=_FIND_KERNEL,
+            confirm=("nvidia-smi dmon -s pu -c 10  # busy at high power: it computes and may end",),
+        ).of(actor),
+        still_s=scene.patience.waited_s,
+    )
+
+
+def _by_power(scene: Scene) -> Iterator[Candidate]:
+    """Every host waits for its GPU and no recording tells for what: a GPU that computes draws
+    power, one that waits in the kernel of a collective hardly any.
+    """
+    judged = gpus.judge(scene.evidence)
+    if judged.conclusion == "one-computes":
+        names = ranks_text(judged.ranks)
+        whole = f"{names} {verb(judged.ranks, 'computes')} on the GPU while the others wait there"
+        yield Candidate(
+            cause="user-code-busy",
+            culprits=judged.ranks,
+            reason="computes on its GPU while the others' wait in the kernel of a collective",
+            whole=whole,
+            evidence=judged.items,
+            sink=Sink.COUNTERS,
+            liveness="computing",
+        )
+    elif judged.conclusion == "collective-wait":
+        yield Candidate(
+            cause="network-silent",
+            culprits=(),
+            reason="waits in a collective",
+            whole="all GPUs are in the kernel of a collective, which does not end",
+            evidence=judged.items,
+            sink=Sink.COUNTERS,
+            liveness="unseen",
+            still_s=scene.patience.waited_s,
+            fixes=(_LINKS,),
+            confirm=("ncclras -v  # or: echo verbose status | nc localhost 28028",),
+        )
+
+
+def _of_gpu(scene: Scene, rank: int | None) -> tuple[Item, ...]:
+    states = gpus.judge(scene.evidence).gpus
+    return tuple(item for state in states if rank in state.ranks for item in state.items)

@@ -1,0 +1,195 @@
+"""Process groups that ranks use, or create, in different orders."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
+from grpo_doctor.hang.causes.collectives import RECORDER, all_in_calls, deadlock
+from grpo_doctor.hang.causes.description import at_frame, frame_text, place_text, still_item
+from grpo_doctor.hang.model.matching import Cycle
+from grpo_doctor.hang.model.matching.ruling import strongest
+from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.verdict import Fix, Item
+from grpo_doctor.hang.wording import ranks_text
+
+_MOST_ITEMS = 8
+_MEMBERS = ("global_ranks_in_group", "ranks")
+_CREATE_ALIKE = Fix(
+    "Call new_group for every group on every rank, members or not, in one order; build the lists "
+    "from the world size alone, not from a rank's own data or from a set or dict."
+)
+
+
+def propose(case: Case) -> Iterator[Candidate]:
+    """Rings over groups, ranks of which each waits in a group of its own, and groups in making."""
+    scene = case.scene
+    ring = _ring(scene)
+    if ring is not None:
+        yield ring
+    yield from _new_groups(scene)
+    if all_in_calls(case) and not scene.matching.cycles:
+        yield from _each_in_its_own(scene)
+
+
+def _ring(scene: Scene) -> Candidate | None:
+    """Waits over two process groups or more that come back to where they began."""
+    rings = [ring for ring in scene.matching.cycles if len(ring.groups) > 1]
+    if not rings:
+        return None
+    ring = min(rings, key=lambda one: (len(one.ranks), one.ranks))
+    culprits = tuple(sorted(_blamed_in_rings(scene, rings) or ring.ranks))
+    sites = [
+        f"{wait.operation} at {frame_text(scene.by_rank[wait.rank].place.user)}"
+        for wait in ring.waits[:2]
+        if wait.rank in scene.by_rank
+    ]
+    against = " against ".join(sites)
+    ahead = _is_ahead(scene, culprits)
+    mistake = Candidate(
+        cause="collective-skipped" if ahead else "group-order-cycle",
+        culprits=culprits,
+        reason=f"left out a collective and is ahead of the others: {against}"
+        if ahead
+        else f"is in a ring of waits over {len(ring.groups)} process groups: {against}",
+        evidence=tuple(
+            Item(
+                RECORDER,
+                wait.rank,
+                f"is in {wait.operation} of group {wait.group} and needs {ranks_text(wait.on)}"
+                f"{f' ({wait.site})' if wait.site else ''}",
+            )
+            for wait in ring.waits
+        ),
+        sink=Sink.RING,
+    )
+    return deadlock(scene, mistake)
+
+
+def _blamed_in_rings(scene: Scene, rings: Sequence[Cycle]) -> list[int]:
+    """Who turned the order around; nobody where nothing tells that. What the recordings blame a
+    rank of a ring for otherwise is the reason of the ring.
+    """
+    inside = {rank for ring in rings for wait in ring.waits for rank in (wait.rank, *wait.on)}
+    blames = [blame for blame in scene.matching.blame if blame.rank in inside]
+    blames = [blame for blame in blames if blame.reason == "out-of-order"] or blames
+    return [blame.rank for blame in strongest(blames)]
+
+
+def _is_ahead(scene: Scene, culprits: tuple[int, ...]) -> bool:
+    """Whether a single rank is in another phase than all others: it did not take the groups in
+    another order, it did not come to the first one at all.
+    """
+    if len(culprits) != 1 or len(scene.by_rank) < 3:
+        return False
+    phases = {
+        rank: actor.phase for rank, actor in scene.by_rank.items() if actor.place.communicates
+    }
+    own = phases.pop(culprits[0], None)
+    others = set(phases.values())
+    return own is not None and bool(others) and None not in others and own not in others
+
+
+def _each_in_its_own(scene: Scene) -> Iterator[Candidate]:
+    """No two ranks wait in the same group: each waits for one that waits in another."""
+    alone = {wait.rank: wait for wait in scene.matching.waits if wait.why == "missing"}
+    groups = Counter(wait.group for wait in alone.values())
+    if set(alone) != set(scene.by_rank) or len(groups) != len(alone):
+        return
+    ranks = tuple(sorted(alone))
+    first = scene.by_rank[ranks[0]]
+    place = place_text(first.place)
+    mistake = Candidate(
+        cause="group-order-cycle",
+        culprits=ranks,
+        reason=f"waits alone in {first.place.operation} at {place}",
+        whole=f"{ranks_text(ranks)} wait in as many process groups, each alone, at {place}: they "
+        "use their groups in different orders",
+        evidence=tuple(
+            Item(
+                RECORDER,
+                rank,
+                f"waits alone in {alone[rank].operation} of group {alone[rank].group}",
+            )
+            for rank in ranks[:_MOST_ITEMS]
+        ),
+        sink=Sink.ORDER,
+    )
+    yield deadlock(scene, mistake)
+
+
+@dataclass(frozen=True, slots=True)
+class _NewGroup:
+    """The group that a rank creates: its name in the store and its members, as text.
+
+    Every rank must call `new_group` for every group in one order, members or not: the calls are
+    counted, and the count is the group's name in the store through which its members find each
+    other. Source: torch/distributed/distributed_c10d.py, `_process_group_name` (torch 2.1 to 2.13).
+    """
+
+    name: str
+    members: str
+
+    def contradicts(self, other: _NewGroup) -> bool:
+        """Of two ranks that create the same groups in the same order none does."""
+        return (self.name == other.name) != (self.members == other.members)
+
+    def is_past(self, other: _NewGroup) -> bool:
+        """Whether this one is created after the other; names are numbers, or hashes of members."""
+        return self.name.isdecimal() and other.name.isdecimal() and int(self.name) > int(other.name)
+
+    def has(self, rank: int) -> bool:
+        """Whether a rank is one of the members that are shown; a long list is cut off."""
+        return str(rank) in re.findall(r"\d+", self.members)
+
+
+def _new_groups(scene: Scene) -> Iterator[Candidate]:
+    """Ranks of which one creates a group under the name that another has for other members."""
+    groups = {
+        rank: group
+        for rank, actor in scene.by_rank.items()
+        if not actor.held and (group := _created_by(scene, actor)) is not None
+    }
+    if not any(one.contradicts(other) for one in groups.values() for other in groups.values()):
+        return
+    wrong = _in_another_order(groups)
+    first, own = scene.by_rank[wrong[0]], groups[wrong[0]]
+    others = [group for group in groups.values() if group.contradicts(own)]
+    other = next((group for group in others if group.name == own.name), others[0])
+    created = (
+        Item("stack", rank, f"creates group {group.name} of ranks {group.members}")
+        for rank, group in groups.items()
+    )
+    mistake = Candidate(
+        cause="group-order-cycle",
+        culprits=wrong,
+        reason=f"creates process groups in another order{at_frame(first.place.user)}: its group "
+        f"{own.name} is of ranks {own.members}, where another rank creates group {other.name} of "
+        f"ranks {other.members}",
+        evidence=(*created, still_item(first)),
+        sink=Sink.RING,
+    )
+    yield replace(deadlock(scene, mistake), fixes=(_CREATE_ALIKE,), confirm=())
+
+
+def _created_by(scene: Scene, actor: Actor) -> _NewGroup | None:
+    for call in scene.evidence.arguments:
+        if call.pid == actor.pid and call.values.get("group_name"):
+            members = next((call.values[name] for name in _MEMBERS if call.values.get(name)), "")
+            if members:
+                return _NewGroup(call.values["group_name"], members)
+    return None
+
+
+def _in_another_order(groups: Mapping[int, _NewGroup]) -> tuple[int, ...]:
+    """Whom most others contradict, or have left behind in a group of which it thinks they are."""
+    against = {
+        rank: sum(group.contradicts(other) for other in groups.values())
+        + sum(group.has(one) and other.is_past(group) for one, other in groups.items())
+        for rank, group in groups.items()
+    }
+    most = max(against.values())
+    return tuple(sorted(rank for rank, count in against.items() if count == most))

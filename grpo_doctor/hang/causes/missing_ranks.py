@@ -1,0 +1,226 @@
+"""Ranks that no process is: ended, not started, started differently, or on a host not looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
+from grpo_doctor.hang.causes.description import stack_item
+from grpo_doctor.hang.causes.memory import out_of_memory, recent_oom
+from grpo_doctor.hang.causes.process_state import dead
+from grpo_doctor.hang.model.hosts import commands, hosts_of
+from grpo_doctor.hang.model.process.progress import TICKS_PER_SECOND
+from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.multihost.moments import is_old
+from grpo_doctor.hang.verdict import Fix, Item
+from grpo_doctor.hang.wording import ranks_text, verb
+from grpo_doctor_probes.evidence import Placement
+
+JOINING_S = 120.0  # of a job over several hosts, which pull images and start one by one
+JOINING_HERE_S = 5.0  # after the last process was started; and as much again as they took to start
+_MOST_HOSTS = 4
+_START_HERE = (
+    Fix("Start the missing rank, or correct WORLD_SIZE and MASTER_ADDR where it runs."),
+    Fix("If it was started, it has ended: look at the first traceback in its log."),
+)
+_START_THERE = Fix(
+    "Start the missing ranks, or correct WORLD_SIZE, MASTER_ADDR and the node number where they "
+    "run; look whether their host reaches the rendezvous address."
+)
+_START_ALIKE = Fix(
+    "Start all hosts with one world size (--nnodes and --nproc-per-node), and each with a node "
+    "number of its own (--node-rank)."
+)
+_LOOK_AT_ALL = Fix(
+    "Look at all hosts at the same time: the first command of how to confirm keeps a bundle of "
+    "each in a folder that all of them see, the second joins the bundles to one verdict."
+)
+
+
+def propose(case: Case) -> Iterator[Candidate]:
+    """Missing ranks of this host, and of others, at the start of a job or in the middle of it."""
+    scene, missing = case.scene, case.scene.evidence.job.ranks_missing
+    if not scene.by_rank:
+        return
+    gone = tuple(rank for rank in missing if rank not in {*scene.by_rank, *scene.elsewhere})
+    if gone:
+        yield _gone(scene, gone)
+    joining = [one for one in scene.by_rank.values() if one.place.call == "store" or one.at_store]
+    differing = tuple(_started_differently(scene, joining)) if joining else ()
+    yield from differing
+    if scene.elsewhere and not differing:  # else it is no wonder that ranks are missing
+        yield _elsewhere(scene, tuple(sorted(scene.elsewhere)), joining)
+
+
+def _gone(scene: Scene, gone: tuple[int, ...]) -> Candidate:
+    """No process of this host is one of these, and no other host can have them."""
+    size = scene.evidence.job.world_size
+    here = Item("proc", None, f"{len(scene.by_rank)} of {size} ranks are on this host")
+    joining = [one for one in scene.by_rank.values() if one.place.call == "store"]
+    if joining:
+        never = joined_for_s(scene) > _joining_s(scene, gone)
+        absent = _not_joined(gone, joining, "has not come to the rendezvous", here, never=never)
+        return replace(
+            absent,
+            sink=Sink.PROCESS,
+            fixes=_START_HERE,
+            confirm=("pgrep -af python  # on every host: is the missing rank's process there?",),
+        )
+    reason = "is dead: no process of it is left"
+    if any(one.waits for one in scene.by_rank.values()):
+        oom = recent_oom(scene)
+        return out_of_memory(gone, (here, *oom)) if oom else dead(gone, reason, (here,), Sink.ENDED)
+    # A rank that nobody waits for may have ended in order.
+    return replace(dead(gone, reason, (here,), Sink.NOTHING), liveness="unseen")
+
+
+def joined_for_s(scene: Scene) -> float:
+    """Since the last of the ranks that are here was started, or for how long they have waited.
+
+    Waiting at the store is done in slices of some seconds, after each of which the thread runs.
+    """
+    now_s = scene.evidence.looks[-1].at_ns / 1e9
+    return max(scene.patience.waited_s or 0.0, now_s - max(_begun_s(scene)))
+
+
+def _begun_s(scene: Scene) -> list[float]:
+    return [one.member.started_ticks / TICKS_PER_SECOND for one in scene.by_rank.values()]
+
+
+def _joining_s(scene: Scene, gone: tuple[int, ...]) -> float:
+    """For how long a rank may be missing. One launcher starts all of a host's ranks at once, in
+    their order: one before the last that is here was started as well, and has ended.
+    """
+    job = scene.evidence.job
+    if job.local_ranks is None or job.local_ranks != job.world_size:
+        return JOINING_S
+    if max(gone) < max(scene.by_rank):
+        return JOINING_HERE_S
+    begun_s = _begun_s(scene)
+    return JOINING_HERE_S + 3 * (max(begun_s) - min(begun_s))
+
+
+def _not_joined(
+    ranks: tuple[int, ...], joining: list[Actor], reason: str, fact: Item, *, never: bool
+) -> Candidate:
+    """The others wait for these at the rendezvous."""
+    return Candidate(
+        cause="rank-missing",
+        culprits=ranks,
+        reason=reason,
+        evidence=(fact, *(stack_item(one) for one in joining[:2])),
+        sink=Sink.KILLED,
+        liveness="never-wakes" if never else "unseen",
+        phase="init",
+        still_s=max((one.motion.still_s or 0.0 for one in joining), default=None),
+    )
+
+
+def _elsewhere(scene: Scene, unseen: tuple[int, ...], joining: list[Actor]) -> Candidate:
+    """Everybody here waits: whoever holds the job up is on a host that was not looked at."""
+    looks = commands(scene.evidence.job)
+    for_them = f"for {ranks_text(unseen)}, {_not_here(scene, unseen)}"
+    if any(one.place.call == "store" for one in joining):
+        reason = "has not come to the rendezvous"
+        never = joined_for_s(scene) > JOINING_S
+        return replace(
+            _not_joined(unseen, joining, reason, _counted(scene), never=never),
+            whole=f"{_seen_ranks(scene)} wait at the rendezvous {for_them}",
+            fixes=(_START_THERE, _LOOK_AT_ALL),
+            confirm=looks,
+        )
+    waiting = any(one.waits for one in scene.by_rank.values())
+    wait = f"{'wait' if waiting else 'may wait'}{_in(scene)}"
+    return Candidate(
+        cause="unknown",
+        culprits=unseen,
+        reason="is not on this host",
+        whole=f"{_seen_ranks(scene)} {wait} {for_them}",
+        evidence=(_counted(scene),),
+        sink=Sink.NOTHING,
+        liveness="computing",  # on its own host it may write a checkpoint: not seen here
+        fixes=(_LOOK_AT_ALL,),
+        confirm=looks,
+    )
+
+
+def _started_differently(scene: Scene, joining: list[Actor]) -> Iterator[Candidate]:
+    """Hosts that were started with other world sizes, or as the same node."""
+    job = scene.evidence.job
+    sizes: dict[int, list[Placement]] = {}
+    for placement in job.placements:
+        if placement.world_size:
+            sizes.setdefault(placement.world_size, []).append(placement)
+    if len(sizes) > 1:
+        by_size = "; ".join(
+            f"{size} on {_hosts_text([one.host for one in placements])}"
+            for size, placements in sorted(sizes.items())
+        )
+        fewest = min(sizes, key=lambda size: (len(sizes[size]), size))
+        ranks = tuple(sorted({rank for one in sizes[fewest] for rank in one.ranks}))
+        whole = f"the hosts were started with different world sizes: {by_size}"
+        yield _wrongly_started(ranks, whole, f"WORLD_SIZE: {by_size}", joining)
+    hosts, ranks = _claimed_twice(job.placements)
+    if ranks:
+        nowhere = f", and {ranks_text(job.ranks_missing)} nowhere" if job.ranks_missing else ""
+        twice = f"{ranks_text(ranks)} {verb(ranks, 'was')} started twice"
+        whole = f"{twice}, on {_hosts_text(hosts)}{nowhere}"
+        fact = f"{ranks_text(ranks)}: processes on {_hosts_text(hosts)} at the same time"
+        yield _wrongly_started(tuple(job.ranks_missing) or ranks, whole, fact, joining)
+
+
+def _wrongly_started(
+    ranks: tuple[int, ...], whole: str, fact: str, joining: list[Actor]
+) -> Candidate:
+    reason, item = "was started differently from the others", Item("environment", None, fact)
+    absent = _not_joined(ranks, joining, reason, item, never=True)
+    return replace(absent, whole=whole, fixes=(_START_ALIKE,))
+
+
+def _claimed_twice(placements: Sequence[Placement]) -> tuple[list[str], tuple[int, ...]]:
+    """Hosts that have processes of the same ranks at the same time, and these ranks."""
+    claims: dict[int, list[Placement]] = {}
+    for placement in placements:
+        for rank in placement.ranks:
+            claims.setdefault(rank, []).append(placement)
+    twice = {rank: claim for rank, claim in claims.items() if _at_one_time(claim)}
+    return sorted({one.host for claim in twice.values() for one in claim}), tuple(sorted(twice))
+
+
+def _at_one_time(claim: Sequence[Placement]) -> bool:
+    times_ns = [one.taken_unix_ns for one in claim]
+    return len(claim) > 1 and not is_old(min(times_ns), max(times_ns))
+
+
+def _seen_ranks(scene: Scene) -> str:
+    """Who waits: those of this host, or of all that were looked at."""
+    several = len(scene.evidence.job.placements) > 1
+    return "the ranks that were seen" if several else "the ranks of this host"
+
+
+def _in(scene: Scene) -> str:
+    operations = {one.place.operation for one in scene.by_rank.values() if one.waits} - {""}
+    return f" in {operations.pop()}" if len(operations) == 1 else ""
+
+
+def _not_here(scene: Scene, unseen: tuple[int, ...]) -> str:
+    """`which are not on this host (probably on node2)`."""
+    several = len(scene.evidence.job.placements) > 1
+    where = "on none of the hosts that were looked at" if several else "not on this host"
+    hosts = hosts_of(scene.evidence, unseen)
+    probably = f" (probably on {_hosts_text(hosts)})" if hosts else ""
+    return f"which {verb(unseen, 'is')} {where}{probably}"
+
+
+def _counted(scene: Scene) -> Item:
+    job = scene.evidence.job
+    hosts = _hosts_text([one.host for one in job.placements]) if job.placements else job.host
+    text = f"{len(scene.by_rank)} of {job.world_size} ranks were seen, on {hosts}"
+    return Item("proc", None, text)
+
+
+def _hosts_text(hosts: Sequence[str]) -> str:
+    if len(hosts) <= _MOST_HOSTS:
+        return ", ".join(hosts)
+    return f"{', '.join(hosts[:2])} and {len(hosts) - 2} others"

@@ -1,0 +1,214 @@
+"""Locks of threads: Python's global one, two in acquire, and one that a fork took along."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
+from grpo_doctor.hang.causes.description import at_frame, frame_text, standstill, still_item
+from grpo_doctor.hang.model.process.call_stack import is_library, place_of
+from grpo_doctor.hang.model.process.known_code import short
+from grpo_doctor.hang.model.process.progress import has_time_limit
+from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.verdict import Fix, Item
+from grpo_doctor_probes.evidence import PythonThread, Thread
+
+# Library functions whose innermost frame is a plain lock's acquire.
+_ACQUIRES = ("acquire", "__enter__", "_acquireLock", "handle")
+_IDLE = ("_worker", "_run_event_loop", "_monitor", "serve_forever", "_bootstrap")
+_RUNNING = "RD"
+_AWAKE_SHARE = 0.05  # of a core
+_ASKS_PER_S = 50  # 200 by default, fewer on a crowded machine; ordinary waits wake less often
+
+
+def propose(case: Case) -> Iterator[Candidate]:
+    """What holds a rank that wants the lock of a thread, or whose threads want the global one."""
+    for actor in case.scene.by_rank.values():
+        if not actor.held and actor.motion.kind != "working":
+            yield from _global_lock(case.scene, actor)
+    for actor in case.standing:
+        candidate = _thread_lock(case.scene, actor)
+        if candidate is not None:
+            yield candidate
+
+
+def _global_lock(scene: Scene, actor: Actor) -> Iterator[Candidate]:
+    """A thread that has the GIL in every look and does not let go: a C call that keeps it."""
+    for thread in actor.python_threads:
+        seen = actor.thread(thread.tid)
+        if not thread.owns_gil or seen is None or not _owned_always(scene, actor, thread.tid):
+            continue
+        runs = seen.state in _RUNNING
+        keeps = _main_wants_gil(actor, thread) if runs else actor.motion.cpu_share <= _AWAKE_SHARE
+        if keeps:
+            yield _gil_held(actor, thread, seen, runs=runs).of(actor)
+
+
+def _gil_held(actor: Actor, thread: PythonThread, seen: Thread, *, runs: bool) -> Candidate:
+    does = "computes" if runs else "sleeps"
+    where = f", at {_line(thread)}" if thread.frames else ""
+    owner = (
+        f"thread {thread.tid} {thread.name} owns the GIL in state {seen.state} "
+        f"({seen.wchan or does}); no other thread can run Python"
+    )
+    return Candidate(
+        cause="gil-held",
+        reason=f"{does} in a C call that keeps the GIL{where}",
+        evidence=(Item("stack", actor.rank, owner), *standstill(actor)),
+        sink=Sink.INTERPRETER,
+        liveness="computing" if runs else "never-wakes",
+        fixes=(
+            Fix(
+                "Release the GIL around the call (ctypes.CDLL, not PyDLL), or run it in a "
+                "process of its own with a timeout."
+            ),
+        ),
+        confirm=(f"py-spy dump --native --pid {actor.pid}  # the C function that holds it",),
+    )
+
+
+def _main_wants_gil(actor: Actor, owner: PythonThread) -> bool:
+    """Whether the main thread asks for the GIL again and again, at one place: Python asks every 5
+    ms, and a thread that runs Python gives it up then. Only one in C code does not.
+    """
+    motion = actor.motion
+    if owner.tid == actor.pid or motion.moved or motion.seconds <= 0:
+        return False
+    return motion.wakes / motion.seconds >= _ASKS_PER_S
+
+
+def _owned_always(scene: Scene, actor: Actor, tid: int) -> bool:
+    """Whether every look found the GIL with this thread: a timer's has it for a moment."""
+    stacks = [s for look in scene.evidence.stacks for s in look if s.pid == actor.pid]
+    owners = [
+        {t.tid for t in s.threads if t.owns_gil} for s in stacks if s.threads and not s.native
+    ]
+    return all(tid in one for one in owners)
+
+
+def _wants_lock(actor: Actor, thread: PythonThread) -> bool:
+    """Whether a thread stands in the acquire of a plain lock: asleep in a futex without a limit, in
+    code that is the user's own or a wrapper of acquire. Waits for events and queues stand in
+    `threading.wait`.
+    """
+    if not thread.frames:
+        return False
+    seen = actor.thread(thread.tid)
+    held = next((one for one in actor.blocked if one.tid == thread.tid), None)
+    if held is not None and held.kind != "futex":
+        return False
+    if seen is not None and has_time_limit(seen):
+        return False
+    asleep = held is not None or (seen is not None and seen.state == "S" and "futex" in seen.wchan)
+    inner = thread.frames[0]
+    named = short(inner.function) in _ACQUIRES and "multiprocessing" not in inner.file
+    plain = not is_library(inner) or named
+    return asleep and plain
+
+
+def _thread_lock(scene: Scene, actor: Actor) -> Candidate | None:
+    threads = actor.python_threads
+    if not threads or any(thread.owns_gil for thread in threads):
+        return None
+    main, others = threads[0], threads[1:]
+    wanting = [thread for thread in others if _wants_lock(actor, thread)]
+    busy = [thread for thread in others if thread.frames and not _idle(thread)]
+    # One that is at work may have the lock, and give it back.
+    deadlocked = bool(wanting) and all(thread in wanting for thread in busy)
+    if not _wants_lock(actor, main):
+        joins = deadlocked and _waits_for_thread(actor)
+        return _waits_for_waiting(actor, main, wanting) if joins else None
+    if deadlocked:
+        return _two_want(actor, main, wanting)
+    if len(busy) == 1 and place_of(busy[0]).communicates and _others_wait(scene, actor):
+        return _lock_in_collective(actor, main, busy[0])
+    return _never_released(actor, main, wanting, busy)
+
+
+def _others_wait(scene: Scene, actor: Actor) -> bool:
+    others = [one for one in scene.by_rank.values() if one is not actor]
+    return bool(others) and all(one.waits for one in others)
+
+
+def _waits_for_thread(actor: Actor) -> bool:
+    """Whether its main thread joins another one, or waits without a limit for one to wake it."""
+    timed = actor.main is not None and has_time_limit(actor.main)
+    return actor.place.call == "lock" and not timed
+
+
+def _two_want(actor: Actor, main: PythonThread, wanting: Sequence[PythonThread]) -> Candidate:
+    lines = f"{_line(main)} and {_line(wanting[0])}"
+    reason = f"has two threads that wait for each other's lock: {lines}"
+    fix = Fix("Take the two locks in one order everywhere, or use one lock.")
+    deadlock = _locked(actor, "thread-deadlock", reason, (main, *wanting))
+    return replace(deadlock, liveness="never-wakes", sink=Sink.KERNEL, fixes=(fix,))
+
+
+def _waits_for_waiting(
+    actor: Actor, main: PythonThread, wanting: Sequence[PythonThread]
+) -> Candidate:
+    """A thread that waits gives back no lock that it has. No proof: what wakes it may be C++."""
+    other = wanting[0]
+    reason = (
+        f"waits at {_line(main)} for thread {other.name or other.tid}, which wants a lock at "
+        f"{_line(other)} that no other thread can give back"
+    )
+    fix = Fix("Give the lock back before you wait for a thread that takes it, or join.")
+    deadlock = _locked(actor, "thread-deadlock", reason, (main, *wanting))
+    return replace(deadlock, sink=Sink.HOLDER, fixes=(fix,))
+
+
+def _lock_in_collective(actor: Actor, main: PythonThread, holder: PythonThread) -> Candidate:
+    """Its thread waits for the others, who wait for its main one: who waits for a lock waits for
+    whatever the thread that has it waits for.
+    """
+    reason = (
+        f"waits for a lock at {_line(main)} while thread {holder.name or holder.tid} is in "
+        f"{place_of(holder).operation} at {_line(holder)}, to which the others do not come"
+    )
+    fix = Fix("Call collectives from one thread, and without a lock that the main thread takes.")
+    ring = _locked(actor, "group-order-cycle", reason, (main, holder))
+    return replace(ring, sink=Sink.KERNEL, fixes=(fix,))
+
+
+def _never_released(
+    actor: Actor,
+    main: PythonThread,
+    wanting: Sequence[PythonThread],
+    busy: Sequence[PythonThread],
+) -> Candidate:
+    """The first of `busy` is what probably has the lock."""
+    user = place_of(busy[0]).user if busy else None
+    holder = f", while thread {busy[0].name or busy[0].tid} is{at_frame(user)}" if user else ""
+    reason = f"waits for a lock that is never released, at {_line(main)}{holder}"
+    fix = Fix("Release the lock on every path (`with lock:`), and give acquire a timeout.")
+    return replace(_locked(actor, "lock-held", reason, (main, *wanting)), fixes=(fix,))
+
+
+def _line(thread: PythonThread) -> str:
+    return frame_text(place_of(thread).user or thread.frames[0])
+
+
+def _idle(thread: PythonThread) -> bool:
+    return any(short(frame.function) in _IDLE for frame in thread.frames[-3:]) and not any(
+        not is_library(frame) for frame in thread.frames
+    )
+
+
+def _locked(actor: Actor, cause: str, reason: str, threads: Sequence[PythonThread]) -> Candidate:
+    """What these threads do, the main one first, is why nothing moves."""
+    lines = (f"thread {one.tid} {one.name}: {_line(one)}" for one in threads)
+    return Candidate(
+        cause=cause,
+        reason=reason,
+        evidence=(still_item(actor), *(Item("stack", actor.rank, line) for line in lines)),
+        sink=Sink.HELPER,
+        confirm=(f"py-spy dump --pid {actor.pid}  # threads in acquire",),
+    ).of(actor)
+
+
+def waits_in_fork(actor: Actor) -> bool:
+    """Whether a child stands in a lock's acquire with no other thread that could release it."""
+    threads = actor.python_threads
+    return len(threads) == 1 and _wants_lock(actor, threads[0])
