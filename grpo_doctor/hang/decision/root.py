@@ -10,57 +10,56 @@ from grpo_doctor.hang.causes.candidate import Sink
 from grpo_doctor.hang.causes.description import busy_class, in_phase
 from grpo_doctor.hang.decision.stall import MOMENT_S
 from grpo_doctor.hang.model.matching.ruling import strongest
-from grpo_doctor.hang.model.nodes import RankNode
+from grpo_doctor.hang.model.nodes import Node, RankNode
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting.graph import Graph
 from grpo_doctor.hang.verdict import Item
 
 
 def proposals(case: Case) -> tuple[Candidate, ...]:
-    """Every proposal, in an order that does not depend on that of ranks or evidence."""
-    found = [one for cause in CAUSES for one in cause(case)]
-    return tuple(sorted(found, key=lambda one: (one.culprits, -one.sink, one.cause, one.reason)))
+    """Every label, in an order that does not depend on that of ranks or evidence."""
+    labels = [label for cause in CAUSES for label in cause(case)]
+    return tuple(sorted(labels, key=lambda one: (one.culprits, -one.sink, one.cause, one.reason)))
 
 
-def roots_of(scene: Scene, graph: Graph, found: Iterable[Candidate]) -> tuple[Candidate, ...]:
-    """The best proposal of each rank, without those that another one explains, best first."""
-    best = _best_of_each(found)
-    kept = [one for one in best if not any(_explains(graph, other, one) for other in best)]
-    merged = _merged(scene, kept or best)
+def roots_of(scene: Scene, graph: Graph, labels: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """The labels of the sinks: the components of the graph from which no wait leads on to another
+    one with a label. Best first.
+    """
+    best = _best_of_each(labels)
+    sinks = [label for label in best if not any(_explains(graph, one, label) for one in best)]
+    merged = _merged(scene, sinks or best)
     return tuple(sorted(merged, key=lambda one: _weight(scene, graph, one), reverse=True))
 
 
-def _best_of_each(found: Iterable[Candidate]) -> list[Candidate]:
+def _best_of_each(labels: Iterable[Candidate]) -> list[Candidate]:
     best: dict[tuple[int, ...], Candidate] = {}
-    for one in found:
-        known = best.get(one.culprits)
-        if known is None or _quality(one) > _quality(known):
-            best[one.culprits] = one
+    for label in labels:
+        known = best.get(label.culprits)
+        if known is None or _quality(label) > _quality(known):
+            best[label.culprits] = label
     return list(best.values())
 
 
-def _quality(one: Candidate) -> tuple[int, bool]:
-    return one.sink, one.cannot_move
+def _quality(label: Candidate) -> tuple[int, bool]:
+    return label.sink, label.cannot_move
 
 
 def _explains(graph: Graph, cause: Candidate, symptom: Candidate) -> bool:
-    """Whether the symptom's ranks wait, in the end, for the cause's, and not the reverse."""
-    if cause is symptom or (
-        set(symptom.culprits) <= set(cause.culprits) and _quality(cause) < _quality(symptom)
-    ):
+    """Whether the symptom's ranks wait, in the end, for the cause's; of one component the label
+    of the stronger edge explains it.
+    """
+    if cause is symptom or not symptom.culprits:
         return False
-    if set(cause.culprits) & set(symptom.culprits):
+    ends = frozenset(map(RankNode, cause.culprits))
+    if not _component(graph, cause).isdisjoint(_component(graph, symptom)):
         return _quality(cause) > _quality(symptom)
-    ahead = all(_waits_for(graph, one, cause.culprits) for one in symptom.culprits)
-    back = any(_waits_for(graph, one, symptom.culprits) for one in cause.culprits)
-    if ahead and back:
-        return _quality(cause) > _quality(symptom)
-    return ahead and bool(symptom.culprits)
+    reached = (graph.reach.get(RankNode(rank), frozenset()) for rank in symptom.culprits)
+    return all(not ends.isdisjoint(nodes) for nodes in reached)
 
 
-def _waits_for(graph: Graph, rank: int, others: Iterable[int]) -> bool:
-    reach = graph.reach.get(RankNode(rank), frozenset())
-    return any(RankNode(other) in reach for other in others)
+def _component(graph: Graph, label: Candidate) -> frozenset[Node]:
+    return frozenset[Node]().union(*(graph.component(RankNode(rank)) for rank in label.culprits))
 
 
 def _asks(scene: Scene, one: Candidate) -> bool:

@@ -68,13 +68,14 @@ def _is_helped(scene: Scene, graph: Graph, root: Candidate) -> bool:
 
 def _somebody_works(scene: Scene, graph: Graph, root: Candidate) -> bool:
     """Whether a process that the culprits wait for gets on: a loader's worker, an engine."""
-    nodes = {node for rank in root.culprits for node in graph.reach.get(RankNode(rank), ())}
-    helpers = [
-        one
-        for one in scene.actors
-        if one.node in nodes and one.member.role != "rank" and not _is_held_up_by(graph, one, root)
-    ]
-    return any(one.motion.progresses or one.ended_meanwhile for one in helpers)
+    alive = frozenset(
+        actor.node
+        for actor in scene.actors
+        if (actor.motion.progresses or actor.ended_meanwhile)
+        and actor.member.role != "rank"
+        and not _is_held_up_by(graph, actor, root)
+    )
+    return not graph.moved_by(alive).isdisjoint(map(RankNode, root.culprits))
 
 
 def _may_wait_for_work(scene: Scene, culprits: Sequence[Actor]) -> bool:

@@ -84,7 +84,7 @@ def end_of(scene: Scene, graph: Graph, actor: Actor) -> Actor | None:
     found: Actor | None = None
     here = actor
     while True:
-        links = [link for link in graph.out(here.node) if link.kind in _THROUGH]
+        links = [link for link in graph.out(here.node) if link.needs == "any"]
         ends = (end for link in links for end in link.targets)
         pids = {end.pid for end in ends if isinstance(end, ProcessNode)}
         below = [scene.by_pid[pid] for pid in pids - seen if pid in scene.by_pid]

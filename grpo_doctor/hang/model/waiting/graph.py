@@ -1,8 +1,9 @@
 """The wait-for graph, whatever its nodes are.
 
-A node without an outgoing wait, at the end of a chain of them, holds the others up; a ring of waits
-is a deadlock. A wait needs all of its targets. Ranks of one collective need the same ones, so of a
-thousand ranks in two camps there are a thousand waits and not half a million.
+A node without an outgoing wait, at the end of a chain of them, holds the others up; nodes that wait
+for each other are one component, and a ring is a deadlock. A collective needs all of its targets,
+who reads a pipe any of its writers. Ranks of one collective need the same ones, so of a thousand
+ranks in two camps there are a thousand waits and not half a million.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from grpo_doctor.hang.model.matching.reach import reach
 from grpo_doctor.hang.model.nodes import Node
@@ -19,12 +21,13 @@ _SHORTEST = 2  # nobody waits for itself
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """`source` waits for all of `targets`; `label` in few words."""
+    """`source` waits for all of `targets`, or for any one of them; `label` in few words."""
 
     source: Node
     targets: frozenset[Node]
     kind: str
     label: str = ""
+    needs: Literal["all", "any"] = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,32 @@ class Graph:
     def needed(self, node: Node) -> frozenset[Node]:
         """Every node that it waits for directly."""
         return _targets(self.out(node))
+
+    def component(self, node: Node) -> frozenset[Node]:
+        """The nodes that wait for each other with this one; itself alone where it is in no ring."""
+        ahead = self.reach.get(node, frozenset())
+        if node not in ahead:
+            return frozenset((node,))
+        # Who reaches the same nodes, itself among them, is in the same ring.
+        return frozenset(other for other in ahead if self.reach.get(other) == ahead)
+
+    def moved_by(self, alive: frozenset[Node]) -> frozenset[Node]:
+        """These nodes, and all whose waits they may end, directly or not.
+
+        Waits for any of several are of one blocking call, seen in several ways: one is enough.
+        """
+        moved = set(alive)
+        waiting = set(self.by_source) - moved if moved else set()
+        while freed := {node for node in waiting if self._is_freed(node, moved)}:
+            moved |= freed
+            waiting -= freed
+        return frozenset(moved)
+
+    def _is_freed(self, node: Node, moved: set[Node]) -> bool:
+        links = self.out(node)
+        either = [link for link in links if link.needs == "any"]
+        needed = all(link.targets <= moved for link in links if link.needs == "all")
+        return needed and (not either or any(not link.targets.isdisjoint(moved) for link in either))
 
     def waiters(self, *nodes: Node) -> frozenset[Node]:
         """Every node that waits for one of these other than itself, directly or not."""

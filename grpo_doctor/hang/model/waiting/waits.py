@@ -98,17 +98,15 @@ def _held(scene: Scene) -> Iterator[Link]:
         if hold is None or actor.waits or hold.kind not in _CHANNELS:
             continue
         kind = _CHANNELS[hold.kind]
-        known = [scene.by_pid[pid].node for pid in hold.peers if pid in scene.by_pid]
         if actor.member.role == "rank" and actor.place.call == "loader":
             continue  # the loader's children say more than the queue's pipe
-        if known:
-            yield Link(actor.node, frozenset(known), kind, _label(hold))
-        strangers = [pid for pid in hold.peers if pid not in scene.by_pid]
-        if strangers:
-            yield Link(actor.node, frozenset(map(ProcessNode, strangers)), kind, _label(hold))
-        if not known and not strangers and kind in _THINGS and hold.target:
-            thing = frozenset({ResourceNode(kind, hold.target)})
-            yield Link(actor.node, thing, kind, _label(hold))
+        ends: set[Node] = {
+            scene.by_pid[pid].node if pid in scene.by_pid else ProcessNode(pid)
+            for pid in hold.peers
+        }
+        if not ends and kind in _THINGS and hold.target:
+            ends = {ResourceNode(kind, hold.target)}
+        yield Link(actor.node, frozenset(ends), kind, _label(hold), needs="any")
 
 
 def _label(hold: Blocked) -> str:
@@ -131,7 +129,7 @@ def _children(scene: Scene) -> Iterator[Link]:
             for child in scene.children(actor.pid)
             if child.member.role in wanted and "tracker" not in child.member.name
         ]
-        yield Link(actor.node, frozenset(children), "child", actor.place.operation)
+        yield Link(actor.node, frozenset(children), "child", actor.place.operation, needs="any")
 
 
 def asks_engine(actor: Actor) -> bool:
@@ -157,13 +155,13 @@ def _engines(scene: Scene) -> Iterator[Link]:
         own = own or [one for one in fronts if one.rank in (actor.rank, None)] or fronts
         own = [one for one in own if one.member.host == actor.member.host] or own
         engines = frozenset(engine.node for engine in own)
-        yield Link(actor.node, engines, "engine", actor.place.operation)
+        yield Link(actor.node, engines, "engine", actor.place.operation, needs="any")
     for front in parts:
         # A server wakes for every message of its core's, and depends on it all the same.
         at_rest = front.member.role == "server" or front.motion.kind in ("still", "polling")
         for child in scene.children(front.pid):
             if child.pid in pids and (at_rest or child.held):
-                yield Link(front.node, frozenset({child.node}), "engine")
+                yield Link(front.node, frozenset({child.node}), "engine", needs="any")
 
 
 def _tasks(scene: Scene) -> Iterator[Link]:
@@ -171,11 +169,12 @@ def _tasks(scene: Scene) -> Iterator[Link]:
     callers = tasks.drivers(scene)
     for rank in tasks.idle_ranks(scene):
         calling = frozenset(caller.node for caller in callers)
-        yield Link(rank.node, calling, "task", "its next call")
+        yield Link(rank.node, calling, "task", "its next call", needs="any")
     for actor in scene.actors:
         if tasks.asks(actor):
             for other in tasks.pending(scene):
-                yield Link(actor.node, frozenset({other.node}), "task", tasks.task_of(other))
+                one = frozenset({other.node})
+                yield Link(actor.node, one, "task", tasks.task_of(other), needs="any")
 
 
 _OF_THE_JOB = ("src", "dst")
