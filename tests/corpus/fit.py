@@ -40,12 +40,17 @@ _ROUNDS, _LONGEST_STEP, _SETTLED = 200, 1.0, 1e-4
 _SUREST_WRONG = 0.001  # no table of a thousand verdicts knows more
 # With which sign a value may count: the rest may go either way. A base value counts nothing.
 _BASE = {
-    "recordings": "silent", "ras": "silent", "stacks": "true", "victims": "true",
+    "recordings": "silent", "ras": "silent", "gpus": "silent", "stacks": "true", "victims": "true",
     "waited": "2", "several": "false", "unseen_hosts": "false",
 }  # fmt: skip
-_AGAINST = {("recordings", "disagrees"), ("ras", "disagrees"), ("stacks", "false")}
-_AGAINST |= {("victims", "false"), ("unseen_hosts", "true"), ("several", "true")}
-_FOR = {("recordings", "agrees"), ("ras", "agrees")}
+_AGAINST = {("recordings", "disagrees"), ("ras", "disagrees"), ("gpus", "disagrees")}
+_AGAINST |= {
+    ("stacks", "false"),
+    ("victims", "false"),
+    ("unseen_hosts", "true"),
+    ("several", "true"),
+}
+_FOR = {("recordings", "agrees"), ("ras", "agrees"), ("gpus", "agrees")}
 Floats = NDArray[np.float64]
 
 

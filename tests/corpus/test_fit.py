@@ -13,7 +13,8 @@ from tests.corpus.verdicts import WHOLE, Case
 
 SETTINGS = Settings(lean=4.0, penalty=2.0)
 PLAIN = Features(
-    sink="line", liveness="timed", cause="reward-blocked", recordings="silent", ras="silent",
+    sink="line", liveness="timed", cause="reward-blocked",
+    recordings="silent", ras="silent", gpus="silent",
     stacks=True, victims=True, waited=2, several=False, unseen_hosts=False,
 )  # fmt: skip
 
@@ -41,6 +42,7 @@ def test_without_any_case_it_is_what_was_right_at_first_sight() -> None:
     "worse",
     [
         replace(PLAIN, recordings="disagrees"), replace(PLAIN, ras="disagrees"),
+        replace(PLAIN, gpus="disagrees"),
         replace(PLAIN, stacks=False), replace(PLAIN, victims=False),
         replace(PLAIN, unseen_hosts=True), replace(PLAIN, several=True),
     ],

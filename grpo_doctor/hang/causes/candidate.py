@@ -20,7 +20,7 @@ Liveness = Literal[
     "computing",  # on a core or a device, or somebody does for it
     "timed",  # its own clock wakes it
     "outside",  # who is not of the job may answer
-    "progressing",
+    "progressing",  # was seen to get on: late, and never stuck
     "unseen",
 ]
 CANNOT_MOVE: frozenset[Liveness] = frozenset({"dead", "stopped", "never-wakes", "device-hung"})

@@ -226,7 +226,7 @@ def _works(actor: Actor, working: Sequence[Actor]) -> Candidate:
         reason=f"waits{in_phase(actor)} for its child {named(child)}, which {doing(child)}",
         evidence=(process_item(child), stack_item(actor)),
         sink=Sink.WORKER,
-        liveness="computing",
+        liveness="computing" if actor.long_work is None else "progressing",
         node=child.node,
         fixes=(Fix("Give the work a timeout."),),
     ).of(actor)

@@ -51,7 +51,7 @@ def _starved(scene: Scene, actor: Actor) -> Candidate | None:
             stack_item(actor),
         ),
         sink=Sink.HELPER,
-        liveness="computing",
+        liveness="progressing",
         fixes=(
             Fix("Raise the CPU quota or nice value, widen the core binding, end what else runs."),
         ),

@@ -118,7 +118,7 @@ def _generates(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
         found,
         cause="",
         reason=f"waits{in_phase(actor)} for its rollout engine, which {does}",
-        liveness="computing",
+        liveness="progressing",
         sink=Sink.HELPER,
         node=None,
         fixes=_room(scene, counted) if counted is not None and counted.preempted else (),

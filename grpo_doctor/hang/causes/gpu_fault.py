@@ -106,7 +106,7 @@ def _in_kernel_log(case: Case) -> Iterator[Item]:
 
 def _seen(case: Case) -> Iterator[Item]:
     """GPUs that NVML has lost, or that have new errors in their memory."""
-    for gpu in gpus.judge(case.scene.evidence).failed():
+    for gpu in case.scene.gpus.failed():
         actors = [case.scene.by_rank.get(rank) for rank in gpu.ranks]
         if not all(actor is not None and _got_over_it(case, actor) for actor in actors):
             yield from gpu.items
@@ -197,7 +197,7 @@ def _busy_with_its_own(scene: Scene, actor: Actor) -> Candidate:
         done = "has finished every collective that it was given"
         facts = (Item("flight recorder", actor.rank, done), *facts)
     # A GPU without a kernel on it will not end one.
-    idle = actor.rank is not None and gpus.judge(scene.evidence).of(actor.rank) == "idle"
+    idle = actor.rank is not None and scene.gpus.of(actor.rank) == "idle"
     return replace(
         Candidate(
             cause="gpu-fault",
@@ -216,7 +216,7 @@ def _by_power(scene: Scene) -> Iterator[Candidate]:
     """Every host waits for its GPU and no recording tells for what: a GPU that computes draws
     power, one that waits in the kernel of a collective hardly any.
     """
-    judged = gpus.judge(scene.evidence)
+    judged = scene.gpus
     if judged.conclusion == "one-computes":
         names = ranks_text(judged.ranks)
         whole = f"{names} {verb(judged.ranks, 'computes')} on the GPU while the others wait there"
@@ -245,5 +245,5 @@ def _by_power(scene: Scene) -> Iterator[Candidate]:
 
 
 def _of_gpu(scene: Scene, rank: int | None) -> tuple[Item, ...]:
-    states = gpus.judge(scene.evidence).gpus
+    states = scene.gpus.gpus
     return tuple(item for state in states if rank in state.ranks for item in state.items)

@@ -131,7 +131,7 @@ def _not_up_yet(actor: Actor) -> Candidate:
         reason=f"waits{in_phase(actor)} until its server is up",
         evidence=(stack_item(actor),),
         sink=Sink.HELPER,
-        liveness="computing",
+        liveness="progressing",
         confirm=(f"{_HEALTH}  # and look into the server's own log",),
     ).of(actor)
 

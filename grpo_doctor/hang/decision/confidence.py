@@ -17,7 +17,9 @@ import msgspec
 
 from grpo_doctor.hang.causes import Candidate, ras
 from grpo_doctor.hang.causes.candidate import CANNOT_MOVE, Liveness
+from grpo_doctor.hang.model.gpus import ranks_of_gpus
 from grpo_doctor.hang.model.scene import Scene
+from grpo_doctor.hang.model.xids import owner, xids
 
 UNKNOWN = 0.3  # of verdicts that say themselves that the reason is open
 LEAST = 0.35  # below that the verdict is `unknown`
@@ -40,7 +42,8 @@ _WAITS_S = (3.0, 10.0, 30.0, 120.0, 600.0)
 class Features:
     """Of one verdict. `sink` is the name of a `causes.candidate.Sink` in lower case.
 
-    `recordings` and `ras`: whether the flight recorders, and NCCL's RAS, point at the same ranks.
+    `recordings`, `ras` and `gpus`: whether the flight recorders, NCCL's RAS, and the power and the
+    errors of GPUs point at the same ranks.
     `stacks`: whether every other rank that runs could be looked into. `waited`: how many of the
     bounds in `_WAITS_S` the wait is longer than; -1 where nobody knows. `unseen_hosts`: whether
     ranks of the job are on hosts that were not looked at.
@@ -51,6 +54,7 @@ class Features:
     cause: str
     recordings: Agreement
     ras: Agreement
+    gpus: Agreement
     stacks: bool
     victims: bool
     waited: int
@@ -67,6 +71,7 @@ def features(scene: Scene, root: Candidate, victims: tuple[int, ...]) -> Feature
         cause=root.cause,
         recordings=_agreement(_blamed(scene), root.culprits),
         ras=_of_ras(scene, root.culprits),
+        gpus=_of_gpus(scene, root.culprits),
         stacks=not _others_unseen(scene, root),
         victims=bool(victims) or len(scene.world) <= 1,
         waited=sum(max(waits) >= bound for bound in _WAITS_S) if waits else -1,
@@ -92,6 +97,20 @@ def _of_ras(scene: Scene, culprits: tuple[int, ...]) -> Agreement:
     return "agrees" if said else "disagrees"
 
 
+def _of_gpus(scene: Scene, culprits: tuple[int, ...]) -> Agreement:
+    """Ranks whose GPU alone computes, or has nothing to do, while the others' wait, and those whose
+    GPU failed; where all wait in the kernel of a collective, that no rank is to blame.
+    """
+    named = {*scene.gpus.ranks, *(rank for gpu in scene.gpus.failed() for rank in gpu.ranks)}
+    rank_of = {pid: actor.rank for pid, actor in scene.by_pid.items()}
+    on_gpus = ranks_of_gpus(scene.evidence)
+    for line in xids(scene.evidence):
+        named.update(owner(line, on_gpus, rank_of).ranks if line.fatal else ())
+    if not named and not culprits and scene.gpus.conclusion == "collective-wait":
+        return "agrees"
+    return _agreement(named, culprits)
+
+
 def _others_unseen(scene: Scene, root: Candidate) -> bool:
     """Whether a rank that runs, and is not to blame, could not be looked into."""
     others = [one for one in scene.by_rank.values() if one.rank not in root.culprits]
@@ -103,7 +122,7 @@ if TYPE_CHECKING:
     from grpo_doctor.hang.model.matching.ruling import Grounds
 
 FILE = Path(__file__).with_name("confidence.json")
-EVIDENCE = ("recordings", "ras", "stacks", "victims", "waited", "several", "unseen_hosts")
+EVIDENCE = ("recordings", "ras", "gpus", "stacks", "victims", "waited", "several", "unseen_hosts")
 ALL = "all"
 
 

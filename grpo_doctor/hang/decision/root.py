@@ -107,7 +107,7 @@ def _weight(scene: Scene, graph: Graph, one: Candidate) -> tuple[float, ...]:
     return (
         one.sink >= Sink.PROCESS,
         one.cannot_move,
-        one.liveness != "computing",
+        one.liveness not in ("computing", "progressing"),
         not _asks(scene, one),
         len(waiters),
         blamed,

@@ -1,7 +1,7 @@
-"""Stuck, slow or dead: whether anything can still move the root, and how long that usually takes.
+"""Stuck, slow or dead: whether anything can still move the sink, and how long that may take.
 
-Source of the rule: a wait is a deadlock at once where nothing is left that could end it; else it is
-held against what this job's own steps have shown, by what it waits for.
+A wait is a deadlock at once where nothing is left that could end it. Else the member of the sink
+that is most alive decides: what it does is held against what this job's own steps have shown.
 """
 
 from __future__ import annotations
@@ -19,51 +19,39 @@ from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting.graph import Graph
 from grpo_doctor.hang.verdict import State, Verdict
 
+_SUREST_OF_ONE_LOOK = 0.5
+_OPEN = "One look was taken, which does not tell whether the job gets on."
+
 
 def state_of(scene: Scene, graph: Graph, root: Candidate) -> State:
     """Dead or stuck where nothing can move the root, or where its wait is unusual for this job."""
-    ended: State = "dead" if root.liveness == "dead" else "stuck"
-    if root.certain:
-        return ended
-    long = _waited_s(scene, root) >= LIMITS["proven"].floor_s
-    if root.cannot_move and long and not _is_helped(scene, graph, root):
-        return ended
-    if root.cause in ("cpu-starved", ""):
+    if root.liveness == "progressing":
         return "slow"
-    pace, waited_s = _pace(scene, graph, root)
+    culprits = [scene.by_rank[rank] for rank in root.culprits if rank in scene.by_rank]
+    helped = _somebody_works(scene, graph, root) or _may_wait_for_work(scene, culprits)
+    longest_s = max(root.still_s or 0.0, scene.patience.waited_s or 0.0)
+    # Who polls has just run, however long it does so.
+    polls = any(actor.motion.kind == "polling" for actor in culprits)
+    own_s = longest_s if root.still_s is None or polls else root.still_s
+    deadlock = root.cannot_move and not helped and own_s >= LIMITS["proven"].floor_s
+    if root.certain or deadlock:
+        return "dead" if root.liveness == "dead" else "stuck"
+    pace, waited_s = _pace(scene, root, culprits, helped=helped, longest_s=longest_s)
     return "stuck" if scene.patience.unusual(waited_s, pace) else "slow"
 
 
-def _culprits(scene: Scene, root: Candidate) -> list[Actor]:
-    return [scene.by_rank[rank] for rank in root.culprits if rank in scene.by_rank]
-
-
-def _longest_s(scene: Scene, root: Candidate) -> float:
-    return max(root.still_s or 0.0, scene.patience.waited_s or 0.0)
-
-
-def _waited_s(scene: Scene, root: Candidate) -> float:
-    """For how long the root itself has stood; who polls has just run, however long it does so."""
-    polls = any(actor.motion.kind == "polling" for actor in _culprits(scene, root))
-    return _longest_s(scene, root) if root.still_s is None or polls else root.still_s
-
-
-def _pace(scene: Scene, graph: Graph, root: Candidate) -> tuple[Pace, float]:
-    """What its wait is held against, and how long that wait is."""
-    waited_s, culprits = _longest_s(scene, root), _culprits(scene, root)
+def _pace(
+    scene: Scene, root: Candidate, culprits: Sequence[Actor], *, helped: bool, longest_s: float
+) -> tuple[Pace, float]:
+    """What the wait of a sink that may still move is held against, and how long that wait is."""
     if root.sink < Sink.HELPER and any(_is_long_work(scene, actor) for actor in culprits):
-        return "long", waited_s
-    if root.liveness == "computing" or _is_helped(scene, graph, root):
-        return "computes", waited_s
+        return "long", longest_s
+    if helped or root.liveness == "computing":
+        return "computes", longest_s
     silent_s = silence_s(scene, root, culprits)
     if silent_s < FLOOR_S:
-        return "polls", waited_s
-    return "outside" if root.liveness == "outside" else "asleep", min(waited_s, silent_s)
-
-
-def _is_helped(scene: Scene, graph: Graph, root: Candidate) -> bool:
-    culprits = _culprits(scene, root)
-    return _somebody_works(scene, graph, root) or _may_wait_for_work(scene, culprits)
+        return "polls", longest_s
+    return "outside" if root.liveness == "outside" else "asleep", min(longest_s, silent_s)
 
 
 def _somebody_works(scene: Scene, graph: Graph, root: Candidate) -> bool:
@@ -109,10 +97,6 @@ def _receives(scene: Scene, actor: Actor) -> bool:
     return not waiting
 
 
-SUREST = 0.5
-_OPEN = "One look was taken, which does not tell whether the job gets on."
-
-
 def as_of_one_look(scene: Scene, verdict: Verdict, root: Candidate | None) -> Verdict:
     """`verdict`, unless it rests on one look and that found nobody who is stopped or has ended."""
     if len(scene.evidence.looks) > 1 or (root is not None and root.certain):
@@ -121,6 +105,6 @@ def as_of_one_look(scene: Scene, verdict: Verdict, root: Candidate | None) -> Ve
     return msgspec.structs.replace(
         verdict,
         state="slow",
-        confidence=min(verdict.confidence, SUREST),
+        confidence=min(verdict.confidence, _SUREST_OF_ONE_LOOK),
         summary=f"{verdict.summary.rstrip('.')}, as one look shows it." if named else _OPEN,
     )

@@ -9,7 +9,8 @@ from functools import lru_cache
 from grpo_doctor.hang import dumps
 from grpo_doctor.hang.dumps import Recording, Recordings
 from grpo_doctor.hang.dumps.entries import GIVES_UP
-from grpo_doctor.hang.model import matching
+from grpo_doctor.hang.model import gpus, matching
+from grpo_doctor.hang.model.gpus import GpuJudgement
 from grpo_doctor.hang.model.hosts import elsewhere
 from grpo_doctor.hang.model.matching import Matching
 from grpo_doctor.hang.model.process import ray_code
@@ -30,6 +31,7 @@ class Scene:
     recordings: dumps.Recordings
     matching: matching.Matching
     patience: Patience
+    gpus: GpuJudgement = field(default_factory=GpuJudgement)
     by_rank: dict[int, Actor] = field(default_factory=dict)
     by_pid: dict[int, Actor] = field(default_factory=dict)
     by_parent: dict[int, tuple[Actor, ...]] = field(default_factory=dict)
@@ -110,6 +112,7 @@ def build(evidence: Evidence) -> Scene:
         recordings=recordings,
         matching=found,
         patience=patience_of(actors, found),
+        gpus=gpus.judge(evidence),
         by_rank={a.rank: a for a in actors if a.member.role == "rank" and a.rank is not None},
         by_pid={a.pid: a for a in actors},
         by_parent=_by_parent(actors),

@@ -11,7 +11,6 @@ import msgspec
 
 from grpo_doctor import knobs
 from grpo_doctor.hang.catalogue import BY_NAME
-from grpo_doctor.hang.model import gpus
 from grpo_doctor.hang.model.parallelism import Coordinates, coordinates, groups_of, sizes
 from grpo_doctor.hang.model.scene import Scene
 from grpo_doctor.hang.verdict import Fix, Item, Verdict
@@ -115,7 +114,7 @@ def unseen(scene: Scene) -> tuple[tuple[str, str], ...]:
             ranks.setdefault((problem.what, problem.remedy), []).append(problem.rank)
         else:
             others.append((problem.what, problem.remedy))
-    others += [(item.text, _NVML) for item in gpus.judge(scene.evidence).silence]
+    others += [(item.text, _NVML) for item in scene.gpus.silence]
     named = [
         (f"{ranks_text(tuple(sorted(set(who))))}: {what}", remedy)
         for (what, remedy), who in ranks.items()

@@ -24,12 +24,14 @@ class _Limit:
     untold_s: float
 
 
-# The one place that says how long is long. Floors are what healthy jobs were seen to take.
+# The one place that says how long is long. Floors are what healthy jobs were seen to take. Of the
+# recorded healthy and slow jobs none would be called stuck at 1.5 times the longest pause before it;
+# three times leaves room for longer tails than theirs.
 LIMITS: dict[Pace, _Limit] = {
     "proven": _Limit(3.0, 0.0, 3.0),  # a shorter wait may be a moment in a healthy job
-    "asleep": _Limit(5.0, 4.0, 30.0),
+    "asleep": _Limit(5.0, 3.0, 30.0),
     "polls": _Limit(60.0, 10.0, 60.0),  # who asks often may get an answer
-    "outside": _Limit(60.0, 4.0, 60.0),  # judges were seen to answer after 40 s
+    "outside": _Limit(60.0, 3.0, 60.0),  # judges were seen to answer after 40 s
     "computes": _Limit(300.0, 10.0, math.inf),  # work has long tails
     "long": _Limit(1800.0, 10.0, math.inf),  # a rollout, a checkpoint, a download
 }
