@@ -116,7 +116,7 @@ def _only_seen_worse(cases: Sequence[Case], first: Cell, lean: float) -> dict[st
     """Kinds that show only where less is seen, each for itself."""
     whole = {case.features.sink for case in cases if case.seen == WHOLE}
     found: dict[str, Cell] = {}
-    for sink in {case.features.sink for case in cases} - whole:
+    for sink in sorted({case.features.sink for case in cases} - whole):
         found |= _kinds([case for case in cases if case.features.sink == sink], first, lean)
     return found
 
