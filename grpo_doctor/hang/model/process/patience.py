@@ -24,8 +24,8 @@ class _Limit:
     untold_s: float
 
 
-# The one place that says how long is long. Floors are what healthy jobs were seen to take. Of the
-# recorded healthy and slow jobs none would be called stuck at 1.5 times the longest pause before it;
+# The one place that says how long is long. Floors are what healthy jobs were seen to take. None of
+# the recorded healthy and slow jobs would be called stuck at 1.5 times its longest pause before;
 # three times leaves room for longer tails than theirs.
 LIMITS: dict[Pace, _Limit] = {
     "proven": _Limit(3.0, 0.0, 3.0),  # a shorter wait may be a moment in a healthy job
