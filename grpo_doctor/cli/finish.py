@@ -115,6 +115,7 @@ def _write_report(folder: Path, trace_path: Path, report_path: Path) -> Document
         "passed": document["passed"],
         "not_run": document["not_run"],
         "not_applicable": document["not_applicable"],
+        "rule_errors": document["rule_errors"],
     }
     write_bytes(msgspec.json.format(msgspec.json.encode(findings)), str(folder / FINDINGS_JSON))
     write_bytes(page(document), str(report_path))

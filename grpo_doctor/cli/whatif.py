@@ -159,7 +159,6 @@ def _answer(
     }
     if isinstance(outcome, Withheld):
         return answer | {"reason": outcome.reason}
-    replayed, _, assumed = outcome.basis.partition("; assumed: ")
     phases = by_phase(model, outcome.edits)
     return answer | {
         "predicted": {
@@ -168,8 +167,8 @@ def _answer(
             "high": round(outcome.high, 2),
             "unit": "% of step time",
         },
-        "basis": replayed,
-        "assumed": assumed or None,
+        "basis": outcome.basis,
+        "assumed": outcome.assumed or None,
         "phases": {
             phase: {"before_s": _rounded(old, 6), "after_s": _rounded(new, 6)}
             for phase, (old, new) in phases.items()

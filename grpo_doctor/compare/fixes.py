@@ -43,6 +43,7 @@ def fix_results(before: ComparedRun, after: ComparedRun, measured: Change) -> li
             measured_pct=measured["change_pct"],
             inside=inside,
             note=note,
+            unpredicted=outcome.reason if isinstance(outcome, Withheld) else None,
         )
     ]
 
@@ -88,7 +89,9 @@ def _predicted(before: ComparedRun, changed: Changed) -> Prediction | Withheld:
         return outcome
     advised = {name: _of_finding(before, name, new) for name, (_, new) in changed.items()}
     # A model speaks of several knobs at once, so those that it has an answer for stay together.
-    silent = [name for name, one in advised.items() if one and not _has_law(before, name, changed)]
+    silent = [
+        name for name, one in advised.items() if one and not _has_model(before, name, changed)
+    ]
     parts = [one for name in silent if (one := advised[name]) is not None]
     rest = {name: pair for name, pair in changed.items() if name not in silent}
     if not parts:
@@ -101,7 +104,7 @@ def _predicted(before: ComparedRun, changed: Changed) -> Prediction | Withheld:
     return parts[0] if len(parts) == 1 else together(base, parts, "with these settings")
 
 
-def _has_law(before: ComparedRun, name: str, changed: Changed) -> bool:
+def _has_model(before: ComparedRun, name: str, changed: Changed) -> bool:
     """Whether its model has an answer, given what else it speaks of that changed."""
     cost_model = BY_KNOB.get(name)
     family = {other: pair for other, pair in changed.items() if BY_KNOB.get(other) is cost_model}

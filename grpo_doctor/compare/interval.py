@@ -3,9 +3,9 @@
 Steps are not independent: a slow minute of the file system, or completions that grow, spans many.
 So blocks of neighbouring steps are drawn, as long as their correlation asks for (Politis and White
 2004, https://doi.org/10.1081/ETC-120028836, for a correlation that falls off geometrically).
-Percentiles of a bootstrap are too narrow for few blocks; `whatif.few` says how they are widened. It
-is the spread within a run: that two runs of the same settings differ as a whole can't be seen in
-one pair.
+Percentiles of a bootstrap are too narrow for few blocks; `whatif.small_samples` says how they are
+widened. It is the spread within a run: that two runs of the same settings differ as a whole can't
+be seen in one pair.
 """
 
 from __future__ import annotations

@@ -86,6 +86,7 @@ class FixResult(TypedDict):
     measured_pct: float | None
     inside: bool | None
     note: str
+    unpredicted: str | None
 
 
 class FindingChange(TypedDict):

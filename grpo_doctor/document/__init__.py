@@ -13,6 +13,7 @@ from grpo_doctor.document.results import (
     not_applicable_entries,
     not_run_entries,
     passed_entries,
+    rule_error_entries,
 )
 from grpo_doctor.document.schema import SCHEMA, Document, HangEntry
 from grpo_doctor.document.summary import summary
@@ -49,6 +50,7 @@ def build_document(
         passed=passed_entries(results),
         not_run=not_run_entries(results),
         not_applicable=not_applicable_entries(results),
+        rule_errors=rule_error_entries(results),
         views=views(view.analysis),
         whatif=whatif_entry(view, results),
         hangs=list(hangs),

@@ -80,21 +80,33 @@ class PassedEntry(TypedDict):
 
 
 class NotRunEntry(TypedDict):
-    """A rule that could not judge."""
+    """A rule that could not judge: what it lacks, one by one in `signals`."""
 
     id: str
     slug: str
     title: str
     missing: str
+    signals: list[str]
 
 
 class NotApplicableEntry(TypedDict):
-    """A rule whose question does not arise."""
+    """A rule whose question does not arise; `left_out`: by --select or --ignore."""
 
     id: str
     slug: str
     title: str
     reason: str
+    left_out: bool
+
+
+class RuleErrorEntry(TypedDict):
+    """A rule that failed: a defect of the rule, and no word about the run."""
+
+    id: str
+    slug: str
+    title: str
+    exception: str
+    message: str
 
 
 class WhatifFix(TypedDict):

@@ -13,6 +13,7 @@ from grpo_doctor.document.finding_schema import (
     NotRunEntry,
     PassedEntry,
     PredictedEntry,
+    RuleErrorEntry,
 )
 from grpo_doctor.document.numbers import finite, significant
 from grpo_doctor.findings import Results
@@ -40,7 +41,13 @@ def passed_entries(results: Results) -> list[PassedEntry]:
 def not_run_entries(results: Results) -> list[NotRunEntry]:
     """The rules that could not judge."""
     return [
-        NotRunEntry(id=r.id, slug=r.slug, title=r.title, missing=n.missing)
+        NotRunEntry(
+            id=r.id,
+            slug=r.slug,
+            title=r.title,
+            missing="; ".join(n.missing),
+            signals=list(n.missing),
+        )
         for r, n in results.not_run
     ]
 
@@ -48,8 +55,20 @@ def not_run_entries(results: Results) -> list[NotRunEntry]:
 def not_applicable_entries(results: Results) -> list[NotApplicableEntry]:
     """The rules whose question does not arise."""
     return [
-        NotApplicableEntry(id=r.id, slug=r.slug, title=r.title, reason=n.reason)
+        NotApplicableEntry(
+            id=r.id, slug=r.slug, title=r.title, reason=n.reason, left_out=n.left_out
+        )
         for r, n in results.not_applicable
+    ]
+
+
+def rule_error_entries(results: Results) -> list[RuleErrorEntry]:
+    """The rules that failed."""
+    return [
+        RuleErrorEntry(
+            id=r.id, slug=r.slug, title=r.title, exception=e.exception, message=e.message
+        )
+        for r, e in results.errors
     ]
 
 
@@ -99,5 +118,5 @@ def _predicted(prediction: Prediction) -> PredictedEntry:
         mid=round(prediction.mid, 1),
         high=round(prediction.high, 1),
         unit="step_time_pct",
-        basis=prediction.basis,
+        basis=prediction.grounds,
     )

@@ -13,6 +13,7 @@ from grpo_doctor.document.finding_schema import (
     NotApplicableEntry,
     NotRunEntry,
     PassedEntry,
+    RuleErrorEntry,
     WhatifEntry,
 )
 from grpo_doctor.document.view_schema import Views
@@ -170,6 +171,7 @@ class Document(TypedDict):
     passed: list[PassedEntry]
     not_run: list[NotRunEntry]
     not_applicable: list[NotApplicableEntry]
+    rule_errors: list[RuleErrorEntry]
     views: Views
     whatif: WhatifEntry
     hangs: list[HangEntry]

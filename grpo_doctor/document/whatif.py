@@ -16,7 +16,6 @@ from grpo_doctor.whatif import Ground, Prediction, ground, together
 MOST_FIXES = 7
 # Replays of all sets take as long as one of so many rows: some 2 s.
 _ROWS_OF_ALL_SETS = 20_000_000
-_NOT_PREDICTED = "Gain not predicted: "
 NOTE = (
     "Each number is the change of the mean step time, replayed from this run's own steps; several "
     "fixes together are replayed together. The interval holds nine in ten of what runs after the "
@@ -121,9 +120,9 @@ def _unknown(results: Results) -> list[WhatifUnknown]:
             finding=rule.id,
             fix=place,
             label=_label(rule, finding, place),
-            reason=fix.risk.partition(_NOT_PREDICTED)[2].removesuffix("."),
+            reason=fix.unpredicted,
         )
         for rule, finding in results.findings
         for place, fix in enumerate(finding.fixes)
-        if fix.predicted is None and _NOT_PREDICTED in fix.risk
+        if fix.predicted is None and fix.unpredicted
     ]

@@ -12,6 +12,7 @@ from grpo_doctor.findings.rule import (
     NotRun,
     Passed,
     Rule,
+    RuleError,
 )
 from grpo_doctor.findings.rule_overlap import ask
 from grpo_doctor.findings.rules import ALL
@@ -26,6 +27,7 @@ class Results:
     passed: tuple[tuple[Rule, Passed], ...]
     not_run: tuple[tuple[Rule, NotRun], ...]
     not_applicable: tuple[tuple[Rule, NotApplicable], ...]
+    errors: tuple[tuple[Rule, RuleError], ...] = ()
 
 
 def run_rules(view: RunView, rules: Sequence[RuleFile] = ALL) -> Results:
@@ -38,4 +40,5 @@ def run_rules(view: RunView, rules: Sequence[RuleFile] = ALL) -> Results:
         passed=tuple((rule, a) for rule, a in answers if isinstance(a, Passed)),
         not_run=tuple((rule, a) for rule, a in answers if isinstance(a, NotRun)),
         not_applicable=tuple((rule, a) for rule, a in answers if isinstance(a, NotApplicable)),
+        errors=tuple((rule, a) for rule, a in answers if isinstance(a, RuleError)),
     )

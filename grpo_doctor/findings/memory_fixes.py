@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from grpo_doctor.findings.device_memory import Headroom
 from grpo_doctor.findings.rule import Fix
@@ -52,7 +53,7 @@ def _outcome(view: RunView, settings: Settings) -> Prediction | Withheld:
         return Withheld("the run has no whole step")
     outcome = view.what_if(**{name.replace(".", "__"): value for name, value in settings})
     if isinstance(outcome, Prediction) and outcome.high > 0:
-        cost = f"{outcome.mid:+.1f}% of the step by {outcome.basis}"
+        cost = f"{outcome.mid:+.1f}% of the step by {outcome.grounds}"
         return Withheld(f"it costs time and gives memory: {cost}")
     return outcome
 
@@ -65,7 +66,7 @@ def _fix(view: RunView, settings: Settings, risk: str) -> Fix:
     ]
     first, spelling = made[0], " ".join(fix.spelling for fix in made)
     safety = "changes-numerics" if len(made) > 1 else first.safety
-    return Fix(first.knob, first.before, first.after, spelling, first.predicted, safety, first.risk)
+    return replace(first, spelling=spelling, safety=safety)
 
 
 SWITCHES = {"offload.optimizer": "the optimizer's state", "offload.model": "weights"}
@@ -92,4 +93,4 @@ def offload_off(view: RunView, room: Headroom) -> Fix:
         return view.advice(text, outcome, safety="same-math", risk=risk)
     fixes = [view.setting(name, False, outcome, safety="same-math", risk=risk) for name in on]
     spelling = " ".join(fix.spelling for fix in fixes)
-    return Fix(on[0], True, False, spelling, fixes[0].predicted, "same-math", fixes[0].risk)
+    return replace(fixes[0], spelling=spelling)

@@ -52,7 +52,11 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A change: of a knob, or (knob None) what `spelling` says. `predicted` is from a replay."""
+    """A change: of a knob, or (knob None) what `spelling` says.
+
+    `predicted` is from a replay; where nothing was predicted `unpredicted` may say why, and `risk`
+    says it too.
+    """
 
     knob: str | None
     before: Any
@@ -61,6 +65,7 @@ class Fix:
     predicted: Prediction | None
     safety: Safety
     risk: str
+    unpredicted: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +103,29 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class NotApplicable:
-    """The question does not arise for this run."""
+    """The question does not arise for this run, or (`left_out`) was not asked by its reader."""
 
     reason: str
+    left_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class NotRun:
-    """A rule that could not judge: which signal it lacks, or its own error."""
+    """A rule that could not judge: the signals that it lacks, and how to get them."""
 
-    missing: str
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleError:
+    """A rule that failed. That is a defect of the rule, and no word about the run.
+
+    `exception` is the name of its class, and `message` what it said.
+    """
+
+    exception: str
+    message: str
 
 
 Answer = Finding | Passed | NotApplicable
+Outcome = Answer | NotRun | RuleError

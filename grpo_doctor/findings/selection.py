@@ -12,7 +12,8 @@ from grpo_doctor.findings.rules import ALL
 from grpo_doctor.findings.view import RuleFile
 
 _ID = 5  # letters of a whole id, such as GD004
-_IGNORED, _NOT_SELECTED = "left out by --ignore", "left out by --select"
+_IGNORED = NotApplicable("left out by --ignore", left_out=True)
+_NOT_SELECTED = NotApplicable("left out by --select", left_out=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ def choose(
     unwanted = _named(ignore, rules)
     chosen = tuple(r for r in rules if r.RULE.id in wanted - unwanted)
     left_out = tuple(
-        (r.RULE, NotApplicable(_IGNORED if r.RULE.id in unwanted else _NOT_SELECTED))
+        (r.RULE, _IGNORED if r.RULE.id in unwanted else _NOT_SELECTED)
         for r in rules
         if r not in chosen
     )

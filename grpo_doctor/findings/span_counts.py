@@ -156,8 +156,17 @@ def micro_batches_per_step(view: RunView) -> float:
     return spans or float(whole(view, "train.grad_accumulation") or 0)
 
 
-def padding(view: RunView) -> tuple[float, str] | None:
-    """The share of padding in what is trained on, and where that is from; None where unknown.
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """The share of padding in what is trained on; `counted`, or else guessed from lengths."""
+
+    share: float
+    counted: bool
+    source: str
+
+
+def padding(view: RunView) -> Padding | None:
+    """How much of what is trained on is padding; None where unknown.
 
     From metrics it is that of the completions alone, as if each micro-batch were as wide as the
     longest of its rollout.
@@ -165,7 +174,8 @@ def padding(view: RunView) -> tuple[float, str] | None:
     tokens = counted_mean(view.analysis, "train/tokens")
     places = counted_mean(view.analysis, "train/token_places")
     if tokens is not None and places:
-        return max(0.0, 1 - tokens / places), "train/tokens and train/token_places"
+        source = "train/tokens and train/token_places"
+        return Padding(max(0.0, 1 - tokens / places), counted=True, source=source)
     metrics = view.trace.metrics.values
     if not set(metrics) >= _LENGTHS:
         return None
@@ -174,4 +184,5 @@ def padding(view: RunView) -> tuple[float, str] | None:
     if not known.any():
         return None
     share = 1 - float((mean[known] / longest[known]).mean())
-    return max(0.0, share), "completions/mean_length and max_length"
+    source = "completions/mean_length and max_length"
+    return Padding(max(0.0, share), counted=False, source=source)

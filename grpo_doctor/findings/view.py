@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ from grpo_doctor.analysis import Analysis, analyse
 from grpo_doctor.analysis.gpu import rank_gpus
 from grpo_doctor.analysis.per_step import named_seconds
 from grpo_doctor.analysis.rows import CODES
-from grpo_doctor.findings.rule import Answer, Evidence, Fix, NotRun, Rule, Safety
+from grpo_doctor.findings.rule import Answer, Evidence, Fix, Outcome, Rule, Safety
 from grpo_doctor.knobs.advice import instruct
 from grpo_doctor.trace.model import Trace
 from grpo_doctor.whatif import (
@@ -43,7 +43,7 @@ class RunView:
         return build_model(self.analysis)
 
     @cached_property
-    def answers(self) -> dict[str, Answer | NotRun]:
+    def answers(self) -> dict[str, Outcome]:
         """What rules have answered so far, by their number."""
         return {}
 
@@ -141,21 +141,20 @@ class RunView:
         if spelling is None:
             text = str(value).lower() if isinstance(value, bool) else value
             spelling = f"set {name} to {text} (no flag known for {self.framework})"
-        return Fix(name, self.knob(name), value, spelling, *_judged(outcome, safety, risk))
+        return _judged(Fix(name, self.knob(name), value, spelling, None, safety, risk), outcome)
 
     def advice(
         self, text: str, outcome: Prediction | Withheld, *, safety: Safety, risk: str
     ) -> Fix:
         """A fix that is no single setting."""
-        return Fix(None, None, None, text, *_judged(outcome, safety, risk))
+        return _judged(Fix(None, None, None, text, None, safety, risk), outcome)
 
 
-def _judged(
-    outcome: Prediction | Withheld, safety: Safety, risk: str
-) -> tuple[Prediction | None, Safety, str]:
+def _judged(fix: Fix, outcome: Prediction | Withheld) -> Fix:
     if isinstance(outcome, Prediction):
-        return outcome, safety, risk
-    return None, safety, f"{risk} Gain not predicted: {outcome.reason}.".strip()
+        return replace(fix, predicted=outcome)
+    risk = f"{fix.risk} Gain not predicted: {outcome.reason}.".strip()
+    return replace(fix, risk=risk, unpredicted=outcome.reason)
 
 
 class RuleFile(Protocol):

@@ -29,7 +29,9 @@ _LOW, _HIGH = 5, 95
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The change of the mean step time in percent, negative is faster; `basis` says from what.
+    """The change of the mean step time in percent, negative is faster.
+
+    `basis` says from what, and `assumed` what is taken for granted, each empty or a few words.
 
     `edits` is the change itself, `at_least` a more cautious and `at_most` a bolder version of it,
     and `error` how far its model is off, as a share of the change: so several predicted changes can
@@ -44,6 +46,12 @@ class Prediction:
     at_least: tuple[Change, ...] | None = None
     at_most: tuple[Change, ...] | None = None
     error: float = REMOVAL_ERROR
+    assumed: str = ""
+
+    @property
+    def grounds(self) -> str:
+        """What it rests on, in words."""
+        return f"{self.basis}; assumed: {self.assumed}" if self.assumed else self.basis
 
 
 @dataclass(frozen=True, slots=True)

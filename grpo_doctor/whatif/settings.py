@@ -68,9 +68,7 @@ def predict_settings(
         )
         assumed += [effect.assumes] if effect.assumes else []
     found = parts[0] if len(parts) == 1 else together(base, parts, what)
-    if not assumed:
-        return found
-    return replace(found, basis=f"{found.basis}; assumed: {'; '.join(assumed)}")
+    return replace(found, assumed="; ".join(assumed))
 
 
 def _effect(

@@ -14,7 +14,7 @@ from grpo_doctor_reports.accounting import (
 )
 from grpo_doctor_reports.errors import DocumentError
 from grpo_doctor_reports.finding_model import Checks
-from grpo_doctor_reports.findings import read_checks, read_findings
+from grpo_doctor_reports.findings import read_checks, read_failed, read_findings
 from grpo_doctor_reports.hang_pages import read_hang_pages
 from grpo_doctor_reports.model import PhaseTime, Report, Summary
 from grpo_doctor_reports.palette import order_of
@@ -46,6 +46,7 @@ def read_document(document: Mapping[str, Any]) -> Report:
             passed=read_checks(root.nodes("passed"), "note"),
             not_run=read_checks(root.nodes("not_run"), "missing"),
             not_applicable=read_checks(root.nodes("not_applicable"), "reason"),
+            failed=read_failed(root.nodes("rule_errors")),
         ),
         waterfall=read_waterfall(views.nodes("waterfall")),
         heatmap=read_heatmap(views.node("heatmap")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +73,17 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A rule that did not fire, and why."""
+    """A rule that did not fire, and why.
+
+    `signals` are what it lacks, one by one; `left_out` says that its reader did not ask it.
+    """
 
     id: str
     slug: str
     title: str
     note: str
+    signals: list[str] = field(default_factory=list)
+    left_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +93,4 @@ class Checks:
     passed: list[Check]
     not_run: list[Check]
     not_applicable: list[Check]
+    failed: list[Check] = field(default_factory=list)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from grpo_doctor_reports import formatting
 from grpo_doctor_reports.finding_model import Check, Cost, Evidence, Finding, Fix, Predicted
@@ -102,6 +103,16 @@ def read_checks(nodes: list[Node], note: str) -> list[Check]:
             slug=node.text("slug"),
             title=node.text("title"),
             note=node.text(note, PROSE_LIMIT),
+            signals=node.texts("signals", PROSE_LIMIT),
+            left_out=node.flag("left_out"),
         )
         for node in nodes
+    ]
+
+
+def read_failed(nodes: list[Node]) -> list[Check]:
+    """Return the rules that failed; their note is the exception."""
+    return [
+        replace(check, note=f"{node.text('exception')}: {check.note}".removesuffix(": "))
+        for check, node in zip(read_checks(nodes, "message"), nodes, strict=True)
     ]

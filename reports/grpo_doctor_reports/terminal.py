@@ -30,7 +30,6 @@ _EVIDENCE, _FEW = 2, 5  # numbers under a finding; of more findings than a few o
 _ALSO = 5  # in one line each; the rest is counted, so that forty rules stay a screenful
 _IDS = 12
 _WANTED = 2
-_UNASKED = "left out by --"  # --select and --ignore
 
 
 def render_text(document: Mapping[str, Any], *, width: int, color: bool) -> str:
@@ -198,14 +197,19 @@ def _indented(text: Text) -> Padding:
 
 def _checks(report: Report) -> str:
     checks = report.checks
-    unasked = sum(check.note.startswith(_UNASKED) for check in checks.not_applicable)
+    unasked = sum(check.left_out for check in checks.not_applicable)
     counts = (
         f"{formatting.count(len(report.findings), 'finding')}, {len(checks.passed):,} passed, "
         f"{len(checks.not_run):,} skipped, {len(checks.not_applicable) - unasked:,} not applicable"
     ) + (f", {unasked:,} left out" if unasked else "")
-    # Rules that lack several signals list them with semicolons; each is worth saying once.
-    parts = [part for check in checks.not_run for part in check.note.split("; ") if part]
-    missing = list(dict.fromkeys(parts))
+    missing = list(
+        dict.fromkeys(
+            text for check in checks.not_run for text in check.signals or [check.note] if text
+        )
+    )
     more = f" and {len(missing) - _WANTED} more" if len(missing) > _WANTED else ""
     said = f"; skipped: missing {'; '.join(missing[:_WANTED])}{more}" if missing else ""
-    return counts + said
+    failed = "".join(
+        f"\n{check.id} failed, please report it: {check.note}" for check in checks.failed
+    )
+    return counts + said + failed

@@ -32,7 +32,7 @@ def build(trace: Trace) -> Document:
     assert set(document["views"]) == set(Views.__annotations__)
     rules = [
         entry["id"]
-        for part in ("findings", "passed", "not_run", "not_applicable")
+        for part in ("findings", "passed", "not_run", "not_applicable", "rule_errors")
         for entry in document[part]
     ]
     assert sorted(rules) == [rule.RULE.id for rule in ALL]
@@ -112,7 +112,7 @@ def test_rows_without_sense_give_a_valid_document_too(seed: int) -> None:
         )
     trace.gpu("g").series("gpu.memory_used", "bytes", [0, 5], [1e9, 3e9], scope="gpu", gpu="g")
     document = build(trace.build())
-    assert not [n for n in document["not_run"] if "itself failed" in n["missing"]]
+    assert document["rule_errors"] == []
 
 
 def test_the_verdict_names_the_dominant_phase_and_the_biggest_finding() -> None:
@@ -289,3 +289,17 @@ def test_a_million_spans_take_seconds() -> None:
     build_document(trace)
     # About 2 s on one core of 2024; time on the processor, whatever else runs.
     assert time.process_time() - started < 12
+
+
+def test_a_rule_that_fails_is_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = next(rule for rule in ALL if rule.RULE.id == "GD005")
+
+    def broken(view: object) -> None:
+        raise ValueError("boom")
+
+    monkeypatch.setattr(rule, "check", broken)
+    document = build(run().build())
+    (entry,) = document["rule_errors"]
+    assert (entry["id"], entry["exception"], entry["message"]) == ("GD005", "ValueError", "boom")
+    others = (document["findings"], document["passed"], document["not_run"])
+    assert "GD005" not in {check["id"] for part in others for check in part}

@@ -25,8 +25,8 @@ def results(run: RunView, *fixes: tuple[str | None, object, Prediction | None]) 
     found = []
     for number, (knob, value, predicted) in enumerate(fixes):
         rule = Rule(f"GD{number:03d}", "slug", f"Problem {number}", "system", ())
-        risk = "" if predicted else "Risky. Gain not predicted: nobody knows."
-        fix = Fix(knob, None, value, f"--flag {number}", predicted, "same-math", risk)
+        unknown = "" if predicted else "nobody knows"
+        fix = Fix(knob, None, value, f"--flag {number}", predicted, "same-math", "", unknown)
         found.append((rule, Finding("low", 1.0, 0.1, (), (), (), "", (fix,))))
     return Results(tuple(found), (), (), ())
 
@@ -84,12 +84,12 @@ def test_a_fix_without_a_prediction_has_its_reason() -> None:
 
 def test_fixes_of_one_finding_are_told_apart_by_what_they_set() -> None:
     run, rule = view(), Rule("GD009", "slug", "Problem", "system", ())
-    unknown = "Gain not predicted: nobody knows."
+    unknown = "nobody knows"
     fixes = (
-        Fix("a.knob", None, 1, "--a 1", None, "same-math", unknown),
-        Fix("b.knob", None, 2, "--b 2", None, "same-math", unknown),
-        Fix("b.knob", None, True, "--b 4", None, "same-math", unknown),
-        Fix(None, None, None, "buy a faster disk", None, "same-math", unknown),
+        Fix("a.knob", None, 1, "--a 1", None, "same-math", "", unknown),
+        Fix("b.knob", None, 2, "--b 2", None, "same-math", "", unknown),
+        Fix("b.knob", None, True, "--b 4", None, "same-math", "", unknown),
+        Fix(None, None, None, "buy a faster disk", None, "same-math", "", unknown),
         Fix("c.knob", None, 1, "--c 1", removal(run, "sync"), "same-math", ""),
     )
     finding = Finding("low", 1.0, 0.1, (), (), (), "", fixes)

@@ -36,6 +36,8 @@ machine without a GPU vLLM is rarely an option.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from grpo_doctor.analysis.sampled import counter_sum
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import (
@@ -104,15 +106,7 @@ def _fix(view: RunView) -> Fix:
     mode = view.spell("vllm.mode", "colocate")
     if mode is None or view.knob("vllm.mode") is not None:
         return fix
-    return Fix(
-        fix.knob,
-        fix.before,
-        fix.after,
-        f"{fix.spelling} {mode}",
-        fix.predicted,
-        fix.safety,
-        fix.risk,
-    )
+    return replace(fix, spelling=f"{fix.spelling} {mode}")
 
 
 def _tokens(view: RunView) -> tuple[Evidence, ...]:
@@ -129,4 +123,4 @@ def _bound(outcome: Prediction | Withheld) -> tuple[Evidence, ...]:
     if isinstance(outcome, Withheld):
         return ()
     text = "step time if the rollout took no time at all: the most that any engine can gain"
-    return (Evidence(text, round(outcome.mid, 1), "%", outcome.basis),)
+    return (Evidence(text, round(outcome.mid, 1), "%", outcome.grounds),)

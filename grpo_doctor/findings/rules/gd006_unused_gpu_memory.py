@@ -34,6 +34,7 @@ this run need more. A model that is small for its GPU can't fill it.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import GIB, USABLE, room_without_offload
@@ -137,4 +138,4 @@ def _larger_batch(view: RunView, free: float) -> list[Fix]:
         "train.grad_accumulation", passes // 2, _UNKNOWN, safety="changes-numerics", risk=risk
     )
     spelling = f"{fix.spelling} {halved.spelling}"
-    return [Fix(fix.knob, fix.before, fix.after, spelling, None, fix.safety, fix.risk)]
+    return [replace(fix, spelling=spelling, predicted=None)]

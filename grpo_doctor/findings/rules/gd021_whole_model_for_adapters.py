@@ -35,6 +35,8 @@ embeddings, some experts).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rule import (
@@ -123,4 +125,4 @@ def _fix(view: RunView) -> Fix:
     if level is None:
         return fix
     spelling = f"{fix.spelling} {level}"
-    return Fix(fix.knob, fix.before, True, spelling, fix.predicted, fix.safety, fix.risk)
+    return replace(fix, after=True, spelling=spelling)

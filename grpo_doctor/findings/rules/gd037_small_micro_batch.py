@@ -36,7 +36,7 @@ means over a micro-batch change a little with its size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -248,7 +248,4 @@ def _fix(view: RunView, plan: _Plan) -> Fix:
     risk = "The same completions per optimizer step; longer ones than in this run need more memory."
     first = view.setting(_MICRO, larger, outcome, safety="changes-numerics", risk=risk)
     second = view.setting(_PASSES, fewer, outcome, safety="changes-numerics", risk=risk)
-    spelling = f"{first.spelling} {second.spelling}"
-    return Fix(
-        first.knob, first.before, first.after, spelling, first.predicted, first.safety, first.risk
-    )
+    return replace(first, spelling=f"{first.spelling} {second.spelling}")

@@ -80,7 +80,7 @@ def check(view: RunView) -> Answer:
     found = padding(view)
     if found is None:
         return NotApplicable("no completion had a length")
-    share, source = found
+    share, source = found.share, found.source
     avoidable = _avoidable(view, share)
     phases = _passes(view)
     cost = avoidable * sum(view.share(phase) for phase in phases)
@@ -98,10 +98,9 @@ def check(view: RunView) -> Answer:
                 f"{percent(share)} of what is trained on is padding; leaving out what can be would "
                 f"change the step by {outcome.mid:+.1f}%"
             )
-    counted = source.startswith("train/")
     return Finding(
-        severity=severity_of(cost) if counted else "low",
-        confidence=0.85 if counted else 0.45,
+        severity=severity_of(cost) if found.counted else "low",
+        confidence=0.85 if found.counted else 0.45,
         cost=cost,
         phases=phases,
         ranks=(),
@@ -120,7 +119,7 @@ def check(view: RunView) -> Answer:
 def counterfactual(view: RunView) -> tuple[Change, ...]:
     """The passes without the padding that the fix takes away."""
     found = padding(view)
-    return () if found is None else edits_of(_outcome(view, found[0]))
+    return () if found is None else edits_of(_outcome(view, found.share))
 
 
 def _passes(view: RunView) -> tuple[str, ...]:

@@ -37,6 +37,8 @@ silent.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import GIB, fullest, model_size, peak_in
 from grpo_doctor.findings.rule import (
@@ -153,7 +155,6 @@ def _fix(view: RunView) -> Fix:
         risk = "The same completions per optimizer step, in more passes."
         half = view.setting(_MICRO, micro // 2, reason, safety="changes-numerics", risk=risk)
         twice = view.setting(_PASSES, passes * 2, reason, safety="changes-numerics", risk=risk)
-        spelling = f"{half.spelling} {twice.spelling}"
-        return Fix(half.knob, half.before, half.after, spelling, None, half.safety, half.risk)
+        return replace(half, spelling=f"{half.spelling} {twice.spelling}")
     text = "a loss that is computed in chunks of tokens, or a shorter max_completion_length"
     return view.advice(text, reason, safety="needs-code", risk="")

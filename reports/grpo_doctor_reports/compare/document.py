@@ -135,6 +135,7 @@ def _fix(node: Node) -> FixResult:
         measured_pct=node.number("measured_pct"),
         inside=inside if isinstance(inside, bool) else None,
         note=node.text("note", PROSE_LIMIT),
+        unpredicted=node.text("unpredicted", PROSE_LIMIT),
     )
 
 

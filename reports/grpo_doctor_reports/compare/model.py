@@ -80,6 +80,7 @@ class FixResult:
     measured_pct: float | None
     inside: bool | None
     note: str
+    unpredicted: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,7 @@ def side(one: Side) -> str:
 def prediction(fix: FixResult) -> str:
     """Return the prediction with its interval, or why there is none."""
     if fix.mid_pct is None:
-        reason = fix.note.removeprefix("not predicted: ")
-        return f"nothing ({reason})" if reason else "nothing"
+        return f"nothing ({fix.unpredicted})" if fix.unpredicted else "nothing"
     mid, low, high = map(formatting.signed_percent, (fix.mid_pct, fix.low_pct, fix.high_pct))
     return f"{mid} ({low} to {high})"
 

@@ -27,7 +27,7 @@ def answers(build: TraceBuilder) -> dict[str, Finding | str]:
     results = run_rules(RunView.of(build.build()))
     found: dict[str, Finding | str] = {r.id: f for r, f in results.findings}
     found |= {r.id: p.note for r, p in results.passed}
-    found |= {r.id: n.missing for r, n in results.not_run}
+    found |= {r.id: "; ".join(n.missing) for r, n in results.not_run}
     found |= {r.id: n.reason for r, n in results.not_applicable}
     return found
 

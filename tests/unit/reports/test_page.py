@@ -106,7 +106,7 @@ def test_the_page_reads_without_its_scripts(pages: dict[str, str]) -> None:
         "−15% step time −17% to −9.8%, predicted",
         "--offload_optimizer false",
         "Peak memory rises by 10.6 GiB per GPU.",
-        "needs gpu.sm_active (GPM counters)",
+        "missing: gpu.sm_active (GPM counters)",
         "rollout is colocated",
         "The longest step is",
         "mean GPU utilisation",

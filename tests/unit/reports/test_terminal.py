@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor_reports import ReportError, render_text
+from grpo_doctor_reports import ReportError, render_html, render_text
 from grpo_doctor_reports.demo import DEMOS
 
 
@@ -98,6 +98,18 @@ def test_a_newer_document_is_refused() -> None:
 
 def test_rules_that_nobody_asked_for_are_not_called_inapplicable() -> None:
     document = DEMOS["slow"]()
-    document["not_applicable"][0]["reason"] = "left out by --select"
+    document["not_applicable"][0]["left_out"] = True
     text = render_text(document, width=100, color=False)
     assert "2 skipped, 1 not applicable, 1 left out" in " ".join(text.split())
+
+
+def test_a_rule_that_failed_is_named_with_its_error() -> None:
+    document = DEMOS["slow"]()
+    document["rule_errors"] = [
+        {"id": "GD099", "slug": "x", "title": "X", "exception": "KeyError", "message": "'loss'"}
+    ]
+    text = render_text(document, width=100, color=False)
+    assert "GD099 failed, please report it: KeyError: 'loss'" in " ".join(text.split())
+    page = render_html(document)
+    assert "KeyError: &#39;loss&#39;" in page
+    assert "1 rule failed" in render_html({**document, "findings": []})

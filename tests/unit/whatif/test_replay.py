@@ -107,7 +107,7 @@ def test_too_few_steps_give_no_prediction() -> None:
     assert "3 steps" in found.reason
 
 
-def test_a_run_that_the_law_does_not_describe_gives_no_prediction() -> None:
+def test_a_run_that_the_model_does_not_describe_gives_no_prediction() -> None:
     # Waits in a group of two of four ranks: the model knows no barrier there and loses the time.
     build = TraceBuilder(ranks=4)
     for number in range(4):
@@ -137,7 +137,7 @@ def offloaded(rollouts: tuple[float, ...]) -> StepModel:
     return model_of(build)
 
 
-def test_steps_that_are_all_alike_leave_the_errors_of_law_and_run() -> None:
+def test_steps_that_are_all_alike_leave_the_errors_of_model_and_run() -> None:
     found = predict(offloaded((8.0,) * 8), (without("offload"),), "so", error=0.1)
     assert isinstance(found, Prediction)
     width = float(np.hypot(0.1 * 20, 100 * RUN_ERROR))

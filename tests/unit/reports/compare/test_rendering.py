@@ -102,8 +102,8 @@ def test_what_was_not_predicted_says_why_once(document: dict[str, Any]) -> None:
     knobs = {f"train.knob_{n:02}": [None, n] for n in range(20)}
     nothing = dict.fromkeys(("predicted_low_pct", "predicted_mid_pct", "predicted_high_pct"))
     fix = {**document["fixes"][0], **nothing, "knobs": knobs, "inside": None}
-    fix["note"] = "not predicted: no law says"
+    fix["unpredicted"] = "no model predicts it"
     text = comparison_text({**document, "fixes": [fix]}, 100, color=False)
-    assert "predicted nothing (no law says)" in text
+    assert "predicted nothing (no model predicts it)" in text
     assert "train.knob_03: not set to 3" in text
     assert "and 8 more\n" in text

@@ -49,7 +49,7 @@ def test_larger_passes_pay_the_fixed_part_less_often() -> None:
     found = what_if(patient, train__micro_batch=4, train__grad_accumulation=2)
     assert isinstance(found, Prediction)
     assert found.mid == pytest.approx(expected, abs=1)
-    assert "100 ms" in found.basis
+    assert "100 ms" in found.grounds
 
 
 def test_another_batch_is_another_question() -> None:

@@ -39,7 +39,7 @@ def test_more_sequences_need_fewer_passes_but_the_longest_stays() -> None:
     assert -35 < found.mid < -20
     assert found.low < -45
     assert found.high == 0
-    assert "16 instead of 4 sequences" in found.basis
+    assert "16 instead of 4 sequences" in found.grounds
 
 
 def test_where_nothing_waits_more_places_bring_nothing() -> None:

@@ -12,7 +12,7 @@ OFFLOAD = {"offload": 2.0, "train": 8.0}
 BOTH_ON = {"offload.model": True, "offload.optimizer": True}
 
 
-def test_every_law_speaks_of_knobs_that_exist_and_no_two_of_one() -> None:
+def test_every_model_speaks_of_knobs_that_exist_and_no_two_of_one() -> None:
     names = [name for cost_model in MODELS for name in cost_model.knobs]
     assert len(names) == len(set(names)) == len(BY_KNOB)
     assert set(names) <= {one.name for one in KNOBS}
@@ -62,7 +62,7 @@ def test_a_value_that_makes_no_sense_is_answered_in_words_or_bounds(
         assert found.reason
 
 
-def test_a_setting_without_a_law_is_unknown() -> None:
+def test_a_setting_without_a_model_is_unknown() -> None:
     assert "no model predicts the effect of train.lora_rank" in reason(
         run(OFFLOAD), train__lora_rank=64
     )
