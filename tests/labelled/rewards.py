@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _ARITHMETIC = """
-from grpo_doctor_trainer.tasks.arithmetic import arithmetic_reward
+from grpo_doctor_trainer.tasks import arithmetic_reward
 """
 
 

@@ -9,9 +9,9 @@ import torch
 
 from grpo_doctor_probes import counter, step
 from grpo_doctor_trainer.algorithm.advantages import group_advantages
+from grpo_doctor_trainer.algorithm.importance import check_gap
 from grpo_doctor_trainer.algorithm.logprobs import logprobs_in_parts
 from grpo_doctor_trainer.algorithm.loss import grpo_loss, tokens_in_loss
-from grpo_doctor_trainer.algorithm.schedule import learning_rate
 from grpo_doctor_trainer.checkpoint import Progress
 from grpo_doctor_trainer.data.experience import Experience
 from grpo_doctor_trainer.data.feed import Feed
@@ -23,12 +23,11 @@ from grpo_doctor_trainer.logs.metrics import (
     reward_metrics,
     tokens_of,
 )
-from grpo_doctor_trainer.memory.usage import report_memory
+from grpo_doctor_trainer.memory.shortage import report_memory
 from grpo_doctor_trainer.model.load import reference_weights
 from grpo_doctor_trainer.phases import phase
 from grpo_doctor_trainer.ranks.group import gather_rows, settle
 from grpo_doctor_trainer.rewards.scoring import combine
-from grpo_doctor_trainer.rollout.trust import check_gap
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.data.batch import PromptBatch
@@ -41,14 +40,14 @@ def train(run: Run) -> None:
     """Runs every step of the run."""
     config, engine = run.config, run.engine
     accumulation = config.gradient_accumulation_steps
-    feed, found = run.start.feed, dict(run.start.found)
+    feed, values = run.start.feed, dict(run.start.metrics)
 
     for number in range(run.start.number + 1, run.steps + 1):
         stop_if_asked()
         with step(number):
             started = time.perf_counter()
             if feed is None or feed.empty:
-                feed, found = collect(run, number)
+                feed, values = collect(run, number)
 
             with phase("train"):
                 counter("train/token_places_by_length", float(feed.places_by_length(accumulation)))
@@ -64,20 +63,20 @@ def train(run: Run) -> None:
                         loss, seen = grpo_loss(engine.model, micro_batch, config, tokens)
                         engine.backward(loss)
                     statistics.append(seen)
-                found |= loss_metrics(statistics, run.ranks)
+                values |= loss_metrics(statistics, run.ranks)
                 counter("train/tokens", tokens_of(statistics))
-                check_gap(config, found)
+                check_gap(config, values)
 
             with phase("optimizer"):
-                found["learning_rate"] = learning_rate(config, number, run.steps)
-                found["grad_norm"] = engine.step(found["learning_rate"])
+                values["learning_rate"] = config.learning_rate_at(number, run.steps)
+                values["grad_norm"] = engine.step(values["learning_rate"])
                 settle(run.ranks.device)
                 report_memory(run.ranks.device)
-                run.log.write(number, found, time.perf_counter() - started)
+                run.log.write(number, values, time.perf_counter() - started)
 
             if run.checkpoints.due(number, run.steps):
                 with phase("checkpoint"):
-                    run.checkpoints.save(Progress(number, feed, found, run.log.state()))
+                    run.checkpoints.save(Progress(number, feed, values, run.log.state()))
 
     run.log.finish()
 
@@ -90,20 +89,20 @@ def collect(run: Run, number: int) -> tuple[Feed, Metrics]:
 
     run.rollout.sync()
     with run.offload.during_rollout(), run.rollout.awake(), phase("rollout"):
-        made = run.rollout.generate(prompts)
-        counter("rollout/tokens", float(made.tokens.completion_mask.sum()))
+        completed = run.rollout.generate(prompts)
+        counter("rollout/tokens", float(completed.tokens.completion_mask.sum()))
 
     with phase("reward"):
-        advantages, kept, found = reward(run, number, prompts, made.tokens)
+        advantages, kept, values = reward(run, number, prompts, completed.tokens)
 
     old = reference = None
     if config.off_policy or config.beta > 0:
         with phase("logprob"):
-            old, reference = earlier_logprobs(run, made.tokens)
+            old, reference = earlier_logprobs(run, completed.tokens)
             settle(run.ranks.device)
-    experience = Experience(made.tokens, advantages, old, reference, made.logprobs, kept)
+    experience = Experience(completed.tokens, advantages, old, reference, completed.logprobs, kept)
     size, iterations = config.per_device_train_batch_size, config.num_iterations
-    return Feed.shuffled(experience, size=size, iterations=iterations), found
+    return Feed.shuffled(experience, size=size, iterations=iterations), values
 
 
 def reward(
@@ -126,7 +125,7 @@ def reward(
     rewards = combine(scores, config.weights)
     advantages = group_advantages(rewards, group, config.scale_rewards)
 
-    found = reward_metrics(rewards, scores, run.rewards.names, group) | completion_metrics(
+    values = reward_metrics(rewards, scores, run.rewards.names, group) | completion_metrics(
         lengths, ends
     )
     own = slice(run.ranks.rank * len(mine), (run.ranks.rank + 1) * len(mine))
@@ -136,7 +135,7 @@ def reward(
                 config, number, prompts.texts, completions, scores[own], advantages[own]
             )
     kept = ends[own].to(run.ranks.device) if config.mask_truncated_completions else None
-    return advantages[own].to(run.ranks.device), kept, found
+    return advantages[own].to(run.ranks.device), kept, values
 
 
 def earlier_logprobs(

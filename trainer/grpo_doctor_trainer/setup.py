@@ -17,8 +17,7 @@ from grpo_doctor_trainer.checkpoint import (
 )
 from grpo_doctor_trainer.config import EMBEDDED_VL
 from grpo_doctor_trainer.data.checking import usable_rows
-from grpo_doctor_trainer.data.order import steps_in
-from grpo_doctor_trainer.data.prompts import prompt_loader
+from grpo_doctor_trainer.data.prompts import prompt_loader, steps_in
 from grpo_doctor_trainer.data.rows import load_rows
 from grpo_doctor_trainer.logs.introduction import introduce
 from grpo_doctor_trainer.logs.steplog import StepLog
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.memory.offload import Offload
     from grpo_doctor_trainer.ranks.engine import Engine
     from grpo_doctor_trainer.ranks.group import Ranks
-    from grpo_doctor_trainer.rollout.interface import RolloutEngine
+    from grpo_doctor_trainer.rollout import RolloutEngine
 
 
 @dataclass(frozen=True)
@@ -89,8 +88,8 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
     torch.manual_seed(config.seed)  # the same on every rank: LoRA adapters start equal
     rows = load_rows(config.dataset, config.seed, with_images=config.model == EMBEDDED_VL)
     rows = usable_rows(rows, config, ranks)
-    found = find_rewards(config.reward_funcs, {name for row in rows for name in row.columns})
-    rewards = Rewards(found, config)  # its processes start before there are threads
+    functions = find_rewards(config.reward_funcs, {name for row in rows for name in row.columns})
+    rewards = Rewards(functions, config)  # its processes start before there are threads
     undo.callback(rewards.close)
     dtype = default_dtype(config, ranks.device)
     config = dataclasses.replace(

@@ -133,5 +133,5 @@ def _blocks(logits: torch.Tensor) -> Iterator[tuple[slice, slice]]:
     high = max(1, limit // max(1, length))
     wide = max(1, min(length, limit))
     for row in range(0, rows, high):
-        for place in range(0, length, wide):
-            yield slice(row, row + high), slice(place, place + wide)
+        for column in range(0, length, wide):
+            yield slice(row, row + high), slice(column, column + wide)

@@ -61,8 +61,8 @@ def restore(engine: Engine, saved: dict[str, Any]) -> None:
     """
     masters, states = _stepped(engine), _base(engine).state
     copies = saved["masters"] or masters
-    found = [tuple(copy.shape) for copy in copies]
-    if found != [tuple(master.shape) for master in masters] or len(saved["state"]) != len(found):
+    shapes = [tuple(copy.shape) for copy in copies]
+    if shapes != [tuple(master.shape) for master in masters] or len(saved["state"]) != len(shapes):
         raise CheckpointError(
             "the checkpoint's optimizer state belongs to other trained weights than this model's; "
             "resume with the model and the options of the run that wrote it"
@@ -94,20 +94,20 @@ def _stepped(engine: Engine) -> list[torch.Tensor]:
 
 
 def _like(there: dict[str, Any], values: dict[str, Any], device: torch.device) -> dict[str, Any]:
-    made = {}
+    restored = {}
     for name, value in values.items():
         old = there.get(name)
         if torch.is_tensor(old) and torch.is_tensor(value) and old.shape == value.shape:
-            made[name] = old.copy_(value)  # keeps pinned host memory pinned
+            restored[name] = old.copy_(value)  # keeps pinned host memory pinned
         else:
             # AdamW's step counters stay on the CPU.
             moves = torch.is_tensor(value) and value.dim() > 0
-            made[name] = value.to(device) if moves else value
-    return made
+            restored[name] = value.to(device) if moves else value
+    return restored
 
 
 def _loss_scale(optimizer: Any) -> dict[str, float]:
     names = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")
     owners = (optimizer, getattr(optimizer, "loss_scaler", None))
-    found = {name: getattr(owner, name, None) for owner in owners for name in names}
-    return {name: value for name, value in found.items() if isinstance(value, _PLAIN)}
+    values = {name: getattr(owner, name, None) for owner in owners for name in names}
+    return {name: value for name, value in values.items() if isinstance(value, _PLAIN)}

@@ -25,13 +25,13 @@ class Progress:
     Attributes:
         number: steps done.
         feed: what is left of the rollout, if its steps are not all done.
-        found: the metrics of that rollout.
+        metrics: the metrics of that rollout.
         log: the sums of `StepLog`.
     """
 
     number: int = 0
     feed: Feed | None = None
-    found: Metrics = field(default_factory=dict)
+    metrics: Metrics = field(default_factory=dict)
     log: dict[str, Any] = field(default_factory=dict)
 
 
@@ -41,7 +41,7 @@ def to_plain(progress: Progress) -> dict[str, Any]:
     return {
         "number": progress.number,
         "feed": None if feed is None or feed.empty else _plain(feed),
-        "found": dict(progress.found),
+        "found": dict(progress.metrics),
         "log": progress.log,
         "random": _random_states(),
     }
@@ -62,7 +62,7 @@ def from_plain(
     return Progress(
         number=plain["number"],
         feed=None if feed is None else _feed(feed, device, layout),
-        found=plain["found"],
+        metrics=plain["found"],
         log=plain["log"],
     )
 

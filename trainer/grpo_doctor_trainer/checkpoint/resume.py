@@ -168,8 +168,8 @@ def find_checkpoint(config: TrainerConfig, ranks: Ranks) -> Resume | None:
     if wanted is None:
         return None
     if wanted == LATEST:
-        found = checkpoints_in(Path(config.output_dir)) if ranks.is_main else []
-        newest = from_main(str(found[-1]) if found else None, ranks)
+        saved = checkpoints_in(Path(config.output_dir)) if ranks.is_main else []
+        newest = from_main(str(saved[-1]) if saved else None, ranks)
         if newest is None:
             LOG.info("no checkpoint in %s yet: starting anew", config.output_dir)
             return None

@@ -21,10 +21,10 @@ from grpo_doctor_trainer.checkpoint.layout import (
     STATE_JSON,
     checkpoints_in,
     rank_file,
+    report_sizes,
 )
 from grpo_doctor_trainer.checkpoint.optimizer_state import capture, is_replicated
 from grpo_doctor_trainer.checkpoint.progress import to_plain
-from grpo_doctor_trainer.checkpoint.sizes import report_sizes
 from grpo_doctor_trainer.errors import CheckpointError
 from grpo_doctor_trainer.logs.console import LOG
 from grpo_doctor_trainer.phases import phase

@@ -7,6 +7,7 @@ line is made from these classes (`flags.py`), in the order of the bases below.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from grpo_doctor_trainer.config.rollout import RewardOptions, RolloutOptions, VllmOptions
@@ -73,3 +74,21 @@ class TrainerConfig(
     def weights(self) -> list[float]:
         """The weight of each reward function."""
         return self.reward_weights or [1.0] * len(self.reward_funcs)
+
+    def learning_rate_at(self, number: int, steps: int) -> float:
+        """Gives the learning rate of an optimizer step: a linear warm-up, then the rest.
+
+        Args:
+            number: of the step, from 1.
+            steps: of the whole run.
+        """
+        warmup = self.warmup_steps or math.ceil(self.warmup_ratio * steps)
+        if number <= warmup:
+            return self.learning_rate * number / warmup
+        progress = (number - 1 - warmup) / max(1, steps - warmup)
+        factor = {
+            "constant": 1.0,
+            "linear": 1 - progress,
+            "cosine": (1 + math.cos(math.pi * progress)) / 2,
+        }[self.lr_scheduler_type]
+        return self.learning_rate * factor

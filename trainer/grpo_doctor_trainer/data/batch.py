@@ -86,13 +86,13 @@ class Collator:
     layout: VisionLayout | None
     keeps_pictures: bool
 
-    def __call__(self, found: list[Made | Failure]) -> Fetched:
+    def __call__(self, fetched: list[Made | Failure]) -> Fetched:
         """Gives the batch, or the first problem."""
-        skipped = tuple(text for made in found if isinstance(made, Made) for text in made.skipped)
-        for failure in found:
+        skipped = tuple(text for made in fetched if isinstance(made, Made) for text in made.skipped)
+        for failure in fetched:
             if isinstance(failure, Failure):
                 return Fetched(None, failure.message, skipped, 0)
-        prompts = [made.prompt for made in found if isinstance(made, Made)]
+        prompts = [made.prompt for made in fetched if isinstance(made, Made)]
         cut = sum(prompt.cut > 0 for prompt in prompts)
         began = time.perf_counter()
         batch = self._batch(prompts)

@@ -36,22 +36,22 @@ def usable_rows(rows: list[Row], config: TrainerConfig, ranks: Ranks) -> list[Ro
         return rows
     with phase("init/images"), ThreadPoolExecutor(_READERS) as pool:
         share = range(ranks.rank, len(rows), ranks.world_size)
-        found = dict(zip(share, pool.map(lambda place: problem(rows[place]), share), strict=True))
+        problems = dict(zip(share, pool.map(lambda n: problem(rows[n]), share), strict=True))
     flags = torch.zeros(len(rows), device=ranks.device)
-    flags[[place for place, text in found.items() if text]] = 1
+    flags[[index for index, text in problems.items() if text]] = 1
     bad = sum_over_ranks(flags, ranks).nonzero().flatten().tolist()
     if not bad:
         return rows
-    told = [found.get(place) or problem(rows[place]) or _elsewhere(rows[place]) for place in bad]
+    reasons = [problems.get(n) or problem(rows[n]) or _elsewhere(rows[n]) for n in bad]
     if config.on_bad_image == "stop":
-        raise DatasetError(stop_message(told[0], len(bad)))
+        raise DatasetError(stop_message(reasons[0], len(bad)))
     if len(bad) == len(rows):
-        raise DatasetError(f"no row of {', '.join(config.dataset)} is left: {told[0]}")
-    for text in told[:_NAMED]:
+        raise DatasetError(f"no row of {', '.join(config.dataset)} is left: {reasons[0]}")
+    for text in reasons[:_NAMED]:
         LOG.info("skipped %s", text)
     LOG.info("skipped %d of %d rows for their images (--on_bad_image skip)", len(bad), len(rows))
     left_out = set(bad)
-    return [row for place, row in enumerate(rows) if place not in left_out]
+    return [row for index, row in enumerate(rows) if index not in left_out]
 
 
 def problem(row: Row) -> str | None:
@@ -67,7 +67,7 @@ def problem(row: Row) -> str | None:
 def describe_image(row: Row, number: int, reason: str) -> str:
     """Names a bad image: its row, which of the row's images it is, its file, and the reason."""
     return (
-        f"{row.place}: image {number} of {len(row.images)} "
+        f"{row.location}: image {number} of {len(row.images)} "
         f"({source_name(row.images[number - 1])}): {reason}"
     )
 
@@ -79,4 +79,4 @@ def stop_message(text: str, count: int = 1) -> str:
 
 
 def _elsewhere(row: Row) -> str:
-    return f"{row.place}: an image can be read on this rank but not on another: a missing mount?"
+    return f"{row.location}: an image can be read on this rank but not on another: a missing mount?"

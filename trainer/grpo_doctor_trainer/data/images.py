@@ -24,14 +24,14 @@ class BadImageError(Exception):
     """An image that cannot be read; says why, without saying which one."""
 
 
-def image_sources(value: Any, folder: Path, place: str) -> list[ImageSource]:
+def image_sources(value: Any, folder: Path, location: str) -> list[ImageSource]:
     """Finds the images that a column, or a part of a message, names.
 
     Args:
         value: one image or a list of them: a path, a data: URL, bytes, `{"bytes", "path"}` as in
             parquet, or `{"url"}` as in messages; None is no image.
         folder: what relative paths may start from: where the dataset is.
-        place: where the value stands, for messages.
+        location: where the value stands, for messages.
 
     Raises:
         DatasetError: a value that is none of these.
@@ -39,32 +39,32 @@ def image_sources(value: Any, folder: Path, place: str) -> list[ImageSource]:
     if value is None:
         return []
     if isinstance(value, list | tuple):
-        return [source for item in value for source in image_sources(item, folder, place)]
+        return [source for item in value for source in image_sources(item, folder, location)]
     if isinstance(value, bytes | bytearray):
         return [bytes(value)]
     if isinstance(value, dict):
         inner = next((value[key] for key in ("bytes", "path", "url") if value.get(key)), None)
         if inner is not None:
-            return image_sources(inner, folder, place)
+            return image_sources(inner, folder, location)
     if isinstance(value, str) and value:
-        return [_from_text(value, folder, place)]
+        return [_from_text(value, folder, location)]
     raise DatasetError(
-        f"{place}: an image must be a path, a data: URL, bytes, or an object with bytes or path, "
-        f"not {str(value)[:60]!r}"
+        f"{location}: an image must be a path, a data: URL, bytes, or an object with bytes or "
+        f"path, not {str(value)[:60]!r}"
     )
 
 
-def _from_text(value: str, folder: Path, place: str) -> ImageSource:
+def _from_text(value: str, folder: Path, location: str) -> ImageSource:
     if value.startswith(_REMOTE):
         raise DatasetError(
-            f"{place}: images are not downloaded while training runs ({value[:80]}); download them "
-            "first and write their paths, relative to the dataset's file or whole"
+            f"{location}: images are not downloaded while training runs ({value[:80]}); download "
+            "them first and write their paths, relative to the dataset's file or whole"
         )
     if value.startswith(_DATA_URL):
         try:
             return base64.b64decode(value.partition(",")[2], validate=True)
         except binascii.Error as error:
-            raise DatasetError(f"{place}: a data: URL that is not base64 ({error})") from None
+            raise DatasetError(f"{location}: a data: URL that is not base64 ({error})") from None
     path = Path(value.removeprefix(_FILE_URL)).expanduser()
     beside = folder / path
     return beside if beside.exists() else path

@@ -119,8 +119,8 @@ class PromptMaker:
             effort = Effort(tokenize_s=tokenized - began)
             cut = max(0, len(ids) - self.limit)
             return Prompt(row, text, ids[-self.limit :], copies, cut, effort=effort)
-        found = [self._read(row, number) for number in range(1, len(row.images) + 1)]
-        pictures = [picture for picture, _ in found]
+        decoded = [self._read(row, number) for number in range(1, len(row.images) + 1)]
+        pictures = [picture for picture, _ in decoded]
         read = time.perf_counter()
         pixels, grid = self._processed(row, pictures)
         processed = time.perf_counter()
@@ -128,7 +128,7 @@ class PromptMaker:
         cut = max(0, len(tokens) - self.limit)
         if cut and pictures:
             raise DatasetError(
-                f"{row.place}: the prompt has {len(tokens)} tokens, "
+                f"{row.location}: the prompt has {len(tokens)} tokens, "
                 f"{tokens.count(self.layout.image_token)} of them for its {len(pictures)} images, "
                 f"and {self.limit} at most fit; a prompt with images cannot be cut. Make images "
                 "smaller with --max_pixels, raise --max_length, lower --max_completion_length if "
@@ -142,7 +142,7 @@ class PromptMaker:
             process_s=processed - read,
             tokenize_s=tokenized - began,
             images=len(pictures),
-            decoded_pixels=sum(decoded for _, decoded in found),
+            decoded_pixels=sum(pixels for _, pixels in decoded),
             pixels=sum(picture.width * picture.height for picture in pictures),
             image_tokens=tokens.count(self.layout.image_token),
         )
@@ -173,16 +173,16 @@ class PromptMaker:
             values = self.layout.patch_values if self.layout else 0
             return torch.zeros(0, values), torch.zeros(0, 3, dtype=torch.long)
         try:
-            made = (self.image_processor or _none)(images=pictures, return_tensors="pt")
+            processed = (self.image_processor or _none)(images=pictures, return_tensors="pt")
         except ValueError as error:  # such as sides of too different lengths
-            raise BadImageError(f"{row.place}: its images: {error}") from error
-        return made["pixel_values"], made["image_grid_thw"]
+            raise BadImageError(f"{row.location}: its images: {error}") from error
+        return processed["pixel_values"], processed["image_grid_thw"]
 
     def _expanded(self, row: Row, ids: list[int], grids: list[list[int]]) -> list[int]:
         layout = self.layout
         if layout is None or ids.count(layout.image_token) != len(grids):
             raise DatasetError(
-                f"{row.place}: the prompt has {ids.count(layout.image_token) if layout else 0} "
+                f"{row.location}: the prompt has {ids.count(layout.image_token) if layout else 0} "
                 f"places for {len(grids)} images after the model's chat template; write images as "
                 '<image> or {"type": "image"}, and not as the model\'s own tokens'
             )

@@ -28,7 +28,9 @@ class Conversation:
     images: list[ImageSource]
 
 
-def conversation(value: Any, images: list[ImageSource], folder: Path, place: str) -> Conversation:
+def conversation(
+    value: Any, images: list[ImageSource], folder: Path, location: str
+) -> Conversation:
     """Reads a prompt: text, or messages whose content is text or a list of parts.
 
     Args:
@@ -37,7 +39,7 @@ def conversation(value: Any, images: list[ImageSource], folder: Path, place: str
             `{"type": "image"}` without an image of its own; without such a place they go before the
             text of the first user message.
         folder: what relative paths may start from.
-        place: where the value stands, for messages.
+        location: where the value stands, for messages.
 
     Raises:
         DatasetError: the value is no conversation, or its places and its images differ in number.
@@ -45,26 +47,28 @@ def conversation(value: Any, images: list[ImageSource], folder: Path, place: str
     if isinstance(value, str):
         value = [{"role": "user", "content": value}]
     if not isinstance(value, list) or not all(_is_message(message) for message in value):
-        raise DatasetError(f'{place}: must be text, or a list of {{"role": ..., "content": ...}}')
+        raise DatasetError(
+            f'{location}: must be text, or a list of {{"role": ..., "content": ...}}'
+        )
     # A last answer is the reference of supervised training: here the model has to give it.
     while value and value[-1]["role"] == "assistant":
         value = value[:-1]
     if not value:
-        raise DatasetError(f"{place}: there is no message to answer")
-    parted = [(message["role"], _parts(message["content"], place)) for message in value]
+        raise DatasetError(f"{location}: there is no message to answer")
+    parted = [(message["role"], _parts(message["content"], location)) for message in value]
     every = [part for _, parts in parted for part in parts]
     if not images and not any("source" in part for part in every):
         if any(part["type"] == "image" for part in every):
-            raise DatasetError(f"{place}: a part asks for an image, and the row has no images")
+            raise DatasetError(f"{location}: a part asks for an image, and the row has no images")
         return Conversation([_plain(role, parts) for role, parts in parted], [])
-    return _with_images(parted, images, folder, place)
+    return _with_images(parted, images, folder, location)
 
 
 def _with_images(
     parted: list[tuple[str, list[dict[str, Any]]]],
     images: list[ImageSource],
     folder: Path,
-    place: str,
+    location: str,
 ) -> Conversation:
     split = [(role, [piece for part in parts for piece in _split(part)]) for role, parts in parted]
     pieces = [piece for _, parts in split for piece in parts if piece["type"] == "image"]
@@ -72,26 +76,26 @@ def _with_images(
         first = next((n for n, (role, _) in enumerate(split) if role == "user"), 0)
         pieces = [{"type": "image"} for _ in images]
         split[first][1][:0] = pieces
-    waiting, found = list(images), []
+    waiting, filled = list(images), []
     unfilled = sum("source" not in piece for piece in pieces)
     if unfilled != len(images):
         raise DatasetError(
-            f"{place}: {unfilled} places for images ({IMAGE_TAG} or parts of type image), and "
+            f"{location}: {unfilled} places for images ({IMAGE_TAG} or parts of type image), and "
             f"{len(images)} images in the row's image column"
         )
     for piece in pieces:
         own = piece.pop("source", None)
-        found += [waiting.pop(0)] if own is None else image_sources(own, folder, place)
-    return Conversation([{"role": role, "content": parts} for role, parts in split], found)
+        filled += [waiting.pop(0)] if own is None else image_sources(own, folder, location)
+    return Conversation([{"role": role, "content": parts} for role, parts in split], filled)
 
 
-def _parts(content: str | list[dict[str, Any]], place: str) -> list[dict[str, Any]]:
+def _parts(content: str | list[dict[str, Any]], location: str) -> list[dict[str, Any]]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
-    return [_part(part, place) for part in content]
+    return [_part(part, location) for part in content]
 
 
-def _part(part: dict[str, Any], place: str) -> dict[str, Any]:
+def _part(part: dict[str, Any], location: str) -> dict[str, Any]:
     kind = part.get("type") or ("text" if isinstance(part.get("text"), str) else None)
     if kind == "text" and isinstance(part.get("text"), str):
         return {"type": "text", "text": part["text"]}
@@ -99,7 +103,7 @@ def _part(part: dict[str, Any], place: str) -> dict[str, Any]:
         source = next((part[key] for key in _IMAGE_KEYS if part.get(key)), None)
         return {"type": "image"} | ({} if source is None else {"source": source})
     known = f"{kind} cannot be trained on here" if kind in _OTHER_KINDS else f"not {part!r:.60}"
-    raise DatasetError(f"{place}: a part of a message must be text or an image; {known}")
+    raise DatasetError(f"{location}: a part of a message must be text or an image; {known}")
 
 
 def _split(part: dict[str, Any]) -> list[dict[str, Any]]:

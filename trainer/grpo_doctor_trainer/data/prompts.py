@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import signal
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,6 @@ from grpo_doctor_trainer.data.batch import Collator, Failure, Made
 from grpo_doctor_trainer.data.checking import stop_message
 from grpo_doctor_trainer.data.images import BadImageError
 from grpo_doctor_trainer.data.making import prompt_maker
-from grpo_doctor_trainer.data.order import GroupSampler
 from grpo_doctor_trainer.errors import DatasetError
 from grpo_doctor_trainer.logs.console import LOG
 
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.data.batch import Fetched, PromptBatch
     from grpo_doctor_trainer.data.making import PromptMaker
-    from grpo_doctor_trainer.data.order import Key
     from grpo_doctor_trainer.data.rows import Row
     from grpo_doctor_trainer.model.load import LoadedModel
+
+
+Key = tuple[int, int]  # which row, how many completions of it this rank makes
 
 
 class PromptDataset(Dataset["Made | Failure"]):
@@ -49,8 +51,8 @@ class PromptDataset(Dataset["Made | Failure"]):
         """
         index, copies = key
         skipped: list[str] = []
-        for place in range(index, index + self._tries):
-            row = self._rows[place % len(self._rows)]
+        for number in range(index, index + self._tries):
+            row = self._rows[number % len(self._rows)]
             try:
                 return Made(self._maker.make(row, copies), tuple(skipped))
             except BadImageError as error:
@@ -58,6 +60,51 @@ class PromptDataset(Dataset["Made | Failure"]):
             except DatasetError as error:
                 return Failure(str(error))
         return Failure(stop_message(skipped[0]))
+
+
+class GroupSampler:
+    """Yields, for each rollout, the rows this rank answers and how often.
+
+    All ranks walk through the same shuffled order. A rollout takes the next prompts of it, repeats
+    each `group` times, and gives every rank the same number of completions in a row: a group may
+    begin on one rank and end on the next.
+    """
+
+    def __init__(  # noqa: PLR0913 - the six numbers that shape a rollout, by name
+        self, *, rows: int, per_rank: int, group: int, rank: int, ranks: int, seed: int
+    ) -> None:
+        self._rows = rows
+        self._group = group
+        self._slice = range(rank * per_rank, (rank + 1) * per_rank)
+        self._prompts = ranks * per_rank // group
+        self._seed = seed
+
+    def __iter__(self) -> Iterator[list[Key]]:
+        """Goes on for ever; each pass over the rows has an order of its own."""
+        order = self._order()
+        while True:
+            chosen = [next(order) for _ in range(self._prompts)]
+            copies: dict[int, int] = {}
+            for position in self._slice:
+                prompt = position // self._group
+                copies[prompt] = copies.get(prompt, 0) + 1
+            yield [(chosen[prompt], count) for prompt, count in copies.items()]
+
+    def _order(self) -> Iterator[int]:
+        shuffler = random.Random(self._seed)  # noqa: S311 - no secret
+        while True:
+            order = list(range(self._rows))
+            shuffler.shuffle(order)
+            yield from order
+
+
+def steps_in(config: TrainerConfig, rows: int, ranks: int) -> int:
+    """Counts the optimizer steps of the run: `--max_steps`, or whole passes over the rows."""
+    if config.max_steps > 0:
+        return config.max_steps
+    prompts = ranks * config.completions_per_rank // config.num_generations
+    rollouts = max(1, int(config.num_train_epochs * rows) // prompts)
+    return rollouts * config.steps_per_rollout
 
 
 def prompt_loader(  # noqa: PLR0913 - who asks, and from where on
@@ -81,8 +128,8 @@ def prompt_loader(  # noqa: PLR0913 - who asks, and from where on
     with_images = next((row for row in rows if row.images), None)
     if loaded.vision is None and with_images is not None:
         raise DatasetError(
-            f"{with_images.place} has an image, and --model {config.model or '(embedded)'} takes "
-            "none: choose a vision-language model, or take the column images out"
+            f"{with_images.location} has an image, and --model {config.model or '(embedded)'} "
+            "takes none: choose a vision-language model, or take the column images out"
         )
     sampler = GroupSampler(
         rows=len(rows),
@@ -110,25 +157,25 @@ def prompt_loader(  # noqa: PLR0913 - who asks, and from where on
 
 
 def _delivered(fetched: Iterator[Fetched]) -> Generator[PromptBatch, None, None]:
-    """Says what the workers could not, each thing once."""
-    told: set[str] = set()
+    """Says what the workers could not, each text once."""
+    logged: set[str] = set()
     warned = False
-    for found in fetched:
-        for name, value in found.effort.items():
+    for fetch in fetched:
+        for name, value in fetch.effort.items():
             counter(f"dataload/{name}", value)
-        for text in found.skipped:
-            if text not in told:
+        for text in fetch.skipped:
+            if text not in logged:
                 LOG.warning("skipped %s; the next row stands in for it", text)
-        told.update(found.skipped)
-        if found.cut and not warned:
+        logged.update(fetch.skipped)
+        if fetch.cut and not warned:
             warned = True
             LOG.warning(
                 "%d of this rollout's prompts are longer than --max_length or the model's context "
-                "allow and lost their start; said once", found.cut,
+                "allow and lost their start; said once", fetch.cut,
             )  # fmt: skip
-        if found.batch is None:
-            raise DatasetError(str(found.problem))
-        yield found.batch
+        if fetch.batch is None:
+            raise DatasetError(str(fetch.problem))
+        yield fetch.batch
 
 
 def _leave_signals_to_rank(_worker: int) -> None:

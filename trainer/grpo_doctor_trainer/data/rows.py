@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_doctor_trainer.data.images import image_sources
 from grpo_doctor_trainer.data.messages import Conversation, conversation
 from grpo_doctor_trainer.errors import DatasetError
-from grpo_doctor_trainer.tasks.arithmetic import sums
-from grpo_doctor_trainer.tasks.squares import squares
+from grpo_doctor_trainer.tasks import squares, sums
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,13 +33,13 @@ class Row:
             list of `{"type": "text", "text"}` and `{"type": "image"}`.
         columns: every other column of the dataset, for the rewards.
         images: one per part of that kind, in order.
-        place: file and line, for messages.
+        location: file and line, for messages.
     """
 
     messages: list[dict[str, Any]]
     columns: dict[str, Any] = field(default_factory=dict)
     images: tuple[ImageSource, ...] = ()
-    place: str = field(default="", compare=False)
+    location: str = field(default="", compare=False)
 
 
 def load_rows(names: list[str], seed: int, *, with_images: bool = False) -> list[Row]:
@@ -55,8 +54,8 @@ def load_rows(names: list[str], seed: int, *, with_images: bool = False) -> list
         DatasetError: names the file, and the line and column where there is one.
     """
     if not names:
-        made = squares() if with_images else sums()
-        return [_row(raw, f"generated row {n}", Path()) for n, raw in enumerate(made, start=1)]
+        generated = squares() if with_images else sums()
+        return [_row(raw, f"generated row {n}", Path()) for n, raw in enumerate(generated, start=1)]
     rows = [row for name in names for row in _sampled(name, seed)]
     every_column = dict.fromkeys(column for row in rows for column in row.columns)
     return [
@@ -95,9 +94,9 @@ def _read(source: str) -> Iterator[Row]:
     else:
         raws = _read_parquet(path)
     empty = True
-    for place, raw in raws:
+    for location, raw in raws:
         empty = False
-        yield _row(raw, place, path.parent)
+        yield _row(raw, location, path.parent)
     if empty:
         raise DatasetError(f"--dataset {source} has no rows")
 
@@ -106,8 +105,8 @@ def _read_jsonl(path: Path) -> Iterator[tuple[str, Any]]:
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             if line.strip():
-                place = f"{path}, line {number}"
-                yield place, _parse_json(line, place)
+                location = f"{path}, line {number}"
+                yield location, _parse_json(line, location)
 
 
 def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
@@ -120,13 +119,13 @@ def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
         yield f"{path}, row {number}", row
 
 
-def _parse_json(content: bytes, place: str) -> Any:
+def _parse_json(content: bytes, location: str) -> Any:
     try:
         return json.loads(content.decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise DatasetError(f"{place}: not UTF-8 text (byte {error.start + 1})") from None
+        raise DatasetError(f"{location}: not UTF-8 text (byte {error.start + 1})") from None
     except json.JSONDecodeError as error:
-        raise DatasetError(f"{place}: not JSON ({error.msg} at column {error.colno})") from None
+        raise DatasetError(f"{location}: not JSON ({error.msg} at column {error.colno})") from None
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
@@ -166,27 +165,27 @@ def _undecoded(table: Any) -> Any:
     return table
 
 
-def _row(raw: Any, place: str, folder: Path) -> Row:
+def _row(raw: Any, location: str, folder: Path) -> Row:
     if not isinstance(raw, dict):
         raise DatasetError(
-            f"{place}: a row must be an object with a prompt column, not {_kind(raw)}"
+            f"{location}: a row must be an object with a prompt column, not {_kind(raw)}"
         )
     column = next((name for name in _PROMPT_COLUMNS if raw.get(name) is not None), None)
     if column is None:
         raise DatasetError(
-            f"{place}: there is no column prompt or messages; "
+            f"{location}: there is no column prompt or messages; "
             f"columns here: {', '.join(raw) or 'none'}"
         )
     images = next((name for name in _IMAGE_COLUMNS if raw.get(name) is not None), "")
     spoken: Conversation = conversation(
         raw[column],
-        image_sources(raw.get(images), folder, f"{place}, column {images}"),
+        image_sources(raw.get(images), folder, f"{location}, column {images}"),
         folder,
-        f"{place}, column {column}",
+        f"{location}, column {column}",
     )
     used = (*_PROMPT_COLUMNS, *_IMAGE_COLUMNS)
     others = {name: value for name, value in raw.items() if name not in used}
-    return Row(spoken.messages, others, tuple(spoken.images), place)
+    return Row(spoken.messages, others, tuple(spoken.images), location)
 
 
 def _kind(value: Any) -> str:

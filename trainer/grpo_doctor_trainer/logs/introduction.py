@@ -49,13 +49,13 @@ _VISION = ("freeze_vit", "freeze_aligner", "freeze_llm", "max_pixels", "on_bad_i
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for package in _PACKAGES:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 _SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
@@ -64,8 +64,8 @@ _SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
 def model_sizes(config: Any) -> dict[str, int]:
     """Gives what memory estimates need of a model's configuration, as far as it says so."""
     text = getattr(config, "text_config", None) or config
-    found = {name: getattr(text, name, None) for name in _SIZES}
-    return {f"model_{name}": size for name, size in found.items() if isinstance(size, int)}
+    sizes = {name: getattr(text, name, None) for name in _SIZES}
+    return {f"model_{name}": size for name, size in sizes.items() if isinstance(size, int)}
 
 
 def introduce(run: Run, rows: int, resume: Resume | None) -> None:

@@ -34,19 +34,19 @@ def reward_metrics(
         `rewards/missing_ratio`, the share of completions to which no function applied, is left
         out where it is 0.
     """
-    found = {
+    values = {
         "reward": float(rewards.nanmean()),
         "reward_std": float(deviation(rewards)),
         "frac_reward_zero_std": groups_without_signal(rewards, group_size),
     }
     missing = float(rewards.isnan().float().mean())
     if missing:
-        found["rewards/missing_ratio"] = missing
-    for place, name in enumerate(names):
-        found[f"rewards/{name}/mean"] = float(scores[:, place].nanmean())
-        found[f"rewards/{name}/std"] = float(deviation(scores[:, place]))
+        values["rewards/missing_ratio"] = missing
+    for column, name in enumerate(names):
+        values[f"rewards/{name}/mean"] = float(scores[:, column].nanmean())
+        values[f"rewards/{name}/std"] = float(deviation(scores[:, column]))
     kept = ("reward", "reward_std")  # the log line shows these
-    return {name: value for name, value in found.items() if name in kept or not math.isnan(value)}
+    return {name: value for name, value in values.items() if name in kept or not math.isnan(value)}
 
 
 def completion_metrics(lengths: torch.Tensor, ended: torch.Tensor) -> Metrics:
@@ -56,14 +56,14 @@ def completion_metrics(lengths: torch.Tensor, ended: torch.Tensor) -> Metrics:
     """
     terminated = lengths[ended > 0]
     terminated = terminated if len(terminated) else lengths.new_zeros(1)
-    found = {"completions/clipped_ratio": float(1 - ended.mean())}
-    for name, values in (("", lengths), ("terminated_", terminated)):
-        found |= {
-            f"completions/mean_{name}length": float(values.mean()),
-            f"completions/min_{name}length": float(values.min()),
-            f"completions/max_{name}length": float(values.max()),
+    values = {"completions/clipped_ratio": float(1 - ended.mean())}
+    for name, tokens in (("", lengths), ("terminated_", terminated)):
+        values |= {
+            f"completions/mean_{name}length": float(tokens.mean()),
+            f"completions/min_{name}length": float(tokens.min()),
+            f"completions/max_{name}length": float(tokens.max()),
         }
-    return found
+    return values
 
 
 def loss_metrics(parts: Sequence[LossStatistics], ranks: Ranks) -> Metrics:
@@ -81,7 +81,7 @@ def loss_metrics(parts: Sequence[LossStatistics], ranks: Ranks) -> Metrics:
     lowest = dict(zip(LOWEST, _finite(every.lowest), strict=True))
     highest = dict(zip(HIGHEST, _finite(every.highest), strict=True))
     tokens, clipped = max(1.0, sums["loss_tokens"]), sums["clipped_low"] + sums["clipped_high"]
-    found = {
+    values = {
         "loss": sums["loss"] / sums["micro_batches"],
         "step_tokens": sums["tokens"],
         "entropy": sums["entropy"] / tokens,
@@ -92,16 +92,16 @@ def loss_metrics(parts: Sequence[LossStatistics], ranks: Ranks) -> Metrics:
         "clip_ratio/region_mean": clipped / tokens,
     }
     if sums["kl_tokens"]:
-        found["kl"] = sums["kl"] / sums["kl_tokens"]
+        values["kl"] = sums["kl"] / sums["kl_tokens"]
     if sums["gap_tokens"]:
-        found |= {
+        values |= {
             "sampling/sampling_logp_difference/mean": sums["gap"] / sums["gap_tokens"],
             "sampling/sampling_logp_difference/max": highest["gap"],
             "sampling/importance_sampling_ratio/min": lowest["weight"],
             "sampling/importance_sampling_ratio/mean": sums["weight"] / sums["gap_tokens"],
             "sampling/importance_sampling_ratio/max": highest["weight"],
         }
-    return found
+    return values
 
 
 def tokens_of(parts: Sequence[LossStatistics]) -> float:

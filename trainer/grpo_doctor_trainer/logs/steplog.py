@@ -48,22 +48,22 @@ class StepLog:
         """Gives the sums, for a checkpoint."""
         return {"tokens": self._tokens, "rewards": list(self._rewards)}
 
-    def write(self, number: int, found: Metrics, seconds: float) -> None:
+    def write(self, number: int, values: Metrics, seconds: float) -> None:
         """Logs one step; `step_tokens` are the prompt and completion tokens trained on."""
-        found = dict(found)
-        tokens = found.pop("step_tokens")
+        values = dict(values)
+        tokens = values.pop("step_tokens")
         self._tokens += tokens
-        found |= {
+        values |= {
             "num_tokens": self._tokens,
             "tokens_per_second": tokens / seconds,
             "step_time": seconds,
         }
-        self._rewards.append(found["reward"])
+        self._rewards.append(values["reward"])
         if self._writes and (number % self._every == 0 or number in {self._first, self._total}):
-            metrics(number, found)
-            LOG.info(self._line(number, found))
+            metrics(number, values)
+            LOG.info(self._line(number, values))
             if self._trackers is not None:
-                self._trackers.log(number, found)
+                self._trackers.log(number, values)
 
     def finish(self) -> None:
         """Writes the learning curve."""
@@ -79,20 +79,20 @@ class StepLog:
         if self._trackers is not None:
             self._trackers.close()
 
-    def _line(self, number: int, found: Metrics) -> str:
+    def _line(self, number: int, values: Metrics) -> str:
         width = len(str(self._total))
         parts = [
             f"step {number:{width}d}/{self._total}",
-            f"reward {found['reward']:.3f} +-{found['reward_std']:.3f}",
-            f"loss {found['loss']:+.4f}",
+            f"reward {values['reward']:.3f} +-{values['reward_std']:.3f}",
+            f"loss {values['loss']:+.4f}",
             (
-                f"length {found['completions/mean_length']:.1f}"
-                f" ({found['completions/clipped_ratio']:.0%} clipped)"
+                f"length {values['completions/mean_length']:.1f}"
+                f" ({values['completions/clipped_ratio']:.0%} clipped)"
             ),
-            f"kl {found['kl']:.4f}" if self._with_kl else "",
-            f"ratio clip {found['clip_ratio/region_mean']:.1%}",
-            f"lr {found['learning_rate']:.1e}",
-            f"{found['tokens_per_second']:,.0f} tok/s",
-            f"{found['step_time']:.2f} s",
+            f"kl {values['kl']:.4f}" if self._with_kl else "",
+            f"ratio clip {values['clip_ratio/region_mean']:.1%}",
+            f"lr {values['learning_rate']:.1e}",
+            f"{values['tokens_per_second']:,.0f} tok/s",
+            f"{values['step_time']:.2f} s",
         ]
         return " | ".join(part for part in parts if part)

@@ -35,8 +35,8 @@ class Tracker(Protocol):
 class Trackers:
     """All trackers of a run. One that fails is given up with a warning: training goes on."""
 
-    def __init__(self, found: Mapping[str, Tracker]) -> None:
-        self._found = dict(found)
+    def __init__(self, trackers: Mapping[str, Tracker]) -> None:
+        self._trackers = dict(trackers)
 
     def log(self, number: int, values: Mapping[str, float]) -> None:
         """Sends the metrics of one step, under transformers' prefix."""
@@ -46,14 +46,14 @@ class Trackers:
     def close(self) -> None:
         """Ends all of them. Can be called twice."""
         self._each("could not finish", lambda tracker: tracker.close())
-        self._found = {}
+        self._trackers = {}
 
     def _each(self, what: str, act: Callable[[Tracker], None]) -> None:
-        for name, tracker in list(self._found.items()):
+        for name, tracker in list(self._trackers.items()):
             try:
                 act(tracker)
             except Exception as error:  # noqa: BLE001 - whatever a tracker raises, training goes on
-                del self._found[name]
+                del self._trackers[name]
                 LOG.warning("%s %s (%s: %s)", name, what, type(error).__name__, error)
 
 
@@ -96,13 +96,13 @@ def make_trackers(config: TrainerConfig, done: int = 0) -> Trackers:
         "wandb": _Wandb,
         "swanlab": _SwanLab,
     }
-    found: dict[str, Tracker] = {}
+    started: dict[str, Tracker] = {}
     for name in wanted_trackers(config):
         try:
-            found[name] = makers[name](config)
+            started[name] = makers[name](config)
         except Exception as error:  # noqa: BLE001 - whatever a tracker raises, training goes on
             LOG.warning("--report_to %s: no tracking (%s: %s)", name, type(error).__name__, error)
-    return Trackers(found)
+    return Trackers(started)
 
 
 class _TensorBoard:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.ranks.engine import Engine
-    from grpo_doctor_trainer.rollout.interface import RolloutEngine
+    from grpo_doctor_trainer.rollout import RolloutEngine
 
 
 @dataclass(frozen=True)
@@ -60,20 +60,20 @@ class Offload:
         with phase("offload", direction="to_cpu"):
             moved = self._moved("model", self.find_models())
             moved += self._moved("optimizer", self.find_states())
-            counter("offload/bytes", float(sum(one.copy.nbytes() for one in moved)))
+            counter("offload/bytes", float(sum(storage.copy.nbytes() for storage in moved)))
             if self.frees:
-                for one in moved:
-                    one.free()
+                for storage in moved:
+                    storage.free()
             self._collect()
         yield
         with phase("offload", direction="to_device"):
-            for one in moved:
-                one.restore()
+            for storage in moved:
+                storage.restore()
             self._collect()
 
     def _moved(self, what: str, tensors: list[torch.Tensor]) -> list[_Moved]:
         moved = [_Moved(s, self.frees) for s in _storages(tensors, self.frees)]
-        counter(f"offload/{what}_bytes", float(sum(one.copy.nbytes() for one in moved)))
+        counter(f"offload/{what}_bytes", float(sum(storage.copy.nbytes() for storage in moved)))
         return moved
 
     def _collect(self) -> None:
@@ -111,12 +111,12 @@ class _Moved:
 
 def _storages(tensors: list[torch.Tensor], frees: bool) -> list[torch.UntypedStorage]:
     """Gives each storage once; of those that can be freed, only what is not on the host already."""
-    found = {}
+    storages = {}
     for tensor in tensors:
         storage = tensor.untyped_storage()
         if storage.nbytes() and not (frees and tensor.is_cpu):
-            found[storage.data_ptr()] = storage
-    return list(found.values())
+            storages[storage.data_ptr()] = storage
+    return list(storages.values())
 
 
 def make_offload(

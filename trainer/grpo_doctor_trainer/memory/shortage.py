@@ -1,4 +1,7 @@
-"""Out of memory, told so that one knows what to change: where, holding what, and which option."""
+"""How much memory there is: recorded after each step, and where it runs out, said with a remedy.
+
+A message names where it ran out, what the rank holds, and which option helps.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +34,24 @@ _SIGNS = (
     "not enough memory",
     "failed to allocate",
 )
-_ASKED = re.compile(r"ried to allocate ([\d.]+) ?(bytes|[KMGT]iB)")
+_REQUESTED = re.compile(r"ried to allocate ([\d.]+) ?(bytes|[KMGT]iB)")
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _LARGEST = 3
+
+
+def report_memory(device: torch.device) -> None:
+    """Records the allocator's counts of this process, after a step; nothing on a CPU.
+
+    `memory/alloc_retries` are the times, since the start, at which an allocation failed and was
+    tried again after all cached memory had been given back to the device; `memory/reserved_peak`
+    and `memory/allocated_peak` are the largest sizes in bytes since the start.
+    """
+    if device.type != "cuda":
+        return
+    stats = torch.cuda.memory_stats(device)
+    counter("memory/alloc_retries", float(stats.get("num_alloc_retries", 0)))
+    counter("memory/reserved_peak", float(stats.get("reserved_bytes.all.peak", 0)))
+    counter("memory/allocated_peak", float(stats.get("allocated_bytes.all.peak", 0)))
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -57,11 +75,11 @@ def explain_out_of_memory(
     """
     where = phase_of(error) or "init"
     device = _device_of(error, ranks)
-    asked = _asked(str(error))
-    counter(f"memory/out_of_memory/{where}", asked or 0.0)  # bytes, as far as the error says
+    requested = _requested_bytes(str(error))
+    counter(f"memory/out_of_memory/{where}", requested or 0.0)  # bytes, as far as the error says
     lines = [
         f"rank {ranks.rank} ran out of memory in phase {where} on {device}"
-        + (f", asking for {human(asked)} more" if asked else ""),
+        + (f", asking for {human(requested)} more" if requested else ""),
         "  it holds " + _joined(holdings(run, config, device)),
     ]
     if device.type == "cuda":
@@ -81,16 +99,16 @@ def holdings(run: Run | None, config: TrainerConfig, device: torch.device) -> di
     parts = [getattr(weight, "ds_tensor", weight) for weight in weights]
     reference = getattr(run.reference, "module", run.reference)
     frozen = [] if reference is None else list(reference.parameters())
-    found = {
+    sizes = {
         "weights": _bytes(parts, device),
         "gradients": _bytes((weight.grad for weight in weights), device),
         "optimizer state": _bytes(_optimizer_tensors(engine, parts), device),
         "reference": _bytes((getattr(weight, "ds_tensor", weight) for weight in frozen), device),
     }
-    if config.use_vllm and config.vllm_mode == "colocate" and device.type == "cuda":
+    if config.colocated and device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
-        found["vLLM, up to"] = int(total * config.vllm_gpu_memory_utilization)
-    return {kind: size for kind, size in found.items() if size}
+        sizes["vLLM, up to"] = int(total * config.vllm_gpu_memory_utilization)
+    return {kind: size for kind, size in sizes.items() if size}
 
 
 def human(size: float) -> str:
@@ -123,15 +141,15 @@ def _device_of(error: BaseException, ranks: Ranks) -> torch.device:
     return torch.device("cpu") if on_host else ranks.device
 
 
-def _asked(text: str) -> float | None:
-    found = _ASKED.search(text)
-    return float(found[1]) * _UNITS[found[2]] if found else None
+def _requested_bytes(text: str) -> float | None:
+    match = _REQUESTED.search(text)
+    return float(match[1]) * _UNITS[match[2]] if match else None
 
 
-def _joined(found: dict[str, int]) -> str:
-    if not found:
+def _joined(sizes: dict[str, int]) -> str:
+    if not sizes:
         return "nothing that is counted: the models were still being loaded"
-    return ", ".join(f"{kind} {human(size)}" for kind, size in found.items())
+    return ", ".join(f"{kind} {human(size)}" for kind, size in sizes.items())
 
 
 def _cuda_numbers(device: torch.device) -> str:
@@ -147,14 +165,17 @@ def _cuda_numbers(device: torch.device) -> str:
 
 
 def _largest_tensors(device: torch.device) -> list[str]:
-    found: dict[int, tuple[int, str]] = {}
+    tensors: dict[int, tuple[int, str]] = {}
     try:
-        for thing in gc.get_objects():
+        for candidate in gc.get_objects():
             # type() and not isinstance(): a proxy's __class__ may run code, or raise.
-            if type(thing) is torch.Tensor and thing.device.type == device.type:
-                kind = str(thing.dtype).removeprefix("torch.")
-                found[thing.data_ptr()] = (thing.nbytes, f"{list(thing.shape)} {kind}")
-        largest = sorted(found.values(), reverse=True)[:_LARGEST]
+            if type(candidate) is torch.Tensor and candidate.device.type == device.type:
+                kind = str(candidate.dtype).removeprefix("torch.")
+                tensors[candidate.data_ptr()] = (
+                    candidate.nbytes,
+                    f"{list(candidate.shape)} {kind}",
+                )
+        largest = sorted(tensors.values(), reverse=True)[:_LARGEST]
     except (MemoryError, RuntimeError):  # there is little left to work with
         return []
     return [f"{text} {human(size)}" for size, text in largest if size >= 1e6]

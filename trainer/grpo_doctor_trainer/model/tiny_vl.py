@@ -65,8 +65,8 @@ def _image_processor_class() -> Any:
     import transformers  # noqa: PLC0415
 
     # transformers 5 has two of them; this one needs no torchvision. In 4 there is only one such.
-    found = getattr(transformers, "Qwen2VLImageProcessorPil", None)
-    return found or transformers.Qwen2VLImageProcessor
+    without_torchvision = getattr(transformers, "Qwen2VLImageProcessorPil", None)
+    return without_torchvision or transformers.Qwen2VLImageProcessor
 
 
 def tiny_vl_model(tokenizer: Any, width: int = 128) -> Any:

@@ -156,8 +156,8 @@ def rope_positions(
 
 def _runs(tokens: Sequence[int], image_token: int) -> Iterator[tuple[bool, int]]:
     start = 0
-    for place in range(1, len(tokens) + 1):
+    for position in range(1, len(tokens) + 1):
         kind = tokens[start] == image_token
-        if place == len(tokens) or (tokens[place] == image_token) != kind:
-            yield kind, place - start
-            start = place
+        if position == len(tokens) or (tokens[position] == image_token) != kind:
+            yield kind, position - start
+            start = position

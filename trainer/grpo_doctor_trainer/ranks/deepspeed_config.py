@@ -122,11 +122,11 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _fill(settings: dict[str, Any], name: str, value: Any, source: str) -> None:
-    found = settings.get(name, "auto")
-    if found == "auto":
+    written = settings.get(name, "auto")
+    if written == "auto":
         settings[name] = value
-    elif found != value:
+    elif written != value:
         raise ConfigError(
-            f"--deepspeed {source}: {name} is {found}, but the flags of this launch make it "
+            f"--deepspeed {source}: {name} is {written}, but the flags of this launch make it "
             f'{value}; write "auto" there, or change the flag'
         )

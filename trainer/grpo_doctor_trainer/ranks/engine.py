@@ -77,11 +77,11 @@ def make_engine(accelerator: Any, policy: Any, config: TrainerConfig, ranks: Ran
     return DeepSpeedEngine(model, ranks.device)
 
 
-def _require(found: type, expected: type) -> None:
+def _require(actual: type, expected: type) -> None:
     # accelerate decides from environment variables, and ranks that train apart look healthy.
-    if not issubclass(found, expected):
+    if not issubclass(actual, expected):
         raise RuntimeError(
-            f"accelerate made a {found.__name__} where {expected.__name__} was asked for"
+            f"accelerate made a {actual.__name__} where {expected.__name__} was asked for"
         )
 
 

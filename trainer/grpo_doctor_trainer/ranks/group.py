@@ -101,11 +101,11 @@ def sum_over_ranks(values: torch.Tensor, ranks: Ranks) -> torch.Tensor:
 
 
 def from_main(text: str | None, ranks: Ranks) -> str | None:
-    """Gives every rank what rank 0 found; files may show up later on other machines."""
-    found = [text]
+    """Gives every rank the text of rank 0; files may show up later on other machines."""
+    texts = [text]
     if ranks.world_size > 1:
-        dist.broadcast_object_list(found, src=0, device=ranks.device)
-    return found[0]
+        dist.broadcast_object_list(texts, src=0, device=ranks.device)
+    return texts[0]
 
 
 def worst_on_any_rank(failed: bool, ranks: Ranks) -> bool:

@@ -15,7 +15,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from grpo_doctor_trainer.rewards.accuracy import make_accuracy
-from grpo_doctor_trainer.tasks.arithmetic import arithmetic_reward
+from grpo_doctor_trainer.tasks import arithmetic_reward
 
 if TYPE_CHECKING:
     from collections.abc import Callable

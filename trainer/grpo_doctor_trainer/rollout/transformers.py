@@ -10,7 +10,7 @@ import torch
 from grpo_doctor_trainer.algorithm.inputs import generation_inputs
 from grpo_doctor_trainer.data.experience import TokenBatch, mask_after_end
 from grpo_doctor_trainer.phases import phase
-from grpo_doctor_trainer.rollout.interface import Completions
+from grpo_doctor_trainer.rollout import Completions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

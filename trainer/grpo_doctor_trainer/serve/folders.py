@@ -65,10 +65,10 @@ def remove_stale(parent: Path) -> None:
 def shared(folder: Folder) -> bool:
     """Whether this process sees the folder that a server means."""
     try:
-        found = (Path(folder.path) / TOKEN_FILE).read_text(encoding="ascii")
+        token = (Path(folder.path) / TOKEN_FILE).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError):
         return False
-    return secrets.compare_digest(found, folder.token)
+    return secrets.compare_digest(token, folder.token)
 
 
 def checked_files(files: Sequence[str], folders: Sequence[Folder]) -> list[Path]:

@@ -17,8 +17,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grpo_doctor_trainer.checkpoint import Checkpointer, Progress, check_writable
+from grpo_doctor_trainer.checkpoint.layout import sizes_in
 from grpo_doctor_trainer.checkpoint.progress import from_plain, to_plain
-from grpo_doctor_trainer.checkpoint.sizes import sizes_in
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.data.experience import Experience, TokenBatch
 from grpo_doctor_trainer.data.feed import Feed
@@ -116,7 +116,7 @@ def test_a_rollout_and_the_random_states_survive(tmp_path: Path) -> None:
     plain = torch.load(tmp_path / "a.pt", weights_only=True)
     found = from_plain(plain, torch.device("cpu"), None)
     assert [torch.rand(2).tolist(), random.random(), float(np.random.rand())] == drawn
-    assert (found.number, found.found, found.log) == (5, {"reward": 0.5}, log)
+    assert (found.number, found.metrics, found.log) == (5, {"reward": 0.5}, log)
     assert found.feed is not None
     assert found.feed.take(1)[0].tokens.completion_tokens.equal(tokens[2:])
     assert found.feed.experience.old_logprobs is None

@@ -61,7 +61,7 @@ def test_skipping_leaves_out_and_names_each(
     set_up_console(0)
     kept = usable_rows(rows, SKIP, ALONE)
     assert [row.messages[0]["content"] for row in kept if not row.images] == ["4"]
-    assert [row.place[-6:] for row in kept] == ["line 1", "line 4", "line 5"]
+    assert [row.location[-6:] for row in kept] == ["line 1", "line 4", "line 5"]
     printed = capsys.readouterr().out
     assert "skipped" in printed
     assert "text.png): not an image" in printed

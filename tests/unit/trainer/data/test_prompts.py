@@ -11,8 +11,7 @@ from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.data import prompts
 from grpo_doctor_trainer.data.batch import Made, PromptBatch
 from grpo_doctor_trainer.data.making import PromptMaker, prompt_limit
-from grpo_doctor_trainer.data.order import GroupSampler, steps_in
-from grpo_doctor_trainer.data.prompts import PromptDataset, prompt_loader
+from grpo_doctor_trainer.data.prompts import GroupSampler, PromptDataset, prompt_loader, steps_in
 from grpo_doctor_trainer.data.rows import Row
 from grpo_doctor_trainer.errors import ConfigError
 from grpo_doctor_trainer.logs.console import set_up_console

@@ -89,7 +89,7 @@ def test_the_online_ones_run_offline(
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("SWANLAB_MODE", "offline")
     trackers = make_trackers(parse(["--report_to", name, "--output_dir", str(tmp_path)], 2))
-    assert list(trackers._found) == [name]
+    assert list(trackers._trackers) == [name]
     trackers.log(1, {"loss": 0.5})
-    assert list(trackers._found) == [name]
+    assert list(trackers._trackers) == [name]
     trackers.close()

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the trainer extra")
 
-from grpo_doctor_trainer.memory import usage  # noqa: E402
+from grpo_doctor_trainer.memory import shortage  # noqa: E402
 
 
 def test_on_a_gpu_retries_and_peaks_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,9 +16,9 @@ def test_on_a_gpu_retries_and_peaks_are_counted(monkeypatch: pytest.MonkeyPatch)
         "allocated_bytes.all.peak": 70,
     }
     seen: dict[str, float] = {}
-    monkeypatch.setattr(usage, "counter", seen.__setitem__)
+    monkeypatch.setattr(shortage, "counter", seen.__setitem__)
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda _device: statistics)
-    usage.report_memory(torch.device("cuda", 0))
+    shortage.report_memory(torch.device("cuda", 0))
     assert seen == {
         "memory/alloc_retries": 3.0,
         "memory/reserved_peak": 80.0,
@@ -27,5 +27,5 @@ def test_on_a_gpu_retries_and_peaks_are_counted(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_on_a_cpu_nothing_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage, "counter", lambda *_: pytest.fail("there is no such allocator"))
-    usage.report_memory(torch.device("cpu"))
+    monkeypatch.setattr(shortage, "counter", lambda *_: pytest.fail("there is no such allocator"))
+    shortage.report_memory(torch.device("cpu"))

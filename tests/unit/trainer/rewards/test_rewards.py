@@ -13,7 +13,7 @@ from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.rewards.accuracy import is_correct, make_accuracy
 from grpo_doctor_trainer.rewards.answers import final_answer
 from grpo_doctor_trainer.rewards.built_in import make_length, overlong_punishment, think_then_answer
-from grpo_doctor_trainer.tasks.arithmetic import arithmetic_reward, sums
+from grpo_doctor_trainer.tasks import arithmetic_reward, sums
 
 
 @pytest.mark.parametrize(

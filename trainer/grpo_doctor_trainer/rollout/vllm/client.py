@@ -47,14 +47,14 @@ class ServerClient:
             OSError: nothing answers there.
             RolloutError: something else answers there.
         """
-        found = self._ask("GET", "/health", b"", Health, _HEALTH_TIMEOUT_S)
-        self.log = found.log
-        if found.protocol != VERSION:
+        health = self._ask("GET", "/health", b"", Health, _HEALTH_TIMEOUT_S)
+        self.log = health.log
+        if health.protocol != VERSION:
             raise self._error(
-                f"speaks version {found.protocol} of the protocol, this trainer "
+                f"speaks version {health.protocol} of the protocol, this trainer "
                 f"{VERSION}: install the same grpo-doctor on both"
             )
-        return found
+        return health
 
     def wait_until_ready(self, seconds: float, tell: Callable[[str], None]) -> Health:
         """Waits for the server to come up.
@@ -63,15 +63,15 @@ class ServerClient:
             RolloutError: it has failed, or is not there in time.
         """
         begun = time.monotonic()
-        told = begun
+        reported = begun
         while True:
             try:
-                found = self.health()
-                if found.status == "ready":
-                    return found
-                if found.status == "failed":
-                    raise self._error(f"failed to start: {found.detail}")
-                state = f"{found.detail}; log {found.log}"
+                health = self.health()
+                if health.status == "ready":
+                    return health
+                if health.status == "failed":
+                    raise self._error(f"failed to start: {health.detail}")
+                state = f"{health.detail}; log {health.log}"
             except OSError as error:
                 state = f"nothing answers ({error})"
             now = time.monotonic()
@@ -81,8 +81,8 @@ class ServerClient:
                     f"`python -m grpo_doctor_trainer.serve --port {self._port}` and the same "
                     "--model, or raise --vllm_server_timeout"
                 )
-            if now - told > _TELL_S:
-                told = now
+            if now - reported > _TELL_S:
+                reported = now
                 tell(f"waiting for the server at {self.address}, {now - begun:.0f} s: {state}")
             time.sleep(_POLL_S)
 

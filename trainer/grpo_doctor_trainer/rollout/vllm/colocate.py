@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.model.load import LoadedModel
     from grpo_doctor_trainer.ranks.engine import Engine
     from grpo_doctor_trainer.ranks.group import Ranks
-    from grpo_doctor_trainer.rollout.interface import Completions
+    from grpo_doctor_trainer.rollout import Completions
     from grpo_doctor_trainer.serve.protocol import Completion
 
 _SEEDS = 2**31

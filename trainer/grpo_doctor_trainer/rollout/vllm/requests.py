@@ -11,7 +11,7 @@ import torch
 
 from grpo_doctor_trainer.data.experience import TokenBatch
 from grpo_doctor_trainer.errors import RolloutError
-from grpo_doctor_trainer.rollout.interface import Completions
+from grpo_doctor_trainer.rollout import Completions
 from grpo_doctor_trainer.serve.protocol import Prompt
 
 if TYPE_CHECKING:

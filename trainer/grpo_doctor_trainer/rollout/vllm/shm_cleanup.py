@@ -12,7 +12,7 @@ from pathlib import Path
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - vLLM's choice
 
 
-def remove_for_rank(first: int, size: int, place: int, folder: Path = SHARED_MEMORY) -> None:
+def remove_for_rank(first: int, size: int, member: int, folder: Path = SHARED_MEMORY) -> None:
     """Removes what is in the way of one rank of an engine inside the ranks.
 
     Each rank removes where it will write itself: the others may be further on already.
@@ -20,11 +20,11 @@ def remove_for_rank(first: int, size: int, place: int, folder: Path = SHARED_MEM
     Args:
         first: the first rank of the engine.
         size: how many ranks it has.
-        place: this rank's place among them.
+        member: this rank's number among them.
         folder: where shared memory is.
     """
     ranks = "-".join(str(rank) for rank in range(first, first + size))
-    ending = f"-[{ranks}]-cpushm_{place}"
+    ending = f"-[{ranks}]-cpushm_{member}"
     _remove([path for path in folder.glob("-tp:*") if path.name.endswith(ending)])
 
 
@@ -43,9 +43,9 @@ def _remove(paths: list[Path]) -> None:
 
 
 def _mapped_files() -> set[str]:
-    found: set[str] = set()
+    paths: set[str] = set()
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with suppress(OSError):  # it has ended, or is another user's
             lines = maps.read_text(encoding="utf-8", errors="replace").splitlines()
-            found.update(line.split(maxsplit=5)[-1] for line in lines)
-    return found
+            paths.update(line.split(maxsplit=5)[-1] for line in lines)
+    return paths

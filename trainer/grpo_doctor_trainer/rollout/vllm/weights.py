@@ -92,13 +92,13 @@ def adapter_weights(engine: Engine, config: TrainerConfig) -> dict[str, torch.Te
     """
     if config.train_type != "lora":
         return {}
-    found = {
+    adapters = {
         name.replace(f".{_ADAPTER_NAME}.", "."): weight
         for name, weight in engine.module.named_parameters()
         if _ADAPTER_MARK in name
     }
-    with torch.no_grad(), _gathered_tensors(engine, list(found.values())):
-        return {name: weight.detach().clone() for name, weight in found.items()}
+    with torch.no_grad(), _gathered_tensors(engine, list(adapters.values())):
+        return {name: weight.detach().clone() for name, weight in adapters.items()}
 
 
 def _base_model(engine: Engine) -> Any:

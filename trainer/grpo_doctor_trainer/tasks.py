@@ -1,4 +1,7 @@
-"""Sums of two small numbers: the task of the demo, and a reward that says how close an answer is.
+"""The generated tasks of the demos, and a reward that says how close an answer is.
+
+Sums of two small numbers; with a vision-language model, counting squares in tiny pictures as well.
+Every answer of those is a digit.
 
 A model with random weights almost never answers right, so being right alone would teach it nothing
 at first. `arithmetic_reward` also pays for answers that are digits, that stop, and that are near.
@@ -6,19 +9,41 @@ at first. `arithmetic_reward` also pays for answers that are digits, that stop, 
 
 from __future__ import annotations
 
+import io
 import re
+from typing import Any
 
 _LARGEST_TERM = 4
 _NUMBER = re.compile(r"[0-9]+")
 _FOR_DIGITS, _FOR_LENGTH, _FOR_NEARNESS = 0.2, 0.2, 0.5
 _NEARNESS_PER_UNIT = 0.3
 _LENGTH_TOLERANCE = 8
+_CELL = 28  # pixels: one token of the embedded model
+_CELLS = 4  # two by two
+_COLOURS = ((255, 255, 255), (255, 200, 0))
 
 
 def sums() -> list[dict[str, str]]:
     """Makes every prompt with its solution; columns `prompt` and `solution`."""
     terms = range(_LARGEST_TERM + 1)
     return [{"prompt": f"{a}+{b}", "solution": str(a + b)} for a in terms for b in terms]
+
+
+def squares() -> list[dict[str, Any]]:
+    """Makes every picture of 0 to 4 squares in two colours, and as many sums as there are.
+
+    Columns `prompt`, `solution` and `images`; a sum has none of the last.
+    """
+    pictures = [
+        {
+            "prompt": "squares?",
+            "solution": str(lit.bit_count()),
+            "images": [_png(lit, colour)],
+        }
+        for colour in _COLOURS
+        for lit in range(1 << _CELLS)
+    ]
+    return [*pictures, *({**row, "images": None} for row in sums())]
 
 
 def arithmetic_reward(
@@ -44,3 +69,17 @@ def _closeness(completion: str, solution: str) -> float:
     leading = int(number[0][: len(solution)]) if number else None
     near = 0.0 if leading is None else _NEARNESS_PER_UNIT ** abs(leading - int(solution))
     return _FOR_DIGITS * digits + _FOR_LENGTH * length + _FOR_NEARNESS * near
+
+
+def _png(lit: int, colour: tuple[int, int, int]) -> bytes:
+    """Draws a square in each cell whose bit is set."""
+    from PIL import Image  # noqa: PLC0415 - the reward functions go without
+
+    image = Image.new("RGB", (2 * _CELL, 2 * _CELL))
+    for cell in range(_CELLS):
+        if lit >> cell & 1:
+            left, top = cell % 2 * _CELL, cell // 2 * _CELL
+            image.paste(colour, (left + 4, top + 4, left + _CELL - 4, top + _CELL - 4))
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()

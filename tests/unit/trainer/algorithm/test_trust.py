@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the trainer extra")
 
+from grpo_doctor_trainer.algorithm.importance import LARGEST_MEAN_GAP, check_gap
 from grpo_doctor_trainer.errors import RolloutError
 from grpo_doctor_trainer.flags import parse
-from grpo_doctor_trainer.rollout.trust import LARGEST_MEAN_GAP, check_gap
 
 GAP = "sampling/sampling_logp_difference/mean"
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor_trainer.algorithm.schedule import learning_rate
 from grpo_doctor_trainer.config import TrainerConfig
 
 
 def rates(total: int, **options: object) -> list[float]:
     config = TrainerConfig(**{"learning_rate": 1.0, **options})  # type: ignore[arg-type]
-    return [learning_rate(config, number, total) for number in range(1, total + 1)]
+    return [config.learning_rate_at(number, total) for number in range(1, total + 1)]
 
 
 def test_constant_after_a_linear_warm_up() -> None:

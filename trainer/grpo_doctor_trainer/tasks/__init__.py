@@ -1,1 +1,0 @@
-"""Generated tasks, for runs without a dataset."""
