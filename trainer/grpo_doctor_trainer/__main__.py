@@ -26,7 +26,7 @@ from grpo_doctor_trainer.logs.console import LOG, complain, set_up_console
 if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.ranks.group import Ranks
-    from grpo_doctor_trainer.setup import Run
+    from grpo_doctor_trainer.run import Run
 
 _USER_ERROR = 2
 _SIGNAL_CODE = 128

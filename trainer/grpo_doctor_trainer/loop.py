@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.data.batch import PromptBatch
     from grpo_doctor_trainer.data.experience import TokenBatch
     from grpo_doctor_trainer.logs.metrics import Metrics
-    from grpo_doctor_trainer.setup import Run
+    from grpo_doctor_trainer.run import Run
 
 
 def train(run: Run) -> None:

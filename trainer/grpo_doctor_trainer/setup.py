@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -28,45 +27,14 @@ from grpo_doctor_trainer.ranks.accelerator import default_dtype, make_accelerato
 from grpo_doctor_trainer.ranks.engine import frozen_engine, make_engine
 from grpo_doctor_trainer.rewards.registry import find_rewards
 from grpo_doctor_trainer.rewards.scoring import Rewards
-from grpo_doctor_trainer.rollout import make_rollout
+from grpo_doctor_trainer.run import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.data.batch import PromptBatch
-    from grpo_doctor_trainer.memory.offload import Offload
+    from grpo_doctor_trainer.model.load import LoadedModel
     from grpo_doctor_trainer.ranks.engine import Engine
     from grpo_doctor_trainer.ranks.group import Ranks
     from grpo_doctor_trainer.rollout import RolloutEngine
-
-
-@dataclass(frozen=True)
-class Run:
-    """Everything the loop uses."""
-
-    config: TrainerConfig
-    ranks: Ranks
-    steps: int
-    prompts: Generator[PromptBatch, None, None]
-    tokenizer: Any
-    end_tokens: tuple[int, ...]
-    takes_images: bool
-    engine: Engine
-    reference: Any | None
-    rollout: RolloutEngine
-    offload: Offload
-    rewards: Rewards
-    checkpoints: Checkpointer
-    log: StepLog
-    start: Progress
-
-    def close(self) -> None:
-        """Ends what runs beside the loop; also after an error."""
-        self.prompts.close()  # or its workers live until the last frame that saw them is gone
-        self.rewards.close()
-        self.rollout.close()
-        self.log.close()
 
 
 def set_up(config: TrainerConfig, ranks: Ranks) -> Run:
@@ -111,7 +79,7 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
     reference = loaded.reference
     if reference is not None:
         reference = frozen_engine(reference, engine, accelerator)
-    rollout = make_rollout(config, engine, loaded, ranks)
+    rollout = _make_rollout(config, engine, loaded, ranks)
     undo.callback(rollout.close)
     torch.manual_seed(config.seed + ranks.rank)  # from here on each rank samples for itself
     start = resume.load(engine, loaded.vision, ranks) if resume else Progress()
@@ -138,3 +106,25 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
     if ranks.is_main:
         introduce(run, len(rows), resume)
     return run
+
+
+def _make_rollout(
+    config: TrainerConfig, engine: Engine, loaded: LoadedModel, ranks: Ranks
+) -> RolloutEngine:
+    """Starts the rollout engine that the options ask for.
+
+    Raises:
+        RolloutError: vLLM is not installed, cannot start, or its server cannot be reached.
+    """
+    # Each engine's imports take seconds, and vLLM may not be installed.
+    if not config.use_vllm:
+        from grpo_doctor_trainer.rollout.transformers import TransformersRollout  # noqa: PLC0415
+
+        return TransformersRollout(engine, loaded, config)
+    if config.vllm_mode == "server":
+        from grpo_doctor_trainer.rollout.vllm.server import ServerRollout  # noqa: PLC0415
+
+        return ServerRollout(engine, loaded, config, ranks)
+    from grpo_doctor_trainer.rollout.vllm.colocate import ColocatedRollout  # noqa: PLC0415
+
+    return ColocatedRollout(engine, loaded, config, ranks)

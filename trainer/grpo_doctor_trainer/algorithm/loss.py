@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from grpo_doctor_trainer.algorithm.importance import RolloutGap, rollout_gap
+from grpo_doctor_trainer.algorithm.importance import rollout_gap
 from grpo_doctor_trainer.algorithm.logprobs import completion_logits, token_logprobs
-from grpo_doctor_trainer.algorithm.statistics import LossStatistics, loss_statistics
+from grpo_doctor_trainer.algorithm.statistics import LossStatistics, LossTerms, loss_statistics
 from grpo_doctor_trainer.ranks.group import sum_over_ranks
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.data.experience import Experience
     from grpo_doctor_trainer.ranks.group import Ranks
-
-
-@dataclass(frozen=True)
-class LossTerms:
-    """The loss of each token and what is worth knowing about it, all [completions, tokens].
-
-    Attributes:
-        loss: what is minimized.
-        kl: the estimated divergence from the reference model; none without one.
-        clipped_low: whether clipping stops the gradient because the token became too unlikely.
-        clipped_high: the same because it became too likely.
-        gap: between the engine that sampled and the trainer; none where they are one.
-    """
-
-    loss: torch.Tensor
-    kl: torch.Tensor | None
-    clipped_low: torch.Tensor
-    clipped_high: torch.Tensor
-    gap: RolloutGap | None
 
 
 def token_loss(logprobs: torch.Tensor, experience: Experience, config: TrainerConfig) -> LossTerms:

@@ -1,4 +1,4 @@
-"""What is worth knowing about the loss: sums and extremes of micro-batches, then of all ranks."""
+"""What is worth knowing about the loss: by token, of micro-batches, then of all ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grpo_doctor_trainer.ranks.group import gather_rows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from grpo_doctor_trainer.algorithm.loss import LossTerms
+    from grpo_doctor_trainer.algorithm.importance import RolloutGap
     from grpo_doctor_trainer.data.experience import Experience
     from grpo_doctor_trainer.ranks.group import Ranks
 
@@ -35,6 +35,25 @@ LOWEST = ("clipped_low", "weight")
 """The least share of clipped tokens in a completion, the least weight of a token."""
 HIGHEST = ("clipped_high", "gap", "weight")
 """The greatest share of clipped tokens in a completion, gap and weight of a token."""
+
+
+@dataclass(frozen=True)
+class LossTerms:
+    """The loss of each token and what is worth knowing about it, all [completions, tokens].
+
+    Attributes:
+        loss: what is minimized.
+        kl: the estimated divergence from the reference model; none without one.
+        clipped_low: whether clipping stops the gradient because the token became too unlikely.
+        clipped_high: the same because it became too likely.
+        gap: between the engine that sampled and the trainer; none where they are one.
+    """
+
+    loss: torch.Tensor
+    kl: torch.Tensor | None
+    clipped_low: torch.Tensor
+    clipped_high: torch.Tensor
+    gap: RolloutGap | None
 
 
 @dataclass(frozen=True)

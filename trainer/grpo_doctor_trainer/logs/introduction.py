@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from grpo_doctor_trainer.checkpoint.resume import Resume
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.setup import Run
+    from grpo_doctor_trainer.run import Run
 
 _MODELS = {
     None: "embedded tiny Qwen2 with random weights",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.ranks.engine import Engine
     from grpo_doctor_trainer.ranks.group import Ranks
-    from grpo_doctor_trainer.setup import Run
+    from grpo_doctor_trainer.run import Run
 
 # torch's CPU allocator raises a plain RuntimeError, and CUDA libraries have words of their own.
 _SIGNS = (

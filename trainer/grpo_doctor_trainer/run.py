@@ -1,0 +1,47 @@
+"""One run: what the loop uses, and how it ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from grpo_doctor_trainer.checkpoint import Checkpointer, Progress
+    from grpo_doctor_trainer.config import TrainerConfig
+    from grpo_doctor_trainer.data.batch import PromptBatch
+    from grpo_doctor_trainer.logs.steplog import StepLog
+    from grpo_doctor_trainer.memory.offload import Offload
+    from grpo_doctor_trainer.ranks.engine import Engine
+    from grpo_doctor_trainer.ranks.group import Ranks
+    from grpo_doctor_trainer.rewards.scoring import Rewards
+    from grpo_doctor_trainer.rollout import RolloutEngine
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything the loop uses."""
+
+    config: TrainerConfig
+    ranks: Ranks
+    steps: int
+    prompts: Generator[PromptBatch, None, None]
+    tokenizer: Any
+    end_tokens: tuple[int, ...]
+    takes_images: bool
+    engine: Engine
+    reference: Any | None
+    rollout: RolloutEngine
+    offload: Offload
+    rewards: Rewards
+    checkpoints: Checkpointer
+    log: StepLog
+    start: Progress
+
+    def close(self) -> None:
+        """Ends what runs beside the loop; also after an error."""
+        self.prompts.close()  # or its workers live until the last frame that saw them is gone
+        self.rewards.close()
+        self.rollout.close()
+        self.log.close()
