@@ -18,7 +18,7 @@ from grpo_doctor_probes.discover.scan import Process
 from grpo_doctor_probes.rundir import RANKS, RUN_DIR_VARIABLE
 
 _FILES_WITHIN_S = 1.0
-_LIMIT_BYTES = 1 << 20
+_RANK_FILE_LIMIT_BYTES = 1 << 20
 # Threads that only a process which has joined a process group has (torch 2.2 to 2.15, NCCL 2.19+).
 _GROUP_THREADS = ("pt_gloo", "gloo_", "pt_nccl", "NCCL ")
 _RAY_THREADS = ("worker.io",)  # of a process that has joined a Ray cluster (ray 2.60)
@@ -59,7 +59,7 @@ def _read_all(folder: Path) -> dict[int, int]:
 
 def _pid_in(path: Path) -> int | None:
     try:
-        if path.stat().st_size > _LIMIT_BYTES:
+        if path.stat().st_size > _RANK_FILE_LIMIT_BYTES:
             return None
         content = json.loads(path.read_bytes())
         return int(content["pid"]) if content["host"] == os.uname().nodename else None

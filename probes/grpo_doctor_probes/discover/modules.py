@@ -22,11 +22,11 @@ from grpo_doctor_probes.memory.elf import ElfError, library
 
 _TORCH_LIBRARY = re.compile(r"/torch/lib/libtorch(?:_cpu|_python|_cuda)?\.so$")
 _PYTHON = re.compile(r"(?:lib)?python(\d\.\d+)")
-_VERSION = re.compile(
+_TORCH_VERSION = re.compile(
     r"""^__version__\s*(?::[^=]*)?=\s*['"]([0-9A-Za-z.+_\-]{1,40})['"]""", re.MULTILINE
 )
 _VERSION_FILE_LIMIT_BYTES = 65536
-_NAMES = ("environ", "__environ")
+_ENVIRON_SYMBOLS = ("environ", "__environ")
 _C_LIBRARY = re.compile(r"/(?:libc\.so\.6|libc-2\.\d+\.so|ld-musl-[^/]*|libc\.musl-[^/]*)$")
 _POINTER_BYTES = 8
 _MOST_VARIABLES = 2000
@@ -94,7 +94,9 @@ def torch_version(proc: Path, pid: int, modules: Modules | None) -> str:
 @functools.lru_cache(maxsize=256)
 def _version_in(path: str) -> str:
     with contextlib.suppress(OSError), Path(path).open("rb") as file:
-        match = _VERSION.search(file.read(_VERSION_FILE_LIMIT_BYTES).decode("utf-8", "replace"))
+        match = _TORCH_VERSION.search(
+            file.read(_VERSION_FILE_LIMIT_BYTES).decode("utf-8", "replace")
+        )
         return match[1] if match else ""
     return ""
 
@@ -120,7 +122,7 @@ def environ_pointers(proc: Path, process: Process, modules: Modules) -> tuple[in
     with contextlib.suppress(OSError), Memory(process.pid, proc) as memory:
         for file in modules.files:
             if file.path == process.executable or _C_LIBRARY.search(file.path):
-                addresses = (_address_of(memory, file.start, name) for name in _NAMES)
+                addresses = (_address_of(memory, file.start, name) for name in _ENVIRON_SYMBOLS)
                 pointers += [address for address in addresses if address is not None][:1]
     return tuple(pointers)
 

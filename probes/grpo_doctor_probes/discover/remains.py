@@ -23,7 +23,7 @@ from grpo_doctor_probes.discover.sockets import Connection
 from grpo_doctor_probes.procfs import descriptors, read, socket_inodes
 from grpo_doctor_probes.tcp import tcp_table
 
-_GPU = re.compile(r"/dev/nvidia(\d+)")
+_GPU_DEVICE = re.compile(r"/dev/nvidia(\d+)")
 _WORKERS = frozenset({"dataloader", "reward", "engine", "engine-worker"})
 _REAPER_NAME = "systemd"  # of a user's session; that of the host is process 1
 _PATIENCE_S = 1.0
@@ -34,7 +34,7 @@ def holdings(proc: Path, pid: int) -> tuple[str, ...]:
     targets: list[str] = []
     with contextlib.suppress(OSError):
         targets = [target for _, target in descriptors(proc, pid)]
-    gpus = sorted({int(gpu[1]) for target in targets if (gpu := _GPU.fullmatch(target))})
+    gpus = sorted({int(gpu[1]) for target in targets if (gpu := _GPU_DEVICE.fullmatch(target))})
     inodes = set(socket_inodes(targets))
     listeners = tcp_table(proc, pid).all_listeners() if inodes else ()
     ports = sorted({socket.local_port for socket in listeners if str(socket.inode) in inodes})

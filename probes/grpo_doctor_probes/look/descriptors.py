@@ -13,7 +13,7 @@ from grpo_doctor_probes.procfs import descriptors, read
 
 _FLAGS = re.compile(rb"^flags:\s*([0-7]+)", re.MULTILINE)
 _POLLED = re.compile(rb"^tfd:\s*(\d+)\s+events:\s*([0-9a-f]+)", re.MULTILINE)
-_LINE = re.compile(
+_LOCK_LINE = re.compile(
     rb"^(?P<number>\d+): (?P<waits>-> )?(?P<kind>\w+)\s+\w+\s+\w+\s+(?P<pid>-?\d+)\s+"
     rb"(?P<file>[0-9a-f]+:[0-9a-f]+:\d+)",
     re.MULTILINE,
@@ -111,7 +111,7 @@ def parse_locks(text: bytes) -> list[Lock]:
             int(lock["pid"]),
             lock["file"].decode(),
         )
-        for lock in _LINE.finditer(text)
+        for lock in _LOCK_LINE.finditer(text)
     ]
 
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from grpo_doctor_probes.evidence import Job
 
 LAST_S = 3600.0
-_MOST = 50
-_LONGEST_LINE = 400
+_MOST_MESSAGES = 50
+_LONGEST_MESSAGE = 400
 _CONCERNS = re.compile(
     r"out of memory|oom-kill|oom_reaper|killed process|nvrm|\bxid\b|nvswitch|nvlink"
     r"|not responding|hung_task|nvme.*timeout|blocked for more than|(?:soft|hard) lockup|rcu.*stall"
@@ -43,7 +43,7 @@ HIDDEN = (
     "kernel messages are hidden from this user, so an OOM kill or a GPU error would not be seen: "
     "sudo dmesg -T | tail -50, or sudo sysctl kernel.dmesg_restrict=0"
 )
-_AT_MOST_S = 1.0
+_DISKS_AT_MOST_S = 1.0
 _MOST_DISKS = 32
 _MOST_DESCRIPTORS = 512  # of one process
 _ALWAYS = ("/tmp", "/dev/shm")  # noqa: S108 - they fill up, that is why they are asked
@@ -71,11 +71,11 @@ def select(records: Iterable[bytes], now_s: float) -> tuple[tuple[float, str], .
         parsed = kmsg.parse_record(record)
         if parsed is None:
             continue
-        at_s, text = parsed[0], printable(parsed[1], _LONGEST_LINE)
+        at_s, text = parsed[0], printable(parsed[1], _LONGEST_MESSAGE)
         age_s = max(0.0, now_s - at_s)
         if age_s <= LAST_S and _CONCERNS.search(text):
             messages.append((age_s, text))
-    return tuple(messages[-_MOST:])
+    return tuple(messages[-_MOST_MESSAGES:])
 
 
 def disks(job: Job, proc: Path) -> tuple[Disk, ...]:
@@ -133,9 +133,9 @@ def _ask(proc: Path, pid: int, path: str, mount: Mount) -> Disk:
     # Through the process's own root, which a container's differs from ours in.
     inside = f"{proc}/{pid}/root{mount.point}"
     try:
-        sizes = within(_AT_MOST_S, lambda: os.statvfs(inside))
+        sizes = within(_DISKS_AT_MOST_S, lambda: os.statvfs(inside))
     except TimeoutError:
-        return Disk(shown, kind, error=f"no answer within {_AT_MOST_S:.0f} s")
+        return Disk(shown, kind, error=f"no answer within {_DISKS_AT_MOST_S:.0f} s")
     except (OSError, ValueError) as error:
         return Disk(shown, kind, error=str(getattr(error, "strerror", "") or error))
     return Disk(

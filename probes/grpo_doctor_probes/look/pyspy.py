@@ -60,9 +60,9 @@ _LIST = re.compile(r"\[\d{1,9}(, \d{1,9})*(, \.\.\.)?\]")  # py-spy cuts long on
 _PLAIN = dict.fromkeys(_NUMBERS, _NUMBER) | dict.fromkeys(_RANKS, _LIST)
 _NAME = re.compile(r"""["']?([A-Za-z0-9_:/.\-]{1,60})["']?""")
 _PATH = re.compile(r"""["']?(/[^\s"'\\]{1,200})["']?""")
-_AT_MOST_S = 3.0
+_ARGUMENTS_AT_MOST_S = 3.0
 _AT_ONCE = 4
-_ONE_AT_MOST_S = 3.0
+_LOCALS_AT_MOST_S = 3.0
 
 
 class PySpyError(Exception):
@@ -156,7 +156,7 @@ def arguments(pid: int, functions: frozenset[str]) -> dict[str, dict[str, str]]:
     Empty where py-spy cannot tell. Of a function that is on the stack twice, the innermost call.
     """
     try:
-        threads = dump(pid, "--nonblocking", "--locals", at_most_s=_AT_MOST_S)
+        threads = dump(pid, "--nonblocking", "--locals", at_most_s=_ARGUMENTS_AT_MOST_S)
     except PySpyError:  # `stacks` of the same process has said why
         return {}
     arguments_of: dict[str, dict[str, str]] = {}
@@ -197,7 +197,7 @@ def _digest(pid: int, deadline: float) -> Locals:
     if left_s <= 0:
         return Locals(pid, at_ns, problem="no time was left to read its variables")
     try:
-        threads = dump(pid, "--nonblocking", "--locals", at_most_s=min(left_s, _ONE_AT_MOST_S))
+        threads = dump(pid, "--nonblocking", "--locals", at_most_s=min(left_s, _LOCALS_AT_MOST_S))
     except PySpyError as error:
         return Locals(pid, at_ns, problem=str(error))
     main = next((thread for thread in threads if thread.get("os_thread_id") == pid), None)

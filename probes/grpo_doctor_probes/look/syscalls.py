@@ -42,7 +42,7 @@ Waits = Literal[
 ]
 _PATH_BYTES = 4096
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_AT_MOST_S = 1.0
+_MEMORY_AT_MOST_S = 1.0
 _POLLFD = struct.Struct("ihh")
 _READABLE, _WRITABLE = 0x41, 0x4  # POLLIN | POLLRDNORM, POLLOUT
 _MOST_POLLED = 256
@@ -166,4 +166,4 @@ def _bytes_at(proc: Path, pid: int, address: int, size: int) -> bytes:
         with Memory(pid, proc) as memory:
             return memory.read(address, size)
 
-    return within(_AT_MOST_S, ask)
+    return within(_MEMORY_AT_MOST_S, ask)

@@ -10,13 +10,13 @@ from tests.integration.look.stage import Stage
 
 _LIMITS = (
     ("filecalls", "_STAT_AT_MOST_S"),
-    ("host", "_AT_MOST_S"),
+    ("host", "_DISKS_AT_MOST_S"),
     ("logs", "_AT_MOST_S"),
     ("logs", "_ALL_AT_MOST_S"),
-    ("pyspy", "_AT_MOST_S"),
+    ("pyspy", "_ARGUMENTS_AT_MOST_S"),
     ("recorded", "_AT_MOST_S"),
     ("stackreading", "_ONE_AT_MOST_S"),
-    ("syscalls", "_AT_MOST_S"),
+    ("syscalls", "_MEMORY_AT_MOST_S"),
 )
 _PATIENCE_S = 60.0
 

@@ -119,7 +119,7 @@ def test_a_disk_that_does_not_answer_costs_a_second_and_says_so(
         return ask("/")
 
     monkeypatch.setattr(os, "statvfs", hang)
-    monkeypatch.setattr(sys.modules["grpo_doctor_probes.look.host"], "_AT_MOST_S", 0.1)
+    monkeypatch.setattr(sys.modules["grpo_doctor_probes.look.host"], "_DISKS_AT_MOST_S", 0.1)
     began = time.monotonic()
     try:
         found = disks(ME, Path("/proc"))
