@@ -1,10 +1,4 @@
-"""What a process has mapped: its program and libraries, and which Python and torch they are.
-
-The environment of a process as it is now, read out of its memory without stopping it.
-/proc/PID/environ is what the process was started with: RANK set later, by a forked rank or a Ray
-actor with `os.environ[...] = ...`, is not in it, and setproctitle(3) overwrites it. What Python
-sets goes through putenv(3), so it is in the array that the C library's `environ` points to.
-"""
+"""What a process has mapped: its program and libraries, and which Python and torch they are."""
 
 from __future__ import annotations
 
@@ -105,6 +99,11 @@ def live_environment(proc: Path, pid: int, pointers: Sequence[int]) -> dict[str,
     """The variables of `scan.WANTED`; empty where its memory may not be read or is no C program's.
 
     The process may change them while we read: what does not parse is left out.
+
+    /proc/PID/environ is what the process was started with: RANK set later, by a forked rank or a
+    Ray actor with `os.environ[...] = ...`, is not in it, and setproctitle(3) overwrites it. What
+    Python sets goes through putenv(3), so it is in the array that the C library's `environ` points
+    to.
     """
     with contextlib.suppress(OSError), Memory(pid, proc) as memory:
         for pointer in pointers:

@@ -1,9 +1,4 @@
-"""Dump files as an operator has them: any naming, some damaged, some no dumps at all.
-
-The rank in the name of a dump file, where the name leaves no doubt.
-Torch appends the rank to whatever prefix the user set, and operators add host names and times:
-`nccl_trace_rank_3`, `comm_lib_trace_rank_3`, `gpu-17_rank_00003.pkl`, `rank_3_20261121T1030.json`.
-"""
+"""Dump files as an operator has them: any naming, some damaged, some no dumps at all."""
 
 from __future__ import annotations
 
@@ -31,7 +26,12 @@ _MARKS = (b"pg_config", b"profiling_name", b"entries", b"nccl_comm_state", b"col
 
 
 def rank_of(path: PurePath) -> int | None:
-    """The rank that the name of `path` tells, or, if it has no number, that of its folder."""
+    """The rank that the name of `path` tells, or, if it has no number, that of its folder.
+
+    Torch appends the rank to whatever prefix the user set, and operators add host names and times:
+    `nccl_trace_rank_3`, `comm_lib_trace_rank_3`, `gpu-17_rank_00003.pkl`,
+    `rank_3_20261121T1030.json`.
+    """
     stem = _ENDINGS.sub("", path.name)
     if _NUMBER.search(stem):
         return _rank(stem)

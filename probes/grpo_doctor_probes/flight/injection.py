@@ -5,15 +5,6 @@ here is decided only whether the call is safe. What it can't do is refused, with
 recorder is read out of memory where that can be done (`ring`), which stops nothing. Else it is
 asked for its groups and counters only (`recorders`), while nobody has its mutex, and such a call is
 never ended by force.
-
-Where an exception ends that a call throws: not in the job.
-The signal return can be unwound, so an exception would go on to what the thread was in, and be
-caught there: a failed call would become an error of the job's own. So the call returns by an
-address without unwinding information. C++ ends a thread whose exception gets there (`abort`), and
-that is taken back.
-
-Such an address is the end of `_fini`, which every library has from the C compiler's own files.
-Where there is none, as with processors that sign return addresses, all is as without.
 """
 
 from __future__ import annotations
@@ -50,7 +41,16 @@ _READS_WITHIN_S = 3.0  # milliseconds, unless a hanging thread holds the memory 
 
 
 def find_bare_return(machine: Machine, maps: Sequence[Mapping], memory: Memory) -> int:
-    """The address of a `bare_return`, 0 where none is found."""
+    """The address of a `bare_return`, 0 where none is found: there an exception of the call ends.
+
+    The signal return can be unwound, so an exception would go on to what the thread was in, and be
+    caught there: a failed call would become an error of the job's own. So the call returns by an
+    address without unwinding information. C++ ends a thread whose exception gets there (`abort`),
+    and that is taken back.
+
+    Such an address is the end of `_fini`, which every library has from the C compiler's own files.
+    Where there is none, as with processors that sign return addresses, all is as without.
+    """
     for mapping in maps:
         if mapping.offset or not mapping.path.startswith("/"):
             continue

@@ -1,14 +1,4 @@
-"""Runs py-spy on one process and reads what it prints: stacks, and a few variables.
-
-A few small arguments of calls on the main thread's stack: which peer, which tag, which key.
-py-spy can print every local variable; prompts and keys are among them. So names and values are
-let through one by one, and everything else is dropped before anything else sees it.
-
-Whether Python ran between two moments though it stands at the same line: its variables tell.
-A training loop is nearly always met at its one line that waits for the GPU. Of a loop that gets on
-some variable has another value each time; of one that hangs none has. Nothing but a digest of them
-is kept.
-"""
+"""Runs py-spy on one process and reads what it prints: stacks, and a few variables."""
 
 from __future__ import annotations
 
@@ -154,6 +144,9 @@ def arguments(pid: int, functions: frozenset[str]) -> dict[str, dict[str, str]]:
     """`{function: {argument: value}}` of those `functions` that are on the main thread's stack.
 
     Empty where py-spy cannot tell. Of a function that is on the stack twice, the innermost call.
+
+    py-spy can print every local variable; prompts and keys are among them. So names and values are
+    let through one by one, and everything else is dropped before anything else sees it.
     """
     try:
         threads = dump(pid, "--nonblocking", "--locals", at_most_s=_ARGUMENTS_AT_MOST_S)
@@ -185,7 +178,12 @@ def safe_values(variables: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def locals_digests(pids: Sequence[int], *, at_most_s: float) -> tuple[Locals, ...]:
-    """Of the main thread of each of these processes, in this order. Stops none of them."""
+    """Of the main thread of each of these processes, in this order. Stops none of them.
+
+    A training loop is nearly always met at its one line that waits for the GPU. Of a loop that gets
+    on some variable has another value each time; of one that hangs none has. Nothing but a digest
+    of them is kept.
+    """
     deadline = time.monotonic() + at_most_s
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="py-spy") as pool:
         return tuple(pool.map(lambda pid: _digest(pid, deadline), pids))

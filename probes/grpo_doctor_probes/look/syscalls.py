@@ -2,9 +2,9 @@
 
 Numbers: arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h (aarch64).
 
-Arguments of a blocked call that are in the memory of its process: a path, a set of descriptors.
-Reading takes the target's memory lock for a moment and stops nothing; it is bounded in time, since
-a process that hangs inside a page fault can hold that lock.
+A path and a set of descriptors are in the memory of the process. Reading takes its memory lock for
+a moment and stops nothing; it is bounded in time, since a process that hangs inside a page fault
+can hold that lock.
 """
 
 from __future__ import annotations

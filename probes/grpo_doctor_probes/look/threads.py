@@ -1,13 +1,6 @@
 """One thread, read from /proc/PID/task/TID. Formats: proc_pid_stat(5), proc_pid_syscall(5).
 
 All five files of a thread take 40 us together, so 64 ranks of 20 threads are 50 ms of reading.
-
-When a thread last had a core, from /proc/PID/task/TID/sched.
-`se.exec_start` is on the scheduler's own clock. It is no CLOCK_MONOTONIC, and each core has its
-own: time that a hypervisor stole from a core, or interrupts took, does not pass on it
-(update_rq_clock_task in kernel/sched/core.c). After 3.5 h on a virtual machine, two cores were
-13.37 and 13.04 s behind. So a thread of ours runs on the core in question, and its own value tells
-what that clock shows now.
 """
 
 from __future__ import annotations
@@ -61,6 +54,12 @@ class SchedulerClock:
     """Turns `se.exec_start` of a thread into CLOCK_MONOTONIC. One of these per look.
 
     The offset of a core is measured at its first use, by a thread of ours that runs on it.
+
+    `se.exec_start` is on the scheduler's own clock. It is no CLOCK_MONOTONIC, and each core has its
+    own: time that a hypervisor stole from a core, or interrupts took, does not pass on it
+    (update_rq_clock_task in kernel/sched/core.c). After 3.5 h on a virtual machine, two cores were
+    13.37 and 13.04 s behind. So a thread of ours runs on the core in question, and its own value
+    tells what that clock shows now.
     """
 
     def __init__(self, proc: Path) -> None:

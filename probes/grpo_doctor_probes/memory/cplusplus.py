@@ -1,11 +1,6 @@
 """Objects of libstdc++ and of torch's core in the memory of another process, static ones included.
 
 Every size is bounded: what is read may change meanwhile, or be no such object at all.
-
-Where a C++ function keeps its static object, read out of its machine code.
-Torch's recorder hangs on a pointer that is static in a function, which no library exports. What
-compilers make of it is always the same: a guard byte is tested, then the 8 bytes behind the 8 bytes
-of the guard are loaded. Read in torch 2.8.0, 2.13.0, 2.14.1 and 2.15.0 (`tests/torch_contract`).
 """
 
 from __future__ import annotations
@@ -127,6 +122,11 @@ def static_pointer(memory: Code, function: int) -> int | None:
 
     Looks into the function and then into those that it calls at once. The pointer lies 8 bytes
     above it. None where there is none, or where the code is not understood. Raises OSError.
+
+    Torch's recorder hangs on a pointer that is static in a function, which no library exports. What
+    compilers make of it is always the same: a guard byte is tested, then the 8 bytes behind the 8
+    bytes of the guard are loaded. Read in torch 2.8.0, 2.13.0, 2.14.1 and 2.15.0
+    (`tests/torch_contract`).
     """
     code = memory.read(function, _CODE_BYTES)
     for start, part in _parts(memory, function, code):

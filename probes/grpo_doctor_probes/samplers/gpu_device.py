@@ -1,10 +1,4 @@
-"""One GPU or MIG instance: which fields it has, their values, and whether it still answers.
-
-Which GPUs CUDA_VISIBLE_DEVICES leaves to a job.
-Rules from the CUDA programming guide, "CUDA Environment Variables": a comma-separated list of
-indices, UUIDs, unique beginnings of UUIDs, MIG UUIDs or MIG-<GPU UUID>/<GPU instance>/<compute
-instance>; the first entry that names no device hides itself and all after it.
-"""
+"""One GPU or MIG instance: which fields it has, their values, and whether it still answers."""
 
 from __future__ import annotations
 
@@ -23,6 +17,10 @@ def visible_uuids(environ: Mapping[str, str], devices: Sequence[Device]) -> froz
 
     A GPU that is named stands for its instances too, and an instance for its GPU. Indices are
     taken in NVML's order, which is CUDA's with CUDA_DEVICE_ORDER=PCI_BUS_ID or equal GPUs.
+
+    Rules from the CUDA programming guide, "CUDA Environment Variables": a comma-separated list of
+    indices, UUIDs, unique beginnings of UUIDs, MIG UUIDs or MIG-<GPU UUID>/<GPU instance>/<compute
+    instance>; the first entry that names no device hides itself and all after it.
     """
     wanted = environ.get("CUDA_VISIBLE_DEVICES")
     if wanted is None:

@@ -2,10 +2,6 @@
 
 A thread of its own waits for them: torchrun collects a dead rank within 0.1 s and then ends the
 others, so that a look twice a second would see them all gone and none first.
-
-A process held by a file descriptor: its end is an event, and its number can't be reused.
-How a child of somebody else ended is readable only while it is a zombie. Launchers collect theirs
-within milliseconds; since Linux 6.15 the descriptor itself still tells afterwards.
 """
 
 from __future__ import annotations
@@ -51,7 +47,11 @@ def pidfd_open(pid: int) -> int | None:
 
 
 def wait_status(pid: int, descriptor: int | None, proc: Path = Path("/proc")) -> int | None:
-    """The wait status of a process that has just ended; None where it is not known any more."""
+    """The wait status of a process that has just ended; None where it is not known any more.
+
+    How a child of somebody else ended is readable only while it is a zombie. Launchers collect
+    theirs within milliseconds; since Linux 6.15 the descriptor itself still tells afterwards.
+    """
     for _ in range(_ATTEMPTS):
         status = _of_zombie(pid, proc)
         if status is None and descriptor is not None:

@@ -2,10 +2,6 @@
 
 On a terminal the last row is taken out of the scrolling region (as apt does for its progress bar),
 so that the job's own output keeps scrolling above it and is never overwritten.
-
-What this host's ranks are doing at this moment, for the live line.
-Shares come from looking, not from records: how often a phase was open when looked at. That costs
-the same for a thousand spans a second as for one.
 """
 
 from __future__ import annotations
@@ -39,7 +35,11 @@ class Now:
 
 
 class Watch:
-    """Remembers of the headers it is shown what the line needs."""
+    """Remembers of the headers it is shown what the line needs.
+
+    Shares come from looking, not from records: how often a phase was open when looked at. That
+    costs the same for a thousand spans a second as for one.
+    """
 
     def __init__(self) -> None:
         self._looks: deque[str] = deque(maxlen=_LOOKS_REMEMBERED)

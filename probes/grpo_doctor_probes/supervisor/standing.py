@@ -2,11 +2,6 @@
 
 Built from headers that are looked at twice a second, so a length is known to half a second; what
 is shorter than that is never long enough to be suspicious.
-
-How long each phase usually takes, learned from the run itself, and from when on it is too long.
-The limit is `max(FLOOR_S, FACTOR x p99)` of the lengths seen under that name. What was never seen
-to end gets FIRST_S instead: a first rollout compiles, a first step loads and allocates. A limit
-that is too low costs one look at the job and doubles itself; one that is too high costs the wait.
 """
 
 from __future__ import annotations
@@ -86,6 +81,11 @@ class Headers:
 
 class Lengths:
     """What was observed, by name. Lengths are seconds.
+
+    The limit is `max(FLOOR_S, FACTOR x p99)` of the lengths seen under that name. What was never
+    seen to end gets FIRST_S instead: a first rollout compiles, a first step loads and allocates. A
+    limit that is too low costs one look at the job and doubles itself; one that is too high costs
+    the wait.
 
     Args:
         fixed_s: the user's own limit, which then holds for every name and is never learned.

@@ -1,12 +1,4 @@
-"""When a job is worth a closer look. Nothing here judges: a suspicion costs a look and no more.
-
-Whether we were away ourselves: stopped with the job by Ctrl-Z, or suspended by a scheduler.
-How long something took while nobody looked says nothing of how long it usually takes.
-
-When a suspicion that a look has not settled is looked at again: later and later.
-That holds for one and the same suspicion. Ranks that have moved since and stand still again are
-another one, which waits for nothing.
-"""
+"""When a job is worth a closer look. Nothing here judges: a suspicion costs a look and no more."""
 
 from __future__ import annotations
 
@@ -43,7 +35,11 @@ _STANDSTILLS: tuple[tuple[str, Why], ...] = ((GONE, "gone"), (STOPPED, "stopped"
 
 
 class Presence:
-    """Hears of every look, and tells those that come after an absence."""
+    """Hears of every look, and tells those that come after an absence.
+
+    We are away while we are stopped with the job by Ctrl-Z, or suspended by a scheduler. How long
+    something took while nobody looked says nothing of how long it usually takes.
+    """
 
     def __init__(self) -> None:
         self._seen_ns: int | None = None
@@ -62,7 +58,12 @@ class Presence:
 
 
 class Retries:
-    """Remembers what was put off, and until when. Times are CLOCK_MONOTONIC nanoseconds."""
+    """Remembers what was put off, and until when. Times are CLOCK_MONOTONIC nanoseconds.
+
+    A suspicion that a look has not settled is looked at again, later and later. That holds for one
+    and the same suspicion. Ranks that have moved since and stand still again are
+    another one, which waits for nothing.
+    """
 
     def __init__(self) -> None:
         self.failures = 0  # in a row
