@@ -26,7 +26,7 @@ PROGRAM = """
 import os, sys
 from pathlib import Path
 from grpo_doctor_probes.samplers import GpuSampler, Sampling
-from grpo_doctor_probes.samplers.clock import SystemClock
+from grpo_doctor_probes.samplers.ticks import SystemClock
 
 run_dir, ticks, hz, mode = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
 

@@ -20,11 +20,12 @@ from pathlib import Path
 from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.discover.permission import why_refused
 from grpo_doctor_probes.evidence import FlightDump, Member, ProcessLook
-from grpo_doctor_probes.flight import recorders, ring, threads
+from grpo_doctor_probes.flight import recorders, ring
 from grpo_doctor_probes.flight.aarch64 import Aarch64
 from grpo_doctor_probes.flight.borrow import Borrowed, NotBorrowedError, TargetProcess
 from grpo_doctor_probes.flight.machine import Machine
 from grpo_doctor_probes.flight.recorders import Recorder
+from grpo_doctor_probes.flight.sleepers import choose, find_sleepers, tracer_of, why_none
 from grpo_doctor_probes.flight.x86_64 import X8664
 from grpo_doctor_probes.memory.access import Mapping, Memory, WritableMemory, mapped
 from grpo_doctor_probes.memory.elf import MACHINE_NAMES, ElfError, library
@@ -197,12 +198,12 @@ def _dump(
         return answer
     why, nobody = "there was no time left to ask it", 0
     while nobody < _TRIES:
-        sleepers = threads.sleepers(member.pid)
+        sleepers = find_sleepers(member.pid)
         asleep_in = target.process.machine.asleep_in
-        chosen = threads.choose(sleepers, member.pid, look.threads, target.maps, asleep_in)
+        chosen = choose(sleepers, member.pid, look.threads, target.maps, asleep_in)
         if not chosen:
             nobody += 1
-            why = f"no thread can be borrowed: {threads.why_none(sleepers, target.maps, asleep_in)}"
+            why = f"no thread can be borrowed: {why_none(sleepers, target.maps, asleep_in)}"
         for sleeper in chosen[:_TRIES]:
             if time.monotonic() >= deadline:  # a call would be taken back as soon as it began
                 break
@@ -211,7 +212,7 @@ def _dump(
             except NotBorrowedError as error:
                 why = f"no thread can be borrowed: the last one tried {error}"
             except PermissionError:  # somebody else traces the thread, or it ends
-                tracer = threads.tracer_of(member.pid)
+                tracer = tracer_of(member.pid)
                 traced = f"{tracer} is tracing it; try again" if tracer else ""
                 why = _ended(member) or traced or why_refused(member.pid)
             except ProcessLookupError:

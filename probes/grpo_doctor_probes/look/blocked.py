@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from grpo_doctor_probes.evidence import Blocked
 from grpo_doctor_probes.look import syscalls
 from grpo_doctor_probes.look.descriptors import watched_by_epoll
-from grpo_doctor_probes.look.ends import Waiting, is_in_trouble
 from grpo_doctor_probes.look.filecalls import (
     wait_between_tries,
     wait_for_fcntl,
@@ -20,6 +19,7 @@ from grpo_doctor_probes.look.filecalls import (
     wait_for_path,
 )
 from grpo_doctor_probes.look.hostview import HostView
+from grpo_doctor_probes.look.other_ends import Waiting, is_in_trouble
 from grpo_doctor_probes.look.processes import look_at
 from grpo_doctor_probes.look.syscalls import call
 from grpo_doctor_probes.look.threads import SchedulerClock
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from grpo_doctor_probes.evidence import Job, Look, ProcessLook, Thread
     from grpo_doctor_probes.evidence.looks import Blocking
-    from grpo_doctor_probes.look.ends import Way
+    from grpo_doctor_probes.look.other_ends import Way
     from grpo_doctor_probes.look.syscalls import Call, Waits
 
 PROC = Path("/proc")

@@ -18,15 +18,15 @@ from grpo_doctor_probes.look.descriptors import (
     holding_descriptors,
     target_of,
 )
-from grpo_doctor_probes.look.ends import file_peers
 from grpo_doctor_probes.look.hostview import HostView
+from grpo_doctor_probes.look.other_ends import file_peers
 from grpo_doctor_probes.printable import printable
 from grpo_doctor_probes.procfs import descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from grpo_doctor_probes.look.ends import Waiting
+    from grpo_doctor_probes.look.other_ends import Waiting
     from grpo_doctor_probes.look.syscalls import Call
 
 _STAT_AT_MOST_S = 1.0

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_doctor_probes.samplers import hostfiles
-from grpo_doctor_probes.samplers.cgroup import CgroupMemory
-from grpo_doctor_probes.samplers.clock import Pace
 from grpo_doctor_probes.samplers.hostfiles import ProcFile, Rate
+from grpo_doctor_probes.samplers.memory_limit import CgroupMemory
+from grpo_doctor_probes.samplers.ticks import Pace
 from grpo_doctor_probes.samplers.tracks import Reading, Track
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_doctor_probes.procstat import CLOCK_TICKS_PER_S
-from grpo_doctor_probes.samplers.clock import Pace
 from grpo_doctor_probes.samplers.jobtree import JobTree, RankGroup
+from grpo_doctor_probes.samplers.ticks import Pace
 from grpo_doctor_probes.samplers.tracks import Reading, Track
 
 if TYPE_CHECKING:

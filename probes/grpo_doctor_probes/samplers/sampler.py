@@ -8,11 +8,11 @@ import threading
 from typing import TYPE_CHECKING
 
 from grpo_doctor_probes.clock import identity
-from grpo_doctor_probes.samplers.clock import Clock, Grid, SystemClock
 from grpo_doctor_probes.samplers.file import RowWriter, SampleFile, sample_path
 from grpo_doctor_probes.samplers.gpu import GpuSampler
 from grpo_doctor_probes.samplers.host import HostSampler
 from grpo_doctor_probes.samplers.ranks import RankSampler
+from grpo_doctor_probes.samplers.ticks import Clock, Grid, SystemClock
 from grpo_doctor_probes.samplers.tracks import Reading, Source, Track
 
 if TYPE_CHECKING:

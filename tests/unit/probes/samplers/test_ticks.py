@@ -1,9 +1,11 @@
+"""Deadlines on a grid that does not drift."""
+
 from __future__ import annotations
 
 import threading
 import time
 
-from grpo_doctor_probes.samplers.clock import Grid, Pace, SystemClock
+from grpo_doctor_probes.samplers.ticks import Grid, Pace, SystemClock
 
 MS = 1_000_000
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor_probes.evidence import Thread
-from grpo_doctor_probes.flight.threads import (
+from grpo_doctor_probes.flight.sleepers import (
     STACK_BYTES,
     Sleeper,
     choose,
+    find_sleepers,
     parse_system_call,
-    sleepers,
     tracer_of,
     why_none,
     why_not,
@@ -96,7 +96,7 @@ def test_the_system_call_of_a_thread() -> None:
 
 
 def test_threads_of_a_process_are_seen_as_they_are(target: Target) -> None:
-    found = {s.tid: s for s in sleepers(target.pid)}
+    found = {s.tid: s for s in find_sleepers(target.pid)}
     helper = found[target.helper]
     assert set(found) == {target.pid, target.helper}
     assert helper.state == "S"

@@ -51,7 +51,7 @@ def parse_system_call(text: str) -> tuple[int, int]:
     return int(fields[0]), int(fields[-2], 16)
 
 
-def sleepers(pid: int, proc: Path = Path("/proc")) -> tuple[Sleeper, ...]:
+def find_sleepers(pid: int, proc: Path = Path("/proc")) -> tuple[Sleeper, ...]:
     """All threads of process `pid` now. Raises OSError where it is gone or may not be read."""
     sleepers = []
     for folder in sorted((proc / str(pid) / "task").iterdir(), key=lambda p: int(p.name)):

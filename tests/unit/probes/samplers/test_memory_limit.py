@@ -1,10 +1,12 @@
+"""The limits of control groups that a job has, version 1 and 2."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
 
-from grpo_doctor_probes.samplers.cgroup import CgroupMemory
+from grpo_doctor_probes.samplers.memory_limit import CgroupMemory
 
 if TYPE_CHECKING:
     from pathlib import Path
