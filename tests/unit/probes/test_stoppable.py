@@ -13,7 +13,7 @@ import pytest
 from grpo_doctor_probes import stoppable
 from grpo_doctor_probes.flight.borrow import Borrowed, NotBorrowedError
 from grpo_doctor_probes.look.stackreading import native_stacks, stacks
-from tests.unit.probes.flight.sleeper import place_of, until
+from tests.unit.probes.flight.sleeper import MACHINE, place_of, until
 
 # Its main thread waits in an ioctl for ever, as for a GPU: for a notice of its own seccomp filter,
 # which lets everything through. A helper sleeps.
@@ -55,6 +55,9 @@ def test_a_thread_inside_a_driver_is_told(caller: subprocess.Popen[bytes]) -> No
 
 def test_it_is_not_traced_and_its_helper_is(caller: subprocess.Popen[bytes]) -> None:
     helper = max(int(task.name) for task in Path(f"/proc/{caller.pid}/task").iterdir())
+    calls = set(map(str, MACHINE.asleep_in))
+    call = Path(f"/proc/{caller.pid}/task/{helper}/syscall")
+    until(lambda: call.read_text().split()[0] in calls)  # it may not have got there yet
     with place_of(caller.pid) as place:
         before = switches(caller.pid)
         with pytest.raises(NotBorrowedError, match="a driver"), Borrowed(place, caller.pid):

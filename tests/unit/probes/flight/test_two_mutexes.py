@@ -112,8 +112,8 @@ def test_a_call_of_nccls_that_takes_too_long_ends_by_itself(libraries: tuple[Pat
         until(lambda: asleep_in_read(started))
         with ThreadPoolExecutor(1) as tracer:  # when it ends, the kernel lets go of the thread
             assert tracer.submit(late_call_with_entries, started, helper).result(60)
-        assert started.say(b"\n") == "done 1"
-        assert started.say(b"r") == "done 1"
+        assert started.say(b"\n") in ("done 0", "done 1")  # the call needs a core to come back
+        until(lambda: started.say(b"r") == "done 1")
 
 
 @pytest.mark.parametrize(
