@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,6 @@ from grpo_doctor_probes import kmsg
 from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.evidence import Disk, HostFacts
 from grpo_doctor_probes.look.descriptors import access
-from grpo_doctor_probes.look.mounts import Mount, mounts, on_mount
 from grpo_doctor_probes.printable import printable
 from grpo_doctor_probes.procfs import descriptors, read
 from grpo_doctor_probes.samplers.hostfiles import meminfo_bytes
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from grpo_doctor_probes.evidence import Job
 
+_ESCAPED = re.compile(rb"\\([0-7]{3})")
 LAST_S = 3600.0
 _MOST_MESSAGES = 50
 _LONGEST_MESSAGE = 400
@@ -51,6 +52,55 @@ _NO_DISKS = frozenset(
     {"proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue", "devtmpfs", "securityfs", "bpf"}
 )
 PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A mounted file system: where, of which kind (`nfs4`, `ext4`, `fuse.s3fs`), from where."""
+
+    point: str
+    kind: str
+    source: str
+
+
+def mount_of(proc: Path, pid: int, path: str) -> Mount | None:
+    """The mount that `path` is on, as process `pid` sees it."""
+    return on_mount(mounts(proc, pid), path)
+
+
+def on_mount(known: list[Mount], path: str) -> Mount | None:
+    """The one of `known` that `path` is on."""
+    best: Mount | None = None
+    for mount in known:
+        inside = path == mount.point or path.startswith(mount.point.rstrip("/") + "/")
+        # Of two on one point the later one hides the earlier.
+        if inside and (best is None or len(mount.point) >= len(best.point)):
+            best = mount
+    return best
+
+
+def mounts(proc: Path, pid: int) -> list[Mount]:
+    """All mounts that process `pid` sees; none when it has gone."""
+    try:
+        return parse_mounts(read(f"{proc}/{pid}/mountinfo", 16 << 20))
+    except OSError:
+        return []
+
+
+def parse_mounts(mountinfo: bytes) -> list[Mount]:
+    """From /proc/PID/mountinfo; format in proc_pid_mountinfo(5)."""
+    parsed = []
+    for line in mountinfo.splitlines():
+        left, dash, right = line.partition(b" - ")
+        words, kind_source = left.split(), right.split()
+        if dash and len(words) >= 5 and len(kind_source) >= 2:
+            parsed.append(Mount(_text(words[4]), _text(kind_source[0]), _text(kind_source[1])))
+    return parsed
+
+
+def _text(escaped: bytes) -> str:
+    plain = _ESCAPED.sub(lambda match: bytes([int(match[1], 8) & 0xFF]), escaped)
+    return plain.decode("utf-8", "surrogateescape")
 
 
 def messages(path: Path = kmsg.KMSG) -> tuple[tuple[tuple[float, str], ...], str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from grpo_doctor_probes.evidence import Blocked
 from grpo_doctor_probes.look.descriptors import target_of
-from grpo_doctor_probes.look.mounts import mount_of
+from grpo_doctor_probes.look.host import mount_of
 from grpo_doctor_probes.printable import printable
 
 if TYPE_CHECKING:

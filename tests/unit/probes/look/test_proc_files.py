@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor_probes.look.descriptors import blocker_of, parse_locks
-from grpo_doctor_probes.look.host import parse_pressure
-from grpo_doctor_probes.look.mounts import on_mount, parse_mounts
+from grpo_doctor_probes.look.host import on_mount, parse_mounts, parse_pressure
 from grpo_doctor_probes.look.syscalls import call
 from grpo_doctor_probes.look.threads import (
     SchedulerClock,
