@@ -10,7 +10,7 @@ from pathlib import Path
 from grpo_doctor.cli.replaying import replayed
 from grpo_doctor.hang.collection import bundle
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.multihost import spoken
+from grpo_doctor.hang.multihost import with_hosts
 from grpo_doctor.hang.verdict import encoded_document
 from grpo_doctor_reports.hang import hang_page, hang_text
 from tests.evidence import EvidenceBuilder
@@ -34,7 +34,7 @@ def main(hosts: int, beside: int) -> None:
         begun = time.process_time()
         evidence = replayed([Path(folder)])
         joined_s = time.process_time()
-        found = spoken(diagnose(evidence), evidence.job)
+        found = with_hosts(diagnose(evidence), evidence.job)
         judged_s = time.process_time()
     document = found.as_json()
     rows = {

@@ -104,10 +104,10 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     found = _scene(options)
     options.interrupted = _LOOKED
     from grpo_doctor.hang.diagnose import diagnose_scene  # noqa: PLC0415 - after usage errors
-    from grpo_doctor.hang.multihost import spoken  # noqa: PLC0415
+    from grpo_doctor.hang.multihost import with_hosts  # noqa: PLC0415
 
     evidence = found.evidence
-    diagnosis, moves = spoken(diagnose_scene(found), evidence.job), False
+    diagnosis, moves = with_hosts(diagnose_scene(found), evidence.job), False
     if not options.json:
         _print(diagnosis)
     if options.confirm:

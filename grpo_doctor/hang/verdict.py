@@ -139,23 +139,23 @@ class Diagnosis(msgspec.Struct, frozen=True):
             "schema": SCHEMA,
             "job": {
                 "host": self.host,
-                "hosts": msgspec.to_builtins(self.hosts),
+                "hosts": _builtins(self.hosts),
                 "world_size": self.world_size,
                 "ranks_seen": list(self.ranks_seen),
                 "ranks_missing": list(self.ranks_missing),
                 "framework": self.framework,
             },
-            "verdict": msgspec.to_builtins(self.verdict),
-            "ranks": msgspec.to_builtins(self.ranks),
+            "verdict": _builtins(self.verdict),
+            "ranks": _builtins(self.ranks),
             "cost": {"seconds": self.seconds, "max_pause_ms": self.max_pause_ms},
             "taken_unix_ns": self.taken_unix_ns,
             "graph": {
-                "nodes": msgspec.to_builtins(self.nodes),
-                "edges": msgspec.to_builtins(self.edges),
+                "nodes": _builtins(self.nodes),
+                "edges": _builtins(self.edges),
                 "cycle": list(self.cycle),
             },
-            "stacks": msgspec.to_builtins(self.stacks),
-            "undo": msgspec.to_builtins(self.undo),
+            "stacks": _builtins(self.stacks),
+            "undo": _builtins(self.undo),
             "problems": [{"what": what, "remedy": remedy} for what, remedy in self.problems],
         }
 
@@ -169,9 +169,20 @@ def encoded(value: object) -> bytes:
     """`value` as JSON. Names that are no Unicode (`\\udcff` of undecodable bytes) get question
     marks in their place."""
     try:
-        return msgspec.json.encode(value)
+        return msgspec.json.encode(value, enc_hook=_plain)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_encodable(msgspec.to_builtins(value)))
+        return msgspec.json.encode(_encodable(_builtins(value)))
+
+
+def _builtins(value: object) -> Any:
+    return msgspec.to_builtins(value, enc_hook=_plain)
+
+
+def _plain(value: Any) -> int:
+    """Numbers of processes of several hosts have a type of their own."""
+    if isinstance(value, int):
+        return int(value)
+    raise NotImplementedError(f"{type(value).__name__} is not of any document")
 
 
 def _encodable(value: Any) -> Any:

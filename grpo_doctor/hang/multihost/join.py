@@ -10,7 +10,7 @@ from typing import TypeVar
 from grpo_doctor.hang.multihost import same_job
 from grpo_doctor.hang.multihost.moments import of_one_moment, without_doubles
 from grpo_doctor.hang.multihost.peers import across_hosts
-from grpo_doctor.hang.multihost.spaces import Space, moved
+from grpo_doctor.hang.multihost.processes import Space, moved
 from grpo_doctor.hang.multihost.visits import (
     host_names,
     newest_of_each_host,
@@ -35,7 +35,7 @@ def joined(evidences: Sequence[Evidence]) -> Evidence:
         raise ValueError("there is nothing to join")
     found = ordered(_single_hosts(evidences))
     if len(found) == 1:
-        return found[0]
+        return moved(found[0], Space()) if len(found[0].job.placements) > 1 else found[0]
     same_job.check(found)
     chosen = newest_of_each_host(found)
     current, aged = of_one_moment(chosen.evidences)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from grpo_doctor.hang.multihost.spaces import space_of
+from grpo_doctor.hang.multihost.processes import space_of
 from grpo_doctor_probes.evidence import Blocked, Evidence
 
 _ARROW = " -> "

@@ -7,8 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import msgspec
-
 from grpo_doctor.hang.multihost.moments import AT_ONCE_S, apart_s
 from grpo_doctor.hang.verdict import encoded
 from grpo_doctor.hang.wording import ranks_text, seconds_text, sentence
@@ -96,7 +94,7 @@ def _key(evidence: Evidence) -> tuple[str, tuple[int, ...], int, tuple[int, ...]
 
 def _digest(evidence: Evidence) -> str:
     # Dumps are bytes, which JSON has in base64: this is slow, and only for bundles of one moment.
-    return hashlib.sha256(encoded(msgspec.to_builtins(evidence))).hexdigest()
+    return hashlib.sha256(encoded(evidence)).hexdigest()
 
 
 def ranks_of(job: Job) -> set[int]:

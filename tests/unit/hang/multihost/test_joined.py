@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
+from grpo_doctor.hang.collection import bundle
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.hosts import parted
-from grpo_doctor.hang.multihost import DifferentJobsError, joined, spoken
+from grpo_doctor.hang.multihost import DifferentJobsError, joined, with_hosts
 from grpo_doctor.hang.verdict import Diagnosis
 from grpo_doctor_probes.evidence import Evidence, Placement, Problem, RasAnswer
 from tests.evidence import EvidenceBuilder, frames
@@ -18,7 +21,7 @@ from tests.several_hosts import later, on_hosts
 
 def judged(evidences: list[Evidence]) -> Diagnosis:
     whole = joined(evidences)
-    return spoken(diagnose(whole), whole.job)
+    return with_hosts(diagnose(whole), whole.job)
 
 
 def stopped(rank: int = 5, ranks: int = 8) -> Evidence:
@@ -86,7 +89,7 @@ def test_nothing_but_the_hosts_numbers_is_left_of_the_joining() -> None:
 def test_of_one_bundle_nothing_changes() -> None:
     alone = stopped()
     assert joined([alone]) is alone
-    assert spoken(diagnose(alone), alone.job) == diagnose(alone)
+    assert with_hosts(diagnose(alone), alone.job) == diagnose(alone)
 
 
 def test_looks_of_hosts_with_two_and_three_looks_are_compared_first_with_last() -> None:
@@ -337,5 +340,18 @@ def test_kernel_messages_are_of_the_host_that_wrote_them() -> None:
 def test_what_was_joined_before_is_not_joined_again() -> None:
     parts = on_hosts(stopped(), 4)
     whole = joined(parts)
-    assert joined([whole]) is whole
+    assert joined([whole]) == whole
     assert joined([*parts, whole]) == whole
+
+
+def test_only_references_become_processes_and_a_joined_bundle_keeps_them(tmp_path: Path) -> None:
+    """A size of 13 digits is none, whatever stands before it."""
+    build = EvidenceBuilder(ranks=8)
+    build.rank(5).state = "T"
+    whole = joined(on_hosts(build.build(), 4))
+    found = diagnose(whole)
+    sentence = replace_struct(found.verdict, summary="process 1000000000105 of 1000000000101 bytes")
+    said = with_hosts(replace_struct(found, verdict=sentence), whole.job).verdict
+    assert said.summary == sentence.summary
+    again = joined([bundle.read(bundle.write(tmp_path / "all", whole, found))])
+    assert with_hosts(diagnose(again), again.job) == with_hosts(found, whole.job)
