@@ -82,7 +82,12 @@ def train(run: Run) -> None:
 
 
 def collect(run: Run, number: int) -> tuple[Feed, Metrics]:
-    """Gathers experience for the next steps: prompts, completions, rewards, earlier log-probs."""
+    """Gathers experience for the next steps: prompts, completions, rewards, earlier log-probs.
+
+    Args:
+        run: what the loop uses.
+        number: of the step that comes next.
+    """
     config = run.config
     with phase("dataload"):
         prompts = next(run.prompts)
@@ -109,6 +114,12 @@ def reward(
     run: Run, number: int, prompts: PromptBatch, tokens: TokenBatch
 ) -> tuple[torch.Tensor, torch.Tensor | None, Metrics]:
     """Scores this rank's completions and compares them with their groups, which may span ranks.
+
+    Args:
+        run: what the loop uses.
+        number: of the step, for the log of completions.
+        prompts: of this rank, one per completion.
+        tokens: the completions of this rank.
 
     Returns:
         the advantages, which completions are in the loss (none: all), and metrics.
@@ -141,7 +152,15 @@ def reward(
 def earlier_logprobs(
     run: Run, tokens: TokenBatch
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Asks the sampling weights, if they will have changed by then, and the reference, if any."""
+    """Asks the sampling weights, if they will have changed by then, and the reference, if any.
+
+    Args:
+        run: what the loop uses.
+        tokens: the completions of this rank.
+
+    Returns:
+        both [completions, tokens], float32; none where nothing compares with them.
+    """
     config, old, reference = run.config, None, None
     size, temperature = config.per_device_train_batch_size, config.temperature
     if config.off_policy:

@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 def set_up(config: TrainerConfig, ranks: Ranks) -> Run:
     """Loads data and model and starts the engines.
 
+    Args:
+        config: the options of this run.
+        ranks: this process among the others.
+
     Raises:
         TrainerError: something the user gave cannot be used.
     """

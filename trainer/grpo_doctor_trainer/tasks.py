@@ -49,7 +49,12 @@ def squares() -> list[dict[str, Any]]:
 def arithmetic_reward(
     completions: list[str], solution: list[str], **_columns: object
 ) -> list[float]:
-    """Scores how close each completion is to its solution, from 0 to 1 (exactly the solution)."""
+    """Scores how close each completion is to its solution, from 0 to 1 (exactly the solution).
+
+    Args:
+        completions: as text.
+        solution: of each, digits.
+    """
     return [
         _closeness(completion, answer)
         for completion, answer in zip(completions, solution, strict=True)

@@ -36,7 +36,12 @@ def group_advantages(rewards: torch.Tensor, group_size: int, scale: str) -> torc
 
 
 def deviation(values: torch.Tensor, dim: int = 0) -> torch.Tensor:
-    """Gives the sample standard deviation of what is not NaN; NaN for fewer than two values."""
+    """Gives the sample standard deviation of what is not NaN; NaN for fewer than two values.
+
+    Args:
+        values: [..., any], NaN where there is no value.
+        dim: over which to take it.
+    """
     counts = (~values.isnan()).sum(dim=dim)
     squares = (values - values.nanmean(dim=dim, keepdim=True)).square().nansum(dim=dim)
     variance: torch.Tensor = squares / (counts - 1)
@@ -47,6 +52,10 @@ def groups_without_signal(rewards: torch.Tensor, group_size: int) -> float:
     """Gives the share of groups that teach nothing: all rewards are equal, or but one is missing.
 
     With `--scale_rewards batch` TRL gives 0 or 1 here, for the deviation of the whole batch.
+
+    Args:
+        rewards: [groups x group_size], NaN for those without a reward.
+        group_size: completions per prompt.
     """
     spread = deviation(rewards.view(-1, group_size), dim=1)
     return float((~(spread > 1e-8)).float().mean())

@@ -26,6 +26,11 @@ _BLOCK_BYTES_ELSEWHERE = 128 * 2**20
 def completion_logits(model: Any, batch: TokenBatch, temperature: float = 1.0) -> torch.Tensor:
     """Runs the model and gives the logits that predict each completion token.
 
+    Args:
+        model: what is called, an engine's or a plain one.
+        batch: prompts and completions.
+        temperature: of the sampling.
+
     Returns:
         [completions, tokens, vocabulary], divided by the temperature, in the model's dtype.
     """
@@ -77,6 +82,12 @@ def logprobs_in_parts(
     model: Any, batch: TokenBatch, temperature: float, part_size: int
 ) -> torch.Tensor:
     """Gives the log-probabilities of a whole rollout without gradients, `part_size` at a time.
+
+    Args:
+        model: what is called.
+        batch: prompts and completions of the rollout.
+        temperature: of the sampling.
+        part_size: completions in one forward pass.
 
     Returns:
         [completions, tokens], float32.

@@ -66,6 +66,10 @@ def tokens_in_loss(micro_batches: list[Experience], ranks: Ranks) -> float:
     """Counts the tokens of one optimizer step that are in the loss, per micro-batch and rank.
 
     `dapo` divides by it; every rank gets the same number.
+
+    Args:
+        micro_batches: those of one optimizer step on this rank.
+        ranks: this process among the others; a collective.
     """
     mine = torch.stack([batch.loss_mask.sum() for batch in micro_batches]).sum().float()
     return float(sum_over_ranks(mine, ranks)) / (len(micro_batches) * ranks.world_size)
@@ -103,7 +107,13 @@ def reduce_loss(
 def grpo_loss(
     model: Any, experience: Experience, config: TrainerConfig, mean_tokens: float
 ) -> tuple[torch.Tensor, LossStatistics]:
-    """Runs the model on one micro-batch; `mean_tokens` is that of `tokens_in_loss`.
+    """Runs the model on one micro-batch.
+
+    Args:
+        model: of the engine, with gradient.
+        experience: the micro-batch.
+        config: the options of the loss.
+        mean_tokens: that of `tokens_in_loss`.
 
     Returns:
         the loss, with gradient, and what is worth knowing about it.

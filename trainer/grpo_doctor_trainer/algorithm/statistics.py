@@ -91,7 +91,14 @@ class LossStatistics:
 def loss_statistics(
     loss: torch.Tensor, terms: LossTerms, entropies: torch.Tensor, experience: Experience
 ) -> LossStatistics:
-    """Looks at one micro-batch; `entropies` are [completions, tokens]."""
+    """Looks at one micro-batch.
+
+    Args:
+        loss: of the micro-batch, one number.
+        terms: the loss by token.
+        entropies: [completions, tokens], in nats.
+        experience: the micro-batch.
+    """
     mask, tokens = experience.loss_mask, experience.tokens
     lengths, zero = mask.sum(dim=1), loss.new_zeros(())
     sums = {

@@ -98,7 +98,12 @@ class TokenBatch:
         )
 
     def trimmed(self, prompt: int, completion: int) -> TokenBatch:
-        """Keeps the last `prompt` and the first `completion` places: the rest must be padding."""
+        """Keeps the last `prompt` and the first `completion` places: the rest must be padding.
+
+        Args:
+            prompt: tokens that are kept of each prompt, at its end.
+            completion: tokens that are kept of each completion, from its start.
+        """
         first = self.prompt_tokens.size(1) - prompt
         return TokenBatch(
             self.prompt_tokens[:, first:],
@@ -159,7 +164,12 @@ class Experience:
         )
 
     def trimmed(self, prompt: int, completion: int) -> Experience:
-        """Keeps the last `prompt` and the first `completion` places: the rest must be padding."""
+        """Keeps the last `prompt` and the first `completion` places: the rest must be padding.
+
+        Args:
+            prompt: tokens that are kept of each prompt, at its end.
+            completion: tokens that are kept of each completion, from its start.
+        """
         old, reference, sampling = (
             None if values is None else values[:, :completion]
             for values in (self.old_logprobs, self.reference_logprobs, self.sampling_logprobs)

@@ -27,7 +27,13 @@ class Feed:
 
     @classmethod
     def shuffled(cls, experience: Experience, *, size: int, iterations: int) -> Feed:
-        """Draws the orders from torch's random state."""
+        """Draws the orders from torch's random state.
+
+        Args:
+            experience: of one rollout.
+            size: completions of a micro-batch.
+            iterations: how often each completion is trained on.
+        """
         orders = [torch.randperm(len(experience.tokens)) for _ in range(iterations)]
         return cls(experience, torch.cat(orders), size)
 

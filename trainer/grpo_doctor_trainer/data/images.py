@@ -95,6 +95,10 @@ def read_image(source: ImageSource, max_pixels: int | None) -> tuple[Image.Image
 
     Gives the pixels that were decoded for it, too.
 
+    Args:
+        source: the image.
+        max_pixels: the largest area in pixels; none: as it is.
+
     Raises:
         BadImageError: it cannot be read, or is damaged.
     """
@@ -111,7 +115,12 @@ def read_image(source: ImageSource, max_pixels: int | None) -> tuple[Image.Image
 
 
 def scaled(size: tuple[int, int], max_pixels: int | None) -> tuple[int, int]:
-    """Gives the largest size of the same shape, to a pixel, whose area is at most `max_pixels`."""
+    """Gives the largest size of the same shape, to a pixel, whose area is at most `max_pixels`.
+
+    Args:
+        size: width and height in pixels.
+        max_pixels: the largest area; none: no limit.
+    """
     width, height = size
     if max_pixels is None or width * height <= max_pixels:
         return size

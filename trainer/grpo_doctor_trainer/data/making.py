@@ -107,6 +107,10 @@ class PromptMaker:
     def make(self, row: Row, copies: int) -> Prompt:
         """Makes one prompt; text that is too long loses its start.
 
+        Args:
+            row: of the dataset.
+            copies: completions of it that this rank makes.
+
         Raises:
             BadImageError: an image cannot be read; the message names it.
             DatasetError: a prompt with images is too long, or the template has no place for them.
@@ -215,6 +219,10 @@ def prompt_limit(config: TrainerConfig, context: int | None) -> int:
     """Counts the tokens a prompt may have: `--max_length`, or what the context leaves for it.
 
     With `--use_vllm` and `--vllm_max_model_len` that is the context.
+
+    Args:
+        config: the options.
+        context: the most tokens that the model can take, if it says.
 
     Raises:
         ConfigError: the completion alone fills the model's context.

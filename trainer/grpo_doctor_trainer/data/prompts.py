@@ -99,7 +99,13 @@ class GroupSampler:
 
 
 def steps_in(config: TrainerConfig, rows: int, ranks: int) -> int:
-    """Counts the optimizer steps of the run: `--max_steps`, or whole passes over the rows."""
+    """Counts the optimizer steps of the run: `--max_steps`, or whole passes over the rows.
+
+    Args:
+        config: the options.
+        rows: of the dataset.
+        ranks: how many there are.
+    """
     if config.max_steps > 0:
         return config.max_steps
     prompts = ranks * config.completions_per_rank // config.num_generations
@@ -118,7 +124,13 @@ def prompt_loader(  # noqa: PLR0913 - who asks, and from where on
 ) -> Generator[PromptBatch, None, None]:
     """Starts the DataLoader with its workers and gives its endless iterator.
 
-    `skip` rollouts have had their prompts before a checkpoint; nothing is fetched for them.
+    Args:
+        rows: of the dataset, the same on every rank.
+        loaded: the model, with its tokenizer.
+        config: the options.
+        rank: this process.
+        ranks: how many there are.
+        skip: rollouts that had their prompts before a checkpoint; nothing is fetched for them.
 
     Raises:
         DatasetError: rows have images and the model takes none. The iterator raises it too: an

@@ -50,9 +50,13 @@ def reward_metrics(
 
 
 def completion_metrics(lengths: torch.Tensor, ended: torch.Tensor) -> Metrics:
-    """Sums up the lengths of completions in tokens; `ended` is 1 where an end token came.
+    """Sums up the lengths of completions.
 
     Completions without one were cut off; where all were, the terminated lengths are 0, as in TRL.
+
+    Args:
+        lengths: [completions of all ranks], in tokens.
+        ended: the same shape, 1 where an end token came.
     """
     terminated = lengths[ended > 0]
     terminated = terminated if len(terminated) else lengths.new_zeros(1)
@@ -71,6 +75,10 @@ def loss_metrics(parts: Sequence[LossStatistics], ranks: Ranks) -> Metrics:
 
     Means are over the tokens of the whole optimizer step, and extremes over its completions or
     tokens; TRL averages the means and extremes of its micro-batches.
+
+    Args:
+        parts: of each micro-batch of the step on this rank.
+        ranks: this process among the others; a collective.
 
     Returns:
         `kl` only with a reference model, `sampling/...` only where the rollout engine gave

@@ -49,7 +49,13 @@ class StepLog:
         return {"tokens": self._tokens, "rewards": list(self._rewards)}
 
     def write(self, number: int, values: Metrics, seconds: float) -> None:
-        """Logs one step; `step_tokens` are the prompt and completion tokens trained on."""
+        """Logs one step; `step_tokens` are the prompt and completion tokens trained on.
+
+        Args:
+            number: of the step, from 1.
+            values: its metrics.
+            seconds: that it took.
+        """
         values = dict(values)
         tokens = values.pop("step_tokens")
         self._tokens += tokens

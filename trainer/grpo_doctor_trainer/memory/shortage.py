@@ -91,7 +91,13 @@ def explain_out_of_memory(
 
 
 def holdings(run: Run | None, config: TrainerConfig, device: torch.device) -> dict[str, int]:
-    """Counts the bytes on a device that belong to the run for longer than a step, by kind."""
+    """Counts the bytes on a device that belong to the run for longer than a step, by kind.
+
+    Args:
+        run: none if it was not built yet.
+        config: the options.
+        device: that ran out of memory.
+    """
     if run is None:
         return {}
     engine = run.engine

@@ -100,7 +100,11 @@ def vision_layout(model: Any, *, companion: bool) -> VisionLayout:
 
 
 def freeze_parts(model: Any, config: TrainerConfig) -> None:
-    """Applies `--freeze_vit`, `--freeze_aligner` and `--freeze_llm` to the weights."""
+    """Applies `--freeze_vit`, `--freeze_aligner` and `--freeze_llm` to the weights.
+
+    Raises:
+        ConfigError: no weight is left to train.
+    """
     for name, weight in model.named_parameters():
         part = "freeze_llm"
         if "visual." in name:

@@ -97,6 +97,10 @@ def same_number(given: str, expected: str) -> bool | None:
 
     Whole numbers must be equal, others to one part in a million (`1/3` and `0.333333`). A percent
     sign may be left out.
+
+    Args:
+        given: as text.
+        expected: as text.
     """
     left, right = number(given), number(expected)
     if left is None or right is None:

@@ -126,7 +126,16 @@ def took_too_long(  # noqa: PLR0913 - the parts of one sentence
     one_alone: bool,
     line: StackLine | None,
 ) -> str:
-    """Says that a function did not answer in time, with what and where."""
+    """Says that a function did not answer in time, with what and where.
+
+    Args:
+        function: what was called.
+        limit_s: `--reward_timeout`.
+        completions: how many there were in the call.
+        completion: the text of the one it was at, or of the first; none: not known.
+        one_alone: whether the limit is for a single completion.
+        line: where it was.
+    """
     shown = "" if completion is None else f"{completion[:_SHOWN]!r}"
     what = f"the completion {shown}" if one_alone else f"{completions} completions"
     where = f"; it was at {line[0]}, line {line[1]}, in {line[2]}" if line else ""
@@ -139,13 +148,23 @@ def took_too_long(  # noqa: PLR0913 - the parts of one sentence
 
 
 def line_in(stack: list[StackLine], file: str | None) -> StackLine | None:
-    """The innermost line of a stack that is in the user's file, else the innermost one."""
+    """The innermost line of a stack that is in the user's file, else the innermost one.
+
+    Args:
+        stack: innermost first.
+        file: the user's, as stack traces show it.
+    """
     in_file = [line for line in stack if line[0] == file]
     return next(iter(in_file or stack), None)
 
 
 def checked(returned: Any, function: RewardFunction, call: Call) -> list[float]:
     """Turns what a function returned into numbers: a list, an array or a tensor of them.
+
+    Args:
+        returned: by the function.
+        function: which it was.
+        call: what it was called with.
 
     Raises:
         RewardError: not one finite number or None per completion.
@@ -202,7 +221,13 @@ def how_it_ended(code: int | None, line: StackLine | None) -> str:
 
 
 def why_not_sent(calls: list[Call], sources: list[str], error: Exception) -> str:
-    """Says which column cannot go to another process."""
+    """Says which column cannot go to another process.
+
+    Args:
+        calls: what was to be sent.
+        sources: the function of each, as the user asked for it.
+        error: what sending raised.
+    """
     for call, source in zip(calls, sources, strict=True):
         for name, values in call.columns.items():
             try:

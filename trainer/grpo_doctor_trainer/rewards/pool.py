@@ -66,7 +66,15 @@ class Pool:
             raise
 
     def begin(self, inputs: dict[str, list[Any]], completions: int) -> None:
-        """Hands out the calls for a batch; `inputs` are all the columns there are."""
+        """Hands out the calls for a batch.
+
+        Args:
+            inputs: all the columns there are, each with one entry per completion.
+            completions: how many there are.
+
+        Raises:
+            RewardError: the processes have ended, or cannot be given the columns.
+        """
         if not self._workers:
             raise RewardError("the reward processes have ended; start the run again")
         self._wait_until_prepared()
@@ -92,6 +100,10 @@ class Pool:
 
     def result(self, name: str, completions: int) -> tuple[list[float], float]:
         """Waits for a function's scores.
+
+        Args:
+            name: of the function.
+            completions: how many there are.
 
         Returns:
             one score per completion, NaN where it does not apply, and the seconds that it took.

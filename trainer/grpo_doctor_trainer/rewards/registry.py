@@ -74,6 +74,10 @@ def find_rewards(sources: list[str], dataset_columns: set[str]) -> list[RewardFu
 
     The files themselves are loaded by the processes that run them.
 
+    Args:
+        sources: `--reward_funcs`.
+        dataset_columns: what the functions may ask for.
+
     Raises:
         RewardError: names what cannot be found.
     """
@@ -92,6 +96,10 @@ def find_rewards(sources: list[str], dataset_columns: set[str]) -> list[RewardFu
 
 def load(function: RewardFunction, config: TrainerConfig) -> LoadedReward:
     """Imports a function and looks at what it takes.
+
+    Args:
+        function: as `find_rewards` gave it.
+        config: the options, for the limits of built-in functions.
 
     Raises:
         RewardError: the file cannot be imported, has no such function, or the function needs a

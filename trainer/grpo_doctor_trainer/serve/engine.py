@@ -94,7 +94,11 @@ class VllmEngine:
         return model_shape(self._engine.model_config.hf_config)
 
     def add(self, sequence: NewSequence) -> None:
-        """Takes a completion to make."""
+        """Takes a completion to make.
+
+        Raises:
+            RequestError: vLLM refuses the prompt, or an image is none.
+        """
         asked = sequence.prompt
         prompt: dict[str, Any] = {"prompt_token_ids": asked.tokens}
         if asked.images:

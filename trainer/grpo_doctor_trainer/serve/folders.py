@@ -74,6 +74,10 @@ def shared(folder: Folder) -> bool:
 def checked_files(files: Sequence[str], folders: Sequence[Folder]) -> list[Path]:
     """Resolves the paths of a request.
 
+    Args:
+        files: paths, as the trainer sent them.
+        folders: those of this server.
+
     Raises:
         ProtocolError: a path that is not a plain safetensors file right inside one of the folders.
     """

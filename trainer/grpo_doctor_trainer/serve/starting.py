@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 def start_engine(config: ServeConfig, folder: str, watch: EngineWatch) -> Any:
     """Starts vLLM's `LLMEngine` on a model's folder or name; `watch` gets its statistics.
 
+    Args:
+        config: the server's options.
+        folder: of the model, or its name.
+        watch: gets what the engine reports of each of its steps.
+
     Raises:
         RolloutError: vLLM is not installed, or could not start with this model.
     """

@@ -51,7 +51,15 @@ class WeightWorker:
         return signature.value(), signature.tensors
 
     def grpo_join(self, backend: str, host: str, port: int, size: int, timeout_s: float) -> None:
-        """Joins the trainer's group, behind the trainer in the order of workers."""
+        """Joins the trainer's group, behind the trainer in the order of workers.
+
+        Args:
+            backend: `nccl` or `gloo`.
+            host: of the trainer's rank 0.
+            port: of its store.
+            size: the trainer and the workers.
+            timeout_s: until a broadcast that the others do not join is an error.
+        """
         self.grpo_leave()
         self._grpo_channel = Channel(
             backend=backend,

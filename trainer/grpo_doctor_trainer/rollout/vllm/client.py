@@ -59,6 +59,10 @@ class ServerClient:
     def wait_until_ready(self, seconds: float, tell: Callable[[str], None]) -> Health:
         """Waits for the server to come up.
 
+        Args:
+            seconds: until it is an error.
+            tell: is given a line now and then while it waits.
+
         Raises:
             RolloutError: it has failed, or is not there in time.
         """
@@ -91,6 +95,10 @@ class ServerClient:
     ) -> protocol.Generated:
         """Has prompts completed.
 
+        Args:
+            request: the prompts of this rank.
+            progress: is called about once a second while the engine makes steps.
+
         Raises:
             RolloutError: the server refused, failed, died or fell silent.
         """
@@ -98,6 +106,11 @@ class ServerClient:
 
     def call(self, path: str, message: Any, kind: type[_T]) -> _T:
         """Sends a message and waits for the answer.
+
+        Args:
+            path: of the server.
+            message: the body of the request.
+            kind: of the answer.
 
         Raises:
             RolloutError: the server refused, failed, died or fell silent.

@@ -106,7 +106,12 @@ def _make_group(backend: str, store: Any, rank: int, size: int, timeout: timedel
 
 
 def send_part(channel: Channel, part: Part) -> None:
-    """Sends some tensors; an empty part says that there are no more."""
+    """Sends some tensors; an empty part says that there are no more.
+
+    Args:
+        channel: a joined end, the trainer's.
+        part: by name; every tensor is sent from the channel's device.
+    """
     description = [[name, str(tensor.dtype), list(tensor.shape)] for name, tensor in part]
     header = torch.frombuffer(bytearray(json.dumps(description).encode()), dtype=torch.uint8)
     channel.broadcast(torch.tensor([header.numel()], device=channel.device))

@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 def require_vllm(config: TrainerConfig, device: torch.device, *, with_images: bool = False) -> None:
     """Checks what can be known before the engine starts, which takes long.
 
+    Args:
+        config: the options.
+        device: of this rank.
+        with_images: whether the model takes images.
+
     Raises:
         RolloutError: vLLM, or what it needs for images, is not installed.
         ConfigError: an option needs a device.
@@ -209,6 +214,13 @@ def cache_bytes(config: TrainerConfig, ranks: Ranks) -> int | None:
 
     vLLM's CPU build takes its share as that of the whole process, the trainer's memory included,
     so that a share that fits the machine may leave nothing for the cache.
+
+    Args:
+        config: the options.
+        ranks: this process among the others.
+
+    Returns:
+        none where there is a device.
     """
     if ranks.device.type != "cpu":
         return None

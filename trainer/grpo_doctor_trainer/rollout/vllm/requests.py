@@ -64,7 +64,12 @@ def _png(picture: Any) -> str:
 
 
 def longest_sequence(config: TrainerConfig, context: int | None) -> int:
-    """Gives the most tokens that prompt and completion may have together."""
+    """Gives the most tokens that prompt and completion may have together.
+
+    Args:
+        config: the options.
+        context: the most tokens that the model can take, if it says.
+    """
     if config.vllm_max_model_len is not None:
         return config.vllm_max_model_len
     wanted = config.max_length + config.max_completion_length
@@ -73,6 +78,11 @@ def longest_sequence(config: TrainerConfig, context: int | None) -> int:
 
 def check_length(prompts: PromptBatch, config: TrainerConfig, longest: int) -> None:
     """Refuses prompts whose completions could outgrow the engine.
+
+    Args:
+        prompts: of one rollout.
+        config: the options.
+        longest: prompt and completion together, in tokens.
 
     Raises:
         RolloutError: says how long the prompt is and which flags decide.
@@ -92,6 +102,10 @@ def check_length(prompts: PromptBatch, config: TrainerConfig, longest: int) -> N
 def check_read(prompts: PromptBatch, sampled: list[Completion]) -> None:
     """Makes sure that engine and trainer see the same prompts; only image prompts can differ.
 
+    Args:
+        prompts: of this rank, one per completion.
+        sampled: the completions in the same order.
+
     Raises:
         RolloutError: the engine's image processor makes another number of tokens of an image.
     """
@@ -108,6 +122,12 @@ def as_completions(
     prompts: PromptBatch, sampled: list[Completion], pad_token: int, device: torch.device
 ) -> Completions:
     """Puts the completions behind their prompts, padded on the right.
+
+    Args:
+        prompts: of this rank, one per completion.
+        sampled: the completions in the same order.
+        pad_token: what fills shorter ones up.
+        device: where the tensors go.
 
     Returns:
         tokens and log-probs on `device`; log-probs of padding are 0.

@@ -28,7 +28,12 @@ def sampling_of(config: TrainerConfig, loaded: LoadedModel) -> Sampling:
 
 
 def sampling_options(sampling: Sampling, seed: int | None = None) -> dict[str, Any]:
-    """Names the sampling options as vLLM's `SamplingParams` does."""
+    """Names the sampling options as vLLM's `SamplingParams` does.
+
+    Args:
+        sampling: how to sample.
+        seed: of this completion; none: the engine's own randomness.
+    """
     return {
         "max_tokens": sampling.max_tokens,
         "temperature": sampling.temperature,

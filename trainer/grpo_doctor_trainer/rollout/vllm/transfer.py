@@ -60,6 +60,12 @@ def make_transfer(
 ) -> WeightTransfer:
     """Picks the way: NCCL between GPUs, files where there is a shared folder, else gloo.
 
+    Args:
+        client: speaks to the server.
+        health: what the server said of itself.
+        device: of the trainer's rank 0.
+        timeout_s: until a broadcast that nobody joins is an error.
+
     Raises:
         RolloutError: the server's workers could not be joined.
     """
@@ -94,7 +100,11 @@ class FileTransfer:
         self._version = version
 
     def add(self, part: Part) -> None:
-        """Writes a file."""
+        """Writes a file.
+
+        Raises:
+            RolloutError: it cannot be written, or no folder has room.
+        """
         tensors = _apart(part)
         size = sum(tensor.nbytes for tensor in tensors.values())
         path = self._folder(size) / f"part-{len(self._files)}.safetensors"

@@ -55,6 +55,11 @@ class Signature:
 def check_signature(signature: Signature, taken: WeightsTaken, client: ServerClient) -> None:
     """Checks that the server's workers took what was sent.
 
+    Args:
+        signature: of what was sent.
+        taken: what the server's workers were handed.
+        client: of the server, for the message.
+
     Raises:
         RolloutError: they did not.
     """
