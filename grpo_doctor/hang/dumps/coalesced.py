@@ -4,6 +4,7 @@ group: all before it stay "scheduled" for ever.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -18,25 +19,33 @@ def settled(entries: Sequence[Entry], statuses: Mapping[str, Status]) -> tuple[E
     """With what the end of each group tells of its parts, and without a group of which the ring
     has lost the first ones. `statuses` are the rank's counters by group id.
     """
-    if entries and not any(one.done for one in entries):
+    only_active = not any(one.done for one in entries)
+    if only_active:
         entries = _without_ended(entries, statuses)
     ends = {_key(one): one for one in entries if one.op == "coalesced"}
     if not ends:
         return tuple(entries)
     first = entries[0]
-    lost = _key(first) if first.record > 1 and _key(first) in ends else None
+    is_cut_off = not only_active and first.record > 1 and _key(first) in ends
+    lost = _key(first) if is_cut_off else None
     return tuple(_as_its_end(one, ends.get(key)) for one in entries if (key := _key(one)) != lost)
 
 
 def _without_ended(entries: Sequence[Entry], statuses: Mapping[str, Status]) -> Sequence[Entry]:
-    """Of a dump of active operations alone, without the parts of which the end is not among them:
-    what came next is over, and so is that number by the group's counter of transfers.
+    """Of a dump of active operations alone, without the parts of groups that have ended: these stay
+    in it, and their ends do not. Where the last transfer that is over by the counter has left
+    nothing, transfers are launched one by one, and those that are here are not over.
     """
+    transfers: dict[str, set[int]] = defaultdict(set)
+    for one in entries:
+        if one.is_p2p:
+            transfers[one.group_id].add(one.p2p_sequence)
     ended = set()
-    for one, following in pairwise([*entries, replace(entries[-1], record=-1)]):
+    for one, following in pairwise([*entries, replace(entries[-1], record=-1)] if entries else []):
         completed = statuses.get(one.group_id, Status()).completed
         over = 0 < one.p2p_sequence <= completed and completed > one.sequence
-        if one.is_p2p and over and following.record != one.record + 1:
+        left = completed in transfers[one.group_id]
+        if one.is_p2p and over and left and following.record != one.record + 1:
             ended.add(_key(one))
     return [one for one in entries if not one.is_p2p or _key(one) not in ended]
 

@@ -11,6 +11,7 @@ from grpo_doctor.hang.model.matching.model import Camp, Shift, Wait
 from grpo_doctor.hang.model.matching.rings import of_ring
 from grpo_doctor.hang.model.matching.ruling import STRENGTH, Blame, Grounds, Reason
 from grpo_doctor.hang.model.matching.scene import Scene
+from grpo_doctor.hang.model.matching.steps import left_out, novel
 from grpo_doctor.hang.model.matching.waits import DIRECTED
 from grpo_doctor.hang.model.matching.words import ranks_text
 
@@ -162,7 +163,7 @@ def _mistaken(scene: Scene) -> Iterator[Blame]:
                 f"{ranks_text(told.intersection(wait.on))} did not"
                 f"{': it is one ahead' if ahead else ', and earlier rounds did not have there'}."
             )
-            grounds: Grounds = "unlike-before" if scene.novel(wait) else "either"
+            grounds: Grounds = "unlike-before" if novel(scene, wait) else "either"
             yield Blame(wait.rank, grounds, "extra", text, key, sequence)
 
 
@@ -174,7 +175,7 @@ def _telling(scene: Scene, rank: int, behind: Sequence[Wait]) -> Sequence[Wait]:
     if not transfers or len(transfers) == len(behind):
         return behind
     latest = scene.latest(rank)
-    passed = [wait for wait in transfers if latest and scene.left_out(rank, *latest, wait)]
+    passed = [wait for wait in transfers if latest and left_out(scene, rank, *latest, wait)]
     return passed or [wait for wait in behind if wait.why != "p2p"]
 
 

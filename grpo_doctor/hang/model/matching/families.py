@@ -1,5 +1,5 @@
-"""Groups of the same kind, as the tensor groups of a job are: what most of them do is what the rest
-should do.
+"""Groups of the same kind, as the tensor groups of a job are, and ranks of the same role in them:
+what most of them do is what the rest should do.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from collections.abc import Mapping
 
 from grpo_doctor.hang.model.matching.groups import Gathered
 from grpo_doctor.hang.model.matching.history import History
+from grpo_doctor.hang.model.matching.queues import UNKNOWN, Order, Unit, order_of
 from grpo_doctor.hang.model.matching.signatures import Signatures
 
-NEAR = 64  # collectives that one group of a kind may be ahead of another; stages differ by more
+Role = tuple[tuple[str, int], ...]  # places in the groups that have transfers: a pipeline stage
 
 
 class Families:
-    """Which groups are siblings, and what they called."""
+    """Which groups are siblings, what they called, and which ranks run the same program."""
 
     def __init__(
         self,
@@ -25,14 +26,21 @@ class Families:
     ) -> None:
         self._gathered, self._pasts, self._signatures = gathered, pasts, signatures
         kinds: dict[object, list[str]] = defaultdict(list)
-        for key, one in gathered.items():
-            if not one.group.inferred:
-                kinds[_kind(one)].append(key)
+        for key, group in gathered.items():
+            kinds[key if group.group.inferred else _kind(group)].append(key)
         self._siblings = {key: same for same in kinds.values() for key in same}
-        self._reached = {
-            key: max((track.enqueued or 0 for track in one.tracks.values()), default=0)
-            for key, one in gathered.items()
+        self._transfers = {
+            key: count
+            for same in kinds.values()
+            for key, count in _transfers({key: gathered[key] for key in same}).items()
         }
+        of_transfers = {key for key, _ in self._transfers}
+        places: dict[int, list[tuple[str, int]]] = defaultdict(list)
+        for key, group in gathered.items():
+            for place, rank in enumerate(group.group.members):
+                places[rank] += [(str(_kind(group)), place)] if key in of_transfers else []
+        self._known: dict[object, dict[int, int]] = {}
+        self._roles: dict[int, Role] = {r: tuple(sorted(own)) for r, own in places.items()}
 
     def siblings(self, key: str) -> list[str]:
         """The group itself, and others of its kind."""
@@ -42,7 +50,7 @@ class Families:
         """The group of this kind that a rank is in."""
         if rank in self._gathered[key].tracks:
             return key
-        return next((one for one in self.siblings(key) if rank in self._gathered[one].tracks), None)
+        return next((s for s in self.siblings(key) if rank in self._gathered[s].tracks), None)
 
     def usual(self, key: str, number: int) -> int | None:
         """The signature that most siblings have as this number; None where they do not agree."""
@@ -51,18 +59,82 @@ class Families:
             if sibling != key:
                 calls = self._pasts[sibling].calls.get(number, {})
                 called.update({self._signatures.key(call) for call in calls.values()})
-        most = called.most_common(2)
-        if not most or (len(most) > 1 and most[0][1] == most[1][1]):
+        return most_common(called)
+
+    def given(self, rank: int, key: str, number: int) -> Order | None:
+        """When a rank called a collective; before all others where only that it did is known."""
+        track = self._gathered[key].tracks.get(rank)
+        if track is None:
             return None
-        return most[0][0]
+        if number in track.calls:
+            return order_of(track.calls[number][0])
+        return UNKNOWN if track.done(number) else None
 
-    def is_near(self, sibling: str, number: int) -> bool:
-        """Whether the group counts as the others of its kind do."""
-        return abs(self._reached[sibling] - number) <= NEAR
+    def out_of_step(self, unit: Unit, key: str | None) -> bool:
+        """Whether a rank had called more or fewer collectives of this kind of group when it came to
+        `unit` than most others of its role; with `key` None, more or fewer sends and receives.
+        """
+        keys = [k for k, rank in self._transfers if rank == unit.rank] if key is None else [key]
+        for kind in keys:
+            counts = self._counts(unit, kind, transfers=key is None)
+            own = counts.get(unit.rank)
+            usual = most_common(Counter(n for rank, n in counts.items() if rank != unit.rank))
+            if own is not None and usual not in (None, own):
+                return True
+        return False
+
+    def _counts(self, unit: Unit, key: str, *, transfers: bool) -> Mapping[int, int]:
+        """How many of a kind of group each rank of this role had called when it came to `unit`, or
+        to what groups of its kind call so.
+        """
+        role = self._roles.get(unit.rank)
+        place = role, self.siblings(key)[0], self.siblings(unit.group)[0], unit.number, transfers
+        if place not in self._known:
+            self._known[place] = {
+                rank: count
+                for rank, other in self._roles.items()
+                if other == role
+                and (count := self._count(rank, key, unit, transfers=transfers)) is not None
+            }
+        return self._known[place]
+
+    def _count(self, rank: int, key: str, unit: Unit, *, transfers: bool) -> int | None:
+        own, there = self.of(rank, key), self.of(rank, unit.group)
+        came = self.given(rank, there, unit.number) if there is not None else None
+        if own is None or came is None or came == UNKNOWN:
+            return None
+        track = self._gathered[own].tracks[rank]
+        if transfers:
+            called = self._transfers.get((own, rank))
+            later = len({entry.p2p_sequence for entry in track.p2p if order_of(entry) > came})
+        else:
+            called = track.enqueued
+            later = sum(order_of(parts[0]) > came for parts in track.calls.values())
+        return None if called is None else called - later
 
 
-def _kind(one: Gathered) -> object:
+def most_common(counted: Counter[int]) -> int | None:
+    """The most frequent one; None for a tie, or nothing."""
+    most = counted.most_common(2)
+    return most[0][0] if most and (len(most) == 1 or most[0][1] > most[1][1]) else None
+
+
+def _kind(gathered: Gathered) -> object:
     """By description; where there is none, by the number that its members have for it."""
-    group = one.group
-    named = group.description or one.local_number
+    group = gathered.group
+    named = group.description or gathered.local_number
     return group.backend, named, len(group.members)
+
+
+def _transfers(same: Mapping[str, Gathered]) -> dict[tuple[str, int], int]:
+    """By group and rank, for groups of one kind. Those without a collective count nothing else,
+    and the counter also knows of those that are over and were not dumped.
+    """
+    tracks = {(key, rank): t for key, group in same.items() for rank, t in group.tracks.items()}
+    if not any(track.p2p for track in tracks.values()):
+        return {}
+    mixed = any(track.calls for track in tracks.values())
+    return {
+        place: max([0 if mixed else track.given, *(entry.p2p_sequence for entry in track.p2p)])
+        for place, track in tracks.items()
+    }

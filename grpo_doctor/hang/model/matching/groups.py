@@ -88,6 +88,8 @@ def _gathered(
         if sight.entries or sight.seen.status != Status():
             status, counts = sight.seen.status, sight.counts
             tracks[sight.rank] = track(sight.rank, sight.entries, status, counts=counts)
+    for one in tracks.values():
+        one.given = one.status.enqueued
     if any(one.mixed for one in tracks.values()) or _contradict(tracks.values()):
         tracks = {rank: _uncounted(one) for rank, one in tracks.items()}
     descriptions = Counter(s.seen.description for s in sights if s.seen.description)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from grpo_doctor.hang.dumps import Entry
 from grpo_doctor.hang.model.matching.groups import Gathered
 from grpo_doctor.hang.model.matching.pairs import Side, sides
-from grpo_doctor.hang.model.matching.queues import Queue, Unit
+from grpo_doctor.hang.model.matching.queues import UNKNOWN, Queue, Unit, on_device
 from grpo_doctor.hang.model.matching.sinks import sinks
 
 Ends = tuple[int, int]  # source and target, global
@@ -178,6 +178,8 @@ class Waiting:
     def targets(self, node: Node) -> Sequence[Node]:
         """What has to happen first."""
         if isinstance(node, Meeting):
+            if node.all_joined and node.ends is None:
+                return [unit for rank in node.joined for unit in self._earlier(rank, node)]
             return [*node.queued.values(), *node.missing, *node.unseen]
         if isinstance(node, Unit):
             if node.rank in self.hung:
@@ -185,3 +187,13 @@ class Waiting:
             return [node.behind] if node.behind is not None else self.meetings.of(node)
         queue = self.queues.get(node)
         return queue.heads if queue is not None else ()
+
+    def _earlier(self, rank: int, meeting: Meeting) -> list[Unit]:
+        """What a rank gave before its part of a whole meeting, and which is not over: it was not
+        in the way of other operations then, and may be in the way of this one.
+        """
+        queue = self.queues[rank]
+        own = queue.collectives[meeting.group, meeting.number]
+        if not own.parts or not on_device(own.parts[0]):
+            return []
+        return [unit for unit in queue.heads if UNKNOWN < unit.order < own.order]

@@ -11,6 +11,7 @@ from grpo_doctor.hang.model.matching.model import Wait
 from grpo_doctor.hang.model.matching.queues import Unit
 from grpo_doctor.hang.model.matching.ruling import Blame, Grounds, Reason
 from grpo_doctor.hang.model.matching.scene import Scene
+from grpo_doctor.hang.model.matching.steps import as_before, is_alone, is_minority, left_out, novel
 from grpo_doctor.hang.model.matching.waits import waits_of
 from grpo_doctor.hang.model.matching.words import ranks_text
 
@@ -21,8 +22,8 @@ def of_ring(scene: Scene, ring: frozenset[Node]) -> Iterator[Blame]:
     else all.
     """
     inside = waits_of(ring, scene.waits)
-    if left_out := list(_left_out(scene, inside)):
-        yield from left_out
+    if unmet := list(_left_out(scene, ring, inside)):
+        yield from unmet
         return
     grounds, wrong = _wrong(scene, ring, inside)
     awaited = _awaited(inside)
@@ -30,22 +31,39 @@ def of_ring(scene: Scene, ring: frozenset[Node]) -> Iterator[Blame]:
         yield _blame(scene, wait, grounds, awaited)
 
 
-def _left_out(scene: Scene, inside: list[Wait]) -> Iterator[Blame]:
-    """Ranks that went on to a collective past what a partner waits for. How many wait beside them
-    says nothing: a send has one partner and a collective has many.
+def _left_out(scene: Scene, ring: frozenset[Node], inside: list[Wait]) -> Iterator[Blame]:
+    """Ranks that went on past the transfer that a partner waits for: they have given fewer than
+    those of their role, or had it there in earlier rounds. How many wait beside them says nothing:
+    a send has one partner and a collective has many.
     """
-    for awaited in (w for w in inside if w.why == "p2p"):
-        for own in (w for w in inside if w.rank in awaited.on and w.why != "p2p"):
-            if not scene.left_out(own.rank, own.group, own.sequence, awaited):
-                continue
-            receives = awaited.operation.startswith("receive")
-            reason: Reason = "not-sent" if receives else "not-received"
-            text = (
-                f"Rank {own.rank} did not {'send to' if receives else 'receive from'} rank "
-                f"{awaited.rank}, which waits for it ({scene.title(awaited.group)}), as it did in "
-                f"earlier rounds: it is in {own.operation}{f' at {own.site}' if own.site else ''}."
-            )
-            yield Blame(own.rank, "unlike-before", reason, text, awaited.group, awaited.sequence)
+    ranks = {node.rank for node in ring if isinstance(node, Unit)}
+    unmet = [(rank, wait) for wait in inside if wait.why == "p2p" for rank in wait.on]
+    off = {rank for rank in ranks if unmet and scene.is_off(rank, None)}
+    if off and off != ranks:
+        for rank in sorted(off):
+            mine = next((wait for other, wait in unmet if other == rank), None)
+            own = next((wait for wait in inside if wait.rank == rank), None)
+            if mine is not None:
+                yield _not_met(scene, rank, "outnumbered", mine, ", as others at its place did")
+            elif own is not None:
+                yield _blame(scene, own, "outnumbered", _awaited(inside))
+        return
+    for rank, awaited in unmet:
+        for own in (w for w in scene.waits if w.rank == rank and w.why != "p2p"):
+            if left_out(scene, own.rank, own.group, own.sequence, awaited):
+                where = f" at {own.site}" if own.site else ""
+                past = f", as it did in earlier rounds: it is in {own.operation}{where}"
+                yield _not_met(scene, rank, "unlike-before", awaited, past)
+
+
+def _not_met(scene: Scene, rank: int, grounds: Grounds, awaited: Wait, how: str) -> Blame:
+    receives = awaited.operation.startswith("receive")
+    reason: Reason = "not-sent" if receives else "not-received"
+    text = (
+        f"Rank {rank} did not {'send to' if receives else 'receive from'} rank {awaited.rank}, "
+        f"which waits for it ({scene.title(awaited.group)}){how}."
+    )
+    return Blame(rank, grounds, reason, text, awaited.group, awaited.sequence)
 
 
 def _wrong(
@@ -57,17 +75,18 @@ def _wrong(
     for rank, first, later in _turned(ring):
         key = first.group, first.number, later
         if key not in known:
-            known[key] = _is_minority(scene, first, later)
+            known[key] = is_minority(scene, first, later)
         if known[key]:
             strayed.add(rank)
     heads = [one for one in ring if isinstance(one, Unit) and one.behind is None]
-    strayed |= {unit.rank for unit in heads if _is_alone(scene, unit)}
+    strayed |= {unit.rank for unit in heads if is_alone(scene, unit)}
     if strayed:
         return "outnumbered", [wait for wait in inside if wait.rank in strayed]
     # How many wait beside them says nothing of the ends of a transfer.
     ends = {rank for wait in inside if wait.why == "p2p" for rank in wait.on}
-    if len(ends) == 1:
-        return "awaited", [wait for wait in inside if wait.rank in ends]
+    alone = [wait for wait in inside if wait.rank in ends]
+    if len(ends) == 1 and alone:
+        return "awaited", alone
     sides: dict[str, list[Wait]] = defaultdict(list)
     for wait in inside:
         sides[wait.group].append(wait)
@@ -75,8 +94,8 @@ def _wrong(
     smaller = [wait for side in sides.values() if len(side) < largest for wait in side]
     if smaller and not ends and sum(len(side) == largest for side in sides.values()) == 1:
         return "outnumbered", smaller
-    unlike = [wait for wait in inside if scene.as_before(wait) is False]
-    for some in (unlike, [wait for wait in inside if scene.novel(wait)]):
+    unlike = [wait for wait in inside if as_before(scene, wait) is False]
+    for some in (unlike, [wait for wait in inside if novel(scene, wait)]):
         if some and len(some) < len(inside):
             return "unlike-before", some
     return "either", inside
@@ -91,51 +110,6 @@ def _turned(ring: frozenset[Node]) -> Iterator[tuple[int, Unit, Meeting]]:
             for head in heads:
                 if head.rank in late:
                     yield head.rank, head, meeting
-
-
-def _is_minority(scene: Scene, first: Unit, later: Meeting) -> bool:
-    """Whether more ranks took `later` before `first`, or what groups of their kind call so."""
-    if first.transfer or later.ends is not None:
-        return False
-    as_here = otherwise = 0
-    for rank in scene.heard:
-        head = _given(scene, rank, first.group, first.number)
-        other = _given(scene, rank, later.group, later.number)
-        if head == other:  # neither was called, or both so long ago that nobody knows the order
-            continue
-        if other is None or (head is not None and head < other):
-            as_here += scene.families.of(rank, later.group) is not None
-        else:
-            otherwise += scene.families.of(rank, first.group) is not None
-    return otherwise > as_here
-
-
-def _is_alone(scene: Scene, unit: Unit) -> bool:
-    """Whether the ranks at the same place of groups of this kind mostly did another transfer as
-    this number: then one was left out, or turned around, before it.
-    """
-    if not unit.transfer or not unit.parts:
-        return False
-    here = scene.gathered[unit.group].group.members.index(unit.rank)
-    mine = {(part.op, part.source, part.target) for part in unit.parts}
-    alike = otherwise = 0
-    for key in scene.families.siblings(unit.group):
-        members = scene.gathered[key].group.members
-        track = scene.gathered[key].tracks.get(members[here])
-        if key == unit.group or track is None:
-            continue
-        same = [one for one in track.p2p if one.p2p_sequence == unit.number]
-        theirs = {(one.op, one.source, one.target) for one in same if one.op != "coalesced"}
-        alike += theirs == mine
-        otherwise += bool(theirs) and theirs != mine
-    return otherwise > alike
-
-
-def _given(scene: Scene, rank: int, key: str, number: int) -> tuple[int, int] | None:
-    own = scene.families.of(rank, key)
-    if own is None or not scene.families.is_near(own, number):
-        return None
-    return scene.given(rank, own, number)
 
 
 class _Awaited(NamedTuple):
@@ -174,7 +148,7 @@ def _blame(scene: Scene, wait: Wait, grounds: Grounds, awaited: list[_Awaited]) 
         receives = waiting.operation.startswith("receive")
         reason: Reason = "not-sent" if receives else "not-received"
         return Blame(wait.rank, grounds, reason, text + ".", waiting.group, waiting.sequence)
-    if scene.novel(wait) and scene.as_before(wait) is not False:
+    if novel(scene, wait) and as_before(scene, wait) is not False:
         text += ". It had not called that before: it left the loop before the others did"
         return Blame(wait.rank, grounds, "fewer-batches", text + ".", wait.group, wait.sequence)
     if waiting is not None and _passed(scene, wait, waiting):
@@ -187,8 +161,9 @@ def _passed(scene: Scene, wait: Wait, waiting: Wait) -> bool:
     """Whether it went past what the others wait in, and did not merely turn two calls around: it
     has called more since, or is where it always is in this round.
     """
-    if waiting.why == "p2p" or scene.given(wait.rank, waiting.group, waiting.sequence) is not None:
+    given = scene.families.given(wait.rank, waiting.group, waiting.sequence)
+    if waiting.why == "p2p" or given is not None:
         return False
     ran_ahead = len(scene.queues[wait.rank].units) > 1
-    usual_line = bool(wait.site) and not scene.novel(wait)
-    return ran_ahead or (usual_line and scene.as_before(wait) is False)
+    usual_line = bool(wait.site) and not novel(scene, wait)
+    return ran_ahead or (usual_line and as_before(scene, wait) is False)

@@ -102,6 +102,8 @@ def _shift(
     many, or what it left out. Tried with one, two and so on.
     """
     mine, theirs = _run(own, start), _run(usual, start)
+    if signatures.key(mine[0]) != signatures.key(theirs[0]) and _agree(mine[1:], theirs[1:], 1):
+        return None  # it called one with another size, and is in step
     new = past.new(mine[0], start)
     for count in range(1, MOST_SHIFTED + 1):
         if _agree(mine[count:], theirs, 1 if new else 2):

@@ -13,7 +13,8 @@ from grpo_doctor.hang.model.matching.model import Seat
 class Track:
     """The collectives of a rank in a group, by sequence number; several entries are one coalesced
     collective. `first` and `last` are the oldest and newest that the ring still has, `unfinished`
-    those of them that are not done, oldest first. `counts`: its counters, which lag behind, are all
+    those of them that are not done, oldest first. `given`: what its counter said of the last that
+    was called, collective or transfer. `counts`: its counters, which lag behind, are all
     that is left of what was called. `busy`: something of it is unfinished, nobody knows what.
     """
 
@@ -26,6 +27,7 @@ class Track:
     busy: bool = False
     first: int | None = None
     last: int | None = None
+    given: int = -1
 
     @property
     def mixed(self) -> bool:

@@ -54,7 +54,7 @@ def test_a_send_left_out_is_told_however_many_wait_beside_its_partner(form: str)
     given = dumps_of(job(stages, rounds).run(), form=form)
     (blame,) = matching.match(dumps.read(given)).blame
     assert (blame.rank, blame.reason) == (0, "not-sent")
-    assert "as it did in earlier rounds" in blame.text
+    assert "as others at its place did" in blame.text
 
 
 def test_of_a_partner_without_a_dump_nobody_knows_what_it_did() -> None:
