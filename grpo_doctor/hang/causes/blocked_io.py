@@ -9,9 +9,6 @@ from dataclasses import replace
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Liveness, Sink
 from grpo_doctor.hang.causes.description import (
     blocked_class,
-    continue_check,
-    continue_fix,
-    continue_undo,
     doing,
     in_phase,
     named,
@@ -187,17 +184,15 @@ def _ends_stand(scene: Scene, hold: Blocked) -> bool:
 def _behind_stopped(actor: Actor, hold: Blocked, what: str) -> Candidate:
     """Whoever could go on at the other end may not run."""
     first = hold.stopped_peers[0]
-    return Candidate(
+    candidate = Candidate(
         cause=blocked_class(actor),
         reason=f"{what}, because it is stopped (SIGSTOP),{in_phase(actor)}".rstrip(","),
         evidence=(_held_item(actor, hold), *standstill(actor)),
         sink=Sink.PIPE,
         liveness="never-wakes",
-        fixes=(continue_fix(first),),
-        confirm=(continue_check(first),),
-        undo=(continue_undo(first),),
         can_go_on=f"Yes, as soon as pid {first} may run again; nothing is lost.",
     )
+    return candidate.continued(first)
 
 
 def _peers_text(scene: Scene, hold: Blocked) -> str:

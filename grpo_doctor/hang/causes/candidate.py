@@ -111,6 +111,16 @@ class Candidate:
             still_s=actor.motion.still_s,
         )
 
+    def continued(self, pid: int, sign: str = "the rank must move at once") -> Candidate:
+        """The same of a stopped process: what lets it go on, and shows by a sign that it was it."""
+        go_on = Fix(f"kill -CONT {pid} lets it go on; then find out who stopped it.")
+        return replace(
+            self,
+            fixes=(go_on, *self.fixes),
+            confirm=(f"kill -CONT {pid}  # {sign}",),
+            undo=(Undo("continue", pid, "", f"Send SIGCONT to pid {pid}?"),),
+        )
+
     @property
     def cannot_move(self) -> bool:
         """Whether nothing that is left can end the wait."""

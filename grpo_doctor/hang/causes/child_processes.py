@@ -9,9 +9,6 @@ from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.data_loader import waits_for_loader
 from grpo_doctor.hang.causes.description import (
     asleep_for,
-    continue_check,
-    continue_fix,
-    continue_undo,
     doing,
     in_phase,
     kernel_item,
@@ -85,15 +82,12 @@ def _beside(scene: Scene, actor: Actor) -> Candidate | None:
         return None
     child = most_telling(held) or held[0]
     reason = f"waits{in_phase(actor)} while {named(child)} {doing(child)}"
-    candidate = _waiting(actor, reason, (process_item(child),))
-    return replace(
-        candidate,
+    candidate = replace(
+        _waiting(actor, reason, (process_item(child),)),
         liveness="stopped" if hold is not None and hold.kind in _ASKS else "unseen",
         node=child.node,
-        fixes=(continue_fix(child.pid), *candidate.fixes),
-        confirm=(continue_check(child.pid),),
-        undo=(continue_undo(child.pid),) if child.motion.kind == "stopped" else (),
     )
+    return candidate.continued(child.pid) if child.motion.kind == "stopped" else candidate
 
 
 def _works_for(actor: Actor, child: Actor) -> bool:

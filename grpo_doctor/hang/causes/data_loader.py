@@ -6,9 +6,6 @@ from collections.abc import Iterator
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.description import (
-    continue_check,
-    continue_fix,
-    continue_undo,
     doing,
     named,
     process_item,
@@ -55,8 +52,7 @@ def _loader(scene: Scene, actor: Actor) -> Iterator[Candidate]:
         return  # at least one prepares a batch
     guilty = held or [one for one in stuck if not rests(one)] or stuck
     worker = f"{named(guilty[0])} {doing(guilty[0])}" if guilty else "none is left"
-    stopped = [one.pid for one in guilty if one.motion.kind == "stopped"][:1]
-    yield Candidate(
+    candidate = Candidate(
         cause="dataload-blocked",
         reason=f"waits for its data loader's workers: {worker}",
         evidence=(stack_item(actor), *map(process_item, guilty[:4]), still_item(actor)),
@@ -64,16 +60,11 @@ def _loader(scene: Scene, actor: Actor) -> Iterator[Candidate]:
         liveness="never-wakes" if held else "unseen",
         phase="dataload",
         node=guilty[0].node if guilty else None,
-        fixes=(*map(continue_fix, stopped), *_FIXES),
-        confirm=tuple(map(_check, guilty[:1])),
-        undo=tuple(map(continue_undo, stopped)),
+        fixes=_FIXES,
+        confirm=tuple(f"py-spy dump --pid {one.pid}" for one in guilty[:1]),
     ).of(actor)
-
-
-def _check(worker: Actor) -> str:
-    if worker.motion.kind == "stopped":
-        return continue_check(worker.pid)
-    return f"py-spy dump --pid {worker.pid}"
+    stopped = bool(guilty) and guilty[0].motion.kind == "stopped"
+    yield candidate.continued(guilty[0].pid) if stopped else candidate
 
 
 def _has_workers(actor: Actor) -> bool:

@@ -1,4 +1,4 @@
-"""What processes are at: in words, as items of evidence, and what lets a stopped one go on."""
+"""What processes are at: in words, and as items of evidence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 from grpo_doctor.hang.model.process.call_stack import Place
 from grpo_doctor.hang.model.process.progress import BUSY_SHARE
 from grpo_doctor.hang.model.scene import Actor
-from grpo_doctor.hang.verdict import Fix, Item, Undo
+from grpo_doctor.hang.verdict import Item
 from grpo_doctor.hang.wording import bytes_text, seconds_text
 from grpo_doctor_probes.evidence import Frame
 
@@ -162,18 +162,3 @@ def kernel_item(actor: Actor) -> Item:
     """The kernel function in which the thread that decides sleeps."""
     state, wchan = (actor.doer.state, actor.doer.wchan) if actor.doer is not None else ("?", "")
     return Item("proc", actor.rank, f"state {state} in {wchan or 'the kernel'}")
-
-
-def continue_fix(pid: int) -> Fix:
-    """What lets a stopped process go on."""
-    return Fix(f"kill -CONT {pid} lets it go on; then find out who stopped it.")
-
-
-def continue_check(pid: int, sign: str = "the rank must move at once") -> str:
-    """The same, to confirm that it is the cause: by what is seen then."""
-    return f"kill -CONT {pid}  # {sign}"
-
-
-def continue_undo(pid: int) -> Undo:
-    """The same, for `attach --confirm`."""
-    return Undo("continue", pid, "", f"Send SIGCONT to pid {pid}?")

@@ -10,9 +10,6 @@ from dataclasses import replace
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink, ranks_of
 from grpo_doctor.hang.causes.description import (
     at_frame,
-    continue_check,
-    continue_fix,
-    continue_undo,
     in_phase,
     stack_item,
     standstill,
@@ -26,6 +23,10 @@ from grpo_doctor.hang.verdict import Fix, Item, Undo
 
 _AT_EXIT = ("_shutdown", "_exit_function", "_python_exit", "_run_exitfuncs", "shutdown")
 _COMMUNICATION = re.compile(r"(pt_)?(gloo|nccl|mpi|ucc|hccl)|NCCL", re.IGNORECASE)
+_DETACH = Fix("Detach the debugger that holds it.")
+_WANTS_TERMINAL = Fix(
+    "One that stops again at once wants its terminal: start it with `< /dev/null`."
+)
 _READ_LOG = Fix("Look at the first traceback in its log, and start the job again.")
 
 
@@ -48,19 +49,16 @@ def propose(case: Case) -> Iterator[Candidate]:
 def _stopped(actor: Actor) -> Candidate:
     traced = actor.look is not None and actor.look.state == "t"
     how = "held by a debugger" if traced else "stopped (SIGSTOP)"
-    return Candidate(
+    candidate = Candidate(
         cause="rank-stopped",
         reason=f"is {how}{in_phase(actor)}",
+        evidence=standstill(actor),
         sink=Sink.PROCESS,
         liveness="stopped",
-        evidence=standstill(actor),
-        fixes=(
-            Fix("Detach the debugger that holds it.") if traced else continue_fix(actor.pid),
-            Fix("One that stops again at once wants its terminal: start it with `< /dev/null`."),
-        ),
-        confirm=(continue_check(actor.pid, "the job must move at once"),),
-        undo=() if traced else (continue_undo(actor.pid),),
-    ).of(actor)
+        fixes=(_WANTS_TERMINAL,),
+    )
+    stopped = candidate.of(actor).continued(actor.pid, "the job must move at once")
+    return replace(stopped, fixes=(_DETACH, _WANTS_TERMINAL), undo=()) if traced else stopped
 
 
 def _frozen(actor: Actor) -> Candidate:

@@ -6,6 +6,7 @@ Written from NCCL's sources and tried on recorded answers; it was never run besi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
@@ -24,6 +25,16 @@ _CLASSES: dict[int, str] = {
     4: "collective-mismatch",
     5: "collective-mismatch",
 }
+_WARN = Fix("Look for the first NCCL WARN in its log (NCCL_DEBUG=WARN), then restart.")
+_GIVEN_UP = (
+    "has been given up by NCCL: no answer for a minute",
+    Fix("The others cannot go on without it: restart from the last checkpoint."),
+)
+_SILENT = (
+    "does not answer NCCL",
+    Fix("Look at its process: is it stopped? Can its host be reached?"),
+)
+_ON_ITS_HOST = "grpo-doctor attach  # on the host of this rank"
 _CONFIRM = "ncclras -v  # or: echo verbose status | nc localhost 28028; again after some seconds"
 
 
@@ -32,8 +43,10 @@ def propose(case: Case) -> Iterator[Candidate]:
     scene = case.scene
     found = findings(scene)
     for failure in found.failures:
-        if failure.rank is not None and (one := _failed(scene, failure)) is not None:
-            yield one
+        if failure.rank is not None:
+            candidate = _failed(scene, failure.rank, failure)
+            if candidate is not None:
+                yield candidate
     if found.failures:
         return  # who waits for a lost rank launches nothing more either
     by_rank: dict[int, list[Laggard]] = {}
@@ -100,63 +113,56 @@ def _behind(case: Case, rank: int, lags: list[Laggard]) -> Candidate:
     items = tuple(Item(SOURCE, rank, _words(one)) for one in lags[:3])
     if lag.ahead or lag.instead or (actor is not None and actor.waits):
         return _strayed(case, rank, lag, items)
-    if actor is None:
-        return _unseen(rank, lag, items)
+    if actor is None:  # on another host, where it may compute a reward or write a checkpoint
+        return Candidate(
+            cause="unknown",
+            culprits=(rank,),
+            reason=f"has not come to the {lag.operation} that the others are in; what it does is "
+            "not seen from this host",
+            evidence=items,
+            sink=Sink.COUNTERS,
+            liveness="computing",
+            confirm=(_ON_ITS_HOST, _CONFIRM),
+        )
     busy = actor.spins or actor.motion.kind in ("busy", "working")
     return Candidate(
         cause=busy_class(actor) if busy else blocked_class(actor),
-        culprits=(rank,),
         reason=f"does not come to the next {lag.operation}{in_phase(actor)}",
         evidence=(*items, stack_item(actor)),
         sink=Sink.NOTHING,
         liveness="computing" if busy else "unseen",
-        phase=actor.phase,
-        still_s=actor.motion.still_s,
         confirm=(_CONFIRM,),
-    )
-
-
-def _unseen(rank: int, lag: Laggard, items: tuple[Item, ...]) -> Candidate:
-    """It is on another host, where it may compute a reward or write a checkpoint."""
-    return Candidate(
-        cause="unknown",
-        culprits=(rank,),
-        reason=f"has not come to the {lag.operation} that the others are in; what it does is not "
-        "seen from this host",
-        evidence=items,
-        sink=Sink.COUNTERS,
-        liveness="computing",
-        confirm=("grpo-doctor attach  # on the host of this rank", _CONFIRM),
-    )
+    ).of(actor)
 
 
 def _strayed(case: Case, rank: int, lag: Laggard, items: tuple[Item, ...]) -> Candidate:
     """It is in another call to the others than they are, or was and is on another host."""
-    actor = case.scene.by_rank.get(rank)
+    cause = "collective-mismatch" if lag.ahead or lag.instead else "collective-skipped"
+    what = f"left out a {lag.operation} that the others call"
     if lag.ahead:
-        cause, what = "collective-mismatch", f"called one more {lag.operation} than the others"
+        what = f"called one more {lag.operation} than the others"
     elif lag.instead:
-        cause, what = "collective-mismatch", f"called {lag.instead} where the others call"
-        what += f" {lag.operation}"
-    else:
-        cause, what = "collective-skipped", f"left out a {lag.operation} that the others call"
-    sure = actor is not None and actor.waits and not lag.ahead
-    held_up = actor is not None and case.waits_for_work(actor)
-    return Candidate(
+        what = f"called {lag.instead} where the others call {lag.operation}"
+    strayed = Candidate(
         cause=cause,
         culprits=(rank,),
         reason=what,
-        evidence=(*items, stack_item(actor)) if actor is not None else items,
+        evidence=items,
         sink=Sink.COUNTERS,
-        liveness="never-wakes" if sure and not held_up else "unseen",
-        phase=actor.phase if actor is not None else None,
-        still_s=actor.motion.still_s if actor is not None else None,
         fixes=(
             Fix("Make every rank call the same collectives: no call under a rank's own condition."),
         ),
-        confirm=("grpo-doctor attach  # on the host of this rank", _CONFIRM)
-        if actor is None
-        else (_CONFIRM,),
+        confirm=(_ON_ITS_HOST, _CONFIRM),
+    )
+    actor = case.scene.by_rank.get(rank)
+    if actor is None:
+        return strayed
+    sure = actor.waits and not lag.ahead and not case.waits_for_work(actor)
+    return replace(
+        strayed.of(actor),
+        evidence=(*items, stack_item(actor)),
+        liveness="never-wakes" if sure else "unseen",
+        confirm=(_CONFIRM,),
     )
 
 
@@ -169,38 +175,25 @@ def _words(lag: Laggard) -> str:
     )
 
 
-def _failed(scene: Scene, failure: Failure) -> Candidate | None:
-    assert failure.rank is not None
+def _failed(scene: Scene, rank: int, failure: Failure) -> Candidate | None:
+    dead = failure.what == "dead"
     if failure.error:
-        known = _CLASSES.get(failure.error)
-        if known is None:
-            return None
-        reason, cause = f"reports to NCCL: {failure.what}", known
-        fix = Fix("Look for the first NCCL WARN in its log (NCCL_DEBUG=WARN), then restart.")
-    elif failure.what == "dead":
-        reason, cause = "has been given up by NCCL: no answer for a minute", ""
-        fix = Fix("The others cannot go on without it: restart from the last checkpoint.")
+        cause, reason, fix = _CLASSES.get(failure.error), f"reports to NCCL: {failure.what}", _WARN
     else:
-        reason, cause = "does not answer NCCL", ""
-        fix = Fix("Look at its process: is it stopped? Can its host be reached?")
-    actor = scene.by_rank.get(failure.rank)
-    cause = cause or _lost_class(actor, failure)
+        # A process that is seen here to live is not dead, whatever its peers think.
+        cause = "rank-dead" if dead and rank not in scene.by_rank else "network-silent"
+        reason, fix = _GIVEN_UP if dead else _SILENT
+    if cause is None:
+        return None
     where = f"process {failure.process.pid} on {failure.process.host}: {failure.what}"
     return Candidate(
         cause=cause,
-        culprits=(failure.rank,),
+        culprits=(rank,),
         reason=reason,
-        evidence=(Item(SOURCE, failure.rank, where),),
+        evidence=(Item(SOURCE, rank, where),),
         sink=Sink.ORDER,
         liveness="never-wakes",
         still_s=scene.patience.waited_s,
         fixes=(fix,),
         confirm=(f"ps -o pid,stat,wchan,args -p {failure.process.pid}  # on that host", _CONFIRM),
     )
-
-
-def _lost_class(actor: Actor | None, failure: Failure) -> str:
-    """A process that is seen here to live is not dead, whatever its peers think."""
-    if actor is None and failure.what == "dead":
-        return "rank-dead"
-    return "network-silent"

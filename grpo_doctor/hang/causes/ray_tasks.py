@@ -9,9 +9,6 @@ from grpo_doctor.hang.causes import blocked_io, child_processes, cpu, rollout_en
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Liveness, Sink, ranks_of
 from grpo_doctor.hang.causes.description import (
     blocked_class,
-    continue_check,
-    continue_fix,
-    continue_undo,
     doing,
     in_phase,
     named,
@@ -126,17 +123,15 @@ def _callers(scene: Scene, actor: Actor) -> tuple[Item, ...]:
 
 
 def _held(actor: Actor) -> Candidate:
-    stopped = [actor.pid] if actor.motion.kind == "stopped" else []
-    return Candidate(
+    candidate = Candidate(
         cause="user-code-blocked",
         reason=doing(actor),
         evidence=(process_item(actor), stack_item(actor)),
         sink=_HELD.get(actor.motion.kind, Sink.COUNTERS),
         liveness=_liveness(actor),
-        fixes=tuple(map(continue_fix, stopped)),
-        confirm=tuple(continue_check(pid, "its task must go on at once") for pid in stopped),
-        undo=tuple(map(continue_undo, stopped)),
     ).of(actor)
+    stopped = actor.motion.kind == "stopped"
+    return candidate.continued(actor.pid, "its task must go on at once") if stopped else candidate
 
 
 def _in_coroutine(actor: Actor) -> Candidate:

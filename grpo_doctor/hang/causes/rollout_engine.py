@@ -7,9 +7,6 @@ from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.description import (
-    continue_check,
-    continue_fix,
-    continue_undo,
     in_phase,
     named,
     place_text,
@@ -86,13 +83,9 @@ def _held(actor: Actor, engine: RolloutEngine, node: Actor) -> Candidate:
         thaw = Fix("Thaw the control group; a paused container does this.")
         candidate = stalled(actor, engine, node, "is frozen by its control group", item)
         return replace(candidate, fixes=(thaw,), confirm=())
-    return replace(
-        stalled(actor, engine, node, "is stopped (SIGSTOP)", item),
-        liveness="stopped",
-        fixes=(continue_fix(node.pid),),
-        confirm=(continue_check(node.pid, "tokens must come at once"),),
-        undo=(continue_undo(node.pid),),
-    )
+    candidate = stalled(actor, engine, node, "is stopped (SIGSTOP)", item)
+    stopped = replace(candidate, liveness="stopped", fixes=())
+    return stopped.continued(node.pid, "tokens must come at once")
 
 
 def _waits_for_trainer(actor: Actor, engine: RolloutEngine) -> Actor | None:
