@@ -62,7 +62,10 @@ def find_chromium() -> str | None:
 
 
 class Tab:
-    """One page: commands out, events in. Every event seen so far is in `events`."""
+    """One page: commands out, events in. Every event since it was opened is in `events`.
+
+    `whole` is the page of which every chart is drawn and nothing was clicked, if that is so.
+    """
 
     def __init__(self, commands: int, answers: int) -> None:
         self._commands = commands
@@ -72,6 +75,7 @@ class Tab:
         self._session: str | None = None
         self.events: list[dict[str, Any]] = []
         self.frozen = False
+        self.whole: Path | None = None
         self.patience_s = _PATIENCE_S
 
     def attach(self) -> None:
@@ -113,6 +117,7 @@ class Tab:
         self, path: Path, width: int, height: int = 900, *, scripts: bool = True, target: str = ""
     ) -> None:
         """Show a file, or the element `target` in it, at a window size; wait until it loaded."""
+        self.whole = None
         self.resize(width, height)
         self.call("Emulation.setScriptExecutionDisabled", value=not scripts)
         self.events.clear()
