@@ -1,6 +1,9 @@
 # ruff: noqa: RUF001 (the en dash and the minus sign are what a report prints)
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import pytest
 
 from grpo_doctor_reports import ReportError, render_html, render_text
@@ -8,7 +11,12 @@ from grpo_doctor_reports.demo import DEMOS
 
 
 def digest(name: str, width: int = 100, *, color: bool = False) -> str:
-    return render_text(DEMOS[name](), width=width, color=color)
+    return render_text(demo(name), width=width, color=color)
+
+
+@cache
+def demo(name: str) -> dict[str, Any]:
+    return DEMOS[name]()
 
 
 def test_the_digest_has_what_the_first_screen_has() -> None:
