@@ -276,4 +276,4 @@ CLASSES: tuple[Class, ...] = (
         can_go_on="That is open. Keep the evidence before you end it: grpo-doctor attach --out DIR",
     ),
 )
-BY_NAME = {one.name: one for one in CLASSES}
+BY_NAME = {entry.name: entry for entry in CLASSES}

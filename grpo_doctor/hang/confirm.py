@@ -65,7 +65,7 @@ def carry_out(undo: Undo, job: Job, within_s: float = _MOVES_WITHIN_S) -> bool:
 def confirmed(diagnosis: Diagnosis, undo: Undo, *, job_moved: bool) -> Diagnosis:
     """The diagnosis with what the undoing has shown."""
     verdict = diagnosis.verdict
-    rank = next((one.rank for one in diagnosis.ranks if one.pid == undo.pid), None)
+    rank = next((state.rank for state in diagnosis.ranks if state.pid == undo.pid), None)
     words = "confirmed: the job moved" if job_moved else "the job did not move"
     item = Item(SOURCE, rank, f"{words} after {_DONE[undo.kind]} (process {undo.pid})")
     sure = max(verdict.confidence, _CERTAIN) if job_moved else min(verdict.confidence, _REFUTED)

@@ -19,9 +19,8 @@ from grpo_doctor.hang.decision.render.stalled import Judgement, judged, undecide
 from grpo_doctor.hang.decision.root import proposals, roots_of, with_library_threads
 from grpo_doctor.hang.decision.stall import Stall, stall_of
 from grpo_doctor.hang.decision.state import as_of_one_look, state_of
-from grpo_doctor.hang.model import scene
 from grpo_doctor.hang.model.nodes import Node, RankNode
-from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.scene import Actor, Scene, build
 from grpo_doctor.hang.model.waiting import waits
 from grpo_doctor.hang.model.waiting.graph import Graph
 from grpo_doctor.hang.verdict import Diagnosis, Verdict
@@ -30,39 +29,39 @@ from grpo_doctor_probes.evidence import Evidence
 
 def diagnose(evidence: Evidence) -> Diagnosis:
     """The verdict on one visit. Order of processes, ranks and dumps never matters."""
-    return diagnose_scene(scene.build(evidence))
+    return diagnose_scene(build(evidence))
 
 
-def diagnose_scene(found: Scene) -> Diagnosis:
+def diagnose_scene(scene: Scene) -> Diagnosis:
     """The same of evidence that has been put together already."""
-    if not found.evidence.looks:
-        return postmortem.diagnose(found)
-    graph = waits.build(found)
-    stall = stall_of(found)
-    verdict, root = _verdict(found, graph, stall)
-    verdict = as_of_one_look(found, verdict, root)
+    if not scene.evidence.looks:
+        return postmortem.diagnose(scene)
+    graph = waits.build(scene)
+    stall = stall_of(scene)
+    verdict, root = _verdict(scene, graph, stall)
+    verdict = as_of_one_look(scene, verdict, root)
     guilty: set[Node] = set(map(RankNode, verdict.culprits)) if verdict.cause else set()
     if root is not None and root.node is not None:
         guilty.add(root.node)
-    return _diagnosis(found, graph, verdict, root, frozenset(guilty))
+    return _diagnosis(scene, graph, verdict, root, frozenset(guilty))
 
 
-def _verdict(found: Scene, graph: Graph, stall: Stall) -> tuple[Verdict, Candidate | None]:
-    case = Case(found, graph, stall.suspects)
-    roots = roots_of(found, graph, proposals(case))
+def _verdict(scene: Scene, graph: Graph, stall: Stall) -> tuple[Verdict, Candidate | None]:
+    case = Case(scene, graph, stall.suspects)
+    roots = roots_of(scene, graph, proposals(case))
     if not stall.stalled:
-        roots = tuple(one for one in roots if _shows_in_motion(one))
+        roots = tuple(label for label in roots if _shows_in_motion(label))
     if not roots:
-        return _without_cause(found, graph, stall), None
-    root = with_library_threads(found, roots[0])
-    state = state_of(found, graph, root)
+        return _without_cause(scene, graph, stall), None
+    root = with_library_threads(scene, roots[0])
+    state = state_of(scene, graph, root)
     if state == "slow" and stall.working and not _named_first(root, stall):
-        return slow_work(found, stall), None
-    victims = _victims(found, graph, root)
-    sure = confidence(found, root, victims)
+        return slow_work(scene, stall), None
+    victims = _victims(scene, graph, root)
+    sure = confidence(scene, root, victims)
     if sure < LEAST and _is_a_guess(root):
-        return undecided(found, stall), None
-    return judged(found, Judgement(root, state, victims, sure, roots[1:])), root
+        return undecided(scene, stall), None
+    return judged(scene, Judgement(root, state, victims, sure, roots[1:])), root
 
 
 def _is_a_guess(root: Candidate) -> bool:
@@ -70,22 +69,22 @@ def _is_a_guess(root: Candidate) -> bool:
     return root.sink <= Sink.LINE and not root.cannot_move and not root.whole
 
 
-def _without_cause(found: Scene, graph: Graph, stall: Stall) -> Verdict:
-    seen = launchers(found)
+def _without_cause(scene: Scene, graph: Graph, stall: Stall) -> Verdict:
+    seen = launchers(scene)
     if seen:
-        over = all(one.motion.kind == "gone" for one in seen)
-        return ended() if over else not_started(found, seen)
-    left = [one for one in found.by_rank.values() if one.motion.kind != "gone"]
-    if 0 < len(left) < len(found.by_rank) and not any(map(_stands_or_waits, left)):
-        gone = found.by_rank.keys() - {one.rank for one in left}
+        over = all(actor.motion.kind == "gone" for actor in seen)
+        return ended() if over else not_started(scene, seen)
+    left = [actor for actor in scene.by_rank.values() if actor.motion.kind != "gone"]
+    if 0 < len(left) < len(scene.by_rank) and not any(map(_stands_or_waits, left)):
+        gone = scene.by_rank.keys() - {actor.rank for actor in left}
         return ending(tuple(sorted(gone)), len(left))
     if not stall.stalled:
-        return healthy(found, graph)
+        return healthy(scene, graph)
     if stall.working:
-        return slow_work(found, stall)
-    if all(actor.motion.kind == "gone" for actor in found.by_rank.values()):
+        return slow_work(scene, stall)
+    if all(actor.motion.kind == "gone" for actor in scene.by_rank.values()):
         return ended()
-    return undecided(found, stall)
+    return undecided(scene, stall)
 
 
 def _stands_or_waits(actor: Actor) -> bool:
@@ -103,41 +102,41 @@ def _named_first(root: Candidate, stall: Stall) -> bool:
     return root.sink >= Sink.HELPER or not set(root.culprits) <= working
 
 
-def _victims(found: Scene, graph: Graph, root: Candidate) -> tuple[int, ...]:
+def _victims(scene: Scene, graph: Graph, root: Candidate) -> tuple[int, ...]:
     nodes = graph.waiters(*map(RankNode, root.culprits))
     if root.node and not root.culprits:
         nodes |= graph.waiters(root.node)
-    waiting = {rank for rank in found.by_rank if RankNode(rank) in nodes}
+    waiting = {rank for rank in scene.by_rank if RankNode(rank) in nodes}
     if not waiting:
-        waiting = {rank for rank, actor in found.by_rank.items() if actor.waits}
+        waiting = {rank for rank, actor in scene.by_rank.items() if actor.waits}
     return tuple(sorted(waiting - set(root.culprits)))
 
 
 def _diagnosis(
-    found: Scene, graph: Graph, verdict: Verdict, root: Candidate | None, guilty: frozenset[Node]
+    scene: Scene, graph: Graph, verdict: Verdict, root: Candidate | None, guilty: frozenset[Node]
 ) -> Diagnosis:
-    evidence = found.evidence
+    evidence = scene.evidence
     job = evidence.job
     return Diagnosis(
         host=job.host,
         framework=job.framework,
         world_size=job.world_size,
-        ranks_seen=tuple(sorted(found.by_rank)),
+        ranks_seen=tuple(sorted(scene.by_rank)),
         ranks_missing=job.ranks_missing,
         verdict=with_outlook(
-            with_layout(found, with_spelled_fixes(verdict, job.framework)),
+            with_layout(scene, with_spelled_fixes(verdict, job.framework)),
             root.can_go_on if root is not None else "",
         ),
-        ranks=rank_states(found, graph),
+        ranks=rank_states(scene, graph),
         seconds=round(evidence.cost.seconds, 3),
         max_pause_ms=round(evidence.cost.max_pause_ms, 3),
         taken_unix_ns=evidence.taken_unix_ns,
-        nodes=nodes_of(found, graph, guilty),
+        nodes=nodes_of(scene, graph, guilty),
         edges=edges_of(graph),
         cycle=tuple(node.id for node in graph.cycle())
         if verdict.cause in ("group-order-cycle", "collective-mismatch")
         else (),
-        stacks=groups_of(found),
+        stacks=groups_of(scene),
         undo=root.undo if root is not None else (),
-        problems=unseen(found),
+        problems=unseen(scene),
     )

@@ -27,7 +27,7 @@ def updated(page: str, classes: Sequence[Class] = CLASSES) -> str:
 
 
 def _classes(classes: Sequence[Class]) -> str:
-    index = "\n".join(f"| [{one.name}](#{one.name}) | {one.means} |" for one in classes)
+    index = "\n".join(f"| [{entry.name}](#{entry.name}) | {entry.means} |" for entry in classes)
     chapters = "\n\n".join(map(_chapter, classes))
     return f"\n| class | what it means |\n|---|---|\n{index}\n\n{chapters}\n\n"
 

@@ -128,9 +128,11 @@ def _fixes(ruling: Ruling) -> tuple[Fix, ...]:
 
 
 def _rank(scene: Scene, rank: int) -> RankState:
-    waits_for = [one for one in scene.matching.waits if one.rank == rank]
+    waits_for = [wait for wait in scene.matching.waits if wait.rank == rank]
     first = waits_for[0] if waits_for else None
-    hung = any((one.rank, one.reason) == (rank, "device-hung") for one in scene.matching.blame)
+    hung = any(
+        (blame.rank, blame.reason) == (rank, "device-hung") for blame in scene.matching.blame
+    )
     return RankState(
         rank=rank,
         pid=None,

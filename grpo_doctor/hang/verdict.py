@@ -189,7 +189,7 @@ def _encodable(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, list | tuple):
-        return [_encodable(one) for one in value]
+        return [_encodable(element) for element in value]
     if isinstance(value, dict):
-        return {_encodable(key): _encodable(one) for key, one in value.items()}
+        return {_encodable(key): _encodable(element) for key, element in value.items()}
     return value

@@ -21,7 +21,7 @@ def runs(numbers: Sequence[int], between: str) -> str:
         if i + 1 < len(ordered) and ordered[i + 1] == ordered[i] + 1:
             continue
         run = ordered[start : i + 1]
-        parts += [f"{run[0]}-{run[-1]}"] if len(run) > 2 else [str(one) for one in run]
+        parts += [f"{run[0]}-{run[-1]}"] if len(run) > 2 else [str(number) for number in run]
         start = i + 1
     return between.join(parts)
 

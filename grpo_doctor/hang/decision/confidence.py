@@ -64,7 +64,7 @@ class Features:
 
 def features(scene: Scene, root: Candidate, victims: tuple[int, ...]) -> Features:
     """Reads them off a scene and the root that was chosen."""
-    waits = [one for one in (scene.patience.waited_s, root.still_s) if one is not None]
+    waits = [wait_s for wait_s in (scene.patience.waited_s, root.still_s) if wait_s is not None]
     return Features(
         sink=root.sink.name.lower(),
         liveness=root.liveness,
@@ -81,7 +81,7 @@ def features(scene: Scene, root: Candidate, victims: tuple[int, ...]) -> Feature
 
 
 def _blamed(scene: Scene) -> set[int]:
-    return {one.rank for one in scene.matching.blame}
+    return {blame.rank for blame in scene.matching.blame}
 
 
 def _agreement(named: set[int], culprits: tuple[int, ...]) -> Agreement:
@@ -113,8 +113,8 @@ def _of_gpus(scene: Scene, culprits: tuple[int, ...]) -> Agreement:
 
 def _others_unseen(scene: Scene, root: Candidate) -> bool:
     """Whether a rank that runs, and is not to blame, could not be looked into."""
-    others = [one for one in scene.by_rank.values() if one.rank not in root.culprits]
-    return any(not one.held and not one.place.frames for one in others)
+    others = [actor for actor in scene.by_rank.values() if actor.rank not in root.culprits]
+    return any(not actor.held and not actor.place.frames for actor in others)
 
 
 if TYPE_CHECKING:
@@ -167,12 +167,12 @@ def of_recordings(grounds: Grounds | None) -> float:
     return round(min(cell.probability, 0.99), 2)
 
 
-def looked_up(found: Table, features: Features) -> float:
+def looked_up(table: Table, features: Features) -> float:
     """The same of a given table."""
-    cell = next((found.kinds[key] for key in kinds_of(features) if key in found.kinds), None)
-    odds = _logit(found.first_sight.probability if cell is None else cell.probability)
+    cell = next((table.kinds[key] for key in kinds_of(features) if key in table.kinds), None)
+    odds = _logit(table.first_sight.probability if cell is None else cell.probability)
     for name in EVIDENCE:
-        weight = found.evidence.get(name, {}).get(value_of(features, name))
+        weight = table.evidence.get(name, {}).get(value_of(features, name))
         odds += 0.0 if weight is None else weight.log_odds
     return 1.0 / (1.0 + math.exp(-odds))
 

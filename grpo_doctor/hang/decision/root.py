@@ -19,7 +19,9 @@ from grpo_doctor.hang.verdict import Item
 def proposals(case: Case) -> tuple[Candidate, ...]:
     """Every label, in an order that does not depend on that of ranks or evidence."""
     labels = [label for cause in CAUSES for label in cause(case)]
-    return tuple(sorted(labels, key=lambda one: (one.culprits, -one.sink, one.cause, one.reason)))
+    return tuple(
+        sorted(labels, key=lambda label: (label.culprits, -label.sink, label.cause, label.reason))
+    )
 
 
 def roots_of(scene: Scene, graph: Graph, labels: Iterable[Candidate]) -> tuple[Candidate, ...]:
@@ -27,9 +29,11 @@ def roots_of(scene: Scene, graph: Graph, labels: Iterable[Candidate]) -> tuple[C
     one with a label. Best first.
     """
     best = _best_of_each(labels)
-    sinks = [label for label in best if not any(_explains(graph, one, label) for one in best)]
+    sinks = [
+        label for label in best if not any(_explains(graph, candidate, label) for candidate in best)
+    ]
     merged = _merged(scene, sinks or best)
-    return tuple(sorted(merged, key=lambda one: _weight(scene, graph, one), reverse=True))
+    return tuple(sorted(merged, key=lambda label: _weight(scene, graph, label), reverse=True))
 
 
 def _best_of_each(labels: Iterable[Candidate]) -> list[Candidate]:
@@ -62,12 +66,12 @@ def _component(graph: Graph, label: Candidate) -> frozenset[Node]:
     return frozenset[Node]().union(*(graph.component(RankNode(rank)) for rank in label.culprits))
 
 
-def _asks(scene: Scene, one: Candidate) -> bool:
+def _asks(scene: Scene, label: Candidate) -> bool:
     """Whether all that is known is that its ranks ask for something, sleep and ask again: they may
     well wait for a rank that is silent.
     """
-    ranks = [scene.by_rank[rank] for rank in one.culprits if rank in scene.by_rank]
-    return bool(ranks) and one.sink <= Sink.LINE and all(map(_woke_lately, ranks))
+    ranks = [scene.by_rank[rank] for rank in label.culprits if rank in scene.by_rank]
+    return bool(ranks) and label.sink <= Sink.LINE and all(map(_woke_lately, ranks))
 
 
 def _woke_lately(actor: Actor) -> bool:
@@ -75,46 +79,48 @@ def _woke_lately(actor: Actor) -> bool:
     return actor.motion.kind == "polling" or (still_s is not None and still_s < MOMENT_S)
 
 
-def _merged(scene: Scene, found: list[Candidate]) -> list[Candidate]:
+def _merged(scene: Scene, labels: list[Candidate]) -> list[Candidate]:
     """Ranks with the same trouble are one verdict; what is said is that of the first."""
     groups: dict[tuple[str, str, bool], list[Candidate]] = {}
-    for one in found:
-        key = (one.cause, one.liveness, _asks(scene, one))
-        groups.setdefault(key, []).append(one)
+    for label in labels:
+        key = (label.cause, label.liveness, _asks(scene, label))
+        groups.setdefault(key, []).append(label)
     merged: list[Candidate] = []
     for group in groups.values():
-        first = min(group, key=lambda one: one.culprits)
+        first = min(group, key=lambda label: label.culprits)
         merged.append(
             replace(
                 first,
-                culprits=tuple(sorted({rank for one in group for rank in one.culprits})),
-                evidence=tuple(item for one in group[:4] for item in one.evidence),
-                undo=tuple(undo for one in group for undo in one.undo),
-                confirm=tuple(line for one in group[:2] for line in one.confirm),
-                still_s=max((s for one in group if (s := one.still_s) is not None), default=None),
+                culprits=tuple(sorted({rank for label in group for rank in label.culprits})),
+                evidence=tuple(item for label in group[:4] for item in label.evidence),
+                undo=tuple(undo for label in group for undo in label.undo),
+                confirm=tuple(line for label in group[:2] for line in label.confirm),
+                still_s=max(
+                    (s for label in group if (s := label.still_s) is not None), default=None
+                ),
                 whole=first.whole if len(group) == 1 else "",
             )
         )
     return merged
 
 
-def _weight(scene: Scene, graph: Graph, one: Candidate) -> tuple[float, ...]:
-    """What makes one root likelier than another: force, hard evidence, how many wait for it."""
-    behind = graph.waiters(*map(RankNode, one.culprits))
+def _weight(scene: Scene, graph: Graph, label: Candidate) -> tuple[float, ...]:
+    """What makes label root likelier than another: force, hard evidence, how many wait for it."""
+    behind = graph.waiters(*map(RankNode, label.culprits))
     waiters = [node for node in behind if isinstance(node, RankNode)]
-    blamed = any(b.rank in one.culprits for b in strongest(scene.matching.blame))
-    few = -len(one.culprits)
+    blamed = any(b.rank in label.culprits for b in strongest(scene.matching.blame))
+    few = -len(label.culprits)
     return (
-        one.sink >= Sink.PROCESS,
-        one.cannot_move,
-        one.liveness not in ("computing", "progressing"),
-        not _asks(scene, one),
+        label.sink >= Sink.PROCESS,
+        label.cannot_move,
+        label.liveness not in ("computing", "progressing"),
+        not _asks(scene, label),
         len(waiters),
         blamed,
-        one.sink,
+        label.sink,
         few,
-        one.still_s or 0.0,
-        *(-rank for rank in one.culprits[:1]),
+        label.still_s or 0.0,
+        *(-rank for rank in label.culprits[:1]),
     )
 
 
@@ -123,11 +129,13 @@ def with_library_threads(scene: Scene, root: Candidate) -> Candidate:
     that may well be at work.
     """
     ranks = [scene.by_rank[rank] for rank in root.culprits if rank in scene.by_rank]
-    at_work = [one for one in ranks if one.motion.works_beneath]
+    at_work = [actor for actor in ranks if actor.motion.works_beneath]
     if root.cannot_move or not at_work:
         return root
-    found = replace(root, liveness="computing", evidence=(*map(_item, at_work[:3]), *root.evidence))
-    return _of_library(found, ranks) if all(map(_waits_within, ranks)) else found
+    computes = replace(
+        root, liveness="computing", evidence=(*map(_item, at_work[:3]), *root.evidence)
+    )
+    return _of_library(computes, ranks) if all(map(_waits_within, ranks)) else computes
 
 
 def _waits_within(actor: Actor) -> bool:

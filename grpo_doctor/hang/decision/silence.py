@@ -29,15 +29,17 @@ def silence_s(scene: Scene, root: Candidate, culprits: Sequence[Actor]) -> float
     bottom = scene.by_pid.get(root.node.pid) if isinstance(root.node, ProcessNode) else None
     if bottom is not None and bottom.held:
         return math.inf
-    free = [one for one in culprits if not (one.held or one.waits or tasks.wakes_by_ray(one))]
-    own = min((quiet_s(one, one.carriers) for one in free), default=math.inf)
+    free = [
+        actor for actor in culprits if not (actor.held or actor.waits or tasks.wakes_by_ray(actor))
+    ]
+    own = min((quiet_s(actor, actor.carriers) for actor in free), default=math.inf)
     if bottom is None:
         return own
     working = _at_work_s(scene, bottom)
     if bottom.member.role != "server":
         return working
     # An event loop keeps connections open that it does not wait for.
-    loops = any(one.place.call == "asyncio" for one in free)
+    loops = any(actor.place.call == "asyncio" for actor in free)
     return own if loops else max(own, working)
 
 
@@ -48,7 +50,7 @@ def _at_work_s(scene: Scene, bottom: Actor) -> float:
     of_ray = tasks.own_threads(scene, bottom)
     if of_ray:
         return quiet_s(bottom, of_ray)
-    if any(wakeups.has_timer(one) for one in _lock_holders(scene, bottom)):
+    if any(wakeups.has_timer(actor) for actor in _lock_holders(scene, bottom)):
         return 0.0
     whole, threads = quiet_s(bottom, None), wakeups.serving(bottom)
     if threads is None or whole >= FLOOR_S:
@@ -56,7 +58,7 @@ def _at_work_s(scene: Scene, bottom: Actor) -> float:
     below = (bottom, *family(scene, scene.children(bottom.pid)))
     if any(map(wakeups.has_timer, below)):
         return whole
-    return min(quiet_s(one, wakeups.serving(one)) for one in below)
+    return min(quiet_s(actor, wakeups.serving(actor)) for actor in below)
 
 
 def _lock_holders(scene: Scene, actor: Actor) -> list[Actor]:
@@ -77,14 +79,16 @@ def nobody_is_at_it(scene: Scene, actor: Actor) -> bool:
     ends = {scene.by_pid.get(pid) for pid in hold.peers} if hold is not None else set()
     if actor.motion.kind != "still" or not ends:
         return False
-    if any(one is None or one.member.role == "rank" for one in ends):
+    if any(process is None or process.member.role == "rank" for process in ends):
         return False
-    beside = [one for one in scene.actors if one.member.role not in ("rank", "launcher")]
-    if any(asks_strangers(scene, one) or one.motion.progresses for one in beside):
+    beside = [
+        process for process in scene.actors if process.member.role not in ("rank", "launcher")
+    ]
+    if any(asks_strangers(scene, process) or process.motion.progresses for process in beside):
         return False
     if any(map(wakeups.has_timer, (actor, *beside))):
         return False
-    return min(quiet_s(one, wakeups.serving(one)) for one in beside) >= FLOOR_S
+    return min(quiet_s(process, wakeups.serving(process)) for process in beside) >= FLOOR_S
 
 
 def quiet_s(actor: Actor, threads: frozenset[int] | None) -> float:

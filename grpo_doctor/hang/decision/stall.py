@@ -30,23 +30,27 @@ class Stall:
 def stall_of(scene: Scene) -> Stall:
     """Compares all ranks' motion."""
     ranks = tuple(scene.by_rank.values())
-    missing = {rank for one in scene.matching.standings for rank in one.missing}
-    waiting = [one for one in ranks if one.waits]
+    missing = {rank for standing in scene.matching.standings for rank in standing.missing}
+    waiting = [actor for actor in ranks if actor.waits]
     idle = tasks.idle_ranks(scene)
-    free = (one for one in ranks if not one.waits and one not in idle)
-    suspects = tuple(one for one in free if not _waits_for_unknown(scene, one))
+    free = (actor for actor in ranks if not actor.waits and actor not in idle)
+    suspects = tuple(actor for actor in free if not _waits_for_unknown(scene, actor))
     if not suspects and missing:
         # Their stacks say a collective, the recordings that it is not the one the others are in.
         suspects = tuple(
-            one for one in waiting if one.rank in missing and not _waits_for_ranks(scene, one)
+            actor
+            for actor in waiting
+            if actor.rank in missing and not _waits_for_ranks(scene, actor)
         )
-    still = [one for one in ranks if one not in idle and (one.held or _stands(scene, one))]
+    still = [
+        actor for actor in ranks if actor not in idle and (actor.held or _stands(scene, actor))
+    ]
     unanswered = len(idle) == len(ranks) and _unanswered(scene)
     stands = bool(still) or scene.all_spin or unanswered or _all_want_locks(scene)
     return Stall(
         stalled=stands and not _moved_on(scene),
         suspects=suspects,
-        working=tuple(one for one in suspects if not one.held and _works(one)),
+        working=tuple(actor for actor in suspects if not actor.held and _works(actor)),
     )
 
 
@@ -56,8 +60,8 @@ def _waits_for_unknown(scene: Scene, actor: Actor) -> bool:
     """
     if not actor.spins or has_pending(scene.recordings, scene.matching, actor.rank) is not None:
         return False
-    waits = (one for one in scene.matching.waits if one.why == "missing")
-    return not any(actor.rank in one.on for one in waits)
+    waits = (wait for wait in scene.matching.waits if wait.why == "missing")
+    return not any(actor.rank in wait.on for wait in waits)
 
 
 def _waits_for_ranks(scene: Scene, actor: Actor) -> bool:
@@ -73,11 +77,11 @@ def _moved_on(scene: Scene) -> bool:
     read one after the other: together they then show no standstill, and who was read later seems to
     be ahead of the others.
     """
-    live = [one for one in scene.recordings.ranks if not one.from_file]
+    live = [recording for recording in scene.recordings.ranks if not recording.from_file]
     by_host: dict[str, list[Recording]] = {}  # whose clock it is
-    for one in live:
-        actor = scene.by_rank.get(one.rank) if one.rank is not None else None
-        by_host.setdefault(actor.member.host if actor is not None else "", []).append(one)
+    for recording in live:
+        actor = scene.by_rank.get(recording.rank) if recording.rank is not None else None
+        by_host.setdefault(actor.member.host if actor is not None else "", []).append(recording)
     return any(_called_meanwhile(scene, own) for own in by_host.values())
 
 
@@ -86,19 +90,19 @@ def _called_meanwhile(scene: Scene, recordings: Sequence[Recording]) -> bool:
     the main one uses them.
     """
     waiting = [
-        (rhythm.waiting_since_ns, one.at_unix_ns)
-        for one in recordings
-        if one.rank is not None
-        and (rhythm := scene.matching.rhythm(one.rank)) is not None
+        (rhythm.waiting_since_ns, recording.at_unix_ns)
+        for recording in recordings
+        if recording.rank is not None
+        and (rhythm := scene.matching.rhythm(recording.rank)) is not None
         and rhythm.waiting_since_ns
-        and one.at_unix_ns
+        and recording.at_unix_ns
     ]
     if not waiting:
         return False
     since_ns, read_ns = min(since for since, _ in waiting), min(read for _, read in waiting)
-    for one in recordings:
+    for recording in recordings:
         calls: dict[tuple[str, str], list[int]] = {}
-        for entry in one.entries:
+        for entry in recording.entries:
             if entry.created_ns and entry.created_ns > since_ns:
                 calls.setdefault((entry.group, entry.backend), []).append(entry.created_ns)
         for group in calls.values():
@@ -112,7 +116,7 @@ def _unanswered(scene: Scene) -> bool:
     """Whether nobody gets on of those who have a task while no rank has one."""
     at_work = tasks.at_work(scene)
     return bool(at_work) and all(
-        one.held or tasks.asks(one) or _stands(scene, one) for one in at_work
+        actor.held or tasks.asks(actor) or _stands(scene, actor) for actor in at_work
     )
 
 
@@ -121,9 +125,9 @@ def _all_want_locks(scene: Scene) -> bool:
     who polls has just run, however long it has been at it.
     """
     ranks = scene.by_rank.values()
-    tries = all(one.place.call == "file-lock" and one.motion.only_ticks for one in ranks)
-    others = (one for one in scene.actors if not ray_code.serves(one.member))
-    return bool(ranks) and tries and not any(one.motion.progresses for one in others)
+    tries = all(actor.place.call == "file-lock" and actor.motion.only_ticks for actor in ranks)
+    others = (actor for actor in scene.actors if not ray_code.serves(actor.member))
+    return bool(ranks) and tries and not any(actor.motion.progresses for actor in others)
 
 
 def _works(actor: Actor) -> bool:

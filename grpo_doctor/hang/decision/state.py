@@ -68,9 +68,11 @@ def _somebody_works(scene: Scene, graph: Graph, root: Candidate) -> bool:
 
 def _may_wait_for_work(scene: Scene, culprits: Sequence[Actor]) -> bool:
     """Whether a culprit waits in C++, which may be for another rank, and one is at work."""
-    others = [one for one in scene.by_rank.values() if one not in culprits and not one.waits]
-    hidden = any(one.waits_in_c for one in culprits)
-    return hidden and any(one.motion.progresses for one in others)
+    others = [
+        actor for actor in scene.by_rank.values() if actor not in culprits and not actor.waits
+    ]
+    hidden = any(actor.waits_in_c for actor in culprits)
+    return hidden and any(actor.motion.progresses for actor in others)
 
 
 def _is_held_up_by(graph: Graph, helper: Actor, root: Candidate) -> bool:
@@ -93,7 +95,9 @@ def _receives(scene: Scene, actor: Actor) -> bool:
     if hold is None or hold.kind != "socket-receive":
         return False
     peers = [scene.by_pid[pid] for pid in hold.peers if pid in scene.by_pid]
-    waiting = bool(peers) and all(one.member.role == "rank" and one.waits for one in peers)
+    waiting = bool(peers) and all(
+        process.member.role == "rank" and process.waits for process in peers
+    )
     return not waiting
 
 

@@ -51,14 +51,17 @@ class Counted:
 def counted(looks: Sequence[EngineLook]) -> Counted | None:
     """Compares the first and last answers of an engine's fronts; None without two of any."""
     fronts: dict[str, list[tuple[int, dict[str, float]]]] = {}
-    for one in looks:
-        values = _by_name(one.values or {})
+    for look in looks:
+        values = _by_name(look.values or {})
         if "num_requests_running" in values:
-            fronts.setdefault(f"{one.pid} {one.url}", []).append((one.at_ns, values))
+            fronts.setdefault(f"{look.pid} {look.url}", []).append((look.at_ns, values))
     pairs = [(answers[0], answers[-1]) for answers in fronts.values() if len(answers) > 1]
     if not pairs:
         return None
-    first, last = _sum([one for (_, one), _ in pairs]), _sum([one for _, (_, one) in pairs])
+    first, last = (
+        _sum([answer for (_, answer), _ in pairs]),
+        _sum([answer for _, (_, answer) in pairs]),
+    )
     tokens, thrown, cache = "generation_tokens_total", "num_preemptions_total", "kv_cache_usage"
     return Counted(
         seconds=max(ended_ns - began_ns for (began_ns, _), (ended_ns, _) in pairs) / 1e9,
@@ -66,18 +69,18 @@ def counted(looks: Sequence[EngineLook]) -> Counted | None:
         preempted=last.get(thrown, 0) - first.get(thrown, 0),
         running=last["num_requests_running"],
         queued=last.get("num_requests_waiting", 0),
-        cache=max((one[cache] for _, (_, one) in pairs if cache in one), default=None),
+        cache=max((answer[cache] for _, (_, answer) in pairs if cache in answer), default=None),
         asleep=last.get("asleep", 0) > 0,
         filled=last.get(cache) != first.get(cache),
     )
 
 
 def _sum(answers: Sequence[dict[str, float]]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    sums: dict[str, float] = {}
     for values in answers:
         for name, value in values.items():
-            found[name] = found.get(name, 0) + value
-    return found
+            sums[name] = sums.get(name, 0) + value
+    return sums
 
 
 def _by_name(values: dict[str, float]) -> dict[str, float]:

@@ -59,14 +59,14 @@ class GpuJudgement:
 
 def judge(evidence: Evidence) -> GpuJudgement:
     """What the looks at the GPUs of `evidence` say of its ranks."""
-    rank_of = {one.pid: one.rank for one in evidence.job.members if one.role == "rank"}
+    rank_of = {member.pid: member.rank for member in evidence.job.members if member.role == "rank"}
     histories = _histories(evidence.gpus)
     states = tuple(
         _state(key, looks, _ranks_on(looks, rank_of), len(evidence.gpus))
         for key, looks in sorted(histories.items())
         if key[1] >= 0
     )
-    of_job = tuple(one for one in states if one.ranks)
+    of_job = tuple(gpu for gpu in states if gpu.ranks)
     conclusion, ranks = _conclusion(of_job)
     return GpuJudgement(
         conclusion,
@@ -82,7 +82,7 @@ def ranks_of_gpus(evidence: Evidence) -> dict[tuple[str, str], tuple[int, ...]]:
 
     A GPU that no rank is on is there with no ranks.
     """
-    rank_of = {one.pid: one.rank for one in evidence.job.members if one.role == "rank"}
+    rank_of = {member.pid: member.rank for member in evidence.job.members if member.role == "rank"}
     return {
         (host, looks[-1].bus_id or looks[0].bus_id): _ranks_on(looks, rank_of)
         for (host, _), looks in _histories(evidence.gpus).items()
@@ -91,11 +91,11 @@ def ranks_of_gpus(evidence: Evidence) -> dict[tuple[str, str], tuple[int, ...]]:
 
 
 def _histories(looks: Sequence[Sequence[GpuLook]]) -> dict[tuple[str, int], list[GpuLook]]:
-    found: defaultdict[tuple[str, int], list[GpuLook]] = defaultdict(list)
+    histories: defaultdict[tuple[str, int], list[GpuLook]] = defaultdict(list)
     for look in looks:
         for gpu in look:
-            found[gpu.host, gpu.index].append(gpu)
-    return dict(found)
+            histories[gpu.host, gpu.index].append(gpu)
+    return dict(histories)
 
 
 def _ranks_on(looks: Iterable[GpuLook], rank_of: Mapping[int, int | None]) -> tuple[int, ...]:

@@ -31,15 +31,17 @@ def elsewhere(job: Job, here: Mapping[int, int | None]) -> frozenset[int]:
 
 def _of_seen_hosts(job: Job) -> frozenset[int]:
     """The ranks that the hosts should have of which bundles were joined."""
-    locals_of: dict[str, dict[int, int | None]] = {place.host: {} for place in job.placements}
+    locals_of: dict[str, dict[int, int | None]] = {
+        placement.host: {} for placement in job.placements
+    }
     for member in job.members:
         if member.role == "rank" and member.rank is not None and member.host in locals_of:
             locals_of[member.host][member.rank] = member.local_rank
     return frozenset(
         rank
-        for place in job.placements
-        if place.local_ranks
-        for rank in _block(locals_of[place.host], place.local_ranks)
+        for placement in job.placements
+        if placement.local_ranks
+        for rank in _block(locals_of[placement.host], placement.local_ranks)
     )
 
 
@@ -51,14 +53,14 @@ def _block(here: Mapping[int, int | None], size: int) -> frozenset[int]:
 
 def home_of(job: Job, rank: int) -> str:
     """The host of joined evidence that should have a rank; empty where that is not known."""
-    for place in job.placements if len(job.placements) > 1 else ():
+    for placement in job.placements if len(job.placements) > 1 else ():
         here = {
             m.rank: m.local_rank
             for m in job.members
-            if m.role == "rank" and m.rank is not None and m.host == place.host
+            if m.role == "rank" and m.rank is not None and m.host == placement.host
         }
-        if rank in here or (place.local_ranks and rank in _block(here, place.local_ranks)):
-            return place.host
+        if rank in here or (placement.local_ranks and rank in _block(here, placement.local_ranks)):
+            return placement.host
     return ""
 
 
@@ -105,9 +107,9 @@ _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,252}\Z", re.ASCII)
 def hosts_of(evidence: Evidence, ranks: Iterable[int]) -> tuple[str, ...]:
     """The hosts on which these unseen ranks probably are; empty where nothing tells."""
     wanted = tuple(ranks)
-    told = _by_nccl(evidence)
-    if all(rank in told for rank in wanted):
-        return tuple(dict.fromkeys(told[rank] for rank in wanted))
+    known = _by_nccl(evidence)
+    if all(rank in known for rank in wanted):
+        return tuple(dict.fromkeys(known[rank] for rank in wanted))
     return _by_numbers(evidence.job, wanted) or _by_remainder(evidence.job)
 
 
@@ -119,24 +121,26 @@ def unseen(job: Job) -> tuple[int, ...]:
 
 def commands(job: Job) -> tuple[str, ...]:
     """What to run where the job was started, and then once to join what it has kept."""
-    place = job.placements[0] if job.placements else Placement(job.host)
-    make = _COMMANDS.get(place.launcher, _by_hand)
-    return make(place, job), REPLAY
+    placement = job.placements[0] if job.placements else Placement(job.host)
+    make = _COMMANDS.get(placement.launcher, _by_hand)
+    return make(placement, job), REPLAY
 
 
-def _slurm(place: Placement, _: Job) -> str:
-    nodes = f" --nodes={place.nodes}" if place.nodes else ""
-    return f"srun --jobid={shlex.quote(place.job_id)} --overlap{nodes} --ntasks-per-node=1 {_LOOK}"
+def _slurm(placement: Placement, _: Job) -> str:
+    nodes = f" --nodes={placement.nodes}" if placement.nodes else ""
+    return (
+        f"srun --jobid={shlex.quote(placement.job_id)} --overlap{nodes} --ntasks-per-node=1 {_LOOK}"
+    )
 
 
-def _mpi(place: Placement, job: Job) -> str:
-    if not place.hosts:
+def _mpi(placement: Placement, job: Job) -> str:
+    if not placement.hosts:
         return f"mpirun --hostfile HOSTFILE --map-by ppr:1:node {_LOOK}"
-    return f"mpirun --host {_listed(place, job)} --map-by ppr:1:node {_LOOK}"
+    return f"mpirun --host {_listed(placement, job)} --map-by ppr:1:node {_LOOK}"
 
 
-def _kubernetes(place: Placement, job: Job) -> str:
-    space = f" -n {place.namespace}" if place.namespace else ""
+def _kubernetes(placement: Placement, job: Job) -> str:
+    space = f" -n {placement.namespace}" if placement.namespace else ""
     owner = _REPLICA.sub("", job.host)
     if owner == job.host:
         owner = _NUMBERED.sub("", job.host)
@@ -144,16 +148,16 @@ def _kubernetes(place: Placement, job: Job) -> str:
     return f"for pod in {pods}; do kubectl exec{space} $pod -- {_LOOK} & done; wait"
 
 
-def _by_hand(place: Placement, job: Job) -> str:
-    return f"pdsh -w {_listed(place, job)} {_LOOK}"
+def _by_hand(placement: Placement, job: Job) -> str:
+    return f"pdsh -w {_listed(placement, job)} {_LOOK}"
 
 
 _COMMANDS = {"slurm": _slurm, "mpi": _mpi, "kubernetes": _kubernetes}
 
 
-def _listed(place: Placement, job: Job) -> str:
+def _listed(placement: Placement, job: Job) -> str:
     """All hosts, separated by commas; those that are not known by a word in capitals."""
-    known = place.hosts
+    known = placement.hosts
     if not known:
         meeting = job.address.rpartition(":")[0]
         names = dict.fromkeys(name for name in (meeting, job.host) if _HOST.match(name))
@@ -166,20 +170,20 @@ def _listed(place: Placement, job: Job) -> str:
 
 def _by_numbers(job: Job, ranks: tuple[int, ...]) -> tuple[str, ...]:
     """Launchers number ranks host by host, in the order of their list, where this host agrees."""
-    place = job.placements[0] if len(job.placements) == 1 else None
-    if place is None or not place.hosts or not job.local_ranks:
+    placement = job.placements[0] if len(job.placements) == 1 else None
+    if placement is None or not placement.hosts or not job.local_ranks:
         return ()
     own = {m.rank // job.local_ranks for m in job.ranks() if m.rank is not None}
     wanted = sorted({rank // job.local_ranks for rank in ranks})
-    if own != {place.node} or not wanted or wanted[-1] >= len(place.hosts):
+    if own != {placement.node} or not wanted or wanted[-1] >= len(placement.hosts):
         return ()
-    return tuple(place.hosts[number] for number in wanted)
+    return tuple(placement.hosts[number] for number in wanted)
 
 
 def _by_remainder(job: Job) -> tuple[str, ...]:
     """The launcher's hosts that were not looked at."""
-    listed = next((place.hosts for place in job.placements if place.hosts), ())
-    seen = {_short(place.host) for place in job.placements}
+    listed = next((placement.hosts for placement in job.placements if placement.hosts), ())
+    seen = {_short(placement.host) for placement in job.placements}
     left = tuple(host for host in listed if _short(host) not in seen)
     if left and len(listed) - len(left) == len(seen):
         return left
@@ -192,7 +196,7 @@ def _by_remainder(job: Job) -> tuple[str, ...]:
 
 
 def _one_other(job: Job) -> bool:
-    return any(place.nodes == len(job.placements) + 1 for place in job.placements)
+    return any(placement.nodes == len(job.placements) + 1 for placement in job.placements)
 
 
 def _short(host: str) -> str:

@@ -13,19 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from grpo_doctor.hang.dumps.model import GroupSeen, Recordings
-from grpo_doctor.hang.wording import ranks_text
 
 # In the order in which they are said.
 AXES = ("TP", "PP", "DP", "CP", "SP", "EP", "ETP", "rollout TP")
-_NAMES = {
-    "TP": "tensor-parallel",
-    "PP": "pipeline-parallel",
-    "DP": "data-parallel",
-    "CP": "context-parallel",
-    "SP": "sequence-parallel",
-    "EP": "expert-parallel",
-    "ETP": "expert-tensor-parallel",
-}
 _WITH_CP = "DP with CP"
 # Megatron's parallel_state.py, and the dimensions of device meshes in FSDP2, verl, torchtitan, TRL.
 _BY_DESCRIPTION = {
@@ -90,7 +80,7 @@ class Coordinates:
 
 def groups_of(recordings: Recordings) -> tuple[GroupSeen, ...]:
     """The groups that any rank knows: none knows all."""
-    return tuple({group: None for one in recordings.ranks for group in one.groups})
+    return tuple({group: None for recording in recordings.ranks for group in recording.groups})
 
 
 def sizes(commands: Iterable[str]) -> dict[str, int]:
@@ -130,39 +120,11 @@ def coordinates(
     }
 
 
-def group_title(description: str, ranks: Sequence[int], world: int = 0) -> str:
-    """A group in words: "tensor-parallel group of ranks 8 and 9"."""
-    name = _group_name(description)
-    if world and len(ranks) == world:
-        return f"{name} of all ranks" if name != "group" else "group of all ranks"
-    return f"{name} of {ranks_text(tuple(ranks))}" if ranks else name
-
-
-def axis_of(description: str) -> str | None:
-    """The axis along which a group runs; None for a group of another kind."""
-    axis = _axis_or_joint(description)
-    return "DP" if axis == _WITH_CP else axis
-
-
 def _axis_or_joint(description: str) -> str | None:
     if description in _BY_DESCRIPTION:
         return _BY_DESCRIPTION[description]
     mesh = _MESH.fullmatch(description)
     return _BY_DIMENSION.get((mesh[1] if mesh else description).lower())
-
-
-def _group_name(description: str) -> str:
-    axis = _axis_or_joint(description)
-    if axis == _WITH_CP:
-        return "data- and context-parallel group"
-    if axis in _NAMES:
-        return f"{_NAMES[axis]} group"
-    if description.isupper() and description.endswith("_GROUP"):  # Megatron's other ones
-        words = description.removesuffix("_GROUP").lower().replace("model_parallel", "parallel")
-        return f"{words.replace('_', '-')} group"
-    if description in ("", "default_pg", "undefined"):
-        return "group"
-    return f"group {description}"
 
 
 Places = dict[int, int]

@@ -51,13 +51,13 @@ class RolloutEngine:
     @property
     def held(self) -> tuple[Actor, ...]:
         """Its processes that may not run, the one that does the work first."""
-        found = [one for one in self.parts if one.motion.kind in ("stopped", "frozen")]
+        found = [actor for actor in self.parts if actor.motion.kind in ("stopped", "frozen")]
         return tuple(reversed(found))
 
     @property
     def dead(self) -> tuple[Actor, ...]:
         """Its processes that have ended, the front first."""
-        return tuple(one for one in self.parts if one.motion.kind == "gone")
+        return tuple(actor for actor in self.parts if actor.motion.kind == "gone")
 
     @property
     def is_dead(self) -> bool:
@@ -67,12 +67,12 @@ class RolloutEngine:
     @property
     def has_core(self) -> bool:
         """Whether a process that computes is left."""
-        return any(one.member.role == "engine-worker" or _computes(one) for one in self.parts)
+        return any(actor.member.role == "engine-worker" or _computes(actor) for actor in self.parts)
 
     @property
     def works(self) -> bool:
         """Whether any of its processes gets on, or burns a core."""
-        return any(one.motion.progresses for one in self.parts)
+        return any(actor.motion.progresses for actor in self.parts)
 
     @property
     def takes_no_step(self) -> bool:
@@ -87,13 +87,13 @@ class RolloutEngine:
     def starts(self) -> bool:
         """Whether it is still on its way up, by its processes' stacks."""
         return self.counted is None and any(
-            _STARTS & set(one.place.purposes) for one in self.parts if not one.held
+            _STARTS & set(actor.place.purposes) for actor in self.parts if not actor.held
         )
 
     @property
     def core(self) -> Actor:
         """The process to name: the one that computes, of several the first."""
-        return next((one for one in self.parts if _computes(one)), self.parts[0])
+        return next((actor for actor in self.parts if _computes(actor)), self.parts[0])
 
 
 def _computes(one: Actor) -> bool:
@@ -114,25 +114,25 @@ def engine_of(scene: Scene, graph: Graph, actor: Actor) -> RolloutEngine | None:
     everything = scene.engine_parts()
     asked = _asked(actor, everything)
     if actor.phase not in _ASKS:
-        asked = tuple(one for one in asked if _is_engine(scene, one))
+        asked = tuple(process for process in asked if _is_engine(scene, process))
     again = not asked and _between_attempts(actor) and actor.phase in _ASKS
     if again:
-        asked = tuple(one for one in everything if one.member.role == "server")
+        asked = tuple(process for process in everything if process.member.role == "server")
     elif not asked:
         if not asks_engine(actor):
             return None
         reached = graph.reach.get(actor.node, frozenset())
-        asked = tuple(one for one in everything if one.node in reached)
-    asked = tuple(one for one in asked if not _serves_others(scene, one))
+        asked = tuple(process for process in everything if process.node in reached)
+    asked = tuple(process for process in asked if not _serves_others(scene, process))
     parts = _with_descendants(asked, everything)
     if not parts:
         return None
-    looks = [look for one in parts for look in scene.engine_looks(one.pid)]
+    looks = [look for process in parts for look in scene.engine_looks(process.pid)]
     answers = [look.values for look in looks if look.values and "healthy" in look.values]
     return RolloutEngine(
         parts=parts,
         counted=counted(looks),
-        told=_last_words(scene, actor, {one.pid for one in parts}),
+        told=_last_words(scene, actor, {process.pid for process in parts}),
         again=again,
         refuses=bool(answers) and answers[-1]["healthy"] == 0,
     )
@@ -159,16 +159,18 @@ def _asked(actor: Actor, parts: Sequence[Actor]) -> tuple[Actor, ...]:
         if row.kind in ("socket-receive", "poll", "pipe-read")
         for pid in row.peers
     }
-    return tuple(one for one in parts if one.pid in peers)
+    return tuple(process for process in parts if process.pid in peers)
 
 
 def _with_descendants(asked: Sequence[Actor], parts: Sequence[Actor]) -> tuple[Actor, ...]:
     """These, and the parts that they started, parents first."""
-    found = {one.pid: one for one in asked}
+    found = {actor.pid: actor for actor in asked}
     grown = True
     while grown:
-        below = [one for one in parts if one.pid not in found and one.member.parent in found]
-        found |= {one.pid: one for one in below}
+        below = [
+            actor for actor in parts if actor.pid not in found and actor.member.parent in found
+        ]
+        found |= {actor.pid: actor for actor in below}
         grown = bool(below)
     order = {pid: place for place, pid in enumerate(found)}
     depth = {"server": 0, "engine": 1, "engine-worker": 2}
@@ -203,7 +205,7 @@ def refusals(scene: Scene, actor: Actor) -> tuple[Item, ...]:
 
 def _last_words(scene: Scene, actor: Actor, pids: set[int]) -> tuple[Item, ...]:
     """Lines on an engine's death: in its own log, or in one that the whole job writes."""
-    ranks = {one.pid for one in scene.by_rank.values()} - {actor.pid}
+    ranks = {process.pid for process in scene.by_rank.values()} - {actor.pid}
     lines = [
         line
         for log in scene.evidence.logs

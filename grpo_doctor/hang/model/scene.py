@@ -46,7 +46,7 @@ class Scene:
     def all_spin(self) -> bool:
         """Whether every rank waits for its GPU, and no recorder says that it is for another."""
         ranks = self.by_rank.values()
-        return bool(ranks) and all(one.spins and not one.waits for one in ranks)
+        return bool(ranks) and all(actor.spins and not actor.waits for actor in ranks)
 
     @property
     def elsewhere(self) -> frozenset[int]:
@@ -64,23 +64,23 @@ class Scene:
 
     def engine_parts(self) -> tuple[Actor, ...]:
         """Engines, their workers, and the fronts that started them or answer for them."""
-        cores = {one.pid for one in self.actors if _is_engine(one.member)}
+        cores = {actor.pid for actor in self.actors if _is_engine(actor.member)}
         fronts = {
-            one.member.parent
-            for one in self.actors
-            if one.pid in cores and self._may_front(one.member.parent)
+            actor.member.parent
+            for actor in self.actors
+            if actor.pid in cores and self._may_front(actor.member.parent)
         }
-        training = {one.pid for one in self.by_rank.values()}
+        training = {actor.pid for actor in self.by_rank.values()}
         return tuple(
-            one
-            for one in self.actors
-            if (one.pid in cores or one.pid in fronts or one.member.role == "server")
-            and one.pid not in training
+            actor
+            for actor in self.actors
+            if (actor.pid in cores or actor.pid in fronts or actor.member.role == "server")
+            and actor.pid not in training
         )
 
     def engine_looks(self, pid: int) -> tuple[EngineLook, ...]:
         """What /metrics of this engine or server said, oldest first."""
-        return tuple(one for looks in self.evidence.engines for one in looks if one.pid == pid)
+        return tuple(look for looks in self.evidence.engines for look in looks if look.pid == pid)
 
 
 @lru_cache(maxsize=2)
@@ -99,19 +99,21 @@ def _is_engine(member: Member) -> bool:
 
 def build(evidence: Evidence) -> Scene:
     """Joins one visit's evidence."""
-    recordings, found = _matched(evidence.dumps, evidence.job.world_size)
+    recordings, matched = _matched(evidence.dumps, evidence.job.world_size)
     members = _ordered(evidence.job.members)
     store = evidence.job.address.rpartition(":")[2]
-    seen = index(evidence)
-    in_cpp = native_calls(seen.values())
-    seen_alone = [actor_of(seen[m.pid], m, found, store, in_cpp) for m in members]
-    actors = with_device_waits(seen_alone, recordings, found, lost=_lost(evidence.job, seen_alone))
+    observed = index(evidence)
+    in_cpp = native_calls(observed.values())
+    seen_alone = [actor_of(observed[m.pid], m, matched, store, in_cpp) for m in members]
+    actors = with_device_waits(
+        seen_alone, recordings, matched, lost=_lost(evidence.job, seen_alone)
+    )
     return Scene(
         evidence=evidence,
         actors=actors,
         recordings=recordings,
-        matching=found,
-        patience=patience_of(actors, found),
+        matching=matched,
+        patience=patience_of(actors, matched),
         gpus=gpus.judge(evidence),
         by_rank={a.rank: a for a in actors if a.member.role == "rank" and a.rank is not None},
         by_pid={a.pid: a for a in actors},
@@ -130,10 +132,10 @@ def _lost(job: Job, actors: Sequence[Actor]) -> bool:
 
 
 def _by_parent(actors: tuple[Actor, ...]) -> dict[int, tuple[Actor, ...]]:
-    found: dict[int, list[Actor]] = {}
-    for one in actors:
-        found.setdefault(one.member.parent, []).append(one)
-    return {parent: tuple(own) for parent, own in found.items()}
+    children: dict[int, list[Actor]] = {}
+    for actor in actors:
+        children.setdefault(actor.member.parent, []).append(actor)
+    return {parent: tuple(own) for parent, own in children.items()}
 
 
 def _ordered(members: tuple[Member, ...]) -> list[Member]:
@@ -178,4 +180,4 @@ def has_pending(recordings: Recordings, matching: Matching, rank: int | None) ->
 
 
 def _is_of_device(recording: Recording) -> bool:
-    return bool(recording.library) or any(one.backend in GIVES_UP for one in recording.entries)
+    return bool(recording.library) or any(entry.backend in GIVES_UP for entry in recording.entries)

@@ -65,11 +65,11 @@ def seconds_left(pid: int, purpose: Purpose | None, logs: Sequence[LogTail]) -> 
 
 def bar_seconds(lines: Sequence[str]) -> float | None:
     """The time that the last progress bar says is left, in seconds."""
-    found = [match for line in lines for match in _BAR.findall(line)]
-    if not found:
+    times = [match for line in lines for match in _BAR.findall(line)]
+    if not times:
         return None
     seconds = 0.0
-    for part in found[-1].split(":"):
+    for part in times[-1].split(":"):
         seconds = seconds * 60 + int(part)
     return seconds
 
@@ -78,16 +78,16 @@ def healthy(scene: Scene, graph: Graph) -> Verdict:
     """Nothing stands, as far as can be seen in so short a time: healthy where progress was seen."""
     ranks = list(scene.by_rank.values())
     got_on = _got_on(scene, graph)
-    if not got_on and any(one.motion.kind == "unknown" for one in ranks):
+    if not got_on and any(actor.motion.kind == "unknown" for actor in ranks):
         return hidden(scene)
-    phases = sorted({one.phase for one in ranks if one.phase})
+    phases = sorted({actor.phase for actor in ranks if actor.phase})
     return Verdict(
         state="healthy" if got_on else "slow",
         cause="",
         confidence=0.95 if got_on else 0.6,
         phase=phases[0] if len(phases) == 1 else None,
         summary=sentence(_progress_text(scene, got_on)),
-        evidence=tuple(motion_item(one) for one in ranks[:8]),
+        evidence=tuple(motion_item(actor) for actor in ranks[:8]),
     )
 
 
@@ -99,10 +99,10 @@ def _got_on(scene: Scene, graph: Graph) -> bool:
     if counts is not None and counts.gets_on:
         return True
     ranks = scene.by_rank.values()
-    needed = frozenset[Node]().union(*(graph.reach.get(one.node, ()) for one in ranks))
+    needed = frozenset[Node]().union(*(graph.reach.get(actor.node, ()) for actor in ranks))
     own = family(scene, list(ranks))
-    helpers = [one for one in scene.actors if one.node in needed or one in own]
-    working = any(one.motion.progresses for one in helpers if one not in ranks)
+    helpers = [actor for actor in scene.actors if actor.node in needed or actor in own]
+    working = any(actor.motion.progresses for actor in helpers if actor not in ranks)
     return working or any(map(_is_seen_to_work, ranks))
 
 
@@ -124,7 +124,7 @@ def _progress_text(scene: Scene, got_on: bool) -> str:
     ranks = scene.by_rank.values()
     count = len(ranks)
     waited = seconds_text(scene.patience.waited_s or 0.0)
-    working = sum(one.motion.kind == "working" for one in ranks)
+    working = sum(actor.motion.kind == "working" for actor in ranks)
     if got_on:
         everybody = {1: "the only rank", 2: "both ranks"}.get(count, f"all {count} ranks")
         who = f"{working} of {count} ranks" if working < count else everybody
@@ -132,9 +132,9 @@ def _progress_text(scene: Scene, got_on: bool) -> str:
         if not working:
             return "the job is healthy: processes that its ranks wait for got on between two looks"
         return f"the job is healthy: {who} got on between two looks{rest}"
-    if all(one.motion.kind == "still" for one in ranks):
+    if all(actor.motion.kind == "still" for actor in ranks):
         return f"slow: no rank has got on for {waited}, which is not unusual yet"
-    if any(one.motion.kind in ("busy", "spinning") for one in ranks):
+    if any(actor.motion.kind in ("busy", "spinning") for actor in ranks):
         return (
             "slow: no rank was seen to get on: some use a core at one line, as a long computation "
             "does, and a wait for the GPU too"
@@ -172,9 +172,9 @@ def ending(gone: tuple[int, ...], left: int) -> Verdict:
 
 def slow_work(scene: Scene, stall: Stall) -> Verdict:
     """Some ranks wait while others work: slow, not stuck."""
-    workers = sorted(stall.working, key=lambda one: one.rank if one.rank is not None else -1)
-    ranks = tuple(one.rank for one in workers if one.rank is not None)
-    waiting_ranks = {rank for rank, one in scene.by_rank.items() if one.waits}
+    workers = sorted(stall.working, key=lambda actor: actor.rank if actor.rank is not None else -1)
+    ranks = tuple(actor.rank for actor in workers if actor.rank is not None)
+    waiting_ranks = {rank for rank, actor in scene.by_rank.items() if actor.waits}
     victims = tuple(sorted(waiting_ranks.difference(ranks)))
     first = workers[0]
     waiting = f"; {ranks_text(victims)} {verb(victims, 'waits')}" if victims else ""
@@ -197,7 +197,7 @@ def slow_work(scene: Scene, stall: Stall) -> Verdict:
             f"slow, not stuck: {ranks_text(ranks)} {conjugated(doing, len(ranks))}{left}"
             f"{waiting}{for_s}"
         ),
-        evidence=tuple(i for one in workers[:4] for i in (motion_item(one), stack_item(one))),
+        evidence=tuple(i for actor in workers[:4] for i in (motion_item(actor), stack_item(actor))),
         confirm=("Look again in a minute: a rank at work will stand elsewhere.",),
     )
 

@@ -98,22 +98,22 @@ def unseen(scene: Scene) -> tuple[tuple[str, str], ...]:
     ranks: dict[tuple[str, str], list[int]] = {}
     others: list[tuple[str, str]] = []
     recorders = {problem.what for problem in scene.recordings.problems}
-    for one in scene.evidence.problems:
-        actor = scene.by_pid.get(one.pid) if one.pid is not None else None
-        if one.what in recorders:
+    for problem in scene.evidence.problems:
+        actor = scene.by_pid.get(problem.pid) if problem.pid is not None else None
+        if problem.what in recorders:
             continue  # said below, with its rank
         if actor is not None and actor.member.role == "rank" and actor.rank is not None:
-            ranks.setdefault((one.what, one.remedy), []).append(actor.rank)
+            ranks.setdefault((problem.what, problem.remedy), []).append(actor.rank)
         else:
-            others.append((_of_process(scene, one.pid, one.what), one.remedy))
-    for problem in scene.recordings.problems:
-        if problem.source.startswith(_FILE):
-            file = problem.source.removeprefix(_FILE)
-            others.append((f"{file}: {problem.what}", problem.remedy))
-        elif problem.rank is not None:
-            ranks.setdefault((problem.what, problem.remedy), []).append(problem.rank)
+            others.append((_of_process(scene, problem.pid, problem.what), problem.remedy))
+    for unread in scene.recordings.problems:
+        if unread.source.startswith(_FILE):
+            file = unread.source.removeprefix(_FILE)
+            others.append((f"{file}: {unread.what}", unread.remedy))
+        elif unread.rank is not None:
+            ranks.setdefault((unread.what, unread.remedy), []).append(unread.rank)
         else:
-            others.append((problem.what, problem.remedy))
+            others.append((unread.what, unread.remedy))
     others += [(item.text, _NVML) for item in scene.gpus.silence]
     named = [
         (f"{ranks_text(tuple(sorted(set(who))))}: {what}", remedy)

@@ -24,15 +24,15 @@ def launchers(scene: Scene) -> tuple[Actor, ...]:
     """The launchers of a job that has no rank; none where it has."""
     if scene.by_rank:
         return ()
-    return tuple(one for one in scene.actors if one.member.role == "launcher")
+    return tuple(actor for actor in scene.actors if actor.member.role == "launcher")
 
 
 def not_started(scene: Scene, seen: Sequence[Actor]) -> Verdict:
     """No rank was started yet: after long without work of the launcher, none will be."""
     now_s = scene.evidence.looks[-1].at_ns / 1e9
-    age_s = now_s - max(one.member.started_ticks / TICKS_PER_SECOND for one in seen)
+    age_s = now_s - max(actor.member.started_ticks / TICKS_PER_SECOND for actor in seen)
     first = seen[0]
-    stands = age_s > JOINING_S and not any(one.motion.progresses for one in seen)
+    stands = age_s > JOINING_S and not any(actor.motion.progresses for actor in seen)
     several = _other_hosts(scene) > 0
     return Verdict(
         state="stuck" if stands else "slow",

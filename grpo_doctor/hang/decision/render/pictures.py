@@ -19,7 +19,7 @@ MOST_FRAMES = 24
 
 def rank_states(scene: Scene, graph: Graph) -> tuple[RankState, ...]:
     """Every rank, missing ones included, then the other processes of the job."""
-    shown = [one for one in scene.actors if one.member.role != "launcher" or one.held]
+    shown = [actor for actor in scene.actors if actor.member.role != "launcher" or actor.held]
     states = [_state(scene, graph, actor) for actor in shown]
     known = set(scene.by_rank)
     states += [
@@ -30,8 +30,8 @@ def rank_states(scene: Scene, graph: Graph) -> tuple[RankState, ...]:
     return tuple(sorted(states, key=_order))
 
 
-def _order(one: RankState) -> tuple[bool, bool, int, int]:
-    return one.role != "rank", one.rank is None, one.rank or 0, one.pid or 0
+def _order(state: RankState) -> tuple[bool, bool, int, int]:
+    return state.role != "rank", state.rank is None, state.rank or 0, state.pid or 0
 
 
 def _state(scene: Scene, graph: Graph, actor: Actor) -> RankState:
@@ -60,7 +60,7 @@ def _waiting_for(scene: Scene, graph: Graph, actor: Actor) -> str:
     links = graph.out(actor.node)
     needed = graph.needed(actor.node)
     ranks, others = _parted(needed)
-    things = [_node(scene, one, guilty=False).label for one in others[:3]]
+    things = [_node(scene, node, guilty=False).label for node in others[:3]]
     parts = [text for text in (ranks, *things) if text]
     if not parts:
         hold = actor.hold
@@ -140,7 +140,7 @@ def groups_of(scene: Scene) -> tuple[StackGroup, ...]:
             key = tuple(_line(frame) for frame in actor.place.frames[:MOST_FRAMES])
             groups.setdefault(key, []).append(actor)
     made = [_group(frames, actors) for frames, actors in groups.items()]
-    return tuple(sorted(made, key=lambda one: (len(one.pids), one.ranks, one.pids)))
+    return tuple(sorted(made, key=lambda group: (len(group.pids), group.ranks, group.pids)))
 
 
 def _group(frames: tuple[str, ...], actors: list[Actor]) -> StackGroup:

@@ -49,9 +49,9 @@ def judged(scene: Scene, judgement: Judgement) -> Verdict:
         yet = "; it may end" if scene.patience.unusual() else ", not yet unusual"
         soft = f" (waiting for {waits}{yet})" if waits else " (not yet unusual)"
     also = [
-        Item("also", rank, f"{ranks_text((rank,))} {one.reason}")
-        for one in judgement.others[:3]
-        for rank in one.culprits[:1]
+        Item("also", rank, f"{ranks_text((rank,))} {label.reason}")
+        for label in judgement.others[:3]
+        for rank in label.culprits[:1]
     ]
     pause = (Item("history", None, f"waiting for {waits}"),) if waits else ()
     return Verdict(
@@ -94,16 +94,16 @@ def undecided(scene: Scene, stall: Stall) -> Verdict:
     """Something stands still and the evidence does not say why."""
     patience = scene.patience
     # A GPU may compute for its host, or a rank on another host for all.
-    hidden = bool(scene.elsewhere) or any(one.spins for one in scene.by_rank.values())
+    hidden = bool(scene.elsewhere) or any(actor.spins for actor in scene.by_rank.values())
     unusual = patience.unusual(pace="computes" if hidden else "asleep")
-    suspects = [one for one in stall.suspects if not one.motion.progresses]
+    suspects = [actor for actor in stall.suspects if not actor.motion.progresses]
     if scene.all_spin:
         return _on_gpus(scene)
-    ranks = tuple(one.rank for one in suspects if one.rank is not None)
+    ranks = tuple(actor.rank for actor in suspects if actor.rank is not None)
     waits = scene.patience.text()
     most = list(scene.by_rank.values())
     chosen = (suspects or most)[:3]
-    operations = {one.place.operation for one in most}
+    operations = {actor.place.operation for actor in most}
     together = not suspects and len(operations) == 1 and "" not in operations
     where = f"all ranks stand in {operations.pop()}" if together else "no rank stands out"
     who = f"{ranks_text(ranks)} {verb(ranks, 'does')} not move" if ranks else where
@@ -112,19 +112,19 @@ def undecided(scene: Scene, stall: Stall) -> Verdict:
         cause="unknown",
         confidence=UNKNOWN,
         culprits=ranks,
-        victims=tuple(sorted(rank for rank, one in scene.by_rank.items() if one.waits)),
-        phase=next((one.phase for one in chosen if one.phase), None),
+        victims=tuple(sorted(rank for rank, actor in scene.by_rank.items() if actor.waits)),
+        phase=next((actor.phase for actor in chosen if actor.phase), None),
         summary=sentence(
             f"{who}, and what was seen does not say why"
             f"{f'; waiting for {waits}' if waits else ''}{'' if unusual else ', not yet unusual'}"
         ),
         evidence=tuple(
             item
-            for one in chosen
-            for item in (still_item(one), stack_item(one), *_native_items(one))
+            for actor in chosen
+            for item in (still_item(actor), stack_item(actor), *_native_items(actor))
         )
         + _even_items(scene),
-        confirm=tuple(f"py-spy dump --native --pid {one.pid}" for one in chosen[:1]),
+        confirm=tuple(f"py-spy dump --native --pid {actor.pid}" for actor in chosen[:1]),
         fixes=(Fix(RECORDERS_OFF),) if recorders_are_off(scene) else (),
     )
 
@@ -136,12 +136,14 @@ def _on_gpus(scene: Scene) -> Verdict:
         state="slow",
         cause="unknown",
         confidence=UNKNOWN,
-        phase=next((one.phase for one in most if one.phase), None),
+        phase=next((actor.phase for actor in most if actor.phase), None),
         summary=sentence(
             "all ranks wait for their GPUs, each at one line of its code, which is a long "
             "computation or a collective that does not end; no flight recorder tells which"
         ),
-        evidence=tuple(item for one in most[:3] for item in (motion_item(one), stack_item(one)))
+        evidence=tuple(
+            item for actor in most[:3] for item in (motion_item(actor), stack_item(actor))
+        )
         + _even_items(scene),
         confirm=("nvidia-smi dmon -s pu -c 10  # a hang is 100 % busy at low, flat power",),
         fixes=(Fix("Start the next run with TORCH_FR_BUFFER_SIZE=2000 (torch before 2.11)."),),
@@ -150,8 +152,8 @@ def _on_gpus(scene: Scene) -> Verdict:
 
 def recorders_are_off(scene: Scene) -> bool:
     """Whether recorders answered, and none has ever recorded anything."""
-    answered = [one for one in scene.evidence.dumps if one.data]
-    return bool(answered) and not any(one.entries for one in scene.recordings.ranks)
+    answered = [dump for dump in scene.evidence.dumps if dump.data]
+    return bool(answered) and not any(recording.entries for recording in scene.recordings.ranks)
 
 
 def _even_items(scene: Scene) -> tuple[Item, ...]:
@@ -176,7 +178,7 @@ def hidden(scene: Scene) -> Verdict:
             "Ranks use a core and their stacks can't be read, so nothing tells whether they "
             "compute or wait for each other for ever."
         ),
-        evidence=tuple(motion_item(one) for one in list(scene.by_rank.values())[:8]),
+        evidence=tuple(motion_item(actor) for actor in list(scene.by_rank.values())[:8]),
         fixes=(Fix(_ENABLE),),
         confirm=("nvidia-smi dmon -s pu -c 10  # a hang is 100% busy at low, flat power",),
     )

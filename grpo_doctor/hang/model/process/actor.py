@@ -75,10 +75,10 @@ class Actor:
     @property
     def phase(self) -> str | None:
         """The phase it is in: its open span's, else its stack's."""
-        for span in sorted(self.spans, key=lambda one: one.age_s):
-            found = phase_of(span.name)
-            if found is not None and not span.collective:
-                return found
+        for span in sorted(self.spans, key=lambda span: span.age_s):
+            phase = phase_of(span.name)
+            if phase is not None and not span.collective:
+                return phase
         return self.place.phase or self.deed.phase
 
     @property
@@ -117,26 +117,15 @@ class Actor:
 
     @property
     def device_wait(self) -> bool:
-        """Whether its host waits for its device, spinning or asleep in the driver; `why` says how
-        that is known. Its device may be at work, or wait for others'.
+        """Whether its host waits for its device, spinning or asleep in the driver: that may be at
+        work, or wait for others'.
         """
         return self.motion.kind == "spinning" or bool(self._driver)
 
     @property
-    def why(self) -> str:
-        """How it is known that its host waits for its device, in words; empty where it does not."""
-        if not self.device_wait:
-            return ""
-        if self._driver:
-            return f"asleep in a call of {self._driver}"
-        share = f"{self.motion.cpu_share:.0%} of a core at one line"
-        library = device.library_of([one for one in self.positions if one.tid == self.pid])
-        return f"{share}, in {library}" if library else f"{share} that waits for the device"
-
-    @property
     def _computes(self) -> bool:
         """Whether its main thread was seen in code that is no driver's."""
-        main = [one for one in self.positions if one.tid == self.pid]
+        main = [position for position in self.positions if position.tid == self.pid]
         return device.spins_in(main) is False
 
     @property
@@ -144,7 +133,7 @@ class Actor:
         """The device file on which its main thread sleeps, as with blocking synchronization."""
         if self.motion.kind not in ("still", "polling"):
             return ""
-        rows = [one.target for one in self.blocked if one.tid == self.pid]
+        rows = [row.target for row in self.blocked if row.tid == self.pid]
         return next((target for target in rows if target.startswith(DRIVERS)), "")
 
     @property
@@ -163,28 +152,28 @@ class Actor:
         pool's at work where it needs a pool's or a queue.
         """
         asks = self.place.call in ("pool", "asyncio", "lock", "queue")
-        pool = [one.tid for one in self.python_threads if asks and works_for_pool(one)]
+        pool = [thread.tid for thread in self.python_threads if asks and works_for_pool(thread)]
         return frozenset({self.pid, self.tid, *pool})
 
     @property
     def hold(self) -> Blocked | None:
-        """What it is blocked on, if that was found: the thread that decides, else the main one."""
-        rows = [one for one in self.blocked if one.tid == self.tid]
-        rows = rows or [one for one in self.blocked if one.tid == self.pid]
-        if self.motion.kind == "still" and any(one.kind == "sleep" for one in rows):
-            rows = [one for one in rows if one.kind == "sleep"]  # one long sleep tries no lock
-        found = next((one for one in rows if not self._is_own_alarm(one)), None)
-        unknown = found is None or (found.kind in ("poll", "futex") and not found.peers)
-        return self._unread() or found if unknown else found
+        """What it is blocked on, if that was row: the thread that decides, else the main one."""
+        rows = [row for row in self.blocked if row.tid == self.tid]
+        rows = rows or [row for row in self.blocked if row.tid == self.pid]
+        if self.motion.kind == "still" and any(row.kind == "sleep" for row in rows):
+            rows = [row for row in rows if row.kind == "sleep"]  # one long sleep tries no lock
+        row = next((row for row in rows if not self._is_own_alarm(row)), None)
+        unknown = row is None or (row.kind in ("poll", "futex") and not row.peers)
+        return self._unread() or row if unknown else row
 
     def _unread(self) -> Blocked | None:
         """The only connection on which a library's own thread has sent what is not read: gRPC and
         the like talk in threads that no Python stack shows.
         """
         rows = [
-            one
-            for one in self.blocked
-            if one.kind in ("socket-receive", "socket-send") and one.peer_unread_bytes
+            row
+            for row in self.blocked
+            if row.kind in ("socket-receive", "socket-send") and row.peer_unread_bytes
         ]
         return rows[0] if len(rows) == 1 and rows[0].peers else None
 
@@ -210,7 +199,7 @@ class Actor:
     def thread(self, tid: int) -> Thread | None:
         """One of its threads as the kernel sees it."""
         threads = self.look.threads if self.look is not None else ()
-        return next((one for one in threads if one.tid == tid), None)
+        return next((thread for thread in threads if thread.tid == tid), None)
 
 
 def _asks_store(port: str, row: Blocked) -> bool:
@@ -219,21 +208,21 @@ def _asks_store(port: str, row: Blocked) -> bool:
     return bool(port) and row.kind in sockets and row.target.endswith(f":{port}")
 
 
-def _outstanding(found: Matching, member: Member, place: Place, motion: Motion) -> bool:
+def _outstanding(matching: Matching, member: Member, place: Place, motion: Motion) -> bool:
     """An NCCL rank waits at its next synchronization, and a backward pass of DDP for its last
     gradients: not in the collective's own call. Who also misses one that others are in waits for
     that only if it stands in torch's own code; else it is on its way there.
     """
     if member.role != "rank" or member.rank is None:
         return False
-    if not any(wait.rank == member.rank and wait.why != "joined" for wait in found.waits):
+    if not any(wait.rank == member.rank and wait.why != "joined" for wait in matching.waits):
         return False
-    behind = any(member.rank in standing.missing for standing in found.standings)
+    behind = any(member.rank in standing.missing for standing in matching.standings)
     return not behind or (place.in_torch and motion.kind in ("still", "polling"))
 
 
 def actor_of(
-    seen: Seen, member: Member, found: Matching, store_port: str, in_cpp: NativeCalls
+    seen: Seen, member: Member, matching: Matching, store_port: str, in_cpp: NativeCalls
 ) -> Actor:
     """What was seen of one process, joined."""
     stack = seen.stack
@@ -259,7 +248,7 @@ def actor_of(
         limits=seen.limits,
         spans=seen.spans,
         ended_meanwhile=seen.ended_meanwhile,
-        outstanding=_outstanding(found, member, place, seen.motion),
+        outstanding=_outstanding(matching, member, place, seen.motion),
         positions=seen.closer.positions,
         at_store=any(_asks_store(store_port, row) for row in rows if row.tid == member.pid),
     )

@@ -53,8 +53,8 @@ class Place:
     @property
     def phase(self) -> str | None:
         """The phase of `grpo_doctor.phases`, None where the stack does not tell."""
-        found = (PHASE_OF[purpose] for purpose in self.purposes)
-        return next((phase for phase in found if phase is not None), None)
+        phases = (PHASE_OF[purpose] for purpose in self.purposes)
+        return next((phase for phase in phases if phase is not None), None)
 
     @property
     def long_work(self) -> Purpose | None:
@@ -125,13 +125,15 @@ def _called_by_user(frames: Sequence[Frame]) -> tuple[Call, str]:
 
 
 def _purposes(frames: Sequence[Frame]) -> tuple[Purpose, ...]:
-    found: dict[Purpose, None] = {}
+    purposes: dict[Purpose, None] = {}
     for frame in frames:
         named = not is_library(frame) or FRAMEWORK.search(frame.file) is not None
         rule = _first(PURPOSES if named else _BY_FILE, frame)
         if rule is not None:
-            found.setdefault(cast("Purpose", rule.means))
-    return tuple(one for one in found if one != "evaluate" or one == list(found)[-1])
+            purposes.setdefault(cast("Purpose", rule.means))
+    return tuple(
+        purpose for purpose in purposes if purpose != "evaluate" or purpose == list(purposes)[-1]
+    )
 
 
 def _first(rules: Sequence[Rule], frame: Frame) -> Rule | None:
@@ -165,7 +167,9 @@ def works_for_pool(thread: PythonThread) -> bool:
     frames = thread.frames
     if not frames:
         return False
-    loops = any(_POOL_CODE.search(one.file) and short(one.function) in _LOOPS for one in frames)
+    loops = any(
+        _POOL_CODE.search(frame.file) and short(frame.function) in _LOOPS for frame in frames
+    )
     idle = _POOL_CODE.search(frames[0].file) and short(frames[0].function) in _AWAITS_TASK
     return loops and not idle
 
@@ -183,7 +187,9 @@ def awaited(
     blocked = {row.tid for row in rows if row.kind in _TELLING}
     at_work = [thread for thread in others if works_for_pool(thread)]
     if place.call in ("pool", "asyncio"):
-        return min(at_work, key=lambda one: (one.tid not in blocked, one.tid), default=None)
+        return min(
+            at_work, key=lambda thread: (thread.tid not in blocked, thread.tid), default=None
+        )
     if place.call not in ("lock", "queue"):
         return None
     stuck = [thread for thread in others if thread.tid in blocked]

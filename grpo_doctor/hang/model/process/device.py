@@ -48,12 +48,12 @@ class Closer:
 
     def of(self, tid: int) -> tuple[Position, ...]:
         """Where one thread was."""
-        return tuple(one for one in self.positions if one.tid == tid)
+        return tuple(position for position in self.positions if position.tid == tid)
 
     @property
     def ran_python(self) -> bool:
         """Whether the main thread left its line between two moments, and came back to it."""
-        digests = {one.digest for one in self.locals_seen if one.digest}
+        digests = {moment.digest for moment in self.locals_seen if moment.digest}
         return len(digests) > 1
 
 
@@ -67,10 +67,16 @@ def spins_in(positions: Sequence[Position]) -> bool | None:
 
     A thread that launches kernels all the time is there as well, so one time of three is too few.
     """
-    seen = [one for one in positions if not one.problem and (one.library or one.caller)]
+    seen = [
+        position
+        for position in positions
+        if not position.problem and (position.library or position.caller)
+    ]
     if not seen:
         return None
-    within = [one for one in seen if is_device_library(one.caller or one.library)]
+    within = [
+        position for position in seen if is_device_library(position.caller or position.library)
+    ]
     return 2 * len(within) > len(seen)
 
 
@@ -81,9 +87,3 @@ def waits_by_frames(frames: Sequence[Frame]) -> bool:
     inner = frames[0]
     function = inner.function.rpartition(".")[2]
     return any(file.search(inner.file) and name.search(function) for file, name in _WAITS)
-
-
-def library_of(positions: Sequence[Position]) -> str:
-    """The driver's file that a thread was seen in, as said to the user."""
-    names = [one.caller or one.library for one in positions]
-    return next((name for name in names if is_device_library(name)), "")

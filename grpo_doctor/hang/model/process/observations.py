@@ -51,8 +51,8 @@ class Seen:
     @property
     def stack(self) -> Stack | None:
         """The last stack without native frames."""
-        found = [s for s in self._with_threads() if not s.native]
-        return found[-1] if found else None
+        python = [s for s in self._with_threads() if not s.native]
+        return python[-1] if python else None
 
     @property
     def native(self) -> Stack | None:
@@ -64,13 +64,13 @@ class Seen:
         """What it did between the first look and the last."""
         if not self.looks:
             return Motion("unknown")
-        stacks = [one[0] if one else None for one in self.stacks]
+        stacks = [look[0] if look else None for look in self.stacks]
         return motion(self.looks[0], self.looks[-1], stacks, frozen=self.frozen, at=self.closer)
 
     @property
     def ended_meanwhile(self) -> bool:
         """Whether the first look found it alive and the last did not."""
-        gone = [one is None or one.state in ("Z", "X") for one in self.looks]
+        gone = [look is None or look.state in ("Z", "X") for look in self.looks]
         return len(gone) > 1 and gone[-1] and not gone[0]
 
     def _with_threads(self) -> list[Stack]:
@@ -79,28 +79,28 @@ class Seen:
 
 def index(evidence: Evidence) -> dict[int, Seen]:
     """Of every process of the job."""
-    looks = [_first_of_each(one.processes) for one in evidence.looks]
-    stacks = [_of_each(one) for one in evidence.stacks]
-    limits = [_first_of_each(one) for one in evidence.limits]
+    looks = [_first_of_each(look.processes) for look in evidence.looks]
+    stacks = [_of_each(look) for look in evidence.stacks]
+    limits = [_first_of_each(look) for look in evidence.limits]
     blocked, spans = _of_each(evidence.blocked), _of_each(evidence.spans)
     positions, digests = _of_each(evidence.positions), _of_each(evidence.locals_seen)
     ranks = {member.pid for member in evidence.job.ranks()}
-    calls = [one for one in evidence.dumps if one.source == "ptrace"]
-    called = {one.pid for one in calls if one.pause_ms or not one.problem}
-    found: dict[int, Seen] = {}
+    calls = [dump for dump in evidence.dumps if dump.source == "ptrace"]
+    called = {dump.pid for dump in calls if dump.pause_ms or not dump.problem}
+    by_pid: dict[int, Seen] = {}
     for pid in {member.pid for member in evidence.job.members}:
-        own = tuple(one[pid] for one in limits if pid in one)
-        seen = tuple(one.get(pid) for one in looks)
-        found[pid] = Seen(
+        own = tuple(look[pid] for look in limits if pid in look)
+        seen = tuple(look.get(pid) for look in looks)
+        by_pid[pid] = Seen(
             looks=_without_our_calls(seen) if pid in called else seen,
-            stacks=tuple(one.get(pid, ()) for one in stacks),
+            stacks=tuple(look.get(pid, ()) for look in stacks),
             limits=own,
             blocked=blocked.get(pid, ()),
             spans=spans.get(pid, ()),
             closer=Closer(positions.get(pid, ()), digests.get(pid, ()), pid in ranks),
             frozen=bool(limits) and pid in limits[-1] and limits[-1][pid].frozen,
         )
-    return found
+    return by_pid
 
 
 def _without_our_calls(looks: tuple[ProcessLook | None, ...]) -> tuple[ProcessLook | None, ...]:
@@ -113,17 +113,21 @@ def _without_our_calls(looks: tuple[ProcessLook | None, ...]) -> tuple[ProcessLo
     before = {thread.tid: thread for thread in looks[1].threads}
     since_ns = looks[-1].at_ns - looks[1].at_ns
     slept = [
-        tid for tid, one in before.items() if tid in first and wakes_between(first[tid], one) == 0
+        tid
+        for tid, thread in before.items()
+        if tid in first and wakes_between(first[tid], thread) == 0
     ]
     woken = [
-        one for one in looks[-1].threads if one.tid in slept and wakes_between(before[one.tid], one)
+        thread
+        for thread in looks[-1].threads
+        if thread.tid in slept and wakes_between(before[thread.tid], thread)
     ]
     # What others send wakes two at least: the thread of the connection, and who waits for it.
     if len(woken) != 1:
         return looks
     threads = tuple(
-        _as_before(before[one.tid], one, since_ns) if one is woken[0] else one
-        for one in looks[-1].threads
+        _as_before(before[thread.tid], thread, since_ns) if thread is woken[0] else thread
+        for thread in looks[-1].threads
     )
     return (*looks[:-1], replace(looks[-1], threads=threads))
 
@@ -140,17 +144,17 @@ def _as_before(before: Thread, now: Thread, since_ns: int) -> Thread:
 
 
 def _of_each(rows: Iterable[Row]) -> dict[int, tuple[Row, ...]]:
-    found: dict[int, list[Row]] = {}
+    by_pid: dict[int, list[Row]] = {}
     for row in rows:
-        found.setdefault(row.pid, []).append(row)
-    return {pid: tuple(own) for pid, own in found.items()}
+        by_pid.setdefault(row.pid, []).append(row)
+    return {pid: tuple(own) for pid, own in by_pid.items()}
 
 
 def _first_of_each(rows: Iterable[Row]) -> dict[int, Row]:
-    found: dict[int, Row] = {}
+    by_pid: dict[int, Row] = {}
     for row in rows:
-        found.setdefault(row.pid, row)
-    return found
+        by_pid.setdefault(row.pid, row)
+    return by_pid
 
 
 # Of torch's own C++: innermost functions of a wait for other ranks.

@@ -60,13 +60,13 @@ class Patience:
             return False
         limit, longest = LIMITS[pace], self.longest_gap_s
         # Work is held against any history; who sleeps only against waits like its own.
-        told = longest is not None and (self.familiar or limit.untold_s == math.inf)
-        floor_s = limit.floor_s if told else limit.untold_s
+        known = longest is not None and (self.familiar or limit.untold_s == math.inf)
+        floor_s = limit.floor_s if known else limit.untold_s
         return waited >= max(floor_s, limit.times_longest * (longest or 0.0))
 
     def text(self, still_s: float | None = None) -> str:
         """`8.1 s, where 0.4 s was the longest before`. `still_s` of who is to blame, if longer."""
-        waits = [one for one in (self.waited_s, still_s) if one is not None]
+        waits = [wait_s for wait_s in (self.waited_s, still_s) if wait_s is not None]
         if not waits:
             return ""
         waited = seconds_text(max(waits))
@@ -98,16 +98,16 @@ def _longest_still_s(actors: Sequence[Actor]) -> float | None:
     lock file again and again.
     """
     ages: list[float] = []
-    for one in actors:
-        frames = one.place.frames
-        by_ray = not one.held and (ray_code.in_loop(frames) or ray_code.asks(frames))
-        tries = one.place.call == "file-lock" and one.motion.kind == "polling"
-        if one.member.role != "rank" or one.look is None or by_ray or tries:
+    for actor in actors:
+        frames = actor.place.frames
+        by_ray = not actor.held and (ray_code.in_loop(frames) or ray_code.asks(frames))
+        tries = actor.place.call == "file-lock" and actor.motion.kind == "polling"
+        if actor.member.role != "rank" or actor.look is None or by_ray or tries:
             continue
-        if one.device_wait:  # it runs all the time: nothing older is known than the visit
-            ages.append(one.motion.seconds)
+        if actor.device_wait:  # it runs all the time: nothing older is known than the visit
+            ages.append(actor.motion.seconds)
             continue
-        thread = one.doer if one.deed.communicates else one.main
+        thread = actor.doer if actor.deed.communicates else actor.main
         if thread is not None and thread.last_ran_ns:
-            ages.append(max(one.look.at_ns - thread.last_ran_ns, 0) / 1e9)
+            ages.append(max(actor.look.at_ns - thread.last_ran_ns, 0) / 1e9)
     return max(ages) if ages else None

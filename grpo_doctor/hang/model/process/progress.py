@@ -136,7 +136,7 @@ def _compared(
     seconds = max((after.at_ns - before.at_ns) / 1e9, 1e-3)
     earlier = {thread.tid: thread for thread in before.threads}
     workers, libraries = _worker_ids(after, stacks), _native_ids(after, stacks)
-    alive = [(earlier[one.tid], one) for one in after.threads if one.tid in earlier]
+    alive = [(earlier[thread.tid], thread) for thread in after.threads if thread.tid in earlier]
     working = [(was, now) for was, now in alive if now.tid in workers]
     # NCCL's threads spin for other hosts as long as anything is outstanding: no work of the rank.
     native = [
@@ -221,14 +221,14 @@ def _sleeps_in_a_loop(
     if used / TICKS_PER_SECOND / seconds > _MOST_OF_A_POLL:
         return False
     main = [stack.threads[0] for stack in stacks if stack is not None and stack.threads]
-    if any(place_of(one).communicates for one in main):
+    if any(place_of(thread).communicates for thread in main):
         return False
-    known = [_own_functions(one.frames) for one in main if one.frames]
-    return bool(known) and all(one == known[0] for one in known)
+    known = [_own_functions(thread.frames) for thread in main if thread.frames]
+    return bool(known) and all(functions == known[0] for functions in known)
 
 
 def _own_functions(frames: Sequence[Frame]) -> tuple[tuple[str, str], ...]:
-    return tuple((one.function, one.file) for one in frames if not is_library(one))
+    return tuple((frame.function, frame.file) for frame in frames if not is_library(frame))
 
 
 def wakes_between(before: Thread | None, after: Thread) -> int:
@@ -246,12 +246,12 @@ def _still_s(look: ProcessLook) -> float | None:
 
 def _worker_ids(look: ProcessLook, stacks: Sequence[Stack | None]) -> frozenset[int]:
     """The main thread and those that run Python, without the ones that wake by a clock."""
-    found = {look.threads[0].tid}
+    tids = {look.threads[0].tid}
     for stack in stacks:
         for thread in stack.threads if stack else ():
             if not is_heartbeat(thread.name):
-                found.add(thread.tid)
-    return frozenset(found)
+                tids.add(thread.tid)
+    return frozenset(tids)
 
 
 def _native_ids(look: ProcessLook, stacks: Sequence[Stack | None]) -> frozenset[int]:
@@ -260,8 +260,8 @@ def _native_ids(look: ProcessLook, stacks: Sequence[Stack | None]) -> frozenset[
     """
     python = {thread.tid for stack in stacks if stack for thread in stack.threads}
     others = look.threads[1:] if python else ()
-    found = {one.tid for one in others if _BESIDE.match(one.name) is None}
-    return frozenset(found - python)
+    tids = {thread.tid for thread in others if _BESIDE.match(thread.name) is None}
+    return frozenset(tids - python)
 
 
 def _moved(stacks: Sequence[Stack | None]) -> bool:
@@ -273,18 +273,18 @@ def _moved(stacks: Sequence[Stack | None]) -> bool:
     """
     seen = [_main_frames(stack) for stack in stacks]
     known = [frames for frames in seen if frames]
-    return any(_got_on(one, other) for one, other in pairwise(known))
+    return any(_got_on(before, after) for before, after in pairwise(known))
 
 
 def _main_frames(stack: Stack | None) -> tuple[Frame, ...]:
     return stack.threads[0].frames if stack is not None and stack.threads else ()
 
 
-def _got_on(one: tuple[Frame, ...], other: tuple[Frame, ...]) -> bool:
+def _got_on(before: tuple[Frame, ...], after: tuple[Frame, ...]) -> bool:
     outer = 0
-    for left, right in zip(reversed(one), reversed(other), strict=False):
+    for left, right in zip(reversed(before), reversed(after), strict=False):
         if left != right:
             break
         outer += 1
-    inner = max(len(one), len(other)) - outer
+    inner = max(len(before), len(after)) - outer
     return inner > 1

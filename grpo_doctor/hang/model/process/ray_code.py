@@ -35,7 +35,7 @@ def in_loop(frames: Sequence[Frame]) -> bool:
 def asks(frames: Sequence[Frame]) -> bool:
     """Whether a thread waits in `ray.get` or `ray.wait` for what others work out."""
     inner = next((i for i, one in enumerate(frames) if not _INSIDE.search(one.file)), len(frames))
-    return any(_is_of_worker(one, _ASKS) for one in frames[:inner])
+    return any(_is_of_worker(frame, _ASKS) for frame in frames[:inner])
 
 
 def _is_of_worker(frame: Frame, functions: Sequence[str]) -> bool:
@@ -61,7 +61,7 @@ def title_of(member: Member) -> str:
 def task_of(member: Member, frames: Sequence[Frame]) -> str:
     """`Worker.update`, or the name of a function; empty for one without a task, and for others."""
     title = title_of(member)
-    started = any(_STARTED.search(one.file) for one in frames)
+    started = any(_STARTED.search(frame.file) for frame in frames)
     beside = bool(frames) and not started  # by another thread than the main one
     works = (started or beside) and not in_loop(frames)
     return title if "." in title or works else ""
@@ -71,7 +71,7 @@ def carrier(threads: Sequence[PythonThread], main: PythonThread | None) -> Pytho
     """The thread that does the task: another than the main one where that waits for the next."""
     if main is None or not in_loop(main.frames):
         return main
-    at_work = [one for one in threads if one is not main and carries(one)]
+    at_work = [thread for thread in threads if thread is not main and carries(thread)]
     return min(at_work, key=_least_telling, default=main)
 
 
@@ -83,26 +83,28 @@ def carries(thread: PythonThread) -> bool:
     if not own:
         return False
     outer = thread.frames[own[-1] :]
-    started = any(one.file.endswith("/threading.py") for one in outer)
-    if not started and any("/ray/" in one.file for one in outer):
+    started = any(frame.file.endswith("/threading.py") for frame in outer)
+    if not started and any("/ray/" in frame.file for frame in outer):
         return True  # Ray traces methods that an actor runs in threads of its own, too
     if works_for_pool(thread):
         return any(not _SERVICE.search(thread.frames[i].file) for i in own)
-    turns = any(_EVENTS.search(one.file) and short(one.function) == "_run_once" for one in outer)
+    turns = any(
+        _EVENTS.search(frame.file) and short(frame.function) == "_run_once" for frame in outer
+    )
     return turns and not waits_for_events(thread)
 
 
 def waits_for_events(thread: PythonThread) -> bool:
     """Whether it is an event loop that has nothing to run: its coroutines all wait."""
     inner = thread.frames[:3]
-    return bool(inner) and any(one.file.endswith("/selectors.py") for one in inner)
+    return bool(inner) and any(frame.file.endswith("/selectors.py") for frame in inner)
 
 
 def _least_telling(thread: PythonThread) -> tuple[bool, bool, int]:
     """The user's own code says most, then a framework's; a library's thread may always be there."""
-    files = [one.file for one in thread.frames]
-    users = any(not LIBRARY.search(one) and not one.startswith("<") for one in files)
-    return not users, not any(FRAMEWORK.search(one) for one in files), thread.tid
+    files = [frame.file for frame in thread.frames]
+    users = any(not LIBRARY.search(file) and not file.startswith("<") for file in files)
+    return not users, not any(FRAMEWORK.search(file) for file in files), thread.tid
 
 
 def serves(member: Member) -> bool:
@@ -116,5 +118,5 @@ def serves(member: Member) -> bool:
 
 def drives(member: Member, frames: Sequence[Frame]) -> bool:
     """Whether it is the program that started the actors: no actor, and not one of Ray's daemons."""
-    own = any(not _INSIDE.search(one.file) for one in frames)
+    own = any(not _INSIDE.search(frame.file) for frame in frames)
     return member.role == "ray" and not is_actor(member) and own and not serves(member)

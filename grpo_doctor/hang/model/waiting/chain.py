@@ -10,7 +10,6 @@ from grpo_doctor.hang.model.nodes import ProcessNode
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting.graph import Graph
 
-_THROUGH = ("pipe", "socket", "child", "lock")
 _AT_REST = ("still", "polling", "unknown")
 
 
@@ -20,18 +19,18 @@ def rests(actor: Actor) -> bool:
 
 
 def most_telling(actors: Iterable[Actor]) -> Actor | None:
-    """Of several that may be meant: one that works, one that cannot, one that is in a task.
+    """Of several that may be meant: actor that works, actor that cannot, actor that is in a task.
 
-    A rank that waits for any of several waits no longer than for the one that works.
+    A rank that waits for any of several waits no longer than for the actor that works.
     """
     order = sorted(
         actors,
-        key=lambda one: (
-            not one.motion.progresses,
-            -one.motion.cpu_share,
-            not one.held,
-            rests(one),
-            one.pid,
+        key=lambda actor: (
+            not actor.motion.progresses,
+            -actor.motion.cpu_share,
+            not actor.held,
+            rests(actor),
+            actor.pid,
         ),
     )
     return order[0] if order else None
@@ -39,13 +38,13 @@ def most_telling(actors: Iterable[Actor]) -> Actor | None:
 
 def family(scene: Scene, children: Sequence[Actor]) -> list[Actor]:
     """These processes and all that they started."""
-    found = {one.pid: one for one in children}
+    known = {actor.pid: actor for actor in children}
     todo = list(children)
     while todo:
-        below = [one for one in scene.children(todo.pop().pid) if one.pid not in found]
-        found |= {one.pid: one for one in below}
+        below = [actor for actor in scene.children(todo.pop().pid) if actor.pid not in known]
+        known |= {actor.pid: actor for actor in below}
         todo += below
-    return list(found.values())
+    return list(known.values())
 
 
 def has_succeeded(actor: Actor) -> bool:
@@ -58,20 +57,20 @@ def _behind_manager(scene: Scene, below: Sequence[Actor], seen: set[int]) -> lis
 
     Its server has no work of its own.
     """
-    managers = [one for one in below if _serves_objects(one) and not one.held]
+    managers = [actor for actor in below if _serves_objects(actor) and not actor.held]
     others = [
-        one
+        actor
         for manager in managers
-        for one in scene.children(manager.member.parent)
-        if one not in managers and one.pid not in seen and not rests(one)
+        for actor in scene.children(manager.member.parent)
+        if actor not in managers and actor.pid not in seen and not rests(actor)
     ]
-    return [one for one in others if one.member.role not in ("rank", "launcher")]
+    return [actor for actor in others if actor.member.role not in ("rank", "launcher")]
 
 
 def _serves_objects(actor: Actor) -> bool:
     return any(
-        one.file.endswith("/managers.py") and one.function.endswith("serve_forever")
-        for one in actor.place.frames
+        frame.file.endswith("/managers.py") and frame.function.endswith("serve_forever")
+        for frame in actor.place.frames
     )
 
 
@@ -81,21 +80,21 @@ def end_of(scene: Scene, graph: Graph, actor: Actor) -> Actor | None:
     Ranks are left out: who waits for whom among them is the graph's own subject.
     """
     seen = {actor.pid}
-    found: Actor | None = None
+    end: Actor | None = None
     here = actor
     while True:
         links = [link for link in graph.out(here.node) if link.needs == "any"]
-        ends = (end for link in links for end in link.targets)
-        pids = {end.pid for end in ends if isinstance(end, ProcessNode)}
+        ends = (node for link in links for node in link.targets)
+        pids = {node.pid for node in ends if isinstance(node, ProcessNode)}
         below = [scene.by_pid[pid] for pid in pids - seen if pid in scene.by_pid]
-        below = [one for one in below if one.member.role not in ("rank", "launcher")]
+        below = [process for process in below if process.member.role not in ("rank", "launcher")]
         chosen = most_telling(_behind_manager(scene, below, seen) or below)
         if chosen is None:
-            return found
+            return end
         seen.add(chosen.pid)
-        found = here = chosen
+        end = here = chosen
         if chosen.held or chosen.motion.progresses or rests(chosen):
-            return found
+            return end
 
 
 ASKS = ("socket-receive", "socket-connect", "socket-send")

@@ -86,13 +86,13 @@ class Graph:
         """Every node that waits for one of these other than itself, directly or not."""
         wanted = frozenset(nodes)
         met: dict[frozenset[Node], frozenset[Node]] = {}  # ranks of a collective reach the same
-        found = []
+        waiting = []
         for node, reached in self.reach.items():
             if reached not in met:
                 met[reached] = reached & wanted
             if met[reached] - {node}:
-                found.append(node)
-        return frozenset(found)
+                waiting.append(node)
+        return frozenset(waiting)
 
     def cycle(self) -> tuple[Node, ...]:
         """The shortest ring of waits, from its smallest node on; empty without any."""
@@ -105,7 +105,7 @@ class Graph:
             return ordered[needed]
 
         best: tuple[Node, ...] = ()
-        for node in sorted((n for n, found in self.reach.items() if n in found), key=by_order):
+        for node in sorted((n for n, reached in self.reach.items() if n in reached), key=by_order):
             ring = _ring_from(node, targets)
             if ring and (not best or len(ring) < len(best)):
                 best = ring

@@ -37,7 +37,7 @@ def asks(actor: Actor) -> bool:
 
 def _polls(actor: Actor) -> bool:
     """Whether a framework's own line sleeps, as verl's controller does until samples are there."""
-    asleep = any(one.kind == "sleep" for one in actor.blocked if one.tid == actor.tid)
+    asleep = any(row.kind == "sleep" for row in actor.blocked if row.tid == actor.tid)
     of_ray = ray_code.is_actor(actor.member) or actor.member.role == "ray"
     return of_ray and asleep and ray_code.in_framework(actor.place.frames)
 
@@ -54,19 +54,19 @@ def own_threads(scene: Scene, actor: Actor) -> frozenset[int]:
     """
     if not (ray_code.is_actor(actor.member) or actor in drivers(scene)):
         return frozenset()
-    doing = frozenset(one.tid for one in actor.python_threads if ray_code.carries(one))
+    doing = frozenset(thread.tid for thread in actor.python_threads if ray_code.carries(thread))
     loop = event_loop_of(actor)
     if not doing and loop is not None and awaits_coroutine(actor):
         return frozenset({loop.tid})
-    return doing or frozenset(one.tid for one in actor.python_threads if one.frames)
+    return doing or frozenset(thread.tid for thread in actor.python_threads if thread.frames)
 
 
 def idle_ranks(scene: Scene) -> tuple[Actor, ...]:
     """Ranks that nobody can be waiting for but the driver: not while others need them."""
     ranks = tuple(scene.by_rank.values())
-    if any(one.waits for one in ranks):
+    if any(actor.waits for actor in ranks):
         return ()
-    return tuple(one for one in ranks if is_idle(one))
+    return tuple(actor for actor in ranks if is_idle(actor))
 
 
 def drivers(scene: Scene) -> tuple[Actor, ...]:
@@ -79,9 +79,11 @@ def controllers(scene: Scene) -> tuple[Actor, ...]:
     controller is an actor that the driver waits for.
     """
     own = drivers(scene)
-    pids = {one.pid for one in own}
-    others = [one for one in scene.actors if one.pid not in pids and ray_code.is_actor(one.member)]
-    return tuple(one for one in (*own, *others) if asks(one))
+    pids = {actor.pid for actor in own}
+    others = [
+        actor for actor in scene.actors if actor.pid not in pids and ray_code.is_actor(actor.member)
+    ]
+    return tuple(actor for actor in (*own, *others) if asks(actor))
 
 
 def at_work(scene: Scene) -> tuple[Actor, ...]:
@@ -90,23 +92,23 @@ def at_work(scene: Scene) -> tuple[Actor, ...]:
 
     A stopped actor keeps its title, so its task; of one that has died Ray tells the driver.
     """
-    ranks = {one.pid for one in scene.by_rank.values()}
-    beside = [one for one in scene.actors if one.pid not in ranks]
-    called = [seen_through(scene, one) for one in beside if task_of(one)]
+    ranks = {actor.pid for actor in scene.by_rank.values()}
+    beside = [actor for actor in scene.actors if actor.pid not in ranks]
+    called = [seen_through(scene, actor) for actor in beside if task_of(actor)]
     own = drivers(scene)
-    pids = {one.pid for one in (*called, *own)}
-    held = [one for one in beside if one.pid not in pids and _is_needed(one) and one.held]
-    answering = tuple(one for one in [*called, *own, *held] if not asks(one))
+    pids = {actor.pid for actor in (*called, *own)}
+    held = [actor for actor in beside if actor.pid not in pids and _is_needed(actor) and actor.held]
+    answering = tuple(actor for actor in [*called, *own, *held] if not asks(actor))
     if answering:
         return answering
-    working = tuple(one for one in beside if _works_for_others(scene, one))
+    working = tuple(actor for actor in beside if _works_for_others(scene, actor))
     return working or _deepest([*own, *called])
 
 
 def pending(scene: Scene) -> tuple[Actor, ...]:
     """Who may give the answers that are waited for: ranks that work on a task included."""
-    ranks = [one for one in scene.by_rank.values() if not is_idle(one) and not one.waits]
-    return tuple(one for one in [*ranks, *at_work(scene)] if not asks(one))
+    ranks = [actor for actor in scene.by_rank.values() if not is_idle(actor) and not actor.waits]
+    return tuple(actor for actor in [*ranks, *at_work(scene)] if not asks(actor))
 
 
 def awaits_coroutine(actor: Actor) -> bool:
@@ -120,9 +122,9 @@ def awaits_coroutine(actor: Actor) -> bool:
 def quiet_s(scene: Scene) -> float | None:
     """Since a rank began its last collective; None where no recording tells."""
     ages = [
-        (one.taken_ns - one.last_enqueued_ns) / 1e9
-        for one in scene.matching.rhythms
-        if one.taken_ns and one.last_enqueued_ns is not None
+        (rhythm.taken_ns - rhythm.last_enqueued_ns) / 1e9
+        for rhythm in scene.matching.rhythms
+        if rhythm.taken_ns and rhythm.last_enqueued_ns is not None
     ]
     return min(ages, default=None)
 
@@ -150,9 +152,17 @@ def _deepest(asking: list[Actor]) -> tuple[Actor, ...]:
     before those that only pass calls on, the driver last of all.
     """
     order = [
-        *(one for one in asking if not ray_code.is_actor(one.member)),
-        *(one for one in asking if ray_code.is_actor(one.member) and one.place.user is None),
-        *(one for one in asking if ray_code.is_actor(one.member) and one.place.user is not None),
+        *(actor for actor in asking if not ray_code.is_actor(actor.member)),
+        *(
+            actor
+            for actor in asking
+            if ray_code.is_actor(actor.member) and actor.place.user is None
+        ),
+        *(
+            actor
+            for actor in asking
+            if ray_code.is_actor(actor.member) and actor.place.user is not None
+        ),
     ]
     return tuple(order[-1:])
 
@@ -161,29 +171,31 @@ def seen_through(scene: Scene, actor: Actor) -> Actor:
     """`actor` as the thread that decides for it: one that gets on, else the one that has stood for
     the longest; without any at a task its event loop; itself where its main thread does the task.
     """
-    main = next((one for one in actor.python_threads if one.tid == actor.pid), None)
+    main = next((thread for thread in actor.python_threads if thread.tid == actor.pid), None)
     if actor.held or main is None or not ray_code.in_loop(main.frames):
         return actor
-    carrying = [one for one in actor.python_threads if one is not main and ray_code.carries(one)]
+    carrying = [
+        thread for thread in actor.python_threads if thread is not main and ray_code.carries(thread)
+    ]
     loop = event_loop_of(actor)
     if not carrying and loop is not None:
         return replace(actor, motion=motion_of(scene, actor.pid, loop.tid), tid=loop.tid)
-    seen = [_as_thread(scene, actor, one) for one in carrying]
+    seen = [_as_thread(scene, actor, thread) for thread in carrying]
     return min(seen, key=_decides, default=actor)
 
 
 def event_loop_of(actor: Actor) -> PythonThread | None:
     """The thread of its event loop while that waits; None where it has none, or it is at work."""
-    loops = [one for one in actor.python_threads if one.name.startswith("AsyncIO Thread")]
-    return next((one for one in loops if ray_code.waits_for_events(one)), None)
+    loops = [thread for thread in actor.python_threads if thread.name.startswith("AsyncIO Thread")]
+    return next((thread for thread in loops if ray_code.waits_for_events(thread)), None)
 
 
 def motion_of(scene: Scene, pid: int, tid: int) -> Motion:
     """What one thread did between the first look and the last."""
-    looks = [_of_thread(one, tid) for look in scene.evidence.looks for one in look.processes
-             if one.pid == pid]  # fmt: skip
+    looks = [_of_thread(process, tid) for look in scene.evidence.looks for process in look.processes
+             if process.pid == pid]  # fmt: skip
     stacks = [_stack_of(look, pid, tid) for look in scene.evidence.stacks]
-    known = [one for one in looks if one is not None]
+    known = [look for look in looks if look is not None]
     if not known:
         return Motion("unknown")
     return motion(known[0] if len(known) > 1 else None, known[-1], stacks)
@@ -191,7 +203,7 @@ def motion_of(scene: Scene, pid: int, tid: int) -> Motion:
 
 def _of_thread(look: ProcessLook, tid: int) -> ProcessLook | None:
     """A process as if this were its only thread, and nothing were known of its files."""
-    thread = next((one for one in look.threads if one.tid == tid), None)
+    thread = next((other for other in look.threads if other.tid == tid), None)
     if thread is None:
         return None
     return replace(
@@ -203,7 +215,7 @@ def _of_thread(look: ProcessLook, tid: int) -> ProcessLook | None:
 def _stack_of(look: tuple[Stack, ...], pid: int, tid: int) -> Stack | None:
     for stack in look:
         if stack.pid == pid and not stack.native:
-            threads = tuple(one for one in stack.threads if one.tid == tid)
+            threads = tuple(thread for thread in stack.threads if thread.tid == tid)
             return replace(stack, threads=threads) if threads else None
     return None
 

@@ -145,15 +145,15 @@ def asks_engine(actor: Actor) -> bool:
 def _engines(scene: Scene) -> Iterator[Link]:
     """A rank in a rollout needs the engine; an engine's front needs its core, that its workers."""
     parts = scene.engine_parts()
-    pids = {one.pid for one in parts}
+    pids = {process.pid for process in parts}
     for actor in scene.by_rank.values():
         if actor.waits or actor.held or not asks_engine(actor):
             continue
-        fronts = [one for one in parts if one.member.parent not in pids]
+        fronts = [process for process in parts if process.member.parent not in pids]
         asked = {pid for row in actor.blocked for pid in row.peers}
-        own = [one for one in parts if one.pid in asked]
-        own = own or [one for one in fronts if one.rank in (actor.rank, None)] or fronts
-        own = [one for one in own if one.member.host == actor.member.host] or own
+        own = [process for process in parts if process.pid in asked]
+        own = own or [process for process in fronts if process.rank in (actor.rank, None)] or fronts
+        own = [process for process in own if process.member.host == actor.member.host] or own
         engines = frozenset(engine.node for engine in own)
         yield Link(actor.node, engines, "engine", actor.place.operation, needs="any")
     for front in parts:

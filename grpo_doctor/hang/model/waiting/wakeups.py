@@ -38,7 +38,7 @@ def _is_loop(frame: Frame) -> bool:
 
 def serving(actor: Actor) -> frozenset[int] | None:
     """The threads of which one may answer; None for all, where no thread is seen to serve."""
-    accepting = {one.tid for one in actor.python_threads if only_accepts(one)}
+    accepting = {thread.tid for thread in actor.python_threads if only_accepts(thread)}
     if not accepting or not _handlers(actor) or actor.look is None:
         return None
     return frozenset(thread.tid for thread in actor.look.threads) - accepting
@@ -46,14 +46,16 @@ def serving(actor: Actor) -> frozenset[int] | None:
 
 def place_of_server(actor: Actor) -> Place:
     """Where the thread stands that serves a connection, if it is the only one; else its own."""
-    accepts = any(only_accepts(one) for one in actor.python_threads)
+    accepts = any(only_accepts(thread) for thread in actor.python_threads)
     handlers = _handlers(actor) if accepts else []
     return place_of(handlers[0]) if len(handlers) == 1 else actor.deed
 
 
 def _handlers(actor: Actor) -> list[PythonThread]:
-    own = [one for one in actor.python_threads if one.frames and not is_heartbeat(one.name)]
-    return [one for one in own if not only_accepts(one)]
+    own = [
+        thread for thread in actor.python_threads if thread.frames and not is_heartbeat(thread.name)
+    ]
+    return [thread for thread in own if not only_accepts(thread)]
 
 
 _EPOLL, _POLL = ("do_epoll_wait", "ep_poll"), "poll_schedule_timeout"
@@ -65,9 +67,11 @@ def has_timer(actor: Actor) -> bool:
     """Whether one of its Python threads sleeps until a time: neither in a server's loop nor by the
     clock of a library. Without the right to read its arguments a sleep may be one.
     """
-    own = [one for one in actor.python_threads if one.frames and not is_heartbeat(one.name)]
-    seen = [actor.thread(one.tid) for one in own if not only_accepts(one)]
-    return any(one is not None and _is_timed(one) for one in seen)
+    own = [
+        thread for thread in actor.python_threads if thread.frames and not is_heartbeat(thread.name)
+    ]
+    seen = [actor.thread(thread.tid) for thread in own if not only_accepts(thread)]
+    return any(thread is not None and _is_timed(thread) for thread in seen)
 
 
 def _is_timed(thread: Thread) -> bool:
@@ -100,7 +104,7 @@ def only_by_signals(actor: Actor) -> bool:
     if look is None or actor.motion.kind != "still" or not look.threads:
         return False
     since_ns = look.at_ns - int(actor.motion.seconds * 1e9)
-    return all(0 < one.last_ran_ns <= since_ns and _for_ever(one) for one in look.threads)
+    return all(0 < thread.last_ran_ns <= since_ns and _for_ever(thread) for thread in look.threads)
 
 
 def _for_ever(thread: Thread) -> bool:

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from grpo_doctor.hang.dumps import GroupSeen, read
-from grpo_doctor.hang.model.parallelism import axis_of, coordinates, group_title, groups_of, sizes
+from grpo_doctor.hang.model.parallelism import coordinates, groups_of, sizes
 from tests.dumps import real_nccl
 
 # TP, PP, DP and EP sizes of the four real jobs of 16 ranks, by how many members their groups have.
@@ -127,31 +127,3 @@ def test_the_real_layout_follows_from_the_sizes_as_well() -> None:
 
 def test_sizes_that_do_not_divide_the_world_are_of_another_job() -> None:
     assert coordinates([], {"TP": 4, "PP": 3}, 16) == {}
-
-
-@pytest.mark.parametrize(
-    ("description", "ranks", "title"),
-    [
-        ("TENSOR_MODEL_PARALLEL_GROUP", (8, 9), "tensor-parallel group of ranks 8, 9"),
-        ("mesh_fsdp", (0, 1, 2, 3), "data-parallel group of all ranks"),
-        ("EXPERT_MODEL_PARALLEL_GROUP", (0, 2), "expert-parallel group of ranks 0, 2"),
-        ("DATA_PARALLEL_GROUP_WITH_CP", (0, 2), "data- and context-parallel group of ranks 0, 2"),
-        (
-            "TENSOR_AND_CONTEXT_PARALLEL_GROUP",
-            (0, 1),
-            "tensor-and-context-parallel group of ranks 0, 1",
-        ),
-        ("EMBEDDING_GROUP", (0, 3), "embedding group of ranks 0, 3"),
-        ("default_pg", (0, 1, 2, 3), "group of all ranks"),
-        ("default_pg", (0, 1), "group of ranks 0, 1"),
-        ("weight_sync", (0, 1), "group weight_sync of ranks 0, 1"),
-    ],
-)
-def test_titles_of_groups(description: str, ranks: tuple[int, ...], title: str) -> None:
-    assert group_title(description, ranks, 4) == title
-
-
-def test_the_axis_of_a_group() -> None:
-    assert axis_of("DATA_PARALLEL_GROUP_WITH_CP") == "DP"
-    assert axis_of("mesh_tp") == "TP"
-    assert axis_of("MODEL_PARALLEL_GROUP") is None
