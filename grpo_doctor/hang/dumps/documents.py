@@ -1,114 +1,166 @@
-"""The bytes of a dump to the plain data in it: gzip, JSON and pickle, whole or cut off."""
+"""The bytes of a dump to the plain data in it: JSON and pickles, from jobs we do not trust.
+
+torch writes dumps with 25 of pickle's 68 instructions, none of which can name a function, a class
+or an outside object. Only those are let through, and only with memo slots that fit the file: the
+standard unpickler allocates (and touches) memory for whatever slot number it is told.
+
+A dump that ends early is not read at all. The calls that its rank made last are what it lacks, so
+that the rank would look behind.
+"""
 
 from __future__ import annotations
 
+import io
 import json
-import zlib
-from typing import Any, NamedTuple
+import pickle
+import pickletools
+import re
+from typing import Any, NoReturn
 
 import msgspec
 
-from grpo_doctor.hang.dumps import pickles
-
-LARGEST_BYTES = 512 << 20  # unpacked; a full default ring of 2,000 entries has 1 MB
-_GZIP = b"\x1f\x8b"
 _PICKLE = 0x80
+PIECES_AT_ONCE = 2000  # bounds the memory that the regular expression keeps to go back
+SLOTS_PER_BYTE = 2  # `MEMOIZE` and `BINPUT` take a slot per 1 and 2 bytes
 
 
-class Document(NamedTuple):
-    """Plain data, None where there is none. `problem` says what is wrong with it, "" for nothing.
+class NotADumpError(ValueError):
+    """Bytes or data that are no flight-recorder dump, or not all of one; the message says why."""
 
-    `cut`: it ended early, and `data` is what came before the end.
+
+class UnsafePickleError(ValueError):
+    """The pickle asks for more than plain data; the message says what."""
+
+
+class _DataOnly(pickle.Unpickler):
+    """The second lock on the same door."""
+
+    def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
+        """No pickle of a flight recorder has a class."""
+        raise UnsafePickleError(f"it asks for {module_name}.{global_name}")
+
+    def persistent_load(self, pid: Any, /) -> NoReturn:
+        """Nor a reference to something outside."""
+        raise UnsafePickleError(f"it refers to something outside, {pid!r:.60}")
+
+
+def load(data: bytes) -> Any:
+    """The plain data of a dump in either format. Never runs anything of it.
+
+    Raises:
+        NotADumpError: it is empty, damaged, cut off, or something else.
     """
-
-    data: Any
-    problem: str = ""
-    cut: bool = False
-
-
-def load(data: bytes) -> Document:
-    """Reads a dump in whatever format it is. Never raises for its content, never runs any of it."""
-    torn = False
-    if data.startswith(_GZIP):
-        data, torn = _unpack(data)
-        if len(data) > LARGEST_BYTES:
-            return Document(None, f"it unpacks to more than {LARGEST_BYTES >> 20} MiB")
     if not data.strip(b"\0 \t\r\n"):
-        return Document(None, "it is empty")
-    found = _pickle(data) if data[0] == _PICKLE else _json(data)
-    return found._replace(cut=True) if torn else found
-
-
-def _unpack(data: bytes) -> tuple[bytes, bool]:
-    """Unpacks at most one byte more than allowed, and whether the end is missing."""
-    unpacker = zlib.decompressobj(wbits=31)
+        raise NotADumpError("it is empty")
+    if data[0] != _PICKLE:
+        return _json(data)
     try:
-        unpacked = unpacker.decompress(data, LARGEST_BYTES + 1)
-    except zlib.error:
-        return b"", True
-    return unpacked, not unpacker.eof
-
-
-def _pickle(data: bytes) -> Document:
-    try:
-        return Document(pickles.load(data))
-    except pickles.UnsafePickleError as error:
-        return Document(None, f"it is not a flight recorder's: {error}. Nothing of it was run")
-    except EOFError:
-        rest = pickles.salvage(data)
-        if isinstance(rest, (dict, list)) and rest:
-            return Document(rest, "it ends early; what it holds before that is used", cut=True)
-        return Document(None, "it ends before its first entry")
+        return unpickled(data)
+    except UnsafePickleError as error:
+        said = f"it is not a flight recorder's: {error}. Nothing of it was run"
+        raise NotADumpError(said) from error
+    except EOFError as error:
+        raise NotADumpError("it ends early") from error
     except ValueError as error:
-        return Document(None, str(error))
+        raise NotADumpError(str(error)) from error
 
 
-def _json(data: bytes) -> Document:
+def _json(data: bytes) -> Any:
     try:
-        return Document(msgspec.json.decode(data))
+        return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         text = data.decode(errors="replace").strip("\0 \t\r\n")
         if text[:1] not in {"{", "["}:
-            return Document(None, "it is neither JSON nor a pickle")
-        return _lenient(text, str(error))
-
-
-def _lenient(text: str, why: str) -> Document:
-    """JSON with bytes that are not UTF-8, or that ends early."""
-    try:
-        return Document(json.loads(text))
-    except (ValueError, RecursionError):
-        pass
-    head, found, tail = text.partition('"entries"')
-    entries = _objects(tail if found else text)
-    if not entries:
-        return Document(None, f"it cannot be read: {why}")
-    rest = {"entries": entries, **_members(head)}
-    return Document(rest, "it ends early or is damaged; the entries before that are used", cut=True)
-
-
-def _objects(text: str) -> list[Any]:
-    """The objects of the first array in `text`, as far as they are whole."""
-    reader = json.JSONDecoder()
-    found: list[Any] = []
-    at = text.find("[") + 1
-    while at:
-        at = text.find("{", at)
+            raise NotADumpError("it is neither JSON nor a pickle") from error
         try:
-            entry, at = reader.raw_decode(text, at) if at >= 0 else (None, 0)
+            return json.loads(text)  # with bytes that are not UTF-8
         except (ValueError, RecursionError):
-            break
-        if entry is not None:
-            found.append(entry)
-        if text[at : at + 3].lstrip(" \n\r\t")[:1] == "]":
-            break
-    return found
+            raise NotADumpError(f"it ends early or is damaged: {error}") from error
 
 
-def _members(head: str) -> dict[str, Any]:
-    """What stands before `"entries"` in an object, if it is whole."""
+def unpickled(data: bytes) -> Any:
+    """The plain data of a pickle.
+
+    Raises:
+        UnsafePickleError: it contains anything but plain data; nothing was executed.
+        EOFError: it ends early.
+        ValueError: it is damaged.
+    """
+    if not check(data):
+        raise EOFError("the pickle ends early")
+    # The unpickler reads ahead where it can peek; else it asks the file for every instruction.
+    file = io.BufferedReader(io.BytesIO(data))
     try:
-        read = json.loads(head.rstrip().rstrip(",") + "}")
-    except (ValueError, RecursionError):
-        return {}
-    return read if isinstance(read, dict) else {}
+        return _DataOnly(file, encoding="utf-8", errors="replace").load()
+    except UnsafePickleError:
+        raise
+    except EOFError:
+        raise
+    except (pickle.UnpicklingError, ValueError, TypeError, KeyError, IndexError) as error:
+        raise ValueError(f"damaged pickle: {error}") from error
+    except (AttributeError, OverflowError, MemoryError) as error:
+        raise ValueError(f"damaged pickle: {type(error).__name__} {error}") from error
+
+
+def check(data: bytes) -> bool:
+    """Whether the pickle is complete. Raises `UnsafePickleError` for what is not plain data."""
+    plain = _plain(len(data))
+    at = 0
+    while at < len(data):
+        found = plain.match(data, at)
+        end = found.end() if found else at
+        if end >= len(data):
+            return False
+        instruction = data[end]
+        if instruction == 0x58:  # BINUNICODE: four bytes of length
+            at = end + 5 + int.from_bytes(data[end + 1 : end + 5], "little")
+        elif instruction == 0x8C:  # SHORT_BINUNICODE: one
+            at = end + 2 + int.from_bytes(data[end + 1 : end + 2], "little")
+        elif instruction == 0x2E:  # STOP
+            return True
+        elif end == at:
+            if _cut_off(data, at):
+                return False
+            raise UnsafePickleError(_name(data, end))
+        else:
+            at = end
+    return False
+
+
+def _plain(size: int) -> re.Pattern[bytes]:
+    """Instructions of plain data other than strings. Memo slots are at most a power of 256 that
+    `size` bytes can fill.
+    """
+    slots = size * SLOTS_PER_BYTE
+    slot = rb"..\x00\x00"
+    if slots >= 1 << 16:
+        slot = rb"...\x00" if slots < 1 << 24 else rb"...[\x00-\x1f]"
+    pieces = (
+        rb"[\]})(aesutN\x85-\x89\x94]",  # one byte each; 0x2E, STOP, is not among them
+        rb"[qhK\x80].",
+        rb"M..",
+        rb"[Jj].{4}",
+        rb"r" + slot,
+        rb"\x8a(?:" + b"|".join(rb"\x%02x.{%d}" % (n, n) for n in range(1, 17)) + rb"|\x00)",
+        rb"G.{8}",
+        rb"\x95.{8}",
+    )
+    return re.compile(b"(?:" + b"|".join(pieces) + b"){1,%d}" % PIECES_AT_ONCE, re.DOTALL)
+
+
+def _cut_off(data: bytes, at: int) -> bool:
+    """Whether the last instruction is a good one that lacks its last bytes."""
+    return len(data) - at < 18 and _plain(len(data)).match(data + bytes(18), at) is not None
+
+
+def _name(data: bytes, at: int) -> str:
+    """The instruction in words, with its argument where that can be read."""
+    known = next((one for one in pickletools.opcodes if one.code == chr(data[at])), None)
+    if known is None:
+        return f"it has the byte {data[at]:#04x} where an instruction should be"
+    try:
+        _, argument, _ = next(pickletools.genops(data[at : at + 300]))
+    except (ValueError, StopIteration, IndexError, OverflowError):
+        argument = None
+    shown = "" if argument is None else f" {str(argument)[:80]!r}"
+    return f"it has the instruction {known.name}{shown}, which no flight recorder writes"

@@ -15,7 +15,7 @@ Sizes = tuple[tuple[int, ...], ...]
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """One operation that a rank gave to a process group.
 
-    `op` is one of `dumps.operations.OPERATIONS`, whatever the backend calls it; `label` is the name
+    `op` is one of `dumps.entries.OPERATIONS`, whatever the backend calls it; `label` is the name
     as recorded. `sequence` counts collectives of the group (from 1, the first one recorded may be
     later), `p2p_sequence` its point-to-point launches. `source` and `target` are ranks *within the
     group*, of point-to-point operations alone. `started` is None where the recorder cannot tell.

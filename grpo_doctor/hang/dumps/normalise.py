@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from grpo_doctor.hang.dumps.coalesced import settled
-from grpo_doctor.hang.dumps.entries import EntryReader, Parts, whole
+from grpo_doctor.hang.dumps.documents import NotADumpError
+from grpo_doctor.hang.dumps.entries import EntryReader, Parts, clean, whole
 from grpo_doctor.hang.dumps.model import Entry, GroupSeen, Recording, Status
-from grpo_doctor.hang.dumps.operations import clean
 from grpo_doctor_probes.evidence import FlightDump
 
 MOST_ENTRIES = 200_000  # of one rank: a hundred default rings
@@ -18,15 +18,9 @@ _NUMBER = re.compile(r"\d{1,9}")
 _LIBRARY_KEYS = ("comm_lib_version", "nccl_version")
 
 
-class NotADumpError(ValueError):
-    """Readable, but no flight-recorder dump; the message says why."""
-
-
-def normalise(
-    data: Any, dump: FlightDump, parts: Parts, *, cut: bool
-) -> tuple[Recording, tuple[str, ...]]:
+def normalise(data: Any, dump: FlightDump, parts: Parts) -> tuple[Recording, tuple[str, ...]]:
     """The recording and what in it was unusable. `parts` are those of all dumps that are read
-    together. `cut`: the last entry may lack its end.
+    together.
 
     Raises:
         NotADumpError: it has no entries, groups or counters at all.
@@ -38,7 +32,7 @@ def normalise(
     statuses = dict(_statuses(root.get("pg_status")))
     names = {key: (group.name, group.description) for key, group in configured}
     reader = EntryReader(names, statuses, parts)
-    entries, problems = _entries(root.get("entries"), reader, statuses, cut=cut)
+    entries, problems = _entries(root.get("entries"), reader, statuses)
     library = next((clean(root[key]) for key in _LIBRARY_KEYS if root.get(key)), "")
     recording = Recording(
         rank=dump.rank,
@@ -55,7 +49,7 @@ def normalise(
 
 
 def _entries(
-    raw: Any, reader: EntryReader, statuses: Mapping[str, Status], *, cut: bool
+    raw: Any, reader: EntryReader, statuses: Mapping[str, Status]
 ) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
     if not isinstance(raw, (list, tuple)):
         return (), () if raw is None else ("its entries are not a list",)
@@ -63,18 +57,16 @@ def _entries(
     if len(raw) > MOST_ENTRIES:
         problems.append(f"of {len(raw):,} entries the last {MOST_ENTRIES:,} are used")
         raw = raw[-MOST_ENTRIES:]
-    found: list[Entry] = []
+    entries: list[Entry] = []
     bad = 0
-    for position, one in enumerate(raw):
-        last_may_lack = cut and position == len(raw) - 1 and "retired" not in one
+    for position, entry in enumerate(raw):
         try:
-            if not last_may_lack:
-                found.append(reader.read(one, position))
+            entries.append(reader.read(entry, position))
         except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
             bad += 1
     if bad:
         problems.append(f"{bad:,} of its {len(raw):,} entries are damaged and left out")
-    return settled(found, statuses), tuple(problems)
+    return settled(entries, statuses), tuple(problems)
 
 
 def _configured(raw: Any, parts: Parts) -> Sequence[tuple[str, GroupSeen]]:

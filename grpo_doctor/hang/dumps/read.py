@@ -1,16 +1,23 @@
-"""From raw dumps to recordings of ranks."""
+"""From raw dumps to recordings: which rank each is of, and one for each rank."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 
-from grpo_doctor.hang.dumps.documents import load
-from grpo_doctor.hang.dumps.entries import Parts
-from grpo_doctor.hang.dumps.model import DumpProblem, Recording, Recordings
-from grpo_doctor.hang.dumps.normalise import NotADumpError, normalise
-from grpo_doctor.hang.dumps.operations import clean
-from grpo_doctor.hang.dumps.ranks import settle
+import msgspec
+
+from grpo_doctor.hang.dumps.consistency import of_one_moment, of_one_world
+from grpo_doctor.hang.dumps.documents import NotADumpError, load
+from grpo_doctor.hang.dumps.entries import GIVES_UP, Parts, clean
+from grpo_doctor.hang.dumps.model import DumpProblem, Entry, Recording, Recordings
+from grpo_doctor.hang.dumps.normalise import normalise
 from grpo_doctor_probes.evidence import FlightDump
+
+NAME_IT = "Put the rank at the end of the file's name, as torch does: trace_rank_3."
+_IN_NAME = re.compile(r"rank[_\-. =]?(\d{1,7})", re.IGNORECASE)
 
 
 def read(dumps: Iterable[FlightDump]) -> Recordings:
@@ -19,7 +26,7 @@ def read(dumps: Iterable[FlightDump]) -> Recordings:
     Several dumps of a rank become one recording: the newest of each recorder, which knows whether
     anything moved since the ones before. The order of `dumps` does not matter.
     """
-    found: list[Recording] = []
+    recorded: list[Recording] = []
     problems: list[DumpProblem] = []
     parts = Parts()
     for dump in dumps:
@@ -27,18 +34,163 @@ def read(dumps: Iterable[FlightDump]) -> Recordings:
         if not dump.data:
             problems.append(DumpProblem(source, dump.rank, clean(dump.problem) or "it is empty"))
             continue
-        document = load(dump.data)
-        if document.problem:
-            problems.append(DumpProblem(source, dump.rank, document.problem))
-        if document.data is None:
-            continue
         try:
-            recording, unusable = normalise(document.data, dump, parts, cut=document.cut)
+            recording, unusable = normalise(load(dump.data), dump, parts)
         except NotADumpError as error:
             problems.append(DumpProblem(source, dump.rank, str(error)))
             continue
-        found.append(recording)
+        recorded.append(recording)
         problems += [DumpProblem(source, dump.rank, what) for what in unusable]
-    recordings, unsettled = settle(found)
+    recordings, unsettled = _settled(recorded)
     ordered = sorted((*problems, *unsettled), key=lambda p: (p.rank is None, p.rank or 0, p.source))
     return Recordings(recordings, tuple(ordered))
+
+
+def _settled(parts: Iterable[Recording]) -> tuple[tuple[Recording, ...], tuple[DumpProblem, ...]]:
+    """Gives each recording its rank, then joins those of one rank. What is of another job or moment
+    than most is left out.
+    """
+    same, problems = of_one_world(list(parts))
+    ordered = sorted(same, key=lambda p: (p.rank is None, p.rank or 0, p.at_unix_ns, p.sources))
+    named = [_checked(_from_name(part), problems) for part in ordered]
+    known = _eliminate(named)
+    by_rank: dict[int, list[Recording]] = defaultdict(list)
+    unknown: list[Recording] = []
+    for part in known:
+        if part.rank is None:
+            unknown.append(part)
+            problems.append(
+                DumpProblem(
+                    part.sources[0], None, "nothing in it tells which rank it is of", NAME_IT
+                )
+            )
+        else:
+            by_rank[part.rank].append(part)
+    joined = [_join(rank, by_rank[rank], problems) for rank in sorted(by_rank)]
+    kept, apart = of_one_moment(joined)
+    return (*kept, *unknown), (*problems, *apart)
+
+
+def _from_name(part: Recording) -> Recording:
+    """The rank in a file name that also has a host name in it."""
+    if part.rank is not None:
+        return part
+    found = _IN_NAME.findall(PurePath(part.sources[0].partition(":")[2]).name)
+    return _with_rank(part, int(found[-1]), "given") if found else part
+
+
+def _checked(part: Recording, problems: list[DumpProblem]) -> Recording:
+    """A rank that its own groups rule out is a local rank, or the file was renamed."""
+    possible = _possible(part)
+    if part.rank is None or not possible or part.rank in possible:
+        return part
+    only = next(iter(possible)) if len(possible) == 1 else None
+    instead = f"it is of rank {only}" if only is not None else "its rank is not known"
+    what = f"called rank {part.rank}, but its process groups do not contain that rank: {instead}"
+    problems.append(DumpProblem(part.sources[0], only, what, NAME_IT))
+    return _with_rank(part, only, "groups" if only is not None else "")
+
+
+def _possible(part: Recording) -> frozenset[int]:
+    """The ranks that this can be of: those in all its groups, whose sends and receives agree.
+    Empty where nothing is said.
+    """
+    lists = [frozenset(group.ranks) for group in part.groups if group.ranks]
+    possible = frozenset.intersection(*lists) if lists else frozenset()
+    sender = _sender(part)
+    return possible & {sender} if sender is not None and sender in possible else possible
+
+
+def _sender(part: Recording) -> int | None:
+    """The rank that a send or receive of its own names."""
+    members = {(group.name, group.backend): group.ranks for group in part.groups}
+    for entry in part.entries:
+        local = {"send": entry.source, "recv": entry.target}.get(entry.op)
+        ranks = members.get((entry.group, entry.backend), ())
+        if local is not None and local < len(ranks):
+            return ranks[local]
+    return None
+
+
+def _eliminate(parts: Sequence[Recording]) -> list[Recording]:
+    """Unknown ranks, where one choice is left."""
+    settled = list(parts)
+    while True:
+        taken = {part.rank for part in settled if part.rank is not None}
+        found = None
+        for at, part in enumerate(settled):
+            left = _possible(part) - taken if part.rank is None else frozenset()
+            if len(left) == 1:
+                found = at, next(iter(left))
+                break
+        if found is None:
+            return settled
+        at, rank = found
+        how = "p2p" if _sender(settled[at]) == rank else "groups"
+        settled[at] = _with_rank(settled[at], rank, how)
+
+
+def _with_rank(part: Recording, rank: int | None, how: str) -> Recording:
+    return msgspec.structs.replace(part, rank=rank, rank_from=how)
+
+
+def _join(rank: int, parts: Sequence[Recording], problems: list[DumpProblem]) -> Recording:
+    """The newest of each recorder, and whether anything moved since the ones before."""
+    by_recorder: dict[str, list[Recording]] = defaultdict(list)
+    for part in parts:
+        by_recorder[_recorder(part)].append(part)
+    if len(by_recorder) > 1 and not any(p.entries or p.groups for p in by_recorder.get("", ())):
+        by_recorder.pop("", None)
+    newest: list[Recording] = []
+    moved: list[tuple[bool, int]] = []
+    for same in by_recorder.values():
+        last = max(same, key=lambda p: (p.at_unix_ns, p.sources))
+        newest.append(last)
+        for part in same:
+            if part is last:
+                continue
+            if not _one_process(part, last):
+                what = f"two processes claim rank {rank}; {last.sources[0]} is used"
+                problems.append(DumpProblem(part.sources[0], rank, what, NAME_IT))
+            elif part.at_unix_ns < last.at_unix_ns:
+                moved.append((_mark(part) != _mark(last), last.at_unix_ns - part.at_unix_ns))
+    first = newest[0]
+    return msgspec.structs.replace(
+        first,
+        sources=tuple(source for part in newest for source in part.sources),
+        version=max(part.version for part in newest),
+        library=next((part.library for part in newest if part.library), ""),
+        at_unix_ns=max(part.at_unix_ns for part in newest),
+        groups=tuple(group for part in newest for group in part.groups),
+        entries=_in_order([part.entries for part in newest]),
+        moved=any(did for did, _ in moved) if moved else None,
+        moved_over_ns=max((over for _, over in moved), default=0),
+    )
+
+
+def _recorder(part: Recording) -> str:
+    """torch keeps NCCL's records apart from all others, so a rank can have two dumps."""
+    if not part.entries:
+        return ""
+    return "nccl" if part.entries[-1].backend in GIVES_UP else "fr"
+
+
+def _one_process(first: Recording, second: Recording) -> bool:
+    """Records of one number in two dumps of a process were created at the same time."""
+    created = {e.record: e.created_ns for e in first.entries}
+    return all(created.get(e.record, e.created_ns) == e.created_ns for e in second.entries)
+
+
+def _mark(part: Recording) -> tuple[object, ...]:
+    """What any progress changes."""
+    last = part.entries[-1].record if part.entries else -1
+    counters = sorted((g.group_id, g.status.enqueued, g.status.completed) for g in part.groups)
+    return last, sum(1 for e in part.entries if e.done), counters
+
+
+def _in_order(rings: Sequence[tuple[Entry, ...]]) -> tuple[Entry, ...]:
+    """Two recorders' entries as the process enqueued them."""
+    if len(rings) == 1:
+        return rings[0]
+    together = [entry for ring in rings for entry in ring]
+    return tuple(sorted(together, key=lambda e: e.created_ns or 0))
