@@ -7,7 +7,7 @@ from pathlib import Path
 
 from grpo_doctor.cli.console import say
 from grpo_doctor.errors import NoJobError, UsageError
-from grpo_doctor.hang.collection.bundle.parts import ARCHIVES, EVIDENCE
+from grpo_doctor.hang.collection.bundle.packing import ARCHIVES, EVIDENCE
 from grpo_doctor.hang.collection.examine import examine_dumps
 from grpo_doctor.hang.dumps.model import DumpProblem
 from grpo_doctor.hang.model import scene

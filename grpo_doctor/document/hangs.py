@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from grpo_doctor.document.schema import HangEntry
-from grpo_doctor.hang.collection.bundle.parts import PAGE, VERDICT
+from grpo_doctor.hang.collection.bundle.packing import PAGE, VERDICT
 from grpo_doctor_probes.supervisor.watchdog import FOLDER
 
 _MOST = 50

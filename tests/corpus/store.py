@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from grpo_doctor.hang.collection.bundle.older import with_counts
+from grpo_doctor.hang.collection.bundle.packing import with_counts
 from tests.corpus.items import Item
 from tests.faults.kept import slug
 

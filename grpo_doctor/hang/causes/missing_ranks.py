@@ -12,7 +12,7 @@ from grpo_doctor.hang.causes.process_state import dead
 from grpo_doctor.hang.model.hosts import commands, hosts_of
 from grpo_doctor.hang.model.process.progress import TICKS_PER_SECOND
 from grpo_doctor.hang.model.scene import Actor, Scene
-from grpo_doctor.hang.multihost.moments import is_old
+from grpo_doctor.hang.multihost.visits import is_old
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.wording import ranks_text, verb
 from grpo_doctor_probes.evidence import Placement

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import msgspec
 
 from grpo_doctor.hang.model.hosts import home_of
-from grpo_doctor.hang.multihost.moments import is_old
 from grpo_doctor.hang.multihost.processes import Hosts, kernel_message, real, space_of
+from grpo_doctor.hang.multihost.visits import is_old
 from grpo_doctor.hang.verdict import Diagnosis, HostSeen, Item, RankState, Verdict
 from grpo_doctor.hang.wording import ranks_text, seconds_text
 from grpo_doctor_probes.evidence import Job

@@ -12,8 +12,6 @@ Whoever may read it sees log lines, paths and stacks of the job: the files are t
 
 from __future__ import annotations
 
-from grpo_doctor.hang.collection.bundle.places import bundles_in, own_place, with_host
-from grpo_doctor.hang.collection.bundle.reading import read
-from grpo_doctor.hang.collection.bundle.writing import write
+from grpo_doctor.hang.collection.bundle.files import bundles_in, own_place, read, with_host, write
 
 __all__ = ["bundles_in", "own_place", "read", "with_host", "write"]

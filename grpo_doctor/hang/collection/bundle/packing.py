@@ -1,28 +1,87 @@
-"""Evidence to bytes and back: secrets out, dumps packed, everything bounded."""
+"""Evidence to bytes and back: secrets out, dumps packed, all bounded, older versions read."""
 
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from dataclasses import replace
 from hashlib import sha256
+from typing import Final
 
 import msgspec
 
 from grpo_doctor import __version__
-from grpo_doctor.hang.collection.bundle.older import with_counts
-from grpo_doctor.hang.collection.bundle.parts import (
-    MAX_ALL_DUMPS_BYTES,
-    MAX_DUMP_BYTES,
-    MAX_PACKED_DUMP_BYTES,
-    MAX_RANKS,
-    SCHEMA,
-    Envelope,
-    Head,
-)
 from grpo_doctor.hang.verdict import encoded
-from grpo_doctor_probes.evidence import Evidence, FlightDump, HostFacts, Job, LogTail, RasAnswer
+from grpo_doctor_probes.evidence import (
+    Blocked,
+    Evidence,
+    FlightDump,
+    HostFacts,
+    Job,
+    LogTail,
+    RasAnswer,
+)
 from grpo_doctor_probes.redact import redact_text
+
+EVIDENCE: Final = "evidence.json.gz"
+VERDICT: Final = "verdict.json"
+PAGE: Final = "hang.html"
+README: Final = "README.txt"
+ARCHIVES: Final = (".tar.gz", ".tgz")  # how a bundle in one file may be called
+SCHEMA: Final = 1
+
+# A bundle stays under 1 MB per rank. A full ring of 2,000 entries is 940 kB of JSON, and about a
+# twentieth of it packed: what is larger is no recorder that we know.
+MAX_PACKED_DUMP_BYTES: Final = 800_000
+
+# What a stranger's bundle may make us hold: 64 ranks of everything need a hundredth of it.
+MAX_FILE_BYTES: Final = 256 * 1024**2
+MAX_EVIDENCE_BYTES: Final = 256 * 1024**2
+MAX_DUMP_BYTES: Final = 64 * 1024**2
+MAX_ALL_DUMPS_BYTES: Final = 512 * 1024**2
+MAX_RANKS: Final = 200_000
+_UNCONFIRMED = re.compile(r"(\d{1,15}) bytes are not confirmed by the other end")
+_SENT_AGAIN = re.compile(r"sent again (\d{1,9}) times")
+_STOPPED = re.compile(r"(\d{1,8}) \([^()]*, stopped\)")
+_UNREAD = re.compile(r"it has (\d{1,15}) bytes that it has not read")
+
+
+class Head(msgspec.Struct, frozen=True):
+    """What every version's evidence file says first."""
+
+    schema: int
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """The evidence file. The dumps in it are packed with zlib, each for itself."""
+
+    schema: int
+    tool: str
+    evidence: Evidence
+
+
+def with_counts(evidence: Evidence) -> Evidence:
+    """What connections had outstanding was said in words alone before it was counted."""
+    return replace(evidence, blocked=tuple(map(_counted, evidence.blocked)))
+
+
+def _counted(row: Blocked) -> Blocked:
+    if not row.note or row.unconfirmed_bytes or row.retransmits or row.peer_unread_bytes:
+        return row
+    stopped = tuple(int(pid) for pid in _STOPPED.findall(row.note))
+    return replace(
+        row,
+        unconfirmed_bytes=_number(_UNCONFIRMED, row.note),
+        retransmits=_number(_SENT_AGAIN, row.note),
+        peer_unread_bytes=_number(_UNREAD, row.note),
+        stopped_peers=row.stopped_peers or tuple(pid for pid in stopped if pid in row.peers),
+    )
+
+
+def _number(pattern: re.Pattern[str], note: str) -> int:
+    found = pattern.search(note)
+    return int(found[1]) if found is not None else 0
 
 
 class UnreadableError(Exception):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from grpo_doctor.hang.dumps.ras import documents, texts
+from grpo_doctor.hang.dumps.ras.answers import parse_json, parse_text
 from grpo_doctor.hang.dumps.ras.model import Communicator, Mesh, Process
 from grpo_doctor_probes.evidence import Job, RasAnswer
 
@@ -49,7 +49,7 @@ def hear(job: Job, answers: Sequence[RasAnswer]) -> Heard:
 
 
 def _read(answer: RasAnswer) -> Mesh | None:
-    parse = documents.parse if answer.text.lstrip().startswith("{") else texts.parse
+    parse = parse_json if answer.text.lstrip().startswith("{") else parse_text
     try:
         return parse(answer.text, answer.at_ns)
     except ValueError:

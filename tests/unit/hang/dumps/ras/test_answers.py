@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor.hang.dumps.ras import hear, judge, texts
+from grpo_doctor.hang.dumps.ras import hear, judge
+from grpo_doctor.hang.dumps.ras.answers import parse_text
 from grpo_doctor.hang.dumps.ras.model import Lost, Mesh, Process, Seat
 from grpo_doctor_probes.evidence import Job, Member, Placement, RasAnswer
 
@@ -110,7 +111,7 @@ ERROR = """\
 
 
 def read(body: str, errors: str = "MISMATCH") -> Mesh:
-    return texts.parse(HEAD.format(errors=errors) + body, 7)
+    return parse_text(HEAD.format(errors=errors) + body, 7)
 
 
 def test_ranks_that_differ_are_named_and_the_others_counted() -> None:
@@ -176,4 +177,4 @@ def test_a_healthy_answer_names_nobody() -> None:
 @pytest.mark.parametrize("text", ["", "HTTP/1.1 400 Bad Request\n", "\x00" * 100])
 def test_what_is_no_answer_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not an answer"):
-        texts.parse(text, 0)
+        parse_text(text, 0)

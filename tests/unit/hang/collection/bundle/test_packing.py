@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from grpo_doctor.hang.collection.bundle.older import with_counts
+from grpo_doctor.hang.collection.bundle.packing import with_counts
 from grpo_doctor_probes.evidence import Blocked
 from tests.evidence import EvidenceBuilder
 

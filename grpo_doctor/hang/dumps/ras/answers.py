@@ -1,12 +1,15 @@
-"""An answer in text, all that NCCL 2.24 to 2.28.3 give (torch 2.7 to 2.10 come with 2.26 and 2.27).
-
-It is made for people: what is as usual is left out, and of two halves that differ neither is named.
+"""Answers of NCCL's RAS: in JSON, of NCCL 2.28.7 and newer, or in text, all that 2.24 to 2.28.3
+give (torch 2.7 to 2.10 come with 2.26 and 2.27). A text is made for people: what is as usual is
+left out, and of two halves that differ neither is named.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
 
 from grpo_doctor.hang.dumps.ras.model import (
     ERRORS,
@@ -18,6 +21,7 @@ from grpo_doctor.hang.dumps.ras.model import (
     Seat,
 )
 
+_LEAVING = ("finalize_called", "destroy_flag", "abort_flag")
 _VERSION = re.compile(r"NCCL version (\S+)")
 # group, communicators, nodes and ranks per node ("7-8" where they differ), ranks of each, of all
 _ROW = re.compile(r"\s*(\d+)\s+\d+\s+[\d-]+\s+[\d-]+\s+(\d+)\s+\d+\s+\w+\s+[A-Z,]+\s*")
@@ -35,6 +39,53 @@ _ANY_OPERATION = "collective"  # until 2.25 all operations are counted together
 _CODES = {text: number for number, text in ERRORS.items()}
 _UNEXPECTED = 3  # an error that has no name here: NCCL's own
 _UNKNOWN = Process("unknown", -1)
+
+
+def parse_json(text: str, at_ns: int) -> Mesh:
+    """Raises ValueError where it is not such a document."""
+    try:
+        document = msgspec.json.decode(text)
+        return Mesh(
+            at_ns,
+            str(document.get("nccl_version", "")),
+            tuple(_communicator(one) for one in document.get("communicators", ())),
+        )
+    except (msgspec.DecodeError, AttributeError, KeyError, TypeError, RecursionError) as problem:
+        raise ValueError(f"not an answer of NCCL's RAS: {problem!r}") from problem
+
+
+def _communicator(found: dict[str, Any]) -> Communicator:
+    seats = tuple(_seat(one) for one in found.get("ranks", ()))
+    lost = tuple(_lost(one) for one in found.get("missing_ranks", ()))
+    key = f"{found.get('hash', '')}/{found.get('secondary_hash', '')}"
+    return Communicator(key, int(found.get("size", len(seats) + len(lost))), seats, lost)
+
+
+def _process(found: dict[str, Any]) -> Process:
+    return Process(str(found.get("host", "unknown")), int(found.get("pid", -1)))
+
+
+def _seat(found: dict[str, Any]) -> Seat:
+    status = found.get("status", {})
+    counts = found.get("collective_counts", {})
+    return Seat(
+        int(found["rank"]),
+        _process(found),
+        {str(name): int(count) for name, count in counts.items()},
+        int(status.get("init_state", 0)),
+        int(status.get("async_error", 0)),
+        any(bool(status.get(flag)) for flag in _LEAVING),
+    )
+
+
+def _lost(found: dict[str, Any]) -> Lost:
+    status = found.get("status", {})
+    return Lost(
+        int(found["rank"]),
+        _process(found),
+        bool(status.get("unresponsive")),
+        bool(status.get("considered_dead")),
+    )
 
 
 @dataclass
@@ -163,7 +214,7 @@ class _Reader:
         return int(number)
 
 
-def parse(text: str, at_ns: int) -> Mesh:
+def parse_text(text: str, at_ns: int) -> Mesh:
     """Raises ValueError where it is not such an answer."""
     reader = _Reader()
     for line in text.split("\n"):
