@@ -35,7 +35,7 @@ DEVICE_MEMORY: Signal = any_of(
     "memory of the devices that train: GPU memory samples (record with `grpo-doctor run` on the "
     "GPU's machine), or, where the model is on the CPU, `host.memory_available`",
     GPU_MEMORY,
-    Signal("", lambda a: on_cpu(a) and bool(series_named(a.trace, _AVAILABLE))),
+    Signal("", lambda a: on_cpu(a) and bool(series_named(a.trace, _AVAILABLE)), (_AVAILABLE,)),
 )
 
 
@@ -50,7 +50,7 @@ class Fit:
 
 def fullest(view: RunView) -> GpuMemory | None:
     """The GPU whose peak is the largest part of its memory."""
-    found = view.analysis.gpu_memory
+    found = view.gpu_memory
     return max(found, key=lambda m: m.peak_bytes / m.gpu.memory_total_bytes, default=None)
 
 
@@ -65,7 +65,7 @@ def room_for(view: RunView, more: float, *phases: str) -> Fit | None:
 
     None where nothing was sampled.
     """
-    memory = view.analysis.gpu_memory
+    memory = view.gpu_memory
     if memory:
         gpu = max(memory, key=lambda m: peak_in(m, *phases) / m.gpu.memory_total_bytes)
         return _on_gpu(gpu, peak_in(gpu, *phases), more)
@@ -89,7 +89,7 @@ def _on_gpu(gpu: GpuMemory, peak: float, more: float) -> Fit:
 
 
 def _on_host(view: RunView, more: float) -> Fit | None:
-    found = [float(np.nanmin(s.values)) for s in series_named(view.trace, _AVAILABLE)]
+    found = [float(np.nanmin(s.values)) for s in view.series(_AVAILABLE)]
     if not found:
         return None
     ranks = max(1, len(view.analysis.ranks))  # at most all of them on the fullest host
@@ -160,8 +160,13 @@ class Headroom:
     evidence: tuple[Evidence, ...] = ()
 
 
+# What tells whether GPU memory has room for what is offloaded.
+OFFLOAD_ROOM = (GPU_MEMORY, "offload/bytes")
+
+
 def room_without_offload(view: RunView) -> Headroom:
     """Compares the fullest GPU's peak during rollouts, plus the offloaded bytes, with its size."""
+    view.read(*OFFLOAD_ROOM)
     room = room_for_offloaded(view.analysis)
     return Headroom(room.fits, room.text, _room_evidence(room))
 

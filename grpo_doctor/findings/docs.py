@@ -27,10 +27,12 @@ def rule_text(rule: RuleFile) -> str:
     meta = rule.RULE
     _, _, body = inspect.cleandoc(rule.__doc__ or "").partition("\n")
     needs = "\n".join(f"- {signal.text}" for signal in meta.needs)
+    used = ", ".join(f"`{name}`" for name in sorted(meta.used))
+    more = f"\nWhere it was recorded, this is used too: {used}.\n" if used else ""
     return (
         f"# {meta.id}: {meta.title}\n\n{_NOTE}\n\n"
         f"`{meta.slug}`, family {meta.family}\n\n{body.strip()}\n\n"
-        f"## What the recording must hold\n\n{needs}\n"
+        f"## What the recording must hold\n\n{needs}\n{more}"
     )
 
 

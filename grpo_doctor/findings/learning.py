@@ -10,7 +10,7 @@ import numpy as np
 
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.learning import METRICS, curve
-from grpo_doctor.analysis.learning.curves import Curve, Numbers, curve_of_key
+from grpo_doctor.analysis.learning.curves import Curve, Numbers
 from grpo_doctor.analysis.learning.shape import end_points, error_of_mean, onset, rising, smooth
 from grpo_doctor.findings.rule import Evidence, Severity
 from grpo_doctor.findings.signals import Signal
@@ -21,6 +21,9 @@ from grpo_doctor.whatif import Withheld
 LEARNING_PHASES = ("rollout", "reward", "logprob", "train")
 # Rewards within this of each other are equal; the trainers' own advantage epsilon is 1e-4.
 EQUAL = 1e-6
+# What `flat_from` and `missing_share` read, beside the reward itself.
+FLAT_REWARD = ("reward", "reward_std")
+MISSING_RATIO = METRICS["reward_missing"][0].key
 # A flat reward has to last this many steps to be called so.
 FLAT_POINTS = 5
 MOST_STEPS = 200
@@ -34,13 +37,13 @@ def metric(name: str, points: int = 1) -> Signal:
     asked = f"metric `{keys['trl']}`" + (f" ({others})" if others else "")
     at = f" at {points} steps or more" if points > 1 else ""
     text = f"{asked}{at}: grpo_doctor_probes.metrics(step, values), and a run that is long enough"
-    return Signal(text, partial(_has, name, points))
+    return Signal(text, partial(_has, name, points), (name,))
 
 
 def said(name: str) -> Signal:
     """A training metric that any step has said, be it NaN."""
     text = f"metric `{METRICS[name][0].key}`: grpo_doctor_probes.metrics(step, values) on rank 0"
-    return Signal(text, lambda a: curve(a.trace, name) is not None)
+    return Signal(text, lambda a: curve(a.trace, name) is not None, (name,))
 
 
 def _has(name: str, points: int, analysis: Analysis) -> bool:
@@ -50,7 +53,7 @@ def _has(name: str, points: int, analysis: Analysis) -> bool:
 
 def known(view: RunView, name: str) -> Curve:
     """The finite steps of a metric that the rule's signals asked for; empty without it."""
-    found = curve(view.trace, name)
+    found = view.metric(name)
     return found.finite if found is not None else _none(name)
 
 
@@ -105,11 +108,11 @@ def flat_from(view: RunView) -> int | None:
 
 def missing_share(view: RunView) -> Curve:
     """The share of completions without a reward at each step: 1 where the reward is NaN."""
-    reward = curve(view.trace, "reward")
+    reward = view.metric("reward")
     if reward is None:
         return _none("reward")
     shares = reward.bad.astype(np.float64)
-    partly = curve_of_key(view.trace, METRICS["reward_missing"][0].key)
+    partly = view.metric_called(MISSING_RATIO)
     if partly is not None:
         rows = np.isin(reward.steps, partly.steps)
         same = np.isin(partly.steps, reward.steps)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.per_step import counted
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings.knob_access import whole
 from grpo_doctor.findings.signals import Signal, sampled
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.whatif.loader_queue import waits_for_data
 
+LOADER_COUNTERS = "dataload/*_s"
 PARTS = ("read_s", "process_s", "tokenize_s", "join_s")
 LOADER_TIMES: Signal = sampled(
     "dataload/read_s",
@@ -52,7 +52,7 @@ def loading(view: RunView) -> Loading | None:
 
     A step that fetched nothing, because an earlier rollout still feeds it, counts with zero.
     """
-    found = {part: counted(view.analysis, f"dataload/{part}") for part in PARTS}
+    found = {part: view.counted(f"dataload/{part}") for part in PARTS}
     if not any(np.isfinite(table).any() for table in found.values()):
         return None
     return Loading({part: float(np.nan_to_num(table).mean()) for part, table in found.items()})
@@ -60,7 +60,7 @@ def loading(view: RunView) -> Loading | None:
 
 def batch_seconds(view: RunView) -> dict[str, NDArray[np.float64]]:
     """Seconds of one loader process for each step's batch, by part; shape (used steps, ranks)."""
-    return {p: np.nan_to_num(counted(view.analysis, f"dataload/{p}")) for p in PARTS}
+    return {p: np.nan_to_num(view.counted(f"dataload/{p}")) for p in PARTS}
 
 
 def replayed_wait(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.per_step import counted, named_seconds
+from grpo_doctor.analysis.per_step import named_seconds
 from grpo_doctor.analysis.rows import CODES
-from grpo_doctor.analysis.sampled import series_named, values_in
+from grpo_doctor.analysis.sampled import values_in
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.trace.model import Trace
 
@@ -18,6 +18,8 @@ OTHERS = ("log_completions", "decode", "gather", "advantages")
 # The bundled trainer's own functions score each completion by itself, in parts.
 BUILT_IN = ("accuracy", "format", "length", "arithmetic")
 _PREFIX = "reward/"
+# The seconds of each call of a function.
+FUNCTION_COUNTERS = "reward/*_s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ def functions(view: RunView) -> list[Scoring]:
     found = []
     for name in function_names(view.trace):
         seen = named_seconds(view.analysis, _PREFIX + name)
-        own = counted(view.analysis, f"{_PREFIX}{name}_s")
+        own = view.counted(f"{_PREFIX}{name}_s")
         own = np.where(np.isfinite(own), own, seen if not np.isfinite(own).any() else 0.0)
         if not seen.any() and not own.any():
             continue
@@ -72,7 +74,7 @@ def reward_seconds(view: RunView) -> NDArray[np.float64]:
 def call_seconds(view: RunView, name: str) -> list[NDArray[np.float64]]:
     """Seconds of each call, or each batch, of a function within the used steps; by rank."""
     inside = view.analysis.used_windows
-    recorded = series_named(view.trace, f"{_PREFIX}{name}_s")
+    recorded = view.series(f"{_PREFIX}{name}_s")
     found = [values_in(series, inside) for series in recorded]
     if not found:
         found = list(named_seconds(view.analysis, _PREFIX + name).T)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis.intervals import overlaps
-from grpo_doctor.analysis.sampled import held, series_named, values_in
+from grpo_doctor.analysis.sampled import held, values_in
 from grpo_doctor.analysis.steps import NS_PER_S
 from grpo_doctor.findings.rule import Evidence, Fix
 from grpo_doctor.findings.signals import Signal, sampled
@@ -21,6 +21,7 @@ from grpo_doctor.whatif import Prediction, Withheld
 
 RUNNING = "engine/running_requests"
 _HOW = "the bundled trainer records it with --use_vllm true; elsewhere feed it to `counter`"
+COMPLETIONS = "engine/completions_of_*"
 _BUCKET = re.compile(r"engine/completions_of_(\d+)_to_(\d+)_tokens")
 
 
@@ -32,7 +33,7 @@ def engine_signal(name: str) -> Signal:
 def per_rollout(view: RunView, name: str) -> NDArray[np.float64]:
     """The samples of `engine/<name>` within the used steps, of all engines, shape (rollouts,)."""
     windows = view.analysis.used_windows
-    found = [values_in(series, windows) for series in series_named(view.trace, f"engine/{name}")]
+    found = [values_in(series, windows) for series in view.series(f"engine/{name}")]
     return np.concatenate(found) if found else np.empty(0)
 
 
@@ -73,7 +74,7 @@ def tail(view: RunView, left: float) -> Tail | None:
     found = []
     ranks = {view.analysis.ranks[c]: c for c in stepping_columns(view)}
     steps = max(1, len(view.analysis.steps.used))
-    for series in series_named(view.trace, RUNNING):
+    for series in view.series(RUNNING):
         column = ranks.get(-1 if series.rank is None else series.rank)
         if column is None:
             continue
@@ -95,7 +96,7 @@ def tail(view: RunView, left: float) -> Tail | None:
 def lengths(view: RunView) -> dict[int, float]:
     """Completions by length: the longest of each bucket in tokens, and how many it holds."""
     found: dict[int, float] = {}
-    for name in {s.name for s in view.trace.series}:
+    for name in view.series_names(COMPLETIONS):
         match = _BUCKET.fullmatch(name)
         if match:
             count = float(per_rollout(view, name.removeprefix("engine/")).sum())

@@ -30,7 +30,11 @@ def severity_of(share: float) -> Severity:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule's metadata; its documentation is the docstring of its file."""
+    """A rule's metadata; its documentation is the docstring of its file.
+
+    A rule is asked only of recordings that hold what it `needs`, and sees of them only that and
+    what it `uses` where it was recorded: names of series, counters and metrics, `*` for any text.
+    """
 
     id: str
     slug: str
@@ -38,6 +42,21 @@ class Rule:
     family: Family
     needs: tuple[Signal, ...]
     min_ranks: int = 1
+    uses: tuple[str | Signal, ...] = ()
+
+    @property
+    def used(self) -> frozenset[str]:
+        """The names of what it reads where that was recorded."""
+        return frozenset(
+            name
+            for part in self.uses
+            for name in (part.reads if isinstance(part, Signal) else (part,))
+        )
+
+    @property
+    def declared(self) -> frozenset[str]:
+        """The names of all that it may read."""
+        return self.used.union(*(signal.reads for signal in self.needs))
 
 
 @dataclass(frozen=True, slots=True)

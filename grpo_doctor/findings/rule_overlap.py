@@ -26,7 +26,7 @@ def _ask(rule: RuleFile, view: RunView) -> Outcome:
         missing = [s.text for s in rule.RULE.needs if not s.present(view.analysis)]
         if missing:
             return NotRun(tuple(missing))
-        return rule.check(view)
+        return rule.check(view.narrowed(rule.RULE))
     except Exception as error:  # noqa: BLE001 - a rule's defect must not cost the report
         return RuleError(type(error).__name__, str(error))
 

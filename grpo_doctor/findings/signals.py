@@ -14,10 +14,15 @@ from grpo_doctor.whatif.prediction import NEEDS_STEPS
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A part of a recording: `text` says what is missing without it, and how to get it."""
+    """A part of a recording: `text` says what is missing without it, and how to get it.
+
+    `reads` are the names that a rule may read once it declares this: of series and counters, of
+    metrics, and of the parts below that have none of their own.
+    """
 
     text: str
     present: Callable[[Analysis], bool]
+    reads: tuple[str, ...] = ()
 
 
 STEPS = Signal(
@@ -31,11 +36,15 @@ PHASES = Signal(
 COLLECTIVES = Signal(
     "collectives of several ranks: call grpo_doctor_probes.watch_collectives()",
     lambda a: a.waits.collectives > 0,
+    ("collectives",),
 )
 GPU_MEMORY = Signal(
     "GPU memory samples: record with `grpo-doctor run` on the GPU's machine",
     lambda a: bool(a.gpu_memory),
+    ("GPU memory",),
 )
+# The metrics of single reward functions.
+REWARD_COMPONENTS = "rewards/*"
 SETTINGS = Signal(
     "the framework's settings: grpo_doctor_probes.describe(config=...)",
     lambda a: bool(a.trace.run.knobs),
@@ -44,9 +53,10 @@ SETTINGS = Signal(
 
 def sampled(name: str, how: str) -> Signal:
     """A series or counter of this name; `how` says what records it."""
-    return Signal(f"`{name}`: {how}", lambda a: bool(series_named(a.trace, name)))
+    return Signal(f"`{name}`: {how}", lambda a: bool(series_named(a.trace, name)), (name,))
 
 
 def any_of(text: str, *signals: Signal) -> Signal:
     """At least one of several."""
-    return Signal(text, lambda a: any(signal.present(a) for signal in signals))
+    reads = tuple(name for signal in signals for name in signal.reads)
+    return Signal(text, lambda a: any(signal.present(a) for signal in signals), reads)

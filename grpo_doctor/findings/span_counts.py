@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis.intervals import Intervals, covers, intersect
-from grpo_doctor.analysis.per_step import counted_mean
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.analysis.steps import NS_PER_S
 from grpo_doctor.findings.knob_access import whole
@@ -141,12 +140,12 @@ TOKENS: Signal = sampled(
     "a counter with the tokens of a step, without padding, beside train/token_places with padding; "
     "the bundled trainer records both",
 )
-_LENGTHS = {"completions/mean_length", "completions/max_length"}
+_LENGTHS = ("completions/mean_length", "completions/max_length")
 LENGTHS: Signal = any_of(
     "lengths: counters `train/tokens` and `train/token_places`, or metrics "
     "`completions/mean_length` and `completions/max_length`",
     TOKENS,
-    Signal("", lambda a: set(a.trace.metrics.values) >= _LENGTHS),
+    Signal("", lambda a: a.trace.metrics.values.keys() >= set(_LENGTHS), _LENGTHS),
 )
 
 
@@ -171,15 +170,14 @@ def padding(view: RunView) -> Padding | None:
     From metrics it is that of the completions alone, as if each micro-batch were as wide as the
     longest of its rollout.
     """
-    tokens = counted_mean(view.analysis, "train/tokens")
-    places = counted_mean(view.analysis, "train/token_places")
+    tokens = view.counted_mean("train/tokens")
+    places = view.counted_mean("train/token_places")
     if tokens is not None and places:
         source = "train/tokens and train/token_places"
         return Padding(max(0.0, 1 - tokens / places), counted=True, source=source)
-    metrics = view.trace.metrics.values
-    if not set(metrics) >= _LENGTHS:
+    mean, longest = (view.metric_values(key) for key in _LENGTHS)
+    if mean is None or longest is None:
         return None
-    mean, longest = metrics["completions/mean_length"], metrics["completions/max_length"]
     known = (mean > 0) & (longest > 0)
     if not known.any():
         return None

@@ -8,10 +8,11 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from grpo_doctor import knobs
-from grpo_doctor.analysis import Analysis, analyse
+from grpo_doctor.analysis import analyse
 from grpo_doctor.analysis.gpu import rank_gpus
 from grpo_doctor.analysis.per_step import named_seconds
 from grpo_doctor.analysis.rows import CODES
+from grpo_doctor.findings.readings import Readings
 from grpo_doctor.findings.rule import Answer, Evidence, Fix, Outcome, Rule, Safety
 from grpo_doctor.knobs.advice import instruct
 from grpo_doctor.trace.model import Trace
@@ -27,25 +28,32 @@ from grpo_doctor.whatif import (
 
 
 @dataclass(frozen=True)
-class RunView:
-    """The analysis of a run, its settings, and the what-if model."""
+class RunView(Readings):
+    """The analysis of a run, its settings, and the what-if model.
 
-    analysis: Analysis
+    A rule gets one that is `narrowed` to what it declares; `whole` is then the view of everything.
+    """
+
+    whole: RunView | None = None
 
     @classmethod
     def of(cls, trace: Trace) -> RunView:
         """Analyses a trace."""
         return cls(analyse(trace))
 
+    def narrowed(self, rule: Rule) -> RunView:
+        """What this rule sees of the run: touching what it does not declare raises."""
+        return RunView(self.analysis, rule.declared, self.whole or self)
+
     @cached_property
     def model(self) -> StepModel:
         """The run's steps as work between barriers."""
-        return build_model(self.analysis)
+        return self.whole.model if self.whole else build_model(self.analysis)
 
     @cached_property
     def answers(self) -> dict[str, Outcome]:
         """What rules have answered so far, by their number."""
-        return {}
+        return self.whole.answers if self.whole else {}
 
     @property
     def trace(self) -> Trace:
@@ -112,11 +120,12 @@ class RunView:
 
     def rank_gpu(self, rank: int) -> str | None:
         """The UUID of the GPU that a rank works on, as far as it is known."""
-        return self._rank_gpus.get(rank)
+        return self.gpu_of_rank.get(rank)
 
     @cached_property
-    def _rank_gpus(self) -> dict[int, str]:
-        return rank_gpus(self.trace)
+    def gpu_of_rank(self) -> dict[int, str]:
+        """The UUID of each rank's GPU, as far as it is known."""
+        return self.whole.gpu_of_rank if self.whole else rank_gpus(self.trace)
 
     def phase_evidence(self, phase: str) -> tuple[Evidence, Evidence]:
         """A phase's own work: seconds per step, and percent of the step."""

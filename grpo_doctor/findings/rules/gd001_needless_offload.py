@@ -39,7 +39,7 @@ steps looks emptier than it will be.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import room_without_offload
+from grpo_doctor.findings.device_memory import OFFLOAD_ROOM, room_without_offload
 from grpo_doctor.findings.memory_fixes import SWITCHES, offload_off, switched_on
 from grpo_doctor.findings.rule import (
     Answer,
@@ -60,6 +60,7 @@ RULE = Rule(
     title="Offload costs more than it saves",
     family="offload",
     needs=(signals.STEPS, signals.PHASES),
+    uses=(*OFFLOAD_ROOM,),
 )
 # Below a twentieth, switching it off is lost in the spread of generation lengths.
 MIN_SHARE = 0.05

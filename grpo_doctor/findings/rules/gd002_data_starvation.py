@@ -39,10 +39,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.analysis.sampled import mean_over, series_named
+from grpo_doctor.analysis.sampled import mean_over
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import MAX_HOST_CPU_PCT, edits_of, whole
-from grpo_doctor.findings.loading import enough_workers, loading
+from grpo_doctor.findings.loading import LOADER_COUNTERS, enough_workers, loading
 from grpo_doctor.findings.rule import (
     MEDIUM_SHARE,
     Answer,
@@ -66,6 +66,11 @@ RULE = Rule(
     title="Data loading starves the step",
     family="data",
     needs=(signals.STEPS, signals.PHASES),
+    uses=(
+        LOADER_COUNTERS,
+        "host.cpu",
+        "rank.cpu",
+    ),
 )
 # Text prompts load in under a percent of a GRPO step; a twentieth is never a matter of course.
 MIN_SHARE = 0.05
@@ -144,7 +149,7 @@ def _fix(view: RunView, workers: int | None) -> Fix:
 
 def _outcome(view: RunView, target: int) -> Prediction | Withheld:
     cpu = _host_cpu_pct(view)
-    if cpu is not None and cpu > MAX_HOST_CPU_PCT and not series_named(view.trace, "rank.cpu"):
+    if cpu is not None and cpu > MAX_HOST_CPU_PCT and not view.series("rank.cpu"):
         # Whose the load is, and so what cores there will be, was not sampled.
         return Withheld(f"the host's CPUs are {cpu:.0f}% busy already")
     return view.what_if(dataload__num_workers=target)
@@ -172,6 +177,6 @@ def _loader_evidence(view: RunView) -> list[Evidence]:
 
 def _host_cpu_pct(view: RunView) -> float | None:
     inside = view.analysis.used_windows
-    means = [mean_over(series, inside) for series in series_named(view.trace, "host.cpu")]
+    means = [mean_over(series, inside) for series in view.series("host.cpu")]
     known = [mean for mean in means if mean is not None]
     return float(np.max(known)) if known else None

@@ -38,7 +38,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from grpo_doctor.analysis.sampled import counter_sum
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import (
     Answer,
@@ -54,17 +53,18 @@ from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Edit, Prediction, Withheld, without
 
+TOKENS = "rollout/tokens"
 RULE = Rule(
     id="GD003",
     slug="rollout-without-vllm",
     title="The rollout runs without vLLM",
     family="rollout",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
+    uses=(TOKENS,),
 )
 # With vLLM, rollouts of published runs take 11-70% of a step; below three tenths another engine
 # is not the first thing to change.
 MIN_SHARE = 0.30
-TOKENS = "rollout/tokens"
 _RISK = "vLLM takes GPU memory beside the trainer and samples with slightly other probabilities."
 
 
@@ -111,7 +111,7 @@ def _fix(view: RunView) -> Fix:
 
 def _tokens(view: RunView) -> tuple[Evidence, ...]:
     analysis = view.analysis
-    total = counter_sum(view.trace, TOKENS, analysis.used_windows)
+    total = view.counter_sum(TOKENS)
     busy = view.seconds("rollout") * len(analysis.step_seconds)
     if not total or not busy:
         return ()

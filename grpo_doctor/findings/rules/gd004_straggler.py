@@ -41,13 +41,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.analysis.gpu import rank_gpus
 from grpo_doctor.analysis.learning.shape import error_of_mean
 from grpo_doctor.analysis.rows import UNATTRIBUTED_CODE
 from grpo_doctor.analysis.stragglers import work_above_others
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import whole
-from grpo_doctor.findings.reward_functions import scorer_imbalance
+from grpo_doctor.findings.reward_functions import FUNCTION_COUNTERS, scorer_imbalance
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, severity_of
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
@@ -62,6 +61,7 @@ RULE = Rule(
     family="system",
     needs=(signals.STEPS, signals.PHASES, signals.COLLECTIVES),
     min_ranks=2,
+    uses=(FUNCTION_COUNTERS,),
 )
 # Ranks of one job differ by a few percent in any run; waiting below a twentieth is that.
 MIN_WAIT_SHARE = 0.05
@@ -85,13 +85,13 @@ _HOW_OFTEN = {"checkpoint": "checkpoint.save_steps", "eval": "eval.steps"}
 
 def check(view: RunView) -> Answer:
     """Looks for one rank that explains the others' waiting."""
-    blame = view.analysis.blame
+    blame = view.blame
     column = int(np.argmax(blame.explained_s))
     rank = view.analysis.ranks[column]
     share = float(blame.explained_s[column]) / _others_time_s(view)
     explained, often = float(blame.shares[column]), float(blame.late_share[column])
     if share < MIN_WAIT_SHARE or explained < MIN_EXPLAINED or often < MIN_STEPS_SHARE:
-        waited = view.analysis.used_waited.sum(axis=2).mean() / view.step_s
+        waited = view.used_waited.sum(axis=2).mean() / view.step_s
         return Passed(
             f"ranks wait {percent(waited, 1)} of the step for each other, as far as waits block "
             f"the host; {percent(explained)} of it is for rank {rank}, "
@@ -127,7 +127,7 @@ def check(view: RunView) -> Answer:
 def counterfactual(view: RunView) -> tuple[Change, ...]:
     """The late rank's slower phases at the median of the others, in each step."""
     analysis = view.analysis
-    column = int(np.argmax(analysis.blame.explained_s))
+    column = int(np.argmax(view.blame.explained_s))
     rank = analysis.ranks[column]
     excess = work_above_others(analysis.used_work, view.model.ranks.index(rank))
     phases = tuple(
@@ -139,7 +139,7 @@ def counterfactual(view: RunView) -> tuple[Change, ...]:
 
 
 def _evidence(view: RunView, column: int, phases: dict[str, float]) -> tuple[Evidence, ...]:
-    blame, steps = view.analysis.blame, len(view.analysis.step_seconds)
+    blame, steps = view.blame, len(view.analysis.step_seconds)
     rank, ranks = view.analysis.ranks[column], len(view.model.ranks)
     wait_s = float(blame.explained_s[column]) / steps / (ranks - 1)
     source = f"collectives matched over {ranks} ranks, {steps} steps"
@@ -214,7 +214,7 @@ def _where_to_look(view: RunView, rank: int, phases: dict[str, float]) -> str:
     slowest = next(iter(phases), None)
     if slowest in PYTHON_PHASES:
         return f"on {process.host}, while rank {rank} is in {slowest}: {_STACK} {process.os_pid}"
-    uuid = rank_gpus(view.trace).get(rank)
+    uuid = view.rank_gpu(rank)
     if uuid:
         return f"on {process.host}: nvidia-smi -i {uuid} -q -d PERFORMANCE,CLOCK,TEMPERATURE"
     return f"on {process.host}: top -H -p {process.os_pid}, and compare the rank's share of data"

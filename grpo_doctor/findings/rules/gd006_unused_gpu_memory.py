@@ -37,7 +37,7 @@ import math
 from dataclasses import replace
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import GIB, USABLE, room_without_offload
+from grpo_doctor.findings.device_memory import GIB, OFFLOAD_ROOM, USABLE, room_without_offload
 from grpo_doctor.findings.memory_fixes import offload_off, switched_on
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, Severity
 from grpo_doctor.findings.view import RunView
@@ -50,6 +50,7 @@ RULE = Rule(
     title="GPU memory is left unused",
     family="rollout",
     needs=(signals.STEPS, signals.PHASES, signals.GPU_MEMORY),
+    uses=(*OFFLOAD_ROOM,),
 )
 # A tenth is kept free on purpose, and sampled peaks are a little low.
 MIN_FREE_SHARE = 0.25
@@ -63,7 +64,7 @@ _UNKNOWN = Withheld("this run does not say how its kernels scale with their batc
 
 def check(view: RunView) -> Answer:
     """Looks at the fullest GPU's peak."""
-    fullest = max(view.analysis.gpu_memory, key=lambda m: m.peak_bytes / m.gpu.memory_total_bytes)
+    fullest = max(view.gpu_memory, key=lambda m: m.peak_bytes / m.gpu.memory_total_bytes)
     total = fullest.gpu.memory_total_bytes
     free = fullest.free_bytes / total
     if free < MIN_FREE_SHARE:
@@ -80,7 +81,7 @@ def check(view: RunView) -> Answer:
             Evidence("its size", round(total / GIB, 2), "GiB", fullest.gpu.name),
             Evidence("never used", round(100 * free, 1), "%", source),
         ),
-        cause=f"The fullest of {len(view.analysis.gpu_memory)} GPUs never holds more than "
+        cause=f"The fullest of {len(view.gpu_memory)} GPUs never holds more than "
         f"{fullest.peak_bytes / GIB:.1f} of {total / GIB:.1f} GiB.",
         fixes=_fixes(view, free),
     )

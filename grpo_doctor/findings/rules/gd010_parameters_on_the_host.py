@@ -36,7 +36,7 @@ within host memory and the finding stands only for the setting.
 
 from __future__ import annotations
 
-from grpo_doctor.analysis.sampled import mean_over, series_named
+from grpo_doctor.analysis.sampled import mean_over
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rule import (
@@ -61,6 +61,7 @@ RULE = Rule(
     title="ZeRO-3 fetches the parameters from the host in every micro-step",
     family="offload",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
+    uses=("gpu.pcie_rx",),
 )
 # What the passes take when they are all of the cost's possible room: below a tenth of the step even
 # halving them is lost in the spread of generation lengths.
@@ -131,7 +132,7 @@ def _fetches(view: RunView) -> int:
 def _traffic(view: RunView) -> float | None:
     """Mean bytes per second to the GPUs while their ranks are in a pass; None if not sampled."""
     found = []
-    for series in series_named(view.trace, "gpu.pcie_rx"):
+    for series in view.series("gpu.pcie_rx"):
         for column in stepping_columns(view):
             if view.rank_gpu(view.analysis.ranks[column]) != series.gpu:
                 continue

@@ -36,7 +36,7 @@ A run that is short of memory at the moment at which vLLM wakes may need the cac
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import room_without_offload
+from grpo_doctor.findings.device_memory import OFFLOAD_ROOM, room_without_offload
 from grpo_doctor.findings.knob_access import by_model, edits_of
 from grpo_doctor.findings.memory_fixes import offload_off, switched_on
 from grpo_doctor.findings.rule import (
@@ -59,6 +59,7 @@ RULE = Rule(
     title="Garbage is collected after each offload",
     family="offload",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
+    uses=(*OFFLOAD_ROOM,),
 )
 # Two collections of a process with a model take some 0.4 s; of a step of 10 s that is 4%, and half
 # of it is the least that is worth a flag.

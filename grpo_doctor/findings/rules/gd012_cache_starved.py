@@ -62,6 +62,10 @@ RULE = Rule(
     title="The engine's KV cache is too small",
     family="rollout",
     needs=(signals.STEPS, signals.PHASES, engine_signal("kv_cache_peak_pct")),
+    uses=(
+        signals.GPU_MEMORY,
+        "engine/*",
+    ),
 )
 # vLLM hands its cache out in blocks and lets a request wait when the next block is not there:
 # from nine tenths on the cache, and not the number of slots, is what holds requests back.
@@ -142,7 +146,7 @@ def _evidence(view: RunView, full: float, queued: float, preempted: float) -> tu
 
 def _target(view: RunView) -> float | None:
     """The share that the engine may have: what it has and what no GPU ever used, less a tenth."""
-    now, memory = view.knob(_KNOB), view.analysis.gpu_memory
+    now, memory = view.knob(_KNOB), view.gpu_memory
     if now is None or not memory or view.knob("vllm.mode") == "server":
         return None
     free = min(m.free_bytes / m.gpu.memory_total_bytes for m in memory)

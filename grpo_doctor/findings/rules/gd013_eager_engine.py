@@ -56,6 +56,7 @@ RULE = Rule(
     title="vLLM runs in eager mode",
     family="rollout",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
+    uses=("engine/steps",),
 )
 # Of a smaller rollout even the largest published gain is 3% of the step.
 MIN_SHARE = 0.20

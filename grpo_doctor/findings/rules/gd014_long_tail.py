@@ -40,7 +40,7 @@ import numpy as np
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of
-from grpo_doctor.findings.rollout_engine import RUNNING, Tail, length_at, lengths, tail
+from grpo_doctor.findings.rollout_engine import COMPLETIONS, RUNNING, Tail, length_at, lengths, tail
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,
@@ -68,9 +68,12 @@ RULE = Rule(
             f"`{RUNNING}` (the bundled trainer records it with --use_vllm true), or the metrics "
             f"`{LONGEST}` and `{MEAN}`",
             signals.sampled(RUNNING, ""),
-            signals.Signal("", lambda a: {LONGEST, MEAN} <= set(a.trace.metrics.values)),
+            signals.Signal(
+                "", lambda a: {LONGEST, MEAN} <= set(a.trace.metrics.values), (LONGEST, MEAN)
+            ),
         ),
     ),
+    uses=(COMPLETIONS,),
 )
 # Completions that end evenly over the rollout have a tenth of it in this tail, exponentially
 # distributed ones of 64 requests half of it; what costs is measured against the step, below.
@@ -136,11 +139,11 @@ def _severity(share: float, seen_in_engine: bool) -> Severity:
 
 def _ratio(view: RunView) -> float | None:
     """The longest completion over the mean one, the mean over the steps' metrics."""
-    metrics = view.trace.metrics.values
-    if LONGEST not in metrics or MEAN not in metrics:
+    longest, mean = view.metric_values(LONGEST), view.metric_values(MEAN)
+    if longest is None or mean is None:
         return None
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = metrics[LONGEST] / metrics[MEAN]
+        ratios = longest / mean
     ratios = ratios[np.isfinite(ratios)]
     return float(ratios.mean()) if len(ratios) else None
 

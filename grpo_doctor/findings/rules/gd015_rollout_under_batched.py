@@ -61,6 +61,7 @@ RULE = Rule(
     title="The engine decodes fewer requests at once than it could",
     family="rollout",
     needs=(signals.STEPS, signals.PHASES, engine_signal("running_requests_peak")),
+    uses=("engine/*",),
 )
 # With a tenth of the requests waiting a rollout has at least a wave more than it needs.
 MIN_QUEUED = 0.10

@@ -58,6 +58,7 @@ RULE = Rule(
     title="Prompts that a group shares are computed once per completion",
     family="rollout",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS, engine_signal("prompt_tokens")),
+    uses=("engine/*",),
 )
 # The first pass takes a prompt's tokens all at once, 10 to 50 times cheaper each than decoding one:
 # below half as many repeated prompt tokens as generated ones it is a percent or two of a rollout.

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.analysis.sampled import mean_over, series_named
+from grpo_doctor.analysis.sampled import mean_over
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rollout_engine import (
@@ -66,6 +66,7 @@ RULE = Rule(
     title="The trainer stands idle while the rollout server works",
     family="rollout",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
+    uses=("gpu.util",),
 )
 # A GPU that does nothing but hold memory and keep an NCCL connection alive shows less than this.
 IDLE_UTIL_PCT = 20.0
@@ -114,7 +115,7 @@ def _severity(share: float, busy: float | None) -> Severity:
 
 def _busy_in_rollout(view: RunView) -> float | None:
     """Mean utilization of the ranks' own GPUs during rollouts; None where it was not sampled."""
-    util = {series.gpu: series for series in series_named(view.trace, "gpu.util")}
+    util = {series.gpu: series for series in view.series("gpu.util")}
     found = []
     for column in stepping_columns(view):
         series = util.get(view.rank_gpu(view.analysis.ranks[column]))

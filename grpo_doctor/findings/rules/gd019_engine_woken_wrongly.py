@@ -61,6 +61,7 @@ RULE = Rule(
     title="The sleeping engine is woken in a costly order",
     family="sync",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
+    uses=(signals.GPU_MEMORY,),
 )
 # Mapping memory takes some 0.1 s of a step of 10 s; three times that is a copy.
 MIN_SHARE = 0.03
@@ -135,7 +136,7 @@ def _restored(view: RunView, before: float, after: float) -> Finding:
 def _cache_first(view: RunView, before: float) -> Answer:
     peaks = [
         (m.phase_peak_bytes["sync"] / m.gpu.memory_total_bytes, m)
-        for m in view.analysis.gpu_memory
+        for m in view.gpu_memory
         if "sync" in m.phase_peak_bytes
     ]
     if not peaks:

@@ -58,6 +58,7 @@ RULE = Rule(
     title="The number of parts in which weights are sent does not suit the memory",
     family="sync",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
+    uses=(signals.GPU_MEMORY,),
 )
 # Ten samples a second miss short peaks: at nine tenths seen, the real one is nearer to the end.
 FULL = 0.90
@@ -92,7 +93,7 @@ def counterfactual(view: RunView) -> tuple[Change, ...]:
 def _fullest(view: RunView) -> float | None:
     shares = [
         m.phase_peak_bytes["sync"] / m.gpu.memory_total_bytes
-        for m in view.analysis.gpu_memory
+        for m in view.gpu_memory
         if "sync" in m.phase_peak_bytes
     ]
     return max(shares) if shares else None
@@ -105,7 +106,7 @@ def _whole(view: RunView, full: float | None) -> Answer:
         return Passed("sent in one part; GPU memory was not sampled during sync")
     if full < FULL:
         return Passed(f"sent in one part, with memory at most {percent(full)} full")
-    fullest = max(view.analysis.gpu_memory, key=lambda m: m.phase_peak_bytes.get("sync", 0.0))
+    fullest = max(view.gpu_memory, key=lambda m: m.phase_peak_bytes.get("sync", 0.0))
     peak = fullest.phase_peak_bytes["sync"] / GIB
     risk = "Takes a little longer: each part has a fixed cost."
     outcome = Withheld("it makes room, not time")

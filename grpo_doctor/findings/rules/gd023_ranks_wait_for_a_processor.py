@@ -44,7 +44,7 @@ from typing import Literal
 import numpy as np
 
 from grpo_doctor.analysis.intervals import Intervals, intersect, union
-from grpo_doctor.analysis.sampled import held, mean_over, series_named
+from grpo_doctor.analysis.sampled import held, mean_over
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import (
     Answer,
@@ -71,6 +71,12 @@ RULE = Rule(
         signals.STEPS,
         signals.PHASES,
         signals.sampled(_WAIT, "record with `grpo-doctor run` on a kernel that has schedstats"),
+    ),
+    uses=(
+        "host.cpu",
+        "host.psi_cpu",
+        "rank.cpu",
+        "rank.processors",
     ),
 )
 # A rank with a core of its own stands in line for under 1% of the time; samplers, loaders and
@@ -167,7 +173,7 @@ def _severity(view: RunView, worst: float, why: _Why) -> Severity:
 def _by_rank(view: RunView, name: str) -> dict[int, float]:
     inside = view.analysis.used_windows
     found: dict[int, float] = {}
-    for series in series_named(view.trace, name):
+    for series in view.series(name):
         mean = mean_over(series, inside)
         if series.rank is not None and mean is not None:
             found[series.rank] = max(found.get(series.rank, 0.0), mean)
@@ -177,7 +183,7 @@ def _by_rank(view: RunView, name: str) -> dict[int, float]:
 def _while_waiting(view: RunView) -> Intervals:
     """When any rank stood in line: a host that is idle otherwise says nothing about that."""
     found = []
-    for series in series_named(view.trace, _WAIT):
+    for series in view.series(_WAIT):
         stretches, values = held(series)
         found.append(stretches.select(values >= 100 * MIN_WAIT))
     waiting = union(
@@ -188,7 +194,7 @@ def _while_waiting(view: RunView) -> Intervals:
 
 
 def _host(view: RunView, name: str, inside: Intervals) -> float | None:
-    means = [mean_over(series, inside) for series in series_named(view.trace, name)]
+    means = [mean_over(series, inside) for series in view.series(name)]
     known = [mean for mean in means if mean is not None]
     return float(np.max(known)) if known else None
 

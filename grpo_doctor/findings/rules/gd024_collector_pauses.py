@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.analysis.sampled import series_named, values_in
+from grpo_doctor.analysis.sampled import values_in
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rule import (
@@ -69,6 +69,7 @@ RULE = Rule(
         signals.PHASES,
         signals.sampled(_SECONDS, "the recorder writes it per step, from this version on"),
     ),
+    uses=(_LONGEST,),
 )
 # Runs of the bundled trainer spend 0.1-0.4% of a step collecting; five times that is a process
 # of too many objects, and eight ranks that collect at different moments may lose several times it.
@@ -125,7 +126,7 @@ def _by_rank(view: RunView) -> dict[int, float]:
     windows, steps = view.analysis.used_windows, max(1, len(view.analysis.steps.used))
     asked = view.span_seconds("offload/collect")
     found = {view.analysis.ranks[column]: 0.0 for column in stepping_columns(view)}
-    for series in series_named(view.trace, _SECONDS):
+    for series in view.series(_SECONDS):
         if series.rank in found:
             found[series.rank] += float(values_in(series, windows).sum()) / steps
     return {rank: max(0.0, seconds - asked) for rank, seconds in found.items()}
@@ -133,10 +134,7 @@ def _by_rank(view: RunView) -> dict[int, float]:
 
 def _longest(view: RunView) -> float:
     windows = view.analysis.used_windows
-    found = [
-        float(values_in(series, windows).max(initial=0.0))
-        for series in series_named(view.trace, _LONGEST)
-    ]
+    found = [float(values_in(series, windows).max(initial=0.0)) for series in view.series(_LONGEST)]
     return max(found, default=0.0)
 
 

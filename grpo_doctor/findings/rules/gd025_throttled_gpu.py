@@ -41,7 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis.intervals import Intervals, intersect
-from grpo_doctor.analysis.sampled import held, mean_over, series_named
+from grpo_doctor.analysis.sampled import held, mean_over
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import (
     Answer,
@@ -67,6 +67,10 @@ RULE = Rule(
         signals.STEPS,
         signals.sampled("gpu.throttle", "record with `grpo-doctor run` on the GPU's machine"),
         signals.sampled("gpu.sm_clock", "record with `grpo-doctor run` on the GPU's machine"),
+    ),
+    uses=(
+        "gpu.power",
+        "gpu.util",
     ),
 )
 # nvmlClocksEventReasons: slowdowns by hardware (0x8), software thermal (0x20), hardware thermal
@@ -148,7 +152,7 @@ def _severity(worst: _Slowed) -> Severity:
 
 def _busy(view: RunView, uuid: str) -> Intervals:
     """When a GPU worked within the used steps; all of them where that was not sampled."""
-    for series in series_named(view.trace, "gpu.util"):
+    for series in view.series("gpu.util"):
         if series.gpu == uuid:
             stretches, values = held(series)
             busy = stretches.select(values >= BUSY_UTIL_PCT)
@@ -157,11 +161,11 @@ def _busy(view: RunView, uuid: str) -> Intervals:
 
 
 def _slowed(view: RunView, mask: int) -> list[_Slowed]:
-    clocks = {s.gpu: s for s in series_named(view.trace, "gpu.sm_clock")}
+    clocks = {s.gpu: s for s in view.series("gpu.sm_clock")}
     gpus = {gpu.uuid: gpu for gpu in view.trace.gpus if gpu.visible}
     usual = _usual(view)
     found = []
-    for series in series_named(view.trace, "gpu.throttle"):
+    for series in view.series("gpu.throttle"):
         gpu, clock = gpus.get(series.gpu or ""), clocks.get(series.gpu)
         if gpu is None or clock is None:
             continue
@@ -185,7 +189,7 @@ def _usual(view: RunView) -> dict[str, float]:
     """By kind of GPU, the clock that the fastest of them keep: their 95th percentile."""
     names = {gpu.uuid: gpu.name for gpu in view.trace.gpus}
     found: dict[str, list[float]] = {}
-    for series in series_named(view.trace, "gpu.sm_clock"):
+    for series in view.series("gpu.sm_clock"):
         name = names.get(series.gpu or "")
         if name is not None:
             found.setdefault(name, []).append(float(np.nanpercentile(series.values, 95)))
@@ -194,7 +198,7 @@ def _usual(view: RunView) -> dict[str, float]:
 
 def _evidence(view: RunView, worst: _Slowed) -> tuple[Evidence, ...]:
     uuid = worst.gpu.uuid
-    power = next((s for s in series_named(view.trace, "gpu.power") if s.gpu == uuid), None)
+    power = next((s for s in view.series("gpu.power") if s.gpu == uuid), None)
     watts = None if power is None else mean_over(power, _busy(view, uuid))
     label = f"GPU {worst.gpu.index}"
     drawn = [] if watts is None else [Evidence(f"{label} power", round(watts), "W", "gpu.power")]

@@ -39,7 +39,7 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.analysis.gpu import COUNTER
-from grpo_doctor.analysis.sampled import counter_sum, mean_over, series_named
+from grpo_doctor.analysis.sampled import mean_over
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import (
     Answer,
@@ -69,6 +69,7 @@ RULE = Rule(
             signals.sampled(COUNTER, ""),
         ),
     ),
+    uses=("gpu.pcie_tx",),
 )
 GB = 1e9
 # Pageable copies reach 3-8 GB/s, PCIe 4 x16 from pinned memory 22-26: below 6 it is not the link at
@@ -106,7 +107,7 @@ def counterfactual(view: RunView) -> tuple[Change, ...]:
 
 def _offload_rate(view: RunView) -> float | None:
     """Bytes per second of a rank in `offload`: everything goes out and comes back."""
-    moved = counter_sum(view.trace, COUNTER, view.analysis.used_windows)
+    moved = view.counter_sum(COUNTER)
     steps, ranks = view.analysis.used_work.shape[:2]
     seconds = view.seconds("offload") * steps * ranks
     return 2 * moved / seconds if moved and seconds else None
@@ -116,7 +117,7 @@ def _busiest(view: RunView) -> tuple[str | None, float]:
     """The phase with the most traffic on any rank's GPU, and its mean bytes per second."""
     found: list[tuple[float, str]] = []
     for name in ("gpu.pcie_rx", "gpu.pcie_tx"):
-        by_gpu = {series.gpu: series for series in series_named(view.trace, name)}
+        by_gpu = {series.gpu: series for series in view.series(name)}
         for column in stepping_columns(view):
             series = by_gpu.get(view.rank_gpu(view.analysis.ranks[column]))
             for phase in _MOVING:

@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import whole
-from grpo_doctor.findings.loading import replayed_wait
+from grpo_doctor.findings.loading import LOADER_COUNTERS, replayed_wait
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,
@@ -65,6 +65,7 @@ RULE = Rule(
     title="Data comes in bursts",
     family="data",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
+    uses=(LOADER_COUNTERS,),
 )
 # What all bursts together take of the run; less is lost in the spread of generation lengths.
 MIN_SHARE = 0.03

@@ -39,7 +39,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.analysis.per_step import counted, counted_mean
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of, whole
 from grpo_doctor.findings.loading import (
@@ -70,6 +69,10 @@ RULE = Rule(
     title="Images are larger than the step can bear",
     family="data",
     needs=(signals.STEPS, signals.PHASES, LOADER_TIMES),
+    uses=(
+        "dataload/*",
+        "train/tokens",
+    ),
 )
 # The part of the step that is waited for images; less is not worth a change of the data.
 MIN_SHARE = 0.05
@@ -89,7 +92,7 @@ _IMAGE_WORK = ("read_s", "process_s")
 
 def check(view: RunView) -> Answer:
     """Compares the loaders' seconds for images with the wait, and image places with all tokens."""
-    images = counted_mean(view.analysis, "dataload/images") or 0.0
+    images = view.counted_mean("dataload/images") or 0.0
     found = loading(view)
     if not images or found is None:
         return NotApplicable("no images were loaded")
@@ -138,7 +141,7 @@ def _waited(view: RunView, found: Loading, images: float, waited: float) -> Find
 
 
 def _many_places(view: RunView, images: float, places: float) -> Finding:
-    per_image = (counted_mean(view.analysis, "dataload/image_tokens") or 0.0) / images
+    per_image = (view.counted_mean("dataload/image_tokens") or 0.0) / images
     reason = Withheld("how the rollout's and the training's time grow with places is not known")
     return Finding(
         severity="low",
@@ -171,7 +174,7 @@ def _smaller(view: RunView, found: Loading, images: float) -> list[Fix]:
 def _stored_edits(view: RunView) -> tuple[Edit, ...]:
     """Loading from smaller files: decoding and cutting up go with the pixels, batch by batch."""
     stored, pixels, images = (
-        np.nan_to_num(counted(view.analysis, f"dataload/{name}"))
+        np.nan_to_num(view.counted(f"dataload/{name}"))
         for name in ("decoded_pixels", "pixels", "images")
     )
     workers, seen = whole(view, "dataload.num_workers"), view.seconds("dataload")
@@ -209,7 +212,7 @@ def _on_disk(view: RunView, found: Loading, images: float) -> Fix:
 
 def _image_evidence(view: RunView, images: float) -> tuple[Evidence, ...]:
     limit = view.knob(_KNOB)
-    tokens = counted_mean(view.analysis, "dataload/image_tokens") or 0.0
+    tokens = view.counted_mean("dataload/image_tokens") or 0.0
     return (
         Evidence("images per step and rank", images, "", "dataload/images"),
         *_stored_evidence(view, images),
@@ -220,20 +223,20 @@ def _image_evidence(view: RunView, images: float) -> tuple[Evidence, ...]:
 
 
 def _stored_evidence(view: RunView, images: float) -> list[Evidence]:
-    stored = counted_mean(view.analysis, "dataload/decoded_pixels")
+    stored = view.counted_mean("dataload/decoded_pixels")
     if not stored:
         return []
     return [Evidence("pixels per image, as stored", stored / images, "", "dataload/decoded_pixels")]
 
 
 def _pixels(view: RunView, images: float) -> float:
-    return (counted_mean(view.analysis, "dataload/pixels") or 0.0) / images
+    return (view.counted_mean("dataload/pixels") or 0.0) / images
 
 
 def _places_share(view: RunView) -> float | None:
     """Image places in the tokens of a training step; each completion has its prompt's images."""
-    places = counted_mean(view.analysis, "dataload/image_tokens")
-    tokens = counted_mean(view.analysis, "train/tokens")
+    places = view.counted_mean("dataload/image_tokens")
+    tokens = view.counted_mean("train/tokens")
     group = whole(view, "rollout.num_generations")
     if not places or not tokens or not group:
         return None

@@ -37,7 +37,13 @@ from __future__ import annotations
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import by_model, edits_of
-from grpo_doctor.findings.loading import LOADER_TIMES, USUAL, enough_workers, loading
+from grpo_doctor.findings.loading import (
+    LOADER_COUNTERS,
+    LOADER_TIMES,
+    USUAL,
+    enough_workers,
+    loading,
+)
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, severity_of
 from grpo_doctor.findings.rule_overlap import finding_of, fixed_alike
 from grpo_doctor.findings.rules import gd002_data_starvation
@@ -78,6 +84,7 @@ RULE = Rule(
             _SPANS,
         ),
     ),
+    uses=(LOADER_COUNTERS,),
 )
 # Tokenizing a GRPO batch takes milliseconds; a twentieth of a step is not a matter of course.
 MIN_SHARE = 0.05

@@ -44,6 +44,7 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import by_model, edits_of, whole
 from grpo_doctor.findings.reward_functions import (
     BUILT_IN,
+    FUNCTION_COUNTERS,
     Scoring,
     functions,
     reward_seconds,
@@ -76,6 +77,7 @@ RULE = Rule(
     title="Rewards are slow",
     family="reward",
     needs=(signals.STEPS, signals.PHASES),
+    uses=(FUNCTION_COUNTERS,),
 )
 # Rules that compare strings take far less than a percent; a twentieth is worth a profile.
 MIN_SHARE = 0.05

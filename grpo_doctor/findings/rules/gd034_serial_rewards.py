@@ -37,11 +37,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from grpo_doctor.analysis.sampled import mean_over, series_named
+from grpo_doctor.analysis.sampled import mean_over
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import MAX_HOST_CPU_PCT, by_model, edits_of, whole
 from grpo_doctor.findings.reward_functions import (
     BUILT_IN,
+    FUNCTION_COUNTERS,
     Scoring,
     function_names,
     functions,
@@ -77,6 +78,11 @@ RULE = Rule(
             "a span for each reward function, `reward/NAME`, by grpo_doctor_probes.phase",
             lambda a: bool(function_names(a.trace)),
         ),
+    ),
+    uses=(
+        FUNCTION_COUNTERS,
+        "host.cpu",
+        "rank.cpu",
     ),
 )
 # What running at once would save, as a share of the step.
@@ -192,7 +198,7 @@ def _evidence(view: RunView, plan: _Plan) -> tuple[Evidence, ...]:
 
 def _outcome(view: RunView, plan: _Plan) -> Prediction | Withheld:
     cpu = _host_cpu_pct(view)
-    if cpu is not None and cpu > MAX_HOST_CPU_PCT and not series_named(view.trace, "rank.cpu"):
+    if cpu is not None and cpu > MAX_HOST_CPU_PCT and not view.series("rank.cpu"):
         # Whose the load is was not sampled: the functions may compute as much as they wait.
         return Withheld(f"the host's CPUs are {cpu:.0f}% busy already")
     half = (Edit(("reward",), (1 + plan.left) / 2),)
@@ -220,5 +226,5 @@ def _fix(view: RunView, plan: _Plan) -> Fix:
 
 def _host_cpu_pct(view: RunView) -> float | None:
     inside = view.analysis.used_windows
-    means = [mean_over(series, inside) for series in series_named(view.trace, "host.cpu")]
+    means = [mean_over(series, inside) for series in view.series("host.cpu")]
     return max((mean for mean in means if mean is not None), default=None)

@@ -36,7 +36,11 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.reward_functions import reward_seconds, scorer_imbalance
+from grpo_doctor.findings.reward_functions import (
+    FUNCTION_COUNTERS,
+    reward_seconds,
+    scorer_imbalance,
+)
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,
@@ -60,6 +64,10 @@ RULE = Rule(
     family="reward",
     needs=(signals.STEPS, signals.PHASES),
     min_ranks=2,
+    uses=(
+        FUNCTION_COUNTERS,
+        signals.COLLECTIVES,
+    ),
 )
 _WAITS = "matched collectives"
 
@@ -78,7 +86,7 @@ def check(view: RunView) -> Answer:
     late = None if top.alone else finding_of(gd004_straggler, view)
     if late is not None and rank in late.ranks and "reward" in late.phases:
         return Passed(f"all ranks score, and rank {rank} is slow at it: see GD004")
-    waits = np.delete(view.analysis.used_waited.sum(axis=2).mean(axis=0), top.column)
+    waits = np.delete(view.used_waited.sum(axis=2).mean(axis=0), top.column)
     source = f"reward spans, mean of {len(view.analysis.step_seconds)} steps"
     return Finding(
         severity=severity_of(top.share),

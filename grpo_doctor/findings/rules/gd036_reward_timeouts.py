@@ -40,7 +40,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grpo_doctor.analysis.per_step import counted
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import number
 from grpo_doctor.findings.reward_functions import BUILT_IN, call_seconds, function_names
@@ -74,6 +73,7 @@ RULE = Rule(
             lambda a: bool(function_names(a.trace)),
         ),
     ),
+    uses=("reward/*",),
 )
 # Calls that end this near to the longest one end at the same length.
 SAME_LENGTH = 0.03
@@ -218,7 +218,7 @@ def _evidence(view: RunView, calls: _Calls) -> tuple[Evidence, ...]:
     if calls.limited:
         found.append(Evidence("calls that end at the same length", calls.limited, "", source))
     for kind in ("timeouts", "retries"):
-        table = counted(view.analysis, f"reward/{kind}")
+        table = view.counted(f"reward/{kind}")
         if np.isfinite(table).any():
             found.append(Evidence(kind, float(np.nansum(table)), "", f"reward/{kind}"))
     return tuple(found)

@@ -42,7 +42,6 @@ import numpy as np
 
 from grpo_doctor.analysis.gpu import busy_percent
 from grpo_doctor.analysis.intervals import union
-from grpo_doctor.analysis.per_step import counted_mean
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import (
@@ -80,6 +79,7 @@ RULE = Rule(
     title="Micro-batches are too small",
     family="training",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS, DEVICE_MEMORY),
+    uses=("train/token_places",),
 )
 # Training has to be a visible part of the step.
 MIN_TRAIN_SHARE = 0.15
@@ -178,7 +178,7 @@ def _by_prediction(view: RunView, plan: _Plan) -> Answer:
 def _by_arithmetic(view: RunView, plan: _Plan, withheld: Withheld) -> Answer:
     """Compares a pass with the time that a slow core needs for its arithmetic."""
     parameters = model_size(view).parameters
-    places = counted_mean(view.analysis, "train/token_places")
+    places = view.counted_mean("train/token_places")
     passes, seconds = micro_batches_per_step(view), view.span_seconds(MICRO_BATCH)
     if not (parameters and places and passes and seconds and on_cpu(view.analysis)):
         return Passed(f"{plan.passes} passes of {plan.micro}: {withheld.reason}")

@@ -37,7 +37,6 @@ is a guess: a framework may cut its micro-batches to their own width.
 
 from __future__ import annotations
 
-from grpo_doctor.analysis.per_step import counted_mean
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import by_model, edits_of
 from grpo_doctor.findings.rule import (
@@ -62,6 +61,7 @@ RULE = Rule(
     title="Padding is trained on",
     family="training",
     needs=(signals.STEPS, signals.PHASES, LENGTHS),
+    uses=("train/*",),
 )
 # A quarter of padding is what lengths that differ by a third give; that is nobody's fault.
 MIN_PADDING = 0.25
@@ -138,8 +138,8 @@ def _avoidable(view: RunView, share: float) -> float:
     """The part of the places that the fix leaves out: where it groups, what was counted."""
     if view.knob(_GROUPED) is True:
         return 0.0
-    places = counted_mean(view.analysis, "train/token_places")
-    left = counted_mean(view.analysis, "train/token_places_by_length")
+    places = view.counted_mean("train/token_places")
+    left = view.counted_mean("train/token_places_by_length")
     if not _groups(view) or not places or left is None:
         return share
     return max(0.0, 1 - left / places)
@@ -165,7 +165,7 @@ def _outcome(view: RunView, share: float) -> Prediction | Withheld:
 
 
 def _packed(view: RunView, share: float) -> Prediction | Withheld:
-    if counted_mean(view.analysis, "train/tokens") is None:
+    if view.counted_mean("train/tokens") is None:
         return Withheld("the share of padding is a guess from the longest completion")
     return view.predict(
         (Edit(_PHASES, 1 - share),),
@@ -175,8 +175,8 @@ def _packed(view: RunView, share: float) -> Prediction | Withheld:
 
 
 def _grouped(view: RunView) -> Prediction | Withheld:
-    places = counted_mean(view.analysis, "train/token_places")
-    left = counted_mean(view.analysis, "train/token_places_by_length")
+    places = view.counted_mean("train/token_places")
+    left = view.counted_mean("train/token_places_by_length")
     if not places or left is None:
         return Withheld("how much padding grouping would leave was not counted")
     factor = min(1.0, left / places)

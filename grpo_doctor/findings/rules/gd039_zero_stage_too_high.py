@@ -84,6 +84,7 @@ RULE = Rule(
         ),
     ),
     min_ranks=2,
+    uses=(signals.COLLECTIVES,),
 )
 # Gathers that are seen; below it ZeRO-3 costs nothing that a change would show.
 MIN_SHARE = 0.05
@@ -172,7 +173,7 @@ def _gather_seconds(view: RunView) -> dict[str, float]:
         key = collective_keys(trace, rows)
         rows = rows[np.isin(key, key[np.isin(trace.spans.name[rows], codes)])]
         gathers = union(trace.spans.start_ns[rows], trace.spans.end_ns[rows])
-        inside = intersect(gathers, analysis.waits.transfers[column])
+        inside = intersect(gathers, view.waits.transfers[column])
         for phase in PASSES:
             found[phase] += intersect(inside, phase_windows(view, column, phase)).total_ns
     scale = NS_PER_S * max(1, len(columns)) * max(1, len(analysis.steps.used))

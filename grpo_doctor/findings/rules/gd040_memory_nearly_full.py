@@ -58,21 +58,20 @@ from grpo_doctor.findings.rule import (
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.trace.model import Trace
 from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.edits import Change
 
 RAN_OUT, RETRIES = "memory/out_of_memory/", "memory/alloc_retries"
 
 
-def where_it_ran_out(trace: Trace) -> str | None:
+def _where_it_ran_out(view: RunView) -> str | None:
     """The phase in which an allocation failed for good, as the trainer recorded it."""
-    names = [s.name for s in trace.series if s.name.startswith(RAN_OUT)]
+    names = view.series_names(f"{RAN_OUT}*")
     return names[0].removeprefix(RAN_OUT) if names else None
 
 
 def _told(analysis: Analysis) -> bool:
-    return where_it_ran_out(analysis.trace) is not None
+    return any(series.name.startswith(RAN_OUT) for series in analysis.trace.series)
 
 
 RULE = Rule(
@@ -85,8 +84,8 @@ RULE = Rule(
             "GPU memory samples (record with `grpo-doctor run` on the GPU's machine), or counters "
             "`memory/alloc_retries` and `memory/out_of_memory/PHASE` of the trainer",
             signals.GPU_MEMORY,
-            Signal("", lambda a: bool(series_named(a.trace, RETRIES))),
-            Signal("", _told),
+            Signal("", lambda a: bool(series_named(a.trace, RETRIES)), (RETRIES,)),
+            Signal("", _told, (f"{RAN_OUT}*",)),
         ),
     ),
 )
@@ -146,10 +145,10 @@ def _state(view: RunView) -> _State:
     # A sample holds until the next one, so the peak of a phase is seen in the one after it too.
     most = max(phases.values(), default=0.0)
     at = next((p for p in (*_HEAVY, *phases) if phases.get(p) == most), None)
-    counts = [_retries(view, s.values, s.t_ns) for s in series_named(view.trace, RETRIES)]
+    counts = [_retries(view, s.values, s.t_ns) for s in view.series(RETRIES)]
     worst = max(counts, default=(0.0, 0.0))
     filled = gpu.peak_bytes / gpu.gpu.memory_total_bytes if gpu else 0.0
-    return _State(gpu, filled, at, *worst, where_it_ran_out(view.trace))
+    return _State(gpu, filled, at, *worst, _where_it_ran_out(view))
 
 
 def _retries(view: RunView, values: np.ndarray, t_ns: np.ndarray) -> tuple[float, float]:

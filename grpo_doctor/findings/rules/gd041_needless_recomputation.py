@@ -36,7 +36,6 @@ this run need more.
 
 from __future__ import annotations
 
-from grpo_doctor.analysis.per_step import counted_mean
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import (
     DEVICE_MEMORY,
@@ -83,6 +82,7 @@ RULE = Rule(
             "records it",
         ),
     ),
+    uses=("train/token_places",),
 )
 # The recomputation is a quarter of training: below this it is a few percent of the step.
 MIN_TRAIN_SHARE = 0.20
@@ -137,7 +137,7 @@ def _finding(view: RunView, room: Fit, gain: float, outcome: Prediction | Withhe
 
 def _activation_bytes(view: RunView) -> float:
     """What the layers of one micro-batch keep for the backward pass."""
-    size, places = model_size(view), counted_mean(view.analysis, "train/token_places")
+    size, places = model_size(view), view.counted_mean("train/token_places")
     passes = micro_batches_per_step(view)
     if not places or not passes or not (size.hidden and size.intermediate and size.layers):
         return 0.0

@@ -41,7 +41,9 @@ import numpy as np
 from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.shape import ends, error_of_mean
 from grpo_doctor.findings.learning import (
+    FLAT_REWARD,
     LEARNS_OTHERWISE,
+    MISSING_RATIO,
     flat_from,
     graded,
     known,
@@ -71,6 +73,10 @@ RULE = Rule(
     title="Groups whose rewards are all equal",
     family="learning",
     needs=(metric("zero_variance", POINTS),),
+    uses=(
+        *FLAT_REWARD,
+        MISSING_RATIO,
+    ),
 )
 # With binary rewards and 8 completions a prompt of pass rate 0.75 gives such a group in 10% of
 # all cases, one of 0.9 in 43%: a third is a data set whose difficulty does not fit, two thirds

@@ -60,6 +60,10 @@ RULE = Rule(
     title="Completions are cut off at the length limit",
     family="learning",
     needs=(metric("truncated", POINTS),),
+    uses=(
+        "length",
+        "reward",
+    ),
 )
 # One in twenty is the tail of any length distribution. One in seven outweighs most groups' best
 # answer at 8 completions per prompt; at a half the reward is about length and nothing else.

@@ -67,6 +67,7 @@ RULE = Rule(
     title="The policy's entropy collapses",
     family="learning",
     needs=(metric("entropy", POINTS),),
+    uses=("reward",),
 )
 # Runs that go well lose half of their entropy early and then hold it; below a tenth the
 # completions of a group are near copies.

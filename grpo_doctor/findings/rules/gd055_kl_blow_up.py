@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.analysis.learning import Curve, curve
+from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.shape import ends, onset, smooth
 from grpo_doctor.findings.learning import (
     from_step,
@@ -66,6 +66,7 @@ RULE = Rule(
     title="The policy runs away from its reference",
     family="learning",
     needs=(said("kl"),),
+    uses=("reward",),
 )
 # Nats per token. Runs that end well stay below 0.1 to 0.3; at 0.5 the sampled tokens are 1.6 times
 # likelier than under the reference on average, at 2 more than 7 times.
@@ -76,7 +77,7 @@ MAX_BAD_SHARE = 0.05
 
 def check(view: RunView) -> Answer:
     """Judges the last tenth of the run, and how often there is no number."""
-    every = curve(view.trace, "kl")
+    every = view.metric("kl")
     if every is None or len(every) < POINTS:
         return NotApplicable(f"fewer than {POINTS} steps say a KL divergence")
     found = every.finite

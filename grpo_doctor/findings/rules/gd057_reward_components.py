@@ -49,7 +49,7 @@ from grpo_doctor.findings.rule import (
     Passed,
     Rule,
 )
-from grpo_doctor.findings.signals import Signal
+from grpo_doctor.findings.signals import REWARD_COMPONENTS, Signal
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Edit
@@ -64,7 +64,7 @@ RULE = Rule(
     slug="reward-components",
     title="One reward function decides, or one never counts",
     family="learning",
-    needs=(Signal(_TEXT, lambda a: bool(components(a.trace))),),
+    needs=(Signal(_TEXT, lambda a: bool(components(a.trace)), (REWARD_COMPONENTS,)),),
 )
 # Variances add, not deviations: with four to one in deviation the others have a seventeenth of the
 # variance of the sum, and turn the order of two completions only where the first sees hardly any
@@ -106,7 +106,7 @@ def counterfactual(view: RunView) -> tuple[Edit, ...]:
 
 
 def _components(view: RunView) -> list[Component]:
-    every = components(view.trace)
+    every = view.reward_components()
     weights = _weights(view, len(every))
     found = []
     for (name, (mean, spread)), weight in zip(every.items(), weights, strict=True):

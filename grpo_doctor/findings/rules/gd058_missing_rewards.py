@@ -36,9 +36,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.analysis.learning import Curve, components, curve
+from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.findings.learning import (
     LEARNS_OTHERWISE,
+    MISSING_RATIO,
     MOST_STEPS,
     learning_share,
     missing_share,
@@ -54,6 +55,7 @@ from grpo_doctor.findings.rule import (
     Rule,
     Severity,
 )
+from grpo_doctor.findings.signals import REWARD_COMPONENTS
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Edit
@@ -64,6 +66,10 @@ RULE = Rule(
     title="Completions have no reward",
     family="learning",
     needs=(said("reward"),),
+    uses=(
+        MISSING_RATIO,
+        REWARD_COMPONENTS,
+    ),
 )
 # One step is enough: a healthy run has none. The grades are shares of all completions.
 GRADES: dict[Severity, float] = {"high": 0.20, "medium": 0.02, "low": 0.0}
@@ -72,7 +78,7 @@ GRADES: dict[Severity, float] = {"high": 0.20, "medium": 0.02, "low": 0.0}
 def check(view: RunView) -> Answer:
     """Counts completions without a reward, a step without any as all of its own."""
     missing = missing_share(view)
-    reward = curve(view.trace, "reward")
+    reward = view.metric("reward")
     if reward is None:
         return NotApplicable("no step says a reward")
     share = float(missing.values.mean())
@@ -122,7 +128,7 @@ def _word(reward: Curve) -> str:
 
 
 def _culprits(view: RunView) -> list[str]:
-    return [name for name, (mean, _) in components(view.trace).items() if mean.bad.any()]
+    return [name for name, (mean, _) in view.reward_components().items() if mean.bad.any()]
 
 
 def _evidence(missing: Curve, lost: Curve, first: int) -> tuple[Evidence, ...]:

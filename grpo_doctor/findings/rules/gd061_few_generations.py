@@ -50,6 +50,7 @@ RULE = Rule(
     title="Too few completions per prompt for a group's statistics",
     family="learning",
     needs=(signals.SETTINGS,),
+    uses=("reward",),
 )
 # The mean of n completions is off by 1/sqrt(n) of their deviation: 71% for two, 50% for four,
 # 35% for eight, the frameworks' default. Four do work in many runs: that is only said.

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.analysis.learning import Curve, curve
+from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.curves import Mask, Numbers
 from grpo_doctor.analysis.learning.shape import MAD_TO_SD, ends, rising
 from grpo_doctor.findings.learning import LEARNS_OTHERWISE, MOST_STEPS, said, source
@@ -71,7 +71,7 @@ MAX_BAD_SHARE = 0.01
 
 def check(view: RunView) -> Answer:
     """No number first, then growth, then spikes."""
-    every = curve(view.trace, "grad_norm")
+    every = view.metric("grad_norm")
     assert every is not None
     found = every.finite.where(every.finite.values > NO_GRADIENT)
     lost = every.where(every.bad)

@@ -57,6 +57,7 @@ RULE = Rule(
     title="The reward falls after a peak",
     family="learning",
     needs=(metric("reward", POINTS),),
+    uses=("reward_std",),
 )
 # The peak is the best of many windows, so luck alone puts it two to three errors above the rest.
 MIN_ERRORS = 6.0

@@ -39,7 +39,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grpo_doctor.analysis.sampled import series_named
 from grpo_doctor.findings.device_memory import GIB
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.signals import sampled
@@ -58,6 +57,7 @@ RULE = Rule(
         sampled(_WEIGHTS, "record it with grpo_doctor_probes.counter after each checkpoint"),
         sampled(_OPTIMIZER, "record it with grpo_doctor_probes.counter after each checkpoint"),
     ),
+    uses=("checkpoint/*",),
 )
 # Less than half of a checkpoint is no bloat, and fewer than three with state are no habit.
 MIN_OPTIMIZER_PART = 0.50
@@ -128,9 +128,7 @@ def counterfactual(view: RunView) -> tuple[Edit, ...]:
 
 
 def _values(view: RunView, name: str) -> list[float]:
-    return [
-        v for s in series_named(view.trace, name) for v in s.values[np.isfinite(s.values)].tolist()
-    ]
+    return [v for s in view.series(name) for v in s.values[np.isfinite(s.values)].tolist()]
 
 
 def _written(view: RunView) -> Written:

@@ -40,7 +40,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from grpo_doctor.analysis.intervals import Intervals
-from grpo_doctor.analysis.sampled import max_over, mean_over, series_named
+from grpo_doctor.analysis.sampled import max_over, mean_over
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import GIB
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, severity_of
@@ -61,6 +61,10 @@ RULE = Rule(
     needs=(
         signals.STEPS,
         any_of(f"`{_PSI}` or `{_SWAP}`: {_RUN}", sampled(_PSI, _RUN), sampled(_SWAP, _RUN)),
+    ),
+    uses=(
+        _AVAILABLE,
+        _FAULTS,
     ),
 )
 # A host with room has none at all; a twentieth of the time stalled can be felt.
@@ -128,13 +132,13 @@ def _pressure(view: RunView) -> Pressure:
     inside = view.analysis.used_windows
 
     def worst(name: str, of: Callable[[Series, Intervals], float | None]) -> float | None:
-        found = [of(series, inside) for series in series_named(view.trace, name)]
+        found = [of(series, inside) for series in view.series(name)]
         known = [value for value in found if value is not None]
         return float(np.max(known)) if known else None
 
-    swaps = series_named(view.trace, _SWAP)
+    swaps = view.series(_SWAP)
     before = [float(s.values[np.isfinite(s.values)][0]) for s in swaps]
-    room = [s.values[np.isfinite(s.values)].min() for s in series_named(view.trace, _AVAILABLE)]
+    room = [s.values[np.isfinite(s.values)].min() for s in view.series(_AVAILABLE)]
     stalled = worst(_PSI, mean_over)
     return Pressure(
         stalled=stalled / 100 if stalled is not None else None,

@@ -35,13 +35,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.analysis.sampled import series_named
 from grpo_doctor.findings.device_memory import GIB
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.signals import sampled
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.trace.model import Trace
 from grpo_doctor.whatif import Edit, Withheld
 
 _USED, _SIZE = "host.shm_used", "host.shm_size"
@@ -62,7 +60,7 @@ DEFAULT_BYTES = 64 * 2**20
 
 def check(view: RunView) -> Answer:
     """Compares the fullest moment of each host with the size."""
-    pairs = _pairs(view.trace)
+    pairs = _pairs(view)
     if not pairs:
         return NotApplicable("shared memory has no size on this host")
     used, size, host = max(pairs, key=lambda pair: pair[0] / pair[1])
@@ -101,11 +99,11 @@ def counterfactual(view: RunView) -> tuple[Edit, ...]:
     return ()
 
 
-def _pairs(trace: Trace) -> list[tuple[float, float, str]]:
+def _pairs(view: RunView) -> list[tuple[float, float, str]]:
     """Most in use and size, in bytes, of each host."""
-    sizes = {s.host: float(np.nanmax(s.values)) for s in series_named(trace, _SIZE)}
+    sizes = {s.host: float(np.nanmax(s.values)) for s in view.series(_SIZE)}
     return [
         (float(np.nanmax(s.values)), sizes[s.host], s.host)
-        for s in series_named(trace, _USED)
+        for s in view.series(_USED)
         if sizes.get(s.host, 0.0) > 0
     ]

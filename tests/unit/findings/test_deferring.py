@@ -57,7 +57,7 @@ def test_a_rule_is_asked_once_however_many_want_its_answer() -> None:
     rule = cast(RuleFile, SimpleNamespace(RULE=gd002_data_starvation.RULE, check=check))
     assert finding_of(rule, view) is finding_of(rule, view) is None
     assert run_rules(view, [rule]).passed == ((rule.RULE, Passed("")),)
-    assert asked == [view]
+    assert [narrow.whole for narrow in asked] == [view]
 
 
 def test_the_same_knob_is_the_same_fix() -> None:

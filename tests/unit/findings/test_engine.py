@@ -1,7 +1,15 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ast
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
+import pytest
+
+from grpo_doctor import findings
 from grpo_doctor.findings import RunView, run_rules, signals
 from grpo_doctor.findings.rule import Answer, Finding, Passed, Rule, RuleError, severity_of
 from grpo_doctor.findings.signals import Signal
@@ -87,3 +95,76 @@ def test_a_recording_without_anything_runs_no_rule() -> None:
 def test_the_largest_predicted_gain_counts() -> None:
     assert found(0.1).gain == 0
     assert Prediction(-20, -15, -10, "").mid == -15
+
+
+class Reader(Fake):
+    """A rule that reads something."""
+
+    def __init__(self, read: Callable[[RunView], object], **declared: Any) -> None:
+        super().__init__(Passed(""))
+        self.RULE = dataclasses.replace(self.RULE, **declared)
+        self.read = read
+
+    def check(self, view: RunView) -> Answer:
+        self.read(view)
+        return self.answer if isinstance(self.answer, Passed) else Passed("")
+
+
+READS: dict[str, tuple[Callable[[RunView], object], str]] = {
+    "series": (lambda view: view.series("gpu.power"), "gpu.power"),
+    "names": (lambda view: view.series_names("engine/*"), "engine/*"),
+    "counted": (lambda view: view.counted("gc/seconds"), "gc/seconds"),
+    "counted mean": (lambda view: view.counted_mean("gc/seconds"), "gc/seconds"),
+    "counter sum": (lambda view: view.counter_sum("gc/seconds"), "gc/seconds"),
+    "metric": (lambda view: view.metric("kl"), "kl"),
+    "metric by key": (lambda view: view.metric_called("x/y"), "x/y"),
+    "metric values": (lambda view: view.metric_values("x/y"), "x/y"),
+    "components": (lambda view: view.reward_components(), "rewards/*"),
+    "GPU memory": (lambda view: view.gpu_memory, "GPU memory"),
+    "waits": (lambda view: view.waits, "collectives"),
+    "blame": (lambda view: view.blame, "collectives"),
+    "waited": (lambda view: view.used_waited, "collectives"),
+}
+
+
+@pytest.mark.parametrize("part", READS)
+def test_a_rule_reads_only_what_it_declares(part: str) -> None:
+    read, name = READS[part]
+    view = RunView.of(healthy())
+    ((_, error),) = run_rules(view, [Reader(read)]).errors
+    assert error.exception == "UndeclaredError"
+    assert repr(name) in error.message
+    assert run_rules(RunView.of(healthy()), [Reader(read, uses=(name,))]).errors == ()
+    needed = Signal("", lambda _: True, (name,))
+    assert run_rules(RunView.of(healthy()), [Reader(read, needs=(needed,))]).errors == ()
+
+
+def test_a_declared_pattern_opens_all_names_that_match() -> None:
+    reader = Reader(lambda view: view.series("engine/steps"), uses=("engine/*",))
+    assert run_rules(RunView.of(healthy()), [reader]).errors == ()
+    other = Reader(lambda view: view.series("rollout/tokens"), uses=("engine/*",))
+    assert len(run_rules(RunView.of(healthy()), [other]).errors) == 1
+
+
+READERS = {
+    "series_named", "counted", "counted_mean", "counter_sum", "curve", "curve_of_key", "components",
+}  # fmt: skip
+OPEN = re.compile(r"\banalysis\.(gpu_memory|blame|waits|used_waited)\b|\btrace\.(series|metrics)\b")
+
+
+def test_no_rule_reads_past_its_view() -> None:
+    folder = Path(findings.__file__).parent
+    shared = [path for path in folder.glob("*.py") if path.stem not in ("readings", "view")]
+    for path in [*shared, *(folder / "rules").glob("gd*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            if "view" not in {argument.arg for argument in node.args.args}:
+                continue
+            called = {
+                call.func.id
+                for call in ast.walk(node)
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+            }
+            assert not called & READERS, f"{path.name}: {node.name}"
+            assert not OPEN.search(ast.unparse(node)), f"{path.name}: {node.name}"
