@@ -86,10 +86,12 @@ def test_a_helper_that_outlives_its_rank_does_not_pass_for_it(tmp_path: Path) ->
         scans.until(lambda: engine in members.pids)
         assert members.groups == []
         members.kill()
-        scans.until(lambda: len(deaths.deaths) >= 2)
-        told = {death.subject.pid: death.subject for death in deaths.deaths}
-        assert (told[rank].role, told[rank].rank) == ("rank 0", 0)
-        assert (told[engine].role, told[engine].rank) == ("the rollout engine of rank 0", None)
+        # The shell's `sleep` may be heard of first.
+        scans.until(lambda: {rank, engine} <= {death.subject.pid for death in deaths.deaths})
+        subjects = {death.subject.pid: death.subject for death in deaths.deaths}
+        assert (subjects[rank].role, subjects[rank].rank) == ("rank 0", 0)
+        role, its_rank = subjects[engine].role, subjects[engine].rank
+        assert (role, its_rank) == ("the rollout engine of rank 0", None)
     finally:
         os.killpg(job.pid, signal.SIGKILL)
         job.communicate()
