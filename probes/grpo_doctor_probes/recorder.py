@@ -88,7 +88,7 @@ class Recorder:
             )
         return state
 
-    def place(self, key: object) -> tuple[Level, int]:
+    def level_for(self, key: object) -> tuple[Level, int]:
         """The level for a span that begins in this thread, and the last word of its record."""
         level = self.thread().enter()
         word = level.words.get(key)

@@ -53,7 +53,7 @@ class phase:  # noqa: N801 - reads like the built-in context managers it sits be
                 level = thread.level
                 word = level.words[self._key]
             except (AttributeError, KeyError):  # the first of this thread, level or name
-                level, word = active.place(self._key)
+                level, word = active.level_for(self._key)
                 thread = level.thread
             self._word = word
             if active.cuda is not None:

@@ -31,7 +31,7 @@ def ask_recorders(
     until = time.monotonic() + at_most_s
     ask_ras(visit, min(RAS_S, at_most_s))
     since = time.time_ns() - _stood_ns(visit) - SLACK_NS
-    files = flight.dump_files(flight.known_dump_places(visit.job))
+    files = flight.dump_files(flight.known_dump_files(visit.job))
     visit.dumps += [dump for dump in files if dump.at_unix_ns >= since and dump.data]
     if inject:
         inject_into(visit, until, spared)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from grpo_doctor_probes.flight.dump_locations import known_dump_places
+from grpo_doctor_probes.flight.dump_locations import known_dump_files
 from grpo_doctor_probes.flight.dump_requests import ask_pipes, ask_servers
 from grpo_doctor_probes.flight.files import dump_files
 from grpo_doctor_probes.flight.injection import inject, inject_all
@@ -17,6 +17,6 @@ __all__ = [
     "dump_files",
     "inject",
     "inject_all",
-    "known_dump_places",
+    "known_dump_files",
     "ras",
 ]

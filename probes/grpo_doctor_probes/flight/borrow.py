@@ -79,7 +79,7 @@ class Borrowed:
 
     def __init__(self, process: TargetProcess, tid: int, *, take_back: bool = True) -> None:
         """Thread `tid` of the process. `take_back`: whether a late call may be ended."""
-        self._place, self._tid, self._take_back = process, tid, take_back
+        self._process, self._tid, self._take_back = process, tid, take_back
         self._changed = False
         self._owed: list[int] = []  # signals that came meanwhile
         self.ending: Ending | None = None
@@ -90,7 +90,7 @@ class Borrowed:
 
     def __enter__(self) -> Borrowed:
         """Stops the thread."""
-        reason = why_not_thread(self._place.pid, self._tid)
+        reason = why_not_thread(self._process.pid, self._tid)
         if reason:
             raise NotBorrowedError(reason)
         self._tracee = Tracee(self._tid)
@@ -111,7 +111,7 @@ class Borrowed:
             raise NotBorrowedError("did not stop")
         if stop.kind != "event":
             raise NotBorrowedError("ended" if stop.kind == "gone" else "was getting a signal")
-        machine = self._place.machine
+        machine = self._process.machine
         registers = self._registers()
         if self._system_call(registers) not in machine.asleep_in:
             raise NotBorrowedError("woke up")
@@ -121,18 +121,18 @@ class Borrowed:
     @property
     def scratch(self) -> int:
         """The address at which a call's scratch will be."""
-        return self._place.machine.scratch(self._saved.registers)
+        return self._process.machine.scratch(self._saved.registers)
 
     def call(self, call: Call, deadline: float) -> Ending:
         """Makes the call. Once `returned`, its result can be read until the context is left."""
         saved = replace(self._saved, blocked=self._saved.blocked & ~_MARK_BIT)
-        frame = self._place.machine.frame(saved, call, self._place.return_to, self._place.by)
-        self._place.memory.write(frame.address, frame.data)
+        frame = self._process.machine.frame(saved, call, self._process.return_to, self._process.by)
+        self._process.memory.write(frame.address, frame.data)
         self._changed = True
         # First: from here on the call is made, and puts all back whenever we die.
         self._tracee.set_register_set(NT_PRSTATUS, frame.registers)
         self._tracee.block_signals(_BLOCKED_MEANWHILE)
-        self._tracee.send(self._place.pid, _MARK, self._place.machine.tgkill)
+        self._tracee.send(self._process.pid, _MARK, self._process.machine.tgkill)
         self.ending = "late"  # also if we are interrupted from here on
         self._tracee.resume()
         self.ending = self._run_on(deadline)
@@ -198,7 +198,7 @@ class Borrowed:
                     self._take_mark_back()
             self._tracee.detach()
         for number in self._owed:
-            self._tracee.send(self._place.pid, number, self._place.machine.tgkill)
+            self._tracee.send(self._process.pid, number, self._process.machine.tgkill)
 
     def _stop_late_call(self) -> Ending:
         """Stops a call that takes too long, or detaches where stopping it could do harm.
@@ -226,7 +226,7 @@ class Borrowed:
 
     def _waits_for_a_lock_only(self) -> bool:
         """Whether the stopped call waits for a lock that is no memory allocator's."""
-        machine = self._place.machine
+        machine = self._process.machine
         registers = self._registers()
         if self._system_call(registers) != machine.futex:
             return False
@@ -234,13 +234,13 @@ class Borrowed:
         in_arena = lock % _ARENA_BYTES < _PAGE_BYTES
         return not in_arena and not any(
             mapping.start <= lock < mapping.end
-            for mapping in mapped(self._place.pid)
+            for mapping in mapped(self._process.pid)
             if mapping.path.startswith("/")  # the first arena's lock is in the C library's data
         )
 
     def _system_call(self, registers: bytes) -> int | None:
-        machine = self._place.machine
-        code = self._place.memory.read(machine.position(registers) - 4, 8)
+        machine = self._process.machine
+        code = self._process.memory.read(machine.position(registers) - 4, 8)
         return machine.system_call(registers, code)
 
     def _take_mark_back(self) -> None:
@@ -257,5 +257,5 @@ class Borrowed:
     def _restore(self) -> None:
         """The registers last: if we die before, the call goes on and puts all of it back."""
         self._tracee.block_signals(self._saved.blocked)
-        self._tracee.set_register_set(self._place.machine.floats, self._saved.floats)
+        self._tracee.set_register_set(self._process.machine.floats, self._saved.floats)
         self._tracee.set_register_set(NT_PRSTATUS, self._saved.registers)

@@ -22,10 +22,10 @@ _MAX_FILES = 4096
 _AT_MOST_S, _ALL_AT_MOST_S = 1.0, 3.0
 
 
-def known_dump_places(job: Job, proc: Path = Path("/proc")) -> tuple[Path, ...]:
+def known_dump_files(job: Job, proc: Path = Path("/proc")) -> tuple[Path, ...]:
     """Dump files that ranks of `job` wrote since they started. Never raises OSError.
 
-    A place on a file system that does not answer within a second, as a dead NFS home, has none.
+    A folder on a file system that does not answer within a second, as a dead NFS home, has none.
     """
     wanted: dict[Path, float] = {}
     for member in job.ranks():

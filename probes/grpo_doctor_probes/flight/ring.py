@@ -134,8 +134,8 @@ def _entries(memory: Memory, reader: Reader, recorder: int) -> list[dict[str, An
         raise NotAnObjectError(f"a ring of {end - begin} bytes")
     within = Reader(memory, begin, memory.read(begin, end - begin) if count else b"")
     order = [*range(following, count), *range(following)]
-    places = [begin + ENTRY_BYTES * number for number in order]
-    kept = [at for at in places if within.word(at + _IN["reset_epoch_"]) == epoch]
+    addresses = [begin + ENTRY_BYTES * number for number in order]
+    kept = [at for at in addresses if within.word(at + _IN["reset_epoch_"]) == epoch]
     entries = [_entry(within, at) for at in kept]
     expected = list(range(newest - len(entries), newest))
     if [entry["record_id"] for entry in entries] != expected:

@@ -67,16 +67,16 @@ def engines(job: Job, proc: Path = PROC) -> tuple[EngineLook, ...]:
     what `/health` answered.
     """
     fronts = {member.parent for member in job.members if member.role == "engine"}
-    places = [
+    addresses = [
         address
         for member in job.members
         if member.role in _ROLES
         for address in _addresses(member, member.pid in fronts or _is_server(member), proc)
     ]
-    if not places:
+    if not addresses:
         return ()
-    with ThreadPoolExecutor(min(8, len(places)), thread_name_prefix="engines") as pool:
-        return tuple(pool.map(_ask, places))
+    with ThreadPoolExecutor(min(8, len(addresses)), thread_name_prefix="engines") as pool:
+        return tuple(pool.map(_ask, addresses))
 
 
 def parse_metrics(text: str) -> dict[str, float]:

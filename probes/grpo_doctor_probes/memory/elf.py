@@ -110,13 +110,13 @@ def library(read: Read, start: int) -> Library:
     if not loads or not dynamic:
         raise ElfError("has no dynamic section")
     bias = start - (min(loads) & ~0xFFF)
-    places = _dynamic_entries(read(bias + dynamic[0][0], min(dynamic[0][1], 65536)))
-    tables = [places.get(tag) for tag in (_DT_SYMTAB, _DT_STRTAB, _DT_GNU_HASH)]
+    entries = _dynamic_entries(read(bias + dynamic[0][0], min(dynamic[0][1], 65536)))
+    tables = [entries.get(tag) for tag in (_DT_SYMTAB, _DT_STRTAB, _DT_GNU_HASH)]
     if None in tables:
         raise ElfError("has no GNU symbol hash table")
     # glibc rewrites these entries to addresses when it loads the library; musl and the vdso do not.
     symbols, strings, hashes = (at if at >= bias else at + bias for at in tables if at is not None)
-    last = places.get(_DT_FINI, 0)
+    last = entries.get(_DT_FINI, 0)
     return Library(read, bias, machine, symbols, strings, hashes, last and bias + last)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor_probes.evidence import Job, Member
-from grpo_doctor_probes.flight.dump_locations import environment, known_dump_places, seen_from_here
+from grpo_doctor_probes.flight.dump_locations import environment, known_dump_files, seen_from_here
 
 HZ = os.sysconf("SC_CLK_TCK")
 
@@ -49,13 +49,13 @@ def test_the_environment_says_where(proc: Path, tmp_path: Path) -> None:
     first = written(tmp_path / "dumps" / "fr_0")
     second = written(tmp_path / "dumps" / "fr_1_20261121")
     written(tmp_path / "dumps" / "other")
-    assert known_dump_places(job(*ranks), proc) == (first, second)
+    assert known_dump_files(job(*ranks), proc) == (first, second)
 
 
 def test_a_dump_from_before_the_rank_started_is_another_jobs(proc: Path, tmp_path: Path) -> None:
     one = rank(proc, 10, 0, TORCH_NCCL_DEBUG_INFO_TEMP_FILE=f"{tmp_path}/fr_")
     written(tmp_path / "fr_0", seconds_ago=200)
-    assert known_dump_places(job(one), proc) == ()
+    assert known_dump_files(job(one), proc) == ()
 
 
 def test_without_a_variable_torchs_own_place_is_looked_at(proc: Path, tmp_path: Path) -> None:
@@ -63,19 +63,19 @@ def test_without_a_variable_torchs_own_place_is_looked_at(proc: Path, tmp_path: 
     other = rank(proc, 11, 1, XDG_CACHE_HOME=str(tmp_path / "c"))
     first = written(tmp_path / ".cache/torch/nccl_trace_rank_0")
     second = written(tmp_path / "c/torch/comm_lib_trace_rank_1")
-    assert set(known_dump_places(job(one, other), proc)) >= {first, second}
+    assert set(known_dump_files(job(one, other), proc)) >= {first, second}
 
 
 def test_the_run_directory_has_a_folder_for_them(proc: Path, tmp_path: Path) -> None:
     found = written(tmp_path / "run" / "flight" / "rank_0")
     os.mkfifo(tmp_path / "run" / "flight" / "rank_0.pipe")
-    assert known_dump_places(job(run_dir=str(tmp_path / "run")), proc) == (found,)
+    assert known_dump_files(job(run_dir=str(tmp_path / "run")), proc) == (found,)
 
 
 def test_an_environment_that_may_not_be_read_is_no_error(proc: Path) -> None:
     gone = Member(4711, 1, 0, "rank", "python", "x", rank=0)
     assert environment(gone, proc) == {}
-    known_dump_places(job(gone), proc)
+    known_dump_files(job(gone), proc)
 
 
 def test_paths_of_a_container_are_seen_through_its_root(proc: Path) -> None:
