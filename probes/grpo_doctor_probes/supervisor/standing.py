@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grpo_doctor_probes import layout, live
-from grpo_doctor_probes.live import Header, OpenSpan
+from grpo_doctor_probes import layout
+from grpo_doctor_probes.live import Header, OpenSpan, read_header
 from grpo_doctor_probes.procfs import own_number
 from grpo_doctor_probes.rundir import RANKS, SPANS_SUFFIX
 
@@ -42,7 +42,7 @@ class Headers:
         # which a process of another container or host may have as well.
         self._pids: dict[tuple[int, int], int] = {}
 
-    def read(self, ranks: Mapping[int, int] | None = None) -> list[live.Header]:
+    def read(self, ranks: Mapping[int, int] | None = None) -> list[Header]:
         """One header per rank, in order; a file that can't be read is left out.
 
         A rank that was restarted writes `00003.<pid>.spans` beside its first file, and so does a
@@ -50,12 +50,12 @@ class Headers:
         """
         trains = ranks or {}
         self._note_numbers(trains)
-        newest: dict[int, live.Header] = {}
+        newest: dict[int, Header] = {}
         for path in sorted(self._folder.glob(f"[0-9]*{SPANS_SUFFIX}")):
             if not self._is_wanted(path.name, trains):
                 continue
             try:
-                header = live.read_header(path)
+                header = read_header(path)
             except (OSError, ValueError):
                 continue
             header = replace(header, pid=self._pid(header.rank, header.pid))
