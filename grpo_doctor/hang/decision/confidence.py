@@ -11,19 +11,25 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
 from grpo_doctor.hang.causes import Candidate, ras
 from grpo_doctor.hang.causes.candidate import CANNOT_MOVE, Liveness
 from grpo_doctor.hang.model.gpus import ranks_of_gpus
+from grpo_doctor.hang.model.matching.ruling import Grounds
 from grpo_doctor.hang.model.scene import Scene
 from grpo_doctor.hang.model.xids import owner, xids
 
 UNKNOWN = 0.3  # of verdicts that say themselves that the reason is open
 LEAST = 0.35  # below that the verdict is `unknown`
 MOST = 0.99
+FILE = Path(__file__).with_name("confidence.json")
+EVIDENCE = ("recordings", "ras", "gpus", "stacks", "victims", "waited", "several", "unseen_hosts")
+ALL = "all"
+Agreement = Literal["agrees", "disagrees", "silent"]
+_WAITS_S = (3.0, 10.0, 30.0, 120.0, 600.0)
 
 
 def confidence(scene: Scene, candidate: Candidate, victims: tuple[int, ...]) -> float:
@@ -34,19 +40,14 @@ def confidence(scene: Scene, candidate: Candidate, victims: tuple[int, ...]) -> 
     return round(min(sure, MOST), 2)
 
 
-Agreement = Literal["agrees", "disagrees", "silent"]
-_WAITS_S = (3.0, 10.0, 30.0, 120.0, 600.0)
-
-
 @dataclass(frozen=True, slots=True)
 class Features:
     """Of one verdict. `sink` is the name of a `causes.candidate.Sink` in lower case.
 
-    `recordings`, `ras` and `gpus`: whether the flight recorders, NCCL's RAS, and the power and the
-    errors of GPUs point at the same ranks.
-    `stacks`: whether every other rank that runs could be looked into. `waited`: how many of the
-    bounds in `_WAITS_S` the wait is longer than; -1 where nobody knows. `unseen_hosts`: whether
-    ranks of the job are on hosts that were not looked at.
+    `recordings`, `ras` and `gpus`: whether the flight recorders, NCCL's RAS, and the power and
+    errors of GPUs point at the same ranks. `stacks`: whether every other rank that runs could be
+    looked into. `waited`: how many of the bounds in `_WAITS_S` the wait is longer than; -1 where
+    nobody knows. `unseen_hosts`: whether ranks of the job are on hosts that were not looked at.
     """
 
     sink: str
@@ -117,15 +118,6 @@ def _others_unseen(scene: Scene, root: Candidate) -> bool:
     return any(not actor.held and not actor.place.frames for actor in others)
 
 
-if TYPE_CHECKING:
-    from grpo_doctor.hang.decision.confidence import Features
-    from grpo_doctor.hang.model.matching.ruling import Grounds
-
-FILE = Path(__file__).with_name("confidence.json")
-EVIDENCE = ("recordings", "ras", "gpus", "stacks", "victims", "waited", "several", "unseen_hosts")
-ALL = "all"
-
-
 class Cell(msgspec.Struct, frozen=True):
     """Recorded verdicts of one kind: how many, how many of them right, and the smoothed share."""
 
@@ -164,7 +156,7 @@ def probability(features: Features) -> float:
 def of_recordings(grounds: Grounds | None) -> float:
     """How probable it is that dumps alone name the right ranks, or rightly nobody: 0 to 1."""
     cell = table().recordings.get(grounds or "none", table().first_sight)
-    return round(min(cell.probability, 0.99), 2)
+    return round(min(cell.probability, MOST), 2)
 
 
 def looked_up(table: Table, features: Features) -> float:

@@ -10,6 +10,13 @@ from grpo_doctor.hang.dumps.ras import Heard, hear
 from grpo_doctor_probes.evidence import Blocked, Disk, Evidence, Job, Placement
 
 _ARROW = " -> "  # between the two ends of a connection
+SHARED = "/shared/hang"
+_LOOK = f"grpo-doctor attach --out {SHARED}/{{host}}"
+REPLAY = f"grpo-doctor attach --replay {SHARED}/*"
+_MOST_IN_COMMAND = 64
+_REPLICA = re.compile(r"-(?:master|worker|launcher)-\d{1,6}\Z")
+_NUMBERED = re.compile(r"-\d{1,6}\Z")
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,252}\Z", re.ASCII)
 
 
 def elsewhere(job: Job, here: Mapping[int, int | None]) -> frozenset[int]:
@@ -93,15 +100,6 @@ def disks_of(evidence: Evidence, pid: int) -> tuple[Disk, ...]:
     if member is None or not member.host:
         return disks
     return tuple(disk for disk in disks if disk.path.startswith(f"{member.host}:"))
-
-
-SHARED = "/shared/hang"
-_LOOK = f"grpo-doctor attach --out {SHARED}/{{host}}"
-REPLAY = f"grpo-doctor attach --replay {SHARED}/*"
-_MOST_IN_COMMAND = 64
-_REPLICA = re.compile(r"-(?:master|worker|launcher)-\d{1,6}\Z")
-_NUMBERED = re.compile(r"-\d{1,6}\Z")
-_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,252}\Z", re.ASCII)
 
 
 def hosts_of(evidence: Evidence, ranks: Iterable[int]) -> tuple[str, ...]:

@@ -61,6 +61,7 @@ _BY_OPTION = {
     "vllm_tensor_parallel_size": "rollout TP",
     "rollout_tensor_parallel_size": "rollout TP",
 }
+Places = dict[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +126,6 @@ def _axis_or_joint(description: str) -> str | None:
         return _BY_DESCRIPTION[description]
     mesh = _MESH.fullmatch(description)
     return _BY_DIMENSION.get((mesh[1] if mesh else description).lower())
-
-
-Places = dict[int, int]
 
 
 def _from_groups(groups: Iterable[GroupSeen], world: int) -> dict[str, Places]:

@@ -17,6 +17,16 @@ from grpo_doctor.hang.verdict import Fix, Item, Verdict
 from grpo_doctor.hang.wording import ranks_text
 
 _MOST = 4  # culprits whose places are said
+# What to set a knob to when it is a fix for a hang.
+_VALUES: dict[str, Any] = {
+    "dataload.num_workers": 0,
+    "offload.optimizer": False,
+    "offload.gc_collect": False,
+    "checkpoint.save_only_model": True,
+    "vllm.gpu_memory_utilization": 0.6,
+}
+_FILE = "file:"
+_NVML = "The driver hangs: `timeout 10 nvidia-smi` does so too. Look for an Xid in dmesg."
 
 
 def layout_of(scene: Scene) -> dict[int, Coordinates]:
@@ -50,16 +60,6 @@ def _with_axes(summary: str, place: Coordinates) -> str:
     return re.sub(rf"\b([Rr]ank {place.rank})\b", rf"\1 ({axes})", summary, count=1)
 
 
-# What to set a knob to when it is a fix for a hang.
-_VALUES: dict[str, Any] = {
-    "dataload.num_workers": 0,
-    "offload.optimizer": False,
-    "offload.gc_collect": False,
-    "checkpoint.save_only_model": True,
-    "vllm.gpu_memory_utilization": 0.6,
-}
-
-
 def with_spelled_fixes(verdict: Verdict, framework: str) -> Verdict:
     """The verdict with every fix's option spelled, where this framework has the option."""
     return msgspec.structs.replace(
@@ -87,10 +87,6 @@ def with_outlook(verdict: Verdict, of_case: str = "") -> Verdict:
     if known is None or verdict.state not in ("stuck", "dead"):
         return verdict
     return msgspec.structs.replace(verdict, can_go_on=of_case or known.can_go_on)
-
-
-_FILE = "file:"
-_NVML = "The driver hangs: `timeout 10 nvidia-smi` does so too. Look for an Xid in dmesg."
 
 
 def unseen(scene: Scene) -> tuple[tuple[str, str], ...]:

@@ -22,6 +22,15 @@ from grpo_doctor.hang.wording import (
     verb,
 )
 
+_ENABLE = (
+    "Let grpo-doctor read stacks: run it as root or as the job's user, in Kubernetes with the "
+    "capability SYS_PTRACE, elsewhere with `sysctl kernel.yama.ptrace_scope=0`."
+)
+RECORDERS_OFF = (
+    "The flight recorders are off. Start the next run with TORCH_FR_BUFFER_SIZE=2000 (torch before "
+    "2.11)."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
@@ -76,18 +85,6 @@ def _waiting(scene: Scene, victims: tuple[int, ...], culprits: int) -> str:
     where = f" in {known[0]}" if len(known) == 1 else ""
     whom = "them" if culprits > 1 else "it"
     return f"; {ranks_text(victims)} {verb(victims, 'waits')} for {whom}{where}"
-
-
-_ENABLE = (
-    "Let grpo-doctor read stacks: run it as root or as the job's user, in Kubernetes with the "
-    "capability SYS_PTRACE, elsewhere with `sysctl kernel.yama.ptrace_scope=0`."
-)
-
-
-RECORDERS_OFF = (
-    "The flight recorders are off. Start the next run with TORCH_FR_BUFFER_SIZE=2000 (torch before "
-    "2.11)."
-)
 
 
 def undecided(scene: Scene, stall: Stall) -> Verdict:

@@ -29,6 +29,21 @@ from grpo_doctor_probes.evidence import Blocked, Frame, PythonThread
 _HEARTBEATS = ("tqdmmonitor", "heartbeat", "grpo", "pin_memory", "queuefeeder", "wandb", "asyncio_")
 # A library's function called `score` or `compile` says nothing; its file must say it.
 _BY_FILE = tuple(rule for rule in PURPOSES if rule.file is not None)
+_POOL_CODE = re.compile(r"concurrent/futures/thread|multiprocessing/pool|/queue\.py|/threading\.py")
+_LOOPS = ("_worker", "worker")  # of an executor's and of a pool's thread
+_AWAITS_TASK = (*_LOOPS, "get", "wait")
+# Rows of a helper thread that it has not by nature: event loops and idle workers have others.
+_TELLING = (
+    "file",
+    "fifo-open",
+    "pipe-write",
+    "socket-receive",
+    "socket-send",
+    "socket-connect",
+    "file-lock",
+    "child",
+)
+_JOINS = ("join", "_wait_for_tstate_lock", "_shutdown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,23 +153,6 @@ def _purposes(frames: Sequence[Frame]) -> tuple[Purpose, ...]:
 
 def _first(rules: Sequence[Rule], frame: Frame) -> Rule | None:
     return next((rule for rule in rules if rule.covers(frame.function, frame.file)), None)
-
-
-_POOL_CODE = re.compile(r"concurrent/futures/thread|multiprocessing/pool|/queue\.py|/threading\.py")
-_LOOPS = ("_worker", "worker")  # of an executor's and of a pool's thread
-_AWAITS_TASK = (*_LOOPS, "get", "wait")
-# Rows of a helper thread that it has not by nature: event loops and idle workers have others.
-_TELLING = (
-    "file",
-    "fifo-open",
-    "pipe-write",
-    "socket-receive",
-    "socket-send",
-    "socket-connect",
-    "file-lock",
-    "child",
-)
-_JOINS = ("join", "_wait_for_tstate_lock", "_shutdown")
 
 
 def is_heartbeat(thread_name: str) -> bool:

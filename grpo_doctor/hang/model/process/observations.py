@@ -23,6 +23,12 @@ from grpo_doctor_probes.evidence import (
 
 # A thread that was borrowed for a call woke three times; a process may have two recorders.
 _MOST_WAKES_OF_CALLS = 8
+# Of torch's own C++: innermost functions of a wait for other ranks.
+_NATIVE_WAITS: tuple[tuple[Call, re.Pattern[str]], ...] = (
+    ("p2p", re.compile(r"^c10d::\w+::(Send|Recv)Work::wait|^gloo::.*::wait(Send|Recv)")),
+    ("collective", re.compile(r"^c10d::(\w+::)*\w*Work\w*::(wait|synchronize)")),
+)
+NativeCalls = dict[tuple[Frame, ...], Call]
 
 
 class _OfProcess(Protocol):
@@ -155,14 +161,6 @@ def _first_of_each(rows: Iterable[Row]) -> dict[int, Row]:
     for row in rows:
         by_pid.setdefault(row.pid, row)
     return by_pid
-
-
-# Of torch's own C++: innermost functions of a wait for other ranks.
-_NATIVE_WAITS: tuple[tuple[Call, re.Pattern[str]], ...] = (
-    ("p2p", re.compile(r"^c10d::\w+::(Send|Recv)Work::wait|^gloo::.*::wait(Send|Recv)")),
-    ("collective", re.compile(r"^c10d::(\w+::)*\w*Work\w*::(wait|synchronize)")),
-)
-NativeCalls = dict[tuple[Frame, ...], Call]
 
 
 def native_calls(processes: Iterable[Seen]) -> NativeCalls:

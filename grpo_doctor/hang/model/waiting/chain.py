@@ -11,6 +11,7 @@ from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting.graph import Graph
 
 _AT_REST = ("still", "polling", "unknown")
+ASKS = ("socket-receive", "socket-connect", "socket-send")
 
 
 def rests(actor: Actor) -> bool:
@@ -95,9 +96,6 @@ def end_of(scene: Scene, graph: Graph, actor: Actor) -> Actor | None:
         end = here = chosen
         if chosen.held or chosen.motion.progresses or rests(chosen):
             return end
-
-
-ASKS = ("socket-receive", "socket-connect", "socket-send")
 
 
 def asks_strangers(scene: Scene, actor: Actor) -> bool:

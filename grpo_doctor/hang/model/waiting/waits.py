@@ -24,6 +24,9 @@ _CHANNELS = {
     "poll": "socket",
 }
 _THINGS = ("file", "lock", "socket")
+_OF_THE_JOB = ("src", "dst")
+_OF_ITS_GROUP = ("group_src", "group_dst")
+_MOST_DIGITS = 9  # of a rank; whatever else was on the stack may be of any length
 
 
 class _Shared:
@@ -175,11 +178,6 @@ def _tasks(scene: Scene) -> Iterator[Link]:
             for other in tasks.pending(scene):
                 one = frozenset({other.node})
                 yield Link(actor.node, one, "task", tasks.task_of(other), needs="any")
-
-
-_OF_THE_JOB = ("src", "dst")
-_OF_ITS_GROUP = ("group_src", "group_dst")
-_MOST_DIGITS = 9  # of a rank; whatever else was on the stack may be of any length
 
 
 def partner_of(scene: Scene, actor: Actor) -> int | None:

@@ -17,6 +17,11 @@ _SERVER_LOOPS = ("serve_forever", "accepter")
 _LOOP_CODE = re.compile(r"/socketserver\.py$|/multiprocessing/managers\.py$")
 _WAITS = ("accept", "select", "poll", "wait")
 _WAIT_CODE = re.compile(r"/(socket|selectors|threading|multiprocessing/connection)\.py$")
+_EPOLL, _POLL = ("do_epoll_wait", "ep_poll"), "poll_schedule_timeout"
+_EPOLL_LIMIT, _POLL_LIMIT = 3, 2  # the arguments that have it
+_FOR_EVER = (2**32 - 1, 2**64 - 1, 0)  # -1 as int or long; a null pointer of ppoll
+_FOR_SIGNALS = ("sys_pause", "sigsuspend")
+_OPERATION, _OF_ONE_PROCESS = 1, 128  # the argument of futex that says whose threads share it
 
 
 def only_accepts(thread: PythonThread) -> bool:
@@ -58,11 +63,6 @@ def _handlers(actor: Actor) -> list[PythonThread]:
     return [thread for thread in own if not only_accepts(thread)]
 
 
-_EPOLL, _POLL = ("do_epoll_wait", "ep_poll"), "poll_schedule_timeout"
-_EPOLL_LIMIT, _POLL_LIMIT = 3, 2  # the arguments that have it
-_FOR_EVER = (2**32 - 1, 2**64 - 1, 0)  # -1 as int or long; a null pointer of ppoll
-
-
 def has_timer(actor: Actor) -> bool:
     """Whether one of its Python threads sleeps until a time: neither in a server's loop nor by the
     clock of a library. Without the right to read its arguments a sleep may be one.
@@ -89,10 +89,6 @@ def _is_timed(thread: Thread) -> bool:
 def _limit(thread: Thread, place: int) -> int:
     """1 where it can't be read: then it may have one."""
     return thread.arguments[place] if len(thread.arguments) > place else 1
-
-
-_FOR_SIGNALS = ("sys_pause", "sigsuspend")
-_OPERATION, _OF_ONE_PROCESS = 1, 128  # the argument of futex that says whose threads share it
 
 
 def only_by_signals(actor: Actor) -> bool:

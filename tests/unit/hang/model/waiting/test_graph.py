@@ -42,6 +42,47 @@ def test_the_ring_is_one_and_its_order_does_not_depend_on_that_of_links(links: l
     assert Graph.of(reversed(links)).cycle() == ring
 
 
+@given(LINKS)
+def test_a_component_is_all_that_wait_for_each_other(links: list[Link]) -> None:
+    graph = Graph.of(links)
+    for node in map(RankNode, range(7)):
+        ring = {other for other in _reached(links, node) if node in _reached(links, other)}
+        assert graph.component(node) == {node, *ring}
+
+
+EITHER = st.lists(
+    st.builds(
+        Link,
+        NODES,
+        st.frozensets(NODES, min_size=1),
+        st.just("pipe"),
+        needs=st.sampled_from(["all", "any"]),
+    ),
+    max_size=12,
+)
+
+
+@given(EITHER, st.frozensets(NODES))
+def test_who_is_moved_has_a_wait_that_ends(links: list[Link], alive: frozenset[Node]) -> None:
+    graph = Graph.of(links)
+    moved = graph.moved_by(alive)
+    assert moved >= alive
+    for node in graph.by_source.keys() - alive:
+        own = graph.out(node)
+        whole = all(link.targets <= moved for link in own if link.needs == "all")
+        either = [bool(link.targets & moved) for link in own if link.needs == "any"]
+        assert (node in moved) == (bool(alive) and whole and (any(either) or not either))
+
+
+def test_a_ring_moves_nobody_and_one_of_several_writers_is_enough() -> None:
+    one, two, three = map(RankNode, range(3))
+    ring = [Link(one, frozenset({two}), "lock"), Link(two, frozenset({one}), "lock")]
+    assert Graph.of(ring).moved_by(frozenset({three})) == {three}
+    writers = frozenset({two, three})
+    assert one in Graph.of([Link(one, writers, "pipe", needs="any")]).moved_by(frozenset({three}))
+    assert one not in Graph.of([Link(one, writers, "collective")]).moved_by(frozenset({three}))
+
+
 def test_nobody_waits_for_itself() -> None:
     assert Graph.of([Link(RankNode(0), frozenset({RankNode(0)}), "collective")]).links == ()
 
