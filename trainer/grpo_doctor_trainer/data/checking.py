@@ -75,7 +75,7 @@ def describe_image(row: Row, number: int, reason: str) -> str:
 def stop_message(text: str, count: int = 1) -> str:
     """Says what to do about images that cannot be read."""
     more = f"; so it is in {count - 1} more rows" if count > 1 else ""
-    return f"{text}{more}. Mend it, or leave such rows out with --on_bad_image skip"
+    return f"{text}{more}. Fix it, or leave such rows out with --on_bad_image skip"
 
 
 def _elsewhere(row: Row) -> str:

@@ -214,9 +214,9 @@ class Pool:
     def _late(self, worker: WorkerProcess, call: Call, alone: bool) -> None:
         process, function = worker.process, self._functions[call.name]
         process.send_signal(ASK_SIGNAL)
-        asked = time.monotonic()
+        asked_at = time.monotonic()
         text = ""
-        while time.monotonic() - asked < _STACK_S and process.poll() is None:
+        while time.monotonic() - asked_at < _STACK_S and process.poll() is None:
             time.sleep(_LOOK_S / 5)
             if (now := worker.status.text()) and now == text:  # it wrote, and no more
                 break
@@ -242,7 +242,7 @@ class Pool:
 
     def _hear(self, worker: WorkerProcess) -> Any:
         try:
-            said = worker.connection.recv()
+            message = worker.connection.recv()
         except (EOFError, OSError):
             worker.kill()
             line = line_in(worker.status.stack(""), None)
@@ -251,9 +251,9 @@ class Pool:
                 f"{how_it_ended(worker.process.returncode, line)}, while it loaded "
                 + ", ".join(function.source for function in self._functions.values())
             ) from None
-        if isinstance(said, RewardError):
-            raise said
-        return said
+        if isinstance(message, RewardError):
+            raise message
+        return message
 
     def _kill(self) -> None:
         for worker in self._workers:

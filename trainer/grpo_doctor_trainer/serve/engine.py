@@ -99,11 +99,11 @@ class VllmEngine:
         Raises:
             RequestError: vLLM refuses the prompt, or an image is none.
         """
-        asked = sequence.prompt
-        prompt: dict[str, Any] = {"prompt_token_ids": asked.tokens}
-        if asked.images:
-            pictures = [_picture(image) for image in asked.images]
-            prompt = {"prompt": asked.text, "multi_modal_data": {"image": pictures}}
+        source = sequence.prompt
+        prompt: dict[str, Any] = {"prompt_token_ids": source.tokens}
+        if source.images:
+            pictures = [_picture(image) for image in source.images]
+            prompt = {"prompt": source.text, "multi_modal_data": {"image": pictures}}
         parameters = sampling_parameters(sequence.sampling, sequence.seed)
         try:
             self._engine.add_request(sequence.key, prompt, parameters)

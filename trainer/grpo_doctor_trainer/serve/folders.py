@@ -31,7 +31,7 @@ _FILE = re.compile(r"[A-Za-z0-9_-]+\.safetensors")
 
 def make_folders(parents: Sequence[Path]) -> list[Folder]:
     """Makes one private folder in each parent that can be written to."""
-    made = []
+    folders = []
     for parent in parents:
         with suppress(OSError):
             parent.mkdir(parents=True, exist_ok=True)
@@ -41,8 +41,8 @@ def make_folders(parents: Sequence[Path]) -> list[Folder]:
             folder.mkdir(mode=0o700)
             token = secrets.token_hex(16)
             (folder / TOKEN_FILE).write_text(token, encoding="ascii")
-            made.append(Folder(str(folder), token))
-    return made
+            folders.append(Folder(str(folder), token))
+    return folders
 
 
 def remove_folders(folders: Sequence[Folder]) -> None:

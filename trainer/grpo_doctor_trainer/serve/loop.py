@@ -87,8 +87,8 @@ class Job:
         """
         if self.error is not None:
             raise self.error
-        made = [self.completions[key] for key in self.keys]
-        return Generated(made, self.tally.statistics(self.now))
+        completions = [self.completions[key] for key in self.keys]
+        return Generated(completions, self.tally.statistics(self.now))
 
 
 def wait_for(job: Job, seconds: float) -> bool:

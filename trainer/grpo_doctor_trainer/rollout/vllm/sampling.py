@@ -71,18 +71,20 @@ def read_output(output: Any) -> Completion:
     Raises:
         RolloutError: the engine gave the request up.
     """
-    made = output.outputs[0]
-    if made.finish_reason not in {"stop", "length"}:
+    completion = output.outputs[0]
+    if completion.finish_reason not in {"stop", "length"}:
         raise RolloutError(
-            f"vLLM gave up a completion after {len(made.token_ids)} tokens "
-            f"({made.finish_reason}); its log says why"
+            f"vLLM gave up a completion after {len(completion.token_ids)} tokens "
+            f"({completion.finish_reason}); its log says why"
         )
     return completion_of(output)
 
 
 def completion_of(output: Any) -> Completion:
     """Takes the completion out of vLLM's `RequestOutput`, however it ended."""
-    made = output.outputs[0]
-    tokens = list(made.token_ids)
-    logprobs = [float(at[token].logprob) for token, at in zip(tokens, made.logprobs, strict=True)]
+    completion = output.outputs[0]
+    tokens = list(completion.token_ids)
+    logprobs = [
+        float(at[token].logprob) for token, at in zip(tokens, completion.logprobs, strict=True)
+    ]
     return Completion(tokens, logprobs, len(output.prompt_token_ids))

@@ -94,14 +94,14 @@ class ServerRollout:
 
     def generate(self, prompts: PromptBatch) -> Completions:
         """Has this rank's prompts completed."""
-        made = self._together(lambda: self._generate(prompts), "rollout/agree")
-        prompt_tokens = [completion.prompt_tokens for completion in made.completions]
-        completion_tokens = [len(completion.tokens) for completion in made.completions]
+        generated = self._together(lambda: self._generate(prompts), "rollout/agree")
+        prompt_tokens = [completion.prompt_tokens for completion in generated.completions]
+        completion_tokens = [len(completion.tokens) for completion in generated.completions]
         write_totals(
-            made.statistics, prompt_tokens, completion_tokens, whole_engine=self._ranks.is_main
+            generated.statistics, prompt_tokens, completion_tokens, whole_engine=self._ranks.is_main
         )
         pad_token = self._loaded.tokenizer.pad_token_id
-        return as_completions(prompts, made.completions, pad_token, self._engine.device)
+        return as_completions(prompts, generated.completions, pad_token, self._engine.device)
 
     def close(self) -> None:
         """Leaves nothing of this run with the server."""
@@ -150,10 +150,10 @@ class ServerRollout:
             )
 
     def _introduce(self, health: Health) -> None:
-        way = "" if self._transfer is None else self._transfer.describe()
+        transfer = "" if self._transfer is None else self._transfer.describe()
         LOG.info(
             "vLLM server %s: vLLM %s on %s, weights by %s, log %s",
-            self._client.address, health.vllm, health.device, way, health.log,
+            self._client.address, health.vllm, health.device, transfer, health.log,
         )  # fmt: skip
         if health.dtype != self._config.torch_dtype:
             LOG.warning(
@@ -194,9 +194,9 @@ class ServerRollout:
             seed=seed,
         )
         with phase("rollout/generate"):
-            made = self._client.generate(request, write_load)
-        check_read(prompts, made.completions)
-        return made
+            generated = self._client.generate(request, write_load)
+        check_read(prompts, generated.completions)
+        return generated
 
     def _together(self, function: Callable[[], _T], agreeing: str) -> _T:
         """Runs a function on every rank; what fails on one is raised on all."""

@@ -124,8 +124,8 @@ class FileTransfer:
         try:
             request = FilesRequest(self._version, [str(path) for path in self._files])
             with phase("sync/load"):
-                taken = self._client.call("/weights/files", request, WeightsTaken)
-            check_signature(self._signature, taken, self._client)
+                answer = self._client.call("/weights/files", request, WeightsTaken)
+            check_signature(self._signature, answer, self._client)
         finally:
             self.abandon()
 
