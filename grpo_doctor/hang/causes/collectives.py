@@ -9,7 +9,7 @@ from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.description import at_frame, stack_item
 from grpo_doctor.hang.dumps import Entry, Recordings
 from grpo_doctor.hang.model.matching import Blame
-from grpo_doctor.hang.model.matching.ruling import strongest
+from grpo_doctor.hang.model.matching.model import strongest
 from grpo_doctor.hang.model.scene import Scene
 from grpo_doctor.hang.verdict import Fix, Item
 

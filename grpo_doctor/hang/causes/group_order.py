@@ -11,7 +11,7 @@ from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.collectives import RECORDER, all_in_calls, deadlock
 from grpo_doctor.hang.causes.description import at_frame, frame_text, place_text, still_item
 from grpo_doctor.hang.model.matching import Cycle
-from grpo_doctor.hang.model.matching.ruling import strongest
+from grpo_doctor.hang.model.matching.model import strongest
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.wording import ranks_text

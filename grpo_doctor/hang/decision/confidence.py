@@ -18,7 +18,7 @@ import msgspec
 from grpo_doctor.hang.causes import Candidate, ras
 from grpo_doctor.hang.causes.candidate import CANNOT_MOVE, Liveness
 from grpo_doctor.hang.model.gpus import ranks_of_gpus
-from grpo_doctor.hang.model.matching.ruling import Grounds
+from grpo_doctor.hang.model.matching.model import Grounds
 from grpo_doctor.hang.model.scene import Scene
 from grpo_doctor.hang.model.xids import owner, xids
 

@@ -6,19 +6,20 @@ from grpo_doctor.hang.model.matching.judge import judge
 from grpo_doctor.hang.model.matching.match import match
 from grpo_doctor.hang.model.matching.model import (
     Backlog,
+    Blame,
     Camp,
     Cycle,
+    Grounds,
     Group,
     Matching,
-    Pair,
+    Reason,
     Rhythm,
-    Seat,
+    Ruling,
     Shift,
     Signature,
     Standing,
     Wait,
 )
-from grpo_doctor.hang.model.matching.ruling import Blame, Grounds, Reason, Ruling
 
 __all__ = [
     "Backlog",
@@ -28,11 +29,9 @@ __all__ = [
     "Grounds",
     "Group",
     "Matching",
-    "Pair",
     "Reason",
     "Rhythm",
     "Ruling",
-    "Seat",
     "Shift",
     "Signature",
     "Standing",

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from grpo_doctor.hang.model.matching.camps import sides
 from grpo_doctor.hang.model.matching.devices import not_begun
-from grpo_doctor.hang.model.matching.meetings import Meeting, Node
-from grpo_doctor.hang.model.matching.model import Camp, Shift, Wait
+from grpo_doctor.hang.model.matching.graph import Node
+from grpo_doctor.hang.model.matching.meetings import Meeting
+from grpo_doctor.hang.model.matching.model import (
+    STRENGTH,
+    Blame,
+    Camp,
+    Grounds,
+    Reason,
+    Shift,
+    Wait,
+)
 from grpo_doctor.hang.model.matching.rings import of_ring
-from grpo_doctor.hang.model.matching.ruling import STRENGTH, Blame, Grounds, Reason
 from grpo_doctor.hang.model.matching.scene import Scene
 from grpo_doctor.hang.model.matching.steps import left_out, novel
 from grpo_doctor.hang.model.matching.waits import DIRECTED
@@ -87,7 +96,7 @@ def _of_shifts(shifts: Iterable[Shift], scene: Scene) -> Iterator[Blame]:
 
 def _of_camps(scene: Scene, meeting: Meeting) -> Iterator[Blame]:
     """Ranks that called something else than most."""
-    camps, even = scene.sides(meeting)
+    camps, even = sides(scene, meeting)
     if len(camps) < 2:
         return
     right = camps[0]

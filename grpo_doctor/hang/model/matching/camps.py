@@ -7,21 +7,46 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from grpo_doctor.hang.model.matching.groups import Gathered
-from grpo_doctor.hang.model.matching.history import History
+from grpo_doctor.hang.model.matching.meetings import Meeting
 from grpo_doctor.hang.model.matching.model import Camp
-from grpo_doctor.hang.model.matching.signatures import Signatures, balanced, is_root
+from grpo_doctor.hang.model.matching.scene import Scene
+from grpo_doctor.hang.model.matching.signatures import balanced, is_root
 from grpo_doctor.hang.model.matching.tracks import Track
 
 
-def camps_of(
-    front: int, gathered: Gathered, past: History, signatures: Signatures, sibling: int | None
+def sides(scene: Scene, meeting: Meeting) -> tuple[tuple[Camp, ...], bool]:
+    """Who called what in an operation, the side taken as right first, and whether which side is
+    right is open.
+    """
+    if meeting.ends is not None:
+        return (), False
+    if meeting not in scene.camps:
+        camps, even = _camps_of(scene, meeting.group, meeting.number)
+        scene.camps[meeting] = _told_apart(scene, meeting, camps) if even else (camps, even)
+    return scene.camps[meeting]
+
+
+def _told_apart(
+    scene: Scene, meeting: Meeting, camps: tuple[Camp, ...]
 ) -> tuple[tuple[Camp, ...], bool]:
+    """The camps of those in step as one, which is right; unchanged where that tells nothing."""
+    ranks = {rank for camp in camps for rank in camp.ranks}
+    right = {rank for rank in ranks if not scene.is_off(rank, meeting.group)}
+    if not right or right == ranks:
+        return camps, True
+    wrong = [camp for camp in camps if right.isdisjoint(camp.ranks)]
+    first = next(camp for camp in camps if not right.isdisjoint(camp.ranks))
+    rest = ranks.difference(*(camp.ranks for camp in wrong))
+    return (Camp(first.signature, tuple(sorted(rest))), *wrong), not wrong
+
+
+def _camps_of(scene: Scene, group: str, front: int) -> tuple[tuple[Camp, ...], bool]:
     """Those who came, by what they called: the one taken as right first, and whether that choice
     is arbitrary. More ranks are right; of equally many, those who do what groups of the same kind
     do there, or what earlier rounds did.
     """
-    tracks = gathered.tracks
+    gathered, past, signatures = scene.gathered[group], scene.pasts[group], scene.signatures
+    tracks, sibling = gathered.tracks, scene.families.usual(group, front)
     before = past.expected(front)
     expected = before if before is None else signatures.key(before)
     here = {signatures.key(call) for call in past.calls.get(front, {}).values()}

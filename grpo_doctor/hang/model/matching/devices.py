@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from grpo_doctor.hang.dumps import Entry
 from grpo_doctor.hang.model.matching.meetings import Meeting
+from grpo_doctor.hang.model.matching.model import Blame
 from grpo_doctor.hang.model.matching.queues import Unit, on_device
-from grpo_doctor.hang.model.matching.ruling import Blame
 from grpo_doctor.hang.model.matching.scene import Scene
 from grpo_doctor.hang.model.matching.words import ranks_text
 

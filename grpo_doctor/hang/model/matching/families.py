@@ -8,9 +8,9 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from grpo_doctor.hang.model.matching.groups import Gathered
-from grpo_doctor.hang.model.matching.history import History
 from grpo_doctor.hang.model.matching.queues import UNKNOWN, Order, Unit, order_of
 from grpo_doctor.hang.model.matching.signatures import Signatures
+from grpo_doctor.hang.model.matching.tracks import History
 
 Role = tuple[tuple[str, int], ...]  # places in the groups that have transfers: a pipeline stage
 

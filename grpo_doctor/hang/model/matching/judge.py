@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grpo_doctor.hang.model.matching.model import Matching
-from grpo_doctor.hang.model.matching.ruling import Blame, Reason, Ruling
+from grpo_doctor.hang.model.matching.model import Blame, Matching, Reason, Ruling
 from grpo_doctor.hang.model.matching.words import ranks_text, seconds_text
 
 CAUSES: dict[Reason, str] = {
@@ -71,7 +70,7 @@ def _waiting(matching: Matching) -> tuple[int | None, bool | None]:
     it: the rank that waits least tells, for it moved last.
     """
     still = _still_ns(matching)
-    if any(seat.timed_out for standing in matching.standings for seat in standing.seats):
+    if any(standing.timed_out for standing in matching.standings):
         return still, True
     if matching.moved:
         return still, False

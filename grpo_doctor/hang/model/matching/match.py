@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from grpo_doctor.hang.dumps import Recording, Recordings
 from grpo_doctor.hang.model.matching import groups
 from grpo_doctor.hang.model.matching.blame import blame
+from grpo_doctor.hang.model.matching.camps import sides
 from grpo_doctor.hang.model.matching.devices import hung
-from grpo_doctor.hang.model.matching.families import Families
-from grpo_doctor.hang.model.matching.groups import Gathered, gather
-from grpo_doctor.hang.model.matching.history import history
-from grpo_doctor.hang.model.matching.meetings import Meetings, Waiting
-from grpo_doctor.hang.model.matching.model import Backlog, Matching
-from grpo_doctor.hang.model.matching.pairs import unmatched
-from grpo_doctor.hang.model.matching.queues import Queue, queues
+from grpo_doctor.hang.model.matching.graph import Waiting
+from grpo_doctor.hang.model.matching.groups import gather
+from grpo_doctor.hang.model.matching.meetings import Meetings
+from grpo_doctor.hang.model.matching.model import Backlog, Kind, Matching, Standing
 from grpo_doctor.hang.model.matching.rhythm import rhythm
-from grpo_doctor.hang.model.matching.scene import Scene
+from grpo_doctor.hang.model.matching.scene import Scene, scene_of
 from grpo_doctor.hang.model.matching.shifts import shifts
-from grpo_doctor.hang.model.matching.signatures import Signatures
-from grpo_doctor.hang.model.matching.standing import standing
-from grpo_doctor.hang.model.matching.tracks import Track
 from grpo_doctor.hang.model.matching.waits import cycles, waits
 
 
@@ -33,7 +28,10 @@ def match(recordings: Recordings, world_size: int | None = None) -> Matching:
     known = [one for one in recordings.ranks if one.rank is not None]
     world = groups.world(recordings, world_size)
     gathered = {one.group.key: one for one in gather(recordings, world)}
-    scene = _scene(known, gathered)
+    scene = scene_of(known, gathered)
+    scene.hung = tuple(hung(scene))
+    stuck = frozenset(blamed.rank for blamed in scene.hung)
+    scene.waiting = Waiting(Meetings(gathered, scene.queues), scene.queues, stuck)
     scene.shifts = tuple(
         shift
         for key in dict.fromkeys(unit.group for unit in scene.waiting.heads)
@@ -44,10 +42,9 @@ def match(recordings: Recordings, world_size: int | None = None) -> Matching:
     for unit in scene.waiting.heads:
         if not unit.transfer:
             heads[unit.group].add(unit.number)
-    scene.waits = waits(scene.waiting, scene.signatures, scene.camps)
+    scene.waits = waits(scene.waiting, scene.signatures, lambda meeting: sides(scene, meeting)[0])
     return Matching(
-        standings=tuple(standing(scene, key, frozenset(heads[key])) for key in gathered),
-        pairs=tuple(pair for one in gathered.values() for pair in unmatched(one, scene.heard)),
+        standings=tuple(_standing(scene, key, frozenset(heads[key])) for key in gathered),
         shifts=scene.shifts,
         waits=scene.waits,
         cycles=cycles(scene.waits, scene.waiting.sinks),
@@ -60,43 +57,52 @@ def match(recordings: Recordings, world_size: int | None = None) -> Matching:
         moved=_moved(known),
         taken_unix_ns=max((one.at_unix_ns for one in known), default=0),
         notes=_notes(recordings),
-        backlogs=tuple(_backlog(scene, queue) for queue in scene.queues.values()),
+        backlogs=tuple(
+            Backlog(queue.rank, len(queue.units), queue.told and not queue.units)
+            for queue in scene.queues.values()
+        ),
     )
 
 
-def _scene(known: Sequence[Recording], gathered: Mapping[str, Gathered]) -> Scene:
-    signatures = Signatures()
-    pasts = {key: history(one.tracks, signatures) for key, one in gathered.items()}
-    tracks: dict[int, dict[str, Track]] = defaultdict(dict)
-    for key, one in gathered.items():
-        for rank, track in one.tracks.items():
-            tracks[rank][key] = track
-    queued = queues(known, tracks)
-    scene = Scene(
-        gathered=gathered,
-        pasts=pasts,
-        signatures=signatures,
-        families=Families(gathered, pasts, signatures),
-        heard=frozenset(queued),
-        queues=queued,
-    )
-    scene.hung = tuple(hung(scene))
-    stuck = frozenset(one.rank for one in scene.hung)
-    scene.waiting = Waiting(Meetings(gathered, queued), queued, stuck)
-    return scene
+def _standing(scene: Scene, key: str, heads: frozenset[int]) -> Standing:
+    """The oldest collective of the group that a rank may be running and that is not done
+    everywhere, and who is where with it; of those that merely stand behind others where none is.
+
+    `heads` are the numbers of its collectives at the head of a stream.
+    """
+    tracks = scene.gathered[key].tracks
+    given = {track.front for track in tracks.values() if track.front is not None}
+    standings = [_at(scene, key, front) for front in sorted(heads or given)]
+    telling = [one for one in standings if one.kind in {"missing", "mismatch"}]
+    fine = Standing(scene.gathered[key].group, "fine")
+    return next(iter([*telling, *standings]), fine)
 
 
-def _backlog(scene: Scene, queue: Queue) -> Backlog:
-    heads = queue.heads
-    head = ""
-    if heads and heads[0].parts:
-        head = scene.signatures.signature(heads[0].parts).text()
-    return Backlog(
-        rank=queue.rank,
-        pending=len(queue.units),
-        idle=queue.told and not queue.units,
-        head=head,
-        heads=tuple((unit.group, unit.number) for unit in heads),
+def _at(scene: Scene, key: str, front: int) -> Standing:
+    group, tracks = scene.gathered[key].group, scene.gathered[key].tracks
+    reached = {rank: track.enqueued for rank, track in tracks.items()}
+    arrived = tuple(rank for rank in group.members if (reached.get(rank) or -1) >= front)
+    missing = tuple(r for r in group.members if r in scene.heard and r not in arrived)
+    camps, even = sides(scene, scene.waiting.meetings.collective(key, front))
+    unknown = group.size is not None and group.size > len(group.members)
+    alone = len(group.members) == 1 and group.inferred
+    all_heard = scene.heard.issuperset(group.members)
+    kind: Kind = "all-joined-none-done" if all_heard else "unknown"
+    if len(camps) > 1:
+        kind = "mismatch"
+    elif missing or unknown or alone:
+        kind = "missing"
+    elif any(tracks[rank].done(front) for rank in arrived):
+        kind = "partial"
+    return Standing(
+        group=group,
+        kind=kind,
+        operation=camps[0].signature.text() if camps else "a collective",
+        arrived=arrived,
+        missing=missing,
+        camps=camps,
+        even=even,
+        timed_out=any(track.timed_out for track in tracks.values()),
     )
 
 

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from grpo_doctor.hang.dumps import Entry
 from grpo_doctor.hang.model.matching.groups import Gathered
-from grpo_doctor.hang.model.matching.pairs import Side, sides
-from grpo_doctor.hang.model.matching.queues import UNKNOWN, Queue, Unit, on_device
-from grpo_doctor.hang.model.matching.sinks import sinks
+from grpo_doctor.hang.model.matching.queues import Queue, Unit
 
 Ends = tuple[int, int]  # source and target, global
+
+
+class Side(NamedTuple):
+    """What one end of a directed pair recorded. `whole`: its ring still has the first one."""
+
+    entries: tuple[Entry, ...]
+    whole: bool
+
+    @property
+    def open(self) -> tuple[Entry, ...]:
+        """Those not done."""
+        return tuple(entry for entry in self.entries if not entry.done)
 
 
 @dataclass(eq=False, slots=True)
@@ -157,43 +169,35 @@ class Meetings:
         return self._sides[key]
 
 
-Node = int | Unit | Meeting
+def sides(gathered: Gathered, op: str) -> dict[tuple[int, int], Side]:
+    """What ranks recorded of their sends, or receives, by source and target."""
+    found: dict[tuple[int, int], list[Entry]] = defaultdict(list)
+    whole: dict[tuple[int, int], bool] = {}
+    for rank, track in gathered.tracks.items():
+        members = _order(gathered.group.members, rank, track.p2p)
+        first = min((entry.p2p_sequence for entry in track.p2p), default=1)
+        for entry in track.p2p:
+            if entry.op != op or entry.source is None or entry.target is None:
+                continue
+            if max(entry.source, entry.target) >= len(members):
+                continue
+            pair = members[entry.source], members[entry.target]
+            if rank == pair[0 if op == "send" else 1]:
+                found[pair].append(entry)
+                whole[pair] = first <= 1
+    return {pair: Side(tuple(entries), whole[pair]) for pair, entries in found.items()}
 
 
-class Waiting:
-    """The graph of hosts, units and meetings, and its sinks. A rank whose GPU is `hung` waits for
-    nobody.
+def _order(members: Sequence[int], rank: int, own: Sequence[Entry]) -> Sequence[int]:
+    """Which member each rank of the group is: as the group lists them, unless the rank's own
+    operations fit the sorted list and not that one (torch sorts the ranks of some groups).
     """
+    for candidate in (members, sorted(members)):
+        if all(_is_own(entry, candidate, rank) for entry in own):
+            return candidate
+    return members
 
-    def __init__(
-        self, meetings: Meetings, queues: Mapping[int, Queue], hung: frozenset[int]
-    ) -> None:
-        self.meetings = meetings
-        self.queues = queues
-        self.hung = hung
-        self.heads = [unit for rank in sorted(queues) for unit in queues[rank].heads]
-        starts: list[Node] = [*self.heads]
-        self.sinks = tuple(sinks(starts, self.targets))
 
-    def targets(self, node: Node) -> Sequence[Node]:
-        """What has to happen first."""
-        if isinstance(node, Meeting):
-            if node.all_joined and node.ends is None:
-                return [unit for rank in node.joined for unit in self._earlier(rank, node)]
-            return [*node.queued.values(), *node.missing, *node.unseen]
-        if isinstance(node, Unit):
-            if node.rank in self.hung:
-                return ()
-            return [node.behind] if node.behind is not None else self.meetings.of(node)
-        queue = self.queues.get(node)
-        return queue.heads if queue is not None else ()
-
-    def _earlier(self, rank: int, meeting: Meeting) -> list[Unit]:
-        """What a rank gave before its part of a whole meeting, and which is not over: it was not
-        in the way of other operations then, and may be in the way of this one.
-        """
-        queue = self.queues[rank]
-        own = queue.collectives[meeting.group, meeting.number]
-        if not own.parts or not on_device(own.parts[0]):
-            return []
-        return [unit for unit in queue.heads if UNKNOWN < unit.order < own.order]
+def _is_own(entry: Entry, members: Sequence[int], rank: int) -> bool:
+    local = {"send": entry.source, "recv": entry.target}.get(entry.op)
+    return local is None or (local < len(members) and members[local] == rank)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
-
-from grpo_doctor.hang.model.matching.ruling import Blame
-from grpo_doctor_probes.evidence import Frame
 
 Kind = Literal[
     "fine",  # nothing outstanding, or what is outstanding is already moving
@@ -66,48 +64,22 @@ class Camp(msgspec.Struct, frozen=True):
     ranks: tuple[int, ...]
 
 
-class Seat(msgspec.Struct, frozen=True):
-    """How far one member is. Sequence numbers; None: not known.
-
-    `first` is the oldest still in its ring. `waiting_since_ns` is when its oldest unfinished
-    collective of this group was enqueued (unix ns).
-    """
-
-    rank: int
-    enqueued: int | None = None
-    done: int | None = None
-    first: int | None = None
-    waiting_since_ns: int | None = None
-    timed_out: bool = False
-
-
 class Standing(msgspec.Struct, frozen=True):
-    """Where a process group stands. `front` is its oldest collective that is not done everywhere.
+    """Where a process group stands with its oldest collective that is not done everywhere.
 
-    `arrived`, `missing`, `through` (arrived and done) and `unheard` (no recording that tells)
-    part the members. `camps` part `arrived` by signature, the one taken as right first.
-    `even`: no majority, so either side may be the wrong one. `expected` is the operation that
-    earlier rounds had at this point, "" where they do not tell.
+    `operation` is that one in words. `arrived` called it, `missing` have a recording and did not.
+    `camps` part `arrived` by signature, the one taken as right first; `even`: no majority, so
+    either side may be the wrong one. `timed_out`: the watchdog of a member gave up on it.
     """
 
     group: Group
     kind: Kind
-    seats: tuple[Seat, ...]
-    front: int | None = None
-    operation: str = ""  # of the front, in words
+    operation: str = ""
     arrived: tuple[int, ...] = ()
     missing: tuple[int, ...] = ()
-    through: tuple[int, ...] = ()
-    unheard: tuple[int, ...] = ()
     camps: tuple[Camp, ...] = ()
     even: bool = False
-    expected: str = ""
-    since_ns: int | None = None  # unix: when the first that still waits came
-    longest_gap_ns: int | None = None  # between two of its collectives on one member, before now
-
-    def seat(self, rank: int) -> Seat | None:
-        """How far one member is."""
-        return next((seat for seat in self.seats if seat.rank == rank), None)
+    timed_out: bool = False
 
 
 class Shift(msgspec.Struct, frozen=True):
@@ -124,24 +96,6 @@ class Shift(msgspec.Struct, frozen=True):
     count: int
     operation: str
     site: str = ""
-    frames: tuple[Frame, ...] = ()
-
-
-class Pair(msgspec.Struct, frozen=True):
-    """Sends of `source` to `target` (global ranks) that were not all met, within one group.
-
-    `waiter` is the rank that is blocked in it: it issued the `nth` operation that has no match.
-    """
-
-    group: str
-    source: int
-    target: int
-    sent: int
-    received: int
-    waiter: int
-    nth: int
-    operation: str
-    since_ns: int | None = None
 
 
 Why = Literal["missing", "mismatch", "queued", "joined", "p2p"]
@@ -203,15 +157,64 @@ class Backlog(msgspec.Struct, frozen=True):
     """What a rank has called and not seen end, by its entries or its counters.
 
     `pending` is how many operations; `idle`: none, though its recording tells of some: then it is
-    its host that has to go on. `heads` are its waits' groups with the number in each, the oldest
-    first; `head` is the oldest in words.
+    its host that has to go on.
     """
 
     rank: int
     pending: int = 0
     idle: bool = False
-    head: str = ""
-    heads: tuple[tuple[str, int], ...] = ()
+
+
+Reason = Literal[
+    "device-hung",  # its GPU does not end, or does not come to, what its peers ended or began
+    "not-arrived",  # nothing of its own is unfinished, and others wait for it in a collective
+    "other-op",  # called another operation than the rest
+    "other-size",
+    "other-type",
+    "extra",  # issued one collective more than the rest, which shifted all later ones
+    "skipped",  # issued one collective fewer
+    "fewer-batches",  # left the loop earlier: called what comes after it
+    "out-of-order",  # took its groups in another order than the rest
+    "not-sent",  # a peer waits to receive from it
+    "not-received",  # a peer waits to send to it
+    "not-recorded",  # a member without a dump
+]
+Grounds = Literal[
+    "shown",  # the recordings hold the deed itself
+    "outnumbered",  # it did otherwise than most
+    "awaited",  # the others wait for it, and it waits for nobody
+    "unlike-before",  # it did otherwise than in earlier rounds
+    "unrecorded",  # it left no dump, and nobody else explains the wait
+    "either",  # as likely as the other side
+]
+STRENGTH: tuple[Grounds, ...] = (
+    "shown",
+    "outnumbered",
+    "awaited",
+    "unlike-before",
+    "unrecorded",
+    "either",
+)
+
+
+class Blame(msgspec.Struct, frozen=True):
+    """That a rank is to blame by the recordings alone, on what grounds, and why, in a whole
+    sentence.
+    """
+
+    rank: int
+    grounds: Grounds
+    reason: Reason
+    text: str
+    group: str = ""
+    sequence: int | None = None
+
+
+def strongest(blames: Iterable[Blame]) -> tuple[Blame, ...]:
+    """Those on the strongest grounds, in their order."""
+    found = tuple(blames)
+    best = min((STRENGTH.index(one.grounds) for one in found), default=0)
+    return tuple(one for one in found if STRENGTH.index(one.grounds) == best)
 
 
 class Matching(msgspec.Struct, frozen=True):
@@ -223,7 +226,6 @@ class Matching(msgspec.Struct, frozen=True):
     """
 
     standings: tuple[Standing, ...] = ()
-    pairs: tuple[Pair, ...] = ()
     shifts: tuple[Shift, ...] = ()
     waits: tuple[Wait, ...] = ()
     cycles: tuple[Cycle, ...] = ()
@@ -257,3 +259,23 @@ class Matching(msgspec.Struct, frozen=True):
     def rhythm(self, rank: int) -> Rhythm | None:
         """The pace of one rank."""
         return next((one for one in self.rhythms if one.rank == rank), None)
+
+
+class Ruling(msgspec.Struct, frozen=True):
+    """What the recordings alone allow to say. `cause` is a class of `hang.catalogue`, "" for none.
+
+    `either`: the culprits are alternatives, not accomplices. `grounds` are the strongest of theirs,
+    None without one. `seconds` is for how long, when the dumps were taken, nothing had moved;
+    `unusual` whether that is long for this job (None: no history to compare with). `facts` are
+    (rank or None, sentence).
+    """
+
+    cause: str
+    culprits: tuple[int, ...] = ()
+    victims: tuple[int, ...] = ()
+    either: bool = False
+    grounds: Grounds | None = None
+    seconds: float | None = None
+    unusual: bool | None = None
+    summary: str = ""
+    facts: tuple[tuple[int | None, str], ...] = ()

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 
 from grpo_doctor.hang.dumps import Entry, Recording
-from grpo_doctor.hang.model.matching.familiar import familiar
 from grpo_doctor.hang.model.matching.model import Rhythm
 from grpo_doctor.hang.model.matching.signatures import Signatures
 
 SECOND_NS = 1_000_000_000
 COPIED_S = 86_400  # a file that is a day newer than its last entry was copied
+RECENT = 400  # calls, in which rounds repeat if they are short enough to be told from layers
+LEAST_ROUNDS = 8
+LEAST_SORTS = 2  # who starts up or generates goes through the layers with one sort of operation
+MOST_NEW = 8  # calls that came after the last whole round
 
 
 def rhythm(recording: Recording, rank: int, signatures: Signatures) -> Rhythm:
@@ -27,7 +31,7 @@ def rhythm(recording: Recording, rank: int, signatures: Signatures) -> Rhythm:
         last_enqueued_ns=max(created, default=None),
         waiting_since_ns=oldest.created_ns if oldest else None,
         taken_ns=_taken_ns(recording.at_unix_ns, max(created, default=0)),
-        familiar=familiar(recording.entries, oldest, signatures) if oldest else None,
+        familiar=_familiar(recording.entries, oldest, signatures) if oldest else None,
     )
     return msgspec.structs.replace(made, longest_gap_ns=_longest_of_steps(recording.entries))
 
@@ -62,3 +66,63 @@ def _taken_ns(at_unix_ns: int, newest_ns: int) -> int:
     """When the dump was taken; 0 where its file's time is not to be believed."""
     believable = newest_ns <= at_unix_ns <= newest_ns + COPIED_S * SECOND_NS
     return at_unix_ns if believable else 0
+
+
+def _familiar(entries: Sequence[Entry], waiting: Entry, signatures: Signatures) -> bool:
+    """Whether the rank did this operation before at this place, or has a whole life on record of
+    many rounds that never had it. The first step of a job, and a ring that holds less than a step,
+    have seen nothing of the slow parts of a step.
+    """
+    if _done_before(entries, waiting, signatures):
+        return True
+    return _from_the_start(entries, waiting) and _in_rounds(entries)
+
+
+def _done_before(entries: Sequence[Entry], waiting: Entry, signatures: Signatures) -> bool:
+    """Whether it also came after the same one as now: a loop calls some of its operations at many
+    places, of which only one comes after the slow part of a step.
+    """
+    own = [e for e in entries if e.created_ns and e.thread_name == waiting.thread_name]
+    own.sort(key=lambda e: e.created_ns or 0)
+    ways = list(zip([None, *own], own, strict=False))
+    before = next(earlier for earlier, one in ways if one is waiting)
+
+    def alike(one: Entry | None, other: Entry | None) -> bool:
+        if one is None or other is None:
+            return one is other
+        return _kind(one) == _kind(other) and signatures.site(one) == signatures.site(other)
+
+    return any(
+        one.done and alike(one, waiting) and alike(earlier, before)
+        for earlier, one in ways
+        if one is not waiting
+    )
+
+
+def _kind(entry: Entry) -> object:
+    partners = entry.is_p2p, entry.source, entry.target
+    return entry.label, entry.input_sizes, entry.group, entry.backend, partners
+
+
+def _from_the_start(entries: Sequence[Entry], waiting: Entry) -> bool:
+    """Whether the ring has lost nothing yet."""
+    return min(e.record for e in entries if e.backend == waiting.backend) <= 1
+
+
+def _in_rounds(entries: Sequence[Entry]) -> bool:
+    """Whether the thread that called most did the same, of several sorts, again and again."""
+    threads = Counter(entry.thread_name for entry in entries)
+    thread = min(threads, key=lambda name: (-threads[name], name))
+    calls = [(e.label, e.group) for e in entries if e.thread_name == thread]
+    recent = calls[-RECENT - MOST_NEW :]
+    return any(_repeats(recent[: len(recent) - new]) for new in range(min(MOST_NEW, len(recent))))
+
+
+def _repeats(calls: Sequence[tuple[str, str]]) -> bool:
+    for length in range(LEAST_SORTS, len(calls) // LEAST_ROUNDS + 1):
+        last = calls[-length * LEAST_ROUNDS :]
+        if len({label for label, _ in last[:length]}) < LEAST_SORTS:
+            continue
+        if last[length:] == last[:-length]:
+            return True
+    return False

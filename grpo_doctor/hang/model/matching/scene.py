@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from grpo_doctor.hang.model.matching.camps import camps_of
+from grpo_doctor.hang.dumps import Recording
 from grpo_doctor.hang.model.matching.families import Families
+from grpo_doctor.hang.model.matching.graph import Waiting
 from grpo_doctor.hang.model.matching.groups import Gathered
-from grpo_doctor.hang.model.matching.history import History
-from grpo_doctor.hang.model.matching.meetings import Meeting, Waiting
-from grpo_doctor.hang.model.matching.model import Camp, Shift, Wait
-from grpo_doctor.hang.model.matching.queues import Queue
-from grpo_doctor.hang.model.matching.ruling import Blame
+from grpo_doctor.hang.model.matching.meetings import Meeting
+from grpo_doctor.hang.model.matching.model import Blame, Camp, Shift, Wait
+from grpo_doctor.hang.model.matching.queues import Queue, queues
 from grpo_doctor.hang.model.matching.signatures import Signatures
+from grpo_doctor.hang.model.matching.tracks import History, Track, history
 
 
 @dataclass(slots=True)
@@ -30,45 +31,12 @@ class Scene:
     hung: tuple[Blame, ...] = ()
     waits: tuple[Wait, ...] = ()
     shifts: tuple[Shift, ...] = ()
-    _camps: dict[Meeting, tuple[tuple[Camp, ...], bool]] = field(default_factory=dict)
+    camps: dict[Meeting, tuple[tuple[Camp, ...], bool]] = field(default_factory=dict)
 
     def title(self, key: str) -> str:
         """A group in words."""
         known = self.gathered.get(key)
         return known.group.title() if known is not None else "group that only a counter tells of"
-
-    def camps(self, meeting: Meeting) -> tuple[Camp, ...]:
-        """Who called what in an operation, the side taken as right first."""
-        return self.sides(meeting)[0]
-
-    def sides(self, meeting: Meeting) -> tuple[tuple[Camp, ...], bool]:
-        """The same, and whether which side is right is open."""
-        if meeting.ends is not None:
-            return (), False
-        if meeting not in self._camps:
-            past = self.pasts[meeting.group]
-            camps, even = camps_of(
-                meeting.number,
-                self.gathered[meeting.group],
-                past,
-                self.signatures,
-                self.families.usual(meeting.group, meeting.number),
-            )
-            self._camps[meeting] = self._told_apart(meeting, camps) if even else (camps, even)
-        return self._camps[meeting]
-
-    def _told_apart(
-        self, meeting: Meeting, camps: tuple[Camp, ...]
-    ) -> tuple[tuple[Camp, ...], bool]:
-        """The camps of those in step as one, which is right; unchanged where that tells nothing."""
-        ranks = {rank for camp in camps for rank in camp.ranks}
-        right = {rank for rank in ranks if not self.is_off(rank, meeting.group)}
-        if not right or right == ranks:
-            return camps, True
-        wrong = [camp for camp in camps if right.isdisjoint(camp.ranks)]
-        first = next(camp for camp in camps if not right.isdisjoint(camp.ranks))
-        rest = ranks.difference(*(camp.ranks for camp in wrong))
-        return (Camp(first.signature, tuple(sorted(rest))), *wrong), not wrong
 
     def is_off(self, rank: int, key: str | None) -> bool:
         """Whether a rank had called more or fewer collectives of this kind of group, before it came
@@ -85,3 +53,22 @@ class Scene:
             if (track := one.tracks.get(rank)) is not None and track.last is not None
         ]
         return max(made)[1:] if made else None
+
+
+def scene_of(known: Sequence[Recording], gathered: Mapping[str, Gathered]) -> Scene:
+    """What ranks did in each group, and what is not over."""
+    signatures = Signatures()
+    pasts = {key: history(one.tracks, signatures) for key, one in gathered.items()}
+    tracks: dict[int, dict[str, Track]] = defaultdict(dict)
+    for key, one in gathered.items():
+        for rank, track in one.tracks.items():
+            tracks[rank][key] = track
+    queued = queues(known, tracks)
+    return Scene(
+        gathered=gathered,
+        pasts=pasts,
+        signatures=signatures,
+        families=Families(gathered, pasts, signatures),
+        heard=frozenset(queued),
+        queues=queued,
+    )

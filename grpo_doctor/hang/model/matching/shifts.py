@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from grpo_doctor.hang.model.matching.groups import Gathered
-from grpo_doctor.hang.model.matching.history import History, most
 from grpo_doctor.hang.model.matching.model import Shift
 from grpo_doctor.hang.model.matching.signatures import Signatures
+from grpo_doctor.hang.model.matching.tracks import History, most
 
 MOST_SHIFTED = 16
 
@@ -39,7 +39,6 @@ def shifts(gathered: Gathered, past: History, signatures: Signatures) -> tuple[S
         shift = None if start is None else _shift(start, own, usual, past, signatures)
         if start is not None and shift is not None:
             kind, count, call = shift
-            track = gathered.tracks[rank]
             found.append(
                 Shift(
                     kind="extra" if kind == "extra" else "skipped",
@@ -49,7 +48,6 @@ def shifts(gathered: Gathered, past: History, signatures: Signatures) -> tuple[S
                     count=count,
                     operation=signatures.text(signatures.key(call)),
                     site=signatures.site_of(call),
-                    frames=track.calls[start][0].frames if kind == "extra" else (),
                 )
             )
     return tuple(found)

@@ -7,12 +7,11 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from grpo_doctor.hang.model.matching.history import continuation
-from grpo_doctor.hang.model.matching.meetings import Meeting
+from grpo_doctor.hang.model.matching.meetings import Meeting, sides
 from grpo_doctor.hang.model.matching.model import Wait
-from grpo_doctor.hang.model.matching.pairs import sides
 from grpo_doctor.hang.model.matching.queues import Unit
 from grpo_doctor.hang.model.matching.scene import Scene
+from grpo_doctor.hang.model.matching.tracks import continuation
 
 RECENT = 400  # calls of a rank in a group, in which a round repeats if it ever does
 LEAST_ROUNDS = 2  # to say what each round had

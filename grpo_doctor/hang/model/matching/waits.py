@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from grpo_doctor.hang.model.matching.meetings import Meeting, Node, Waiting
+from grpo_doctor.hang.model.matching.graph import Node, Waiting
+from grpo_doctor.hang.model.matching.meetings import Meeting
 from grpo_doctor.hang.model.matching.model import Camp, Cycle, Wait, Why
 from grpo_doctor.hang.model.matching.queues import Unit
-from grpo_doctor.hang.model.matching.reach import reach
 from grpo_doctor.hang.model.matching.signatures import Signatures
 
 # A wait in which the awaited ranks have something left to do. In `mismatch` both sides did it, and
@@ -78,9 +78,8 @@ def cycles(found: Sequence[Wait], sinks: Iterable[frozenset[Node]]) -> tuple[Cyc
     rings = []
     for sink in sinks:
         inside = waits_of(sink, found)
-        graph = edges(inside)
-        for knot in knots(graph):
-            ring = _shortest_ring(graph, knot)
+        ring = _shortest_ring(inside)
+        if ring:
             steps = [
                 next(w for w in inside if w.rank == rank and following in w.on)
                 for rank, following in zip(ring, (*ring[1:], ring[0]))
@@ -103,39 +102,21 @@ def waits_of(sink: frozenset[Node], found: Iterable[Wait]) -> list[Wait]:
     ]
 
 
-def edges(found: Iterable[Wait]) -> dict[int, set[int]]:
-    """The directed waits as a graph: rank to the ranks that it needs."""
+def _shortest_ring(inside: Sequence[Wait]) -> tuple[int, ...]:
+    """From the smallest rank that a ring leads back to, always over the smallest ranks."""
     graph: dict[int, set[int]] = {}
-    for wait in found:
-        if wait.why in DIRECTED:
-            graph.setdefault(wait.rank, set()).update(wait.on)
-    return graph
-
-
-def knots(graph: Mapping[int, set[int]]) -> tuple[tuple[int, ...], ...]:
-    """Sets of ranks in which everyone waits, in the end, for everyone else."""
-    reached = reach({rank: frozenset(needed & graph.keys()) for rank, needed in graph.items()})
-    found: list[tuple[int, ...]] = []
-    known: set[int] = set()
-    for rank in sorted(graph):
-        if rank in known or rank not in reached[rank]:
-            continue
-        found.append(tuple(sorted(one for one in reached[rank] if rank in reached[one])))
-        known.update(found[-1])
-    return tuple(found)
-
-
-def _shortest_ring(graph: Mapping[int, set[int]], knot: Sequence[int]) -> tuple[int, ...]:
-    """From the smallest rank, always over the smallest ranks."""
-    start, inside = knot[0], set(knot)
-    ahead: deque[tuple[int, ...]] = deque([(start,)])
-    seen: set[int] = set()
-    while ahead:
-        path = ahead.popleft()
-        for rank in sorted(graph.get(path[-1], set()) & inside):
-            if rank == start:
-                return path
-            if rank not in seen:
-                seen.add(rank)
-                ahead.append((*path, rank))
-    return tuple(knot)
+    for wait in inside:
+        graph.setdefault(wait.rank, set()).update(wait.on)
+    following = {rank: sorted(needed & graph.keys()) for rank, needed in graph.items()}
+    for start in sorted(graph):
+        ahead: deque[tuple[int, ...]] = deque([(start,)])
+        seen: set[int] = set()
+        while ahead:
+            path = ahead.popleft()
+            for rank in following[path[-1]]:
+                if rank == start:
+                    return path
+                if rank not in seen:
+                    seen.add(rank)
+                    ahead.append((*path, rank))
+    return ()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from grpo_doctor.hang.model.matching.reach import reach
+from grpo_doctor.hang.model.matching.graph import reach
 from grpo_doctor.hang.model.nodes import Node
 
 _SHORTEST = 2  # nobody waits for itself

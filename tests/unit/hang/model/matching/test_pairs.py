@@ -23,14 +23,15 @@ def stage_left_out() -> Job:
 
 @pytest.mark.parametrize("version", ["1.4", "2.4", "2.10"])
 def test_the_other_end_is_a_rank_of_the_job(version: str) -> None:
-    (pair,) = matching.match(dumps.read(dumps_of(stage_left_out(), version)), 6).pairs
-    assert (pair.source, pair.target, pair.waiter) == (2, 3, 2)
+    found = matching.match(dumps.read(dumps_of(stage_left_out(), version)), 6)
+    (wait,) = [wait for wait in found.waits if wait.why == "p2p"]
+    assert (wait.rank, wait.operation, wait.on) == (2, "send to rank 3", (3,))
 
 
 def test_without_the_members_of_the_group_nobody_is_taken_for_the_other_end() -> None:
     """That of the three only two have used it, so that its second would be rank 5, is no list."""
     found = matching.match(dumps.read(dumps_of(stage_left_out(), "2.2 list")), 6)
-    assert found.pairs == ()
+    assert "p2p" not in {wait.why for wait in found.waits}
     assert 5 not in {blame.rank for blame in found.blame}
 
 
