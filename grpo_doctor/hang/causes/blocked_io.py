@@ -11,7 +11,9 @@ from grpo_doctor.hang.causes.description import (
     blocked_class,
     doing,
     in_phase,
+    is_blocked_in,
     named,
+    peers_seen,
     place_text,
     process_item,
     standstill,
@@ -82,8 +84,7 @@ def is_terminal(path: str) -> bool:
 
 def _through(scene: Scene, candidate: Candidate, actor: Actor, end: Actor) -> Candidate:
     """What is at the other end of the wait, where that is a process of the job."""
-    hold = actor.hold
-    writes = hold is not None and hold.kind in ("pipe-write", "socket-send")
+    writes = is_blocked_in(actor, "pipe-write", "socket-send")
     of_child = not writes and _is_own_child(scene, candidate, actor)
     through = replace(
         candidate,
@@ -175,7 +176,7 @@ def _drained(candidate: Candidate, actor: Actor, hold: Blocked) -> Candidate:
 
 def _ends_stand(scene: Scene, hold: Blocked) -> bool:
     """A reader that stands leaves the pipe full; a writer that does may be waiting for its data."""
-    peers = [scene.by_pid[pid] for pid in hold.peers if pid in scene.by_pid]
+    peers = peers_seen(scene, hold)
     stands = _STILL if hold.kind == "pipe-write" else _HELD
     seen_all = bool(peers) and len(peers) == len(hold.peers)
     return seen_all and all(peer.motion.kind in stands for peer in peers)
@@ -211,7 +212,6 @@ def _held_item(actor: Actor, hold: Blocked, who: str = "") -> Item:
 
 
 def _socket(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
-    peers = [scene.by_pid[pid] for pid in hold.peers if pid in scene.by_pid]
     who = _peers_text(scene, hold) if hold.peers else ""
     target = " ".join(part for part in (hold.target, f"({who})" if who else "") if part)
     if any(short(frame.function) in _RESOLVES for frame in actor.deed.frames[:2]):
@@ -222,7 +222,7 @@ def _socket(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
         reason=f"{_VERBS[hold.kind]} {target or 'a socket'}{in_phase(actor)}",
         evidence=(_held_item(actor, hold, who), *standstill(actor)),
         sink=Sink.ANSWER,
-        liveness=_answers(peers, hold),
+        liveness=_answers(peers_seen(scene, hold), hold),
         fixes=(
             Fix("Give the request a timeout (requests: timeout=(5, 60))."),
             Fix("Treat an answer that does not come as no reward, and go on."),

@@ -11,6 +11,7 @@ from grpo_doctor.hang.causes.description import (
     asleep_for,
     doing,
     in_phase,
+    is_blocked_in,
     kernel_item,
     named,
     place_text,
@@ -84,7 +85,7 @@ def _beside(scene: Scene, actor: Actor) -> Candidate | None:
     reason = f"waits{in_phase(actor)} while {named(child)} {doing(child)}"
     candidate = replace(
         _waiting(actor, reason, (process_item(child),)),
-        liveness="stopped" if hold is not None and hold.kind in _ASKS else "unseen",
+        liveness="stopped" if is_blocked_in(actor, *_ASKS) else "unseen",
         node=child.node,
     )
     return candidate.continued(child.pid) if child.motion.kind == "stopped" else candidate
@@ -97,18 +98,16 @@ def _works_for(actor: Actor, child: Actor) -> bool:
 
 
 def _waits_for_child(actor: Actor) -> bool:
-    hold = actor.hold
-    if hold is not None and hold.kind == "child":
+    if is_blocked_in(actor, "child") or actor.place.call == "child":
         return True
-    return actor.place.call == "child" or (
-        actor.place.call == "pool" and not any(map(works_for_pool, actor.python_threads[1:]))
-    )
+    threads = actor.python_threads[1:]
+    return actor.place.call == "pool" and not any(map(works_for_pool, threads))
 
 
 def _child(scene: Scene, actor: Actor) -> Candidate | None:
     children = _awaited(scene, actor)
     if not children:
-        seen = actor.hold is not None and actor.hold.kind == "child"
+        seen = is_blocked_in(actor, "child")
         return _waiting(actor, f"waits for a child process{in_phase(actor)}", ()) if seen else None
     everyone = family(scene, children)
     working = [one for one in everyone if one.motion.progresses or one.ended_meanwhile]

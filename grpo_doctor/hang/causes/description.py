@@ -7,10 +7,10 @@ from typing import Literal
 
 from grpo_doctor.hang.model.process.call_stack import Place
 from grpo_doctor.hang.model.process.progress import BUSY_SHARE
-from grpo_doctor.hang.model.scene import Actor
+from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Item
 from grpo_doctor.hang.wording import bytes_text, seconds_text
-from grpo_doctor_probes.evidence import Frame
+from grpo_doctor_probes.evidence import Blocked, Frame
 
 SHORTEST_S = 0.2  # a tick of the kernel's CPU time is 0.01 s: over less no rate means anything
 _BLOCKED = {
@@ -149,6 +149,22 @@ def kernel_sleep(actor: Actor) -> KernelSleep:
         return ""
     kinds = (kind for kind, names in _KERNEL_FUNCTIONS.items() if doer.wchan.startswith(names))
     return next(kinds, "")
+
+
+def is_blocked_in(actor: Actor, *kinds: str) -> bool:
+    """Whether the call that it is blocked in is of one of these kinds, as `pipe-read`."""
+    return actor.hold is not None and actor.hold.kind in kinds
+
+
+def peers_seen(scene: Scene, hold: Blocked) -> list[Actor]:
+    """The processes of the job at the other end of a blocked call."""
+    return [scene.by_pid[pid] for pid in hold.peers if pid in scene.by_pid]
+
+
+def others_wait(scene: Scene, rank: int | None) -> bool:
+    """Whether all the other ranks wait for another rank."""
+    others = [actor for other, actor in scene.by_rank.items() if other != rank]
+    return bool(others) and all(actor.waits for actor in others)
 
 
 def asleep_for(kind: KernelSleep, actors: Iterable[Actor]) -> Iterator[Actor]:

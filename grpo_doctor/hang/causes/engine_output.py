@@ -7,7 +7,13 @@ from dataclasses import replace
 
 from grpo_doctor import knobs
 from grpo_doctor.hang.causes.candidate import Candidate, Liveness, Sink
-from grpo_doctor.hang.causes.description import in_phase, named, place_text, stack_item
+from grpo_doctor.hang.causes.description import (
+    in_phase,
+    is_blocked_in,
+    named,
+    place_text,
+    stack_item,
+)
 from grpo_doctor.hang.model.engine_counters import Counted
 from grpo_doctor.hang.model.rollout_engine import RolloutEngine
 from grpo_doctor.hang.model.scene import Actor, Scene
@@ -17,6 +23,7 @@ from grpo_doctor.hang.verdict import Fix, Item
 _THRASHES = 2  # preemptions between two answers, and not one token
 _LONGEST_PAUSE_S = 30.0  # asynchronous trainers pause an engine while they send weights
 _PATIENT = Fix("Give the client's requests a timeout, so that the trainer fails and says why.")
+_WAKE = Fix("Wake the engine up before it is asked.")
 _RESUME = Fix("If it was paused for new weights, resume it (vLLM: POST /resume).")
 
 
@@ -54,27 +61,26 @@ def _without_tokens(scene: Scene, actor: Actor, engine: RolloutEngine, seen: Cou
     core = engine.core
     share = Item("proc", core.rank, f"{named(core)} used {core.motion.cpu_share:.0%} of a core")
     if seen.asleep:
-        found = stalled(actor, engine, core, "is asleep and was asked to generate", share)
-        return replace(found, fixes=(Fix("Wake the engine up before it is asked."), _PATIENT))
+        asleep = stalled(actor, engine, core, "is asleep and was asked to generate", share)
+        return replace(asleep, fixes=(_WAKE, _PATIENT))
     full = f", {seen.cache:.0%} of its cache used" if seen.cache is not None else ""
+    during = f"in {seen.seconds:.1f} s"
     if seen.preempted >= _THRASHES:
-        says = f"preempts without end{full}: {seen.preempted:.0f} times and no token"
-        found = stalled(actor, engine, core, f"{says} in {seen.seconds:.1f} s", share)
-        return replace(found, fixes=_room(scene, seen))
+        says = f"preempts without end{full}: {seen.preempted:.0f} times and no token {during}"
+        return replace(stalled(actor, engine, core, says, share), fixes=_room(scene, seen))
     if seen.queued and not seen.running:
-        says = f"lets {seen.queued:.0f} requests wait and runs none{full}"
-        found = stalled(actor, engine, core, f"{says} in {seen.seconds:.1f} s", share)
-        long = _long_for_a_pause(actor, engine)
-        liveness = _never_wakes(long, engine.works)
-        return replace(found, liveness=liveness, fixes=(_RESUME, *_room(scene, seen)))
-    none = f"has made no token in {seen.seconds:.1f} s" if seen.counts_tokens else "does not move"
+        says = f"lets {seen.queued:.0f} requests wait and runs none{full} {during}"
+        return replace(
+            stalled(actor, engine, core, says, share),
+            liveness=_never_wakes(_long_for_a_pause(actor, engine), engine.works),
+            fixes=(_RESUME, *_room(scene, seen)),
+        )
+    none = f"has made no token {during}" if seen.counts_tokens else "does not move"
     says = f"{none} and has {seen.running:.0f} requests"
-    found = stalled(actor, engine, core, says, share, *_stacks(engine))
     return replace(
-        found,
+        stalled(actor, engine, core, says, share, *_stacks(engine)),
         cause=_soft_cause(actor),
         liveness="computing" if engine.works else "unseen",
-        fixes=(_PATIENT,),
     )
 
 
@@ -85,11 +91,12 @@ def _paused(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
     turns of an answer: then time decides.
     """
     elsewhere = _calls_tool(scene, engine)
+    receives = is_blocked_in(actor, "socket-receive", "pipe-read")
     says = "takes no step: it is paused for new weights, or the request did not reach it"
     return replace(
         stalled(actor, engine, engine.core, says, *_shares(engine), *_stacks(engine)),
         cause=_soft_cause(actor),
-        liveness=_never_wakes(_long_for_a_pause(actor, engine) and _receives(actor), elsewhere),
+        liveness=_never_wakes(_long_for_a_pause(actor, engine) and receives, elsewhere),
         fixes=(_RESUME, _PATIENT),
     )
 
@@ -102,23 +109,16 @@ def _calls_tool(scene: Scene, engine: RolloutEngine) -> bool:
     return any(one.motion.progresses for one in below)
 
 
-def _receives(actor: Actor) -> bool:
-    return actor.hold is not None and actor.hold.kind in ("socket-receive", "pipe-read")
-
-
 def _generates(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
     """Nothing is wrong: the engine is at it, or on its way up."""
     counted = engine.counted
     did = f" ({counted.text()})" if counted is not None and counted.asked else ""
-    busy = (one for one in engine.parts if one.motion.progresses)
-    node = next(busy, engine.core)
     does = "is still starting" if engine.starts else f"works{did}"
-    found = stalled(actor, engine, node, does, *_shares(engine))
     return replace(
-        found,
+        stalled(actor, engine, engine.core, does, *_shares(engine)),
         cause="",
         reason=f"waits{in_phase(actor)} for its rollout engine, which {does}",
-        liveness="progressing",
+        liveness="computing",
         sink=Sink.HELPER,
         node=None,
         fixes=_room(scene, counted) if counted is not None and counted.preempted else (),

@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Liveness, Sink
-from grpo_doctor.hang.causes.description import in_phase, named, process_item, standstill
+from grpo_doctor.hang.causes.description import (
+    in_phase,
+    named,
+    peers_seen,
+    process_item,
+    standstill,
+)
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting.wakeups import only_by_signals
 from grpo_doctor.hang.verdict import Fix, Item
@@ -28,7 +34,7 @@ def propose(case: Case) -> Iterator[Candidate]:
 
 
 def _file_lock(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
-    holders = [scene.by_pid[pid] for pid in hold.peers if pid in scene.by_pid]
+    holders = peers_seen(scene, hold)
     strangers = [pid for pid in hold.peers if pid not in scene.by_pid]
     who = ", ".join([*map(named, holders), *(f"pid {pid}" for pid in strangers)])
     ranks = tuple(sorted({one.rank for one in holders if one.rank is not None and one.waits}))

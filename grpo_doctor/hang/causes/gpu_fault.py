@@ -137,24 +137,20 @@ def _in_logs(case: Case) -> Iterator[Item]:
         owner = scene.by_pid.get(log.pid)
         if owner is None or owner.rank is None or log.written_s_ago > RECENT_S:
             continue
-        places = [place for place, line in enumerate(log.lines) if _CUDA_ERROR.search(line)]
-        if not places or _went_on(log.lines[places[-1] + 1 :]):
+        errors = [number for number, line in enumerate(log.lines) if _CUDA_ERROR.search(line)]
+        if not errors or _went_on(log.lines[errors[-1] + 1 :]):
             continue
-        line = log.lines[places[-1]]
-        named = _rank_in(line)
-        actor = owner if named is None else scene.by_rank.get(named)
+        line = log.lines[errors[-1]]
+        prefix = re.search(r"\[rank(\d+)\]", line)
+        rank = int(prefix.group(1)) if prefix else owner.rank
+        actor = scene.by_rank.get(rank) if prefix else owner
         if actor is None or not _got_over_it(case, actor):
-            yield Item("log", owner.rank if named is None else named, line)
+            yield Item("log", rank, line)
 
 
 def _went_on(lines: Sequence[str]) -> bool:
     """Whether what was written after an error is more than its report."""
     return sum(not _OF_A_REPORT.match(line) for line in lines) > MOST_LINES_AFTER
-
-
-def _rank_in(line: str) -> int | None:
-    found = re.search(r"\[rank(\d+)\]", line)
-    return int(found.group(1)) if found else None
 
 
 def _uses_gpus(scene: Scene) -> bool:

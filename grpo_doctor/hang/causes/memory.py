@@ -88,13 +88,8 @@ def out_of_memory(
 
 def oom_items(scene: Scene, actor: Actor) -> tuple[Item, ...]:
     """Kernel messages that name this process, or a kill counted in its control group."""
-    host = scene.evidence.host
-    items = [
-        Item("kernel", actor.rank, text)
-        for _, text in (host.kernel if host is not None else ())
-        if (found := _KILLED.search(text)) and int(found.group(1)) == actor.pid
-    ]
-    kills = [one.oom_kills for one in actor.limits]
+    items = [Item("kernel", actor.rank, text) for _, pid, text in _kills(scene) if pid == actor.pid]
+    kills = [limits.oom_kills for limits in actor.limits]
     if kills and kills[-1] > 0 and _is_counted(scene, actor):
         items.append(Item("cgroup", actor.rank, f"its control group counts {kills[-1]} OOM kills"))
     return tuple(items)
@@ -114,13 +109,20 @@ def _is_counted(scene: Scene, actor: Actor) -> bool:
     return (killed or code is None) and bool(_lately(scene))
 
 
-def _lately(scene: Scene) -> tuple[str, ...]:
-    """What the kernel says of OOM kills since the ranks wait. In a container it names processes by
-    the numbers of its host, which none here has.
+def _kills(scene: Scene) -> Iterator[tuple[float, int, str]]:
+    """What the kernel says of OOM kills: how many seconds ago, of which process, its words."""
+    for age_s, text in scene.evidence.host.kernel if scene.evidence.host is not None else ():
+        killed = _KILLED.search(text)
+        if killed:
+            yield age_s, int(killed.group(1)), text
+
+
+def _lately(scene: Scene) -> list[tuple[int, str]]:
+    """Those since the ranks wait, by process. In a container the kernel names processes by the
+    numbers of its host, which none here has.
     """
-    since = (scene.patience.waited_s or 0.0) + BEFORE_THE_WAIT_S
-    kernel = scene.evidence.host.kernel if scene.evidence.host is not None else ()
-    return tuple(text for age, text in kernel if age <= since and _KILLED.search(text))
+    since_s = (scene.patience.waited_s or 0.0) + BEFORE_THE_WAIT_S
+    return [(pid, text) for age_s, pid, text in _kills(scene) if age_s <= since_s]
 
 
 def recent_oom(scene: Scene) -> tuple[Item, ...]:
@@ -129,18 +131,16 @@ def recent_oom(scene: Scene) -> tuple[Item, ...]:
     Ranks of a job are started one after the other, so theirs are close together; other jobs of the
     host are killed as well. A kill is of the ranks' control group if that has counted it.
     """
-    pids = [actor.pid for actor in scene.by_rank.values()]
     apart = 2 * len(scene.world)
     lately = _lately(scene)
-    found = [
+    near = [
         Item("kernel", None, text)
-        for text in lately
-        if (killed := _KILLED.search(text))
-        and any(abs(int(killed.group(1)) - pid) <= apart for pid in pids)
+        for killed, text in lately
+        if any(abs(killed - actor.pid) <= apart for actor in scene.by_rank.values())
     ]
-    last = [one.limits[-1] for one in scene.by_rank.values() if one.limits]
-    kills = [one.oom_kills for one in last if one.memory_limit_bytes is not None or lately]
-    if not found and kills and max(kills) > 0:
+    limits = [actor.limits[-1] for actor in scene.by_rank.values() if actor.limits]
+    kills = [one.oom_kills for one in limits if one.memory_limit_bytes is not None or lately]
+    if not near and any(kills):
         text = f"the ranks' control group counts {max(kills)} OOM kills"
-        found.append(Item("cgroup", None, text))
-    return tuple(found)
+        return (Item("cgroup", None, text),)
+    return tuple(near)

@@ -10,7 +10,13 @@ from dataclasses import replace
 from functools import lru_cache
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
-from grpo_doctor.hang.causes.description import blocked_class, busy_class, in_phase, stack_item
+from grpo_doctor.hang.causes.description import (
+    blocked_class,
+    busy_class,
+    in_phase,
+    others_wait,
+    stack_item,
+)
 from grpo_doctor.hang.dumps.ras import Failure, Findings, Laggard, hear, judge
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
@@ -41,21 +47,21 @@ _CONFIRM = "ncclras -v  # or: echo verbose status | nc localhost 28028; again af
 def propose(case: Case) -> Iterator[Candidate]:
     """Ranks that NCCL lost, that reported an error, or that launched fewer collectives."""
     scene = case.scene
-    found = findings(scene)
-    for failure in found.failures:
+    heard = findings(scene)
+    for failure in heard.failures:
         if failure.rank is not None:
             candidate = _failed(scene, failure.rank, failure)
             if candidate is not None:
                 yield candidate
-    if found.failures:
+    if heard.failures:
         return  # who waits for a lost rank launches nothing more either
     by_rank: dict[int, list[Laggard]] = {}
-    for lag in found.laggards:
+    for lag in heard.laggards:
         if lag.rank is not None:
             by_rank.setdefault(lag.rank, []).append(lag)
     for rank, lags in by_rank.items():
-        if lags[0].ahead and not _others_wait(scene, rank):
-            continue
+        if lags[0].ahead and not others_wait(scene, rank):
+            continue  # who only waits for its GPU may compute there, and be the one that is late
         actor = scene.by_rank.get(rank)
         if actor is not None and actor.waits and _waits_for_suspect(case, actor):
             continue
@@ -77,8 +83,8 @@ def agrees(scene: Scene, culprits: tuple[int, ...]) -> bool | None:
 
     Every process answers for itself, so this is independent of torch's flight recorders.
     """
-    found = findings(scene)
-    named = {one.rank for one in found.failures} | {one.rank for one in found.laggards}
+    heard = findings(scene)
+    named = {one.rank for one in heard.failures} | {one.rank for one in heard.laggards}
     named.discard(None)
     return bool(named & set(culprits)) if named else None
 
@@ -92,12 +98,6 @@ def even_item(scene: Scene) -> Item | None:
         "the GPUs, does not show there"
     )
     return Item(SOURCE, None, text)
-
-
-def _others_wait(scene: Scene, rank: int) -> bool:
-    """Who only waits for its GPU may compute there, and be the one that is late."""
-    others = [actor for other, actor in scene.by_rank.items() if other != rank]
-    return bool(others) and all(actor.waits for actor in others)
 
 
 def _waits_for_suspect(case: Case, actor: Actor) -> bool:

@@ -47,7 +47,7 @@ def propose(case: Case) -> Iterator[Candidate]:
         if actor.held or kernel_sleep(actor):
             continue
         motion = actor.motion
-        in_kernel = _sleeps_in_disk(actor) or _in_file_system(actor) or _on_file(actor)
+        in_kernel = _in_file_call(actor)
         bytes_per_s = motion.io_bytes / motion.seconds if motion.seconds else 0.0
         if in_kernel and not motion.progresses and motion.io_bytes == 0:
             yield _blocked(case.scene, actor)
@@ -57,17 +57,12 @@ def propose(case: Case) -> Iterator[Candidate]:
             yield _without_room(actor, full)
 
 
-def _on_file(actor: Actor) -> bool:
-    hold = actor.hold
+def _in_file_call(actor: Actor) -> bool:
+    """Whether it sleeps in the kernel for a file, by its state, its function or its call."""
+    hold, doer = actor.hold, actor.doer
+    if doer is not None and (doer.state == "D" or doer.wchan.startswith(_WCHANS)):
+        return True
     return hold is not None and hold.kind in ("file", "fifo-open") and not is_terminal(hold.target)
-
-
-def _sleeps_in_disk(actor: Actor) -> bool:
-    return actor.doer is not None and actor.doer.state == "D"
-
-
-def _in_file_system(actor: Actor) -> bool:
-    return actor.doer is not None and actor.doer.wchan.startswith(_WCHANS)
 
 
 def _writes(actor: Actor) -> bool:
@@ -131,13 +126,18 @@ def _blocked(scene: Scene, actor: Actor) -> Candidate:
         sink=Sink.HELPER,
         liveness="never-wakes" if never else "unseen",
         fixes=_FIFO_FIXES if fifo else _FIXES,
-        confirm=(_check_fifo(path) if fifo else _check(path),),
+        confirm=(
+            f"fuser -v {quote(path)}  # who has it open: nobody else"
+            if fifo
+            else f"timeout 5 ls {quote(path.rpartition('/')[0] or '/')}  # hangs as well",
+        ),
     ).of(actor)
 
 
 def _uninterruptible(actor: Actor) -> bool:
     """In state D without waking: a moment of it is ordinary for a process that writes."""
-    return _sleeps_in_disk(actor) and actor.motion.wakes == 0 and actor.motion.io_bytes == 0
+    sleeps = actor.doer is not None and actor.doer.state == "D"
+    return sleeps and actor.motion.wakes == 0 and actor.motion.io_bytes == 0
 
 
 def _may_flush(actor: Actor) -> bool:
@@ -147,14 +147,6 @@ def _may_flush(actor: Actor) -> bool:
     doer, still_s = actor.doer, actor.motion.still_s
     for_disk = doer is not None and doer.wchan.startswith(_WAITS_FOR_DISK)
     return (for_disk or actor.long_work is not None) and still_s is not None and still_s < FLUSH_S
-
-
-def _check(path: str) -> str:
-    return f"timeout 5 ls {quote(path.rpartition('/')[0] or '/')}  # hangs as well"
-
-
-def _check_fifo(path: str) -> str:
-    return f"fuser -v {quote(path)}  # who has it open: nobody else"
 
 
 def _held_items(actor: Actor) -> tuple[Item, ...]:

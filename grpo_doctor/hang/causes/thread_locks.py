@@ -6,7 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
-from grpo_doctor.hang.causes.description import at_frame, frame_text, standstill, still_item
+from grpo_doctor.hang.causes.description import (
+    at_frame,
+    frame_text,
+    others_wait,
+    standstill,
+    still_item,
+)
 from grpo_doctor.hang.model.process.call_stack import is_library, place_of
 from grpo_doctor.hang.model.process.known_code import short
 from grpo_doctor.hang.model.process.progress import has_time_limit
@@ -121,14 +127,9 @@ def _thread_lock(scene: Scene, actor: Actor) -> Candidate | None:
         return _waits_for_waiting(actor, main, wanting) if joins else None
     if deadlocked:
         return _two_want(actor, main, wanting)
-    if len(busy) == 1 and place_of(busy[0]).communicates and _others_wait(scene, actor):
+    if len(busy) == 1 and place_of(busy[0]).communicates and others_wait(scene, actor.rank):
         return _lock_in_collective(actor, main, busy[0])
     return _never_released(actor, main, wanting, busy)
-
-
-def _others_wait(scene: Scene, actor: Actor) -> bool:
-    others = [one for one in scene.by_rank.values() if one is not actor]
-    return bool(others) and all(one.waits for one in others)
 
 
 def _waits_for_thread(actor: Actor) -> bool:
