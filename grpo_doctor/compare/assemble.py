@@ -77,7 +77,7 @@ def _verdict(
         text += f", and {said} per token ({per_token})"
     parted = [m for m in metrics if m["state"] == PARTED]
     if parted:
-        text += f". Training metrics part at step {parted[0]['step']}, first {parted[0]['name']}"
+        text += f". Metrics diverge at step {parted[0]['step']}, first {parted[0]['name']}"
     return text + "."
 
 

@@ -46,7 +46,7 @@ def cautions(before: ComparedRun, after: ComparedRun) -> list[str]:
         if run.trace.run.exit.state not in ("finished", "running", "unknown"):
             found.append(f"the run {which} {run.trace.run.exit.state}")
         if run.trace.loss.any:
-            found.append(f"the recording of the run {which} is not whole")
+            found.append(f"the recording of the run {which} is incomplete")
         found += _broken_steps(which, run)
     return found
 
@@ -58,7 +58,7 @@ def _broken_steps(which: str, run: ComparedRun) -> list[str]:
     if open_steps:
         found.append(
             f"the run {which} has {open_steps} of {len(steps.numbers)} steps that did not end on "
-            "all ranks; they are left out"
+            "all ranks; they are excluded"
         )
     silent = int((~steps.stepping).sum())
     if silent and steps.stepping.any():
@@ -67,7 +67,7 @@ def _broken_steps(which: str, run: ComparedRun) -> list[str]:
     if usual and seconds.max() > _LONG_STEP * usual:
         found.append(
             f"one step of the run {which} took {seconds.max() / usual:.0f} times as long as usual: "
-            "the machine stood still, or its clock jumped; means hang on that step"
+            "the machine paused, or its clock jumped; means depend on that step"
         )
     return found
 

@@ -80,14 +80,14 @@ def _from_noise(
     last = len(away) - 1
     stays = min(_STAYS, len(away))
     if not away[last] or np.any(away[last - stays + 1 :] != away[last]):
-        return SAME, None, "apart by no more than their own noise"
+        return SAME, None, "they differ by no more than their own noise"
     back = np.flatnonzero(away != away[last])
     first = int(back[-1]) + 1 if len(back) else 0
     # The window that is apart for good ends where the difference has just shown.
     step = int(steps[first + _WINDOW - 1])
     if first == 0:
-        return PARTED, int(steps[0]), "apart from the first step"
-    return PARTED, step, f"apart for good from step {step}"
+        return PARTED, int(steps[0]), "diverged from the first step on"
+    return PARTED, step, f"diverged for good at step {step}"
 
 
 def _noise(values: NDArray[np.float64]) -> float:

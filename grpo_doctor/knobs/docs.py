@@ -24,7 +24,7 @@ _COLUMNS: Mapping[str, str] = {
 }
 _SAMPLES: Mapping[Kind, Any] = {"bool": True, "int": 2, "float": 0.5, "str": "X", "words": "1 0.5"}
 _TOP = """\
-# Knobs
+# Settings
 
 <!-- Made by `python -m grpo_doctor.knobs.docs`; edit `grpo_doctor/knobs/` instead. -->
 

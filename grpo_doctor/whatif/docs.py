@@ -17,7 +17,7 @@ _HEAD = """\
 
 <!-- Made by `python -m grpo_doctor.whatif.docs`; edit the models' files instead. -->
 
-`grpo-doctor whatif RECORDING --set KNOB=VALUE` and the gains in a report replay the run's own
+`grpo-doctor whatif RECORDING --set NAME=VALUE` and the gains in a report replay the run's own
 steps.
 
 {model}

@@ -34,7 +34,7 @@ def room_for_offloaded(analysis: Analysis) -> Room:
         if not moved:
             return Room(None, "no GPU memory was sampled")
         text = (
-            "no GPU memory was sampled, so nobody can say whether the "
+            "no GPU memory was sampled, so it is unknown whether the "
             f"{moved.bytes / GIB:.2f} GiB that are offloaded would fit"
         )
         return Room(None, text, moved)

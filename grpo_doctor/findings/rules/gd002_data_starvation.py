@@ -2,7 +2,7 @@
 
 ## What it means
 
-The main thread stands still until the next prompts are read, decoded and tokenized.
+The main thread waits until the next prompts are read, decoded and tokenized.
 
 ## Why it costs
 
@@ -80,7 +80,7 @@ MIN_S = 0.008
 # Processes that need at most half of the time they have were never what was waited for: what is
 # left is the queue, unpickling and the copy.
 AT_EASE = 0.5
-# Bursts that are so much of the waiting, beyond the usual wait, are what there is to mend.
+# Bursts that are so much of the waiting, beyond the usual wait, are what there is to fix.
 MOSTLY = 0.70
 _KNOB = "dataload.num_workers"
 _PARTS = {

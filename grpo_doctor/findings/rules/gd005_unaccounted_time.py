@@ -1,4 +1,4 @@
-"""Time nobody accounts for.
+"""Unaccounted step time.
 
 ## What it means
 
@@ -41,7 +41,7 @@ from grpo_doctor.whatif import Edit, Withheld
 RULE = Rule(
     id="GD005",
     slug="unaccounted-time",
-    title="Time nobody accounts for",
+    title="Unaccounted step time",
     family="visibility",
     needs=(signals.STEPS, signals.PHASES),
 )

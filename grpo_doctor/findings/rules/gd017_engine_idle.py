@@ -1,4 +1,4 @@
-"""The rollout server stands idle while the trainer works.
+"""The rollout server is idle while the trainer works.
 
 ## What it means
 
@@ -49,7 +49,7 @@ from grpo_doctor.whatif import Change
 RULE = Rule(
     id="GD017",
     slug="engine-idle",
-    title="The rollout server stands idle while the trainer works",
+    title="The rollout server is idle while the trainer works",
     family="rollout",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
 )

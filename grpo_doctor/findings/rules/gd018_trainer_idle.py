@@ -1,4 +1,4 @@
-"""The trainer stands idle while the rollout server works.
+"""The trainer is idle while the rollout server works.
 
 ## What it means
 
@@ -63,7 +63,7 @@ from grpo_doctor.whatif import Change
 RULE = Rule(
     id="GD018",
     slug="trainer-idle",
-    title="The trainer stands idle while the rollout server works",
+    title="The trainer is idle while the rollout server works",
     family="rollout",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
     uses=("gpu.util",),

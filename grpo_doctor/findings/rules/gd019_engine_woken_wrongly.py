@@ -129,7 +129,7 @@ def _restored(view: RunView, before: float, after: float) -> Finding:
         cause=f"Each step spends {before:.3g} s of {view.step_s:.3g} s on bringing back the old "
         "weights of the engine, just before the new ones replace them.",
         fixes=(fix,),
-        headline="The engine's old weights are brought back to be overwritten",
+        headline="The engine's old weights are restored only to be overwritten",
     )
 
 

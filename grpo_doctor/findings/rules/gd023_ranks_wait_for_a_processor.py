@@ -1,20 +1,19 @@
-"""Ranks stand in line for a processor.
+"""Ranks wait for a CPU.
 
 ## What it means
 
-A rank's main thread was ready to run and had no processor, for a noticeable part of the time: the
+A rank's main thread was ready to run and had no CPU, for a noticeable part of the time: the
 ranks are pinned to too few cores, or more threads and processes want to run than there are cores.
 
 ## Why it costs
 
 The main thread launches every kernel, tokenizes, decodes images and takes part in every collective.
-What it stands in line, the GPU stands idle, and the other ranks with it.
+While it waits for a CPU, its GPU is idle, and so are the other ranks.
 
 ## Evidence shown
 
-The share of the time that each rank's main thread stood in line, as the kernel counts it; how many
-processors it may use; how busy the host's processors were, and their pressure; the processor time
-of the ranks.
+The share of the time that each rank's main thread waited for a CPU, as the kernel counts it; how many CPUs
+it may use; how busy the host's were, and their pressure; the CPU time of the ranks.
 
 ## Fix
 
@@ -26,10 +25,10 @@ measured.
 
 ## When it is wrong
 
-A thread that spins in a collective stands in line too and loses nothing by it. Without a GPU the
-processors do all of the work and are full in any run: up to three tenths of the time in line are no
-finding there unless others fill the processors or ranks are confined beside idle ones, and more is
-of low severity.
+A thread that spins in a collective waits for a CPU too and loses nothing by it. Without a GPU the
+CPUs do all of the work and are full in any run: there, waiting up to 30% of the time is no finding
+unless other processes fill the CPUs or ranks are pinned beside idle ones, and more is of low
+severity.
 
 ## References
 
@@ -65,7 +64,7 @@ _WAIT = "rank.cpu_wait"
 RULE = Rule(
     id="GD023",
     slug="ranks-wait-for-a-processor",
-    title="Ranks stand in line for a processor",
+    title="Ranks wait for a CPU",
     family="system",
     needs=(
         signals.STEPS,
@@ -79,17 +78,17 @@ RULE = Rule(
         "rank.processors",
     ),
 )
-# A rank with a core of its own stands in line for under 1% of the time; samplers, loaders and
+# A rank with a core of its own waits for under 1% of the time; samplers, loaders and
 # rewards that share it add a few percent.
 MIN_WAIT = 0.10
-# On a host this idle, standing in line comes from where a rank may run, not from how much there is.
+# On a host this idle, waiting for a CPU comes from where a rank may run, not from how much there is.
 IDLE_HOST_PCT = 60.0
 BUSY_HOST_PCT = 90.0
 # What others use of the host, in points of its 100%. Samplers and a shell take a few; a quarter is
 # half a processor of two and sixteen of sixty-four, and as much again waits behind it.
 OTHERS_PCT = 25.0
 # Two ranks with their loaders and rewards on two processors, and nothing else there, were measured
-# in line for 7 to 20% of the time. More needs more threads than there are processors.
+# waits for 7 to 20% of the time. More needs more threads than there are processors.
 MIN_OWN_WAIT = 0.30
 _UNKNOWN = Withheld("how the work would spread over more processors was not measured")
 
@@ -101,13 +100,13 @@ def check(view: RunView) -> Answer:
         return Passed("nothing was sampled within the steps")
     worst = max(waits.values()) / 100
     if worst < MIN_WAIT:
-        return Passed(f"ranks stand in line for a processor {percent(worst, 1)} of the time")
+        return Passed(f"ranks wait for a CPU {percent(worst, 1)} of the time")
     host = _host(view, "host.cpu", _while_waiting(view))
     why = _why(view, host)
     own = _own_pct(view)
     if own is not None and worst < MIN_OWN_WAIT and not view.has_gpu and why in _OF_ITS_OWN:
         return Passed(
-            f"ranks stand in line {percent(worst)} of the time, for processors that this job "
+            f"ranks wait for a CPU {percent(worst)} of the time, for processors that this job "
             f"itself keeps {own:.0f}% busy"
         )
     ranks = tuple(sorted(rank for rank, wait in waits.items() if wait / 100 >= MIN_WAIT))
@@ -119,7 +118,7 @@ def check(view: RunView) -> Answer:
         ranks=() if len(ranks) == len(view.analysis.ranks) else ranks,
         evidence=_evidence(view, waits, host),
         cause=f"Rank {max(waits, key=lambda r: (waits[r], -r))} was ready to run and had no "
-        f"processor {percent(worst)} of the time"
+        f"CPU {percent(worst)} of the time"
         + (f", while the host's were {host:.0f}% busy." if host is not None else "."),
         fixes=(_fix(view, ranks, why),),
         headline=_HEADLINES[why],
@@ -135,9 +134,9 @@ def counterfactual(view: RunView) -> tuple[Change, ...]:
 _Why = Literal["confined", "others", "full", "unclear"]
 _OF_ITS_OWN: tuple[_Why, ...] = ("full", "unclear")
 _HEADLINES: dict[_Why, str] = {
-    "confined": "Ranks are confined to too few processors",
-    "others": "Other programs take the ranks' processors",
-    "full": "More wants to run than the host has processors",
+    "confined": "Ranks are pinned to too few CPUs",
+    "others": "CPU contention from other processes",
+    "full": "More threads want to run than the host has CPUs",
     "unclear": "",
 }
 
@@ -181,7 +180,7 @@ def _by_rank(view: RunView, name: str) -> dict[int, float]:
 
 
 def _while_waiting(view: RunView) -> Intervals:
-    """When any rank stood in line: a host that is idle otherwise says nothing about that."""
+    """When any rank waited for a CPU: a host that is idle otherwise says nothing about that."""
     found = []
     for series in view.series(_WAIT):
         stretches, values = held(series)
@@ -202,7 +201,7 @@ def _host(view: RunView, name: str, inside: Intervals) -> float | None:
 def _evidence(view: RunView, waits: dict[int, float], host: float | None) -> tuple[Evidence, ...]:
     worst = max(waits, key=lambda r: (waits[r], -r))
     found = [
-        Evidence(f"rank {worst} in line for a processor", round(waits[worst], 1), "%", _WAIT),
+        Evidence(f"rank {worst} waits for a CPU", round(waits[worst], 1), "%", _WAIT),
         Evidence("mean of all ranks", round(float(np.mean([*waits.values()])), 1), "%", _WAIT),
     ]
     allowed, used = _by_rank(view, "rank.processors"), _by_rank(view, "rank.cpu")

@@ -1,4 +1,4 @@
-"""Python's garbage collector stops the ranks.
+"""Python's garbage collector pauses the ranks.
 
 ## What it means
 
@@ -62,7 +62,7 @@ _SECONDS, _LONGEST = "gc/seconds", "gc/longest_s"
 RULE = Rule(
     id="GD024",
     slug="collector-pauses",
-    title="Python's garbage collector stops the ranks",
+    title="Python's garbage collector pauses the ranks",
     family="system",
     needs=(
         signals.STEPS,
@@ -115,7 +115,7 @@ def counterfactual(view: RunView) -> tuple[Change, ...]:
 
 
 def _severity(view: RunView, share: float) -> Severity:
-    """A pause lasts longer where the thread that collects stands in line for a processor: that
+    """A pause lasts longer where the thread that collects waits for a CPU: that
     part of it is not the collector's."""
     in_line = finding_of(gd023_ranks_wait_for_a_processor, view)
     return severity_of(share * (1 - in_line.cost) if in_line is not None else share)

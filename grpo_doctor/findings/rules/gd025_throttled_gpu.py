@@ -1,4 +1,4 @@
-"""A GPU runs below its clock.
+"""A GPU is throttled.
 
 ## What it means
 
@@ -61,7 +61,7 @@ from grpo_doctor.whatif import Change, Withheld
 RULE = Rule(
     id="GD025",
     slug="throttled-gpu",
-    title="A GPU runs below its clock",
+    title="A GPU is throttled",
     family="system",
     needs=(
         signals.STEPS,
@@ -116,7 +116,7 @@ def check(view: RunView) -> Answer:
     found = sorted((s for s in slowed if s.counts), key=lambda s: (-s.hot, -s.cost, s.gpu.uuid))
     if not found:
         most = max((s.time for s in slowed if s.hot), default=0.0)
-        return Passed(f"no GPU is held down by heat for more than {percent(most, 1)} of its time")
+        return Passed(f"no GPU is throttled by heat for more than {percent(most, 1)} of its time")
     worst = found[0]
     ranks = {view.rank_gpu(rank): rank for rank in view.analysis.ranks}
     on = tuple(
@@ -130,11 +130,11 @@ def check(view: RunView) -> Answer:
         phases=(),
         ranks=on,
         evidence=_evidence(view, worst),
-        cause=f"GPU {worst.gpu.index} on {worst.gpu.host} is held down by {why} for "
+        cause=f"GPU {worst.gpu.index} on {worst.gpu.host} is throttled by {why} for "
         f"{percent(worst.time)} of its busy time, at {worst.clock:.0f} instead of "
         f"{worst.usual:.0f} MHz.",
         fixes=(_fix(view, worst),),
-        headline=f"GPU {worst.gpu.index} on {worst.gpu.host} is held down by {why}",
+        headline=f"GPU {worst.gpu.index} on {worst.gpu.host} is throttled by {why}",
     )
 
 
@@ -204,7 +204,7 @@ def _evidence(view: RunView, worst: _Slowed) -> tuple[Evidence, ...]:
     drawn = [] if watts is None else [Evidence(f"{label} power", round(watts), "W", "gpu.power")]
     reason = "gpu.throttle while gpu.util is 50% or more"
     return (
-        Evidence(f"{label} held down", round(100 * worst.time, 1), "% of its busy time", reason),
+        Evidence(f"{label} throttled", round(100 * worst.time, 1), "% of its busy time", reason),
         Evidence("its clock then", round(worst.clock), "MHz", "gpu.sm_clock"),
         Evidence("clock of the fastest of its kind", round(worst.usual), "MHz", "gpu.sm_clock"),
         *drawn,

@@ -1,4 +1,4 @@
-"""The link between GPU and host holds the step up.
+"""The link between GPU and host limits the step.
 
 ## What it means
 
@@ -58,7 +58,7 @@ from grpo_doctor.whatif import Change, Withheld
 RULE = Rule(
     id="GD026",
     slug="link-bound",
-    title="The link between GPU and host holds the step up",
+    title="The link between GPU and host limits the step",
     family="system",
     needs=(
         signals.STEPS,

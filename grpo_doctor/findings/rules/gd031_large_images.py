@@ -1,4 +1,4 @@
-"""Images are larger than the step can bear.
+"""Images are too large for the step.
 
 ## What it means
 
@@ -66,7 +66,7 @@ from grpo_doctor.whatif.edits import Change
 RULE = Rule(
     id="GD031",
     slug="large-images",
-    title="Images are larger than the step can bear",
+    title="Images are too large for the step",
     family="data",
     needs=(signals.STEPS, signals.PHASES, LOADER_TIMES),
     uses=(

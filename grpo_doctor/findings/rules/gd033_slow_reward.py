@@ -116,7 +116,7 @@ def check(view: RunView) -> Answer:
             else "; no single function is most of it."
         ),
         fixes=tuple(_fixes(view, first)),
-        headline=f"The reward function {first.name} is slow" if first else "",
+        headline=f"Reward `{first.name}` is slow" if first else "",
     )
 
 

@@ -2,7 +2,7 @@
 
 ## What it means
 
-Nearly all of the time in `reward` is one rank's, and the others stand still until it is done.
+Nearly all of the time in `reward` is one rank's, and the others wait until it is done.
 
 ## Why it costs
 
@@ -76,7 +76,7 @@ def check(view: RunView) -> Answer:
     """Looks for one rank with nearly all of the work in `reward`."""
     top = scorer_imbalance(view)
     if top is None:
-        return NotApplicable("fewer than two ranks have steps, or nobody scores")
+        return NotApplicable("fewer than two ranks have steps, or none scores")
     rank = top.rank
     if not top.counts:
         return Passed(

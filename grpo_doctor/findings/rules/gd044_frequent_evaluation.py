@@ -135,7 +135,7 @@ def _logging_seconds(view: RunView) -> dict[str, float]:
 
 
 def _evaluations(view: RunView) -> _Evaluations:
-    """Over all closed steps after the warm-up: those with an evaluation may be set apart."""
+    """Over all closed steps after the warm-up: those with an evaluation may be excluded."""
     analysis = view.analysis
     stepping = np.flatnonzero(analysis.steps.stepping)
     table = analysis.seconds[analysis.steps.warmup :][:, stepping, CODES["eval"]]

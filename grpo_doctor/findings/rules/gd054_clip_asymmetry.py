@@ -1,4 +1,4 @@
-"""Clipping holds back one direction only.
+"""Clipping limits one direction only.
 
 ## What it means
 
@@ -45,7 +45,7 @@ POINTS = 10
 RULE = Rule(
     id="GD054",
     slug="clip-asymmetry",
-    title="Clipping holds back one direction only",
+    title="Clipping limits one direction only",
     family="learning",
     needs=(metric("clip_low", POINTS), metric("clip_high", POINTS)),
 )
@@ -94,7 +94,7 @@ def check(view: RunView) -> Answer:
                 risk="",
             ),
         ),
-        headline=f"Clipping holds back {side} only",
+        headline=f"Clipping limits {side} only",
     )
 
 

@@ -1,4 +1,4 @@
-"""The policy runs away from its reference.
+"""The policy drifts too far from its reference.
 
 ## What it means
 
@@ -63,7 +63,7 @@ POINTS = 10
 RULE = Rule(
     id="GD055",
     slug="kl-blow-up",
-    title="The policy runs away from its reference",
+    title="The policy drifts too far from its reference",
     family="learning",
     needs=(said("kl"),),
     uses=("reward",),

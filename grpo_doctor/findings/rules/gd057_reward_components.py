@@ -145,11 +145,14 @@ def _dead(
     view: RunView, found: list[Component], which: tuple[list[Component], Component], total: float
 ) -> Finding:
     dead, lead = which
-    never = [one for one in dead if one.mean <= EQUAL]
-    names = ", ".join(one.name for one in never or dead)
-    what = "never gives anything" if never else "gives every completion the same"
+    never = [reward for reward in dead if reward.mean <= EQUAL]
+    named = never or dead
+    names = ", ".join(f"`{reward.name}`" for reward in named)
+    rewards, returns = ("Reward", "returns") if len(named) == 1 else ("Rewards", "return")
+    value = "0" if all(abs(reward.mean) <= EQUAL for reward in named) else "the same"
+    what = f"{rewards} {names} always {returns} {value}"
     too = lead.spread >= MIN_PART * total and len(found) > len(dead) + 1
-    also = f" Of the others {lead.name} decides alone." if too else ""
+    also = f" Of the others `{lead.name}` decides alone." if too else ""
     return Finding(
         severity="medium" if never else "info",
         confidence=0.9,
@@ -157,9 +160,9 @@ def _dead(
         phases=("reward",),
         ranks=(),
         evidence=_evidence(found, dead, total),
-        cause=f"{names} {what}: it adds nothing to any advantage.{also}",
+        cause=f"{what}, which adds nothing to any advantage.{also}",
         fixes=(_advice(view, f"print what {names} gets and returns for a few completions"),),
-        headline=f"Reward function {names} {what}",
+        headline=what,
     )
 
 
@@ -174,7 +177,7 @@ def _alone(view: RunView, found: list[Component], lead: Component, total: float)
         evidence=_evidence(found, [lead], total),
         cause=f"{lead.name} has {part} of the deviation of all reward functions together.",
         fixes=(_advice(view, _weigh_less(view, found, lead)),),
-        headline=f"Reward function {lead.name} decides alone",
+        headline=f"Reward `{lead.name}` decides alone",
     )
 
 

@@ -1,4 +1,4 @@
-"""The reward does not tell completions apart.
+"""The reward does not distinguish completions.
 
 ## What it means
 
@@ -56,7 +56,7 @@ from grpo_doctor.whatif import Edit
 RULE = Rule(
     id="GD059",
     slug="constant-reward",
-    title="The reward does not tell completions apart",
+    title="The reward does not distinguish completions",
     family="learning",
     needs=(metric("reward", FLAT_POINTS), metric("reward_std", FLAT_POINTS)),
 )

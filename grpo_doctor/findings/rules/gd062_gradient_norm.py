@@ -1,4 +1,4 @@
-"""The gradient norm is no number, spikes or grows.
+"""The gradient norm is NaN, spikes or grows.
 
 ## What it means
 
@@ -49,7 +49,7 @@ from grpo_doctor.whatif import Edit
 RULE = Rule(
     id="GD062",
     slug="gradient-norm",
-    title="The gradient norm is no number, spikes or grows",
+    title="The gradient norm is NaN, spikes or grows",
     family="learning",
     needs=(said("grad_norm"),),
 )

@@ -18,7 +18,7 @@ once a day.
 
 ## Fix
 
-That interval, as a number of steps. Steps with a checkpoint are set apart from the steady ones that
+That interval, as a number of steps. Steps with a checkpoint are excluded from the steady ones that
 are replayed, so the cost says what can be saved and no gain is predicted, unless every step writes
 one.
 
@@ -169,7 +169,7 @@ def _fix(view: RunView, saving: Saving, best: int) -> Fix:
             f"with a checkpoint every {best} steps instead of {_each(saving.every)}",
         )
         if edits
-        else Withheld("steps with a checkpoint are set apart; the cost is what can be saved")
+        else Withheld("steps with a checkpoint are excluded; the cost is what can be saved")
     )
     minutes = best * saving.step_s / 60
     risk = f"Up to {minutes:.3g} minutes of work are lost when the run dies."

@@ -9,7 +9,7 @@ are on disk with four bytes each although the model computes in two.
 
 AdamW's state is two numbers per trained weight, in float32 four times the bytes of a bfloat16
 model, and six with a float32 copy of the weights. It is of use to the one checkpoint that the run
-is resumed from. Larger files take longer to write, while training stands still, and fill the disk,
+is resumed from. Larger files take longer to write, while training waits, and fill the disk,
 which ends the run.
 
 ## Evidence shown

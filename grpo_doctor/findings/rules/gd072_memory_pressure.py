@@ -2,7 +2,7 @@
 
 ## What it means
 
-Processes stand still because the kernel has to make room: pages go to swap and come back, or files
+Processes stall because the kernel has to make room: pages go to swap and come back, or files
 that are in use are read again and again.
 
 ## Why it costs
@@ -13,7 +13,7 @@ killer, which ends the run.
 
 ## Evidence shown
 
-The share of time in which some process stood still for memory (pressure stall information), swap
+The share of time in which some process stalled on memory (pressure stall information), swap
 in use at the begin and at its peak, major page faults a second, and the least memory available.
 
 ## Fix
@@ -74,7 +74,7 @@ MIN_SWAPPED_GIB = 1.0
 # Swapped pages that are not wanted back cost nothing; a hundred a second are a wait of some 10 ms
 # per second on an SSD and of a second on a disk.
 MIN_FAULTS = 100.0
-_UNKNOWN = Withheld("which part of a step stands still for memory is not known")
+_UNKNOWN = Withheld("which part of a step is stalled on memory is not known")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def check(view: RunView) -> Answer:
             f"{found.swapped:.2g} GiB more in swap"
         )
     cause = (
-        f"Some process stood still for memory in {percent(stalled)} of the time."
+        f"Some process was stalled on memory in {percent(stalled)} of the time."
         if stalled >= MIN_STALLED
         else f"{found.swapped:.3g} GiB went to swap, {found.faults:.0f} pages a second came back."
     )

@@ -42,7 +42,7 @@ def _only_model(case: Case) -> Effect:
         raise UnsupportedError("no checkpoint was written in the used steps")
     if not case.work_s(STATE):
         raise UnsupportedError(f"saving the optimizer's state has no span `{STATE}` of its own")
-    return Effect((without(STATE),), "that nobody resumes from it", _ERROR)
+    return Effect((without(STATE),), "that no run resumes from it", _ERROR)
 
 
 MODELS = (

@@ -206,7 +206,7 @@ def test_ranks_that_stopped_early_or_never_began_are_named() -> None:
     whole = uneven({}, last_of={})
     found = compared(whole, uneven({}, last_of={1: 5}))
     assert (
-        "the run after has 4 of 10 steps that did not end on all ranks; they are left out"
+        "the run after has 4 of 10 steps that did not end on all ranks; they are excluded"
         in (found["cautions"])
     )
     silent = compared(uneven({}, last_of={1: -1}), whole)

@@ -14,7 +14,7 @@ def standing(
     host: float | None = 30.0,
     memory_gib: tuple[float, float] | None = (70.0, 72.0),
 ) -> TraceBuilder:
-    """Ranks that stand in line for so many percent of the time."""
+    """Ranks that wait for a CPU so many percent of the time."""
     build = run(memory_gib=memory_gib)
     for rank, wait in enumerate(waits):
         build.series("rank.cpu_wait", "%", TIMES, [wait, wait], scope="rank", rank=rank)
@@ -35,11 +35,11 @@ def well() -> TraceBuilder:
 def test_a_rank_in_line_beside_idle_processors_is_confined() -> None:
     found = finding(sick(), "GD023")
     assert found.ranks == (0,)
-    assert value(found, "rank 0 in line") == 30.0
+    assert value(found, "rank 0 waits") == 30.0
     assert value(found, "processors it may use") == 1
     assert (found.severity, found.confidence) == ("high", 0.9)
     assert found.cost == pytest.approx(0.3)
-    assert found.headline == "Ranks are confined to too few processors"
+    assert found.headline == "Ranks are pinned to too few CPUs"
     assert "taskset -cp 4000" in found.fixes[0].spelling
 
 
@@ -61,7 +61,7 @@ def test_ranks_that_fill_the_host_themselves_are_no_finding_without_a_gpu() -> N
         return build
 
     assert "that this job itself keeps 88% busy" in passed(filled(20.0), "GD023")
-    # Four ranks of one thread each on their own processors never stand in line for so long.
+    # Four ranks of one thread each on their own processors never wait for so long.
     assert finding(filled(40.0), "GD023").severity == "low"
 
 
@@ -70,7 +70,7 @@ def test_programs_of_others_are_told_from_the_ranks_own() -> None:
     for rank in range(4):
         build.series("rank.cpu", "%", TIMES, [10.0, 10.0], scope="rank", rank=rank)
     found = finding(build, "GD023")
-    assert found.headline == "Other programs take the ranks' processors"
+    assert found.headline == "CPU contention from other processes"
     assert value(found, "this job's own") == 40.0  # four ranks of 10% on one processor
     assert (found.severity, found.confidence) == ("medium", 0.9)
     assert "not of this job" in found.fixes[0].spelling
@@ -93,7 +93,7 @@ def test_a_host_that_is_full_in_bursts_is_not_idle() -> None:
     assert value(found, "busy then") == pytest.approx(100.0)
     assert (found.severity, found.headline) == (
         "low",
-        "More wants to run than the host has processors",
+        "More threads want to run than the host has CPUs",
     )
 
 

@@ -11,7 +11,7 @@ HOT, POWER = 0x40, 0x4
 def clocks(
     bits: int, slowed_mhz: float, part: float, *, only: int | None = 1, util: float = 98.0
 ) -> TraceBuilder:
-    """GPUs at 1,980 MHz; one of them (None: all) is held down in some part of the time."""
+    """GPUs at 1,980 MHz; one of them (None: all) is throttled in some part of the time."""
     build = run()
     end = step_starts()[-1] + 10.0
     times = [end * n / 200 for n in range(200)]
@@ -40,7 +40,7 @@ def well() -> TraceBuilder:
 def test_a_hot_gpu_is_named_with_its_rank_and_clock() -> None:
     found = finding(sick(), "GD025")
     assert found.ranks == (1,)
-    assert value(found, "held down") == pytest.approx(90, abs=2)
+    assert value(found, "throttled") == pytest.approx(90, abs=2)
     assert value(found, "its clock") == 1100
     assert value(found, "fastest of its kind") == 1980
     assert found.cost == pytest.approx(0.9 * (1 - 1100 / 1980), abs=0.02)
@@ -53,7 +53,7 @@ def test_a_little_slower_is_medium() -> None:
 
 
 def test_the_power_limit_of_a_busy_gpu_is_usual() -> None:
-    assert "no GPU is held down by heat" in passed(well(), "GD025")
+    assert "no GPU is throttled by heat" in passed(well(), "GD025")
 
 
 def test_a_power_limit_far_below_the_usual_clock_is_a_note() -> None:
@@ -63,7 +63,7 @@ def test_a_power_limit_far_below_the_usual_clock_is_a_note() -> None:
 
 
 def test_a_touch_of_heat_passes() -> None:
-    assert "no GPU is held down" in passed(clocks(HOT, 1900.0, 0.9), "GD025")  # 4% slower
+    assert "no GPU is throttled" in passed(clocks(HOT, 1900.0, 0.9), "GD025")  # 4% slower
     assert "than 0.0%" in passed(clocks(HOT, 1100.0, 0.0), "GD025")
 
 

@@ -19,14 +19,14 @@ def well() -> TraceBuilder:
 
 def test_upwards_gets_a_wider_bound() -> None:
     found = finding(sick(), "GD054")
-    assert found.headline == "Clipping holds back upwards only"
+    assert found.headline == "Clipping limits upwards only"
     assert value(found, "clipped upwards") == pytest.approx(5.5, abs=0.2)
     assert (found.fixes[0].knob, found.fixes[0].after) == ("train.epsilon_high", 0.28)
 
 
 def test_downwards_gets_smaller_steps() -> None:
     found = finding(learner({LOW: 0.06, HIGH: 0.001}), "GD054")
-    assert found.headline == "Clipping holds back downwards only"
+    assert found.headline == "Clipping limits downwards only"
     assert all(fix.knob != "train.epsilon_high" for fix in found.fixes)
 
 

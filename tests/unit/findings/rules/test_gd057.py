@@ -19,7 +19,7 @@ def well() -> TraceBuilder:
 def test_a_function_that_never_gives_anything() -> None:
     found = finding(sick(), "GD057")
     assert found.severity == "medium"
-    assert found.headline == "Reward function format never gives anything"
+    assert found.headline == "Reward `format` always returns 0"
     assert value(found, "format: part of all deviation") == 0
     assert found.evidence[0].text.startswith("format: "), "the one that it is about comes first"
 
@@ -33,7 +33,7 @@ def test_one_that_decides_alone() -> None:
     build = learner({"rewards/accuracy/std": 30.0})
     found = finding(build, "GD057")
     assert found.severity == "low"
-    assert "accuracy decides alone" in found.headline
+    assert "`accuracy` decides alone" in found.headline
     assert value(found, "accuracy: part") == pytest.approx(98.4, abs=0.3)
     assert "weigh accuracy 0.01 times as much: --reward_weights 0.01 1" in found.fixes[0].spelling
     other = learner({"rewards/accuracy/std": 30.0}, framework="unknown", framework_version=None)
