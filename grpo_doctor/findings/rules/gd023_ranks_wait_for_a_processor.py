@@ -12,8 +12,8 @@ While it waits for a CPU, its GPU is idle, and so are the other ranks.
 
 ## Evidence shown
 
-The share of the time that each rank's main thread waited for a CPU, as the kernel counts it; how many CPUs
-it may use; how busy the host's were, and their pressure; the CPU time of the ranks.
+The share of the time that each rank's main thread waited for a CPU, as the kernel counts it; how
+many CPUs it may use; how busy the host's were, and their pressure; the CPU time of the ranks.
 
 ## Fix
 
@@ -81,14 +81,14 @@ RULE = Rule(
 # A rank with a core of its own waits for under 1% of the time; samplers, loaders and
 # rewards that share it add a few percent.
 MIN_WAIT = 0.10
-# On a host this idle, waiting for a CPU comes from where a rank may run, not from how much there is.
+# On a host this idle, waiting comes from where a rank may run, not from how much there is.
 IDLE_HOST_PCT = 60.0
 BUSY_HOST_PCT = 90.0
 # What others use of the host, in points of its 100%. Samplers and a shell take a few; a quarter is
 # half a processor of two and sixteen of sixty-four, and as much again waits behind it.
 OTHERS_PCT = 25.0
 # Two ranks with their loaders and rewards on two processors, and nothing else there, were measured
-# waits for 7 to 20% of the time. More needs more threads than there are processors.
+# waiting 7 to 20% of the time. More needs more threads than there are processors.
 MIN_OWN_WAIT = 0.30
 _UNKNOWN = Withheld("how the work would spread over more processors was not measured")
 
