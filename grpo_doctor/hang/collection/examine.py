@@ -151,21 +151,21 @@ def _surroundings(visit: Visit, pool: ThreadPoolExecutor) -> Future[None]:
 
 def _closer(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> None:
     """What only a job that seems to stand is asked."""
-    found = scene.build(visit.evidence())
-    stall = stall_of(found)
-    if not any(one.motion.got_on for one in found.by_rank.values()):
+    scene_now = scene.build(visit.evidence())
+    stall = stall_of(scene_now)
+    if not any(actor.motion.got_on for actor in scene_now.by_rank.values()):
         with visit.part("recorders"):
             ask_ras(visit)
     if not stall.stalled:
         return
     left = max(wishes.at_most_s - visit.seconds(), 1.0)
-    slow = {one.pid for one in found.by_rank.values() if answers_late(one)}
+    slow = {actor.pid for actor in scene_now.by_rank.values() if answers_late(actor)}
     progress("asking the flight recorders")
     with visit.part("recorders"):
         ask_recorders(visit, inject=wishes.inject, at_most_s=left, spared=slow)
     with visit.part("arguments"):
         _arguments(visit)
-    spinning = [one for one in found.by_rank.values() if one.device_wait]
+    spinning = [actor for actor in scene_now.by_rank.values() if actor.device_wait]
     _third_look(visit, [*stall.suspects, *spinning], wishes, progress)
     with visit.part("arguments"):
         _lock_files(visit)
@@ -181,7 +181,7 @@ def _third_look(
     """Two looks at a loop may meet it at the same line by chance; three hardly do. That a host that
     spins stood at its line is known of the visit alone.
     """
-    unclear = any(one.motion.kind in ("busy", "polling") or one.device_wait for one in actors)
+    unclear = any(actor.motion.kind in ("busy", "polling") or actor.device_wait for actor in actors)
     if unclear and visit.seconds() + wishes.seconds_between < wishes.at_most_s:
         progress(f"a third look in {wishes.seconds_between:.1f} s")
         with visit.part("pause"):
@@ -207,8 +207,8 @@ def unexplained(evidence: Evidence) -> list[int]:
     verdict, ranks = diagnose(evidence).verdict, scene.build(evidence).by_rank
     named = [ranks[rank] for rank in verdict.culprits or tuple(ranks) if rank in ranks]
     if verdict.cause != "unknown":
-        named = [one for one in named if one.waits_in_c] if verdict.culprits else []
-    return [one.pid for one in named]
+        named = [actor for actor in named if actor.waits_in_c] if verdict.culprits else []
+    return [actor.pid for actor in named]
 
 
 def _lock_files(visit: Visit) -> None:
@@ -217,7 +217,7 @@ def _lock_files(visit: Visit) -> None:
         if actor.place.call != "file-lock" or actor.held:
             continue
         values = look.arguments(actor.pid, TRIES_LOCK).values()
-        path = next((one["path"] for one in values if "path" in one), "")
+        path = next((item["path"] for item in values if "path" in item), "")
         if path:
             visit.blocked = (look.lock_file(actor.pid, path), *visit.blocked)
 
@@ -226,12 +226,12 @@ def _arguments(visit: Visit) -> None:
     """What no recorder has: the partners of sends and receives of gloo, the source or target of a
     collective that some ranks have left and others never do, and groups that do not exist yet.
     """
-    found = scene.build(visit.evidence())
-    joined = {wait.rank for wait in found.matching.waits if wait.why == "joined"}
-    rooted = [one for one in found.by_rank.values() if one.place.operation in ROOTED]
-    asked = [one for one in rooted if one.rank in joined][:MOST_ROOTED]
-    asked += [one for one in found.by_rank.values() if one.place.call == "p2p"]
-    creating = [one for one in found.by_rank.values() if one.place.operation in CREATING]
+    scene_now = scene.build(visit.evidence())
+    joined = {wait.rank for wait in scene_now.matching.waits if wait.why == "joined"}
+    rooted = [actor for actor in scene_now.by_rank.values() if actor.place.operation in ROOTED]
+    asked = [actor for actor in rooted if actor.rank in joined][:MOST_ROOTED]
+    asked += [actor for actor in scene_now.by_rank.values() if actor.place.call == "p2p"]
+    creating = [actor for actor in scene_now.by_rank.values() if actor.place.operation in CREATING]
     asked += creating[:MOST_CREATING]
     for actor in asked:
         if not actor.held:

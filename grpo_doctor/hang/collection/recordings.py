@@ -51,7 +51,7 @@ def ask_ras(visit: Visit, at_most_s: float = RAS_S) -> None:
 def _stood_ns(visit: Visit) -> int:
     """For how long the rank that stands longest may have stood."""
     seen_all, ranks = index(visit.evidence()), visit.job.ranks()
-    moved = {seen_all[one.pid].motion.kind for one in ranks if one.pid in seen_all}
+    moved = {seen_all[member.pid].motion.kind for member in ranks if member.pid in seen_all}
     ages = [SPUN_NS if "spinning" in moved and "working" not in moved else 0]
     for member in visit.job.ranks():
         seen = visit.looks[-1].of(member.pid)

@@ -46,7 +46,7 @@ def look_closer(
 def _pids(visit: Visit, *kinds: str) -> list[int]:
     """The ranks, and processes of engines, that moved like that."""
     seen = index(visit.evidence())
-    chosen = [one.pid for one in visit.job.members if one.role in _ASKED]
+    chosen = [member.pid for member in visit.job.members if member.role in _ASKED]
     return [pid for pid in chosen if pid in seen and seen[pid].motion.kind in kinds]
 
 
@@ -54,14 +54,16 @@ def _works_beneath(visit: Visit) -> bool:
     """Whether a rank sleeps while a thread of a library uses a core: NCCL's, or one that works."""
     seen = index(visit.evidence())
     return any(
-        seen[one.pid].motion.works_beneath for one in visit.job.members if one.role in _ASKED
+        seen[member.pid].motion.works_beneath
+        for member in visit.job.members
+        if member.role in _ASKED
     )
 
 
 def _of_ranks(visit: Visit, which: int) -> Look:
     pids = set(_pids(visit, *_AT_ONE_LINE))
     whole = visit.looks[which]
-    return Look(whole.at_ns, tuple(one for one in whole.processes if one.pid in pids))
+    return Look(whole.at_ns, tuple(process for process in whole.processes if process.pid in pids))
 
 
 def _digest(visit: Visit, pids: list[int]) -> None:

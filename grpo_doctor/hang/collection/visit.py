@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from grpo_doctor_probes.evidence import (
     Blocked,
@@ -28,6 +29,10 @@ from grpo_doctor_probes.evidence import (
     Stack,
 )
 
+_SEEN = (
+    "looks", "stacks", "limits", "blocked", "arguments", "positions", "locals_seen", "gpus",
+    "engines", "spans", "dumps", "ras", "logs",
+)  # fmt: skip
 _NO_PYTHON = "Failed to find python version"  # py-spy 0.4
 
 
@@ -70,30 +75,19 @@ class Visit:
 
     def evidence(self) -> Evidence:
         """All of it, as it is now."""
+        seen: dict[str, Any] = {name: tuple(getattr(self, name)) for name in _SEEN}
         return Evidence(
             job=self.job,
             taken_unix_ns=self.taken_unix_ns,
-            looks=tuple(self.looks),
-            stacks=tuple(self.stacks),
-            limits=tuple(self.limits),
-            blocked=self.blocked,
-            arguments=tuple(self.arguments),
-            positions=self.positions,
-            locals_seen=self.locals_seen,
-            gpus=tuple(self.gpus),
-            engines=tuple(self.engines),
-            spans=self.spans,
-            dumps=tuple(self.dumps),
-            ras=self.ras,
             host=self.host,
-            logs=self.logs,
             problems=tuple(self.problems + self._refused()),
             cost=Cost(self.seconds(), self._longest_pause_ms(), dict(self.parts)),
+            **seen,
         )
 
     def _longest_pause_ms(self) -> float:
         pauses = [stack.pause_ms for look in self.stacks for stack in look]
-        pauses += [one.pause_ms for one in self.positions]
+        pauses += [position.pause_ms for position in self.positions]
         return max(pauses + [dump.pause_ms for dump in self.dumps], default=0.0)
 
     def _refused(self) -> list[Problem]:

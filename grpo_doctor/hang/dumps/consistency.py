@@ -85,14 +85,14 @@ def of_one_moment(
     moment, or ahead in one of a later, is not to blame.
     """
     apart: dict[int, str] = {}
-    written = [_written(one) for one in recordings if one.rank is not None]
+    written = [_written(recording) for recording in recordings if recording.rank is not None]
     for rank, age in _strangers(written, apart):
         apart[rank] = (
             f"it was written {age} before the last calls of the others that are used"
             if age.older
             else f"its last call is {age} newer than the others that are used"
         )
-    active = [span for one in recordings if (span := _active(one)) is not None]
+    active = [span for recording in recordings if (span := _active(recording)) is not None]
     for rank, age in _strangers(active, apart):
         which = "older" if age.older else "newer"
         apart[rank] = f"its calls are {age} {which} than those of most others: it is of another run"
@@ -106,11 +106,11 @@ def of_one_moment(
         apart |= dict.fromkeys(left_out, _RULED_OUT)
         at_once |= near
     problems = [
-        _left_out(one, apart[one.rank], at_once=one.rank in at_once)
-        for one in recordings
-        if one.rank in apart
+        _left_out(recording, apart[recording.rank], at_once=recording.rank in at_once)
+        for recording in recordings
+        if recording.rank in apart
     ]
-    return [one for one in recordings if one.rank not in apart], problems
+    return [recording for recording in recordings if recording.rank not in apart], problems
 
 
 def _is_near(rank: int, others: Sequence[int], last_ns: Mapping[int, int]) -> bool:
@@ -176,26 +176,26 @@ def _reaches(recordings: Sequence[Recording]) -> Iterator[list[_Span]]:
     """
     found: dict[tuple[str, str, tuple[int, ...]], list[_Span]] = defaultdict(list)
     partial = _partial_groups(recordings)
-    for one in recordings:
-        if one.rank is None:
+    for recording in recordings:
+        if recording.rank is None:
             continue
         done: dict[tuple[str, str], int] = {}
         called: dict[tuple[str, str], int] = {}
-        for entry in one.entries:
+        for entry in recording.entries:
             if entry.is_p2p or entry.backend not in GIVES_UP:
                 continue
             key = entry.group, entry.backend
             called[key] = max(called.get(key, -1), entry.sequence)
             if entry.done and _waits_for_all(entry):
                 done[key] = max(done.get(key, -1), entry.sequence)
-        for group in one.groups:
+        for group in recording.groups:
             key = group.name, group.backend
             if group.ranks and key in called:
                 through = done.get(key, -1)
                 if key not in partial:
                     through = max(through, group.status.completed)
                 last = max(called[key], group.status.enqueued, through)
-                reach = _Span(one.rank, through, last, one.from_file)
+                reach = _Span(recording.rank, through, last, recording.from_file)
                 found[(*key, group.ranks)].append(reach)
     for key_of_all in sorted(found, key=lambda key: (-len(found[key]), key)):
         yield found[key_of_all]
@@ -207,8 +207,8 @@ def _partial_groups(recordings: Sequence[Recording]) -> set[tuple[str, str]]:
     """
     return {
         (entry.group, entry.backend)
-        for one in recordings
-        for entry in one.entries
+        for recording in recordings
+        for entry in recording.entries
         if entry.is_p2p or entry.p2p_sequence or not _waits_for_all(entry)
     }
 

@@ -107,8 +107,8 @@ def check(data: bytes) -> bool:
     plain = _plain(len(data))
     at = 0
     while at < len(data):
-        found = plain.match(data, at)
-        end = found.end() if found else at
+        match = plain.match(data, at)
+        end = match.end() if match else at
         if end >= len(data):
             return False
         instruction = data[end]
@@ -155,7 +155,7 @@ def _cut_off(data: bytes, at: int) -> bool:
 
 def _name(data: bytes, at: int) -> str:
     """The instruction in words, with its argument where that can be read."""
-    known = next((one for one in pickletools.opcodes if one.code == chr(data[at])), None)
+    known = next((opcode for opcode in pickletools.opcodes if opcode.code == chr(data[at])), None)
     if known is None:
         return f"it has the byte {data[at]:#04x} where an instruction should be"
     try:

@@ -179,46 +179,46 @@ class EntryReader:
             key = (str(named[0]), str(named[1]) if len(named) > 1 else "")
         else:
             key = self._names.get(group_id, (str(named or group_id), ""))
-        found = self._parts.groups.get(key)
-        if found is None:
-            found = clean(key[0]), clean(key[1]).replace("undefined", "")
-            self._parts.groups[key] = found
-        return found
+        shared = self._parts.groups.get(key)
+        if shared is None:
+            shared = clean(key[0]), clean(key[1]).replace("undefined", "")
+            self._parts.groups[key] = shared
+        return shared
 
     def _sizes(self, raw: Any) -> Sizes:
         """Most operations have one tensor, of one of few shapes."""
         if not raw or len(raw) != 1 or not isinstance(raw[0], (list, tuple)):
             return _sizes(raw)
         key = tuple(raw[0][:MOST_DIMENSIONS])
-        found = self._parts.shapes.get(key)
-        if found is None:
-            found = self._parts.shapes[key] = _sizes(raw)
-        return found
+        shared = self._parts.shapes.get(key)
+        if shared is None:
+            shared = self._parts.shapes[key] = _sizes(raw)
+        return shared
 
     def _types(self, raw: Any) -> tuple[str, ...]:
         if not raw:
             return ()
         key = raw if isinstance(raw, str) else "\0".join(map(str, raw[:MOST_TENSORS]))
-        found = self._parts.dtypes.get(key)
-        if found is None:
-            found = self._parts.dtypes[key] = tuple(clean(one) for one in key.split("\0"))
-        return found
+        shared = self._parts.dtypes.get(key)
+        if shared is None:
+            shared = self._parts.dtypes[key] = tuple(clean(name) for name in key.split("\0"))
+        return shared
 
     def _stack(self, raw: Any) -> tuple[Frame, ...]:
         """torch writes a frame that entries share once, and refers to it."""
         identity = tuple(map(id, raw[:MOST_FRAMES]))
-        found = self._stacks.get(identity)
-        if found is None:
-            stack = tuple([self._frame(one) for one in raw[:MOST_FRAMES]])
-            found = self._stacks[identity] = self._parts.stacks.setdefault(stack, stack)
-        return found
+        shared = self._stacks.get(identity)
+        if shared is None:
+            stack = tuple([self._frame(item) for item in raw[:MOST_FRAMES]])
+            shared = self._stacks[identity] = self._parts.stacks.setdefault(stack, stack)
+        return shared
 
     def _frame(self, raw: Any) -> Frame:
         key = (raw.get("name"), raw.get("filename"), raw.get("line"))
-        found = self._parts.frames.get(key)
-        if found is None:
-            found = self._parts.frames[key] = Frame(clean(key[0]), clean(key[1]), whole(key[2]))
-        return found
+        shared = self._parts.frames.get(key)
+        if shared is None:
+            shared = self._parts.frames[key] = Frame(clean(key[0]), clean(key[1]), whole(key[2]))
+        return shared
 
 
 def whole(value: Any, otherwise: int = 0) -> int:

@@ -118,10 +118,10 @@ class Recordings(msgspec.Struct, frozen=True):
     @property
     def unusable(self) -> frozenset[int]:
         """Ranks whose dumps can't be used: they are not missing, and what they did is not known."""
-        told = (one for one in self.problems if not one.at_once)
-        named = {one.rank for one in told if one.rank is not None}
-        return frozenset(named - {one.rank for one in self.ranks})
+        counted = (problem for problem in self.problems if not problem.at_once)
+        named = {problem.rank for problem in counted if problem.rank is not None}
+        return frozenset(named - {recording.rank for recording in self.ranks})
 
     def of(self, rank: int) -> Recording | None:
         """The recording of one rank."""
-        return next((one for one in self.ranks if one.rank == rank), None)
+        return next((recording for recording in self.ranks if recording.rank == rank), None)

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from grpo_doctor.hang.dumps.coalesced import settled
 from grpo_doctor.hang.dumps.documents import NotADumpError
 from grpo_doctor.hang.dumps.entries import EntryReader, Parts, clean, whole
@@ -73,25 +75,25 @@ def _configured(raw: Any, parts: Parts) -> Sequence[tuple[str, GroupSeen]]:
     """The groups of `pg_config`. gloo writes one that has neither name nor ranks."""
     if not isinstance(raw, dict):
         return ()
-    found = []
+    listed = []
     for key, value in raw.items():
-        one = value if isinstance(value, dict) else {}
-        name = clean(one.get("name") or key)
-        ranks = _ranks(one.get("ranks"), parts)
+        known = value if isinstance(value, dict) else {}
+        name = clean(known.get("name") or key)
+        ranks = _ranks(known.get("ranks"), parts)
         if name or ranks:
-            description = clean(one.get("desc")).replace("undefined", "")
-            found.append((str(key)[:40], GroupSeen(name, description, ranks)))
-    return found
+            description = clean(known.get("desc")).replace("undefined", "")
+            listed.append((str(key)[:40], GroupSeen(name, description, ranks)))
+    return listed
 
 
 def _ranks(raw: Any, parts: Parts) -> tuple[int, ...]:
     """A text like "[0, 1]", or a list."""
     if isinstance(raw, str):
-        found = parts.members.get(raw)
-        if found is None:
-            found = tuple(map(int, _NUMBER.findall(raw[: MOST_RANKS * 8])))
-            parts.members[raw] = found
-        return found
+        listed = parts.members.get(raw)
+        if listed is None:
+            listed = tuple(map(int, _NUMBER.findall(raw[: MOST_RANKS * 8])))
+            parts.members[raw] = listed
+        return listed
     if isinstance(raw, (list, tuple)):
         return tuple(n for n in raw[:MOST_RANKS] if isinstance(n, int) and n >= 0)
     return ()
@@ -103,10 +105,10 @@ def _statuses(raw: Any) -> Sequence[tuple[str, Status]]:
     return [
         (
             str(key)[:40],
-            Status(*(_counter(one, kind) for kind in ("enqueued", "started", "completed"))),
+            Status(*(_counter(counters, kind) for kind in ("enqueued", "started", "completed"))),
         )
-        for key, one in raw.items()
-        if isinstance(one, dict)
+        for key, counters in raw.items()
+        if isinstance(counters, dict)
     ]
 
 
@@ -120,42 +122,31 @@ def _groups(
 ) -> tuple[GroupSeen, ...]:
     """Every group that the dump knows, once: from its list, its entries and its counters."""
     by_name = {group.name: group for group in configured}
-    used = {(e.group, e.backend): e for e in entries}
-    found = []
+    used = {(entry.group, entry.backend): entry for entry in entries}
+    seen = []
     for (name, backend), entry in used.items():
-        known = by_name.get(name)
-        found.append(
-            GroupSeen(
-                name=name,
-                description=entry.description or (known.description if known else ""),
-                ranks=known.ranks if known else (),
+        known = by_name.get(name, GroupSeen(name))
+        seen.append(
+            replace(
+                known,
+                description=entry.description or known.description,
                 backend=backend,
                 group_id=entry.group_id,
                 status=statuses.get(entry.group_id, Status()),
             )
         )
     met_names = {name for name, _ in used}
-    met_ids = {group.group_id for group in found}
-    by_id = _by_creation(configured, found, statuses)
+    met_ids = {group.group_id for group in seen}
+    by_id = _by_creation(configured, seen, statuses)
     backends = sorted({backend for _, backend in used})
     backend = backends[0] if len(backends) == 1 else ""
     for group_id, status in statuses.items():
         if group_id not in met_ids:
-            known = by_id.get(group_id)
-            name = known.name if known else ""
-            met_names.add(name)
-            found.append(
-                GroupSeen(
-                    name=name,
-                    description=known.description if known else "",
-                    ranks=known.ranks if known else (),
-                    backend=backend,
-                    group_id=group_id,
-                    status=status,
-                )
-            )
-    found += [group for group in configured if group.name not in met_names]
-    return tuple(found)
+            known = by_id.get(group_id, GroupSeen(""))
+            met_names.add(known.name)
+            seen.append(replace(known, backend=backend, group_id=group_id, status=status))
+    seen += [group for group in configured if group.name not in met_names]
+    return tuple(seen)
 
 
 def _by_creation(

@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from grpo_doctor.hang.multihost import same_job
-from grpo_doctor.hang.multihost.processes import Space, moved, space_of
+from grpo_doctor.hang.multihost.processes import OF_ALL_LOOKS, OF_ONE_LOOK, Space, moved, space_of
 from grpo_doctor.hang.multihost.visits import (
     host_names,
     newest_of_each_host,
@@ -24,7 +24,7 @@ from grpo_doctor.hang.multihost.visits import (
 from grpo_doctor_probes.evidence import Blocked, Cost, Evidence, HostFacts, Job, Placement, Problem
 
 MOST_NAMED = 4
-_Row = TypeVar("_Row")
+_Look = TypeVar("_Look")
 _ARROW = " -> "
 _LOOPBACK = ("127.", "[::1]")
 
@@ -38,62 +38,61 @@ def joined(evidences: Sequence[Evidence]) -> Evidence:
     """
     if not evidences:
         raise ValueError("there is nothing to join")
-    found = ordered(_single_hosts(evidences))
-    if len(found) == 1:
-        return moved(found[0], Space()) if len(found[0].job.placements) > 1 else found[0]
-    same_job.check(found)
-    chosen = newest_of_each_host(found)
+    visits = ordered(_single_hosts(evidences))
+    if len(visits) == 1:
+        return moved(visits[0], Space()) if len(visits[0].job.placements) > 1 else visits[0]
+    same_job.check(visits)
+    chosen = newest_of_each_host(visits)
     current, aged = of_one_moment(chosen.evidences)
     if len(current) == 1:
         only = current[0]
         return replace(only, problems=(*only.problems, *chosen.problems, *aged))
     settled = one_of_each_rank(current)
-    claims = [tuple(sorted(ranks_of(one.job))) for one in current]
+    claims = [tuple(sorted(ranks_of(evidence.job))) for evidence in current]
     problems = (*chosen.problems, *aged, *settled.problems)
-    return _one(settled.evidences, claims, problems)
+    return _join(settled.evidences, claims, problems)
 
 
 def _single_hosts(evidences: Sequence[Evidence]) -> Sequence[Evidence]:
     """Without what was joined before: it is kept beside the bundles that it was made of."""
-    whole = [one for one in evidences if len(one.job.placements) > 1]
-    rest = [one for one in evidences if len(one.job.placements) < 2]
-    return rest or [max(ordered(whole), key=lambda one: one.taken_unix_ns)]
+    whole = [evidence for evidence in evidences if len(evidence.job.placements) > 1]
+    rest = [evidence for evidence in evidences if len(evidence.job.placements) < 2]
+    return rest or [max(ordered(whole), key=lambda evidence: evidence.taken_unix_ns)]
 
 
-def _one(
+def _join(
     evidences: Sequence[Evidence], claims: Sequence[tuple[int, ...]], problems: Sequence[Problem]
 ) -> Evidence:
     names = host_names(evidences)
-    now_ns = max(_now_ns(one) for one in evidences)
+    now_ns = max(_now_ns(evidence) for evidence in evidences)
     spaces = [
-        Space(number, name, now_ns - _now_ns(one) if one.looks else 0)
-        for number, (name, one) in enumerate(zip(names, evidences, strict=True), 1)
+        Space(number, name, now_ns - _now_ns(evidence) if evidence.looks else 0)
+        for number, (name, evidence) in enumerate(zip(names, evidences, strict=True), 1)
     ]
-    parts = [moved(one, space) for one, space in zip(evidences, spaces, strict=True)]
-    count = max(len(one.looks) for one in parts)
+    parts = [moved(evidence, space) for evidence, space in zip(evidences, spaces, strict=True)]
     placements = tuple(_placement(*row) for row in zip(evidences, names, claims, strict=True))
+    rows: dict[str, Any] = {
+        name: tuple(row for part in parts for row in getattr(part, name)) for name in OF_ALL_LOOKS
+    }
+    rows_by_look: dict[str, Any] = {
+        name: tuple(
+            tuple(row for look in looks for row in look)
+            for looks in _aligned([getattr(part, name) for part in parts])
+        )
+        for name in OF_ONE_LOOK
+    }
     whole = Evidence(
         job=_job(parts, placements),
-        taken_unix_ns=max(one.taken_unix_ns for one in parts),
+        taken_unix_ns=max(part.taken_unix_ns for part in parts),
         looks=tuple(
             replace(looks[0], processes=tuple(p for look in looks for p in look.processes))
-            for looks in _aligned([one.looks for one in parts], count)
+            for looks in _aligned([part.looks for part in parts])
         ),
-        stacks=_rows([one.stacks for one in parts]),
-        limits=_rows([one.limits for one in parts]),
-        blocked=tuple(row for one in parts for row in one.blocked),
-        arguments=tuple(row for one in parts for row in one.arguments),
-        positions=tuple(row for one in parts for row in one.positions),
-        locals_seen=tuple(row for one in parts for row in one.locals_seen),
-        gpus=_rows([one.gpus for one in parts]),
-        engines=_rows([one.engines for one in parts]),
-        spans=tuple(row for one in parts for row in one.spans),
-        dumps=tuple(row for one in parts for row in one.dumps),
-        ras=tuple(row for one in parts for row in one.ras),
-        host=_facts([one.host for one in parts if one.host is not None]),
-        logs=tuple(row for one in parts for row in one.logs),
+        host=_facts([part.host for part in parts if part.host is not None]),
         problems=(*problems, *_problems(parts, names)),
         cost=_cost(parts),
+        **rows,
+        **rows_by_look,
     )
     return without_doubles(across_hosts(whole))
 
@@ -102,23 +101,17 @@ def _now_ns(evidence: Evidence) -> int:
     return evidence.looks[-1].at_ns if evidence.looks else 0
 
 
-def _aligned(all_looks: Sequence[Sequence[_Row]], count: int) -> list[list[_Row]]:
+def _aligned(all_looks: Sequence[Sequence[_Look]]) -> list[list[_Look]]:
     """First looks with first ones and last with last: a host that was looked at twice has none in
     the middle of another's three. Of a single look only the last place is filled.
     """
-    slots: list[list[_Row]] = [[] for _ in range(count)]
+    count = max(map(len, all_looks))
+    slots: list[list[_Look]] = [[] for _ in range(count)]
     for looks in all_looks:
         for at, look in enumerate(looks):
             last = at == len(looks) - 1
             slots[count - 1 if last else at].append(look)
     return [slot for slot in slots if slot]
-
-
-def _rows(all_looks: Sequence[Sequence[tuple[_Row, ...]]]) -> tuple[tuple[_Row, ...], ...]:
-    count = max(len(looks) for looks in all_looks)
-    return tuple(
-        tuple(row for look in looks for row in look) for looks in _aligned(all_looks, count)
-    )
 
 
 def _placement(evidence: Evidence, name: str, ranks: tuple[int, ...]) -> Placement:
@@ -134,13 +127,13 @@ def _placement(evidence: Evidence, name: str, ranks: tuple[int, ...]) -> Placeme
 
 
 def _job(parts: Sequence[Evidence], placements: tuple[Placement, ...]) -> Job:
-    jobs = [one.job for one in parts]
+    jobs = [part.job for part in parts]
     world = max((job.world_size or 0 for job in jobs), default=0) or None
     seen = {rank for job in jobs for rank in ranks_of(job)}
     local = [job.local_ranks or 0 for job in jobs]
     whole = world is not None and all(local) and sum(local) >= world
     return Job(
-        host=named([one.host for one in placements]),
+        host=named([placement.host for placement in placements]),
         members=tuple(member for job in jobs for member in job.members),
         world_size=world,
         local_ranks=world if whole else max(local) or None,
@@ -173,14 +166,14 @@ def _facts(facts: Sequence[HostFacts]) -> HostFacts | None:
     if not facts:
         return None
     return HostFacts(
-        name=named([one.name for one in facts]),
-        cores=sum(one.cores for one in facts),
-        load=sum(one.load for one in facts),
-        memory_available_bytes=min(one.memory_available_bytes for one in facts),
-        swap_used_bytes=max(one.swap_used_bytes for one in facts),
-        disks=tuple(disk for one in facts for disk in one.disks),
-        kernel=tuple(row for one in facts for row in one.kernel),
-        kernel_problem=next((one.kernel_problem for one in facts if one.kernel_problem), ""),
+        name=named([host.name for host in facts]),
+        cores=sum(host.cores for host in facts),
+        load=sum(host.load for host in facts),
+        memory_available_bytes=min(host.memory_available_bytes for host in facts),
+        swap_used_bytes=max(host.swap_used_bytes for host in facts),
+        disks=tuple(disk for host in facts for disk in host.disks),
+        kernel=tuple(row for host in facts for row in host.kernel),
+        kernel_problem=next((host.kernel_problem for host in facts if host.kernel_problem), ""),
     )
 
 
@@ -198,10 +191,10 @@ def _problems(parts: Sequence[Evidence], names: Sequence[str]) -> tuple[Problem,
 
 def _cost(parts: Sequence[Evidence]) -> Cost:
     """Hosts are looked at at the same time, so the longest visit counts."""
-    longest = max(parts, key=lambda one: one.cost.seconds)
+    longest = max(parts, key=lambda part: part.cost.seconds)
     return Cost(
         seconds=longest.cost.seconds,
-        max_pause_ms=max(one.cost.max_pause_ms for one in parts),
+        max_pause_ms=max(part.cost.max_pause_ms for part in parts),
         parts=longest.cost.parts,
     )
 
@@ -210,11 +203,11 @@ def across_hosts(evidence: Evidence) -> Evidence:
     """The evidence with peers on other hosts: by the two ends of a connection, else by who serves
     the port on the host that has the address.
     """
-    ends = {one.target: one.pid for one in evidence.blocked if _ARROW in one.target}
+    ends = {row.target: row.pid for row in evidence.blocked if _ARROW in row.target}
     homes = _homes(evidence)
     servers = dict(_servers(evidence))
     return replace(
-        evidence, blocked=tuple(_met(one, ends, homes, servers) for one in evidence.blocked)
+        evidence, blocked=tuple(_met(row, ends, homes, servers) for row in evidence.blocked)
     )
 
 

@@ -29,9 +29,10 @@ _NUMBERS = frozenset({"pid", "tid", "parent"})
 _LISTS_OF_NUMBERS = frozenset({"pids", "peers", "stopped_peers"})
 _MOMENTS = frozenset({"at_ns", "last_ran_ns"})
 _ROWS = frozenset({"members", "processes", "threads", "holders"})
-_OF_ONE_LOOK = ("stacks", "limits", "gpus", "engines")
-_OF_ALL_LOOKS = ("looks", "blocked", "arguments", "positions", "locals_seen", "spans", "dumps",
-                 "ras", "logs", "problems")  # fmt: skip
+OF_ONE_LOOK = ("stacks", "limits", "gpus", "engines")
+OF_ALL_LOOKS = (
+    "blocked", "arguments", "positions", "locals_seen", "spans", "dumps", "ras", "logs",
+)  # fmt: skip
 
 
 class ProcessNumber(int):
@@ -76,11 +77,12 @@ class Space:
 def moved(evidence: Evidence, space: Space) -> Evidence:
     """The evidence with process numbers and moments of the space."""
     rows: dict[str, Any] = {
-        name: tuple(_moved(row, space) for row in getattr(evidence, name)) for name in _OF_ALL_LOOKS
+        name: tuple(_moved(row, space) for row in getattr(evidence, name))
+        for name in (*OF_ALL_LOOKS, "looks", "problems")
     }
     looks: dict[str, Any] = {
         name: tuple(tuple(_moved(row, space) for row in look) for look in getattr(evidence, name))
-        for name in _OF_ONE_LOOK
+        for name in OF_ONE_LOOK
     }
     job, host = _moved(evidence.job, space), evidence.host
     if space.host:
@@ -90,8 +92,8 @@ def moved(evidence: Evidence, space: Space) -> Evidence:
         job = replace(
             job,
             members=tuple(
-                replace(one, host=space.host, started_ticks=one.started_ticks + ticks)
-                for one in job.members
+                replace(member, host=space.host, started_ticks=member.started_ticks + ticks)
+                for member in job.members
             ),
         )
         host = _facts(host, space)
@@ -117,7 +119,7 @@ def _moved(row: _Row, space: Space) -> _Row:
 @cache
 def _moving(kind: type) -> tuple[str, ...]:
     moving = _NUMBERS | _MOMENTS | _LISTS_OF_NUMBERS | _ROWS
-    return tuple(one.name for one in fields(kind) if one.name in moving)
+    return tuple(field.name for field in fields(kind) if field.name in moving)
 
 
 def _facts(facts: HostFacts | None, space: Space) -> HostFacts | None:
@@ -156,8 +158,8 @@ class Hosts:
     def sentence(self, text: str) -> str:
         """`pid 4711 on node7`."""
 
-        def said(found: re.Match[str]) -> str:
-            number, word = int(found["pid"]), found["word"] or ""
+        def said(match: re.Match[str]) -> str:
+            number, word = int(match["pid"]), match["word"] or ""
             host = self.name(number)
             where = f" on {host}" if word else f" (on {host})"
             return f"{word}{real(number)}{where if host else ''}"
@@ -166,7 +168,7 @@ class Hosts:
 
     def command(self, text: str) -> str:
         """A command line, with the host that it is for as a comment."""
-        numbers = [int(found["pid"]) for found in _REFERENCE.finditer(text)]
+        numbers = [int(match["pid"]) for match in _REFERENCE.finditer(text)]
         names = dict.fromkeys(host for number in numbers if (host := self.name(number)))
         line = _REFERENCE.sub(lambda m: f"{m['word'] or ''}{real(int(m['pid']))}", text)
         if not names:

@@ -39,7 +39,7 @@ class _Papers:
 def check(evidences: Sequence[Evidence]) -> None:
     """Raises DifferentJobsError unless all can be of one job."""
     jobs: list[list[_Papers]] = []
-    for papers in (_papers(one.job) for one in evidences):
+    for papers in (_papers(evidence.job) for evidence in evidences):
         fitting = [job for job in jobs if not any(_differ(papers, other) for other in job)]
         if fitting:
             fitting[0].append(papers)
@@ -52,9 +52,9 @@ def check(evidences: Sequence[Evidence]) -> None:
         )
 
 
-def fits(one: Job, other: Job) -> bool:
+def fits(job: Job, other: Job) -> bool:
     """Whether two looks can be of one job."""
-    return not _differ(_papers(one), _papers(other))
+    return not _differ(_papers(job), _papers(other))
 
 
 def _papers(job: Job) -> _Papers:
@@ -70,19 +70,24 @@ def _papers(job: Job) -> _Papers:
     )
 
 
-def _differ(one: _Papers, other: _Papers) -> bool:
-    if one.run_id and other.run_id:
-        return one.run_id != other.run_id
-    if one.job_id and other.job_id and one.job_id != other.job_id:
+def _differ(papers: _Papers, other: _Papers) -> bool:
+    if papers.run_id and other.run_id:
+        return papers.run_id != other.run_id
+    if papers.job_id and other.job_id and papers.job_id != other.job_id:
         return True
-    if one.complete and other.complete and one.host != other.host and one.ranks & other.ranks:
+    if (
+        papers.complete
+        and other.complete
+        and papers.host != other.host
+        and papers.ranks & other.ranks
+    ):
         return True  # each has all its ranks: two jobs that both meet at localhost
-    return bool(one.address and other.address) and _elsewhere(one.address, other.address)
+    return bool(papers.address and other.address) and _elsewhere(papers.address, other.address)
 
 
-def _elsewhere(one: str, other: str) -> bool:
+def _elsewhere(address: str, other: str) -> bool:
     """Whether two rendezvous addresses are two places. A name and a number may be one host."""
-    (host, _, port), (other_host, _, other_port) = one.rpartition(":"), other.rpartition(":")
+    (host, _, port), (other_host, _, other_port) = address.rpartition(":"), other.rpartition(":")
     if port != other_port:
         return True
     if _is_loopback(host) or _is_loopback(other_host) or _is_number(host) != _is_number(other_host):
@@ -105,10 +110,12 @@ def _is_number(host: str) -> bool:
 
 
 def _best(job: Sequence[_Papers]) -> _Papers:
-    return max(job, key=lambda one: (bool(one.address), bool(one.run_id), bool(one.job_id)))
+    return max(
+        job, key=lambda papers: (bool(papers.address), bool(papers.run_id), bool(papers.job_id))
+    )
 
 
 def _hosts(job: Sequence[_Papers]) -> str:
-    names = sorted({one.host for one in job})
+    names = sorted({papers.host for papers in job})
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return f"{', '.join(names[:_MOST_NAMED])}{more}"

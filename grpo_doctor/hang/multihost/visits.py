@@ -18,9 +18,9 @@ SLACK_S = 5.0  # between looks at the same time; clocks of hosts differ by less,
 _TOGETHER = "Look at all hosts at the same time; `grpo-doctor attach --help` has the commands."
 
 
-def apart_s(one: Evidence, other: Evidence) -> float:
+def apart_s(evidence: Evidence, other: Evidence) -> float:
     """Seconds between two looks."""
-    return abs(one.taken_unix_ns - other.taken_unix_ns) / 1e9
+    return abs(evidence.taken_unix_ns - other.taken_unix_ns) / 1e9
 
 
 def is_old(taken_unix_ns: int, newest_unix_ns: int) -> bool:
@@ -32,36 +32,36 @@ def of_one_moment(
     evidences: Sequence[Evidence],
 ) -> tuple[tuple[Evidence, ...], tuple[Problem, ...]]:
     """Older looks are used with a word of doubt, and not at all if the job has moved since."""
-    newest_ns = max(one.taken_unix_ns for one in evidences)
+    newest_ns = max(evidence.taken_unix_ns for evidence in evidences)
     kept: list[Evidence] = []
     problems: list[Problem] = []
-    for one, moved in zip(evidences, _moved_since(evidences), strict=True):
-        age = seconds_text((newest_ns - one.taken_unix_ns) / 1e9)
-        begin = f"The look at {one.job.host} is {age} older than the newest one"
+    for evidence, moved in zip(evidences, _moved_since(evidences), strict=True):
+        age = seconds_text((newest_ns - evidence.taken_unix_ns) / 1e9)
+        begin = f"The look at {evidence.job.host} is {age} older than the newest evidence"
         if moved:
             words = f"{begin} and the job has moved since: it is left out."
             problems.append(Problem(words, _TOGETHER))
             continue
-        kept.append(one)
-        if is_old(one.taken_unix_ns, newest_ns):
+        kept.append(evidence)
+        if is_old(evidence.taken_unix_ns, newest_ns):
             problems.append(Problem(f"{begin}; its ranks may have gone on since.", _TOGETHER))
     return tuple(kept), tuple(problems)
 
 
 def _moved_since(evidences: Sequence[Evidence]) -> list[bool]:
     """For each look whether a later one, of another host, has recorded calls from after it."""
-    newest_ns = max(one.taken_unix_ns for one in evidences)
-    oldest_ns = min(one.taken_unix_ns for one in evidences)
+    newest_ns = max(evidence.taken_unix_ns for evidence in evidences)
+    oldest_ns = min(evidence.taken_unix_ns for evidence in evidences)
     if newest_ns - oldest_ns <= SLACK_S * 1e9:
         return [False] * len(evidences)
-    last_ns = [_last_call_ns(one) for one in evidences]
+    last_ns = [_last_call_ns(evidence) for evidence in evidences]
     return [
         any(
-            ns > one.taken_unix_ns + (SLACK_S + one.cost.seconds) * 1e9
-            and other.taken_unix_ns > one.taken_unix_ns + SLACK_S * 1e9
+            ns > evidence.taken_unix_ns + (SLACK_S + evidence.cost.seconds) * 1e9
+            and other.taken_unix_ns > evidence.taken_unix_ns + SLACK_S * 1e9
             for other, ns in zip(evidences, last_ns, strict=True)
         )
-        for one in evidences
+        for evidence in evidences
     ]
 
 
@@ -79,9 +79,11 @@ def _last_call_ns(evidence: Evidence) -> int:
 
 def without_doubles(evidence: Evidence) -> Evidence:
     """Hosts that share a file system have each found the same dump files."""
-    seen = {(one.source, one.rank, one.at_unix_ns, len(one.data)): one for one in evidence.dumps}
+    seen = {
+        (dump.source, dump.rank, dump.at_unix_ns, len(dump.data)): dump for dump in evidence.dumps
+    }
     files = {key for key in seen if key[0].startswith("file:")}
-    kept = [one for one in evidence.dumps if not one.source.startswith("file:")]
+    kept = [dump for dump in evidence.dumps if not dump.source.startswith("file:")]
     return replace(evidence, dumps=(*kept, *(seen[key] for key in sorted(files, key=str))))
 
 
@@ -95,21 +97,21 @@ class Chosen:
 
 def ordered(evidences: Sequence[Evidence]) -> tuple[Evidence, ...]:
     """By host and ranks, so that the order in which they were given tells nothing."""
-    keys = [_key(one) for one in evidences]
+    keys = [_key(evidence) for evidence in evidences]
     repeated = {key for key, count in Counter(keys).items() if count > 1}
     full = [
-        (key, _digest(one) if key in repeated else "")
-        for key, one in zip(keys, evidences, strict=True)
+        (key, _digest(evidence) if key in repeated else "")
+        for key, evidence in zip(keys, evidences, strict=True)
     ]
     return tuple(evidences[at] for at in sorted(range(len(full)), key=full.__getitem__))
 
 
 def newest_of_each_host(evidences: Sequence[Evidence]) -> Chosen:
-    """Of bundles of one host the newest; of two containers of one host both."""
+    """Of bundles of evidence host the newest; of two containers of evidence host both."""
     kept: list[Evidence] = []
     problems: list[Problem] = []
-    for evidence in sorted(evidences, key=lambda one: -one.taken_unix_ns):
-        newer = next((one for one in kept if same_processes(one.job, evidence.job)), None)
+    for evidence in sorted(evidences, key=lambda visit: -visit.taken_unix_ns):
+        newer = next((newer for newer in kept if same_processes(newer.job, evidence.job)), None)
         if newer is None:
             kept.append(evidence)
         elif newer != evidence:
@@ -139,10 +141,13 @@ def one_of_each_rank(evidences: Sequence[Evidence]) -> Chosen:
                 lost[at].add(rank)
                 rivals[taken[rank], at].add(rank)
     problems = [
-        _rivalry(evidences[one], evidences[other], ranks)
-        for (one, other), ranks in sorted(rivals.items())
+        _rivalry(evidences[winner], evidences[loser], ranks)
+        for (winner, loser), ranks in sorted(rivals.items())
     ]
-    kept = [_without(one, lost[at]) if at in lost else one for at, one in enumerate(evidences)]
+    kept = [
+        _without(evidence, lost[at]) if at in lost else evidence
+        for at, evidence in enumerate(evidences)
+    ]
     return Chosen(tuple(kept), tuple(problems))
 
 
@@ -173,13 +178,13 @@ def ranks_of(job: Job) -> set[int]:
     return {m.rank for m in job.members if m.role == "rank" and m.rank is not None}
 
 
-def same_processes(one: Job, other: Job) -> bool:
+def same_processes(job: Job, other: Job) -> bool:
     """Two bundles of one host: a process of both, or a rank of both."""
-    if one.host != other.host:
+    if job.host != other.host:
         return False
-    born = {(member.pid, member.started_ticks) for member in one.members}
+    born = {(member.pid, member.started_ticks) for member in job.members}
     return bool(
-        ranks_of(one) & ranks_of(other)
+        ranks_of(job) & ranks_of(other)
         or born & {(member.pid, member.started_ticks) for member in other.members}
     )
 
@@ -211,6 +216,6 @@ def _without(evidence: Evidence, ranks: set[int]) -> Evidence:
     return replace(
         evidence,
         job=replace(evidence.job, members=members),
-        dumps=tuple(one for one in evidence.dumps if one.rank not in ranks),
-        spans=tuple(one for one in evidence.spans if one.rank not in ranks),
+        dumps=tuple(dump for dump in evidence.dumps if dump.rank not in ranks),
+        spans=tuple(span for span in evidence.spans if span.rank not in ranks),
     )

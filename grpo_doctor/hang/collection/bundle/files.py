@@ -204,10 +204,10 @@ def own_place(path: Path, job: Job) -> Path:
     if _HOST not in str(path):
         return path
     places = (with_host(path, job, number) for number in range(1, _MOST_OF_A_NAME))
-    found = next((one for one in places if _taken(one) or _is_free(one, job)), None)
-    if found is None:
+    chosen = next((place for place in places if _taken(place) or _is_free(place, job)), None)
+    if chosen is None:
         raise OutputError(f"{with_host(path, job)} and all names like it are taken. Give another.")
-    return found
+    return chosen
 
 
 def _taken(place: Path) -> bool:

@@ -126,7 +126,9 @@ def unpacked(content: bytes) -> Evidence:
 
 def _job(job: Job) -> Job:
     members = (replace(m, command=redact_text(m.command)) for m in job.members)
-    places = (replace(one, run_id=_told_apart(one.run_id)) for one in job.placements)
+    places = (
+        replace(placement, run_id=_told_apart(placement.run_id)) for placement in job.placements
+    )
     notes = tuple(map(redact_text, job.notes))
     return replace(job, members=tuple(members), placements=tuple(places), notes=notes)
 

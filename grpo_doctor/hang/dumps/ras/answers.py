@@ -48,29 +48,29 @@ def parse_json(text: str, at_ns: int) -> Mesh:
         return Mesh(
             at_ns,
             str(document.get("nccl_version", "")),
-            tuple(_communicator(one) for one in document.get("communicators", ())),
+            tuple(_communicator(item) for item in document.get("communicators", ())),
         )
     except (msgspec.DecodeError, AttributeError, KeyError, TypeError, RecursionError) as problem:
         raise ValueError(f"not an answer of NCCL's RAS: {problem!r}") from problem
 
 
-def _communicator(found: dict[str, Any]) -> Communicator:
-    seats = tuple(_seat(one) for one in found.get("ranks", ()))
-    lost = tuple(_lost(one) for one in found.get("missing_ranks", ()))
-    key = f"{found.get('hash', '')}/{found.get('secondary_hash', '')}"
-    return Communicator(key, int(found.get("size", len(seats) + len(lost))), seats, lost)
+def _communicator(item: dict[str, Any]) -> Communicator:
+    seats = tuple(map(_seat, item.get("ranks", ())))
+    lost = tuple(map(_lost, item.get("missing_ranks", ())))
+    key = f"{item.get('hash', '')}/{item.get('secondary_hash', '')}"
+    return Communicator(key, int(item.get("size", len(seats) + len(lost))), seats, lost)
 
 
-def _process(found: dict[str, Any]) -> Process:
-    return Process(str(found.get("host", "unknown")), int(found.get("pid", -1)))
+def _process(item: dict[str, Any]) -> Process:
+    return Process(str(item.get("host", "unknown")), int(item.get("pid", -1)))
 
 
-def _seat(found: dict[str, Any]) -> Seat:
-    status = found.get("status", {})
-    counts = found.get("collective_counts", {})
+def _seat(item: dict[str, Any]) -> Seat:
+    status = item.get("status", {})
+    counts = item.get("collective_counts", {})
     return Seat(
-        int(found["rank"]),
-        _process(found),
+        int(item["rank"]),
+        _process(item),
         {str(name): int(count) for name, count in counts.items()},
         int(status.get("init_state", 0)),
         int(status.get("async_error", 0)),
@@ -78,11 +78,11 @@ def _seat(found: dict[str, Any]) -> Seat:
     )
 
 
-def _lost(found: dict[str, Any]) -> Lost:
-    status = found.get("status", {})
+def _lost(item: dict[str, Any]) -> Lost:
+    status = item.get("status", {})
     return Lost(
-        int(found["rank"]),
-        _process(found),
+        int(item["rank"]),
+        _process(item),
         bool(status.get("unresponsive")),
         bool(status.get("considered_dead")),
     )
@@ -227,5 +227,5 @@ def parse_text(text: str, at_ns: int) -> Mesh:
         at_ns,
         reader.version,
         tuple(draft.done(key, gone, silent) for key, draft in drafts),
-        tuple(sorted(gone, key=lambda one: (one.host, one.pid))),
+        tuple(sorted(gone, key=lambda process: (process.host, process.pid))),
     )

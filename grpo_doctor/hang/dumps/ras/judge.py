@@ -78,12 +78,12 @@ def _pairs(meshes: tuple[Mesh, ...]) -> Iterator[tuple[Communicator, Communicato
     first: dict[str, tuple[int, Communicator]] = {}
     last: dict[str, tuple[int, Communicator]] = {}
     for mesh in meshes:
-        for one in mesh.communicators:
-            first.setdefault(one.key, (mesh.at_ns, one))
-            last[one.key] = (mesh.at_ns, one)
-    for key, (at_ns, one) in sorted(last.items()):
+        for communicator in mesh.communicators:
+            first.setdefault(communicator.key, (mesh.at_ns, communicator))
+            last[communicator.key] = (mesh.at_ns, communicator)
+    for key, (at_ns, communicator) in sorted(last.items()):
         if at_ns - first[key][0] >= LEAST_NS:
-            yield first[key][1], one
+            yield first[key][1], communicator
 
 
 def _laggards(heard: Heard, before: Communicator, after: Communicator) -> Iterator[Laggard]:
@@ -111,27 +111,29 @@ def _laggards(heard: Heard, before: Communicator, after: Communicator) -> Iterat
             )
 
 
-def _usual(one: Communicator, operation: str) -> int | None:
+def _usual(communicator: Communicator, operation: str) -> int | None:
     """How many of an operation most ranks have launched; None without a majority.
 
     Of two ranks, or two halves, it is the larger count: who has launched less is waited for.
     """
-    counts = Counter(seat.counts[operation] for seat in one.seats if operation in seat.counts)
-    others = one.size - len(one.seats) - len(one.lost)
+    counts = Counter(
+        seat.counts[operation] for seat in communicator.seats if operation in seat.counts
+    )
+    others = communicator.size - len(communicator.seats) - len(communicator.lost)
     if others > 0:
-        if one.rest is None or operation not in one.rest:
+        if communicator.rest is None or operation not in communicator.rest:
             return None
-        counts[one.rest[operation]] += others
+        counts[communicator.rest[operation]] += others
     most = max(counts.values(), default=0)
     return max((count for count, ranks in counts.items() if ranks == most), default=None)
 
 
-def _instead(one: Communicator, seat: Seat, operation: str) -> str:
+def _instead(communicator: Communicator, seat: Seat, operation: str) -> str:
     """Another operation of which it has launched more than most."""
     more = [
         name
         for name, count in sorted(seat.counts.items())
-        if name != operation and (usual := _usual(one, name)) is not None and count > usual
+        if name != operation and (usual := _usual(communicator, name)) is not None and count > usual
     ]
     return more[0] if more else ""
 
@@ -156,11 +158,11 @@ def _bottom(
     return tuple(dict.fromkeys(below or [] if behind else chosen))
 
 
-def _is_in(one: Communicator, lag: Laggard) -> bool:
+def _is_in(communicator: Communicator, lag: Laggard) -> bool:
     """Whether it is in this communicator that the rank is behind."""
-    for seat in one.seats:
+    for seat in communicator.seats:
         if seat.process == lag.process:
-            usual = _usual(one, lag.operation)
+            usual = _usual(communicator, lag.operation)
             return usual is not None and seat.counts.get(lag.operation, usual) < usual
     return False
 
@@ -169,12 +171,12 @@ def _failures(heard: Heard) -> Iterator[Failure]:
     if not heard.meshes:
         return
     lost = [_lost(mesh) for mesh in heard.meshes]
-    for key, one in lost[-1].items():
-        rank = heard.rank(key[0], one.number, one.process)
-        if one.dead:
-            yield Failure(rank, one.process, "dead")
-        elif one.unresponsive and sum(key in found for found in lost) > 1:
-            yield Failure(rank, one.process, "unresponsive")
+    for key, missing in lost[-1].items():
+        rank = heard.rank(key[0], missing.number, missing.process)
+        if missing.dead:
+            yield Failure(rank, missing.process, "dead")
+        elif missing.unresponsive and sum(key in found for found in lost) > 1:
+            yield Failure(rank, missing.process, "unresponsive")
     for mesh in heard.meshes:
         for comm in mesh.communicators:
             for seat in comm.seats:
@@ -186,4 +188,8 @@ def _failures(heard: Heard) -> Iterator[Failure]:
 
 
 def _lost(mesh: Mesh) -> dict[tuple[str, int], Lost]:
-    return {(one.key, lost.number): lost for one in mesh.communicators for lost in one.lost}
+    return {
+        (communicator.key, lost.number): lost
+        for communicator in mesh.communicators
+        for lost in communicator.lost
+    }

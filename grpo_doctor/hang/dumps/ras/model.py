@@ -82,6 +82,6 @@ class Mesh(msgspec.Struct, frozen=True):
     @property
     def processes(self) -> frozenset[Process]:
         """All that the answer names."""
-        seats = (seat.process for one in self.communicators for seat in one.seats)
-        lost = (one.process for comm in self.communicators for one in comm.lost)
+        seats = (seat.process for communicator in self.communicators for seat in communicator.seats)
+        lost = (missing.process for comm in self.communicators for missing in comm.lost)
         return frozenset((*seats, *lost, *self.gone))

@@ -36,11 +36,11 @@ def hear(job: Job, answers: Sequence[RasAnswer]) -> Heard:
     ranks: dict[Process, int] = {}
     world: set[str] = set()
     for mesh in meshes:
-        for one in mesh.communicators:
-            if own.is_world(one):
-                world.add(one.key)
-                ranks |= {seat.process: seat.number for seat in one.seats}
-                ranks |= {lost.process: lost.number for lost in one.lost}
+        for communicator in mesh.communicators:
+            if own.is_world(communicator):
+                world.add(communicator.key)
+                ranks |= {seat.process: seat.number for seat in communicator.seats}
+                ranks |= {lost.process: lost.number for lost in communicator.lost}
         for process in mesh.processes - ranks.keys():
             if (rank := own.rank(process)) is not None:
                 ranks[process] = rank
@@ -58,10 +58,15 @@ def _read(answer: RasAnswer) -> Mesh | None:
 
 def _members(meshes: Sequence[Mesh], size: int | None) -> set[frozenset[Process]]:
     """The processes of each communicator of this size; answers in text name only some of them."""
-    found = [one for mesh in meshes for one in mesh.communicators if one.size == size]
+    of_size = [
+        communicator
+        for mesh in meshes
+        for communicator in mesh.communicators
+        if communicator.size == size
+    ]
     all_of = [
-        frozenset([seat.process for seat in one.seats] + [lost.process for lost in one.lost])
-        for one in found
+        frozenset([seat.process for seat in item.seats] + [lost.process for lost in item.lost])
+        for item in of_size
     ]
     return {processes for processes in all_of if len(processes) == size}
 
@@ -73,26 +78,30 @@ class _Own:
         self._size = job.world_size
         self._several = len(_members(meshes, job.world_size)) > 1
         # Of several hosts' joined evidence process numbers are no longer the kernel's.
-        members = [] if any(one.host for one in job.members) else list(job.members)
+        members = [] if any(member.host for member in job.members) else list(job.members)
         self._joined = not members
-        self._ranks = {one.pid: one.rank for one in members}
+        self._ranks = {member.pid: member.rank for member in members}
         self._addresses = {a for place in job.placements for a in place.addresses}
 
     def has(self, mesh: Mesh) -> bool:
         """Whether a process of the job is in it."""
         if self._joined:
-            return any(self.is_world(one) for one in mesh.communicators)
+            return any(self.is_world(communicator) for communicator in mesh.communicators)
         return any(process.pid in self._ranks for process in self._here(mesh))
 
-    def is_world(self, one: Communicator) -> bool:
+    def is_world(self, communicator: Communicator) -> bool:
         """Whether it is that of all ranks, each at its own number."""
-        if self._size is None or one.size != self._size or not (one.seats or one.lost):
+        if (
+            self._size is None
+            or communicator.size != self._size
+            or not (communicator.seats or communicator.lost)
+        ):
             return False
         known = [
             self.rank(process) == number
             for number, process in (
-                *((seat.number, seat.process) for seat in one.seats),
-                *((lost.number, lost.process) for lost in one.lost),
+                *((seat.number, seat.process) for seat in communicator.seats),
+                *((lost.number, lost.process) for lost in communicator.lost),
             )
             if self.rank(process) is not None
         ]
