@@ -13,9 +13,14 @@ from grpo_doctor.hang.decision.render.details import (
     with_outlook,
     with_spelled_fixes,
 )
-from grpo_doctor.hang.decision.render.not_started import launchers, not_started
 from grpo_doctor.hang.decision.render.pictures import edges_of, groups_of, nodes_of, rank_states
-from grpo_doctor.hang.decision.render.stalled import Judgement, judged, undecided
+from grpo_doctor.hang.decision.render.stalled import (
+    Judgement,
+    judged,
+    launchers,
+    not_started,
+    undecided,
+)
 from grpo_doctor.hang.decision.root import proposals, roots_of, with_library_threads
 from grpo_doctor.hang.decision.stall import Stall, stall_of
 from grpo_doctor.hang.decision.state import as_of_one_look, state_of
@@ -93,7 +98,7 @@ def _stands_or_waits(actor: Actor) -> bool:
 
 def _shows_in_motion(root: Candidate) -> bool:
     """Whether it can be seen while no rank stands still for longer than a moment."""
-    return root.certain or root.cause == "cpu-starved"
+    return root.certain or (root.liveness == "progressing" and bool(root.cause))
 
 
 def _named_first(root: Candidate, stall: Stall) -> bool:

@@ -41,7 +41,7 @@ class Counted:
         return self.filled if self.made is None else self.made > 0
 
     def text(self) -> str:
-        """`0 tokens in 1.6 s, 1 request runs, 3 wait, cache 98 % full`."""
+        """`0 tokens in 1.6 s, 1 request runs, 3 wait, cache 98% full`."""
         made = "" if self.made is None else f"{self.made:.0f} tokens in {self.seconds:.1f} s, "
         thrown = f", {self.preempted:.0f} preempted meanwhile" if self.preempted else ""
         full = "" if self.cache is None else f", cache {self.cache:.0%} full"
