@@ -15,6 +15,8 @@ from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.wording import bytes_text
 
 _KILLED = re.compile(r"[Kk]illed process (\d+)")
+LIST_KILLS = "dmesg -T | grep -i 'killed process'"
+_MOST_KILLS = 2
 _STANDS = ("still", "polling")
 _TIMED = ("reward", "helper")  # of a sandbox whose time is over its own parent makes an end
 BEFORE_THE_WAIT_S = 10.0  # a rank may be killed a little before others wait for it
@@ -82,7 +84,7 @@ def out_of_memory(
             Fix("Fewer loader processes.", "dataload.num_workers"),
             Fix("Keep optimizer state on the GPU.", "offload.optimizer"),
         ),
-        confirm=("dmesg -T | grep -i 'killed process'",),
+        confirm=(LIST_KILLS,),
     )
 
 
@@ -123,6 +125,16 @@ def _lately(scene: Scene) -> list[tuple[int, str]]:
     """
     since_s = (scene.patience.waited_s or 0.0) + BEFORE_THE_WAIT_S
     return [(pid, text) for age_s, pid, text in _kills(scene) if age_s <= since_s]
+
+
+def unassigned_kills(scene: Scene) -> tuple[Item, ...]:
+    """OOM kills since the ranks wait that nothing ties to this job, or keeps from being of it: a
+    rank that had a control group of its own has left no count behind.
+    """
+    return tuple(
+        Item("kernel", None, f"{text}; whether that was of this job is not known")
+        for _, text in _lately(scene)[-_MOST_KILLS:]
+    )
 
 
 def recent_oom(scene: Scene) -> tuple[Item, ...]:

@@ -7,7 +7,12 @@ from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.description import stack_item
-from grpo_doctor.hang.causes.memory import out_of_memory, recent_oom
+from grpo_doctor.hang.causes.memory import (
+    LIST_KILLS,
+    out_of_memory,
+    recent_oom,
+    unassigned_kills,
+)
 from grpo_doctor.hang.causes.process_state import dead
 from grpo_doctor.hang.model.hosts import commands, hosts_of
 from grpo_doctor.hang.model.process.progress import TICKS_PER_SECOND
@@ -70,7 +75,11 @@ def _gone(scene: Scene, gone: tuple[int, ...]) -> Candidate:
     reason = "is dead: no process of it is left"
     if any(one.waits for one in scene.by_rank.values()):
         oom = recent_oom(scene)
-        return out_of_memory(gone, (here, *oom)) if oom else dead(gone, reason, (here,), Sink.ENDED)
+        if oom:
+            return out_of_memory(gone, (here, *oom))
+        maybe = unassigned_kills(scene)
+        ended = dead(gone, reason, (here, *maybe), Sink.ENDED)
+        return replace(ended, confirm=(LIST_KILLS,)) if maybe else ended
     # A rank that nobody waits for may have ended in order.
     return replace(dead(gone, reason, (here,), Sink.NOTHING), liveness="unseen")
 

@@ -46,7 +46,10 @@ def test_another_job_s_kill_or_one_of_an_hour_ago_is_not_this_one(kills: int, ag
     build.lose(3)
     counting(build, kills)
     build.kernel = [(age_s, OF_THE_HOST)]
-    assert verdict(build).cause == "rank-dead"
+    found = verdict(build)
+    assert found.cause == "rank-dead"
+    possible = any(OF_THE_HOST in item.text for item in found.evidence)
+    assert possible == (age_s < 60.0), "it is told, where its time fits"
 
 
 def test_a_rank_that_ended_with_a_status_of_its_own_was_not_killed() -> None:
