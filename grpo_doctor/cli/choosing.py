@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from grpo_doctor.errors import UsageError
 
 if TYPE_CHECKING:
-    from grpo_doctor.document import Document, Price
+    from grpo_doctor.document import Price, ReportDocument
     from grpo_doctor.findings.selection import Selection
 
 FOUND = 6
@@ -71,12 +71,12 @@ def price_of(options: argparse.Namespace) -> Price | None:
     return Price(amount, text[len(digits) :].upper() or "USD")
 
 
-def exit_code_of(options: argparse.Namespace, document: Document) -> int:
+def exit_code_of(options: argparse.Namespace, document: ReportDocument) -> int:
     """6 where `--fail-on` was given and something that grave was found, else 0."""
     if options.fail_on is None:
         return 0
     grave = _SEVERITIES[: _SEVERITIES.index(options.fail_on) + 1]
-    return FOUND if any(f["severity"] in grave for f in document["findings"]) else 0
+    return FOUND if any(f.severity in grave for f in document.findings) else 0
 
 
 def _words(given: list[str]) -> list[str]:

@@ -13,7 +13,7 @@ from grpo_doctor.cli.output import STDOUT, check_output, document_json, given_pa
 from grpo_doctor.errors import UsageError
 
 if TYPE_CHECKING:
-    from grpo_doctor.compare import Comparison
+    from grpo_doctor.compare import ComparisonDocument
 
 NAME = "compare"
 SUMMARY = "two runs side by side: what got faster, how sure, and was it as predicted"
@@ -83,10 +83,10 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     return 0 if limit is None else regression_code(comparison, limit)
 
 
-def regression_code(comparison: Comparison, limit_pct: float) -> int:
+def regression_code(comparison: ComparisonDocument, limit_pct: float) -> int:
     """7 for a regression beyond the limit, 8 where nobody can tell, else 0."""
-    step = comparison["step_time"]
-    change, low = step["change_pct"], step["low_pct"]
-    if not comparison["comparable"] or change is None or low is None:
+    step = comparison.step_time
+    change, low = step.change_pct, step.low_pct
+    if not comparison.comparable or change is None or low is None:
         return UNDECIDED
     return REGRESSION if change > limit_pct and low > 0 else 0

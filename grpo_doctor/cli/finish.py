@@ -17,7 +17,7 @@ from grpo_doctor_probes.rundir import FINDINGS_JSON, REPORT_HTML, TRACE_JSON
 
 if TYPE_CHECKING:
     from grpo_doctor.cli.watching import Aftermath
-    from grpo_doctor.document import Document
+    from grpo_doctor.document import ReportDocument
     from grpo_doctor_probes.supervisor import Ended
 
 
@@ -30,7 +30,7 @@ class Finished:
     state: str
     trace: Path | None
     report: Path | None
-    document: Document | None
+    document: ReportDocument | None
     aftermath: Aftermath
 
     def as_json(self) -> dict[str, Any]:
@@ -41,8 +41,8 @@ class Finished:
             "trace": str(self.trace) if self.trace else None,
             "report": str(self.report) if self.report else None,
             "exit": {"state": self.state, "code": self.exit_code},
-            "summary": self.document["summary"] if self.document else None,
-            "findings": [f["id"] for f in self.document["findings"]] if self.document else [],
+            "summary": self.document.summary if self.document else None,
+            "findings": [f.id for f in self.document.findings] if self.document else [],
             "remarks": list(self.aftermath.remarks),
             "hangs": self.aftermath.facts.get("hangs", []),
             "deaths": self.aftermath.facts.get("deaths", []),
@@ -53,7 +53,7 @@ def finish(folder: Path, ended: Ended, aftermath: Aftermath, *, report: bool) ->
     """Writes trace, findings and report. A failure here never hides the job's own exit code."""
     trace_path = folder / TRACE_JSON
     report_path = folder / REPORT_HTML
-    document: Document | None = None
+    document: ReportDocument | None = None
     wrote_trace = wrote_report = False
     problem = ""
     try:
@@ -101,7 +101,7 @@ def _keep_traceback(folder: Path) -> str:
     return f", see {path}"
 
 
-def _write_report(folder: Path, trace_path: Path, report_path: Path) -> Document:
+def _write_report(folder: Path, trace_path: Path, report_path: Path) -> ReportDocument:
     from grpo_doctor.cli.rendering import page  # noqa: PLC0415
     from grpo_doctor.document import build_document  # noqa: PLC0415
     from grpo_doctor.document.hangs import hang_entries  # noqa: PLC0415
@@ -110,19 +110,19 @@ def _write_report(folder: Path, trace_path: Path, report_path: Path) -> Document
     # From the file, not from memory: what `report trace.json` will show on another machine.
     document = build_document(read_trace(trace_path), hangs=hang_entries(folder))
     findings = {
-        "schema": document["schema"],
-        "findings": document["findings"],
-        "passed": document["passed"],
-        "not_run": document["not_run"],
-        "not_applicable": document["not_applicable"],
-        "rule_errors": document["rule_errors"],
+        "schema": document.schema,
+        "findings": document.findings,
+        "passed": document.passed,
+        "not_run": document.not_run,
+        "not_applicable": document.not_applicable,
+        "rule_errors": document.rule_errors,
     }
     write_bytes(msgspec.json.format(msgspec.json.encode(findings)), str(folder / FINDINGS_JSON))
     write_bytes(page(document), str(report_path))
     return document
 
 
-def _put_digest(document: Document) -> None:
+def _put_digest(document: ReportDocument) -> None:
     from grpo_doctor.cli.rendering import digest  # noqa: PLC0415
 
     put(f"\n{digest(document, sys.stderr)}\n")

@@ -7,14 +7,14 @@ import os
 import select
 import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import BinaryIO, TextIO
 
 import msgspec
 
 from grpo_doctor.errors import OutputError, UsageError
 from grpo_doctor.files import replacing
+from grpo_doctor_reports.schema import AnyDocument
 
 STDOUT = "-"
 _MAX_WIDTH = 110
@@ -89,7 +89,7 @@ def _write_whole(stream: BinaryIO, content: bytes) -> None:
             select.select([], [stream], [])
 
 
-def document_json(document: Mapping[str, Any]) -> bytes:
+def document_json(document: AnyDocument) -> bytes:
     """The document as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
 

@@ -7,9 +7,9 @@ import difflib
 from typing import NoReturn
 
 from grpo_doctor import __version__
-from grpo_doctor.cli import attach, compare, report, rule, run, selftest, whatif
+from grpo_doctor.cli import attach, compare, report, rule, run, schema, selftest, whatif
 
-COMMANDS = (run, attach, report, compare, rule, whatif, selftest)
+COMMANDS = (run, attach, report, compare, rule, whatif, schema, selftest)
 
 _DESCRIPTION = """\
 A diagnostic profiler for GRPO runs: where the step time goes, what is wrong, which flags fix it.

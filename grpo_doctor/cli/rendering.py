@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import TextIO
 
 from grpo_doctor.cli.output import color_wanted, terminal_width
 from grpo_doctor.errors import OutputError
 from grpo_doctor_reports import ReportError, compare, render_html, render_text
 from grpo_doctor_reports.hang import hang_page, hang_text
 from grpo_doctor_reports.markdown import markdown_text
+from grpo_doctor_reports.schema import AnyDocument
 
 
-def page(document: Mapping[str, Any]) -> bytes:
+def page(document: AnyDocument) -> bytes:
     """The HTML report. Raises OutputError if the page's parts are not installed."""
     try:
         return render_html(document).encode()
@@ -20,7 +20,7 @@ def page(document: Mapping[str, Any]) -> bytes:
         raise OutputError(str(problem)) from problem
 
 
-def digest(document: Mapping[str, Any], stream: TextIO | None) -> str:
+def digest(document: AnyDocument, stream: TextIO | None) -> str:
     """The terminal digest, coloured if `stream` is a terminal that shows colours."""
     color = stream is not None and color_wanted(stream)
     try:
@@ -35,7 +35,7 @@ def markdown(text: str, stream: TextIO | None) -> str:
     return markdown_text(text, terminal_width(), color)
 
 
-def comparison_page(document: Mapping[str, Any]) -> bytes:
+def comparison_page(document: AnyDocument) -> bytes:
     """Two runs as a page. Raises OutputError if the page's parts are not installed."""
     try:
         return compare.comparison_page(document)
@@ -43,7 +43,7 @@ def comparison_page(document: Mapping[str, Any]) -> bytes:
         raise OutputError(str(problem)) from problem
 
 
-def comparison_text(document: Mapping[str, Any], stream: TextIO | None) -> str:
+def comparison_text(document: AnyDocument, stream: TextIO | None) -> str:
     """Two runs for a terminal, coloured if `stream` is one that shows colours."""
     color = stream is not None and color_wanted(stream)
     try:
@@ -52,7 +52,7 @@ def comparison_text(document: Mapping[str, Any], stream: TextIO | None) -> str:
         raise OutputError(str(problem)) from problem
 
 
-def verdict_page(document: Mapping[str, Any]) -> bytes:
+def verdict_page(document: AnyDocument) -> bytes:
     """The verdict on a job as a page. Raises OutputError if the page's parts are not installed."""
     try:
         return hang_page(document)
@@ -60,7 +60,7 @@ def verdict_page(document: Mapping[str, Any]) -> bytes:
         raise OutputError(str(problem)) from problem
 
 
-def verdict_text(document: Mapping[str, Any], stream: TextIO | None) -> str:
+def verdict_text(document: AnyDocument, stream: TextIO | None) -> str:
     """The verdict for a terminal, coloured if `stream` is one that shows colours."""
     color = stream is not None and color_wanted(stream)
     try:

@@ -13,6 +13,7 @@ from grpo_doctor.errors import UsageError
 if TYPE_CHECKING:
     from grpo_doctor.analysis import Analysis
     from grpo_doctor.whatif import Prediction, StepModel, Withheld
+    from grpo_doctor_reports.schema.whatif import WhatifDocument
 
 NAME = "whatif"
 SUMMARY = "predict what other settings would do to a recorded run's step time"
@@ -80,7 +81,7 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise UsageError(f"--set {text}: give KNOB=VALUE, such as offload.optimizer=false.")
+        raise UsageError(f"--set {text}: give SETTING=VALUE, such as offload.optimizer=false.")
     return name.strip().removeprefix("--"), value.strip()
 
 
@@ -132,75 +133,72 @@ def _answer(
     before: Mapping[str, Any],
     after: Mapping[str, Any],
     outcome: Prediction | Withheld,
-) -> dict[str, Any]:
+) -> WhatifDocument:
+    from msgspec.structs import replace  # noqa: PLC0415 - after usage errors
+
     from grpo_doctor import knobs  # noqa: PLC0415
     from grpo_doctor.whatif import Withheld  # noqa: PLC0415
     from grpo_doctor.whatif.replay import by_phase  # noqa: PLC0415
+    from grpo_doctor_reports.schema import whatif as parts  # noqa: PLC0415
 
     run = analysis.trace.run
-    answer: dict[str, Any] = {
-        "schema": 1,
-        "run": run.id,
-        "source": analysis.trace.source,
-        "steps": len(model.measured_s),
-        "step_time_s": analysis.step_s,
-        "settings": [
-            {
-                "knob": name,
-                "from": before[name],
-                "to": value,
-                "spelling": knobs.spell(run.framework, run.framework_version, name, value),
-            }
+    answer = parts.WhatifDocument(
+        run=run.id,
+        source=analysis.trace.source,
+        steps=len(model.measured_s),
+        step_time_s=analysis.step_s,
+        settings=[
+            parts.SettingChanged(
+                knob=name,
+                before=before[name],
+                after=value,
+                spelling=knobs.spell(run.framework, run.framework_version, name, value),
+            )
             for name, value in after.items()
         ],
-        "predicted": None,
-        "reason": None,
-        "phases": {},
-    }
+    )
     if isinstance(outcome, Withheld):
-        return answer | {"reason": outcome.reason}
-    phases = by_phase(model, outcome.edits)
-    return answer | {
-        "predicted": {
-            "low": round(outcome.low, 2),
-            "mid": round(outcome.mid, 2),
-            "high": round(outcome.high, 2),
-            "unit": "% of step time",
+        return replace(answer, reason=outcome.reason)
+    return replace(
+        answer,
+        predicted=parts.StepChange(
+            low=round(outcome.low, 2), mid=round(outcome.mid, 2), high=round(outcome.high, 2)
+        ),
+        basis=outcome.basis,
+        assumed=outcome.assumed or None,
+        phases={
+            phase: parts.PhaseSeconds(before_s=_rounded(old, 6), after_s=_rounded(new, 6))
+            for phase, (old, new) in by_phase(model, outcome.edits).items()
         },
-        "basis": outcome.basis,
-        "assumed": outcome.assumed or None,
-        "phases": {
-            phase: {"before_s": _rounded(old, 6), "after_s": _rounded(new, 6)}
-            for phase, (old, new) in phases.items()
-        },
-    }
+    )
 
 
-def _lines(answer: Mapping[str, Any]) -> list[str]:
-    steps = answer["steps"]
-    lines = [f"{answer['source']}, {steps} step{'' if steps == 1 else 's'}"]
-    for one in answer["settings"]:
-        flag = f"  ({one['spelling']})" if one["spelling"] else ""
-        said = f"{_text(one['from'])} to {_text(one['to'])}{flag}"
-        lines.append(f"  {one['knob']}: {said if one['from'] != one['to'] else 'as it is'}")
-    if answer["reason"] is not None:
-        return [*lines, "", f"Unknown: {answer['reason']}."]
+def _lines(answer: WhatifDocument) -> list[str]:
+    steps = answer.steps
+    lines = [f"{answer.source}, {steps} step{'' if steps == 1 else 's'}"]
+    for setting in answer.settings:
+        flag = f"  ({setting.spelling})" if setting.spelling else ""
+        change = f"{_text(setting.before)} to {_text(setting.after)}{flag}"
+        changes = setting.before != setting.after
+        lines.append(f"  {setting.knob}: {change if changes else 'as it is'}")
+    if answer.predicted is None:
+        return [*lines, "", f"Unknown: {answer.reason}."]
     lines += ["", f"{'':14}{'now':>12}{'then':>12}{'change':>12}"]
-    for phase, pair in answer["phases"].items():
-        old, new = _rounded(pair["before_s"], 4), _rounded(pair["after_s"], 4)
+    for phase, seconds in answer.phases.items():
+        old, new = _rounded(seconds.before_s, 4), _rounded(seconds.after_s, 4)
         change = f"{new - old:+.4f} s" if new != old else ""
         lines.append(f"{phase:14}{old:>10.4f} s{new:>10.4f} s{change:>12}".rstrip())
-    predicted, step = answer["predicted"], answer["step_time_s"]
-    then = step * (1 + predicted["mid"] / 100)
+    predicted, step = answer.predicted, answer.step_time_s or 0.0
+    then = step * (1 + predicted.mid / 100)
     lines += [
-        f"{'step':14}{step:>10.4f} s{then:>10.4f} s{predicted['mid']:>+10.1f}%",
+        f"{'step':14}{step:>10.4f} s{then:>10.4f} s{predicted.mid:>+10.1f}%",
         "",
         (
-            f"Between {predicted['low']:+.1f}% and {predicted['high']:+.1f}% of the step time; "
-            f"{answer['basis']}."
+            f"Between {predicted.low:+.1f}% and {predicted.high:+.1f}% of the step time; "
+            f"{answer.basis}."
         ),
     ]
-    return [*lines, f"Assumed: {answer['assumed']}."] if answer["assumed"] else lines
+    return [*lines, f"Assumed: {answer.assumed}."] if answer.assumed else lines
 
 
 def _rounded(seconds: float, digits: int) -> float:

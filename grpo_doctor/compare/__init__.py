@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from grpo_doctor.compare.assemble import compare
-from grpo_doctor.compare.schema import SCHEMA, Comparison
+from grpo_doctor_reports.schema.compare import SCHEMA, ComparisonDocument
 
-__all__ = ["SCHEMA", "Comparison", "compare"]
+__all__ = ["SCHEMA", "ComparisonDocument", "compare"]

@@ -6,36 +6,39 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from msgspec.structs import replace
+
 import grpo_doctor
 from grpo_doctor.compare import times
 from grpo_doctor.compare.cautions import cautions, obstacles
 from grpo_doctor.compare.fixes import fix_results
 from grpo_doctor.compare.metrics import PARTED, metric_changes
 from grpo_doctor.compare.run import ComparedRun
-from grpo_doctor.compare.schema import (
-    SCHEMA,
-    Change,
-    Comparison,
-    FindingChange,
-    MetricChange,
-)
 from grpo_doctor.compare.settings import setting_changes
 from grpo_doctor.phases import PHASES, UNATTRIBUTED
 from grpo_doctor.trace.model import Trace
+from grpo_doctor_reports.schema.compare import (
+    SCHEMA,
+    Change,
+    ComparisonDocument,
+    FindingChange,
+    MetricChange,
+)
+from grpo_doctor_reports.schema.report import Tool
 
 MAX_STEPS = 1000
 _SMALL = 2.0  # percent
 
 
-def compare(before: Trace, after: Trace) -> Comparison:
+def compare(before: Trace, after: Trace) -> ComparisonDocument:
     """Compares two recordings. What could not be judged is said; the rest is given."""
     first, second = ComparedRun.of(before), ComparedRun.of(after)
     problems = obstacles(first, second)
     step_time, per_token = times.step_time(first, second), times.per_token(first, second)
     metrics = metric_changes(first, second)
-    return Comparison(
+    return ComparisonDocument(
         schema=SCHEMA,
-        tool={"name": "grpo-doctor", "version": grpo_doctor.__version__},
+        tool=Tool(name="grpo-doctor", version=grpo_doctor.__version__),
         before=first.side(),
         after=second.side(),
         verdict=_verdict(problems, step_time, per_token, metrics),
@@ -45,7 +48,7 @@ def compare(before: Trace, after: Trace) -> Comparison:
         per_token=per_token,
         phases=times.phases(first, second),
         settings=[
-            {**row, "before": _plain(row["before"]), "after": _plain(row["after"])}
+            replace(row, before=_plain(row.before), after=_plain(row.after))
             for row in setting_changes(first, second)
         ],
         metrics=metrics,
@@ -61,23 +64,23 @@ def _verdict(
     reasons = list(problems)
     if reasons:
         return f"These runs can't be compared: {reasons[0]}."
-    if step["verdict"] == times.UNKNOWN:
-        return f"Not enough evidence: {step['note']}."
-    low, high = step["low_pct"] or 0.0, step["high_pct"] or 0.0
+    if step.verdict == times.UNKNOWN:
+        return f"Not enough evidence: {step.note}."
+    low, high = step.low_pct or 0.0, step.high_pct or 0.0
     words = {
-        times.FASTER: f"The run after is {_size(step['change_pct'])}% faster per step",
-        times.SLOWER: f"The run after is {_size(step['change_pct'])}% slower per step",
+        times.FASTER: f"The run after is {_size(step.change_pct)}% faster per step",
+        times.SLOWER: f"The run after is {_size(step.change_pct)}% slower per step",
         times.SAME: "No difference in step time that these steps could show",
     }
-    text = f"{words[step['verdict']]} ({_signed(low)}% to {_signed(high)}%)"
-    judged = token["change_pct"] is not None and token["verdict"] != times.UNKNOWN
-    if judged and token["verdict"] != step["verdict"]:
-        per_token = f"{_signed(token['low_pct'])}% to {_signed(token['high_pct'])}%"
-        said = "these steps can't say" if token["verdict"] == times.SAME else token["verdict"]
+    text = f"{words[step.verdict]} ({_signed(low)}% to {_signed(high)}%)"
+    judged = token.change_pct is not None and token.verdict != times.UNKNOWN
+    if judged and token.verdict != step.verdict:
+        per_token = f"{_signed(token.low_pct)}% to {_signed(token.high_pct)}%"
+        said = "these steps can't say" if token.verdict == times.SAME else token.verdict
         text += f", and {said} per token ({per_token})"
-    parted = [m for m in metrics if m["state"] == PARTED]
+    parted = [m for m in metrics if m.state == PARTED]
     if parted:
-        text += f". Metrics diverge at step {parted[0]['step']}, first {parted[0]['name']}"
+        text += f". Metrics diverge at step {parted[0].step}, first {parted[0].name}"
     return text + "."
 
 

@@ -32,7 +32,7 @@ def cautions(before: ComparedRun, after: ComparedRun) -> list[str]:
         ("framework differs", first.framework, second.framework),
         ("framework version differs", first.framework_version, second.framework_version),
         ("number of ranks differs", first.world_size, second.world_size),
-        ("GPUs differ", before.side()["gpus"], after.side()["gpus"]),
+        ("GPUs differ", before.side().gpus, after.side().gpus),
         ("hosts differ", _hosts(before), _hosts(after)),
     ):
         if a != b:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from grpo_doctor.compare.run import ComparedRun
-from grpo_doctor.compare.schema import Change, FixResult
 from grpo_doctor.compare.settings import changed_knobs, option_changes
 from grpo_doctor.whatif import Ground, Prediction, Withheld, ground, together
 from grpo_doctor.whatif.models import BY_KNOB
 from grpo_doctor.whatif.prediction import RUN_ERROR
+from grpo_doctor_reports.schema.compare import Change, FixResult
 
 _SEEDS = ("seed", "data_seed")
 Changed = dict[str, tuple[Any, Any]]
@@ -40,7 +40,7 @@ def fix_results(before: ComparedRun, after: ComparedRun, measured: Change) -> li
             predicted_low_pct=round(predicted.low, 1) if predicted else None,
             predicted_mid_pct=round(predicted.mid, 1) if predicted else None,
             predicted_high_pct=round(predicted.high, 1) if predicted else None,
-            measured_pct=measured["change_pct"],
+            measured_pct=measured.change_pct,
             inside=inside,
             note=note,
             unpredicted=outcome.reason if isinstance(outcome, Withheld) else None,
@@ -53,7 +53,7 @@ def _held(predicted: Prediction, measured: Change, other: str) -> tuple[bool | N
 
     Both have an interval. A measured one that only touches the predicted one decides nothing.
     """
-    value, low, high = measured["change_pct"], measured["low_pct"], measured["high_pct"]
+    value, low, high = measured.change_pct, measured.low_pct, measured.high_pct
     if other:
         return None, f"{other} differs too, which was not in the prediction"
     if value is None or low is None or high is None:
@@ -76,7 +76,7 @@ def _what_else(before: ComparedRun, after: ComparedRun) -> str:
         return "the framework"
     if first.world_size != second.world_size:
         return "the number of ranks"
-    options = [row["name"] for row in option_changes(before, after)]
+    options = [row.name for row in option_changes(before, after)]
     # Another seed is another sample of the same work.
     return next((f"the option {name}" for name in options if name not in _SEEDS), "")
 

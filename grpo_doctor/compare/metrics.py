@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.compare.run import ComparedRun
-from grpo_doctor.compare.schema import MetricChange
+from grpo_doctor_reports.schema.compare import MetricChange
 
 NEEDS_POINTS = 8
 IDENTICAL, SAME, PARTED, UNKNOWN = "identical", "same", "parted", "not enough evidence"
@@ -35,7 +35,7 @@ def metric_changes(before: ComparedRun, after: ComparedRun) -> list[MetricChange
         if not any(word in name.lower() for word in _CLOCKS)
     ]
     order = {PARTED: 0, UNKNOWN: 3, SAME: 2, IDENTICAL: 1}
-    return sorted(found, key=lambda m: (order[m["state"]], m["step"] or 0, m["name"]))
+    return sorted(found, key=lambda m: (order[m.state], m.step or 0, m.name))
 
 
 def _one(

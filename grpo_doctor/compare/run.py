@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.per_step import counted
-from grpo_doctor.compare.schema import Side
 from grpo_doctor.findings import Results, RunView, run_rules
 from grpo_doctor.trace.model import Trace
+from grpo_doctor_reports.schema.compare import Side
 
 TOKENS = "rollout/tokens"
 _DIGITS = 6

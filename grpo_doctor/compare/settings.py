@@ -7,7 +7,7 @@ from typing import Any
 
 from grpo_doctor import knobs
 from grpo_doctor.compare.run import ComparedRun
-from grpo_doctor.compare.schema import SettingChange
+from grpo_doctor_reports.schema.compare import SettingChange
 
 # Where a run writes and what it is called are no settings of it.
 _NAMES_ONLY = frozenset({"output_dir", "run_name", "logging_dir", "ddp_port", "master_port"})

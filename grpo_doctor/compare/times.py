@@ -6,8 +6,8 @@ import numpy as np
 
 from grpo_doctor.compare.interval import NEEDS_STEPS, Interval, change_of_mean, change_of_ratio
 from grpo_doctor.compare.run import ComparedRun
-from grpo_doctor.compare.schema import Change, PhaseChange
 from grpo_doctor.phases import PHASES, UNATTRIBUTED
+from grpo_doctor_reports.schema.compare import Change, PhaseChange
 
 FASTER, SLOWER, SAME, UNKNOWN = "faster", "slower", "no difference", "not enough evidence"
 # A phase that takes less than this share of the longer step in both runs is left out.

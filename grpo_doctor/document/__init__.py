@@ -15,15 +15,15 @@ from grpo_doctor.document.results import (
     passed_entries,
     rule_error_entries,
 )
-from grpo_doctor.document.schema import SCHEMA, Document, HangEntry
 from grpo_doctor.document.summary import summary
 from grpo_doctor.document.views import views
 from grpo_doctor.document.whatif import whatif_entry
 from grpo_doctor.findings import RunView, run_rules
 from grpo_doctor.findings.selection import Selection
 from grpo_doctor.trace.model import Trace
+from grpo_doctor_reports.schema.report import SCHEMA, HangEntry, ReportDocument, Tool
 
-__all__ = ["SCHEMA", "Document", "Price", "build_document"]
+__all__ = ["SCHEMA", "Price", "ReportDocument", "build_document"]
 
 EVERY_RULE = Selection()
 
@@ -33,7 +33,7 @@ def build_document(
     selection: Selection = EVERY_RULE,
     price: Price | None = None,
     hangs: Sequence[HangEntry] = (),
-) -> Document:
+) -> ReportDocument:
     """Analyses a recording, runs the rules, and says it all as JSON-serialisable values.
 
     Any recording gives a document: without steps, without phases, cut off or with ranks missing.
@@ -41,9 +41,9 @@ def build_document(
     view = RunView.of(trace)
     results = run_rules(view, selection.chosen)
     results = replace(results, not_applicable=(*results.not_applicable, *selection.left_out))
-    return Document(
+    return ReportDocument(
         schema=SCHEMA,
-        tool={"name": "grpo-doctor", "version": grpo_doctor.__version__},
+        tool=Tool(name="grpo-doctor", version=grpo_doctor.__version__),
         run=run_entry(trace),
         summary=summary(view.analysis, results, rank_entries(trace), hangs),
         findings=finding_entries(results, view.analysis, price),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from grpo_doctor.document.numbers import number
-from grpo_doctor.document.schema import ClockEntry
 from grpo_doctor.trace.model import Trace
+from grpo_doctor_reports.schema.report import ClockEntry
 
 _DIGITS = 3
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grpo_doctor.analysis import Analysis
-from grpo_doctor.document.finding_schema import CostEntry
 from grpo_doctor.document.numbers import SHARE_DIGITS, number, significant
+from grpo_doctor_reports.schema.findings import CostEntry
 
 SECONDS_PER_HOUR = 3600.0
 HOURS_PER_DAY = 24.0

@@ -9,8 +9,15 @@ import numpy as np
 
 from grpo_doctor.document.clocks import clock_entry
 from grpo_doctor.document.numbers import finite, seconds
-from grpo_doctor.document.schema import LossEntry, OpenSpan, RankEntry, RunEntry
 from grpo_doctor.trace.model import Kind, Process, Trace
+from grpo_doctor_reports.schema.report import (
+    ExitState,
+    GpuEntry,
+    LossEntry,
+    OpenSpan,
+    RankEntry,
+    RunEntry,
+)
 
 _OPEN_KINDS = (Kind.SPAN, Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT)
 
@@ -31,17 +38,17 @@ def run_entry(trace: Trace) -> RunEntry:
         world_size=run.world_size,
         started_unix_ns=run.started_unix_ns,
         duration_s=seconds(run.duration_ns),
-        exit={"state": run.exit.state, "code": run.exit.code, "signal": run.exit.signal},
+        exit=ExitState(state=run.exit.state, code=run.exit.code, signal=run.exit.signal),
         knobs=knobs,
         versions=dict(run.versions),
         gpus=[
-            {
-                "uuid": gpu.uuid,
-                "name": gpu.name,
-                "index": gpu.index,
-                "host": gpu.host,
-                "memory_total_bytes": gpu.memory_total_bytes,
-            }
+            GpuEntry(
+                uuid=gpu.uuid,
+                name=gpu.name,
+                index=gpu.index,
+                host=gpu.host,
+                memory_total_bytes=gpu.memory_total_bytes,
+            )
             for gpu in trace.gpus
             if gpu.visible
         ],
@@ -66,7 +73,7 @@ def rank_entries(trace: Trace) -> list[RankEntry]:
         RankEntry(rank=rank, host="", pid=0, state="missing", open=[], clock_error_ns=None)
         for rank in missing
     ]
-    return sorted(found, key=lambda entry: entry["rank"])
+    return sorted(found, key=lambda entry: entry.rank)
 
 
 def _rank(trace: Trace, process: Process) -> RankEntry:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from grpo_doctor.document.schema import HangEntry
 from grpo_doctor.hang.collection.bundle.packing import PAGE, VERDICT
 from grpo_doctor_probes.supervisor.watchdog import FOLDER
+from grpo_doctor_reports.schema.report import HangEntry
 
 _MOST = 50
 _LARGEST_BYTES = 32 << 20

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.document.view_schema import Numbers
+from grpo_doctor_reports.schema.part import Numbers
 
 SECONDS_DIGITS = 6  # microseconds: spans are recorded that exactly
 SHARE_DIGITS = 5

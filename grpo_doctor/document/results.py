@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.document.cost import Price, cost_entry
-from grpo_doctor.document.finding_schema import (
+from grpo_doctor.document.numbers import finite, significant
+from grpo_doctor.findings import Results
+from grpo_doctor.findings.rule import Evidence, Finding, Fix, Rule
+from grpo_doctor.whatif import Prediction
+from grpo_doctor_reports.schema.findings import (
     CostEntry,
     EvidenceEntry,
     FindingEntry,
@@ -15,10 +19,6 @@ from grpo_doctor.document.finding_schema import (
     PredictedEntry,
     RuleErrorEntry,
 )
-from grpo_doctor.document.numbers import finite, significant
-from grpo_doctor.findings import Results
-from grpo_doctor.findings.rule import Evidence, Finding, Fix, Rule
-from grpo_doctor.whatif import Prediction
 
 
 def finding_entries(
@@ -101,15 +101,15 @@ def _evidence(evidence: Evidence) -> EvidenceEntry:
 
 
 def _fix(fix: Fix) -> FixEntry:
-    return {
-        "knob": fix.knob,
-        "from": finite(fix.before),
-        "to": finite(fix.after),
-        "spelling": fix.spelling,
-        "predicted": _predicted(fix.predicted) if fix.predicted else None,
-        "safety": fix.safety,
-        "risk": fix.risk,
-    }
+    return FixEntry(
+        knob=fix.knob,
+        before=finite(fix.before),
+        after=finite(fix.after),
+        spelling=fix.spelling,
+        predicted=_predicted(fix.predicted) if fix.predicted else None,
+        safety=fix.safety,
+        risk=fix.risk,
+    )
 
 
 def _predicted(prediction: Prediction) -> PredictedEntry:

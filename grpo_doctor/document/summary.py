@@ -12,10 +12,10 @@ from grpo_doctor.analysis.rows import UNATTRIBUTED_CODE
 from grpo_doctor.analysis.sampled import counter_sum
 from grpo_doctor.document.judged import not_judged
 from grpo_doctor.document.numbers import PERCENT_DIGITS, SHARE_DIGITS, number
-from grpo_doctor.document.schema import HangEntry, PhaseEntry, RankEntry, SteadyEntry, Summary
 from grpo_doctor.document.verdict import verdict
 from grpo_doctor.findings import Results
 from grpo_doctor.phases import PHASES
+from grpo_doctor_reports.schema.report import HangEntry, PhaseEntry, RankEntry, SteadyEntry, Summary
 
 TOKENS = "rollout/tokens"
 
@@ -41,8 +41,8 @@ def summary(
         steps_total=len(steps.numbers),
         warmup_steps=steps.warmup,
         phases=phase_entries(analysis),
-        unattributed_share=rest["share"] if rest else None,
-        unattributed_seconds=rest["seconds"] if rest else None,
+        unattributed_share=rest.share if rest else None,
+        unattributed_seconds=rest.seconds if rest else None,
         gpu_busy_pct=number(analysis.gpu_busy[0] if analysis.gpu_busy else None, PERCENT_DIGITS),
         gpu_truly_busy_pct=number(busy[0] if busy else None, PERCENT_DIGITS),
         gpu_busy_by=busy[1].removeprefix("gpu.") if busy else None,

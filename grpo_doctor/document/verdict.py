@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.rows import UNATTRIBUTED_CODE
-from grpo_doctor.document.schema import HangEntry, RankEntry
 from grpo_doctor.findings import Results
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.phases import PHASES, UNATTRIBUTED, phase_of
 from grpo_doctor.trace.model import Exit
+from grpo_doctor_reports.schema.report import HangEntry, RankEntry
 
 _HOW = {
     "failed": "failed",
@@ -62,7 +62,7 @@ def _stuck(analysis: Analysis, hangs: Sequence[HangEntry]) -> str:
     """What the watchdog said last of a run that did not end well."""
     if analysis.trace.run.exit.state not in DIED:
         return ""
-    said = [hang["headline"] for hang in hangs if hang["state"] in ("stuck", "dead")]
+    said = [hang.headline for hang in hangs if hang.state in ("stuck", "dead")]
     return said[-1].rstrip(".") if said else ""
 
 
@@ -84,14 +84,14 @@ def _last_step(analysis: Analysis) -> str:
 
 def _where(ranks: Sequence[RankEntry]) -> str:
     """`ranks 0, 1 in train (31 s), rank 2 in rollout/generate (34 s)`; the smallest group first."""
-    inside = {r["rank"]: r["open"] for r in ranks if r["open"]}
+    inside = {r.rank: r.open for r in ranks if r.open}
     if not inside:
         return ""
-    groups = Counter(_place(spans[-1]["name"]) for spans in inside.values())
+    groups = Counter(_place(spans[-1].name) for spans in inside.values())
     parts = []
     for place, size in sorted(groups.items(), key=lambda g: (g[1], g[0])):
-        mine = [rank for rank, spans in inside.items() if _place(spans[-1]["name"]) == place]
-        longest = max(inside[rank][-1]["open_s"] for rank in mine)
+        mine = [rank for rank, spans in inside.items() if _place(spans[-1].name) == place]
+        longest = max(inside[rank][-1].open_s or 0.0 for rank in mine)
         named = f"rank{'s' * (size > 1)} {', '.join(map(str, mine))}"
         who = named if size <= _NAMED else f"{size} ranks"
         parts.append(f"{who} in {place} ({longest:.3g} s)")

@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grpo_doctor.document.finding_schema import WhatifEntry, WhatifFix, WhatifSet, WhatifUnknown
 from grpo_doctor.document.numbers import PERCENT_DIGITS, number
 from grpo_doctor.findings import Results, RunView
 from grpo_doctor.findings.rule import Finding, Fix, Rule
 from grpo_doctor.knobs.values import spelled
 from grpo_doctor.whatif import Ground, Prediction, ground, together
+from grpo_doctor_reports.schema.findings import WhatifEntry, WhatifFix, WhatifSet, WhatifUnknown
 
 MOST_FIXES = 7
 # Replays of all sets take as long as one of so many rows: some 2 s.

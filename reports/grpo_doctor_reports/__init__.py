@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from grpo_doctor_reports.document import SCHEMA_VERSION
 from grpo_doctor_reports.errors import AssetError, DocumentError, ReportError
 from grpo_doctor_reports.page import render_html
+from grpo_doctor_reports.schema.report import SCHEMA as SCHEMA_VERSION
 from grpo_doctor_reports.terminal import render_text
 
 __all__ = [

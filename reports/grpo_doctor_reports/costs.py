@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.finding_model import Cost
+from grpo_doctor_reports.schema.findings import CostEntry
 
 _CURRENCIES = {"USD": "$", "EUR": "€", "GBP": "£"}
 
 
-def cost_words(cost: Cost) -> list[str]:
+def cost_words(cost: CostEntry) -> list[str]:
     """Return what is known: share of a step, seconds, GPU-hours, money; largest unit last."""
     said = []
     if cost.share:
@@ -24,7 +24,7 @@ def cost_words(cost: Cost) -> list[str]:
     return said
 
 
-def cost_detail(cost: Cost) -> str:
+def cost_detail(cost: CostEntry) -> str:
     """Return all of it: `1.2 s a step, 9.6 GPU-hours a day; 0.4 GPU-hours in this recording`."""
     parts = [_hours(cost.gpu_hours)] if cost.gpu_hours else []
     parts += [money(cost.money, cost.currency)] if cost.money else []

@@ -9,9 +9,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.finding_model import Finding, Fix, Predicted
+from grpo_doctor_reports.finding_model import Finding, Fix
 from grpo_doctor_reports.model import Report, Run
 from grpo_doctor_reports.palette import UNATTRIBUTED
+from grpo_doctor_reports.schema.findings import PredictedEntry
 
 TOP_FINDINGS = 3
 _STALLS_SHOWN = 4
@@ -192,7 +193,7 @@ def main_fix(finding: Finding) -> Fix | None:
     return next(iter(with_gain or finding.fixes), None)
 
 
-def gain(predicted: Predicted | None) -> Gain | None:
+def gain(predicted: PredictedEntry | None) -> Gain | None:
     """Return a prediction in words, None where nothing was predicted."""
     if predicted is None or predicted.mid is None:
         return None
@@ -207,11 +208,11 @@ def gain(predicted: Predicted | None) -> Gain | None:
     )
 
 
-def _change(value: float, predicted: Predicted) -> str:
+def _change(value: float, predicted: PredictedEntry) -> str:
     return formatting.quantity(value, predicted.unit or _STEP_TIME_UNIT)
 
 
-def gain_sentence(predicted: Predicted | None) -> str:
+def gain_sentence(predicted: PredictedEntry | None) -> str:
     """Return a prediction on one line: `step time -14% (-18% to -9%)`."""
     found = gain(predicted)
     if found is None:

@@ -1,10 +1,8 @@
-"""Read the report document into the model, or say which part of it cannot be read."""
+"""Read the report document into what the renderers draw."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
-
+from grpo_doctor_reports import schema
 from grpo_doctor_reports.accounting import (
     read_accounting,
     read_collectives,
@@ -12,111 +10,100 @@ from grpo_doctor_reports.accounting import (
     read_paths,
     read_steps,
 )
-from grpo_doctor_reports.errors import DocumentError
-from grpo_doctor_reports.finding_model import Checks
-from grpo_doctor_reports.findings import read_checks, read_failed, read_findings
+from grpo_doctor_reports.finding_model import Check, Checks
+from grpo_doctor_reports.findings import read_findings
 from grpo_doctor_reports.hang_pages import read_hang_pages
 from grpo_doctor_reports.model import PhaseTime, Report, Summary
 from grpo_doctor_reports.palette import order_of
-from grpo_doctor_reports.reader import Node
 from grpo_doctor_reports.run_facts import read_run
-from grpo_doctor_reports.text_safety import PROSE_LIMIT
+from grpo_doctor_reports.schema.report import SCHEMA, PhaseEntry, ReportDocument
+from grpo_doctor_reports.schema.report import Summary as SummaryPart
 from grpo_doctor_reports.views import read_curves, read_heatmap, read_timeline, read_waterfall
 from grpo_doctor_reports.whatif import read_whatif
 
-SCHEMA_VERSION: Final = 1
 
-
-def read_document(document: Mapping[str, Any]) -> Report:
+def read_document(document: schema.AnyDocument) -> Report:
     """Return the document as a Report.
 
     Raises:
         DocumentError: the schema is missing or not 1, or a part has the wrong type.
     """
-    _check_schema(document)
-    root = Node(document)
-    tool, views = root.node("tool"), root.node("views")
+    whole = schema.read(document, ReportDocument, SCHEMA, "grpo-doctor report --json")
+    views = whole.views
     return Report(
-        tool=tool.text("name") or "grpo-doctor",
-        version=tool.text("version"),
-        run=read_run(root.node("run")),
-        summary=_read_summary(root.node("summary")),
-        findings=read_findings(root.nodes("findings")),
-        checks=Checks(
-            passed=read_checks(root.nodes("passed"), "note"),
-            not_run=read_checks(root.nodes("not_run"), "missing"),
-            not_applicable=read_checks(root.nodes("not_applicable"), "reason"),
-            failed=read_failed(root.nodes("rule_errors")),
-        ),
-        waterfall=read_waterfall(views.nodes("waterfall")),
-        heatmap=read_heatmap(views.node("heatmap")),
-        timeline=read_timeline(views.node("timeline")),
-        curves=read_curves(views.node("metrics")),
-        steps=read_steps(views.nodes("steps")),
+        tool=whole.tool.name or "grpo-doctor",
+        version=whole.tool.version,
+        run=read_run(whole.run),
+        summary=_read_summary(whole.summary),
+        findings=read_findings(whole.findings),
+        checks=_read_checks(whole),
+        waterfall=read_waterfall(views.waterfall),
+        heatmap=read_heatmap(views.heatmap),
+        timeline=read_timeline(views.timeline),
+        curves=read_curves(views.metrics),
+        steps=read_steps(views.steps),
         paths=read_paths(views),
-        collectives=read_collectives(views.nodes("collectives")),
-        whatif=read_whatif(root.node("whatif")),
-        hangs=read_hang_pages(root.nodes("hangs")),
+        collectives=read_collectives(views.collectives),
+        whatif=read_whatif(whole.whatif),
+        hangs=read_hang_pages(whole.hangs),
     )
 
 
-def _check_schema(document: Mapping[str, Any]) -> None:
-    if not isinstance(document, Mapping):
-        raise DocumentError(
-            "The report document is not a JSON object. Write it with `grpo-doctor report --json`."
-        )
-    schema = document.get("schema")
-    if isinstance(schema, int) and not isinstance(schema, bool):
-        if schema == SCHEMA_VERSION:
-            return
-        advice = (
-            "Upgrade grpo-doctor to draw it."
-            if schema > SCHEMA_VERSION
-            else "Write it again from the trace with `grpo-doctor report --json`."
-        )
-        raise DocumentError(
-            f"The report document has schema {schema}; this grpo-doctor draws schema "
-            f"{SCHEMA_VERSION}. {advice}"
-        )
-    raise DocumentError(
-        "The report document has no schema number, so it is not one of grpo-doctor's. "
-        "Write it with `grpo-doctor report --json`."
+def _read_checks(whole: ReportDocument) -> Checks:
+    return Checks(
+        passed=[Check(rule.id, rule.slug, rule.title, rule.note) for rule in whole.passed],
+        not_run=[
+            Check(rule.id, rule.slug, rule.title, rule.missing, signals=rule.signals)
+            for rule in whole.not_run
+        ],
+        not_applicable=[
+            Check(rule.id, rule.slug, rule.title, rule.reason, left_out=rule.left_out)
+            for rule in whole.not_applicable
+        ],
+        failed=[
+            Check(
+                rule.id,
+                rule.slug,
+                rule.title,
+                ": ".join(filter(None, (rule.exception, rule.message))),
+            )
+            for rule in whole.rule_errors
+        ],
     )
 
 
-def _read_summary(node: Node) -> Summary:
-    phases = node.node("phases")
-    read = [_read_phase(name, phases.node(key)) for key, name in phases.named()]
+def _read_summary(part: SummaryPart) -> Summary:
+    phases = [_read_phase(name, phase) for name, phase in part.phases.items()]
     return Summary(
-        verdict=node.text("verdict", PROSE_LIMIT),
-        step_time_s=node.number("step_time_s"),
-        p10_s=node.number("step_time_p10_s"),
-        p90_s=node.number("step_time_p90_s"),
-        steps=node.integer("steps"),
-        steps_total=node.integer("steps_total"),
-        warmup_steps=node.integer("warmup_steps"),
-        phases=sorted(read, key=lambda phase: order_of(phase.phase)),
-        unattributed_share=node.number("unattributed_share"),
-        unattributed_s=node.number("unattributed_seconds"),
-        gpu_busy_pct=node.number("gpu_busy_pct"),
-        gpu_truly_busy_pct=node.number("gpu_truly_busy_pct"),
-        gpu_busy_by=node.text("gpu_busy_by"),
-        tokens_per_s=node.number("tokens_per_s"),
-        accounting=read_accounting(node),
-        not_judged=node.texts("not_judged", PROSE_LIMIT),
+        verdict=part.verdict,
+        step_time_s=part.step_time_s,
+        p10_s=part.step_time_p10_s,
+        p90_s=part.step_time_p90_s,
+        steps=part.steps,
+        steps_total=part.steps_total,
+        warmup_steps=part.warmup_steps,
+        phases=sorted(phases, key=lambda phase: order_of(phase.phase)),
+        unattributed_share=part.unattributed_share,
+        unattributed_s=part.unattributed_seconds,
+        gpu_busy_pct=part.gpu_busy_pct,
+        gpu_truly_busy_pct=part.gpu_truly_busy_pct,
+        gpu_busy_by=part.gpu_busy_by or "",
+        tokens_per_s=part.tokens_per_s,
+        accounting=read_accounting(part),
+        not_judged=part.not_judged,
     )
 
 
-def _read_phase(name: str, node: Node) -> PhaseTime:
-    kinds = read_kinds(node)
+def _read_phase(name: str, part: PhaseEntry) -> PhaseTime:
+    kinds = read_kinds(part)
     return PhaseTime(
         phase=name,
         seconds=kinds.seconds,
-        share=node.number("share"),
+        share=part.share,
         work_s=kinds.work_s,
         wait_s=kinds.wait_s,
         transfer_s=kinds.transfer_s,
         idle_s=kinds.idle_s,
-        p10_s=node.number("p10_s"),
-        p90_s=node.number("p90_s"),
+        p10_s=part.p10_s,
+        p90_s=part.p90_s,
     )

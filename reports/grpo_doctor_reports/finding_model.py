@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from grpo_doctor_reports.schema.findings import CostEntry, PredictedEntry
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
@@ -15,17 +17,6 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Predicted:
-    """Predicted change, negative = faster; low <= mid <= high."""
-
-    low: float | None
-    mid: float | None
-    high: float | None
-    unit: str
-    basis: str
-
-
-@dataclass(frozen=True, slots=True)
 class Fix:
     """One prescription."""
 
@@ -33,22 +24,9 @@ class Fix:
     before: str
     after: str
     spelling: str
-    predicted: Predicted | None
+    predicted: PredictedEntry | None
     safety: str
     risk: str
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What a finding wastes; None where it is not known (no GPU sampled, no price given)."""
-
-    share: float | None
-    seconds_per_step: float | None
-    gpu_hours: float | None
-    gpu_hours_per_day: float | None
-    money: float | None
-    money_per_day: float | None
-    currency: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +40,7 @@ class Finding:
     family: str
     severity: str
     confidence: float | None
-    cost: Cost
+    cost: CostEntry
     phases: list[str]
     ranks: list[int]
     steps: list[int]

@@ -15,6 +15,7 @@ _HOUR_S = 3_600
 _DAY_S = 86_400
 _SECONDS_BELOW_S = 120  # up to two minutes people compare seconds; above, "2 min 14 s"
 _EXPONENT_FROM = 1e15
+_LARGEST = 2**63
 _MOST_DECIMALS = 6
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -137,6 +138,14 @@ def int_ranges(values: Iterable[int]) -> str:
         else:
             runs.append((value, value))
     return ", ".join(f"{a}" if a == b else f"{a}{NOTHING}{b}" for a, b in runs)
+
+
+def finite(value: object) -> float | None:
+    """Return `value` if it is a number that can be shown, else None."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not isinstance(value, (int, float)) or abs(value) > _LARGEST:
+        return None
+    return None if math.isnan(value) else value
 
 
 def quantity(value: float, unit: str) -> str:

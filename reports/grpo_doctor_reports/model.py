@@ -5,51 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grpo_doctor_reports.finding_model import Checks, Finding
-from grpo_doctor_reports.time_model import Accounting, Clock, Collective, CriticalPath, StepTime
+from grpo_doctor_reports.schema.part import Numbers
+from grpo_doctor_reports.schema.report import ClockEntry, GpuEntry, LossEntry, RankEntry
+from grpo_doctor_reports.time_model import Accounting, Collective, CriticalPath, StepTime
 from grpo_doctor_reports.whatif_model import WhatIf
-
-Numbers = list[float | None]
-
-
-@dataclass(frozen=True, slots=True)
-class OpenSpan:
-    """A span that began and never ended."""
-
-    name: str
-    open_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Rank:
-    """One training process."""
-
-    rank: int
-    host: str
-    pid: int | None
-    state: str
-    open: list[OpenSpan]
-    clock_error_ns: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """One device of the run."""
-
-    uuid: str
-    name: str
-    index: int | None
-    host: str
-    memory_total_bytes: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """What the recording lost."""
-
-    dropped_events: int
-    missing_ranks: list[int]
-    truncated: bool
-    notes: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +29,11 @@ class Run:
     exit_signal: str
     knobs: list[tuple[str, str]]
     versions: list[tuple[str, str]]
-    gpus: list[Gpu]
-    ranks: list[Rank]
-    loss: Loss
+    gpus: list[GpuEntry]
+    ranks: list[RankEntry]
+    loss: LossEntry
     notes: list[str]  # worth knowing, nothing lost: no NVIDIA driver, for example
-    clock: Clock | None
+    clock: ClockEntry | None
 
 
 @dataclass(frozen=True, slots=True)

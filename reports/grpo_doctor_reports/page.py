@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -21,6 +20,7 @@ from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.packing import NumberPool, script_json
 from grpo_doctor_reports.page_words import report_environment
+from grpo_doctor_reports.schema import AnyDocument
 from grpo_doctor_reports.whatif import whatif_facts
 
 _STEPS_LIT = 2_000  # of one finding; more than this is every step
@@ -38,7 +38,7 @@ class Charts:
     curves: Chart | None
 
 
-def render_html(document: Mapping[str, Any]) -> str:
+def render_html(document: AnyDocument) -> str:
     """Return the report as one self-contained HTML page (about 2 MB, no external requests).
 
     Args:

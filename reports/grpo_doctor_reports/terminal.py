@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -17,6 +16,7 @@ from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.finding_model import Finding
 from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.palette import color_of
+from grpo_doctor_reports.schema import AnyDocument
 from grpo_doctor_reports.severity import severity_class
 from grpo_doctor_reports.whatif import best_set, joint_words
 
@@ -32,7 +32,7 @@ _IDS = 12
 _WANTED = 2
 
 
-def render_text(document: Mapping[str, Any], *, width: int, color: bool) -> str:
+def render_text(document: AnyDocument, *, width: int, color: bool) -> str:
     """Return the digest as text that ends with a newline.
 
     Args:

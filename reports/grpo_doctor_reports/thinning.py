@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-from grpo_doctor_reports.model import Band, Numbers
+from grpo_doctor_reports.model import Band
+from grpo_doctor_reports.schema.part import Numbers
 
 
 @dataclass(frozen=True, slots=True)

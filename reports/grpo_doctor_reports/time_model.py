@@ -30,15 +30,6 @@ class Accounting:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
-    """How well the ranks' clocks agree."""
-
-    max_error_ms: float | None
-    methods: list[str]
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class StepTime:
     """One step over all ranks; start and end in seconds since the trace began."""
 

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 from grpo_doctor_reports.accounting import read_kinds
-from grpo_doctor_reports.model import (
-    Band,
-    Curve,
-    Heatmap,
-    Numbers,
-    Timeline,
-    Track,
-    WaterfallBar,
-)
+from grpo_doctor_reports.model import Band, Curve, Heatmap, Timeline, Track, WaterfallBar
 from grpo_doctor_reports.palette import order_of
-from grpo_doctor_reports.reader import Node
+from grpo_doctor_reports.schema import views as parts
+from grpo_doctor_reports.schema.part import Numbers
 
 
-def read_waterfall(nodes: list[Node]) -> list[WaterfallBar]:
+def read_waterfall(entries: list[parts.WaterfallEntry]) -> list[WaterfallBar]:
     """Return the phases of the mean step, in the order of the document."""
     bars = []
-    for node in nodes:
-        kinds = read_kinds(node)
+    for entry in entries:
+        kinds = read_kinds(entry)
         bars.append(
             WaterfallBar(
-                phase=node.text("phase"),
-                start_s=max(0.0, node.number("start_s") or 0.0),
+                phase=entry.phase,
+                start_s=max(0.0, entry.start_s),
                 seconds=kinds.seconds,
-                p10_s=node.number("p10_s"),
-                p90_s=node.number("p90_s"),
+                p10_s=entry.p10_s,
+                p90_s=entry.p90_s,
                 work_s=kinds.work_s,
                 wait_s=kinds.wait_s,
                 transfer_s=kinds.transfer_s,
@@ -37,69 +30,60 @@ def read_waterfall(nodes: list[Node]) -> list[WaterfallBar]:
     return bars
 
 
-def read_heatmap(node: Node) -> Heatmap:
+def read_heatmap(part: parts.Heatmap) -> Heatmap:
     """Return the seconds by rank and step; rows and columns that are not there read as None."""
-    ranks, steps = node.integers("ranks"), node.integers("steps")
-    phases = node.node("phase_seconds")
-    read = {
-        name: _matrix(phases.number_rows(key), len(ranks), len(steps))
-        for key, name in phases.named()
-    }
+    height, width = len(part.ranks), len(part.steps)
+    phases = {name: _matrix(rows, height, width) for name, rows in part.phase_seconds.items()}
     return Heatmap(
-        ranks=ranks,
-        steps=steps,
-        step_s=_matrix(node.number_rows("step_seconds"), len(ranks), len(steps)),
-        wait_s=_matrix(node.number_rows("wait_seconds"), len(ranks), len(steps)),
-        phases_s={name: read[name] for name in sorted(read, key=order_of)},
+        ranks=part.ranks,
+        steps=part.steps,
+        step_s=_matrix(part.step_seconds, height, width),
+        wait_s=_matrix(part.wait_seconds, height, width),
+        phases_s={name: phases[name] for name in sorted(phases, key=order_of)},
     )
 
 
-def read_timeline(node: Node) -> Timeline:
+def read_timeline(part: parts.Timeline) -> Timeline:
     """Return bands and tracks, in seconds since the start of the run."""
-    end_s = max(0.0, node.number("end_s") or 0.0)
-    bands = [_read_band(item, end_s) for item in node.nodes("bands")]
-    tracks = [_read_track(item) for item in node.nodes("tracks")]
+    end_s = max(0.0, part.end_s)
+    bands = [_read_band(band, end_s) for band in part.bands]
+    tracks = [_read_track(track) for track in part.tracks]
     latest = max([band.end_s for band in bands], default=0.0)
     sampled = max((t for track in tracks for t in track.times_s if t is not None), default=0.0)
     return Timeline(
-        end_s=max(end_s, latest, sampled),
-        bands=bands,
-        tracks=tracks,
-        thinned=node.flag("thinned"),
+        end_s=max(end_s, latest, sampled), bands=bands, tracks=tracks, thinned=part.thinned
     )
 
 
-def read_curves(node: Node) -> list[Curve]:
+def read_curves(part: parts.MetricsView) -> list[Curve]:
     """Return one curve per metric that has at least one number."""
-    steps, series = node.integers("steps"), node.node("series")
     curves = [
-        Curve(name, steps, _fitted(series.numbers(key), len(steps))) for key, name in series.named()
+        Curve(name, part.steps, _fitted(values, len(part.steps)))
+        for name, values in part.series.items()
     ]
     return [curve for curve in curves if any(value is not None for value in curve.values)]
 
 
-def _read_band(node: Node, end_s: float) -> Band:
-    start = max(0.0, node.number("start_s") or 0.0)
-    end = node.number("end_s")
+def _read_band(part: parts.Band, end_s: float) -> Band:
+    start = max(0.0, part.start_s)
     return Band(
-        rank=node.integer("rank"),
-        phase=node.text("phase"),
+        rank=part.rank,
+        phase=part.phase,
         start_s=start,
-        end_s=max(start, end_s if end is None else end),
-        open=node.flag("open"),
+        end_s=max(start, end_s if part.end_s is None else part.end_s),
+        open=part.open,
     )
 
 
-def _read_track(node: Node) -> Track:
-    times, values = node.numbers("t_s"), node.numbers("v")
-    length = min(len(times), len(values))
+def _read_track(part: parts.TrackEntry) -> Track:
+    length = min(len(part.t_s), len(part.v))
     return Track(
-        name=node.text("name"),
-        label=node.text("label"),
-        unit=node.text("unit"),
-        group=node.text("group"),
-        times_s=times[:length],
-        values=values[:length],
+        name=part.name,
+        label=part.label,
+        unit=part.unit,
+        group=part.group,
+        times_s=part.t_s[:length],
+        values=part.v[:length],
     )
 
 

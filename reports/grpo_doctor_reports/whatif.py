@@ -5,30 +5,27 @@ from __future__ import annotations
 from typing import Any, Final
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.reader import Node
-from grpo_doctor_reports.text_safety import PROSE_LIMIT
-from grpo_doctor_reports.whatif_model import UnknownFix, WhatIf, WhatIfFix, WhatIfSet
+from grpo_doctor_reports.schema.findings import WhatifEntry, WhatifFix, WhatifSet
+from grpo_doctor_reports.whatif_model import WhatIf, WhatIfSet
 
 _FIXES: Final = 12
 _SETS: Final = 4_096
 _FASTEST_PCT: Final = -100.0
 
 
-def read_whatif(node: Node) -> WhatIf | None:
+def read_whatif(part: WhatifEntry) -> WhatIf | None:
     """Return the sets, None where the document predicts and withholds nothing."""
-    unknown = [_read_unknown(item) for item in node.nodes("unknown")]
-    fixes = [_read_fix(item, at) for at, item in enumerate(node.nodes("fixes")[:_FIXES])]
-    sets = [found for item in node.nodes("sets")[:_SETS] if (found := _read_set(item)) is not None]
-    if not fixes and not unknown:
+    if not part.fixes and not part.unknown:
         return None
+    sets = [_read_set(entry, entry.mid) for entry in part.sets[:_SETS] if entry.mid is not None]
     return WhatIf(
-        step_time_s=node.number("step_time_s"),
-        steps=node.integer("steps"),
-        law_error_pct=node.number("law_error_pct"),
-        fixes=fixes,
+        step_time_s=part.step_time_s,
+        steps=part.steps,
+        law_error_pct=part.law_error_pct,
+        fixes=part.fixes[:_FIXES],
         sets=sets,
-        unknown=unknown,
-        note=node.text("note", PROSE_LIMIT),
+        unknown=part.unknown,
+        note=part.note,
     )
 
 
@@ -71,29 +68,8 @@ def _fraction(change_pct: float | None) -> float:
     return round(1 + max(_FASTEST_PCT, change_pct or 0.0) / 100, 5)
 
 
-def _read_fix(node: Node, at: int) -> WhatIfFix:
-    return WhatIfFix(
-        index=node.integer("index", at),
-        finding=node.text("finding"),
-        label=node.text("label", PROSE_LIMIT),
-        spelling=node.block("spelling"),
-    )
-
-
-def _read_set(node: Node) -> WhatIfSet | None:
-    mid = node.number("mid")
-    if mid is None:
-        return None
-    fixes = tuple(sorted(set(node.integers("fixes"))))
-    return WhatIfSet(fixes=fixes, low=node.number("low"), mid=mid, high=node.number("high"))
-
-
-def _read_unknown(node: Node) -> UnknownFix:
-    return UnknownFix(
-        finding=node.text("finding"),
-        label=node.text("label", PROSE_LIMIT) or node.text("fix", PROSE_LIMIT),
-        reason=node.text("reason", PROSE_LIMIT),
-    )
+def _read_set(entry: WhatifSet, mid: float) -> WhatIfSet:
+    return WhatIfSet(tuple(sorted(set(entry.fixes))), entry.low, mid, entry.high)
 
 
 def joint_words(whatif: WhatIf, fixes: tuple[int, ...]) -> dict[str, Any] | None:
@@ -102,7 +78,7 @@ def joint_words(whatif: WhatIf, fixes: tuple[int, ...]) -> dict[str, Any] | None
     return None if found is None else set_words(found, whatif)
 
 
-def alone_words(whatif: WhatIf, fix: WhatIfFix) -> dict[str, Any] | None:
+def alone_words(whatif: WhatIf, fix: WhatifFix) -> dict[str, Any] | None:
     """Return what one fix brings by itself."""
     return joint_words(whatif, (fix.index,))
 

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class WhatIfFix:
-    """One fix to tick."""
-
-    index: int
-    finding: str
-    label: str
-    spelling: str
+from grpo_doctor_reports.schema.findings import WhatifFix, WhatifUnknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +18,13 @@ class WhatIfSet:
 
 
 @dataclass(frozen=True, slots=True)
-class UnknownFix:
-    """A fix whose effect cannot be said, and why."""
-
-    finding: str
-    label: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class WhatIf:
     """What the fixes would bring, alone and together."""
 
     step_time_s: float | None
     steps: int
     law_error_pct: float | None
-    fixes: list[WhatIfFix]
+    fixes: list[WhatifFix]
     sets: list[WhatIfSet]
-    unknown: list[UnknownFix]
+    unknown: list[WhatifUnknown]
     note: str

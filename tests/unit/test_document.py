@@ -13,27 +13,30 @@ import msgspec
 import numpy as np
 import pytest
 
-from grpo_doctor.document import Document, build_document
-from grpo_doctor.document.schema import HangEntry
-from grpo_doctor.document.view_schema import Views
+from grpo_doctor.document import ReportDocument, build_document
 from grpo_doctor.findings.rules import ALL
 from grpo_doctor.trace.columns import in_order, spans_from
 from grpo_doctor.trace.model import Exit, Kind, Loss, Trace
+from grpo_doctor_reports.schema.report import HangEntry, LossEntry, OpenSpan
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import offloaded, run, straggling, without_vllm
 
 
-def build(trace: Trace) -> Document:
+def build(trace: Trace) -> ReportDocument:
     """The document, after checking that it is valid JSON of the schema."""
     document = build_document(trace)
-    text = json.dumps(document, allow_nan=False)
-    msgspec.json.decode(text, type=Document)
-    assert set(document) == set(Document.__annotations__)
-    assert set(document["views"]) == set(Views.__annotations__)
+    text = json.dumps(msgspec.to_builtins(document), allow_nan=False)
+    assert msgspec.json.decode(text, type=ReportDocument) == document
     rules = [
-        entry["id"]
-        for part in ("findings", "passed", "not_run", "not_applicable", "rule_errors")
-        for entry in document[part]
+        entry.id
+        for part in (
+            document.findings,
+            document.passed,
+            document.not_run,
+            document.not_applicable,
+            document.rule_errors,
+        )
+        for entry in part
     ]
     assert sorted(rules) == [rule.RULE.id for rule in ALL]
     return document
@@ -112,11 +115,11 @@ def test_rows_without_sense_give_a_valid_document_too(seed: int) -> None:
         )
     trace.gpu("g").series("gpu.memory_used", "bytes", [0, 5], [1e9, 3e9], scope="gpu", gpu="g")
     document = build(trace.build())
-    assert document["rule_errors"] == []
+    assert document.rule_errors == []
 
 
 def test_the_verdict_names_the_dominant_phase_and_the_biggest_finding() -> None:
-    text = build(straggling().build())["summary"]["verdict"]
+    text = build(straggling().build()).summary.verdict
     assert text == (
         "A step takes 12 s, 46% of it rollout; 13% of step time is spent waiting. "
         "Biggest problem: rank 2 is the straggler, in rollout, worth about 17% of the step time."
@@ -124,72 +127,69 @@ def test_the_verdict_names_the_dominant_phase_and_the_biggest_finding() -> None:
 
 
 def test_the_verdict_of_a_healthy_run() -> None:
-    text = build(run().build())["summary"]["verdict"]
+    text = build(run().build()).summary.verdict
     assert text == "A step takes 9.95 s, 51% of it rollout. No rule found a problem."
 
 
 def test_the_verdict_of_a_run_that_died_says_which_rank_was_where() -> None:
     document = build(died().build())
-    assert document["summary"]["verdict"].startswith(
+    assert document.summary.verdict.startswith(
         "The run was killed (SIGKILL) in step 3: rank 2 in rollout/generate (33.5 s), "
         "ranks 0, 1, 3 in train (34 s)."
     )
-    states = {entry["rank"]: entry["state"] for entry in document["run"]["ranks"]}
+    states = {entry.rank: entry.state for entry in document.run.ranks}
     assert states == {0: "open", 1: "open", 2: "open", 3: "open"}
-    (second,) = [entry for entry in document["run"]["ranks"] if entry["rank"] == 2]
-    assert second["open"] == [
-        {"name": "rollout", "open_s": 34.0},
-        {"name": "rollout/generate", "open_s": 33.5},
+    (second,) = [entry for entry in document.run.ranks if entry.rank == 2]
+    assert second.open == [
+        OpenSpan(name="rollout", open_s=34.0),
+        OpenSpan(name="rollout/generate", open_s=33.5),
     ]
 
 
 def test_the_verdict_of_a_run_that_was_stuck_has_what_the_watchdog_said_of_it() -> None:
     said = "Rank 2 sleeps in rollout (gen.py:9, ask); ranks 0, 1, 3 wait for it."
     hangs = [HangEntry(page="hangs/1/hang.html", headline=said, state="stuck", taken_unix_ns=1)]
-    text = build_document(died().build(), hangs=hangs)["summary"]["verdict"]
+    text = build_document(died().build(), hangs=hangs).summary.verdict
     assert f"in train (34 s). {said} A step takes" in text
     assert "No rule" not in text
-    well = build_document(run().build(), hangs=hangs)["summary"]["verdict"]
+    well = build_document(run().build(), hangs=hangs).summary.verdict
     assert "sleeps" not in well
 
 
 def test_a_finding_that_nobody_can_act_on_is_not_the_verdict() -> None:
     trace = without_vllm(memory_gib=None).build()  # no GPU
     document = build(trace)
-    assert [f["severity"] for f in document["findings"]] == ["info"]
-    assert "No rule found a problem" in document["summary"]["verdict"]
+    assert [f.severity for f in document.findings] == ["info"]
+    assert "No rule found a problem" in document.summary.verdict
 
 
 def test_phases_add_up_to_the_step() -> None:
     document = build(straggling().build())
-    summary = document["summary"]
-    phases = summary["phases"]
-    total = sum(entry["seconds"] for entry in phases.values())
-    assert total + (summary["unattributed_seconds"] or 0) == pytest.approx(
-        summary["step_time_s"], abs=1e-4
+    summary = document.summary
+    phases = summary.phases
+    total = sum(entry.seconds for entry in phases.values())
+    assert total + (summary.unattributed_seconds or 0) == pytest.approx(
+        summary.step_time_s, abs=1e-4
     )
     for entry in phases.values():
-        parts = [entry["work_seconds"], entry["wait_seconds"], entry["transfer_seconds"]]
-        assert sum(parts) + entry["idle_seconds"] == pytest.approx(entry["seconds"], abs=4e-6)
-    assert phases["train"]["wait_seconds"] > 1
-    waterfall = document["views"]["waterfall"]
-    assert [entry["phase"] for entry in waterfall] == [
+        parts = [entry.work_seconds, entry.wait_seconds, entry.transfer_seconds]
+        assert sum(parts) + entry.idle_seconds == pytest.approx(entry.seconds, abs=4e-6)
+    assert phases["train"].wait_seconds > 1
+    waterfall = document.views.waterfall
+    assert [entry.phase for entry in waterfall] == [
         "dataload", "rollout", "reward", "logprob", "train", "optimizer", "sync", "unattributed",
     ]  # fmt: skip
     last = waterfall[-1]
-    assert last["start_s"] + last["seconds"] == pytest.approx(summary["step_time_s"], abs=1e-4)
+    assert last.start_s + last.seconds == pytest.approx(summary.step_time_s, abs=1e-4)
 
 
 def test_what_was_lost_is_said() -> None:
     document = build(lossy().build())
-    assert document["run"]["loss"] == {
-        "dropped_events": 7,
-        "missing_ranks": [1, 3],
-        "truncated": True,
-        "notes": ["cut off"],
-    }
-    assert [r["state"] for r in document["run"]["ranks"]] == ["finished", "missing", "missing"]
-    assert document["views"]["metrics"] == {
+    assert document.run.loss == LossEntry(
+        dropped_events=7, missing_ranks=[1, 3], truncated=True, notes=["cut off"]
+    )
+    assert [rank.state for rank in document.run.ranks] == ["finished", "missing", "missing"]
+    assert msgspec.to_builtins(document.views.metrics) == {
         "steps": [0, 1],
         "series": {"loss": [0.5, None], "reward": [None, 0.25]},
     }
@@ -202,12 +202,12 @@ def test_tokens_per_second_of_all_ranks() -> None:
             trace.step(rank, number, 10.0 * number, {"rollout": 8.0, "train": 2.0})
         at = [10.0 * n + 8 for n in range(4)]
         trace.series("rollout/tokens", "", at, [500.0] * 4, scope="counter", rank=rank)
-    assert build(trace.build())["summary"]["tokens_per_s"] == 100.0
+    assert build(trace.build()).summary.tokens_per_s == 100.0
 
 
 def test_an_open_phase_is_an_open_band() -> None:
-    bands = build(died().build())["views"]["timeline"]["bands"]
-    assert {(b["rank"], b["phase"]) for b in bands if b["open"]} == {
+    bands = build(died().build()).views.timeline.bands
+    assert {(b.rank, b.phase) for b in bands if b.open} == {
         (0, "train"), (1, "train"), (2, "rollout"), (3, "train"),
     }  # fmt: skip
 
@@ -257,17 +257,17 @@ def large(spans: int, ranks: int) -> Trace:
 
 def test_views_of_a_long_run_stay_small() -> None:
     document = build(large(260_000, ranks=2))
-    timeline = document["views"]["timeline"]
-    assert timeline["thinned"]
-    assert 1000 < len(timeline["bands"]) <= 4000
-    assert {band["rank"] for band in timeline["bands"]} == {0, 1}
-    assert all(len(track["t_s"]) <= 500 for track in timeline["tracks"])
-    heatmap = document["views"]["heatmap"]
-    assert len(heatmap["steps"]) == 1000
-    assert len(json.dumps(document)) < 2_000_000
+    timeline = document.views.timeline
+    assert timeline.thinned
+    assert 1000 < len(timeline.bands) <= 4000
+    assert {band.rank for band in timeline.bands} == {0, 1}
+    assert all(len(track.t_s) <= 500 for track in timeline.tracks)
+    heatmap = document.views.heatmap
+    assert len(heatmap.steps) == 1000
+    assert len(msgspec.json.encode(document)) < 2_000_000
     for rank in (0, 1):
-        mine = [band for band in timeline["bands"] if band["rank"] == rank]
-        assert all(a["end_s"] <= b["start_s"] for a, b in itertools.pairwise(mine))
+        mine = [band for band in timeline.bands if band.rank == rank]
+        assert all((a.end_s or 0) <= b.start_s for a, b in itertools.pairwise(mine))
 
 
 def test_the_slowest_step_survives_thinning() -> None:
@@ -277,9 +277,9 @@ def test_the_slowest_step_survives_thinning() -> None:
         seconds = 60.0 if number == 1234 else 1.0
         trace.step(0, number, at, {"train": seconds})
         at += seconds
-    heatmap = build(trace.build())["views"]["heatmap"]
-    assert 1234 in heatmap["steps"]
-    assert max(v or 0 for v in heatmap["step_seconds"][0]) == 60.0
+    heatmap = build(trace.build()).views.heatmap
+    assert 1234 in heatmap.steps
+    assert max(v or 0 for v in heatmap.step_seconds[0]) == 60.0
 
 
 @pytest.mark.slow
@@ -299,7 +299,7 @@ def test_a_rule_that_fails_is_an_error_of_its_own(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(rule, "check", broken)
     document = build(run().build())
-    (entry,) = document["rule_errors"]
-    assert (entry["id"], entry["exception"], entry["message"]) == ("GD005", "ValueError", "boom")
-    others = (document["findings"], document["passed"], document["not_run"])
-    assert "GD005" not in {check["id"] for part in others for check in part}
+    (entry,) = document.rule_errors
+    assert (entry.id, entry.exception, entry.message) == ("GD005", "ValueError", "boom")
+    others = (document.findings, document.passed, document.not_run)
+    assert "GD005" not in {check.id for part in others for check in part}

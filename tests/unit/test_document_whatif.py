@@ -8,6 +8,7 @@ from grpo_doctor.document.whatif import whatif_entry
 from grpo_doctor.findings import Results, RunView
 from grpo_doctor.findings.rule import Finding, Fix, Rule
 from grpo_doctor.whatif import Prediction, Withheld, without
+from grpo_doctor_reports.schema.findings import WhatifUnknown
 from tests.build import TraceBuilder
 
 PARTS = ("dataload", "rollout", "reward", "logprob", "train", "optimizer", "sync", "offload")
@@ -41,27 +42,27 @@ def test_each_fix_alone_and_every_set_of_them() -> None:
     run = view()
     fixes = [(f"knob.{part}", 1, removal(run, part)) for part in PARTS[:3]]
     found = whatif_entry(run, results(run, *fixes))
-    assert [fix["finding"] for fix in found["fixes"]] == ["GD000", "GD001", "GD002"]
-    assert [fix["mid"] for fix in found["fixes"]] == [-12.5] * 3
-    sets = {tuple(one["fixes"]): one["mid"] for one in found["sets"]}
+    assert [fix.finding for fix in found.fixes] == ["GD000", "GD001", "GD002"]
+    assert [fix.mid for fix in found.fixes] == [-12.5] * 3
+    sets = {tuple(one.fixes): one.mid for one in found.sets}
     assert set(sets) == {c for n in (1, 2, 3) for c in itertools.combinations(range(3), n)}
     assert sets[0, 1, 2] == -37.5
-    assert found["law_error_pct"] == 0
-    assert found["step_time_s"] == pytest.approx(8)
+    assert found.law_error_pct == 0
+    assert found.step_time_s == pytest.approx(8)
 
 
 def test_the_same_change_in_two_findings_counts_once_together() -> None:
     run = view()
     same = removal(run, "offload")
     found = whatif_entry(run, results(run, (None, None, same), ("offload.model", False, same)))
-    assert {tuple(one["fixes"]): one["mid"] for one in found["sets"]}[0, 1] == -12.5
+    assert {tuple(one.fixes): one.mid for one in found.sets}[0, 1] == -12.5
 
 
 def test_two_values_of_one_setting_exclude_each_other() -> None:
     run = view()
     one = removal(run, "dataload")
     found = whatif_entry(run, results(run, ("workers", 2, one), ("workers", 4, one)))
-    assert [one["fixes"] for one in found["sets"]] == [[0], [1]]
+    assert [one.fixes for one in found.sets] == [[0], [1]]
 
 
 def test_of_eight_fixes_the_seven_that_gain_most_are_kept() -> None:
@@ -70,15 +71,15 @@ def test_of_eight_fixes_the_seven_that_gain_most_are_kept() -> None:
     small = run.predict((without("nothing"),), "so")
     assert not isinstance(small, Withheld)
     found = whatif_entry(run, results(run, ("knob.none", 1, small), *fixes))
-    assert [fix["finding"] for fix in found["fixes"]] == [f"GD{n:03d}" for n in range(1, 8)]
-    assert len(found["sets"]) == 127
+    assert [fix.finding for fix in found.fixes] == [f"GD{n:03d}" for n in range(1, 8)]
+    assert len(found.sets) == 127
 
 
 def test_a_fix_without_a_prediction_has_its_reason() -> None:
     run = view()
     found = whatif_entry(run, results(run, ("knob", 1, None)))
-    assert found["unknown"] == [
-        {"finding": "GD000", "fix": 0, "label": "Problem 0", "reason": "nobody knows"}
+    assert found.unknown == [
+        WhatifUnknown(finding="GD000", fix=0, label="Problem 0", reason="nobody knows")
     ]
 
 
@@ -94,15 +95,15 @@ def test_fixes_of_one_finding_are_told_apart_by_what_they_set() -> None:
     )
     finding = Finding("low", 1.0, 0.1, (), (), (), "", fixes)
     found = whatif_entry(run, Results(((rule, finding),), (), (), ()))
-    assert [one["label"] for one in found["unknown"]] == [
+    assert [one.label for one in found.unknown] == [
         "Problem: a.knob", "Problem: b.knob 2", "Problem: b.knob true",
         "Problem: buy a faster disk",
     ]  # fmt: skip
-    assert [one["label"] for one in found["fixes"]] == ["Problem: c.knob"]
+    assert [one.label for one in found.fixes] == ["Problem: c.knob"]
 
 
 def test_a_run_without_steps_has_nothing_and_says_why() -> None:
     run = view(steps=0)
     found = whatif_entry(run, results(run))
-    assert (found["fixes"], found["sets"], found["law_error_pct"]) == ([], [], None)
-    assert "at least 3 steps" in found["note"]
+    assert (found.fixes, found.sets, found.law_error_pct) == ([], [], None)
+    assert "at least 3 steps" in found.note

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from grpo_doctor.analysis import Analysis
-from grpo_doctor.document.view_schema import Views
 from grpo_doctor.document.views.collectives import collective_entries
 from grpo_doctor.document.views.critical import median_path, worst_path
 from grpo_doctor.document.views.heatmap import heatmap
@@ -11,6 +10,7 @@ from grpo_doctor.document.views.metrics import metrics_view
 from grpo_doctor.document.views.steps import step_entries
 from grpo_doctor.document.views.timeline import timeline
 from grpo_doctor.document.views.waterfall import waterfall
+from grpo_doctor_reports.schema.views import Views
 
 
 def views(analysis: Analysis) -> Views:

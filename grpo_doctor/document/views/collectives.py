@@ -5,7 +5,7 @@ from __future__ import annotations
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.groups import entry_times, group_times
 from grpo_doctor.document.numbers import SECONDS_DIGITS
-from grpo_doctor.document.view_schema import CollectiveEntry
+from grpo_doctor_reports.schema.views import CollectiveEntry
 
 MAX_ENTRIES = 30
 

@@ -7,7 +7,7 @@ import numpy as np
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.critical import Segment, critical_path, joined
 from grpo_doctor.document.numbers import seconds
-from grpo_doctor.document.view_schema import CriticalPath, PathSegment
+from grpo_doctor_reports.schema.views import CriticalPath, PathSegment
 
 # More than a screen shows; a step with a collective per layer has thousands.
 MAX_SEGMENTS = 400

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.document.numbers import column
-from grpo_doctor.document.view_schema import Heatmap, Numbers
 from grpo_doctor.phases import PHASES
+from grpo_doctor_reports.schema.part import Numbers
+from grpo_doctor_reports.schema.views import Heatmap
 
 MAX_STEPS = 1000
 MAX_RANKS = 64

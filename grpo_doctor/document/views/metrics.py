@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.document.numbers import significant_column
-from grpo_doctor.document.view_schema import MetricsView
 from grpo_doctor.trace.model import Trace
+from grpo_doctor_reports.schema.views import MetricsView
 
 MAX_POINTS = 1000
 MAX_SERIES = 64

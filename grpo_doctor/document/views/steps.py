@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.regimes import KINDS
 from grpo_doctor.document.numbers import number, seconds
-from grpo_doctor.document.view_schema import StepEntry
 from grpo_doctor.document.views.heatmap import MAX_STEPS, slowest_of_each
+from grpo_doctor_reports.schema.views import StepEntry
 
 
 def step_entries(analysis: Analysis) -> list[StepEntry]:

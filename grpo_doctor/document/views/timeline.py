@@ -9,9 +9,9 @@ from grpo_doctor.analysis.intervals import Intervals, overlaps, subtract, union
 from grpo_doctor.analysis.rows import COLUMNS, UNATTRIBUTED_CODE
 from grpo_doctor.analysis.tracks import PhaseTrack
 from grpo_doctor.document.numbers import SECONDS_DIGITS, seconds
-from grpo_doctor.document.view_schema import Band, Timeline
 from grpo_doctor.document.views.tracks import track_entries
 from grpo_doctor.phases import PHASES
+from grpo_doctor_reports.schema.views import Band, Timeline
 
 MAX_BANDS = 4000
 # Fewer bands than this do not show what a rank did.

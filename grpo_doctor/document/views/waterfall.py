@@ -9,8 +9,8 @@ from grpo_doctor.analysis.intervals import overlaps
 from grpo_doctor.analysis.rows import COLUMNS, UNATTRIBUTED_CODE
 from grpo_doctor.document.numbers import SECONDS_DIGITS
 from grpo_doctor.document.summary import phase_entry
-from grpo_doctor.document.view_schema import WaterfallEntry
 from grpo_doctor.phases import PHASES, UNATTRIBUTED
+from grpo_doctor_reports.schema.views import WaterfallEntry
 
 
 def waterfall(analysis: Analysis) -> list[WaterfallEntry]:
@@ -21,22 +21,22 @@ def waterfall(analysis: Analysis) -> list[WaterfallEntry]:
     now = 0.0
     for code in [*_starting_order(analysis), UNATTRIBUTED_CODE]:
         entry = phase_entry(analysis, code)
-        if entry["seconds"] <= 0:
+        if entry.seconds <= 0:
             continue
         found.append(
             WaterfallEntry(
                 phase=(*PHASES, UNATTRIBUTED)[code],
                 start_s=round(now, SECONDS_DIGITS),
-                seconds=entry["seconds"],
-                p10_s=entry["p10_s"],
-                p90_s=entry["p90_s"],
-                work_seconds=entry["work_seconds"],
-                wait_seconds=entry["wait_seconds"],
-                transfer_seconds=entry["transfer_seconds"],
-                idle_seconds=entry["idle_seconds"],
+                seconds=entry.seconds,
+                p10_s=entry.p10_s,
+                p90_s=entry.p90_s,
+                work_seconds=entry.work_seconds,
+                wait_seconds=entry.wait_seconds,
+                transfer_seconds=entry.transfer_seconds,
+                idle_seconds=entry.idle_seconds,
             )
         )
-        now += entry["seconds"]
+        now += entry.seconds
     return found
 
 

@@ -6,8 +6,9 @@ from statistics import mean, median
 
 from grpo_doctor_reports import formatting
 from grpo_doctor_reports.charts.chart import Chart
-from grpo_doctor_reports.model import Heatmap, Numbers
+from grpo_doctor_reports.model import Heatmap
 from grpo_doctor_reports.packing import NumberPool
+from grpo_doctor_reports.schema.part import Numbers
 from grpo_doctor_reports.thinning import slowest_columns
 
 _ROWS = 128

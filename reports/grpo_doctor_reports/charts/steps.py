@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from grpo_doctor_reports import formatting
 from grpo_doctor_reports.charts.chart import Chart
-from grpo_doctor_reports.model import Heatmap, Numbers, Report
+from grpo_doctor_reports.model import Heatmap, Report
 from grpo_doctor_reports.packing import NumberPool
 from grpo_doctor_reports.palette import color_of
+from grpo_doctor_reports.schema.part import Numbers
 from grpo_doctor_reports.time_model import StepTime
 
 _STEADY: Final = "steady"

@@ -8,8 +8,9 @@ from typing import Any
 
 from grpo_doctor_reports import formatting
 from grpo_doctor_reports.charts.chart import Chart, line_values
-from grpo_doctor_reports.model import Numbers, Timeline, Track
+from grpo_doctor_reports.model import Timeline, Track
 from grpo_doctor_reports.packing import NumberPool
+from grpo_doctor_reports.schema.part import Numbers
 from grpo_doctor_reports.thinning import thin_line
 
 _POINTS = 18_000  # over all tracks; merged points are three numbers each

@@ -1,154 +1,92 @@
-"""The document of `compare --json`, read and checked."""
+"""The document of `compare --json`, read into what page and terminal draw."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from grpo_doctor_reports.compare.model import (
-    Change,
-    Comparison,
-    Curve,
-    FindingChange,
-    FixResult,
-    Metric,
-    Phase,
-    Setting,
-    Side,
-)
-from grpo_doctor_reports.errors import DocumentError
-from grpo_doctor_reports.reader import Node
+from grpo_doctor_reports import schema
+from grpo_doctor_reports.compare.model import Comparison, Curve, FixResult, Setting, Side
 from grpo_doctor_reports.run_facts import any_value
-from grpo_doctor_reports.text_safety import PROSE_LIMIT
+from grpo_doctor_reports.schema import compare as parts
+from grpo_doctor_reports.schema.part import Numbers
 
-SCHEMA: Final = 1
 _MOST: Final = 500  # rows of any table
 
 
-def read_comparison(document: Mapping[str, Any]) -> Comparison:
+def read_comparison(document: schema.AnyDocument) -> Comparison:
     """Return the document as typed values; every string in it is cleaned.
 
     Raises:
         DocumentError: it has another schema, or a part of the wrong type.
     """
-    root = Node(document)
-    if root.number("schema") != SCHEMA:
-        raise DocumentError(
-            f"This comparison has schema {root.number('schema')}; this version draws schema "
-            f"{SCHEMA}. Use the grpo-doctor that wrote it, or a newer one."
-        )
-    tool, steps = root.node("tool"), root.node("steps")
+    whole = schema.read(
+        document, parts.ComparisonDocument, parts.SCHEMA, "grpo-doctor compare --json"
+    )
     return Comparison(
-        tool=tool.text("name") or "grpo-doctor",
-        version=tool.text("version"),
-        verdict=root.text("verdict", PROSE_LIMIT),
-        comparable=root.flag("comparable"),
-        cautions=root.texts("cautions", PROSE_LIMIT)[:_MOST],
-        before=_side(root.node("before")),
-        after=_side(root.node("after")),
-        step_time=_change(root.node("step_time")),
-        per_token=_change(root.node("per_token")),
-        phases=[_phase(node) for node in root.nodes("phases")[:_MOST]],
-        settings=[_setting(node) for node in root.nodes("settings")[:_MOST]],
-        metrics=[_metric(node) for node in root.nodes("metrics")[:_MOST]],
-        fixes=[_fix(node) for node in root.nodes("fixes")[:_MOST]],
-        findings=[_finding(node) for node in root.nodes("findings")[:_MOST]],
-        curves=(_curve(steps.node("before")), _curve(steps.node("after"))),
+        tool=whole.tool.name or "grpo-doctor",
+        version=whole.tool.version,
+        verdict=whole.verdict,
+        comparable=whole.comparable,
+        cautions=whole.cautions[:_MOST],
+        before=_side(whole.before),
+        after=_side(whole.after),
+        step_time=whole.step_time,
+        per_token=whole.per_token,
+        phases=whole.phases[:_MOST],
+        settings=[_setting(part) for part in whole.settings[:_MOST]],
+        metrics=whole.metrics[:_MOST],
+        fixes=[_fix(part) for part in whole.fixes[:_MOST]],
+        findings=whole.findings[:_MOST],
+        curves=(_curve(whole.steps.get("before", {})), _curve(whole.steps.get("after", {}))),
     )
 
 
-def _side(node: Node) -> Side:
-    framework = f"{node.text('framework')} {node.text('framework_version')}".strip()
+def _side(part: parts.Side) -> Side:
     return Side(
-        source=node.text("source"),
-        run=node.text("id"),
-        framework=framework,
-        command=shlex.join(node.texts("command")),
-        world_size=node.integer("world_size"),
-        gpus=node.text("gpus"),
-        steps=node.integer("steps"),
-        steps_total=node.integer("steps_total"),
-        step_time_s=node.number("step_time_s"),
-        tokens_per_step=node.number("tokens_per_step"),
+        source=part.source,
+        run=part.id,
+        framework=f"{part.framework} {part.framework_version or ''}".strip(),
+        command=shlex.join(part.command),
+        world_size=part.world_size,
+        gpus=part.gpus,
+        steps=part.steps,
+        steps_total=part.steps_total,
+        step_time_s=part.step_time_s,
+        tokens_per_step=part.tokens_per_step,
     )
 
 
-def _change(node: Node) -> Change:
-    return Change(
-        before=node.number("before"),
-        after=node.number("after"),
-        change_pct=node.number("change_pct"),
-        low_pct=node.number("low_pct"),
-        high_pct=node.number("high_pct"),
-        verdict=node.text("verdict"),
-        note=node.text("note", PROSE_LIMIT),
-    )
-
-
-def _phase(node: Node) -> Phase:
-    return Phase(
-        phase=node.text("phase"),
-        before_s=node.number("before_s") or 0.0,
-        after_s=node.number("after_s") or 0.0,
-        change_s=node.number("change_s") or 0.0,
-        low_s=node.number("low_s"),
-        high_s=node.number("high_s"),
-        verdict=node.text("verdict"),
-    )
-
-
-def _setting(node: Node) -> Setting:
+def _setting(part: parts.SettingChange) -> Setting:
     return Setting(
-        name=node.text("name"),
-        known=bool(node.text("knob")),
-        before=any_value(node.members.get("before")),
-        after=any_value(node.members.get("after")),
+        name=part.name,
+        known=bool(part.knob),
+        before=any_value(part.before),
+        after=any_value(part.after),
     )
 
 
-def _metric(node: Node) -> Metric:
-    return Metric(
-        name=node.text("name"),
-        state=node.text("state"),
-        before=node.number("before"),
-        after=node.number("after"),
-        note=node.text("note", PROSE_LIMIT),
-    )
-
-
-def _fix(node: Node) -> FixResult:
-    knobs = node.node("knobs")
+def _fix(part: parts.FixResult) -> FixResult:
     settings = []
-    for name in knobs.members:
-        pair = knobs.members[name]
-        old, new = pair if isinstance(pair, list) and len(pair) == 2 else (None, pair)
-        before, after = (any_value(value) or "not set" for value in (old, new))
-        settings.append(f"{any_value(name)}: {before} to {after}")
-    inside = node.members.get("inside")
+    for name, pair in part.knobs.items():
+        values = pair if isinstance(pair, list) and len(pair) == 2 else (None, pair)
+        before, after = (any_value(value) or "not set" for value in values)
+        settings.append(f"{name}: {before} to {after}")
     return FixResult(
         settings=settings[:_MOST],
-        findings=node.texts("findings"),
-        low_pct=node.number("predicted_low_pct"),
-        mid_pct=node.number("predicted_mid_pct"),
-        high_pct=node.number("predicted_high_pct"),
-        measured_pct=node.number("measured_pct"),
-        inside=inside if isinstance(inside, bool) else None,
-        note=node.text("note", PROSE_LIMIT),
-        unpredicted=node.text("unpredicted", PROSE_LIMIT),
+        findings=part.findings,
+        low_pct=part.predicted_low_pct,
+        mid_pct=part.predicted_mid_pct,
+        high_pct=part.predicted_high_pct,
+        measured_pct=part.measured_pct,
+        inside=part.inside,
+        note=part.note,
+        unpredicted=part.unpredicted or "",
     )
 
 
-def _finding(node: Node) -> FindingChange:
-    return FindingChange(
-        id=node.text("id"),
-        title=node.text("title", PROSE_LIMIT),
-        state=node.text("state"),
-        severity=node.text("severity"),
-    )
-
-
-def _curve(node: Node) -> Curve:
-    pairs = zip(node.numbers("step"), node.numbers("seconds"), strict=False)
+def _curve(columns: Mapping[str, Numbers]) -> Curve:
+    pairs = zip(columns.get("step", []), columns.get("seconds", []), strict=False)
     known = [(step, s) for step, s in pairs if step is not None and s is not None]
     return Curve([step for step, _ in known], [s for _, s in known])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from grpo_doctor_reports.schema.compare import Change, FindingChange, MetricChange, PhaseChange
+
 
 @dataclass(frozen=True, slots=True)
 class Side:
@@ -22,32 +24,6 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One quantity in both runs; changes in percent, negative is faster."""
-
-    before: float | None
-    after: float | None
-    change_pct: float | None
-    low_pct: float | None
-    high_pct: float | None
-    verdict: str
-    note: str
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """One phase per step, in seconds."""
-
-    phase: str
-    before_s: float
-    after_s: float
-    change_s: float
-    low_s: float | None
-    high_s: float | None
-    verdict: str
-
-
-@dataclass(frozen=True, slots=True)
 class Setting:
     """A setting that differs; values as text."""
 
@@ -55,17 +31,6 @@ class Setting:
     known: bool
     before: str
     after: str
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One training metric and where the runs part."""
-
-    name: str
-    state: str
-    before: float | None
-    after: float | None
-    note: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +46,6 @@ class FixResult:
     inside: bool | None
     note: str
     unpredicted: str
-
-
-@dataclass(frozen=True, slots=True)
-class FindingChange:
-    """A finding that went, came or stayed."""
-
-    id: str
-    title: str
-    state: str
-    severity: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +69,9 @@ class Comparison:
     after: Side
     step_time: Change
     per_token: Change
-    phases: list[Phase]
+    phases: list[PhaseChange]
     settings: list[Setting]
-    metrics: list[Metric]
+    metrics: list[MetricChange]
     fixes: list[FixResult]
     findings: list[FindingChange]
     curves: tuple[Curve, Curve]

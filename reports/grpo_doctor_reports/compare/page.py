@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 from jinja2 import Environment
 from markupsafe import Markup
@@ -14,10 +12,11 @@ from grpo_doctor_reports.compare import drawing, words
 from grpo_doctor_reports.compare.document import read_comparison
 from grpo_doctor_reports.jinja import template_environment
 from grpo_doctor_reports.page_words import phase_class
+from grpo_doctor_reports.schema import AnyDocument
 from grpo_doctor_reports.severity import severity_class
 
 
-def comparison_page(document: Mapping[str, Any]) -> bytes:
+def comparison_page(document: AnyDocument) -> bytes:
     """Return the comparison as one self-contained page (UTF-8, about 50 kB, no requests).
 
     Args:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -13,8 +13,10 @@ from rich.text import Text
 from grpo_doctor_reports import formatting
 from grpo_doctor_reports.compare import words
 from grpo_doctor_reports.compare.document import read_comparison
-from grpo_doctor_reports.compare.model import Change, Comparison
+from grpo_doctor_reports.compare.model import Comparison
 from grpo_doctor_reports.console import as_text
+from grpo_doctor_reports.schema import AnyDocument
+from grpo_doctor_reports.schema.compare import Change
 
 _NARROWEST: Final = 60
 _WIDEST: Final = 110
@@ -23,7 +25,7 @@ _STYLES: Final = {"faster": "green", "slower": "red", "not enough evidence": "ye
 _STATES: Final = {"gone": "green", "new": "red"}
 
 
-def comparison_text(document: Mapping[str, Any], width: int, color: bool) -> str:
+def comparison_text(document: AnyDocument, width: int, color: bool) -> str:
     """Return the comparison as text that ends with a newline.
 
     Args:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.compare.model import Change, Comparison, FixResult, Metric, Side
+from grpo_doctor_reports.compare.model import Comparison, FixResult, Side
+from grpo_doctor_reports.schema.compare import Change, MetricChange
 
 _CURVES_NAMED = 6
 
@@ -64,6 +65,6 @@ def metrics_sentence(comparison: Comparison) -> str:
     )
 
 
-def metric_order(metrics: list[Metric]) -> list[Metric]:
+def metric_order(metrics: list[MetricChange]) -> list[MetricChange]:
     """Return the metrics worth a row: those that part, then the others."""
     return sorted(metrics, key=lambda metric: metric.state != "parted")

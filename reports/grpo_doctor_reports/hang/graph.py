@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from grpo_doctor_reports.hang import words
-from grpo_doctor_reports.hang.model import Point, Visit, Wait
+from grpo_doctor_reports.hang.model import Visit, Wait
+from grpo_doctor_reports.schema.attach import Point
 
 DEEPEST: Final = 4  # rows of waiting above the culprits; what waits further behind is one box
 WIDEST: Final = 4  # boxes side by side that are readable on 800 pixels

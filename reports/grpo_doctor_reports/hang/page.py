@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 from jinja2 import Environment
 from markupsafe import Markup
@@ -15,9 +13,10 @@ from grpo_doctor_reports.hang.document import read_visit
 from grpo_doctor_reports.hang.graph import make_graph
 from grpo_doctor_reports.hang.layout import draw
 from grpo_doctor_reports.jinja import template_environment
+from grpo_doctor_reports.schema import AnyDocument
 
 
-def hang_page(document: Mapping[str, Any]) -> bytes:
+def hang_page(document: AnyDocument) -> bytes:
     """Return the verdict as one self-contained page (UTF-8, about 50 kB, no external requests).
 
     Args:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -13,8 +13,10 @@ from rich.text import Text
 from grpo_doctor_reports.console import as_text
 from grpo_doctor_reports.hang import words
 from grpo_doctor_reports.hang.document import read_visit
-from grpo_doctor_reports.hang.model import Fix, Item, Visit
+from grpo_doctor_reports.hang.model import Visit
 from grpo_doctor_reports.hang.rows import Column, Row, laid_out
+from grpo_doctor_reports.schema import AnyDocument
+from grpo_doctor_reports.schema.attach import Fix, Item
 
 _NARROWEST: Final = 20
 _WIDEST: Final = 110
@@ -28,7 +30,7 @@ _STYLES: Final = {
 }
 
 
-def hang_text(document: Mapping[str, Any], width: int, color: bool) -> str:
+def hang_text(document: AnyDocument, width: int, color: bool) -> str:
     """Return the verdict as text that ends with a newline.
 
     The first line is the whole verdict however long it is, so that `head -1` has it; commands to

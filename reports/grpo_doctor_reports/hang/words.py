@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
+from msgspec.structs import replace
+
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.hang.model import Host, Item, Process, StackGroup, Visit
+from grpo_doctor_reports.hang.model import Visit
+from grpo_doctor_reports.schema.attach import Host, Item, Process, StackGroup
 
 STATES: Final = ("healthy", "slow", "stuck", "dead")
 CAN_IT_GO_ON: Final = "Can this job go on?"

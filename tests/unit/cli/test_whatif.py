@@ -93,7 +93,7 @@ def test_what_the_run_does_not_say_is_said_to_be_unknown(
         ("ofload.optimizer=false", "Did you mean offload.optimizer?"),
         ("offload.optimizer=maybe", "takes true or false"),
         ("offload.optimizer=", "takes true or false"),
-        ("offload.optimizer", "give KNOB=VALUE"),
+        ("offload.optimizer", "give SETTING=VALUE"),
         ("dataload.num_workers=-3", "takes no number below 0"),
         ("train.micro_batch=2.5", "takes a whole number"),
     ],

@@ -5,27 +5,27 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from typing import cast
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from grpo_doctor.cli.compare import regression_code
-from grpo_doctor.compare import Comparison, compare
+from grpo_doctor.compare import ComparisonDocument, compare
 from grpo_doctor.compare.fixes import _held, _of_finding, _predicted
 from grpo_doctor.compare.run import ComparedRun
-from grpo_doctor.compare.schema import Change
 from grpo_doctor.trace.model import Trace
 from grpo_doctor.whatif import Prediction, Withheld
+from grpo_doctor_reports.schema.compare import Change
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import healthy, offloaded, run
 
 
-def compared(before: Trace, after: Trace) -> Comparison:
+def compared(before: Trace, after: Trace) -> ComparisonDocument:
     """The comparison, after checking that it is valid JSON of the schema."""
     found = compare(before, after)
-    text = json.dumps(found, allow_nan=False)
-    msgspec.json.decode(text, type=Comparison)
+    text = json.dumps(msgspec.to_builtins(found), allow_nan=False)
+    assert msgspec.json.decode(text, type=ComparisonDocument) == found
     return found
 
 
@@ -46,52 +46,52 @@ def steps(count: int, seconds: float, **more: float) -> TraceBuilder:
 
 def test_a_fix_is_measured_beside_its_prediction() -> None:
     found = compared(offloaded().build(), healthy())
-    assert found["step_time"]["verdict"] == "faster"
-    assert found["verdict"].startswith("The run after is 17% faster per step")
-    (fix,) = found["fixes"]
-    assert fix["knobs"] == {"offload.optimizer": [True, False]}
-    assert fix["findings"] == ["GD001"]
-    assert fix["inside"] is True
-    assert fix["measured_pct"] == pytest.approx(fix["predicted_mid_pct"], abs=0.5)
-    (phase,) = [p for p in found["phases"] if p["verdict"] != "no difference"]
-    assert (phase["phase"], phase["verdict"]) == ("offload", "faster")
-    assert phase["change_s"] == pytest.approx(-2.02)
-    assert {f["id"]: f["state"] for f in found["findings"]}["GD001"] == "gone"
+    assert found.step_time.verdict == "faster"
+    assert found.verdict.startswith("The run after is 17% faster per step")
+    (fix,) = found.fixes
+    assert fix.knobs == {"offload.optimizer": [True, False]}
+    assert fix.findings == ["GD001"]
+    assert fix.inside is True
+    assert fix.measured_pct == pytest.approx(fix.predicted_mid_pct, abs=0.5)
+    (phase,) = [p for p in found.phases if p.verdict != "no difference"]
+    assert (phase.phase, phase.verdict) == ("offload", "faster")
+    assert phase.change_s == pytest.approx(-2.02)
+    assert {f.id: f.state for f in found.findings}["GD001"] == "gone"
 
 
 def test_a_run_compared_with_itself_has_no_difference() -> None:
     found = compared(healthy(), healthy())
-    assert found["step_time"]["verdict"] == "no difference"
-    assert found["step_time"]["change_pct"] == 0
-    assert (found["settings"], found["fixes"]) == ([], [])
-    assert {f["state"] for f in found["findings"]} <= {"still"}
+    assert found.step_time.verdict == "no difference"
+    assert found.step_time.change_pct == 0
+    assert (found.settings, found.fixes) == ([], [])
+    assert {f.state for f in found.findings} <= {"still"}
 
 
 def test_longer_completions_are_told_from_slowness() -> None:
     found = compared(steps(12, 1.0, tokens=1000).build(), steps(12, 1.5, tokens=1500).build())
-    assert found["step_time"]["verdict"] == "slower"
-    assert found["per_token"]["verdict"] == "no difference"
-    assert found["per_token"]["change_pct"] == pytest.approx(0, abs=1)
-    assert any("50% more tokens per step" in caution for caution in found["cautions"])
+    assert found.step_time.verdict == "slower"
+    assert found.per_token.verdict == "no difference"
+    assert found.per_token.change_pct == pytest.approx(0, abs=1)
+    assert any("50% more tokens per step" in caution for caution in found.cautions)
 
 
 def test_few_steps_are_not_enough_evidence() -> None:
     found = compared(steps(2, 1.0).build(), steps(12, 0.5).build())
-    assert found["step_time"]["verdict"] == "not enough evidence"
-    assert "there are 2 and 12" in found["verdict"]
+    assert found.step_time.verdict == "not enough evidence"
+    assert "there are 2 and 12" in found.verdict
     assert regression_code(found, 5) == 8
 
 
 def test_a_small_change_is_not_rounded_to_none() -> None:
     found = compared(steps(60, 1.0).build(), steps(60, 0.992).build())
-    assert "0.8% faster per step" in found["verdict"]
+    assert "0.8% faster per step" in found.verdict
 
 
 def test_runs_without_steps_are_said_to_be_incomparable() -> None:
     found = compared(TraceBuilder(ranks=1).build(), steps(12, 1.0).build())
-    assert not found["comparable"]
-    assert "the run before has no steps" in found["verdict"]
-    assert found["after"]["step_time_s"] == pytest.approx(1.0, rel=0.01)
+    assert not found.comparable
+    assert "the run before has no steps" in found.verdict
+    assert found.after.step_time_s == pytest.approx(1.0, rel=0.01)
     assert regression_code(found, 5) == 8
 
 
@@ -100,7 +100,7 @@ def test_other_ranks_and_batches_are_cautions() -> None:
         run(ranks=2, knobs={"train.micro_batch": 4}).build(),
         run(ranks=4, knobs={"train.micro_batch": 8}).build(),
     )
-    text = " ".join(found["cautions"])
+    text = " ".join(found.cautions)
     assert "number of ranks differs: 2 before, 4 after" in text
     assert "not the same work: train.micro_batch is 4 before, 8 after" in text
 
@@ -119,13 +119,12 @@ def test_a_batch_cut_otherwise_is_the_same_work() -> None:
     many = {"train.micro_batch": 2, "train.grad_accumulation": 8}
     few = {"train.micro_batch": 8, "train.grad_accumulation": 2}
     found = compared(run(knobs=many).build(), run(knobs=few).build())
-    assert not any("not the same work" in caution for caution in found["cautions"])
+    assert not any("not the same work" in caution for caution in found.cautions)
 
 
-CHANGE = {
-    "before": 1.0, "after": 0.9, "change_pct": -10.0, "low_pct": -12.0, "high_pct": -8.0,
-    "verdict": "faster", "note": "",
-}  # fmt: skip
+CHANGE = Change(
+    before=1.0, after=0.9, change_pct=-10.0, low_pct=-12.0, high_pct=-8.0, verdict="faster"
+)
 SAID = Prediction(-11.0, -9.0, -7.0, "a replay")
 
 
@@ -142,7 +141,7 @@ SAID = Prediction(-11.0, -9.0, -7.0, "a replay")
 def test_a_prediction_holds_fails_or_can_not_be_judged(
     more: dict[str, object], other: str, inside: bool | None
 ) -> None:
-    found, note = _held(SAID, cast(Change, {**CHANGE, **more}), other)
+    found, note = _held(SAID, structs.replace(CHANGE, **more), other)
     assert found is inside
     assert bool(note) == (inside is None)
 
@@ -154,9 +153,9 @@ def test_a_prediction_holds_fails_or_can_not_be_judged(
 def test_no_change_is_held_to_what_two_runs_differ_by(
     change: float, low: float, high: float, inside: bool
 ) -> None:
-    measured = {**CHANGE, "change_pct": change, "low_pct": low, "high_pct": high}
+    measured = structs.replace(CHANGE, change_pct=change, low_pct=low, high_pct=high)
     nothing = Prediction(0.0, 0.0, 0.0, "a replay")
-    assert _held(nothing, cast(Change, measured), "") == (inside, "")
+    assert _held(nothing, measured, "") == (inside, "")
 
 
 def test_where_no_law_answers_the_fix_of_a_finding_does() -> None:
@@ -207,18 +206,18 @@ def test_ranks_that_stopped_early_or_never_began_are_named() -> None:
     found = compared(whole, uneven({}, last_of={1: 5}))
     assert (
         "the run after has 4 of 10 steps that did not end on all ranks; they are excluded"
-        in (found["cautions"])
+        in found.cautions
     )
     silent = compared(uneven({}, last_of={1: -1}), whole)
-    assert "the run before has no steps on 1 of 2 ranks" in silent["cautions"]
-    assert not compared(whole, whole)["cautions"]
+    assert "the run before has no steps on 1 of 2 ranks" in silent.cautions
+    assert not compared(whole, whole).cautions
 
 
 def test_a_step_in_which_the_clock_jumped_is_named_and_no_run_gains_more_than_all() -> None:
     found = compared(uneven({}, last_of={}), uneven({6: 3600.0}, last_of={}))
-    assert any("3600 times as long as usual" in caution for caution in found["cautions"])
-    assert found["step_time"]["verdict"] == "no difference"
-    low = found["step_time"]["low_pct"]
+    assert any("3600 times as long as usual" in caution for caution in found.cautions)
+    assert found.step_time.verdict == "no difference"
+    low = found.step_time.low_pct
     assert low is not None
     assert low >= -100
 
@@ -226,9 +225,9 @@ def test_a_step_in_which_the_clock_jumped_is_named_and_no_run_gains_more_than_al
 def test_a_change_without_a_law_says_so() -> None:
     before = run(knobs={"run.collective_timeout_s": 100}).build()
     after = run(knobs={"run.collective_timeout_s": 200}).build()
-    (fix,) = compared(before, after)["fixes"]
-    assert fix["predicted_mid_pct"] is None
-    assert fix["note"].startswith("not predicted: no model predicts")
+    (fix,) = compared(before, after).fixes
+    assert fix.predicted_mid_pct is None
+    assert fix.note.startswith("not predicted: no model predicts")
 
 
 def test_numbers_are_finite() -> None:
@@ -248,6 +247,6 @@ def test_a_prediction_is_not_judged_where_another_option_changed_too() -> None:
         knobs={"offload.optimizer": False},
         config={"reward_funcs": "b"},
     ).build()
-    (fix,) = compared(before, after)["fixes"]
-    assert fix["inside"] is None
-    assert fix["note"].startswith("the option reward_funcs differs too")
+    (fix,) = compared(before, after).fixes
+    assert fix.inside is None
+    assert fix.note.startswith("the option reward_funcs differs too")

@@ -6,7 +6,7 @@ import numpy as np
 
 from grpo_doctor.compare.metrics import metric_changes
 from grpo_doctor.compare.run import ComparedRun
-from grpo_doctor.compare.schema import MetricChange
+from grpo_doctor_reports.schema.compare import MetricChange
 from tests.build import TraceBuilder
 
 
@@ -29,24 +29,24 @@ def noisy(level: float, count: int, seed: int) -> list[float]:
 
 def test_equal_curves_are_identical() -> None:
     curve = noisy(0.5, 20, 1)
-    assert runs(curve, curve)["state"] == "identical"
+    assert runs(curve, curve).state == "identical"
 
 
 def test_the_first_bit_that_differs_is_exact() -> None:
     curve = noisy(0.5, 20, 1)
     found = runs(curve, [*curve[:12], *(value + 1e-12 for value in curve[12:])])
-    assert (found["state"], found["step"]) == ("parted", 12)
-    assert found["note"] == "equal to the last bit until step 11"
+    assert (found.state, found.step) == ("parted", 12)
+    assert found.note == "equal to the last bit until step 11"
 
 
 def test_a_rare_event_in_one_run_is_no_parting() -> None:
     rare = [0.0] * 20
     rare[7] = 0.25
-    assert runs([0.0] * 20, rare, "clip_ratio")["state"] == "same"
+    assert runs([0.0] * 20, rare, "clip_ratio").state == "same"
 
 
 def test_other_noise_around_the_same_curve_is_the_same() -> None:
-    same = [runs(noisy(0.5, 60, s), noisy(0.5, 60, s + 1000))["state"] for s in range(30)]
+    same = [runs(noisy(0.5, 60, s), noisy(0.5, 60, s + 1000)).state for s in range(30)]
     assert same.count("same") >= 29
 
 
@@ -55,19 +55,19 @@ def test_a_curve_that_leaves_is_dated() -> None:
         after = noisy(0.5, 60, seed + 1000)
         after[30:] = [value + 0.6 for value in after[30:]]
         found = runs(noisy(0.5, 60, seed), after)
-        assert found["state"] == "parted"
-        assert found["step"] is not None
-        assert 30 <= found["step"] <= 36
+        assert found.state == "parted"
+        assert found.step is not None
+        assert 30 <= found.step <= 36
 
 
 def test_a_spike_that_comes_back_is_no_parting() -> None:
     after = noisy(0.5, 60, 1001)
     after[20:24] = [5.0] * 4
-    assert runs(noisy(0.5, 60, 1), after)["state"] == "same"
+    assert runs(noisy(0.5, 60, 1), after).state == "same"
 
 
 def test_few_points_are_no_evidence() -> None:
-    assert runs([1, 2, 3], [2, 3, 4])["state"] == "not enough evidence"
+    assert runs([1, 2, 3], [2, 3, 4]).state == "not enough evidence"
 
 
 def test_clocks_are_no_learning_curves() -> None:

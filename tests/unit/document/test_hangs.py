@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from grpo_doctor.document.hangs import hang_entries
+from grpo_doctor_reports.schema.report import HangEntry
 
 
 def keep(folder: Path, number: int, verdict: str) -> None:
@@ -19,19 +20,16 @@ def test_each_verdict_is_linked_with_its_words(tmp_path: Path) -> None:
     said = {"verdict": {"state": "stuck", "summary": "Rank 1 sleeps."}, "taken_unix_ns": 7}
     keep(tmp_path, 0, json.dumps(said))
     assert hang_entries(tmp_path) == [
-        {
-            "page": "hangs/0/hang.html",
-            "headline": "Rank 1 sleeps.",
-            "state": "stuck",
-            "taken_unix_ns": 7,
-        }
+        HangEntry(
+            page="hangs/0/hang.html", headline="Rank 1 sleeps.", state="stuck", taken_unix_ns=7
+        )
     ]
 
 
 def test_a_damaged_verdict_is_still_linked(tmp_path: Path) -> None:
     keep(tmp_path, 0, "{")
     (entry,) = hang_entries(tmp_path)
-    assert (entry["page"], entry["headline"]) == ("hangs/0/hang.html", "")
+    assert (entry.page, entry.headline) == ("hangs/0/hang.html", "")
 
 
 def test_a_trace_alone_has_none(tmp_path: Path) -> None:

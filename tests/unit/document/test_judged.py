@@ -18,7 +18,7 @@ def said(build: TraceBuilder | Trace) -> str:
     trace = build.build() if isinstance(build, TraceBuilder) else build
     document = build_document(trace)
     found = not_judged(analyse(trace))
-    assert document["summary"]["not_judged"] == found
+    assert document.summary.not_judged == found
     return " | ".join(found)
 
 
@@ -65,17 +65,17 @@ def test_a_rank_without_a_recording() -> None:
 def test_ranks_that_died_at_different_steps() -> None:
     text = "Steps 5 to 8: rank 1 ended with step 4 already; they are in no mean."
     assert said(two((9, 5))) == text
-    summary = build_document(two((9, 5)).build())["summary"]
-    assert (summary["steps"], summary["steps_total"]) == (5, 9)
+    summary = build_document(two((9, 5)).build()).summary
+    assert (summary.steps, summary.steps_total) == (5, 9)
 
 
 def test_waits_below_the_clocks_error() -> None:
     trace = two((6, 6)).build()
     unsure = tuple(dataclasses.replace(p, clock_error_ns=2_000_000_000) for p in trace.processes)
     document = build_document(dataclasses.replace(trace, processes=unsure))
-    assert document["summary"]["not_judged"][0].startswith("6 waits in collectives: clocks")
-    assert document["run"]["clock"]["max_error_ms"] == 2000
-    assert document["run"]["clock"]["text"] == (
+    assert document.summary.not_judged[0].startswith("6 waits in collectives: clocks")
+    assert document.run.clock.max_error_ms == 2000
+    assert document.run.clock.text == (
         "aligned by same clock to 2e+03 ms: shorter waits are not said"
     )
 
@@ -85,10 +85,11 @@ def test_a_clock_that_nobody_could_align() -> None:
     first, second = trace.processes
     lost = dataclasses.replace(second, clock_error_ns=None, clock_method="unknown")
     document = build_document(dataclasses.replace(trace, processes=(first, lost)))
-    clock = document["run"]["clock"]
-    assert clock["max_error_ms"] is None
-    assert clock["methods"] == ["same clock", "unknown"]
-    assert clock["text"].startswith("the clock of rank 1 could not be aligned")
+    clock = document.run.clock
+    assert clock is not None
+    assert clock.max_error_ms is None
+    assert clock.methods == ["same clock", "unknown"]
+    assert clock.text.startswith("the clock of rank 1 could not be aligned")
 
 
 def test_a_clock_that_jumps_back() -> None:
@@ -110,9 +111,9 @@ def test_power_tells_spinning_from_computing(limit: float | None) -> None:
     build.series("gpu.power", "W", times, [100, 500, 300, 500], scope="gpu", gpu="GPU-0")
     if limit:
         build.series("gpu.power_limit", "W", times, [limit] * 4, scope="gpu", gpu="GPU-0")
-    summary = build_document(build.build())["summary"]
-    assert summary["gpu_busy_pct"] == 100
-    assert summary["gpu_busy_by"] == "power"
-    busy = summary["gpu_truly_busy_pct"]
+    summary = build_document(build.build()).summary
+    assert summary.gpu_busy_pct == 100
+    assert summary.gpu_busy_by == "power"
+    busy = summary.gpu_truly_busy_pct
     assert busy is not None
     assert 40 < busy * (600 / 400 if limit else 1) < 60

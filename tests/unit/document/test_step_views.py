@@ -35,60 +35,60 @@ def recording(steps: int = 12) -> TraceBuilder:
 def test_phases_are_work_wait_transfer_and_idle_together() -> None:
     analysis = analyse(recording().build())
     for entry in phase_entries(analysis).values():
-        own, others = entry["work_seconds"], entry["wait_seconds"]
-        parts = (own, others, entry["transfer_seconds"], entry["idle_seconds"])
-        assert sum(parts) == pytest.approx(entry["seconds"], abs=4e-6)
+        own, others = entry.work_seconds, entry.wait_seconds
+        parts = (own, others, entry.transfer_seconds, entry.idle_seconds)
+        assert sum(parts) == pytest.approx(entry.seconds, abs=4e-6)
     train = phase_entries(analysis)["train"]
-    assert (train["wait_seconds"], train["transfer_seconds"]) == (0.5, 1.0)
+    assert (train.wait_seconds, train.transfer_seconds) == (0.5, 1.0)
 
 
 def test_the_summary_accounts_for_all_rank_time_and_sets_steps_apart() -> None:
     analysis = analyse(recording().build())
     found = summary(analysis, run_rules(RunView(analysis)), [])
-    assert sum(found["accounting"].values()) == pytest.approx(1, abs=4e-5)
-    assert found["set_apart"] == {"checkpoint": [5], "eval": [], "warmup": []}
-    assert found["steady"]["first_step"] == 0
-    assert found["steady"]["step_time_s"] == 9.5
-    assert found["step_time_s"] == pytest.approx(9.5 + 3 / 12)
+    assert sum(found.accounting.values()) == pytest.approx(1, abs=4e-5)
+    assert found.set_apart == {"checkpoint": [5], "eval": [], "warmup": []}
+    assert found.steady.first_step == 0
+    assert found.steady.step_time_s == 9.5
+    assert found.step_time_s == pytest.approx(9.5 + 3 / 12)
 
 
 def test_steps_have_their_place_kind_and_slowest_rank() -> None:
-    steps = views(analyse(recording().build()))["steps"]
-    assert [s["kind"] for s in steps] == [
+    steps = views(analyse(recording().build())).steps
+    assert [s.kind for s in steps] == [
         "checkpoint" if n == 5 else "open" if n == 12 else "steady" for n in range(13)
     ]
-    assert (steps[6]["start_s"], steps[6]["end_s"], steps[6]["seconds"]) == (63, 72.5, 9.5)
-    assert steps[12]["seconds"] is None
-    assert steps[12]["slowest_rank"] is None
-    assert steps[0]["slowest_rank"] == 1  # it waits for nobody
+    assert (steps[6].start_s, steps[6].end_s, steps[6].seconds) == (63, 72.5, 9.5)
+    assert steps[12].seconds is None
+    assert steps[12].slowest_rank is None
+    assert steps[0].slowest_rank == 1  # it waits for nobody
 
 
 def test_of_many_steps_the_slowest_of_each_bucket_are_kept() -> None:
     build = TraceBuilder()
     for number in range(2500):
         build.step(0, number, 2.0 * number, {"train": 1.9 if number == 1234 else 1.0})
-    steps = views(analyse(build.build()))["steps"]
+    steps = views(analyse(build.build())).steps
     assert len(steps) == 1000
-    assert max(steps, key=lambda s: s["seconds"] or 0)["number"] == 1234
+    assert max(steps, key=lambda s: s.seconds or 0).number == 1234
 
 
 def test_the_paths_are_those_of_the_median_and_the_longest_step() -> None:
     found = views(analyse(recording().build()))
-    assert found["critical_path"] is not None
-    assert found["critical_path_worst"] is not None
-    assert found["critical_path_worst"]["step"] == 5
-    assert found["critical_path_worst"]["seconds"] == 12.5
-    ranks = [s["rank"] for s in found["critical_path"]["segments"] if s["kind"] == "work"]
+    assert found.critical_path is not None
+    assert found.critical_path_worst is not None
+    assert found.critical_path_worst.step == 5
+    assert found.critical_path_worst.seconds == 12.5
+    ranks = [s.rank for s in found.critical_path.segments if s.kind == "work"]
     assert ranks[0] == 1
-    assert found["collectives"][0]["skew_seconds"] == 1.0
-    assert found["collectives"][0]["last_rank"] == 1
+    assert found.collectives[0].skew_seconds == 1.0
+    assert found.collectives[0].last_rank == 1
 
 
 def test_the_stragglers_path_is_its_own() -> None:
-    path = views(analyse(straggling().build()))["critical_path"]
+    path = views(analyse(straggling().build())).critical_path
     assert path is not None
-    on_path = [s["end_s"] - s["start_s"] for s in path["segments"] if s["rank"] == 2]
-    assert sum(on_path) > 0.8 * path["seconds"]
+    on_path = [(s.end_s or 0.0) - (s.start_s or 0.0) for s in path.segments if s.rank == 2]
+    assert sum(on_path) > 0.8 * path.seconds
 
 
 def test_thinning_keeps_the_length_and_leaves_no_hole() -> None:

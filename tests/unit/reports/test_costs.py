@@ -6,10 +6,10 @@ import pytest
 
 from grpo_doctor_reports.costs import cost_detail, cost_words, money
 from grpo_doctor_reports.document import read_document
-from grpo_doctor_reports.finding_model import Cost
+from grpo_doctor_reports.schema.findings import CostEntry
 
 
-def cost(**known: Any) -> Cost:
+def cost(**known: Any) -> CostEntry:
     return read_document({"schema": 1, "findings": [{"cost": known}]}).findings[0].cost
 
 

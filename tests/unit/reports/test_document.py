@@ -28,14 +28,14 @@ def test_another_schema_is_refused_with_what_to_do(document: Any, said: str) -> 
 @pytest.mark.parametrize(
     ("part", "said"),
     [
-        ({"findings": {}}, r"findings should be a list but is dict"),
-        ({"findings": [{"title": 3}]}, r"findings\[0\]\.title should be text but is int"),
-        ({"run": {"loss": {"truncated": 1}}}, r"run\.loss\.truncated should be true or false"),
-        ({"summary": {"steps": "3"}}, r"summary\.steps should be a number but is str"),
-        ({"views": {"timeline": []}}, r"views\.timeline should be an object but is list"),
+        ({"findings": {}}, r"findings: Expected `array`, got `object`"),
+        ({"findings": [{"title": 3}]}, r"findings\[0\]\.title: Expected `str`, got `int`"),
+        ({"run": {"loss": {"truncated": 1}}}, r"run\.loss\.truncated: Expected `bool`, got `int`"),
+        ({"summary": {"steps": "3"}}, r"summary\.steps: Expected `int`, got `str`"),
+        ({"views": {"timeline": []}}, r"views\.timeline: Expected `object`, got `array`"),
         (
             {"views": {"heatmap": {"ranks": [0], "steps": [1], "step_seconds": [["x"]]}}},
-            r"views\.heatmap\.step_seconds\[0\]\.row\[0\] should be a number",
+            r"views\.heatmap\.step_seconds\[0\]\[0\]: Expected `float \| null`, got `str`",
         ),
     ],
 )

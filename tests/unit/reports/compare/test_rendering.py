@@ -6,6 +6,7 @@ import re
 import unicodedata
 from typing import Any
 
+import msgspec
 import pytest
 
 from grpo_doctor.compare import compare
@@ -21,7 +22,8 @@ HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e"
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    return dict(compare(offloaded().build(), healthy()))
+    written: dict[str, Any] = msgspec.to_builtins(compare(offloaded().build(), healthy()))
+    return written
 
 
 def test_the_first_line_is_the_verdict(document: dict[str, Any]) -> None:
@@ -74,7 +76,7 @@ def test_metrics_of_too_few_steps_are_not_said_to_agree(document: dict[str, Any]
 
 
 def test_runs_without_steps_are_drawn_too() -> None:
-    document = dict(compare(TraceBuilder(ranks=0).build(), healthy()))
+    document = msgspec.to_builtins(compare(TraceBuilder(ranks=0).build(), healthy()))
     assert "can&#39;t be compared" in comparison_page(document).decode()
     assert "can't be compared" in comparison_text(document, 80, color=False)
 

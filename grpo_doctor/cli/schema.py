@@ -1,0 +1,63 @@
+"""`grpo-doctor schema`: the JSON Schema of what `--json` prints."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from grpo_doctor.cli.output import STDOUT, document_json, write_bytes
+from grpo_doctor.errors import UsageError
+
+NAME = "schema"
+SUMMARY = "print the JSON Schema of what a command's --json prints"
+DESCRIPTION = """\
+Prints the JSON Schema (draft 2020-12) of the document that a command prints with --json. Without
+COMMAND lists them. `schema` in a document is its version: it changes when a member changes its
+meaning or goes; new members do not change it, so ignore members that you do not know.
+"""
+EPILOG = """\
+examples:
+  grpo-doctor schema                             which there are
+  grpo-doctor schema attach > attach.schema.json
+
+exit codes: 0; 2 wrong usage, or no schema of that name; 4 the schema can't be written.
+"""
+COMMANDS = ("attach", "compare", "report", "whatif")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's arguments."""
+    parser.add_argument("command", metavar="COMMAND", nargs="?", help=", ".join(COMMANDS))
+
+
+def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
+    """Prints; returns the exit code."""
+    if theirs:
+        raise UsageError("schema takes no arguments after `--`.")
+    if options.command is None:
+        write_bytes("\n".join([*COMMANDS, ""]).encode(), STDOUT)
+    elif options.command not in COMMANDS:
+        raise UsageError(f"{options.command} has no schema; there are {', '.join(COMMANDS)}.")
+    else:
+        write_bytes(document_json(json_schema(options.command)), STDOUT)
+    return 0
+
+
+def json_schema(command: str) -> dict[str, Any]:
+    """The JSON Schema of what `command --json` prints."""
+    import msgspec  # noqa: PLC0415 - after usage errors
+
+    from grpo_doctor_reports.schema.attach import AttachDocument  # noqa: PLC0415
+    from grpo_doctor_reports.schema.compare import ComparisonDocument  # noqa: PLC0415
+    from grpo_doctor_reports.schema.report import ReportDocument  # noqa: PLC0415
+    from grpo_doctor_reports.schema.whatif import WhatifDocument  # noqa: PLC0415
+
+    kinds = {
+        "attach": AttachDocument,
+        "compare": ComparisonDocument,
+        "report": ReportDocument,
+        "whatif": WhatifDocument,
+    }
+    draft = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return draft | msgspec.json.schema(kinds[command])

@@ -1,0 +1,156 @@
+"""The part of the document that says what is wrong, and what fixes would bring."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import field
+
+from grpo_doctor_reports.schema.part import Block, Name, Part, Prose
+
+
+class EvidenceEntry(Part, frozen=True):
+    """A measured number and where it is from."""
+
+    text: Prose = ""
+    value: Any = None
+    unit: Name = ""
+    source: Name = ""
+
+
+class PredictedEntry(Part, frozen=True):
+    """The change of the step time in percent, negative is faster; low <= mid <= high."""
+
+    low: float | None = None
+    mid: float | None = None
+    high: float | None = None
+    unit: Name = ""
+    basis: Prose = ""
+
+
+class FixEntry(Part, rename={"before": "from", "after": "to"}, frozen=True):
+    """A change to make: of a setting, as the framework spells it, or in words."""
+
+    knob: Name | None = None
+    before: Any = None
+    after: Any = None
+    spelling: Block = ""
+    predicted: PredictedEntry | None = None
+    safety: Name = ""
+    risk: Prose = ""
+
+
+class CostEntry(Part, frozen=True):
+    """What a finding wastes: in the recorded steps, and in a day of such steps. GPU-hours are null
+    without sampled GPUs, money is null without them or without a price."""
+
+    share: float | None = None
+    seconds_per_step: float | None = None
+    gpu_hours: float | None = None
+    gpu_hours_per_day: float | None = None
+    money: float | None = None
+    money_per_day: float | None = None
+    currency: Name = ""
+
+
+class FindingEntry(Part, frozen=True):
+    """Something that costs time, gravest first."""
+
+    id: Name = ""
+    slug: Name = ""
+    title: Name = ""
+    family: Name = ""
+    severity: Name = ""
+    confidence: float | None = None
+    cost: CostEntry = field(default_factory=CostEntry)
+    phases: list[Name] = []
+    ranks: list[int] = []
+    steps: list[int] = []
+    evidence: list[EvidenceEntry] = []
+    cause: Block = ""
+    fixes: list[FixEntry] = []
+
+
+class PassedEntry(Part, frozen=True):
+    """A rule that found nothing."""
+
+    id: Name = ""
+    slug: Name = ""
+    title: Name = ""
+    note: Prose = ""
+
+
+class NotRunEntry(Part, frozen=True):
+    """A rule that could not judge: what it lacks, one by one in `signals`."""
+
+    id: Name = ""
+    slug: Name = ""
+    title: Name = ""
+    missing: Prose = ""
+    signals: list[Prose] = []
+
+
+class NotApplicableEntry(Part, frozen=True):
+    """A rule whose question does not arise; `left_out`: by --select or --ignore."""
+
+    id: Name = ""
+    slug: Name = ""
+    title: Name = ""
+    reason: Prose = ""
+    left_out: bool = False
+
+
+class RuleErrorEntry(Part, frozen=True):
+    """A rule that failed: a defect of the rule, and no word about the run."""
+
+    id: Name = ""
+    slug: Name = ""
+    title: Name = ""
+    exception: Name = ""
+    message: Prose = ""
+
+
+class WhatifFix(Part, frozen=True):
+    """A fix with a prediction: the change of the step time in percent. `fix` is its place among
+    those of the finding, `index` its number in the sets."""
+
+    index: int = 0
+    finding: Name = ""
+    fix: int = 0
+    label: Prose = ""
+    spelling: Block = ""
+    low: float | None = None
+    mid: float | None = None
+    high: float | None = None
+
+
+class WhatifSet(Part, frozen=True):
+    """Some fixes, by index, replayed together. Sets of fixes that exclude each other are left out,
+    and in very large runs the largest sets."""
+
+    fixes: list[int] = []
+    low: float | None = None
+    mid: float | None = None
+    high: float | None = None
+
+
+class WhatifUnknown(Part, frozen=True):
+    """A fix without a prediction, and why."""
+
+    finding: Name = ""
+    fix: int = 0
+    label: Prose = ""
+    reason: Prose = ""
+
+
+class WhatifEntry(Part, frozen=True):
+    """What the fixes would bring, alone and together. `law_error_pct` is how far a replay of the
+    unchanged run is off, null where none is possible; `steps` were replayed."""
+
+    step_time_s: float | None = None
+    steps: int = 0
+    law_error_pct: float | None = None
+    fixes: list[WhatifFix] = []
+    sets: list[WhatifSet] = []
+    unknown: list[WhatifUnknown] = []
+    note: Prose = ""

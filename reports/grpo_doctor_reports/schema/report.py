@@ -1,0 +1,180 @@
+"""The document: what `report --json` prints, and the only input of every renderer.
+
+`SCHEMA` changes when a field changes its meaning or goes; new fields do not change it. Numbers are
+finite or null, strings come from the recording and are not to be trusted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import field
+
+from grpo_doctor_reports.schema.findings import (
+    FindingEntry,
+    NotApplicableEntry,
+    NotRunEntry,
+    PassedEntry,
+    RuleErrorEntry,
+    WhatifEntry,
+)
+from grpo_doctor_reports.schema.part import Name, Part, Prose
+from grpo_doctor_reports.schema.views import Views
+
+SCHEMA = 1
+
+
+class Tool(Part, frozen=True):
+    """Who made the document."""
+
+    name: Name = ""
+    version: Name = ""
+
+
+class ExitState(Part, frozen=True):
+    """How the job ended: finished, failed, interrupted, killed, hung, running or unknown."""
+
+    state: Name = ""
+    code: int | None = None
+    signal: Name | None = None
+
+
+class GpuEntry(Part, frozen=True):
+    """One GPU or MIG instance."""
+
+    uuid: Name = ""
+    name: Name = ""
+    index: int | None = None
+    host: Name = ""
+    memory_total_bytes: int | None = None
+
+
+class OpenSpan(Part, frozen=True):
+    """A span that never ended, and for how long it was seen open."""
+
+    name: Name = ""
+    open_s: float | None = None
+
+
+class RankEntry(Part, frozen=True):
+    """One rank: finished, open (killed or still running) or missing; outermost open span first."""
+
+    rank: int = 0
+    host: Name = ""
+    pid: int | None = None
+    state: Name = ""
+    open: list[OpenSpan] = []
+    clock_error_ns: int | None = None
+
+
+class LossEntry(Part, frozen=True):
+    """What the recording lacks."""
+
+    dropped_events: int = 0
+    missing_ranks: list[int] = []
+    truncated: bool = False
+    notes: list[Prose] = []
+
+
+class ClockEntry(Part, frozen=True):
+    """How the ranks' clocks were put on one axis, and how far off that may be; null: unknown."""
+
+    max_error_ms: float | None = None
+    methods: list[Name] = []
+    text: Prose = ""
+
+
+class RunEntry(Part, frozen=True):
+    """The facts of the run."""
+
+    id: Name = ""
+    source: Name = ""
+    command: list[Prose] = []
+    framework: Name = ""
+    framework_version: Name | None = None
+    hosts: list[Name] = []
+    world_size: int = 0
+    started_unix_ns: int = 0
+    duration_s: float | None = None
+    exit: ExitState = field(default_factory=ExitState)
+    knobs: dict[Name, Any] = {}
+    versions: dict[Name, Any] = {}
+    gpus: list[GpuEntry] = []
+    ranks: list[RankEntry] = []
+    loss: LossEntry = field(default_factory=LossEntry)
+    notes: list[Prose] = []
+    clock: ClockEntry | None = None
+
+
+class PhaseEntry(Part, frozen=True):
+    """One phase per step, the mean over ranks and used steps; p10 and p90 over steps.
+
+    Its seconds are work, wait, transfer and idle together.
+    """
+
+    seconds: float = 0.0
+    share: float | None = None
+    work_seconds: float = 0.0
+    wait_seconds: float = 0.0
+    transfer_seconds: float = 0.0
+    idle_seconds: float = 0.0
+    p10_s: float | None = None
+    p90_s: float | None = None
+
+
+class SteadyEntry(Part, frozen=True):
+    """The first steady step, null if there is no steady state, and why; `step_time_s` is the mean
+    of the steps from there on without those that are set apart."""
+
+    first_step: int | None = None
+    reason: Prose = ""
+    step_time_s: float | None = None
+
+
+class Summary(Part, frozen=True):
+    """The run in numbers; null where there are none."""
+
+    verdict: Prose = ""
+    step_time_s: float | None = None
+    step_time_p10_s: float | None = None
+    step_time_p90_s: float | None = None
+    steps: int = 0
+    steps_total: int = 0
+    warmup_steps: int = 0
+    phases: dict[Name, PhaseEntry] = {}
+    unattributed_share: float | None = None
+    unattributed_seconds: float | None = None
+    gpu_busy_pct: float | None = None
+    gpu_truly_busy_pct: float | None = None
+    gpu_busy_by: Name | None = None
+    tokens_per_s: float | None = None
+    accounting: dict[Name, float] = {}
+    steady: SteadyEntry = field(default_factory=SteadyEntry)
+    set_apart: dict[Name, list[int]] = {}
+    not_judged: list[Prose] = []
+
+
+class HangEntry(Part, frozen=True):
+    """A verdict of the watchdog; `page` is relative to the run directory."""
+
+    page: Name = ""
+    headline: Prose = ""
+    state: Name = ""
+    taken_unix_ns: int = 0
+
+
+class ReportDocument(Part, frozen=True):
+    """The whole document."""
+
+    schema: int
+    tool: Tool = field(default_factory=Tool)
+    run: RunEntry = field(default_factory=RunEntry)
+    summary: Summary = field(default_factory=Summary)
+    findings: list[FindingEntry] = []
+    passed: list[PassedEntry] = []
+    not_run: list[NotRunEntry] = []
+    not_applicable: list[NotApplicableEntry] = []
+    rule_errors: list[RuleErrorEntry] = []
+    views: Views = field(default_factory=Views)
+    whatif: WhatifEntry = field(default_factory=WhatifEntry)
+    hangs: list[HangEntry] = []

@@ -1,0 +1,129 @@
+"""The part of the document that charts draw."""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from grpo_doctor_reports.schema.part import Name, Numbers, Part, Prose
+
+
+class WaterfallEntry(Part, frozen=True):
+    """One phase of the mean step; phases follow each other in the order in which they start."""
+
+    phase: Name = ""
+    start_s: float = 0.0
+    seconds: float = 0.0
+    p10_s: float | None = None
+    p90_s: float | None = None
+    work_seconds: float = 0.0
+    wait_seconds: float = 0.0
+    transfer_seconds: float = 0.0
+    idle_seconds: float = 0.0
+
+
+class Heatmap(Part, frozen=True):
+    """Seconds by rank (outer list) and step (inner); null where a rank has no such step."""
+
+    ranks: list[int] = []
+    steps: list[int] = []
+    step_seconds: list[Numbers] = []
+    phase_seconds: dict[Name, list[Numbers]] = {}
+    wait_seconds: list[Numbers] = []
+
+
+class Band(Part, frozen=True):
+    """A stretch that one rank spent in one phase; seconds since the trace began."""
+
+    rank: int = 0
+    phase: Name = ""
+    start_s: float = 0.0
+    end_s: float | None = None
+    open: bool = False
+
+
+class TrackEntry(Part, frozen=True):
+    """A sampled series, thinned so that no peak is lost; group is gpu, host or rank."""
+
+    name: Name = ""
+    label: Prose = ""
+    unit: Name = ""
+    group: Name = ""
+    t_s: Numbers = []
+    v: Numbers = []
+
+
+class Timeline(Part, frozen=True):
+    """The run over time; `thinned` says that not every rank or span is shown."""
+
+    end_s: float = 0.0
+    bands: list[Band] = []
+    tracks: list[TrackEntry] = []
+    thinned: bool = False
+
+
+class MetricsView(Part, frozen=True):
+    """Training metrics by step."""
+
+    steps: list[int] = []
+    series: dict[Name, Numbers] = {}
+
+
+class StepEntry(Part, frozen=True):
+    """One step on the timeline: from the first rank that began it to the last that ended it.
+
+    `kind` is warmup, steady, eval, checkpoint or open; the slowest rank has the most own work.
+    """
+
+    number: int = 0
+    start_s: float | None = None
+    end_s: float | None = None
+    seconds: float | None = None
+    kind: Name = ""
+    slowest_rank: int | None = None
+
+
+class PathSegment(Part, frozen=True):
+    """A stretch of a critical path; lane is rank or engine, kind is work, transfer or idle."""
+
+    lane: Name = ""
+    rank: int | None = None
+    phase: Name = ""
+    name: Name = ""
+    start_s: float | None = None
+    end_s: float | None = None
+    kind: Name = ""
+
+
+class CriticalPath(Part, frozen=True):
+    """What a step's length was made of: at each moment the rank that all others waited for."""
+
+    step: int = 0
+    seconds: float = 0.0
+    segments: list[PathSegment] = []
+
+
+class CollectiveEntry(Part, frozen=True):
+    """Collectives of one group, name and phase per step: how many, seconds in them (mean of their
+    ranks), first to last arrival, and last arrival to the end; who came last most often."""
+
+    group: Name = ""
+    name: Name = ""
+    phase: Name = ""
+    count: float = 0.0
+    seconds: float = 0.0
+    skew_seconds: float = 0.0
+    transfer_seconds: float = 0.0
+    last_rank: int | None = None
+
+
+class Views(Part, frozen=True):
+    """What charts draw. The paths are those of the median and the longest step; null without."""
+
+    waterfall: list[WaterfallEntry] = []
+    heatmap: Heatmap = field(default_factory=Heatmap)
+    timeline: Timeline = field(default_factory=Timeline)
+    metrics: MetricsView = field(default_factory=MetricsView)
+    steps: list[StepEntry] = []
+    critical_path: CriticalPath | None = None
+    critical_path_worst: CriticalPath | None = None
+    collectives: list[CollectiveEntry] = []

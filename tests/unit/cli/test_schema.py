@@ -1,0 +1,50 @@
+"""The schemas that are printed and documented are those of the code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from grpo_doctor.cli import main
+from grpo_doctor.cli.schema import COMMANDS, json_schema
+from grpo_doctor_reports.schema.attach import AttachDocument
+from grpo_doctor_reports.schema.report import ReportDocument
+from grpo_doctor_reports.schema.whatif import WhatifDocument
+
+FOLDER = Path(__file__).parents[3] / "docs" / "schemas"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_documented_schema_is_the_printed_one(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["schema", command]) == 0
+    printed = capsys.readouterr().out
+    assert printed == (FOLDER / f"{command}.json").read_text(), "run `make docs`"
+    assert json.loads(printed)["$schema"].endswith("2020-12/schema")
+
+
+def test_without_a_command_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema"]) == 0
+    assert capsys.readouterr().out.split() == list(COMMANDS)
+    assert sorted(path.stem for path in FOLDER.iterdir()) == sorted(COMMANDS)
+
+
+def test_an_unknown_one_is_named_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema", "rule"]) == 2
+    assert "rule has no schema; there are attach, compare" in capsys.readouterr().err
+
+
+def test_a_member_is_called_as_in_the_document() -> None:
+    parts = json_schema("report")["$defs"]
+    assert {"from", "to"} <= set(parts["FixEntry"]["properties"])
+    assert "class" in json_schema("attach")["$defs"]["Verdict"]["properties"]
+
+
+@pytest.mark.parametrize("kind", [AttachDocument, ReportDocument, WhatifDocument])
+def test_only_the_version_is_needed(kind: type) -> None:
+    document: object = msgspec.convert({"schema": 1}, kind)
+    assert msgspec.json.decode(msgspec.json.encode(document), type=kind) == document
