@@ -74,6 +74,7 @@ def test_waits_below_the_clocks_error() -> None:
     unsure = tuple(dataclasses.replace(p, clock_error_ns=2_000_000_000) for p in trace.processes)
     document = build_document(dataclasses.replace(trace, processes=unsure))
     assert document.summary.not_judged[0].startswith("6 waits in collectives: clocks")
+    assert document.run.clock is not None
     assert document.run.clock.max_error_ms == 2000
     assert document.run.clock.text == (
         "aligned by same clock to 2e+03 ms: shorter waits are not said"
