@@ -19,7 +19,7 @@ _DEFAULT = "default_pg"
 _OF_ALL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "barrier"})
 _NS = 1_000_000_000
 _CLOCKS_NS = 60 * _NS  # clocks of hosts and file servers differ by less
-_LONGEST_WAIT_NS = 600 * _NS  # NCCL's watchdog ends a job in which a collective takes longer
+_LONGEST_WAIT_NS = 3600 * _NS  # torch ends a job after 10 (NCCL) or 30 minutes, if not told more
 _FOR_EVER = 1 << 63
 _RULED_OUT = "it is of another run or moment than most others: their collectives rule it out"
 
