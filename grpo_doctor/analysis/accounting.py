@@ -50,9 +50,9 @@ def _table(steps: Steps, tracks: Sequence[PhaseTrack], only: Sequence[Intervals]
             whole = _sums(inside.right, inside.length_ns, len(windows))
             parts = overlaps(track.pieces, inside.intervals)
             pieces, phase = parts.intervals, track.phase[parts.left]
-        found = overlaps(pieces, windows)
-        cell = found.right * COLUMNS + phase[found.left]
-        sums = _sums(cell, found.length_ns, len(windows) * COLUMNS).reshape(-1, COLUMNS)
+        overlap = overlaps(pieces, windows)
+        cell = overlap.right * COLUMNS + phase[overlap.left]
+        sums = _sums(cell, overlap.length_ns, len(windows) * COLUMNS).reshape(-1, COLUMNS)
         sums[:, UNATTRIBUTED_CODE] = whole - sums.sum(axis=1)
         result[row, column] = sums / NS_PER_S
     return result

@@ -65,13 +65,13 @@ def critical_path(analysis: Analysis, row: int) -> list[Segment]:
 
 def joined(path: list[Segment]) -> list[Segment]:
     """The same path with neighbours that differ in nothing but time made one."""
-    found: list[Segment] = []
+    segments: list[Segment] = []
     for segment in path:
-        if found and found[-1][:5] == segment[:5]:
-            found[-1] = found[-1]._replace(end_ns=segment.end_ns)
+        if segments and segments[-1][:5] == segment[:5]:
+            segments[-1] = segments[-1]._replace(end_ns=segment.end_ns)
         else:
-            found.append(segment)
-    return found
+            segments.append(segment)
+    return segments
 
 
 def hops(analysis: Analysis, last: int, begin_ns: int, end_ns: int) -> list[Stretch]:
@@ -83,22 +83,22 @@ def hops(analysis: Analysis, last: int, begin_ns: int, end_ns: int) -> list[Stre
     rows = np.flatnonzero(chosen)
     rows = rows[np.lexsort((claims.end_ns[rows], claims.waiter[rows]))]
     waiter = claims.waiter[rows]
-    found: list[Stretch] = []
+    path: list[Stretch] = []
     column, now_ns = last, end_ns
     for _ in range(len(rows) + 1):  # each wait is passed once at most
         first, beyond = np.searchsorted(waiter, [column, column + 1])
         mine = claims.end_ns[rows[first:beyond]]
-        place = int(np.searchsorted(mine, now_ns, side="right")) - 1
+        wait = int(np.searchsorted(mine, now_ns, side="right")) - 1
         # A wait that ends at this very moment in a step of no length would lead in circles.
-        while place >= 0 and found and mine[place] == now_ns:
-            place -= 1
-        if place < 0:
+        while wait >= 0 and path and mine[wait] == now_ns:
+            wait -= 1
+        if wait < 0:
             break
-        claim = rows[first + place]
-        _extend(found, Stretch(column, int(claims.end_ns[claim]), now_ns))
+        claim = rows[first + wait]
+        _extend(path, Stretch(column, int(claims.end_ns[claim]), now_ns))
         column, now_ns = int(claims.culprit[claim]), int(claims.end_ns[claim])
-    _extend(found, Stretch(column, begin_ns, now_ns))
-    return found[::-1]
+    _extend(path, Stretch(column, begin_ns, now_ns))
+    return path[::-1]
 
 
 def _extend(found: list[Stretch], stretch: Stretch) -> None:

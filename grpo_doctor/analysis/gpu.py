@@ -39,8 +39,8 @@ def busy_percent(trace: Trace, inside: Intervals) -> tuple[float, str] | None:
     """
     usable = {gpu.uuid for gpu in trace.gpus if gpu.visible}
     for name in BUSY:
-        found = [s for s in series_named(trace, name) if s.gpu in usable or not usable]
-        means = [mean for s in found if (mean := mean_over(s, inside)) is not None]
+        sampled = [s for s in series_named(trace, name) if s.gpu in usable or not usable]
+        means = [mean for s in sampled if (mean := mean_over(s, inside)) is not None]
         if means:
             return float(np.mean(means)), name
     return None
@@ -86,7 +86,7 @@ def gpu_memory(trace: Trace, tracks: tuple[PhaseTrack, ...]) -> tuple[GpuMemory,
     gpus = {gpu.uuid: gpu for gpu in trace.gpus if gpu.visible and gpu.memory_total_bytes > 0}
     owner = {uuid: rank for rank, uuid in rank_gpus(trace).items()}
     by_rank = {track.rank: track for track in tracks}
-    found = []
+    memories = []
     for series in series_named(trace, MEMORY):
         gpu = gpus.get(series.gpu or "")
         if gpu is None:
@@ -94,8 +94,8 @@ def gpu_memory(trace: Trace, tracks: tuple[PhaseTrack, ...]) -> tuple[GpuMemory,
         rank = owner.get(gpu.uuid)
         track = by_rank.get(rank) if rank is not None else None
         peak = float(np.nanmax(series.values))
-        found.append(GpuMemory(gpu, rank, peak, _phase_peaks(series, track)))
-    return tuple(found)
+        memories.append(GpuMemory(gpu, rank, peak, _phase_peaks(series, track)))
+    return tuple(memories)
 
 
 def _phase_peaks(series: Series, track: PhaseTrack | None) -> dict[str, float]:
@@ -131,8 +131,8 @@ def _by_local_rank(trace: Trace, host: str, known: dict[int, str]) -> None:
     if len(gpus) != len(ranks):
         return
     local = {p.rank: p.local_rank for p in processes}
-    for place, rank in enumerate(ranks):
-        index = local[rank] if local[rank] is not None else place
+    for position, rank in enumerate(ranks):
+        index = local[rank] if local[rank] is not None else position
         if index is not None and 0 <= index < len(gpus):
             known.setdefault(rank, gpus[index].uuid)
 

@@ -67,11 +67,11 @@ def group_times(analysis: Analysis) -> list[GroupTime]:
         members_mean(spans.end_ns[row] - calls.transfer_ns[inside]).tolist(),
         last.reshape(-1, ranks).argmax(axis=1).tolist(),
     )
-    found = [
+    times = [
         GroupTime(*words(analysis, cell), count, seconds, skew_s, transfer_s, analysis.ranks[rank])
         for cell, count, seconds, skew_s, transfer_s, rank in columns
     ]
-    return sorted(found, key=lambda each: -each.seconds)
+    return sorted(times, key=lambda each: -each.seconds)
 
 
 def _kind(analysis: Analysis, row: Rows, rank: Rows) -> Rows:
@@ -121,17 +121,17 @@ def entry_times(analysis: Analysis) -> list[GroupTime]:
     order = np.argsort(key, kind="stable")
     cell = kind[order[np.searchsorted(key[order], arrivals.key)]] * COLUMNS + phase
     skew_s = (arrivals.last_ns - arrivals.first_ns) / NS_PER_S
-    found = []
+    times = []
     for each in np.unique(cell[step >= 0]).tolist():
         chosen = (cell == each) & (step >= 0)
         covered = len(np.unique(step[chosen]))
         skew = float(skew_s[chosen].sum()) / covered
         last = int(np.bincount(arrivals.last_rank[chosen]).argmax())
         count = float(chosen.sum()) / covered
-        found.append(
+        times.append(
             GroupTime(*words(analysis, each), count, skew, skew, 0.0, analysis.ranks[last])
         )
-    return sorted(found, key=lambda one: -one.skew_s)
+    return sorted(times, key=lambda time: -time.skew_s)
 
 
 def _rows(analysis: Analysis) -> tuple[Rows, Rows]:
@@ -140,9 +140,9 @@ def _rows(analysis: Analysis) -> tuple[Rows, Rows]:
     sources = [args.get("source") == SOURCE for args in trace.args]
     if not any(sources):
         return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
-    place = {rank: column for column, rank in enumerate(analysis.ranks)}
+    column_of = {rank: column for column, rank in enumerate(analysis.ranks)}
     columns = [
-        place.get(p.rank, -1) if p.role == "trainer" and p.clock_error_ns is not None else -1
+        column_of.get(p.rank, -1) if p.role == "trainer" and p.clock_error_ns is not None else -1
         for p in trace.processes
     ]
     entered = np.append(np.array(sources), False)[trace.spans.args]

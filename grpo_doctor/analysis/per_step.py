@@ -31,9 +31,9 @@ def counted(analysis: Analysis, name: str) -> NDArray[np.float64]:
         if series.scope != "counter" or column is None:
             continue
         windows, step = steps.windows(column, used=True)
-        place = holding(windows, series.t_ns)
-        inside = (place >= 0) & np.isfinite(series.values)
-        rows = step[place[inside]]
+        window = holding(windows, series.t_ns)
+        inside = (window >= 0) & np.isfinite(series.values)
+        rows = step[window[inside]]
         result[rows, column] = np.where(np.isnan(result[rows, column]), 0, result[rows, column])
         np.add.at(result[:, column], rows, series.values[inside])
     chosen: NDArray[np.float64] = result[np.ix_(steps.used, np.flatnonzero(steps.stepping))]
@@ -42,8 +42,8 @@ def counted(analysis: Analysis, name: str) -> NDArray[np.float64]:
 
 def counted_mean(analysis: Analysis, name: str) -> float | None:
     """A counter's sum per step, the mean over the steps and ranks that recorded it; or None."""
-    found = counted(analysis, name)
-    return float(np.nanmean(found)) if np.isfinite(found).any() else None
+    table = counted(analysis, name)
+    return float(np.nanmean(table)) if np.isfinite(table).any() else None
 
 
 def named_seconds(analysis: Analysis, name: str) -> NDArray[np.float64]:
@@ -60,8 +60,8 @@ def named_seconds(analysis: Analysis, name: str) -> NDArray[np.float64]:
         windows, step = steps.windows(column, used=True)
         if not len(rows) or not len(windows):
             continue
-        found = overlaps(union(spans.start_ns[rows], spans.end_ns[rows]), windows)
-        np.add.at(result[:, column], step[found.right], found.length_ns / NS_PER_S)
+        overlap = overlaps(union(spans.start_ns[rows], spans.end_ns[rows]), windows)
+        np.add.at(result[:, column], step[overlap.right], overlap.length_ns / NS_PER_S)
     chosen: NDArray[np.float64] = result[np.ix_(steps.used, np.flatnonzero(steps.stepping))]
     return chosen
 
@@ -79,15 +79,15 @@ def gap_seconds(analysis: Analysis) -> dict[tuple[str, str], float]:
     count = len(analysis.steps.used) * int(analysis.steps.stepping.sum())
     for column, track in enumerate(analysis.tracks):
         windows, _ = analysis.steps.windows(column, used=True)
-        found = overlaps(windows, gaps(track.pieces))
+        overlap = overlaps(windows, gaps(track.pieces))
         phase = np.r_[NO_PHASE, track.phase, NO_PHASE]
-        at = np.searchsorted(track.pieces.start_ns, found.start_ns, side="right")
-        inside_before = found.start_ns > windows.start_ns[found.left]
-        inside_after = found.end_ns < windows.end_ns[found.left]
+        at = np.searchsorted(track.pieces.start_ns, overlap.start_ns, side="right")
+        inside_before = overlap.start_ns > windows.start_ns[overlap.left]
+        inside_after = overlap.end_ns < windows.end_ns[overlap.left]
         before = np.where(inside_before, phase[at], NO_PHASE)
         after = np.where(inside_after, phase[at + 1], NO_PHASE)
         pairs, group = np.unique(np.stack([before, after]), axis=1, return_inverse=True)
-        sums = np.bincount(np.ravel(group), weights=found.length_ns, minlength=pairs.shape[1])
+        sums = np.bincount(np.ravel(group), weights=overlap.length_ns, minlength=pairs.shape[1])
         for (left, right), nanoseconds in zip(pairs.T, sums, strict=True):
             key = (names[left] or BEGIN, names[right] or END)
             total[key] = total.get(key, 0.0) + nanoseconds / NS_PER_S / count

@@ -54,14 +54,14 @@ def find_regimes(steps: Steps, seconds: Table) -> Regimes:
     kind = _kinds(steps, seconds)
     usual = steps.used[np.isin(steps.used, np.flatnonzero(kind == STEADY))]
     lengths = steps.seconds[usual][:, steps.stepping].mean(axis=1) if len(usual) else np.empty(0)
-    place, reason = steady_state(lengths)
-    if place is None:
+    begins, reason = steady_state(lengths)
+    if begins is None:
         return Regimes(kind, None, reason, None)
-    row = int(usual[place])
-    if place == 0 and steps.warmup:
+    row = int(usual[begins])
+    if begins == 0 and steps.warmup:
         reason = f"after {steps.warmup} warm-up step{'s' * (steps.warmup > 1)} {reason}"
     reason = reason.replace(_AT, f"step {steps.numbers[row]}")
-    return Regimes(kind, row, reason, float(lengths[place:].mean()))
+    return Regimes(kind, row, reason, float(lengths[begins:].mean()))
 
 
 def _kinds(steps: Steps, seconds: Table) -> NDArray[np.int8]:

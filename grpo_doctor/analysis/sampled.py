@@ -23,18 +23,18 @@ def held(series: Series) -> tuple[Intervals, NDArray[np.float64]]:
 def mean_over(series: Series, inside: Intervals) -> float | None:
     """The time-weighted mean within some intervals; None where nothing was sampled there."""
     stretches, values = held(series)
-    found = overlaps(stretches, inside)
-    length = found.length_ns.astype(np.float64)
+    overlap = overlaps(stretches, inside)
+    length = overlap.length_ns.astype(np.float64)
     if not length.sum():
         return None
-    return float((values[found.left] * length).sum() / length.sum())
+    return float((values[overlap.left] * length).sum() / length.sum())
 
 
 def max_over(series: Series, inside: Intervals) -> float | None:
     """The largest value within some intervals; None where nothing was sampled there."""
     stretches, values = held(series)
-    found = overlaps(stretches, inside)
-    return float(values[found.left].max()) if len(found.left) else None
+    overlap = overlaps(stretches, inside)
+    return float(values[overlap.left].max()) if len(overlap.left) else None
 
 
 def series_named(trace: Trace, name: str) -> tuple[Series, ...]:
@@ -52,15 +52,15 @@ def values_in(series: Series, inside: Intervals) -> NDArray[np.float64]:
 
 def value_at(series: Series, moments_ns: Times) -> NDArray[np.float64]:
     """The value that held at each moment; NaN before the first sample."""
-    place = np.searchsorted(series.t_ns, moments_ns, side="right") - 1
+    sample = np.searchsorted(series.t_ns, moments_ns, side="right") - 1
     if not len(series.t_ns):
         return np.full(len(moments_ns), np.nan)
-    return np.where(place >= 0, series.values[place], np.nan)
+    return np.where(sample >= 0, series.values[sample], np.nan)
 
 
 def counter_sum(trace: Trace, name: str, inside: Intervals) -> float | None:
     """The sum of a recorded counter's samples within some intervals, over all ranks; or None."""
-    found = [s for s in series_named(trace, name) if s.scope == "counter"]
-    if not found:
+    counters = [s for s in series_named(trace, name) if s.scope == "counter"]
+    if not counters:
         return None
-    return float(sum(values_in(series, inside).sum() for series in found))
+    return float(sum(values_in(series, inside).sum() for series in counters))

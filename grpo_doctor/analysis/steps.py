@@ -79,13 +79,13 @@ class Steps:
 
 def find_steps(spans: Spans, ranks: Sequence[RankRows]) -> Steps:
     """Reads the step spans of all ranks."""
-    found = [main.rows[_is_step(spans, main.rows)] for main in ranks]
-    every = np.concatenate(found) if found else np.empty(0, dtype=np.intp)
+    step_rows = [main.rows[_is_step(spans, main.rows)] for main in ranks]
+    every = np.concatenate(step_rows) if step_rows else np.empty(0, dtype=np.intp)
     numbers = np.unique(spans.value[every].astype(np.int64))
     shape = (len(numbers), len(ranks))
     start, end = np.full(shape, _ABSENT, np.int64), np.full(shape, _ABSENT, np.int64)
     closed = np.zeros(shape, np.bool_)
-    for column, rows in enumerate(found):
+    for column, rows in enumerate(step_rows):
         row = np.searchsorted(numbers, spans.value[rows].astype(np.int64))
         start[row, column], end[row, column] = spans.start_ns[rows], spans.end_ns[rows]
         closed[row, column] = ~spans.open[rows] & (spans.end_ns[rows] > spans.start_ns[rows])

@@ -27,7 +27,7 @@ def obstacles(before: ComparedRun, after: ComparedRun) -> list[str]:
 def cautions(before: ComparedRun, after: ComparedRun) -> list[str]:
     """What else differs, and so may be the reason of a difference."""
     first, second = before.trace.run, after.trace.run
-    found = []
+    causes = []
     for what, a, b in (
         ("framework differs", first.framework, second.framework),
         ("framework version differs", first.framework_version, second.framework_version),
@@ -36,40 +36,40 @@ def cautions(before: ComparedRun, after: ComparedRun) -> list[str]:
         ("hosts differ", _hosts(before), _hosts(after)),
     ):
         if a != b:
-            found.append(f"the {what}: {a or 'unknown'} before, {b or 'unknown'} after")
+            causes.append(f"the {what}: {a or 'unknown'} before, {b or 'unknown'} after")
     for knob in _other_work(before, after):
         a, b = before.view.knob(knob), after.view.knob(knob)
         a, b = ("unknown" if value is None else value for value in (a, b))
-        found.append(f"a step is not the same work: {knob} is {a} before, {b} after")
-    found += _tokens(before, after)
+        causes.append(f"a step is not the same work: {knob} is {a} before, {b} after")
+    causes += _tokens(before, after)
     for which, run in (("before", before), ("after", after)):
         if run.trace.run.exit.state not in ("finished", "running", "unknown"):
-            found.append(f"the run {which} {run.trace.run.exit.state}")
+            causes.append(f"the run {which} {run.trace.run.exit.state}")
         if run.trace.loss.any:
-            found.append(f"the recording of the run {which} is incomplete")
-        found += _broken_steps(which, run)
-    return found
+            causes.append(f"the recording of the run {which} is incomplete")
+        causes += _broken_steps(which, run)
+    return causes
 
 
 def _broken_steps(which: str, run: ComparedRun) -> list[str]:
     """Steps that ranks did not all end, ranks without any, and one that took as long as many."""
-    found, steps, seconds = [], run.analysis.steps, run.step_seconds
+    broken, steps, seconds = [], run.analysis.steps, run.step_seconds
     open_steps = int((~steps.closed[:, steps.stepping].all(axis=1)).sum())
     if open_steps:
-        found.append(
+        broken.append(
             f"the run {which} has {open_steps} of {len(steps.numbers)} steps that did not end on "
             "all ranks; they are excluded"
         )
     silent = int((~steps.stepping).sum())
     if silent and steps.stepping.any():
-        found.append(f"the run {which} has no steps on {silent} of {len(steps.stepping)} ranks")
+        broken.append(f"the run {which} has no steps on {silent} of {len(steps.stepping)} ranks")
     usual = float(np.median(seconds)) if len(seconds) else 0.0
     if usual and seconds.max() > _LONG_STEP * usual:
-        found.append(
+        broken.append(
             f"one step of the run {which} took {seconds.max() / usual:.0f} times as long as usual: "
             "the machine paused, or its clock jumped; means depend on that step"
         )
-    return found
+    return broken
 
 
 def _other_work(before: ComparedRun, after: ComparedRun) -> list[str]:

@@ -90,9 +90,9 @@ def _predicted(before: ComparedRun, changed: Changed) -> Prediction | Withheld:
     advised = {name: _of_finding(before, name, new) for name, (_, new) in changed.items()}
     # A model speaks of several knobs at once, so those that it has an answer for stay together.
     silent = [
-        name for name, one in advised.items() if one and not _has_model(before, name, changed)
+        name for name, advice in advised.items() if advice and not _has_model(before, name, changed)
     ]
-    parts = [one for name in silent if (one := advised[name]) is not None]
+    parts = [advice for name in silent if (advice := advised[name]) is not None]
     rest = {name: pair for name, pair in changed.items() if name not in silent}
     if not parts:
         return outcome

@@ -58,8 +58,10 @@ def change_of_ratio(before: tuple[Values, Values], after: tuple[Values, Values])
     first, second = _ratios(*before, lengths[0], 0), _ratios(*after, lengths[1], 1)
     blocks = min(len(before[0]) // lengths[0], len(after[0]) // lengths[1])
     mid = (after[0].sum() / after[1].sum()) / (before[0].sum() / before[1].sum()) - 1
-    found = _interval(float(100 * mid), 100 * (second / first - 1), blocks)
-    return Interval(found.mid, max(found.low, -100.0), found.high)  # nothing takes less than none
+    interval = _interval(float(100 * mid), 100 * (second / first - 1), blocks)
+    return Interval(
+        interval.mid, max(interval.low, -100.0), interval.high
+    )  # nothing takes less than none
 
 
 def block_length(values: Values) -> int:

@@ -29,13 +29,13 @@ def metric_changes(before: ComparedRun, after: ComparedRun) -> list[MetricChange
     """Every metric that both runs log, those that part first, in order of the step."""
     first, second = before.trace.metrics, after.trace.metrics
     _, left, right = np.intersect1d(first.steps, second.steps, return_indices=True)
-    found = [
+    rows = [
         _one(name, first.steps[left], first.values[name][left], second.values[name][right])
         for name in sorted(set(first.values) & set(second.values))
         if not any(word in name.lower() for word in _CLOCKS)
     ]
     order = {PARTED: 0, UNKNOWN: 3, SAME: 2, IDENTICAL: 1}
-    return sorted(found, key=lambda m: (order[m.state], m.step or 0, m.name))
+    return sorted(rows, key=lambda m: (order[m.state], m.step or 0, m.name))
 
 
 def _one(

@@ -15,13 +15,13 @@ _NAMES_ONLY = frozenset({"output_dir", "run_name", "logging_dir", "ddp_port", "m
 
 def changed_knobs(before: ComparedRun, after: ComparedRun) -> dict[str, tuple[Any, Any]]:
     """Canonical name to (before, after), for knobs whose value differs; defaults count."""
-    found = {}
+    changed = {}
     for knob in knobs.KNOBS:
         pair = before.view.knob(knob.name), after.view.knob(knob.name)
         said = knob.name in before.trace.run.knobs or knob.name in after.trace.run.knobs
         if pair[0] != pair[1] and said:
-            found[knob.name] = pair
-    return found
+            changed[knob.name] = pair
+    return changed
 
 
 def setting_changes(before: ComparedRun, after: ComparedRun) -> list[SettingChange]:

@@ -19,10 +19,10 @@ def step_time(before: ComparedRun, after: ComparedRun) -> Change:
     """Seconds per step."""
     first, second = before.step_seconds, after.step_seconds
     ones = np.ones(len(first)), np.ones(len(second))
-    found = change_of_ratio((first, ones[0]), (second, ones[1]))
+    interval = change_of_ratio((first, ones[0]), (second, ones[1]))
     few = f"each run needs {NEEDS_STEPS} steps after the warm-up; there are {{}} and {{}}"
-    note = "" if found else few.format(len(first), len(second))
-    return _change(_mean(first), _mean(second), found, note)
+    note = "" if interval else few.format(len(first), len(second))
+    return _change(_mean(first), _mean(second), interval, note)
 
 
 def per_token(before: ComparedRun, after: ComparedRun) -> Change:
@@ -35,8 +35,8 @@ def per_token(before: ComparedRun, after: ComparedRun) -> Change:
         return _change(None, None, None, f"completion tokens were not recorded: {missing}")
     pairs = (before.step_seconds, tokens[0] / 1000), (after.step_seconds, tokens[1] / 1000)
     first, second = (float(seconds.sum() / count.sum()) for seconds, count in pairs)
-    found = change_of_ratio(*pairs)
-    return _change(first, second, found, "" if found else "too few steps")
+    interval = change_of_ratio(*pairs)
+    return _change(first, second, interval, "" if interval else "too few steps")
 
 
 def phases(before: ComparedRun, after: ComparedRun) -> list[PhaseChange]:
@@ -45,13 +45,13 @@ def phases(before: ComparedRun, after: ComparedRun) -> list[PhaseChange]:
     if not len(first) or not len(second):
         return []
     least = _WORTH_SHOWING * max(first.sum(axis=1).mean(), second.sum(axis=1).mean())
-    found = []
+    changes = []
     for code, phase in enumerate((*PHASES, UNATTRIBUTED)):
         means = float(first[:, code].mean()), float(second[:, code].mean())
         if max(means) < least:
             continue
         interval = change_of_mean(first[:, code], second[:, code])
-        found.append(
+        changes.append(
             PhaseChange(
                 phase=phase,
                 before_s=round(means[0], _DIGITS),
@@ -62,7 +62,7 @@ def phases(before: ComparedRun, after: ComparedRun) -> list[PhaseChange]:
                 verdict=_verdict(interval),
             )
         )
-    return found
+    return changes
 
 
 def _change(

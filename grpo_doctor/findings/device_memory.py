@@ -50,8 +50,8 @@ class Fit:
 
 def fullest(view: RunView) -> GpuMemory | None:
     """The GPU whose peak is the largest part of its memory."""
-    found = view.gpu_memory
-    return max(found, key=lambda m: m.peak_bytes / m.gpu.memory_total_bytes, default=None)
+    memories = view.gpu_memory
+    return max(memories, key=lambda m: m.peak_bytes / m.gpu.memory_total_bytes, default=None)
 
 
 def peak_in(gpu: GpuMemory, *phases: str) -> float:
@@ -89,19 +89,19 @@ def _on_gpu(gpu: GpuMemory, peak: float, more: float) -> Fit:
 
 
 def _on_host(view: RunView, more: float) -> Fit | None:
-    found = [float(np.nanmin(s.values)) for s in view.series(_AVAILABLE)]
-    if not found:
+    unused = [float(np.nanmin(s.values)) for s in view.series(_AVAILABLE)]
+    if not unused:
         return None
     ranks = max(1, len(view.analysis.ranks))  # at most all of them on the fullest host
-    fits = more * ranks <= HOST_USABLE * min(found)
+    fits = more * ranks <= HOST_USABLE * min(unused)
     verb = "fits into" if fits else "does not fit into"
     return Fit(
         fits,
         f"{gib(more * ranks)} GiB more for {ranks} rank{'s' * (ranks != 1)} {verb} "
-        f"{percent(HOST_USABLE)} of the {min(found) / GIB:.1f} GiB that were free on the host, "
-        "where this model is",
+        f"{percent(HOST_USABLE)} of the {min(unused) / GIB:.1f} GiB that were free on the "
+        "host, where this model is",
         (
-            Evidence("least free host memory", round(min(found) / GIB, 2), "GiB", _AVAILABLE),
+            Evidence("least free host memory", round(min(unused) / GIB, 2), "GiB", _AVAILABLE),
             Evidence("needed beside it", round(more * ranks / GIB, 3), "GiB", "computed"),
         ),
     )

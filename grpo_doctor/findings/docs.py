@@ -38,12 +38,12 @@ def rule_text(rule: RuleFile) -> str:
 
 def pages(rules: Sequence[RuleFile] = ALL) -> dict[str, str]:
     """File name to contents of all pages."""
-    found = {f"{rule.RULE.id}.md": rule_text(rule) for rule in rules}
+    written = {f"{rule.RULE.id}.md": rule_text(rule) for rule in rules}
     rows = "\n".join(
         f"| [{r.RULE.id}]({r.RULE.id}.md) | {r.RULE.title} | {r.RULE.family} |" for r in rules
     )
-    found[INDEX] = f"# Rules\n\n{_NOTE}\n\n| rule | finding | family |\n|---|---|---|\n{rows}\n"
-    return found
+    written[INDEX] = f"# Rules\n\n{_NOTE}\n\n| rule | finding | family |\n|---|---|---|\n{rows}\n"
+    return written
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -47,14 +47,14 @@ def said(name: str) -> Signal:
 
 
 def _has(name: str, points: int, analysis: Analysis) -> bool:
-    found = curve(analysis.trace, name)
-    return found is not None and len(found.finite) >= points
+    metric_curve = curve(analysis.trace, name)
+    return metric_curve is not None and len(metric_curve.finite) >= points
 
 
 def known(view: RunView, name: str) -> Curve:
     """The finite steps of a metric that the rule's signals asked for; empty without it."""
-    found = view.metric(name)
-    return found.finite if found is not None else _none(name)
+    metric_curve = view.metric(name)
+    return metric_curve.finite if metric_curve is not None else _none(name)
 
 
 def _none(name: str) -> Curve:
@@ -132,15 +132,15 @@ LEAST_WINDOW = 10
 
 def reward_rises(view: RunView, until: int | None = None) -> bool:
     """Whether the reward rises over the run, or still rose after step `until`."""
-    found = known(view, "reward")
+    reward = known(view, "reward")
     if until is not None:
-        found = found.where(found.steps >= until)
-    width = max(LEAST_POINTS, len(found) // THIRD)
-    if len(found) < 2 * width:
+        reward = reward.where(reward.steps >= until)
+    width = max(LEAST_POINTS, len(reward) // THIRD)
+    if len(reward) < 2 * width:
         return False
-    first, last = found.values[:width], found.values[-width:]
+    first, last = reward.values[:width], reward.values[-width:]
     error = float(np.hypot(error_of_mean(first), error_of_mean(last)))
-    return rising(found.values) >= RISES and float(last.mean() - first.mean()) > ERRORS * error
+    return rising(reward.values) >= RISES and float(last.mean() - first.mean()) > ERRORS * error
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,10 +52,10 @@ def loading(view: RunView) -> Loading | None:
 
     A step that fetched nothing, because an earlier rollout still feeds it, counts with zero.
     """
-    found = {part: view.counted(f"dataload/{part}") for part in PARTS}
-    if not any(np.isfinite(table).any() for table in found.values()):
+    tables = {part: view.counted(f"dataload/{part}") for part in PARTS}
+    if not any(np.isfinite(table).any() for table in tables.values()):
         return None
-    return Loading({part: float(np.nan_to_num(table).mean()) for part, table in found.items()})
+    return Loading({part: float(np.nan_to_num(table).mean()) for part, table in tables.items()})
 
 
 def batch_seconds(view: RunView) -> dict[str, NDArray[np.float64]]:

@@ -49,15 +49,15 @@ def function_names(trace: Trace) -> list[str]:
 
 def functions(view: RunView) -> list[Scoring]:
     """All of them, the slowest first."""
-    found = []
+    scorings = []
     for name in function_names(view.trace):
         seen = named_seconds(view.analysis, _PREFIX + name)
         own = view.counted(f"{_PREFIX}{name}_s")
         own = np.where(np.isfinite(own), own, seen if not np.isfinite(own).any() else 0.0)
         if not seen.any() and not own.any():
             continue
-        found.append(Scoring(name, seen.mean(axis=0), own.mean(axis=0)))
-    return sorted(found, key=lambda f: (-typical(f.own_s), f.name))
+        scorings.append(Scoring(name, seen.mean(axis=0), own.mean(axis=0)))
+    return sorted(scorings, key=lambda f: (-typical(f.own_s), f.name))
 
 
 def typical(per_rank: NDArray[np.float64]) -> float:
@@ -75,10 +75,10 @@ def call_seconds(view: RunView, name: str) -> list[NDArray[np.float64]]:
     """Seconds of each call, or each batch, of a function within the used steps; by rank."""
     inside = view.analysis.used_windows
     recorded = view.series(f"{_PREFIX}{name}_s")
-    found = [values_in(series, inside) for series in recorded]
-    if not found:
-        found = list(named_seconds(view.analysis, _PREFIX + name).T)
-    return [calls[calls > 0] for calls in found if (calls > 0).any()]
+    calls_by_rank = [values_in(series, inside) for series in recorded]
+    if not calls_by_rank:
+        calls_by_rank = list(named_seconds(view.analysis, _PREFIX + name).T)
+    return [calls[calls > 0] for calls in calls_by_rank if (calls > 0).any()]
 
 
 # The rank's time in `reward` beyond any other rank's, as a share of the step.
@@ -132,7 +132,7 @@ def scorer_imbalance(view: RunView) -> ScorerImbalance | None:
 
 
 def _alone(view: RunView, top: int, of_longest: float) -> bool:
-    found = functions(view)
-    if not found:
+    scorings = functions(view)
+    if not scorings:
         return of_longest < GATHERS_ONLY
-    return not any(np.delete(f.seen_s, top).any() for f in found)
+    return not any(np.delete(f.seen_s, top).any() for f in scorings)

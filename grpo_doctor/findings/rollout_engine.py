@@ -33,8 +33,8 @@ def engine_signal(name: str) -> Signal:
 def per_rollout(view: RunView, name: str) -> NDArray[np.float64]:
     """The samples of `engine/<name>` within the used steps, of all engines, shape (rollouts,)."""
     windows = view.analysis.used_windows
-    found = [values_in(series, windows) for series in view.series(f"engine/{name}")]
-    return np.concatenate(found) if found else np.empty(0)
+    samples = [values_in(series, windows) for series in view.series(f"engine/{name}")]
+    return np.concatenate(samples) if samples else np.empty(0)
 
 
 def mean_of(view: RunView, name: str) -> float | None:
@@ -71,7 +71,7 @@ def tail(view: RunView, left: float) -> Tail | None:
 
     Before the first request runs and after the last sample nobody knows, so that is left out.
     """
-    found = []
+    tails = []
     ranks = {view.analysis.ranks[c]: c for c in stepping_columns(view)}
     steps = max(1, len(view.analysis.steps.used))
     for series in view.series(RUNNING):
@@ -86,23 +86,23 @@ def tail(view: RunView, left: float) -> Tail | None:
             continue
         peak = float(running.max())
         few = float(length[(running > 0) & (running <= max(1.0, left * peak))].sum())
-        found.append((few / rollouts.total_ns, few / NS_PER_S / steps, peak))
-    if not found:
+        tails.append((few / rollouts.total_ns, few / NS_PER_S / steps, peak))
+    if not tails:
         return None
-    share, seconds, peak = np.mean(np.array(found), axis=0)
+    share, seconds, peak = np.mean(np.array(tails), axis=0)
     return Tail(float(share), float(seconds), float(peak))
 
 
 def lengths(view: RunView) -> dict[int, float]:
     """Completions by length: the longest of each bucket in tokens, and how many it holds."""
-    found: dict[int, float] = {}
+    counts: dict[int, float] = {}
     for name in view.series_names(COMPLETIONS):
         match = _BUCKET.fullmatch(name)
         if match:
             count = float(per_rollout(view, name.removeprefix("engine/")).sum())
             if count:
-                found[int(match.group(2))] = count
-    return dict(sorted(found.items()))
+                counts[int(match.group(2))] = count
+    return dict(sorted(counts.items()))
 
 
 def length_at(counts: dict[int, float], share: float) -> int | None:

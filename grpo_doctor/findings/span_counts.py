@@ -57,7 +57,7 @@ def seconds_just_after(view: RunView, phase: str, preceding: str) -> float:
 
 
 def _neighbours(view: RunView, phase: str, other: str, *, after: bool) -> float:
-    found = []
+    per_rank_ns = []
     for column in stepping_columns(view):
         track = view.analysis.tracks[column]
         here, there = track.phase == CODES[phase], track.phase == CODES[other]
@@ -65,8 +65,8 @@ def _neighbours(view: RunView, phase: str, other: str, *, after: bool) -> float:
         step = np.searchsorted(windows.start_ns, track.pieces.start_ns, side="right")
         same = step[1:] == step[:-1]  # what another step begins with is no neighbour
         beside = np.r_[there[1:] & same, False] if after else np.r_[False, there[:-1] & same]
-        found.append(intersect(windows, track.pieces.select(here & beside)).total_ns)
-    return _mean_s(view, found)
+        per_rank_ns.append(intersect(windows, track.pieces.select(here & beside)).total_ns)
+    return _mean_s(view, per_rank_ns)
 
 
 def _mean_s(view: RunView, per_rank_ns: list[int]) -> float:
@@ -78,15 +78,15 @@ def _mean_s(view: RunView, per_rank_ns: list[int]) -> float:
 
 def span_lengths(view: RunView, name: str) -> NDArray[np.float64]:
     """Seconds of each span of this name that begins in a used step, of all ranks, shape (n,)."""
-    trace, found = view.trace, [np.empty(0)]
+    trace, lengths = view.trace, [np.empty(0)]
     code = trace.names.index(name) if name in trace.names else -1
     for column in stepping_columns(view):
         spans, rows = trace.spans, view.analysis.mains[column].rows
         rows = rows[(spans.name[rows] == code) & (spans.kind[rows] == Kind.SPAN)]
         windows, _ = view.analysis.steps.windows(column, used=True)
         rows = rows[covers(windows, spans.start_ns[rows])]
-        found.append((spans.end_ns[rows] - spans.start_ns[rows]) / NS_PER_S)
-    return np.concatenate(found)
+        lengths.append((spans.end_ns[rows] - spans.start_ns[rows]) / NS_PER_S)
+    return np.concatenate(lengths)
 
 
 GATHER = "sync/gather"
@@ -107,12 +107,12 @@ class Gathers:
 def gathers(view: RunView) -> Gathers:
     """From `sync/gather` spans; without them the collectives within `sync` are counted, and of
     those no time is known."""
-    found = span_lengths(view, GATHER)
-    if not len(found):
+    gather_seconds = span_lengths(view, GATHER)
+    if not len(gather_seconds):
         count = collectives_per_step(view, "sync")
         return Gathers(count, 0.0, 0.0, "collectives within sync")
     count = times_per_step(view, GATHER)
-    fixed = count * float(np.percentile(found, _SMALLEST))
+    fixed = count * float(np.percentile(gather_seconds, _SMALLEST))
     return Gathers(count, view.span_seconds(GATHER), fixed, f"{GATHER} spans")
 
 

@@ -40,10 +40,10 @@ def read(value: Any) -> dict[str, Any]:
     """
     if isinstance(value, Mapping):
         return _from_contents(value)
-    found = _PRESET.match(str(value)) if value is not None else None
-    if found is None:
+    preset = _PRESET.match(str(value)) if value is not None else None
+    if preset is None:
         return {}
-    stage, offload = int(found.group(1)), found.group(2) is not None
+    stage, offload = int(preset.group(1)), preset.group(2) is not None
     return {
         "deepspeed.stage": stage,
         "deepspeed.offload_optimizer": offload,
@@ -66,8 +66,8 @@ def _from_contents(config: Mapping[str, Any]) -> dict[str, Any]:
     zero = config.get("zero_optimization")
     if not isinstance(zero, Mapping) or not isinstance(zero.get("stage"), int):
         return {}
-    found = {
+    values = {
         row.knob: from_config("json", row, BY_NAME[row.knob].kind, config) for row in SPELLINGS
     }
-    found |= {knob: found[knob] or False for knob in _STATED}
-    return {knob: value for knob, value in found.items() if value is not None}
+    values |= {knob: values[knob] or False for knob in _STATED}
+    return {knob: value for knob, value in values.items() if value is not None}

@@ -19,10 +19,10 @@ def version_of(text: str | None) -> Version | None:
         return None
     parts: list[int] = []
     for part in text.lstrip("v").split(".")[:3]:
-        found = _NUMBER.match(part)
-        if found is None:
+        digits = _NUMBER.match(part)
+        if digits is None:
             break
-        parts.append(int(found.group()))
+        parts.append(int(digits.group()))
     return tuple(parts + [0] * (3 - len(parts))) if parts else None
 
 

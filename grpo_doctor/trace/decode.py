@@ -174,8 +174,8 @@ class EventBlocks:
         # A step's arguments are its number again; every step would be an entry of its own.
         ids = np.full(len(events), -1, dtype=np.int32)
         texts = map(bytes, map(_ARGS, compress(events, wanted)))
-        found = np.fromiter(map(self._args.__getitem__, texts), dtype=np.int32)
-        ids[wanted] = np.maximum(found - _NO_ARGS, -1)
+        numbered = np.fromiter(map(self._args.__getitem__, texts), dtype=np.int32)
+        ids[wanted] = np.maximum(numbered - _NO_ARGS, -1)
         return ids
 
 

@@ -91,13 +91,13 @@ class Timeline:
 
     def series(self) -> tuple[Series, ...]:
         """Samples and the ranks' own counters on the common axis."""
-        found = [
+        shifted = [
             replace(s, t_ns=s.t_ns + (clock.offset_ns - self.zero_ns))
             for s, clock in self._sampled()
         ]
         for recording, clock in zip(self.recordings, self.clocks):
-            found += _counters(recording, clock.offset_ns - self.zero_ns)
-        return tuple(found)
+            shifted += _counters(recording, clock.offset_ns - self.zero_ns)
+        return tuple(shifted)
 
 
 def _sample_clock(

@@ -46,8 +46,8 @@ def page() -> str:
 
 
 def _families() -> list[ModuleType]:
-    found = [inspect.getmodule(cost_model.effect) for cost_model in models.MODELS]
-    return list(dict.fromkeys(module for module in found if module is not None))
+    modules = [inspect.getmodule(cost_model.effect) for cost_model in models.MODELS]
+    return list(dict.fromkeys(module for module in modules if module is not None))
 
 
 def _family(module: ModuleType) -> str:

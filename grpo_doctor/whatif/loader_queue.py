@@ -43,10 +43,10 @@ def waits_for_data(
     free = [0.0] * workers
     waits, now = np.zeros(count), 0.0
     for batch in range(cycles * count):
-        home, place = batch % workers, batch % count
+        home, index = batch % workers, batch % count
         begin = max(free[home], taken[batch - ahead] if batch >= ahead else 0.0)
-        free[home] = begin + efforts[place]
-        waits[place] = max(0.0, free[home] - now)
+        free[home] = begin + efforts[index]
+        waits[index] = max(0.0, free[home] - now)
         taken[batch] = now = max(now, free[home])
-        now += rests[place]
+        now += rests[index]
     return waits

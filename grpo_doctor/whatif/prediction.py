@@ -207,10 +207,10 @@ def together(base: Ground, parts: Sequence[Prediction], what: str) -> Prediction
 
 def joined(lists: Iterable[Sequence[Change]]) -> tuple[Change, ...]:
     """All changes, each once, in their order."""
-    found: dict[Change, None] = {}
+    changes_once: dict[Change, None] = {}
     for changes in lists:
-        found.update(dict.fromkeys(changes))
-    return tuple(found)
+        changes_once.update(dict.fromkeys(changes))
+    return tuple(changes_once)
 
 
 def joint_error(base: Ground, parts: Sequence[tuple[Sequence[Change], float]]) -> float:

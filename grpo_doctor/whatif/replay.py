@@ -136,11 +136,11 @@ def _added(
 
 def _saved_by_overlap(model: StepModel, change: Overlap, seconds: Seconds) -> Seconds:
     none = np.zeros((len(model.measured_s), max(1, len(model.ranks))))
-    one = _lengths(model, np.where(_parts(model, change.one), seconds, 0.0), none)
+    first = _lengths(model, np.where(_parts(model, change.one), seconds, 0.0), none)
     other = _lengths(model, np.where(_parts(model, change.other), seconds, 0.0), none)
     # Rollouts of one step meet the training of the one before: means, not single steps, overlap.
-    shorter = min(one.mean(), other.mean()) if len(one) else 0.0
-    return np.full(len(one), shorter)
+    shorter = min(first.mean(), other.mean()) if len(first) else 0.0
+    return np.full(len(first), shorter)
 
 
 def _still_seen(model: StepModel, change: Hide, seconds: Seconds, steps: Seconds) -> Seconds:
@@ -165,15 +165,15 @@ def by_phase(model: StepModel, changes: Sequence[Change]) -> dict[str, tuple[flo
     """
     cells = max(1, len(model.ranks)) * max(1, len(model.measured_s))
     changed = work_after(model, changes)
-    found: dict[str, tuple[float, float]] = {}
+    seconds_of: dict[str, tuple[float, float]] = {}
     for phase in (*PHASES, UNATTRIBUTED):
         chosen = model.part(phase)
         before, after = float(model.seconds[chosen].sum()), float(changed[chosen].sum())
         if before or after:
-            found[phase] = before / cells, after / cells
+            seconds_of[phase] = before / cells, after / cells
     whole = (replay(model), replay(model, changes))
     rest = [
-        float(steps.mean()) - sum(pair[which] for pair in found.values())
+        float(steps.mean()) - sum(pair[which] for pair in seconds_of.values())
         for which, steps in enumerate(whole)
     ]
-    return {**found, WAIT: (rest[0], rest[1])}
+    return {**seconds_of, WAIT: (rest[0], rest[1])}

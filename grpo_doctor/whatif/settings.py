@@ -67,8 +67,8 @@ def predict_settings(
             )
         )
         assumed += [effect.assumes] if effect.assumes else []
-    found = parts[0] if len(parts) == 1 else together(base, parts, what)
-    return replace(found, assumed="; ".join(assumed))
+    prediction = parts[0] if len(parts) == 1 else together(base, parts, what)
+    return replace(prediction, assumed="; ".join(assumed))
 
 
 def _effect(

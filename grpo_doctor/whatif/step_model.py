@@ -86,11 +86,11 @@ def build_model(analysis: Analysis) -> StepModel:
     stretches, every = np.unique(np.concatenate([*cells, _NO_ROWS]), return_inverse=True)
     used = np.full(count, -1, dtype=np.intp)
     used[chosen] = np.arange(len(chosen))
-    place = np.searchsorted(steps.used, chosen)
+    sampled = np.searchsorted(steps.used, chosen)
     return StepModel(
         ranks=tuple(analysis.ranks[column] for column in columns),
         names=names,
-        measured_s=analysis.step_seconds[place],
+        measured_s=analysis.step_seconds[sampled],
         stretch=every,
         rank=np.repeat(np.arange(len(parts)), [len(cell) for cell in cells]),
         name=np.concatenate([*(name for _, _, name, _ in parts), _NO_ROWS]),
@@ -128,16 +128,16 @@ def _rank_work(
     stretches = overlaps(work.intervals, pieces)
     step = row[work.left[stretches.left]]
     spans, name_of = _named_pieces(analysis, column, windows)
-    found = overlaps(stretches.intervals, spans)
-    length = np.bincount(found.left, weights=found.length_ns, minlength=len(step))
+    named = overlaps(stretches.intervals, spans)
+    length = np.bincount(named.left, weights=named.length_ns, minlength=len(step))
     rest = stretches.length_ns - length
     left_over = np.flatnonzero(rest > 0)
-    place = np.concatenate([found.left, left_over])
-    name = np.concatenate([name_of[found.right], np.full(len(left_over), len(names) - 1)])
-    nanoseconds = np.concatenate([found.length_ns, rest[left_over]])
+    pieces_at = np.concatenate([named.left, left_over])
+    name = np.concatenate([name_of[named.right], np.full(len(left_over), len(names) - 1)])
+    nanoseconds = np.concatenate([named.length_ns, rest[left_over]])
     # Many pieces of one span's name lie in one stretch: they are one row.
     count, width = len(analysis.steps.numbers) + 1, len(names)
-    cell = (stretches.right[place] * count + step[place]) * width + name
+    cell = (stretches.right[pieces_at] * count + step[pieces_at]) * width + name
     cells, group = np.unique(cell, return_inverse=True)
     seconds = np.bincount(group, weights=nanoseconds, minlength=len(cells)) / NS_PER_S
     where = cells // width
@@ -151,8 +151,8 @@ def _named_pieces(analysis: Analysis, column: int, windows: Intervals) -> tuple[
     rows = main.rows[(spans.kind[main.rows] == Kind.SPAN) & (main.phase >= 0)]
     if not len(windows):
         rows = rows[:0]
-    place = np.searchsorted(windows.end_ns, spans.start_ns[rows], side="right")
+    window = np.searchsorted(windows.end_ns, spans.start_ns[rows], side="right")
     begins = np.r_[windows.start_ns, np.iinfo(np.int64).max]
-    rows = rows[begins[place] < spans.end_ns[rows]]
+    rows = rows[begins[window] < spans.end_ns[rows]]
     pieces, owner = innermost(spans.start_ns[rows], spans.end_ns[rows])
     return pieces, spans.name[rows][owner].astype(np.intp)

@@ -157,21 +157,21 @@ def _outcome(view: RunView, target: int) -> Prediction | Withheld:
 
 def _have_time(view: RunView, workers: int | None) -> bool:
     """Whether the loaders timed themselves and could have done more."""
-    found = loading(view)
-    if not workers or found is None or not found.effort_s:
+    load = loading(view)
+    if not workers or load is None or not load.effort_s:
         return False
-    return found.effort_s / workers <= AT_EASE * (view.step_s - view.seconds("dataload"))
+    return load.effort_s / workers <= AT_EASE * (view.step_s - view.seconds("dataload"))
 
 
 def _loader_evidence(view: RunView) -> list[Evidence]:
-    found = loading(view)
-    if found is None or not found.effort_s:
+    load = loading(view)
+    if load is None or not load.effort_s:
         return []
-    part = max(found.parts, key=lambda name: found.parts[name])
+    part = max(load.parts, key=lambda name: load.parts[name])
     text = "a loader process needs for a step's prompts"
     return [
-        Evidence(text, found.effort_s, "s", "dataload/*_s"),
-        Evidence(f"most of it: {_PARTS[part]}", 100 * found.share(part), "%", f"dataload/{part}"),
+        Evidence(text, load.effort_s, "s", "dataload/*_s"),
+        Evidence(f"most of it: {_PARTS[part]}", 100 * load.share(part), "%", f"dataload/{part}"),
     ]
 
 

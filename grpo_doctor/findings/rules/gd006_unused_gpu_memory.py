@@ -99,9 +99,9 @@ def _severity(free: float) -> Severity:
 
 
 def _fixes(view: RunView, free: float) -> tuple[Fix, ...]:
-    found = [*_offload_off(view), *_more_for_vllm(view, free), *_larger_batch(view, free)]
-    if found:
-        return tuple(found)
+    fixes = [*_offload_off(view), *_more_for_vllm(view, free), *_larger_batch(view, free)]
+    if fixes:
+        return tuple(fixes)
     text = "train on more completions at once, or on fewer GPUs"
     return (view.advice(text, _UNKNOWN, safety="changes-algorithm", risk=""),)
 

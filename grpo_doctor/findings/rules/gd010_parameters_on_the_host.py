@@ -131,14 +131,14 @@ def _fetches(view: RunView) -> int:
 
 def _traffic(view: RunView) -> float | None:
     """Mean bytes per second to the GPUs while their ranks are in a pass; None if not sampled."""
-    found = []
+    means_s = []
     for series in view.series("gpu.pcie_rx"):
         for column in stepping_columns(view):
             if view.rank_gpu(view.analysis.ranks[column]) != series.gpu:
                 continue
             means = [mean_over(series, phase_windows(view, column, phase)) for phase in _PASSES]
-            found += [mean for mean in means if mean is not None]
-    return max(found) if found else None
+            means_s += [mean for mean in means if mean is not None]
+    return max(means_s) if means_s else None
 
 
 def _outcome(view: RunView) -> Prediction | Withheld:

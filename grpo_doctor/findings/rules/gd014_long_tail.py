@@ -160,10 +160,10 @@ def _apart_s(view: RunView) -> float:
 def _evidence(
     view: RunView, end: Tail | None, apart: float, ratio: float | None
 ) -> tuple[Evidence, ...]:
-    found = []
+    ends = []
     if end is not None:
         source = f"counter {RUNNING} during rollout"
-        found += [
+        ends += [
             Evidence(
                 "with at most a tenth of the requests left, per step", end.seconds, "s", source
             ),
@@ -173,12 +173,12 @@ def _evidence(
     if apart:
         steps, ranks = view.analysis.used_work.shape[:2]
         source = f"rollout spans of {ranks} ranks, {steps} steps"
-        found.append(
+        ends.append(
             Evidence("the slowest rank's rollout over the mean, per step", apart, "s", source)
         )
     if ratio is not None:
-        found.append(Evidence("longest completion over the mean", round(ratio, 2), "x", "metrics"))
-    return (*found, *view.phase_evidence("rollout"))
+        ends.append(Evidence("longest completion over the mean", round(ratio, 2), "x", "metrics"))
+    return (*ends, *view.phase_evidence("rollout"))
 
 
 def _shorter(view: RunView) -> int | None:

@@ -61,23 +61,23 @@ _OTHERWISE = (
 
 def check(view: RunView) -> Answer:
     """Compares the two sides where the trainer's is the longer one."""
-    found = sides(view)
-    if found is None:
+    shares = sides(view)
+    if shares is None:
         return NotApplicable("the rollout engine is not a server of its own")
-    if found.trainer < found.engine:
-        return Passed(f"the engine works {percent(found.engine)} of the step")
-    if found.overlap < MIN_OVERLAP:
-        return Passed(f"at most {percent(found.overlap)} of the step could overlap")
-    low = severity_of(found.overlap) == "low"
+    if shares.trainer < shares.engine:
+        return Passed(f"the engine works {percent(shares.engine)} of the step")
+    if shares.overlap < MIN_OVERLAP:
+        return Passed(f"at most {percent(shares.overlap)} of the step could overlap")
+    low = severity_of(shares.overlap) == "low"
     return Finding(
         severity="low" if low else "medium",  # what overlapping brings differs in sign by job
         confidence=0.8,
-        cost=found.overlap,
+        cost=shares.overlap,
         phases=("rollout",),
         ranks=(),
-        evidence=side_evidence(view, found),
-        cause=f"The server works {percent(found.engine)} of each step and waits while the trainer "
-        f"works {percent(found.trainer)} of it.",
+        evidence=side_evidence(view, shares),
+        cause=f"The server works {percent(shares.engine)} of each step and waits while the trainer "
+        f"works {percent(shares.trainer)} of it.",
         fixes=(overlap_fix(view, _OTHERWISE),),
     )
 

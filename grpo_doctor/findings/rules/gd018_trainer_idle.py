@@ -78,25 +78,25 @@ _OTHERWISE = (
 
 def check(view: RunView) -> Answer:
     """Compares the two sides where the engine's is the longer one."""
-    found = sides(view)
-    if found is None:
+    shares = sides(view)
+    if shares is None:
         return NotApplicable("the rollout engine is not a server of its own")
-    if found.engine <= found.trainer:
-        return Passed(f"the trainer works {percent(found.trainer)} of the step")
+    if shares.engine <= shares.trainer:
+        return Passed(f"the trainer works {percent(shares.trainer)} of the step")
     # However long the rollout: what more engines or colocation could give back is all of the wait.
-    if found.engine < 2 * MIN_OVERLAP:
-        return Passed(f"the trainer waits {percent(found.engine)} of the step for completions")
+    if shares.engine < 2 * MIN_OVERLAP:
+        return Passed(f"the trainer waits {percent(shares.engine)} of the step for completions")
     busy = _busy_in_rollout(view)
     seen = [] if busy is None else [Evidence("trainer's GPUs in rollout", busy, "%", "gpu.util")]
     return Finding(
-        severity=_severity(found.engine, busy),
+        severity=_severity(shares.engine, busy),
         confidence=0.9 if busy is not None and busy < IDLE_UTIL_PCT else 0.8,
-        cost=found.engine,
+        cost=shares.engine,
         phases=("rollout",),
         ranks=(),
-        evidence=(*side_evidence(view, found), *seen),
-        cause=f"The ranks wait {percent(found.engine)} of each step for the server's completions "
-        f"and work {percent(found.trainer)} of it.",
+        evidence=(*side_evidence(view, shares), *seen),
+        cause=f"The ranks wait {percent(shares.engine)} of each step for the server's completions "
+        f"and work {percent(shares.trainer)} of it.",
         fixes=(overlap_fix(view, _OTHERWISE),),
     )
 
@@ -116,10 +116,10 @@ def _severity(share: float, busy: float | None) -> Severity:
 def _busy_in_rollout(view: RunView) -> float | None:
     """Mean utilization of the ranks' own GPUs during rollouts; None where it was not sampled."""
     util = {series.gpu: series for series in view.series("gpu.util")}
-    found = []
+    busy = []
     for column in stepping_columns(view):
         series = util.get(view.rank_gpu(view.analysis.ranks[column]))
         mean = None if series is None else mean_over(series, phase_windows(view, column, "rollout"))
         if mean is not None:
-            found.append(mean)
-    return round(float(np.mean(found)), 1) if found else None
+            busy.append(mean)
+    return round(float(np.mean(busy)), 1) if busy else None

@@ -130,16 +130,16 @@ def _whole(view: RunView, full: float | None) -> Answer:
 
 
 def _cut(view: RunView, parts: int, full: float | None) -> Answer:
-    found = gathers(view)
-    fixed = found.fixed_s / view.step_s
+    gather = gathers(view)
+    fixed = gather.fixed_s / view.step_s
     if full is not None and full > ROOM:
         return Passed(f"{parts} parts, with memory {percent(full)} full during sync")
-    each = found.seconds / found.count if found.count else 0.0
-    if found.count < MANY or each > SHORT_S:
-        return Passed(f"{found.count:.0f} parts of {1000 * each:.0f} ms each")
+    each = gather.seconds / gather.count if gather.count else 0.0
+    if gather.count < MANY or each > SHORT_S:
+        return Passed(f"{gather.count:.0f} parts of {1000 * each:.0f} ms each")
     if fixed < MIN_FIXED_SHARE:
         return Passed(f"the fixed part of {parts} parts is {percent(fixed, 1)} of the step")
-    return _too_many(view, found, parts, full)
+    return _too_many(view, gather, parts, full)
 
 
 def _fewer_parts(view: RunView) -> int:

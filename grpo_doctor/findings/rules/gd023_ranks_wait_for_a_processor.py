@@ -171,23 +171,23 @@ def _severity(view: RunView, worst: float, why: _Why) -> Severity:
 
 def _by_rank(view: RunView, name: str) -> dict[int, float]:
     inside = view.analysis.used_windows
-    found: dict[int, float] = {}
+    by_rank: dict[int, float] = {}
     for series in view.series(name):
         mean = mean_over(series, inside)
         if series.rank is not None and mean is not None:
-            found[series.rank] = max(found.get(series.rank, 0.0), mean)
-    return found
+            by_rank[series.rank] = max(by_rank.get(series.rank, 0.0), mean)
+    return by_rank
 
 
 def _while_waiting(view: RunView) -> Intervals:
     """When any rank waited for a CPU: a host that is idle otherwise says nothing about that."""
-    found = []
+    waiting_times = []
     for series in view.series(_WAIT):
         stretches, values = held(series)
-        found.append(stretches.select(values >= 100 * MIN_WAIT))
+        waiting_times.append(stretches.select(values >= 100 * MIN_WAIT))
     waiting = union(
-        np.concatenate([one.start_ns for one in found]),
-        np.concatenate([one.end_ns for one in found]),
+        np.concatenate([one.start_ns for one in waiting_times]),
+        np.concatenate([one.end_ns for one in waiting_times]),
     )
     return intersect(view.analysis.used_windows, waiting)
 
@@ -200,25 +200,25 @@ def _host(view: RunView, name: str, inside: Intervals) -> float | None:
 
 def _evidence(view: RunView, waits: dict[int, float], host: float | None) -> tuple[Evidence, ...]:
     worst = max(waits, key=lambda r: (waits[r], -r))
-    found = [
+    evidence = [
         Evidence(f"rank {worst} waits for a CPU", round(waits[worst], 1), "%", _WAIT),
         Evidence("mean of all ranks", round(float(np.mean([*waits.values()])), 1), "%", _WAIT),
     ]
     allowed, used = _by_rank(view, "rank.processors"), _by_rank(view, "rank.cpu")
     if worst in allowed:
-        found.append(Evidence("processors it may use", allowed[worst], "", "rank.processors"))
+        evidence.append(Evidence("processors it may use", allowed[worst], "", "rank.processors"))
     if worst in used:
         text = "processor time of it and its workers (100%: one processor)"
-        found.append(Evidence(text, round(used[worst], 1), "%", "rank.cpu"))
+        evidence.append(Evidence(text, round(used[worst], 1), "%", "rank.cpu"))
     if host is not None:
-        found.append(Evidence("host's processors busy then", round(host, 1), "%", "host.cpu"))
+        evidence.append(Evidence("host's processors busy then", round(host, 1), "%", "host.cpu"))
     own = _own_pct(view)
     if own is not None:
-        found.append(Evidence("of that this job's own", round(own, 1), "%", "rank.cpu"))
+        evidence.append(Evidence("of that this job's own", round(own, 1), "%", "rank.cpu"))
     pressure = _host(view, "host.psi_cpu", _while_waiting(view))
     if pressure is not None:
-        found.append(Evidence("processor pressure", round(pressure, 1), "%", "host.psi_cpu"))
-    return tuple(found)
+        evidence.append(Evidence("processor pressure", round(pressure, 1), "%", "host.psi_cpu"))
+    return tuple(evidence)
 
 
 def _fix(view: RunView, ranks: tuple[int, ...], why: _Why) -> Fix:

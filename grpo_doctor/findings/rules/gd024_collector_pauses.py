@@ -134,8 +134,10 @@ def _by_rank(view: RunView) -> dict[int, float]:
 
 def _longest(view: RunView) -> float:
     windows = view.analysis.used_windows
-    found = [float(values_in(series, windows).max(initial=0.0)) for series in view.series(_LONGEST)]
-    return max(found, default=0.0)
+    longest = [
+        float(values_in(series, windows).max(initial=0.0)) for series in view.series(_LONGEST)
+    ]
+    return max(longest, default=0.0)
 
 
 def _outcome(view: RunView) -> Prediction | Withheld:

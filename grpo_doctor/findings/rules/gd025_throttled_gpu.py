@@ -113,14 +113,14 @@ class _Slowed:
 def check(view: RunView) -> Answer:
     """Reads the driver's reasons while the GPUs were busy."""
     slowed = [s for mask in (HOT, POWER_LIMIT) for s in _slowed(view, mask)]
-    found = sorted((s for s in slowed if s.counts), key=lambda s: (-s.hot, -s.cost, s.gpu.uuid))
-    if not found:
+    throttled = sorted((s for s in slowed if s.counts), key=lambda s: (-s.hot, -s.cost, s.gpu.uuid))
+    if not throttled:
         most = max((s.time for s in slowed if s.hot), default=0.0)
         return Passed(f"no GPU is throttled by heat for more than {percent(most, 1)} of its time")
-    worst = found[0]
+    worst = throttled[0]
     ranks = {view.rank_gpu(rank): rank for rank in view.analysis.ranks}
     on = tuple(
-        sorted(ranks[s.gpu.uuid] for s in found if s.gpu.uuid in ranks and s.hot == worst.hot)
+        sorted(ranks[s.gpu.uuid] for s in throttled if s.gpu.uuid in ranks and s.hot == worst.hot)
     )
     why = "heat or its power supply" if worst.hot else "its power limit"
     return Finding(
@@ -164,7 +164,7 @@ def _slowed(view: RunView, mask: int) -> list[_Slowed]:
     clocks = {s.gpu: s for s in view.series("gpu.sm_clock")}
     gpus = {gpu.uuid: gpu for gpu in view.trace.gpus if gpu.visible}
     usual = _usual(view)
-    found = []
+    slowed = []
     for series in view.series("gpu.throttle"):
         gpu, clock = gpus.get(series.gpu or ""), clocks.get(series.gpu)
         if gpu is None or clock is None:
@@ -175,14 +175,14 @@ def _slowed(view: RunView, mask: int) -> list[_Slowed]:
         mean = mean_over(clock, held_down)
         if busy.total_ns and mean is not None:
             time = held_down.total_ns / busy.total_ns
-            found.append(_Slowed(gpu, mask == HOT, time, mean, usual.get(gpu.name, 0.0)))
-    return found
+            slowed.append(_Slowed(gpu, mask == HOT, time, mean, usual.get(gpu.name, 0.0)))
+    return slowed
 
 
 def _has(values: NDArray[np.float64], mask: int) -> NDArray[np.bool_]:
     bits = np.clip(np.nan_to_num(values), 0, 2.0**62).astype(np.int64)
-    found: NDArray[np.bool_] = (bits & mask) != 0
-    return found
+    holds: NDArray[np.bool_] = (bits & mask) != 0
+    return holds
 
 
 def _usual(view: RunView) -> dict[str, float]:

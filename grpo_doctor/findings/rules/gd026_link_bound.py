@@ -115,7 +115,7 @@ def _offload_rate(view: RunView) -> float | None:
 
 def _busiest(view: RunView) -> tuple[str | None, float]:
     """The phase with the most traffic on any rank's GPU, and its mean bytes per second."""
-    found: list[tuple[float, str]] = []
+    traffic: list[tuple[float, str]] = []
     for name in ("gpu.pcie_rx", "gpu.pcie_tx"):
         by_gpu = {series.gpu: series for series in view.series(name)}
         for column in stepping_columns(view):
@@ -125,8 +125,8 @@ def _busiest(view: RunView) -> tuple[str | None, float]:
                     continue
                 mean = mean_over(series, phase_windows(view, column, phase))
                 if mean is not None and np.isfinite(mean):
-                    found.append((mean, phase))
-    return (max(found)[1], max(found)[0]) if found else (None, 0.0)
+                    traffic.append((mean, phase))
+    return (max(traffic)[1], max(traffic)[0]) if traffic else (None, 0.0)
 
 
 def _slow(view: RunView, rate: float) -> Finding:

@@ -93,12 +93,12 @@ _IMAGE_WORK = ("read_s", "process_s")
 def check(view: RunView) -> Answer:
     """Compares the loaders' seconds for images with the wait, and image places with all tokens."""
     images = view.counted_mean("dataload/images") or 0.0
-    found = loading(view)
-    if not images or found is None:
+    load = loading(view)
+    if not images or load is None:
         return NotApplicable("no images were loaded")
-    waited = view.share("dataload") * found.share(*_IMAGE_WORK)
-    if waited >= MIN_SHARE and found.share(*_IMAGE_WORK) >= MIN_PART:
-        return _waited(view, found, images, waited)
+    waited = view.share("dataload") * load.share(*_IMAGE_WORK)
+    if waited >= MIN_SHARE and load.share(*_IMAGE_WORK) >= MIN_PART:
+        return _waited(view, load, images, waited)
     places = _places_share(view)
     if places is not None and places >= MANY_PLACES and _pixels(view, images) > MANY_PIXELS:
         return _many_places(view, images, places)

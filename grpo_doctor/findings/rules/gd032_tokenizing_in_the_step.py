@@ -139,10 +139,10 @@ def _span_seconds(view: RunView) -> dict[str, float]:
 
 
 def _loader_seconds(view: RunView) -> float:
-    found = loading(view)
-    if found is None or view.knob(_KNOB) != 0:
+    load = loading(view)
+    if load is None or view.knob(_KNOB) != 0:
         return 0.0
-    return found.parts["tokenize_s"] + found.parts["join_s"]
+    return load.parts["tokenize_s"] + load.parts["join_s"]
 
 
 def _with_workers(view: RunView) -> Prediction | Withheld:

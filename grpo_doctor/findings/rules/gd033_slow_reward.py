@@ -92,13 +92,13 @@ def check(view: RunView) -> Answer:
     per_rank = reward_seconds(view)
     if not per_rank.any():
         return NotApplicable("no time in `reward` was recorded")
-    found = functions(view)
+    scorings = functions(view)
     # What is left of the phase, decoding and gathering, is no function's.
-    seconds = min(typical(per_rank), sum(typical(f.seen_s) for f in found) or np.inf)
+    seconds = min(typical(per_rank), sum(typical(f.seen_s) for f in scorings) or np.inf)
     share = seconds / view.step_s if view.step_s else 0.0
     if share < MIN_SHARE:
         return Passed(f"scoring takes {percent(share, 1)} of the step on a typical rank")
-    first = _dominating(found)
+    first = _dominating(scorings)
     other = _better_told(view, first, share)
     if other is not None:
         return Passed(f"scoring takes {percent(share, 1)} of the step; see {other}")
@@ -108,10 +108,10 @@ def check(view: RunView) -> Answer:
         cost=share,
         phases=("reward",),
         ranks=(),
-        evidence=(*view.phase_evidence("reward"), *_evidence(found)),
+        evidence=(*view.phase_evidence("reward"), *_evidence(scorings)),
         cause=f"Each step spends {seconds:.3g} s of {view.step_s:.3g} s on scoring"
         + (
-            f", {percent(_part(first, found))} of it in {first.name}."
+            f", {percent(_part(first, scorings))} of it in {first.name}."
             if first
             else "; no single function is most of it."
         ),

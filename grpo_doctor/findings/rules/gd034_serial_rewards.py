@@ -153,9 +153,9 @@ def counterfactual(view: RunView) -> tuple[Change, ...]:
 
 
 def _plan(view: RunView) -> _Plan | None:
-    found = functions(view)
-    whole = sum(typical(f.own_s) for f in found)
-    weighty = [f for f in found if whole and typical(f.own_s) >= MIN_PART * whole]
+    scorings = functions(view)
+    whole = sum(typical(f.own_s) for f in scorings)
+    weighty = [f for f in scorings if whole and typical(f.own_s) >= MIN_PART * whole]
     if not weighty:
         return None
     calls = times_per_step(view, weighty[0].span)
@@ -181,19 +181,19 @@ def _edits(plan: _Plan) -> tuple[Change, ...]:
 
 
 def _evidence(view: RunView, plan: _Plan) -> tuple[Evidence, ...]:
-    found = [
+    fixes = [
         Evidence(f"{f.name} per step", typical(f.own_s), "s", f"{f.span}, a typical rank")
         for f in plan.found
     ]
     source = "reward spans, a typical rank"
-    found.append(Evidence("waited for all of them, per step", plan.waited_s, "s", source))
-    found.append(Evidence("the slowest, or its part of a pool", plan.ideal_s, "s", source))
+    fixes.append(Evidence("waited for all of them, per step", plan.waited_s, "s", source))
+    fixes.append(Evidence("the slowest, or its part of a pool", plan.ideal_s, "s", source))
     if plan.calls >= SINGLE_CALLS:
         text = f"calls of {plan.found[0].name} per step"
-        found.append(Evidence(text, plan.calls, "", plan.found[0].span))
+        fixes.append(Evidence(text, plan.calls, "", plan.found[0].span))
     if whole(view, _KNOB) is not None:
-        found.append(Evidence("processes that run them", whole(view, _KNOB), "", _KNOB))
-    return tuple(found)
+        fixes.append(Evidence("processes that run them", whole(view, _KNOB), "", _KNOB))
+    return tuple(fixes)
 
 
 def _outcome(view: RunView, plan: _Plan) -> Prediction | Withheld:

@@ -105,21 +105,21 @@ class _Calls:
 
 def check(view: RunView) -> Answer:
     """Looks for calls that end at one length, and for calls near the trainer's limit."""
-    found = [_calls(view, name) for name in function_names(view.trace)]
-    limited = [c for c in found if c is not None and c.limited and c.cost >= MIN_SHARE]
+    calls = [_calls(view, name) for name in function_names(view.trace)]
+    limited = [c for c in calls if c is not None and c.limited and c.cost >= MIN_SHARE]
     if limited:
         return _limited(view, max(limited, key=lambda c: c.cost))
-    near = max((c for c in found if c), key=lambda c: _nearness(view, c), default=None)
+    near = max((c for c in calls if c), key=lambda c: _nearness(view, c), default=None)
     if near is not None and _nearness(view, near) >= NEAR:
         return _near(view, near)
-    longest = max((c.longest_s for c in found if c), default=0.0)
+    longest = max((c.longest_s for c in calls if c), default=0.0)
     return Passed(f"no call ends at a limit; the longest takes {longest:.3g} s")
 
 
 def counterfactual(view: RunView) -> tuple[Change, ...]:
     """The calls that ran into the limit at their usual length."""
-    found = [_calls(view, name) for name in function_names(view.trace)]
-    limited = [c for c in found if c is not None and c.limited and c.cost >= MIN_SHARE]
+    calls = [_calls(view, name) for name in function_names(view.trace)]
+    limited = [c for c in calls if c is not None and c.limited and c.cost >= MIN_SHARE]
     if not limited:
         return ()
     worst = max(limited, key=lambda c: c.cost)
@@ -211,14 +211,14 @@ def _near(view: RunView, calls: _Calls) -> Finding:
 
 def _evidence(view: RunView, calls: _Calls) -> tuple[Evidence, ...]:
     source = f"reward/{calls.name}, {calls.count} calls"
-    found = [
+    evidence = [
         Evidence("longest call", calls.longest_s, "s", source),
         Evidence("usual call", calls.usual_s, "s", source),
     ]
     if calls.limited:
-        found.append(Evidence("calls that end at the same length", calls.limited, "", source))
+        evidence.append(Evidence("calls that end at the same length", calls.limited, "", source))
     for kind in ("timeouts", "retries"):
         table = view.counted(f"reward/{kind}")
         if np.isfinite(table).any():
-            found.append(Evidence(kind, float(np.nansum(table)), "", f"reward/{kind}"))
-    return tuple(found)
+            evidence.append(Evidence(kind, float(np.nansum(table)), "", f"reward/{kind}"))
+    return tuple(evidence)

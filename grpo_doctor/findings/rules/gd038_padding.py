@@ -77,10 +77,10 @@ def check(view: RunView) -> Answer:
     """Compares tokens with places, and what is computed on them with the step."""
     if view.knob(_FREE) is True:
         return NotApplicable("sequences are packed")
-    found = padding(view)
-    if found is None:
+    padded = padding(view)
+    if padded is None:
         return NotApplicable("no completion had a length")
-    share, source = found.share, found.source
+    share, source = padded.share, padded.source
     avoidable = _avoidable(view, share)
     phases = _passes(view)
     cost = avoidable * sum(view.share(phase) for phase in phases)
@@ -99,8 +99,8 @@ def check(view: RunView) -> Answer:
                 f"change the step by {outcome.mid:+.1f}%"
             )
     return Finding(
-        severity=severity_of(cost) if found.counted else "low",
-        confidence=0.85 if found.counted else 0.45,
+        severity=severity_of(cost) if padded.counted else "low",
+        confidence=0.85 if padded.counted else 0.45,
         cost=cost,
         phases=phases,
         ranks=(),
@@ -118,8 +118,8 @@ def check(view: RunView) -> Answer:
 
 def counterfactual(view: RunView) -> tuple[Change, ...]:
     """The passes without the padding that the fix takes away."""
-    found = padding(view)
-    return () if found is None else edits_of(_outcome(view, found.share))
+    padded = padding(view)
+    return () if padded is None else edits_of(_outcome(view, padded.share))
 
 
 def _passes(view: RunView) -> tuple[str, ...]:

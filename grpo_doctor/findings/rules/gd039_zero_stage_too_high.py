@@ -164,7 +164,7 @@ def _gather_seconds(view: RunView) -> dict[str, float]:
     trace, analysis = view.trace, view.analysis
     codes = [c for c, name in enumerate(trace.names) if any(g in name.lower() for g in _GATHER)]
     kinds = (Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT)
-    found = dict.fromkeys(PASSES, 0.0)
+    ns_of = dict.fromkeys(PASSES, 0.0)
     columns = stepping_columns(view)
     for column in columns:
         rows = analysis.mains[column].rows
@@ -175,9 +175,9 @@ def _gather_seconds(view: RunView) -> dict[str, float]:
         gathers = union(trace.spans.start_ns[rows], trace.spans.end_ns[rows])
         inside = intersect(gathers, view.waits.transfers[column])
         for phase in PASSES:
-            found[phase] += intersect(inside, phase_windows(view, column, phase)).total_ns
+            ns_of[phase] += intersect(inside, phase_windows(view, column, phase)).total_ns
     scale = NS_PER_S * max(1, len(columns)) * max(1, len(analysis.steps.used))
-    return {phase: ns / scale for phase, ns in found.items() if ns}
+    return {phase: ns / scale for phase, ns in ns_of.items() if ns}
 
 
 def _fix(view: RunView) -> Fix:

@@ -191,18 +191,18 @@ def _cause(state: _State) -> str:
 
 
 def _evidence(state: _State) -> list[Evidence]:
-    found = []
+    evidence = []
     if state.ran_out:
-        found.append(Evidence("phase in which memory ran out", state.ran_out, "", RAN_OUT))
+        evidence.append(Evidence("phase in which memory ran out", state.ran_out, "", RAN_OUT))
     if state.gpu is not None:
         total, source = state.gpu.gpu.memory_total_bytes, "gpu.memory_used"
         peak = round(state.gpu.peak_bytes / GIB, 2)
-        found.append(Evidence("peak of the fullest GPU", peak, "GiB", source))
-        found.append(Evidence("its size", round(total / GIB, 2), "GiB", state.gpu.gpu.name))
+        evidence.append(Evidence("peak of the fullest GPU", peak, "GiB", source))
+        evidence.append(Evidence("its size", round(total / GIB, 2), "GiB", state.gpu.gpu.name))
     if state.retries:
-        found.append(Evidence("retries of the allocator", state.retries, "", RETRIES))
-        found.append(Evidence("steps with a retry", 100 * state.retry_steps, "%", RETRIES))
-    return found
+        evidence.append(Evidence("retries of the allocator", state.retries, "", RETRIES))
+        evidence.append(Evidence("steps with a retry", 100 * state.retry_steps, "%", RETRIES))
+    return evidence
 
 
 def _advice(view: RunView) -> Fix:

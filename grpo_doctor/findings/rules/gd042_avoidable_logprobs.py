@@ -132,16 +132,16 @@ def _weightless(view: RunView) -> bool:
 
 
 def _evidence(view: RunView, avoidable: dict[str, float]) -> tuple[Evidence, ...]:
-    found = []
+    passes = []
     for span, share in avoidable.items():
-        found.append(Evidence(f"{span} per step", view.span_seconds(span), "s", "its spans"))
-        found.append(Evidence(f"{span} of the step", 100 * share, "%", "its spans"))
+        passes.append(Evidence(f"{span} per step", view.span_seconds(span), "s", "its spans"))
+        passes.append(Evidence(f"{span} of the step", 100 * share, "%", "its spans"))
     if REFERENCE in avoidable:
-        found.append(Evidence("weight of the KL term", view.knob("train.beta"), "", "train.beta"))
+        passes.append(Evidence("weight of the KL term", view.knob("train.beta"), "", "train.beta"))
     if OLD in avoidable:
         text = "optimizer steps per rollout"
-        found.append(Evidence(text, 1, "", "train.num_iterations, rollout.steps_per_generation"))
-    return tuple(found)
+        passes.append(Evidence(text, 1, "", "train.num_iterations, rollout.steps_per_generation"))
+    return tuple(passes)
 
 
 def _without_reference(view: RunView) -> Prediction | Withheld:

@@ -127,11 +127,11 @@ def logging_spans(trace: Trace) -> list[str]:
 
 def _logging_seconds(view: RunView) -> dict[str, float]:
     """Per step, on the rank that logs: the others wait for it."""
-    found = {
+    seconds_of = {
         name: float(named_seconds(view.analysis, name).mean(axis=0).max(initial=0.0))
         for name in logging_spans(view.trace)
     }
-    return {name: seconds for name, seconds in found.items() if seconds}
+    return {name: seconds for name, seconds in seconds_of.items() if seconds}
 
 
 def _evaluations(view: RunView) -> _Evaluations:

@@ -90,13 +90,13 @@ _ENOUGH = 16
 def check(view: RunView) -> Answer:
     """Compares the mean share of such groups with the thresholds, less twice its error."""
     flat = flat_from(view)
-    found = without_missing(view).before(flat)
-    if len(found) < POINTS:
+    kept = without_missing(view).before(flat)
+    if len(kept) < POINTS:
         if flat is not None:
             return NotApplicable(f"all rewards are equal from step {flat} on, see GD059")
         return NotApplicable("too few steps have rewards at all, see GD058")
-    share = float(found.values.mean())
-    sure = share - 2 * error_of_mean(found.values)
+    share = float(kept.values.mean())
+    sure = share - 2 * error_of_mean(kept.values)
     severity = graded(share, GRADES) if sure >= GRADES["low"] / 2 else None
     if severity is None:
         return Passed(f"{percent(share)} of the groups have equal rewards")
@@ -107,7 +107,7 @@ def check(view: RunView) -> Answer:
         cost=cost,
         phases=("rollout", "reward", "train") if cost else (),
         ranks=(),
-        evidence=_evidence(view, found, share, cost),
+        evidence=_evidence(view, kept, share, cost),
         cause=f"In {percent(share)} of the groups all completions have the same reward: "
         "their rollouts bought no gradient.",
         fixes=_fixes(view),
@@ -122,24 +122,26 @@ def counterfactual(view: RunView) -> tuple[Edit, ...]:
 
 def without_missing(view: RunView) -> Curve:
     """The share of groups with equal rewards, less the completions that have no reward."""
-    found, missing = known(view, "zero_variance"), missing_share(view)
+    zero_variance, missing = known(view, "zero_variance"), missing_share(view)
     gone = dict(zip(missing.steps.tolist(), missing.values.tolist(), strict=True))
-    lost = np.array([gone.get(step, 0.0) for step in found.steps.tolist()])
-    return Curve(found.key, found.steps, np.maximum(0.0, found.values - lost)).where(lost < 1)
+    lost = np.array([gone.get(step, 0.0) for step in zero_variance.steps.tolist()])
+    return Curve(
+        zero_variance.key, zero_variance.steps, np.maximum(0.0, zero_variance.values - lost)
+    ).where(lost < 1)
 
 
 def _evidence(view: RunView, found: Curve, share: float, cost: float) -> tuple[Evidence, ...]:
     first, last = ends(found)
     where = source(found)
-    told = [
+    evidence = [
         Evidence("groups with equal rewards", 100 * share, "%", where),
         Evidence("first tenth of the run", 100 * first, "%", where),
         Evidence("last tenth of the run", 100 * last, "%", where),
     ]
     if cost:
         spans = "their share of rollout, reward, log-prob and train spans"
-        told.append(Evidence("spent on them, per step", cost * view.step_s, "s", spans))
-    return tuple(told)
+        evidence.append(Evidence("spent on them, per step", cost * view.step_s, "s", spans))
+    return tuple(evidence)
 
 
 def _fixes(view: RunView) -> tuple[Fix, ...]:

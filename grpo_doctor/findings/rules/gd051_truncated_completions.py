@@ -82,18 +82,18 @@ _LONGER = Withheld("how long the completions would get is not known")
 
 def check(view: RunView) -> Answer:
     """Takes the mean of the run, or of its last tenth if that is worse."""
-    found = known(view, "truncated")
-    first, last = ends(found)
-    mean = float(found.values.mean())
+    truncated = known(view, "truncated")
+    first, last = ends(truncated)
+    mean = float(truncated.values.mean())
     share = max(mean, last)
     severity = _capped(view, graded(share, GRADES))
     if severity is None:
         return Passed(f"{percent(mean, 1)} of the completions are cut off")
     never = min(mean, first, last) >= NEVER_ENDS
-    if len(found) < SETTLED and not never and mean < GRADES["high"]:
+    if len(truncated) < SETTLED and not never and mean < GRADES["high"]:
         return Passed(
-            f"{percent(mean, 1)} of the completions are cut off in {len(found)} steps; how long "
-            f"they get is judged from {SETTLED} on"
+            f"{percent(mean, 1)} of the completions are cut off in {len(truncated)} steps; how "
+            f"long they get is judged from {SETTLED} on"
         )
     limit = view.knob(_LIMIT)
     at = f" of {limit} tokens" if limit else ""
@@ -103,7 +103,7 @@ def check(view: RunView) -> Answer:
         cost=0.0,
         phases=("rollout",),
         ranks=(),
-        evidence=_evidence(view, found, (mean, first, last)),
+        evidence=_evidence(view, truncated, (mean, first, last)),
         cause=f"{percent(share)} of the completions reach the limit{at} without an end token"
         + (", and nearly none ends by itself at any time." if never else "."),
         fixes=_fixes(view, never, stopped=first < GRADES["high"] and last >= NEVER_ENDS),
@@ -129,17 +129,17 @@ def _evidence(
     view: RunView, found: Curve, shares: tuple[float, float, float]
 ) -> tuple[Evidence, ...]:
     texts = ("cut off", "first tenth of the run", "last tenth of the run")
-    told = [
+    evidence = [
         Evidence(text, round(100 * share, 1), "%", source(found))
         for text, share in zip(texts, shares, strict=True)
     ]
     length = known(view, "length")
     if len(length):
         mean = round(float(length.values.mean()), 1)
-        told.append(Evidence("mean length", mean, "tokens", source(length)))
+        evidence.append(Evidence("mean length", mean, "tokens", source(length)))
     if view.knob(_LIMIT):
-        told.append(Evidence("limit", view.knob(_LIMIT), "tokens", "settings"))
-    return tuple(told)
+        evidence.append(Evidence("limit", view.knob(_LIMIT), "tokens", "settings"))
+    return tuple(evidence)
 
 
 def _fixes(view: RunView, never: bool, *, stopped: bool) -> tuple[Fix, ...]:

@@ -86,16 +86,16 @@ _SMOOTH_SHARE = 0.05
 
 def check(view: RunView) -> Answer:
     """Looks for a lasting stay below the floor, else for a fall that is about to get there."""
-    found = known(view, "entropy")
+    entropy = known(view, "entropy")
     # The highest of the first tenth: a collapse within it would hide in its median.
-    first = float(found.values[: end_points(len(found))].max())
-    last = ends(found)[1]
+    first = float(entropy.values[: end_points(len(entropy))].max())
+    last = ends(entropy)[1]
     if first < MIN_START:
         return Passed(f"entropy starts at {first:.3g} nats, too low for a collapse")
     floor = FLOOR_SHARE * first
-    width = max(3, round(_SMOOTH_SHARE * len(found)))
-    since = onset(found, smooth(found.values, width) <= floor)
-    coming = None if since is not None else _coming(found, floor, first, last)
+    width = max(3, round(_SMOOTH_SHARE * len(entropy)))
+    since = onset(entropy, smooth(entropy.values, width) <= floor)
+    coming = None if since is not None else _coming(entropy, floor, first, last)
     if since is None and coming is None:
         return Passed(f"entropy goes from {first:.3g} to {last:.3g} nats")
     rises = reward_rises(view, since)
@@ -110,7 +110,7 @@ def check(view: RunView) -> Answer:
         cost=0.0,
         phases=(),
         ranks=(),
-        evidence=_evidence(found, (first, last), since, coming),
+        evidence=_evidence(entropy, (first, last), since, coming),
         cause=f"Entropy goes from {first:.3g} to {last:.3g} nats per token and {what}"
         + ("; the reward still rises." if rises else "."),
         fixes=(*clip_higher(view), *slower(view), *stay_close(view))
@@ -127,7 +127,7 @@ def check(view: RunView) -> Answer:
             if coming is None
             else f"The policy's entropy will collapse by step {coming.step}"
         ),
-        steps=from_step(found, since),
+        steps=from_step(entropy, since),
     )
 
 
@@ -155,13 +155,13 @@ def _coming(found: Curve, floor: float, first: float, last: float) -> Arrival | 
 def _evidence(
     found: Curve, shown: tuple[float, float], since: int | None, coming: Arrival | None
 ) -> tuple[Evidence, ...]:
-    told = [
+    evidence = [
         Evidence("entropy at the start", shown[0], "nats", source(found)),
         Evidence("entropy, last tenth of the run", shown[1], "nats", source(found)),
     ]
     if since is not None:
-        told.append(step_evidence("below a tenth of its start from step", since, found))
+        evidence.append(step_evidence("below a tenth of its start from step", since, found))
     if coming is not None:
-        told.append(step_evidence(f"{coming.law} fall meets it at step", coming.step, found))
-        told.append(Evidence("variance that this law explains", coming.fit, "", source(found)))
-    return tuple(told)
+        evidence.append(step_evidence(f"{coming.law} fall meets it at step", coming.step, found))
+        evidence.append(Evidence("variance that this law explains", coming.fit, "", source(found)))
+    return tuple(evidence)

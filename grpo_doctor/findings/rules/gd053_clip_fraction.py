@@ -72,24 +72,24 @@ def check(view: RunView) -> Answer:
     """Takes the mean of the run, or of its last tenth if that is worse."""
     if view.knob("train.importance_level") == "sequence":
         return NotApplicable("ratios are per sequence, which clips much by design")
-    found = known(view, "clip")
-    first, last = ends(found)
-    mean = float(found.values.mean())
+    clip = known(view, "clip")
+    first, last = ends(clip)
+    mean = float(clip.values.mean())
     share = max(mean, last)
     severity = graded(share, GRADES)
-    worst, at = _worst(found)
+    worst, at = _worst(clip)
     if severity is None and worst < GRADES["medium"]:
         return Passed(f"{percent(mean, 1)} of the tokens are clipped")
     if severity is None:
-        return _for_a_while(view, found, worst, at)
-    since = onset(found, smooth(found.values, 3) >= GRADES["low"])
+        return _for_a_while(view, clip, worst, at)
+    since = onset(clip, smooth(clip.values, 3) >= GRADES["low"])
     told = [
-        Evidence("tokens clipped", 100 * mean, "%", source(found)),
-        Evidence("first tenth of the run", 100 * first, "%", source(found)),
-        Evidence("last tenth of the run", 100 * last, "%", source(found)),
+        Evidence("tokens clipped", 100 * mean, "%", source(clip)),
+        Evidence("first tenth of the run", 100 * first, "%", source(clip)),
+        Evidence("last tenth of the run", 100 * last, "%", source(clip)),
     ]
     if since is not None:
-        told.append(step_evidence("a tenth or more from step", since, found))
+        told.append(step_evidence("a tenth or more from step", since, clip))
     return Finding(
         severity=severity,
         confidence=0.9,
@@ -99,7 +99,7 @@ def check(view: RunView) -> Answer:
         evidence=tuple(told),
         cause=f"{percent(share)} of the tokens are clipped and have no gradient.",
         fixes=_fixes(view),
-        steps=from_step(found, since),
+        steps=from_step(clip, since),
     )
 
 

@@ -115,15 +115,15 @@ def counterfactual(view: RunView) -> tuple[Edit, ...]:
 
 def _evidence(every: Curve, shown: tuple[float, float], since: int | None) -> tuple[Evidence, ...]:
     found = every.finite
-    told = []
+    evidence = []
     if len(found):
-        told = [
+        evidence = [
             Evidence("KL divergence, first tenth of the run", shown[0], "nats", source(found)),
             Evidence("KL divergence, last tenth of the run", shown[1], "nats", source(found)),
             Evidence("largest", float(found.values.max()), "nats", source(found)),
         ]
     if every.bad.any():
-        told.append(Evidence("steps without a number", int(every.bad.sum()), "", source(every)))
+        evidence.append(Evidence("steps without a number", int(every.bad.sum()), "", source(every)))
     if since is not None:
-        told.append(step_evidence("above 0.5 nats from step", since, found))
-    return tuple(told)
+        evidence.append(step_evidence("above 0.5 nats from step", since, found))
+    return tuple(evidence)

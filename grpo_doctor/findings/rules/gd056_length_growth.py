@@ -77,32 +77,32 @@ CONSTANT_LOSSES = ("dr_grpo", "dapo")
 
 def check(view: RunView) -> Answer:
     """Compares the ends of the length curve, and asks whether the reward rose."""
-    found = known(view, "length")
-    first, last = ends(found)
+    length = known(view, "length")
+    first, last = ends(length)
     growth = last / first if first > 0 else 1.0
     together = _together(view)
     pays = together >= PAYS
     # Where length is paid for it may grow at once and then stay at the limit.
-    lasting = pays or rising(found.values) >= MIN_RISING
+    lasting = pays or rising(length.values) >= MIN_RISING
     severity = graded(growth, GRADES) if lasting else None
     if severity is None:
         return Passed(f"completions are {first:.4g} tokens long at first, {last:.4g} at last")
     if reward_rises(view) and not pays:
         return Passed(f"completions grow {growth:.1f}-fold, and so does the reward")
-    since = onset(found, smooth(found.values, 3) >= GRADES["low"] * first)
-    added = max(0.0, 1 - first / float(found.values.mean()))
+    since = onset(length, smooth(length.values, 3) >= GRADES["low"] * first)
+    added = max(0.0, 1 - first / float(length.values.mean()))
     cost = added * learning_share(view)
     told = [
-        Evidence("mean length, first tenth of the run", first, "tokens", source(found)),
-        Evidence("mean length, last tenth of the run", last, "tokens", source(found)),
+        Evidence("mean length, first tenth of the run", first, "tokens", source(length)),
+        Evidence("mean length, last tenth of the run", last, "tokens", source(length)),
     ]
     if since is not None:
-        told.append(step_evidence("half as long again from step", since, found))
+        told.append(step_evidence("half as long again from step", since, length))
     if cost:
         text = "their share of rollout, reward, log-prob and train spans, if it grows with length"
         told.append(Evidence("added tokens, per step", cost * view.step_s, "s", text))
     text = "correlation of the changes of length and reward"
-    told.append(Evidence(text, together, "", source(found)))
+    told.append(Evidence(text, together, "", source(length)))
     return Finding(
         severity=severity,
         confidence=0.8,
@@ -114,7 +114,7 @@ def check(view: RunView) -> Answer:
         + (f"goes up and down with them (correlation {together:.2f})" if pays else "does not rise")
         + f": {percent(added)} of all tokens are growth.",
         fixes=_fixes(view),
-        steps=from_step(found, since),
+        steps=from_step(length, since),
     )
 
 

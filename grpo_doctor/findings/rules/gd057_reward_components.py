@@ -86,17 +86,17 @@ class Component:
 
 def check(view: RunView) -> Answer:
     """Looks for a function without deviation, then for one with nearly all of it."""
-    found = _components(view)
-    if len(found) < 2:
+    rewards = _components(view)
+    if len(rewards) < 2:
         return NotApplicable("there are not several reward functions with enough steps")
-    total = sum(one.spread for one in found)
+    total = sum(one.spread for one in rewards)
     if total <= EQUAL:
         return NotApplicable("no reward function tells completions apart, see GD059")
-    dead = [one for one in found if one.spread <= EQUAL]
-    lead = max(found, key=lambda one: one.spread)
+    dead = [one for one in rewards if one.spread <= EQUAL]
+    lead = max(rewards, key=lambda one: one.spread)
     if not dead and lead.spread < MIN_PART * total:
         return Passed(f"{lead.name} has {percent(lead.spread / total)} of the deviation")
-    return _dead(view, found, (dead, lead), total) if dead else _alone(view, found, lead, total)
+    return _dead(view, rewards, (dead, lead), total) if dead else _alone(view, rewards, lead, total)
 
 
 def counterfactual(view: RunView) -> tuple[Edit, ...]:
@@ -108,14 +108,14 @@ def counterfactual(view: RunView) -> tuple[Edit, ...]:
 def _components(view: RunView) -> list[Component]:
     every = view.reward_components()
     weights = _weights(view, len(every))
-    found = []
+    components_found = []
     for (name, (mean, spread)), weight in zip(every.items(), weights, strict=True):
         if spread is None or len(spread.finite) < POINTS or not len(mean.finite):
             continue
         usual = abs(weight) * float(np.percentile(spread.finite.values, 90))
         at = float(mean.finite.values.mean())
-        found.append(Component(name, at, usual, len(spread.finite), spread.key))
-    return found
+        components_found.append(Component(name, at, usual, len(spread.finite), spread.key))
+    return components_found
 
 
 def _weights(view: RunView, count: int) -> list[float]:
@@ -129,16 +129,16 @@ def _weights(view: RunView, count: int) -> list[float]:
 
 def _evidence(found: list[Component], first: list[Component], total: float) -> tuple[Evidence, ...]:
     """Of each function; those that the finding is about come first, as a digest shows few."""
-    told = []
+    evidence = []
     for one in [*first, *(one for one in found if one not in first)]:
         where = f"{one.key}, {one.points} steps"
         part = 100 * one.spread / total
-        told += [
+        evidence += [
             Evidence(f"{one.name}: mean", one.mean, "", where),
             Evidence(f"{one.name}: usual largest deviation, weighted", one.spread, "", where),
             Evidence(f"{one.name}: part of all deviation", part, "%", where),
         ]
-    return tuple(told)
+    return tuple(evidence)
 
 
 def _dead(
@@ -186,11 +186,11 @@ def _weigh_less(view: RunView, found: list[Component], lead: Component) -> str:
     following = max(one.spread for one in found if one is not lead)
     factor = float(f"{following / lead.spread:.1g}")
     weights = _weights(view, len(found))
-    told = " ".join(
+    evidence = " ".join(
         f"{factor * weight if one is lead else weight:.3g}"
         for one, weight in zip(found, weights, strict=True)
     )
-    flag = view.spell(_WEIGHTS, told)
+    flag = view.spell(_WEIGHTS, evidence)
     order = f" ({', '.join(one.name for one in found)})" if flag else ""
     return f"weigh {lead.name} {factor:.3g} times as much" + (f": {flag}{order}" if flag else "")
 

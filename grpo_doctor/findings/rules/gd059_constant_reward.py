@@ -67,17 +67,17 @@ MIN_FLAT_SHARE = 0.20
 def check(view: RunView) -> Answer:
     """Looks for a flat end of the run, which may be all of it."""
     since = flat_from(view)
-    found, spread = known(view, "reward"), known(view, "reward_std")
+    reward, spread = known(view, "reward"), known(view, "reward_std")
     if since is None:
         deviation = float(spread.values.mean())
         return Passed(f"rewards of one step differ by {deviation:.3g} on average")
-    share = float((found.steps >= since).mean())
-    whole = since == found.steps[0]
+    share = float((reward.steps >= since).mean())
+    whole = since == reward.steps[0]
     if not whole and share < MIN_FLAT_SHARE:
         return Passed(f"the reward is flat in the last {percent(share)} of the steps only")
-    last = float(found.values[-1])
-    rose = not whole and last > float(found.values[0]) + EQUAL
-    fell = not whole and last < float(found.values[0]) - EQUAL
+    last = float(reward.values[-1])
+    rose = not whole and last > float(reward.values[0]) + EQUAL
+    fell = not whole and last < float(reward.values[0]) - EQUAL
     cost = share * learning_share(view)
     when = "at every step" if whole else f"from step {since} on"
     return Finding(
@@ -87,15 +87,15 @@ def check(view: RunView) -> Answer:
         phases=("reward",),
         ranks=(),
         evidence=(
-            Evidence("reward at the end", last, "", source(found)),
+            Evidence("reward at the end", last, "", source(reward)),
             Evidence("its largest deviation", float(spread.values.max()), "", source(spread)),
-            step_evidence("flat from step", since, found),
-            Evidence("steps that are flat", 100 * share, "%", source(found)),
+            step_evidence("flat from step", since, reward),
+            Evidence("steps that are flat", 100 * share, "%", source(reward)),
         ),
         cause=f"Every completion has the reward {last:.4g} {when}: all advantages are zero.",
         fixes=_lost(view, since) if fell else (_fix(view, rose, since),),
         headline=_headline(last, since, when, rose=rose, fell=fell),
-        steps=() if whole else from_step(found, since),
+        steps=() if whole else from_step(reward, since),
     )
 
 

@@ -64,19 +64,19 @@ _CORRECTION = "rollout.importance_correction"
 
 def check(view: RunView) -> Answer:
     """Judges the larger of the run's median and of its last tenth."""
-    found = known(view, "gap")
-    first, last = ends(found)
+    gap = known(view, "gap")
+    first, last = ends(gap)
     severity = graded(max(first, last), GRADES)
     if severity is None:
         return Passed(f"log-probs differ by {last:.2g} nats per token")
     grows = last > 2 * first
-    since = onset(found, smooth(found.values, 3) >= GRADES["low"])
+    since = onset(gap, smooth(gap.values, 3) >= GRADES["low"])
     told = [
-        Evidence("difference, first tenth of the run", first, "nats", source(found)),
-        Evidence("difference, last tenth of the run", last, "nats", source(found)),
+        Evidence("difference, first tenth of the run", first, "nats", source(gap)),
+        Evidence("difference, last tenth of the run", last, "nats", source(gap)),
     ]
     if since is not None:
-        told.append(step_evidence("0.05 or more from step", since, found))
+        told.append(step_evidence("0.05 or more from step", since, gap))
     return Finding(
         severity=severity,
         confidence=0.9,
@@ -87,7 +87,7 @@ def check(view: RunView) -> Answer:
         cause=f"Engine and trainer differ by {max(first, last):.2g} nats per token on average"
         + (", more and more." if grows else "."),
         fixes=_fixes(view, grows),
-        steps=from_step(found, since),
+        steps=from_step(gap, since),
     )
 
 

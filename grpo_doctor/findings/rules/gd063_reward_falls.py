@@ -69,8 +69,8 @@ MIN_OF_DEVIATION = 0.25
 
 def check(view: RunView) -> Answer:
     """Compares the best stretch with the last one."""
-    found = known(view, "reward")
-    fall = fall_of(found)
+    reward = known(view, "reward")
+    fall = fall_of(reward)
     drop = fall.peak - fall.end
     errors = drop / fall.error if fall.error else float("inf") if drop > 0 else 0.0
     spread = known(view, "reward_std")
@@ -87,8 +87,8 @@ def check(view: RunView) -> Answer:
         phases=(),
         ranks=(),
         evidence=(
-            *_evidence(fall, errors, source(found)),
-            step_evidence("peak at step", fall.peak_step, found),
+            *_evidence(fall, errors, source(reward)),
+            step_evidence("peak at step", fall.peak_step, reward),
         ),
         cause=f"The reward falls from {fall.peak:.3g} at step {fall.peak_step} to {fall.end:.3g}, "
         + ("below where it started." if below else f"having started at {fall.start:.3g}."),
@@ -103,7 +103,7 @@ def check(view: RunView) -> Answer:
             *stay_close(view),
         ),
         headline=f"The reward falls after its peak at step {fall.peak_step}",
-        steps=from_step(found, fall.peak_step),
+        steps=from_step(reward, fall.peak_step),
     )
 
 

@@ -156,15 +156,15 @@ def _wide(view: RunView, written: Written) -> bool:
 
 def _evidence(written: Written, kept: int) -> tuple[Evidence, ...]:
     where = f"checkpoint/* counters, mean of {written.count}"
-    told = [
+    evidence = [
         Evidence("weights of one", written.weights / GIB, "GiB", where),
         Evidence("optimizer state of one", written.optimizer / GIB, "GiB", where),
         Evidence("checkpoints kept", kept, "", where),
         Evidence("together", kept * written.each / GIB, "GiB", where),
     ]
     if written.per_weight is not None:
-        told.append(Evidence("bytes per weight on disk", written.per_weight, "", where))
-    return tuple(told)
+        evidence.append(Evidence("bytes per weight on disk", written.per_weight, "", where))
+    return tuple(evidence)
 
 
 def _lighter(view: RunView) -> tuple[Fix, ...]:

@@ -97,18 +97,19 @@ class Pressure:
 
 def check(view: RunView) -> Answer:
     """Judges stalls first, then swap that is read back."""
-    found = _pressure(view)
-    stalled = found.stalled or 0.0
-    thrashes = found.swapped >= MIN_SWAPPED_GIB and (found.faults or 0.0) >= MIN_FAULTS
+    pressure = _pressure(view)
+    stalled = pressure.stalled or 0.0
+    thrashes = pressure.swapped >= MIN_SWAPPED_GIB and (pressure.faults or 0.0) >= MIN_FAULTS
     if stalled < MIN_STALLED and not thrashes:
         return Passed(
             f"{percent(stalled, 1)} of the time stalled for memory, "
-            f"{found.swapped:.2g} GiB more in swap"
+            f"{pressure.swapped:.2g} GiB more in swap"
         )
     cause = (
         f"Some process was stalled on memory in {percent(stalled)} of the time."
         if stalled >= MIN_STALLED
-        else f"{found.swapped:.3g} GiB went to swap, {found.faults:.0f} pages a second came back."
+        else f"{pressure.swapped:.3g} GiB went to swap, {pressure.faults:.0f} pages a second "
+        "came back."
     )
     return Finding(
         severity=severity_of(stalled) if stalled >= MIN_STALLED else "medium",
@@ -116,7 +117,7 @@ def check(view: RunView) -> Answer:
         cost=stalled,
         phases=(),
         ranks=(),
-        evidence=_evidence(found),
+        evidence=_evidence(pressure),
         cause=cause,
         fixes=_fixes(view),
     )
@@ -150,17 +151,17 @@ def _pressure(view: RunView) -> Pressure:
 
 
 def _evidence(found: Pressure) -> tuple[Evidence, ...]:
-    told = []
+    evidence = []
     if found.stalled is not None:
-        told.append(Evidence("stalled for memory", 100 * found.stalled, "%", f"{_PSI}, steps"))
+        evidence.append(Evidence("stalled for memory", 100 * found.stalled, "%", f"{_PSI}, steps"))
     if found.swap_peak is not None and found.swap_before is not None:
-        told.append(Evidence("swap at the begin", found.swap_before / GIB, "GiB", _SWAP))
-        told.append(Evidence("swap at its peak", found.swap_peak / GIB, "GiB", _SWAP))
+        evidence.append(Evidence("swap at the begin", found.swap_before / GIB, "GiB", _SWAP))
+        evidence.append(Evidence("swap at its peak", found.swap_peak / GIB, "GiB", _SWAP))
     if found.faults is not None:
-        told.append(Evidence("major page faults", found.faults, "1/s", f"{_FAULTS}, steps"))
+        evidence.append(Evidence("major page faults", found.faults, "1/s", f"{_FAULTS}, steps"))
     if found.available is not None:
-        told.append(Evidence("least available", found.available / GIB, "GiB", _AVAILABLE))
-    return tuple(told)
+        evidence.append(Evidence("least available", found.available / GIB, "GiB", _AVAILABLE))
+    return tuple(evidence)
 
 
 def _fixes(view: RunView) -> tuple[Fix, ...]:

@@ -93,10 +93,10 @@ def check(view: RunView) -> Answer:
     exit_ = view.trace.run.exit
     if exit_.state != "failed":
         return NotApplicable(f"the run was not ended by an error ({exit_.state})")
-    found = failures(view)
-    if not found:
+    failed = failures(view)
+    if not failed:
         return NotApplicable("no error left a phase: the ranks' own log says why the run ended")
-    first = next((f for f in found if not _follows(f.text)), found[0])
+    first = next((f for f in failed if not _follows(f.text)), failed[0])
     return Finding(
         severity="high",
         confidence=0.9,
@@ -105,7 +105,7 @@ def check(view: RunView) -> Answer:
         ranks=(first.rank,),
         evidence=(
             Evidence("error", first.text, "", f"as it left {first.phase} of rank {first.rank}"),
-            Evidence("ranks that failed", len({f.rank for f in found}), "", "errors in phases"),
+            Evidence("ranks that failed", len({f.rank for f in failed}), "", "errors in phases"),
         ),
         cause=f"Rank {first.rank} ended in {first.phase}: {first.text}",
         fixes=(_fix(view, first),),

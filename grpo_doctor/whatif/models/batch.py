@@ -112,13 +112,13 @@ def _micro_batch(case: Case) -> Effect:
         raise UnsupportedError(
             "kernels run beside the host's spans, so a pass's own time is not known"
         )
-    found = measured_passes(case.analysis)
-    line = fit(found)
+    passes_measured = measured_passes(case.analysis)
+    line = fit(passes_measured)
     if line is None:
         raise UnsupportedError(
             "this run's passes are of one size, so what a pass costs besides its tokens is unknown"
         )
-    mean = float(_usual(found).places.mean())
+    mean = float(_usual(passes_measured).places.mean())
     now = line.fixed + line.slope * mean
 
     def changes(fixed: float) -> tuple[Change, ...]:
@@ -138,8 +138,8 @@ def _micro_batch(case: Case) -> Effect:
 
 def padding_changes(case: Case, share: float) -> Effect:
     """Passes with only `share` of their places."""
-    found = measured_passes(case.analysis)
-    line = fit(found)
+    passes_measured = measured_passes(case.analysis)
+    line = fit(passes_measured)
     if line is None:
         return Effect(
             (Edit(("train",), (1 + share) / 2),),
@@ -148,7 +148,7 @@ def padding_changes(case: Case, share: float) -> Effect:
             at_least=(Edit(("train",), 1.0),),
             at_most=(Edit(("train",), share),),
         )
-    mean = float(_usual(found).places.mean())
+    mean = float(_usual(passes_measured).places.mean())
     now = line.fixed + line.slope * mean
     factor = (line.fixed + line.slope * mean * share) / now
     return Effect((Edit((PASS,), factor),), "places are what a pass's time depends on", _ERROR)

@@ -58,7 +58,7 @@ class Case:
 
     def _samples(self, counter: str) -> list[NDArray[np.float64]]:
         inside = self.analysis.used_windows
-        return [values_in(one, inside) for one in series_named(self.analysis.trace, counter)]
+        return [values_in(series, inside) for series in series_named(self.analysis.trace, counter)]
 
     def sampled_mean(self, name: str) -> float | None:
         """The largest mean of a sampled series over the used steps; None without any."""

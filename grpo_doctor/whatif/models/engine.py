@@ -131,8 +131,8 @@ def rollout_lengths(case: Case) -> Lengths | None:
     """
     longest = case.metric("completions/max_length")
     names = sorted({series.name for series in case.analysis.trace.series})
-    found = [_bin(case, name, longest) for name in names]
-    counted = [lengths for lengths in found if lengths is not None]
+    bins = [_bin(case, name, longest) for name in names]
+    counted = [lengths for lengths in bins if lengths is not None]
     if counted:
         return np.sort(np.concatenate(counted))
     shortest, mean = case.metric("completions/min_length"), case.metric("completions/mean_length")

@@ -40,15 +40,15 @@ def _workers(case: Case) -> Effect:
 def function_seconds(case: Case) -> dict[str, float]:
     """Each reward function's own seconds per step, in the order in which they are called."""
     order = [str(name) for name in _listed(case.analysis.trace.run.config.get("reward_funcs"))]
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     for name in case.analysis.trace.names:
         kind, _, function = name.partition("/")
         if kind == "reward" and function:
             taken = case.per_step(f"reward/{function}_s")
             if taken is not None:
-                found[function] = taken
-    place = {name.rpartition(":")[2]: index for index, name in enumerate(order)}
-    return dict(sorted(found.items(), key=lambda item: place.get(item[0], len(place))))
+                seconds[function] = taken
+    position = {name.rpartition(":")[2]: index for index, name in enumerate(order)}
+    return dict(sorted(seconds.items(), key=lambda item: position.get(item[0], len(position))))
 
 
 def wall_s(seconds: Mapping[str, float], workers: int) -> float:
@@ -56,8 +56,8 @@ def wall_s(seconds: Mapping[str, float], workers: int) -> float:
     count = max(1, workers)
     users = [name for name in seconds if name not in BUILT_IN]
     loads = [0.0] * min(count, max(1, len(users)))  # the others have none of them
-    for place, name in enumerate(users):
-        loads[place % count] += seconds[name]
+    for index, name in enumerate(users):
+        loads[index % count] += seconds[name]
     shared = sum(seconds[name] for name in seconds if name in BUILT_IN)
     # Parts go to whoever is free first, so they fill up the emptier processes.
     return max(*loads, (sum(loads) + shared) / count)
