@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from grpo_doctor.hang.causes import CAUSES, Candidate, Case
 from grpo_doctor.hang.causes.candidate import Sink
@@ -24,14 +24,30 @@ def proposals(case: Case) -> tuple[Candidate, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _End:
+    """A label in the graph: its ranks, their components, and what each of them waits for."""
+
+    label: Candidate
+    ranks: frozenset[Node]
+    component: frozenset[Node]
+    ahead: frozenset[frozenset[Node]]
+
+    @classmethod
+    def of(cls, graph: Graph, label: Candidate) -> _End:
+        ranks = frozenset[Node](map(RankNode, label.culprits))
+        components = {graph.component(node) for node in ranks}
+        ahead = frozenset(graph.reach.get(node, frozenset()) for node in ranks)
+        return cls(label, ranks, frozenset[Node]().union(*components), ahead)
+
+
 def roots_of(scene: Scene, graph: Graph, labels: Iterable[Candidate]) -> tuple[Candidate, ...]:
     """The labels of the sinks: the components of the graph from which no wait leads on to another
     one with a label. Best first.
     """
     best = _best_of_each(labels)
-    sinks = [
-        label for label in best if not any(_explains(graph, candidate, label) for candidate in best)
-    ]
+    ends = [_End.of(graph, label) for label in best]
+    sinks = [end.label for end in ends if not any(_explains(other, end) for other in ends)]
     merged = _merged(scene, sinks or best)
     return tuple(sorted(merged, key=lambda label: _weight(scene, graph, label), reverse=True))
 
@@ -49,21 +65,15 @@ def _quality(label: Candidate) -> tuple[int, bool]:
     return label.sink, label.cannot_move
 
 
-def _explains(graph: Graph, cause: Candidate, symptom: Candidate) -> bool:
+def _explains(cause: _End, symptom: _End) -> bool:
     """Whether the symptom's ranks wait, in the end, for the cause's; of one component the label
     of the stronger edge explains it.
     """
-    if cause is symptom or not symptom.culprits:
+    if cause is symptom or not symptom.ranks:
         return False
-    ends = frozenset(map(RankNode, cause.culprits))
-    if not _component(graph, cause).isdisjoint(_component(graph, symptom)):
-        return _quality(cause) > _quality(symptom)
-    reached = (graph.reach.get(RankNode(rank), frozenset()) for rank in symptom.culprits)
-    return all(not ends.isdisjoint(nodes) for nodes in reached)
-
-
-def _component(graph: Graph, label: Candidate) -> frozenset[Node]:
-    return frozenset[Node]().union(*(graph.component(RankNode(rank)) for rank in label.culprits))
+    if not cause.component.isdisjoint(symptom.component):
+        return _quality(cause.label) > _quality(symptom.label)
+    return all(not cause.ranks.isdisjoint(nodes) for nodes in symptom.ahead)
 
 
 def _asks(scene: Scene, label: Candidate) -> bool:

@@ -68,11 +68,11 @@ def _somebody_works(scene: Scene, graph: Graph, root: Candidate) -> bool:
 
 def _may_wait_for_work(scene: Scene, culprits: Sequence[Actor]) -> bool:
     """Whether a culprit waits in C++, which may be for another rank, and one is at work."""
-    others = [
-        actor for actor in scene.by_rank.values() if actor not in culprits and not actor.waits
-    ]
-    hidden = any(actor.waits_in_c for actor in culprits)
-    return hidden and any(actor.motion.progresses for actor in others)
+    if not any(actor.waits_in_c for actor in culprits):
+        return False
+    blamed = {actor.rank for actor in culprits}
+    others = (actor for rank, actor in scene.by_rank.items() if rank not in blamed)
+    return any(actor.motion.progresses and not actor.waits for actor in others)
 
 
 def _is_held_up_by(graph: Graph, helper: Actor, root: Candidate) -> bool:

@@ -32,11 +32,14 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """All waits. `reach` maps a node to every node that it waits for, directly or not."""
+    """All waits. `reach` maps a node to every node that it waits for, directly or not; `rings` one
+    that waits for itself to all that are in its ring.
+    """
 
     links: tuple[Link, ...]
     reach: dict[Node, frozenset[Node]] = field(default_factory=dict)
     by_source: dict[Node, tuple[Link, ...]] = field(default_factory=dict)
+    rings: dict[Node, frozenset[Node]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, links: Iterable[Link]) -> Graph:
@@ -46,7 +49,8 @@ class Graph:
         for link in kept:
             by_source.setdefault(link.source, []).append(link)
         outgoing = {node: tuple(own) for node, own in by_source.items()}
-        return cls(kept, reach({node: _targets(own) for node, own in outgoing.items()}), outgoing)
+        reached = reach({node: _targets(own) for node, own in outgoing.items()})
+        return cls(kept, reached, outgoing, _rings(reached))
 
     def out(self, node: Node) -> tuple[Link, ...]:
         """The waits of one node."""
@@ -58,11 +62,7 @@ class Graph:
 
     def component(self, node: Node) -> frozenset[Node]:
         """The nodes that wait for each other with this one; itself alone where it is in no ring."""
-        ahead = self.reach.get(node, frozenset())
-        if node not in ahead:
-            return frozenset((node,))
-        # Who reaches the same nodes, itself among them, is in the same ring.
-        return frozenset(other for other in ahead if self.reach.get(other) == ahead)
+        return self.rings.get(node) or frozenset((node,))
 
     def moved_by(self, alive: frozenset[Node]) -> frozenset[Node]:
         """These nodes, and all whose waits they may end, directly or not.
@@ -143,6 +143,16 @@ def _targets(links: tuple[Link, ...]) -> frozenset[Node]:
     if len(links) == 1:
         return links[0].targets
     return frozenset().union(*(link.targets for link in links))
+
+
+def _rings(reached: dict[Node, frozenset[Node]]) -> dict[Node, frozenset[Node]]:
+    """Who reaches the same nodes, itself among them, is in the same ring."""
+    alike: dict[frozenset[Node], list[Node]] = {}
+    for node, ahead in reached.items():
+        if node in ahead:
+            alike.setdefault(ahead, []).append(node)
+    rings = map(frozenset, alike.values())
+    return {node: ring for ring in rings for node in ring}
 
 
 def _ring_from(node: Node, targets: Callable[[Node], list[Node]]) -> tuple[Node, ...]:
