@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from grpo_doctor.hang.model.matching.camps import sides
 from grpo_doctor.hang.model.matching.devices import not_begun
-from grpo_doctor.hang.model.matching.graph import Node
+from grpo_doctor.hang.model.matching.graph import DIRECTED, Node
 from grpo_doctor.hang.model.matching.meetings import Meeting
 from grpo_doctor.hang.model.matching.model import (
     STRENGTH,
@@ -21,7 +21,6 @@ from grpo_doctor.hang.model.matching.model import (
 from grpo_doctor.hang.model.matching.rings import of_ring
 from grpo_doctor.hang.model.matching.scene import Scene
 from grpo_doctor.hang.model.matching.steps import left_out, novel
-from grpo_doctor.hang.model.matching.waits import DIRECTED
 from grpo_doctor.hang.model.matching.words import ranks_text
 
 FEW = 0.25  # of a group, or fewer: they may have come by mistake

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import msgspec
+
 from grpo_doctor.hang.dumps import Entry, GroupSeen, Recordings, Status
 from grpo_doctor.hang.model.matching.model import Group
 from grpo_doctor.hang.model.matching.signatures import group_size
@@ -18,13 +20,12 @@ MOST_RANKS = 200_000  # a dump that names a rank beyond that is damaged, or want
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """A group with what its members recorded of it. `configured` members have it on their list
-    without having used it. `local_number` is the members' own number for it, where it is the same.
+    """A group with what its members recorded of it. `local_number` is the members' own number for
+    it, where it is the same.
     """
 
     group: Group
     tracks: dict[int, Track]
-    configured: frozenset[int] = frozenset()
     local_number: str = ""
 
 
@@ -88,8 +89,6 @@ def _gathered(
         if sight.entries or sight.seen.status != Status():
             status, counts = sight.seen.status, sight.counts
             tracks[sight.rank] = track(sight.rank, sight.entries, status, counts=counts)
-    for one in tracks.values():
-        one.given = one.status.enqueued
     if any(one.mixed for one in tracks.values()) or _contradict(tracks.values()):
         tracks = {rank: _uncounted(one) for rank, one in tracks.items()}
     descriptions = Counter(s.seen.description for s in sights if s.seen.description)
@@ -114,7 +113,7 @@ def _gathered(
     )
     numbers = {s.seen.group_id for s in sights}
     local_number = numbers.pop() if len(numbers) == 1 else f"of {group.key}"
-    return Gathered(group, tracks, frozenset(s.rank for s in sights), local_number)
+    return Gathered(group, tracks, local_number)
 
 
 def _counts(entries: Sequence[Entry]) -> bool:
@@ -175,16 +174,7 @@ def _joined_by(gathered: Gathered, implied: dict[int, set[int]]) -> Gathered:
     if not group.inferred or more <= set(group.members):
         return gathered
     members = tuple(sorted({*group.members, *more}))
-    changed = Group(
-        key=group.key,
-        name=group.name,
-        description=group.description,
-        backend=group.backend,
-        members=members,
-        inferred=True,
-        size=group.size,
-    )
-    return replace(gathered, group=changed, configured=gathered.configured | more)
+    return replace(gathered, group=msgspec.structs.replace(group, members=members))
 
 
 def world(recordings: Recordings, told: int | None) -> int | None:

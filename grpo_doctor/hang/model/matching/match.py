@@ -10,14 +10,13 @@ from grpo_doctor.hang.model.matching import groups
 from grpo_doctor.hang.model.matching.blame import blame
 from grpo_doctor.hang.model.matching.camps import sides
 from grpo_doctor.hang.model.matching.devices import hung
-from grpo_doctor.hang.model.matching.graph import Waiting
+from grpo_doctor.hang.model.matching.graph import Waiting, cycles, waits
 from grpo_doctor.hang.model.matching.groups import gather
 from grpo_doctor.hang.model.matching.meetings import Meetings
 from grpo_doctor.hang.model.matching.model import Backlog, Kind, Matching, Standing
 from grpo_doctor.hang.model.matching.rhythm import rhythm
 from grpo_doctor.hang.model.matching.scene import Scene, scene_of
 from grpo_doctor.hang.model.matching.shifts import shifts
-from grpo_doctor.hang.model.matching.waits import cycles, waits
 
 
 def match(recordings: Recordings, world_size: int | None = None) -> Matching:
@@ -55,8 +54,6 @@ def match(recordings: Recordings, world_size: int | None = None) -> Matching:
         heard=tuple(sorted(scene.heard)),
         world_size=world,
         moved=_moved(known),
-        taken_unix_ns=max((one.at_unix_ns for one in known), default=0),
-        notes=_notes(recordings),
         backlogs=tuple(
             Backlog(queue.rank, len(queue.units), queue.told and not queue.units)
             for queue in scene.queues.values()
@@ -109,11 +106,3 @@ def _at(scene: Scene, key: str, front: int) -> Standing:
 def _moved(known: Sequence[Recording]) -> bool | None:
     told = [one.moved for one in known if one.moved is not None]
     return any(told) if told else None
-
-
-def _notes(recordings: Recordings) -> tuple[str, ...]:
-    unknown = sum(one.rank is None for one in recordings.ranks)
-    notes = [f"{unknown} dumps are of unknown ranks and do not count"] if unknown else []
-    if any(one.version == (0, 0) and one.entries for one in recordings.ranks):
-        notes.append("dumps of torch 2.2 do not tell groups apart that ranks number alike")
-    return tuple(notes)

@@ -234,8 +234,6 @@ class Matching(msgspec.Struct, frozen=True):
     heard: tuple[int, ...] = ()
     world_size: int | None = None
     moved: bool | None = None
-    taken_unix_ns: int = 0
-    notes: tuple[str, ...] = ()
     backlogs: tuple[Backlog, ...] = ()
 
     def backlog(self, rank: int) -> Backlog | None:

@@ -6,13 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from grpo_doctor.hang.model.matching.graph import Node
+from grpo_doctor.hang.model.matching.graph import Node, waits_of
 from grpo_doctor.hang.model.matching.meetings import Meeting
 from grpo_doctor.hang.model.matching.model import Blame, Grounds, Reason, Wait
 from grpo_doctor.hang.model.matching.queues import Unit
 from grpo_doctor.hang.model.matching.scene import Scene
 from grpo_doctor.hang.model.matching.steps import as_before, is_alone, is_minority, left_out, novel
-from grpo_doctor.hang.model.matching.waits import waits_of
 from grpo_doctor.hang.model.matching.words import ranks_text
 
 

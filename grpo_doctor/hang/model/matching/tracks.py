@@ -17,8 +17,8 @@ T = TypeVar("T")
 @dataclass(slots=True)
 class Track:
     """The collectives of a rank in a group, by sequence number; several entries are one coalesced
-    collective. `first` and `last` are the oldest and newest that the ring still has, `unfinished`
-    those of them that are not done, oldest first. `given`: what its counter said of the last that
+    collective. `last` is the newest that the ring still has, `unfinished` those of them that are
+    not done, oldest first. `given`: what its counter said of the last that
     was called, collective or transfer. `counts`: its counters, which lag behind, are all
     that is left of what was called. `busy`: something of it is unfinished, nobody knows what.
     """
@@ -30,7 +30,6 @@ class Track:
     p2p: list[Entry] = field(default_factory=list)
     counts: bool = True
     busy: bool = False
-    first: int | None = None
     last: int | None = None
     given: int = -1
 
@@ -73,7 +72,7 @@ class Track:
 
 def track(rank: int, entries: Sequence[Entry], status: Status, *, counts: bool = True) -> Track:
     """Sorts a rank's entries of one group into collectives and point-to-point operations."""
-    made = Track(rank, status, counts=counts)
+    made = Track(rank, status, counts=counts, given=status.enqueued)
     calls = made.calls
     for entry in entries:
         if entry.is_p2p:
@@ -84,7 +83,7 @@ def track(rank: int, entries: Sequence[Entry], status: Status, *, counts: bool =
     made.unfinished = sorted(
         number for number, parts in calls.items() if not all(part.done for part in parts)
     )
-    made.first, made.last = min(calls, default=None), max(calls, default=None)
+    made.last = max(calls, default=None)
     return made
 
 
