@@ -25,6 +25,7 @@ from grpo_doctor_probes.evidence import Job
 from tests.integration.discover_jobs import HOSTILE
 from tests.ports import free_port
 
+pytestmark = pytest.mark.slow
 NOBODY = 65534
 RANK = """
 import os, sys, torch.distributed as dist
@@ -161,7 +162,6 @@ def test_ranks_that_have_not_met_yet(job: StartJob) -> None:
     assert ranks(found).keys() == set(pids)
 
 
-@pytest.mark.slow
 def test_two_torchrun_jobs_of_one_shell_stay_two(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(RANK)

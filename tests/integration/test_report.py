@@ -14,6 +14,7 @@ import pytest
 from grpo_doctor.trace.write import write_trace
 from tests.build import TraceBuilder
 
+pytestmark = pytest.mark.slow
 PHASES = {"dataload": 0.1, "rollout": 0.5, "reward": 0.1, "train": 0.3}
 
 

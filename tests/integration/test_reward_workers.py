@@ -16,6 +16,7 @@ import pytest
 from tests.recording import read_rows, spans_file
 
 pytest.importorskip("deepspeed", reason="needs the trainer extra")
+pytestmark = pytest.mark.slow
 PATIENCE_S = 120
 _RANK = """
 import sys, time

@@ -19,6 +19,7 @@ import pytest
 from grpo_doctor.trace.load import load
 from grpo_doctor_probes.procstat import state_of
 
+pytestmark = pytest.mark.slow
 PATIENCE_S = 60
 
 RECORDED_JOB = """

@@ -13,7 +13,10 @@ from tests.fake_nvml.build import FakeNvml, compiler
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in of NVML")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in of NVML"),
+]
 
 GPU0 = "GPU-fa4e0000-0000-4000-8000-000000000000"
 GPU1 = "GPU-fa4e0001-0000-4000-8000-000000000000"

@@ -20,6 +20,7 @@ from grpo_doctor_probes.procstat import state_of
 from tests.integration.test_run import alive, run_command, wait_for
 
 pytest.importorskip("torch", reason="needs the trainer extra")
+pytestmark = pytest.mark.slow
 PATIENCE_S = 120
 # A busy machine takes minutes to start the trainer, and a look at it that cannot tell yet is
 # repeated after minutes.
@@ -130,7 +131,6 @@ def test_a_supervisor_that_was_suspended_goes_on(tmp_path: Path) -> None:
     assert run_facts(tmp_path)["end"]["state"] == "finished"
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(LONG_S + 60)
 def test_a_reward_that_sleeps_for_ever_is_named_and_the_job_ended(tmp_path: Path) -> None:
     pytest.importorskip("deepspeed", reason="needs the trainer extra")

@@ -21,6 +21,7 @@ from tests.integration.test_watchdog import (
     started,
 )
 
+pytestmark = pytest.mark.slow
 HANGS_READERS = """
 import os, sys, time
 folder = os.path.join(os.environ["GRPO_DOCTOR_RUN_DIR"], "ranks")
@@ -49,7 +50,6 @@ def test_signals_reach_a_job_whose_run_directory_hangs(tmp_path: Path) -> None:
     assert "the watchdog hung" in said
 
 
-@pytest.mark.slow
 @pytest.mark.faults
 def test_dump_keeps_all_stacks_and_looks_again_after_a_minute(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs the trainer extra")

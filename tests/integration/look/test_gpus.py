@@ -15,7 +15,10 @@ import pytest
 from grpo_doctor_probes import look
 from tests.fake_nvml.build import FakeNvml, compiler
 
-pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in of NVML")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in of NVML"),
+]
 
 LOOK = """
 import dataclasses, json, sys, time

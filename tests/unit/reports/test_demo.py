@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from grpo_doctor_reports.demo import DEMOS
 from grpo_doctor_reports.demo.__main__ import main
 
@@ -9,6 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.slow
 def test_the_demo_writes_every_page_and_digest(tmp_path: Path) -> None:
     main(tmp_path / "out")
     written = {path.name for path in (tmp_path / "out").iterdir()}

@@ -60,7 +60,10 @@ def test_wait_is_drawn_apart_from_work() -> None:
 
 
 @pytest.mark.parametrize("width", [1, 40, 60, 80, 120, 500])
-@pytest.mark.parametrize("name", DEMOS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name == "long" else ()) for name in DEMOS],
+)
 def test_no_line_is_wider_than_the_terminal(name: str, width: int) -> None:
     longest = max(len(line) for line in digest(name, width).splitlines())
     assert longest <= max(40, min(120, width))

@@ -250,6 +250,7 @@ def alone(model: Any, batch: TokenBatch, row: int) -> torch.Tensor:
     return chosen[:, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part_size", [1, 3, 9])
 def test_log_probs_are_those_of_each_row_alone(loaded: LoadedModel, part_size: int) -> None:
     two = pair(PICTURE, ROWS[1].images[0], ROWS[2].images[0])  # type: ignore[arg-type]
