@@ -7,8 +7,9 @@
 
 PYTHON ?= python3
 PIP_ARGS ?=
-# Twice the cores of a small machine: what takes long mostly waits.
+# Twice the cores of a small machine: what takes long mostly waits. Training and vLLM compute.
 WORKERS ?= 4
+test-heavy test-watchdog test-vllm: WORKERS = 2
 PYTEST_ARGS ?=
 # A test starts many processes; without bytecode each compiles all it imports, a second or more.
 export PYTHONDONTWRITEBYTECODE =
@@ -27,16 +28,16 @@ help: ## this list
 demo: $(READY) ## record a tiny GRPO run on 2 ranks and report on it; no GPU needed
 	$(BIN)/grpo-doctor run
 
-test: $(READY) ## the test suite but for its heavy parts, below (14 minutes on 2 cores)
+test: $(READY) ## the test suite but for its heavy parts, below (6 minutes on 2 cores)
 	$(PYTEST) -m "not vllm and not faults and not heavy"
 
-test-heavy: $(READY) ## every flag, launcher and restart of the trainer in real jobs; also part of CI (8 minutes)
+test-heavy: $(READY) ## every flag, launcher and restart of the trainer in real jobs; also part of CI (6 minutes)
 	$(PYTEST) -m "heavy and not vllm and not faults"
 
 test-faults: $(READY) ## what `attach` says of 60 real faults in real ranks, of every class some, and of 20 healthy jobs
 	$(BIN)/python -m tests.faults --sample --jobs 4 --no-baselines --check
 
-test-attach: $(READY) ## `attach` on torchrun jobs as users start them, on TRL's own, over two hosts (10 minutes)
+test-attach: $(READY) ## `attach` on torchrun jobs as users start them, on TRL's own, over two hosts (4 minutes)
 	$(PYTEST) -m faults $(wildcard tests/integration/test_attach*.py)
 
 test-watchdog: $(READY) ## the watchdog of `run` on plain torchrun jobs (7 minutes)
@@ -57,7 +58,7 @@ test-torch-contract: $(READY) ## read CUDA wheels of torch: what a dump does und
 gpu: $(READY) ## what only a GPU can tell, one card is enough; written to docs/measurements.md
 	$(BIN)/python -m tests.gpu --write docs/measurements.md
 
-test-fast: $(READY) ## what takes seconds: no training runs, no large traces, no browser
+test-fast: $(READY) ## what takes seconds, in a minute: no training runs, no large traces, no browser
 	$(PYTEST) -m "not slow and not browser and not perfetto and not vllm and not faults"
 
 lint: $(READY) ## ruff, its formatter and mypy --strict

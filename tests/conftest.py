@@ -13,16 +13,23 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 
-# Files whose tests take longest together, each longer than the next: the last to begin decides when
-# several processes end. They take 20 s to 2 minutes.
+# Files that take 30 s to 2 minutes, the longest first: the last to begin decides when several
+# processes end.
 _LONGEST = (
     "browser/test_report.py",
     "integration/test_run_trainer.py",
     "integration/test_watchdog.py",
-    "patients/test_patient_5.py",
+    "case_studies/test_case_5.py",
+    "browser/test_reading.py",
     "integration/test_run.py",
-    "patients/test_patient_1.py",
+    "case_studies/test_case_1.py",
     "faults/test_faults.py",
+    "spinning/test_spinning.py",
+    "integration/test_attach_ras.py",
+    "integration/test_reward_workers.py",
+    "gpu/test_dry_run.py",
+    "integration/test_samplers_nvml.py",
+    "integration/test_discover.py",
 )
 _LONG = ("slow", "browser", "perfetto")
 

@@ -18,7 +18,7 @@ from grpo_doctor_probes import layout
 
 PROBES = Path(__file__).parents[1] / "probes"
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
-PATIENCE_S = 60
+PATIENCE_S = 120
 KINDS = {
     layout.SPAN: "span",
     layout.STEP: "step",

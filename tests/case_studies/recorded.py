@@ -13,7 +13,7 @@ from typing import Any
 from tests.case_studies.commandline import spelled
 from tests.faults.jobs import environment
 
-PATIENCE_S = 280.0
+PATIENCE_S = 500.0
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from grpo_doctor.trace.load import load
 from grpo_doctor_probes.procstat import state_of
 
 pytestmark = pytest.mark.slow
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 RECORDED_JOB = """
 import os, sys, time

@@ -20,7 +20,7 @@ from grpo_doctor_probes.live import read_header
 
 pytest.importorskip("deepspeed", reason="needs the trainer extra")
 pytestmark = pytest.mark.slow
-PATIENCE_S = 180
+PATIENCE_S = 500
 
 
 def command(folder: Path, *flags: str) -> list[str]:
