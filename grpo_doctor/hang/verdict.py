@@ -6,37 +6,36 @@ from typing import Any, Literal
 
 import msgspec
 
+from grpo_doctor_reports.schema.attach import (
+    SCHEMA,
+    Edge,
+    Fix,
+    Item,
+    StackGroup,
+    Undo,
+)
+from grpo_doctor_reports.schema.attach import Host as HostSeen
+from grpo_doctor_reports.schema.attach import Point as Node
+from grpo_doctor_reports.schema.attach import Process as RankState
+
+__all__ = [
+    "SCHEMA",
+    "Diagnosis",
+    "Edge",
+    "Fix",
+    "HostSeen",
+    "Item",
+    "Node",
+    "RankState",
+    "StackGroup",
+    "State",
+    "Undo",
+    "Verdict",
+    "encoded",
+    "encoded_document",
+]
+
 State = Literal["healthy", "slow", "stuck", "dead"]
-SCHEMA = 1
-
-
-class Item(msgspec.Struct, frozen=True):
-    """One piece of evidence: where it comes from, of which rank, in words."""
-
-    source: str  # "proc", "stack", "flight recorder", "fd", "cgroup", "kernel", "log", "span", ...
-    rank: int | None
-    text: str
-
-
-class Fix(msgspec.Struct, frozen=True):
-    """What to do. `spelling` is the option as this framework takes it, where there is one."""
-
-    text: str
-    knob: str | None = None
-    spelling: str | None = None
-
-
-class Undo(msgspec.Struct, frozen=True):
-    """An intervention that can be taken back or does no harm, for `attach --confirm`.
-
-    `kind`: `continue` (SIGCONT to `pid`), `thaw` (write to the freezer file `target`), `drain`
-    (read the full pipe `target`, `/proc/PID/fd/N`). `text` asks the user.
-    """
-
-    kind: Literal["continue", "thaw", "drain"]
-    pid: int
-    target: str
-    text: str
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, rename={"cause": "class"}):
@@ -57,59 +56,6 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, rename={"cause": "class
     confirm: tuple[str, ...] = ()
     fixes: tuple[Fix, ...] = ()
     can_go_on: str = ""
-
-
-class RankState(msgspec.Struct, frozen=True):
-    """A rank or another process of the job in the verdict. `waiting_for` is in words, "" for none.
-
-    `state`: `running`, `waiting`, `stopped`, `frozen`, `blocked`, `dead`, `missing`, `unknown`.
-    """
-
-    rank: int | None
-    pid: int | None
-    role: str
-    state: str
-    where: str
-    waiting_for: str
-    host: str = ""  # where several were looked at
-
-
-class HostSeen(msgspec.Struct, frozen=True):
-    """A host that was looked at, where it was not the only one, with the ranks on it."""
-
-    name: str
-    ranks: tuple[int, ...]
-
-
-class Node(msgspec.Struct, frozen=True):
-    """A point of the wait-for graph: `rank:3`, `pid:4711`, or a thing (`file:/data/lock`)."""
-
-    id: str
-    label: str
-    role: str
-    guilty: bool = False
-
-
-class Edge(msgspec.Struct, frozen=True):
-    """`source` waits for `target`. `kind`: collective, p2p, store, pipe, socket ...
-
-    An end is the id of a node, or several ranks in one: each of `rank:0-3,7` waits for each of
-    `rank:4-6`, none for itself.
-    """
-
-    source: str
-    target: str
-    kind: str
-    label: str = ""
-
-
-class StackGroup(msgspec.Struct, frozen=True):
-    """Processes whose main threads stand at the same place; `frames` innermost first."""
-
-    ranks: tuple[int, ...]
-    pids: tuple[int, ...]
-    title: str
-    frames: tuple[str, ...]
 
 
 class Diagnosis(msgspec.Struct, frozen=True):

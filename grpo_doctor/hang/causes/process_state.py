@@ -133,19 +133,19 @@ def _is_left_over(scene: Scene, actor: Actor) -> bool:
     """Whether this is not the rank but a helper that it forked before it died: it has the rank's
     environment and its sockets, but a fork does not take the communication threads along.
     """
-    others = [one for one in scene.by_rank.values() if one is not actor and one.waits]
+    if actor.look is None or not actor.look.threads:
+        return False
+    if actor.waits or _has_communication_threads(actor):
+        return False
+    others = [other for other in scene.by_rank.values() if other is not actor and other.waits]
     # A rank that is still on its way to the rendezvous has no such threads either.
-    joining = any(one.place.call == "store" or one.at_store for one in others)
-    started = actor.member.parent in {one.member.parent for one in others}
+    joining = any(other.place.call == "store" or other.at_store for other in others)
+    started = actor.member.parent in {other.member.parent for other in others}
     return (
-        actor.look is not None
-        and bool(actor.look.threads)
-        and bool(others)
+        bool(others)
         and not joining
         and not started
-        and not actor.waits
-        and not _has_communication_threads(actor)
-        and all(_has_communication_threads(one) for one in others)
+        and all(map(_has_communication_threads, others))
     )
 
 

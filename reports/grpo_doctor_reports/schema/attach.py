@@ -19,7 +19,8 @@ EdgeEnd = Annotated[str, Meta(extra={"limit": 20_000})]
 
 
 class Item(Part, kw_only=False, frozen=True):
-    """One piece of evidence: where it comes from, of which rank, in words."""
+    """One piece of evidence: where it comes from (proc, stack, flight recorder, fd, cgroup, kernel,
+    log, span ...), of which rank, in words."""
 
     source: Name = ""
     rank: int | None = None
@@ -35,7 +36,11 @@ class Fix(Part, kw_only=False, frozen=True):
 
 
 class Undo(Part, kw_only=False, frozen=True):
-    """An intervention that `attach --confirm` offers: `continue`, `thaw` or `drain`."""
+    """An intervention that can be taken back or does no harm, for `attach --confirm`.
+
+    `kind`: `continue` (SIGCONT to `pid`), `thaw` (write to the freezer file `target`), `drain`
+    (read the full pipe `target`, `/proc/PID/fd/N`). `text` asks the user.
+    """
 
     kind: Name = ""
     pid: int = 0
@@ -61,7 +66,7 @@ class Verdict(Part, rename={"cause": "class"}, frozen=True):
 
 
 class Process(Part, kw_only=False, frozen=True):
-    """A rank or another process of the job.
+    """A rank or another process of the job. `waiting_for` is in words, empty for none.
 
     `state`: running, waiting, stopped, frozen, blocked, dead, missing or unknown.
     """

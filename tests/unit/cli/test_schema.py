@@ -10,9 +10,11 @@ import pytest
 
 from grpo_doctor.cli import main
 from grpo_doctor.cli.schema import COMMANDS, json_schema
+from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor_reports.schema.attach import AttachDocument
 from grpo_doctor_reports.schema.report import ReportDocument
 from grpo_doctor_reports.schema.whatif import WhatifDocument
+from tests.evidence import EvidenceBuilder
 
 FOLDER = Path(__file__).parents[3] / "docs" / "schemas"
 
@@ -48,3 +50,11 @@ def test_a_member_is_called_as_in_the_document() -> None:
 def test_only_the_version_is_needed(kind: type) -> None:
     document: object = msgspec.convert({"schema": 1}, kind)
     assert msgspec.json.decode(msgspec.json.encode(document), type=kind) == document
+
+
+def test_what_attach_prints_has_the_members_of_its_schema_and_no_others() -> None:
+    build = EvidenceBuilder(ranks=4)
+    build.calls(2, "broadcast")
+    printed = diagnose(build.build()).as_json()
+    assert printed["verdict"]["class"] == "collective-mismatch"
+    assert msgspec.to_builtins(msgspec.convert(printed, AttachDocument)) == printed
