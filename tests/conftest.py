@@ -21,6 +21,7 @@ _LONGEST = (
     "integration/test_watchdog.py",
     "case_studies/test_case_5.py",
     "browser/test_reading.py",
+    "corpus/test_corpus.py",
     "integration/test_run.py",
     "case_studies/test_case_1.py",
     "faults/test_faults.py",
@@ -30,6 +31,8 @@ _LONGEST = (
     "gpu/test_dry_run.py",
     "integration/test_samplers_nvml.py",
     "integration/test_discover.py",
+    "integration/test_trainer_engines.py",
+    "integration/test_flight.py",
 )
 _LONG = ("slow", "browser", "perfetto")
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_reports.demo.__main__ import main as write_demos
+from grpo_doctor_reports import render_html
+from grpo_doctor_reports.demo import DEMOS
 from tests.browser.devtools import Browsers, FrozenError, Tab, find_chromium
 
 _TIMEOUT_S = 900  # for a test that runs again after a browser that froze for minutes
@@ -43,5 +44,6 @@ def tab(browsers: Browsers) -> Tab:
 def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with `<name>.html` of every demo document."""
     folder = tmp_path_factory.mktemp("reports")
-    write_demos(folder)
+    for name, document in DEMOS.items():
+        (folder / f"{name}.html").write_text(render_html(document()), encoding="utf-8")
     return folder

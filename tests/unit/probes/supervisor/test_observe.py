@@ -32,10 +32,20 @@ def running(code: str) -> Iterator[int]:
     try:
         assert process.stdout
         process.stdout.readline()
+        if code == SLEEPS:
+            wait_until_asleep(process.pid)
         yield process.pid
     finally:
         process.kill()
         process.communicate()
+
+
+def wait_until_asleep(pid: int) -> None:
+    """A busy machine may let it run for the last time long after it has printed."""
+    deadline = time.monotonic() + PATIENCE_S
+    while "nanosleep" not in Path(f"/proc/{pid}/wchan").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def ran_ns(pid: int) -> int:
