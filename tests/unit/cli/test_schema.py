@@ -11,6 +11,7 @@ import pytest
 from grpo_doctor.cli import main
 from grpo_doctor.cli.schema import COMMANDS, json_schema
 from grpo_doctor.hang.diagnose import diagnose
+from grpo_doctor.hang.verdict import encoded_document
 from grpo_doctor_reports.schema.attach import AttachDocument
 from grpo_doctor_reports.schema.report import ReportDocument
 from grpo_doctor_reports.schema.whatif import WhatifDocument
@@ -55,6 +56,7 @@ def test_only_the_version_is_needed(kind: type) -> None:
 def test_what_attach_prints_has_the_members_of_its_schema_and_no_others() -> None:
     build = EvidenceBuilder(ranks=4)
     build.calls(2, "broadcast")
-    printed = diagnose(build.build()).as_json()
+    printed = json.loads(encoded_document(diagnose(build.build())))
     assert printed["verdict"]["class"] == "collective-mismatch"
-    assert msgspec.to_builtins(msgspec.convert(printed, AttachDocument)) == printed
+    read = msgspec.convert(printed, AttachDocument)
+    assert json.loads(msgspec.json.encode(read)) == printed
