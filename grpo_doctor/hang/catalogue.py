@@ -38,7 +38,7 @@ CLASSES: tuple[Class, ...] = (
         "none. Its exit status, the end of its log and the kernel's messages say how it ended. "
         "Or its main thread has no frame of the program left and waits for its other threads.",
         what_to_do="The others cannot go on: end the job and start it from its last checkpoint. "
-        "Mend what ended the rank; the end of its log is in the evidence.",
+        "Fix what ended the rank; the end of its log is in the evidence.",
         can_go_on="No: end the job and start it from its last checkpoint.",
     ),
     Class(
@@ -126,8 +126,8 @@ CLASSES: tuple[Class, ...] = (
         what_to_do="Ask the named server or process yourself. Give every call a time limit "
         "(`requests.post(..., timeout=60)`, `proc.wait(timeout=60)`) and a reward for what "
         "times out.",
-        can_go_on="Yes, when the answer comes, or the call fails and the reward bears that: mend "
-        "what does not answer before you end the job.",
+        can_go_on="Yes, when the answer comes, or the call fails and the reward bears that: fix "
+        "the unresponsive service before you end the job.",
     ),
     Class(
         "reward-busy",
@@ -153,7 +153,7 @@ CLASSES: tuple[Class, ...] = (
         means="A rank waits for a file system: a network file system that is away, a device that "
         "does not answer, a FIFO that nobody opens.",
         looks_like="State `D`, or a sleep in open, read, write or fsync of the named file.",
-        what_to_do="`stat` the named path from a shell (it will hang as well) and mend the mount. "
+        what_to_do="`stat` the named path from a shell (it will hang too) and repair the mount. "
         "A process in state D cannot be killed before its device answers.",
         can_go_on="Yes, as soon as the storage answers, or somebody opens the FIFO's other end.",
     ),
@@ -273,7 +273,7 @@ CLASSES: tuple[Class, ...] = (
         means="The job does not move and what was seen does not tell why, or tells several things.",
         looks_like="What could not be seen is listed with what would make it visible.",
         what_to_do="Run the one command that the verdict names; it settles what is open.",
-        can_go_on="That is open. Keep the evidence before you end it: grpo-doctor attach --out DIR",
+        can_go_on="That is open. Keep the evidence before you end it: grpo-doctor attach -o DIR",
     ),
 )
 BY_NAME = {entry.name: entry for entry in CLASSES}

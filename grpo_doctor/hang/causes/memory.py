@@ -1,4 +1,4 @@
-"""Processes that the kernel killed for want of memory, or that wait for it to give them some."""
+"""Processes that the kernel killed because memory ran out, or that wait for it to free some."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _waits_for_another(scene: Scene, owner: Actor) -> bool:
 def out_of_memory(
     culprits: tuple[int, ...],
     items: tuple[Item, ...],
-    reason: str = "was killed for want of memory",
+    reason: str = "was killed because memory ran out",
 ) -> Candidate:
     """The verdict that these ranks lost a process to the kernel's OOM killer."""
     return Candidate(

@@ -60,7 +60,7 @@ def _dead(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
     candidate = stalled(actor, engine, node, says, *items)
     oom = oom_items(scene, node) if engine.dead else ()
     if oom:
-        reason = f"{candidate.reason}, killed for want of memory"
+        reason = f"{candidate.reason}, killed because memory ran out"
         return replace(out_of_memory(candidate.culprits, (*items, *oom), reason), node=node.node)
     return replace(
         candidate,

@@ -32,11 +32,11 @@ _WAITS_FOR_DISK = (
 )
 _WCHANS = ("nfs", "rpc_", "fuse", "lustre", "ll_", "ceph", "percpu_rwsem", "folio_wait", "io_sched")
 _FIXES = (
-    Fix("Mend or unmount the file system; write checkpoints and caches to a local disk."),
+    Fix("Repair or unmount the file system; write checkpoints and caches to a local disk."),
     Fix("Save less often and only the weights.", "checkpoint.save_only_model"),
 )
 _FIFO_FIXES = (
-    Fix("Start or mend the process that should open the FIFO's other end."),
+    Fix("Start or fix the process that should open the FIFO's other end."),
     Fix("Open it with O_NONBLOCK, or pass a regular file or a socket with a time limit instead."),
 )
 

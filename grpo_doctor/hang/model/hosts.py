@@ -11,7 +11,7 @@ from grpo_doctor_probes.evidence import Blocked, Disk, Evidence, Job, Placement
 
 _ARROW = " -> "  # between the two ends of a connection
 SHARED = "/shared/hang"
-_LOOK = f"grpo-doctor attach --out {SHARED}/{{host}}"
+_LOOK = f"grpo-doctor attach -o {SHARED}/{{host}}"
 REPLAY = f"grpo-doctor attach --replay {SHARED}/*"
 _MOST_IN_COMMAND = 64
 _REPLICA = re.compile(r"-(?:master|worker|launcher)-\d{1,6}\Z")

@@ -104,7 +104,7 @@ class Inquiry:
     ) -> None:
         self._at_most_s, self._begun = at_most_s, time.monotonic()
         self._folder = made_with_room(folder, len(pids))
-        keep = ["--out", str(self._folder)] if self._folder else []
+        keep = ["-o", str(self._folder)] if self._folder else []
         self._wanted = folder
         self._printed, self._said = _in_memory("printed"), _in_memory("said")
         try:

@@ -225,5 +225,5 @@ def cost(visit: Visit) -> str:
 
 
 def healthy(visit: Visit) -> bool:
-    """Return whether there is nothing to mend."""
+    """Return whether there is nothing to fix."""
     return state(visit) in {"healthy", "slow"}

@@ -383,4 +383,4 @@ def test_a_job_of_which_no_rank_has_got_on_for_a_moment_is_not_called_healthy() 
         build.rank(rank).still_s = 1.8
     said = verdict(build)
     assert (said.state, said.culprits) == ("slow", ())
-    assert said.summary == "Slow: no rank has got on for 1.8 s, which is not unusual yet."
+    assert said.summary == "Slow: no rank has made progress for 1.8 s, which is not unusual yet."

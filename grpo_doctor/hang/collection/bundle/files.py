@@ -68,7 +68,7 @@ def read(path: Path) -> Evidence:
         raise TraceError(f"can't read the bundle {path}: it is damaged: {problem}.") from problem
     except gzip.BadGzipFile as problem:
         raise TraceError(
-            f"{path} is no bundle: Not a gzipped file. Give what `attach --out` wrote."
+            f"{path} is no bundle: Not a gzipped file. Give what `attach -o` wrote."
         ) from problem
     except OSError as problem:
         reason = problem.strerror or str(problem)
@@ -85,7 +85,7 @@ def _evidence_json(path: Path) -> bytes:
 
 def _content(path: Path) -> bytes:
     if not path.exists():
-        raise UnreadableError(f"there is no {path.name} there; give what `attach --out` wrote")
+        raise UnreadableError(f"there is no {path.name} there; give what `attach -o` wrote")
     if not path.is_file():  # a pipe or a device would never end
         raise UnreadableError("it is neither a folder nor a file")
     with path.open("rb") as file:
@@ -112,7 +112,7 @@ def _from_archive(content: bytes) -> bytes:
                 if entry.isreg() and Path(entry.name).name == EVIDENCE:
                     file = archive.extractfile(entry)
                     return file.read(MAX_FILE_BYTES) if file else b""
-    raise UnreadableError(f"there is no {EVIDENCE} in it; give what `attach --out` wrote")
+    raise UnreadableError(f"there is no {EVIDENCE} in it; give what `attach -o` wrote")
 
 
 class _Bounded(io.RawIOBase):
@@ -170,7 +170,7 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as problem:
         reason = problem.strerror or str(problem)
-        raise OutputError(f"can't make {folder}: {reason}. Choose another with --out.") from problem
+        raise OutputError(f"can't make {folder}: {reason}. Choose another with -o.") from problem
 
 
 def _archive(name: str, parts: Mapping[str, bytes]) -> bytes:

@@ -130,10 +130,10 @@ def _progress_text(scene: Scene, got_on: bool) -> str:
         who = f"{working} of {count} ranks" if working < count else everybody
         rest = f", the others have waited for {waited}" if 0 < working < count else ""
         if not working:
-            return "the job is healthy: processes that its ranks wait for got on between two looks"
-        return f"the job is healthy: {who} got on between two looks{rest}"
+            return "the job is healthy: processes that its ranks wait for made progress"
+        return f"the job is healthy: {who} made progress between two looks{rest}"
     if all(actor.motion.kind == "still" for actor in ranks):
-        return f"slow: no rank has got on for {waited}, which is not unusual yet"
+        return f"slow: no rank has made progress for {waited}, which is not unusual yet"
     if any(actor.motion.kind in ("busy", "spinning") for actor in ranks):
         return (
             "slow: no rank was seen to get on: some use a core at one line, as a long computation "

@@ -108,7 +108,7 @@ def reward_server() -> dict[str, Any]:
         "for 41 s; "
         "the other 7 ranks wait for it in all_reduce.",
         "can_go_on": "Yes, when the answer comes, or the call fails and the reward bears that: "
-        "mend what does not answer before you end the job.",
+        "fix the unresponsive service before you end the job.",
         "fixes": [
             {
                 "text": "Give the request a time limit, and a reward of its own for what "

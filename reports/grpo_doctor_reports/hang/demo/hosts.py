@@ -10,7 +10,7 @@ from grpo_doctor_reports.hang.demo.pieces import FIRST_PID, REDUCE, make, node, 
 _PER_HOST: Final = 8
 _LOOK: Final = (
     "srun --jobid=4711 --overlap --nodes=2 --ntasks-per-node=1 "
-    "grpo-doctor attach --out /shared/hang/{host}"
+    "grpo-doctor attach -o /shared/hang/{host}"
 )
 
 

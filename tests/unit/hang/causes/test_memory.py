@@ -1,4 +1,4 @@
-"""Kills for want of memory, in a container as well: there the kernel names no process of it."""
+"""Kills because memory ran out, in a container as well: there the kernel names no process of it."""
 
 from __future__ import annotations
 

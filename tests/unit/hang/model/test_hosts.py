@@ -54,7 +54,7 @@ def test_nobody_of_this_host_is_blamed_for_what_unseen_ranks_may_do() -> None:
 def test_the_command_is_the_one_of_the_jobs_launcher(placed: dict[str, object], words: str) -> None:
     look, join = verdict(first_host(**placed)).confirm
     assert words in look
-    assert "grpo-doctor attach --out /shared/hang/{host}" in look
+    assert "grpo-doctor attach -o /shared/hang/{host}" in look
     assert join == "grpo-doctor attach --replay /shared/hang/*"
 
 

@@ -91,7 +91,7 @@ def printing(verdict: dict[str, object]) -> str:
 def test_it_is_asked_about_the_pids_and_told_where_to_put_the_bundle(tmp_path: Path) -> None:
     code = "import json, sys; print(json.dumps({'verdict': {'summary': ' '.join(sys.argv[1:])}}))"
     found = answer(ask(tmp_path / "0", code))
-    assert found.summary == f"4711 4712 --out {tmp_path / '0'} --json"
+    assert found.summary == f"4711 4712 -o {tmp_path / '0'} --json"
 
 
 @pytest.mark.parametrize(
