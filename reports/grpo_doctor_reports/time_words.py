@@ -63,7 +63,7 @@ def time_notes(report: Report) -> list[tuple[str, str]]:
             f"{formatting.count(len(steps), f'{name} step')} ({cut(formatting.int_ranges(steps))})"
             for name, steps in accounting.set_apart
         )
-        said.append(("Excluded steps", f"{kinds}. No mean above includes them."))
+        said.append(("Excluded", f"{kinds}. No mean above includes them."))
     if clock is not None:
         said.append(("Clocks", clock_sentence(report)))
     return said

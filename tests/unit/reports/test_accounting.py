@@ -31,7 +31,7 @@ def test_shares_come_in_one_order_and_set_apart_steps_are_said() -> None:
     assert time_words.time_notes(report) == [
         ("GPU", "Effective utilization 41%, judged by sm active. The driver reports 97%."),
         ("Steady", "from step 3: compiled"),
-        ("Excluded steps", "2 checkpoint steps (25, 50). No mean above includes them."),
+        ("Excluded", "2 checkpoint steps (25, 50). No mean above includes them."),
     ]
 
 
