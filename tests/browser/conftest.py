@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor_reports import render_html
-from grpo_doctor_reports.demo import DEMOS
 from tests.browser.devtools import Browsers, FrozenError, Tab, find_chromium
+from tests.demo_reports import DEMOS
 
 _TIMEOUT_S = 900  # for a test that runs again after a browser that froze for minutes
 

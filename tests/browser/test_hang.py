@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from grpo_doctor_reports.hang.demo import VISITS
-from grpo_doctor_reports.hang.demo.__main__ import main as write_demos
+from tests.demo_verdicts import VISITS
+from tests.demo_verdicts.__main__ import main as write_demos
 
 if TYPE_CHECKING:
     from tests.browser.devtools import Tab

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from grpo_doctor_reports import render_html
-from grpo_doctor_reports.demo import DEMOS
-from grpo_doctor_reports.demo.documents import wide_document
 from tests.browser.acting import show, show_all
+from tests.demo_reports import DEMOS
+from tests.demo_reports.documents import wide_document
 
 if TYPE_CHECKING:
     from pathlib import Path

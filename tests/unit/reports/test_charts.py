@@ -10,10 +10,10 @@ from grpo_doctor_reports.charts.lanes import lanes_chart
 from grpo_doctor_reports.charts.steps import slowest_ranks, steps_chart
 from grpo_doctor_reports.charts.strips import strips_chart
 from grpo_doctor_reports.charts.waterfall import waterfall_chart
-from grpo_doctor_reports.demo import DEMOS
 from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.packing import NumberPool
+from tests.demo_reports import DEMOS
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from grpo_doctor_reports.demo import DEMOS
-from grpo_doctor_reports.demo.__main__ import main
+from tests.demo_reports import DEMOS
+from tests.demo_reports.__main__ import main
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from grpo_doctor_reports import digest
-from grpo_doctor_reports.demo import DEMOS
 from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.model import Report
+from tests.demo_reports import DEMOS
 
 
 def read(**parts: Any) -> Report:

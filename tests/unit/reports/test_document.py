@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_reports.demo import DEMOS
 from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.errors import DocumentError, ReportError
+from tests.demo_reports import DEMOS
 
 
 @pytest.mark.parametrize(

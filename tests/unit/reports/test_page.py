@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor_reports import ReportError, render_html
-from grpo_doctor_reports.demo import ATTACKS, DEMOS
+from tests.demo_reports import ATTACKS, DEMOS
 
 BUDGET_BYTES = 2_500_000
 _VOID = {"meta", "input", "br", "img", "hr", "link"}

@@ -1,9 +1,9 @@
 # ruff: noqa: RUF001 (the minus sign is what a report prints)
 from __future__ import annotations
 
-from grpo_doctor_reports.demo import DEMOS
 from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.pasting import markdown
+from tests.demo_reports import DEMOS
 
 
 def test_a_finding_as_markdown_has_cost_evidence_fix_and_gain() -> None:

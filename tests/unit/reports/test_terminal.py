@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor_reports import ReportError, render_html, render_text
-from grpo_doctor_reports.demo import DEMOS
+from tests.demo_reports import DEMOS
 
 
 def digest(name: str, width: int = 100, *, color: bool = False) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from grpo_doctor_reports.hang.arrows import PlacedBox
-from grpo_doctor_reports.hang.demo import VISITS
 from grpo_doctor_reports.hang.document import read_visit
 from grpo_doctor_reports.hang.graph import LONGEST_CYCLE, WIDEST, Graph, make_graph
 from grpo_doctor_reports.hang.layout import draw
+from tests.demo_verdicts import VISITS
 
 READABLE_PX = 1_250  # 13 px become 7.8 px on a page of 800 px; wider ones scroll
 WIDEST_PX = 1_750

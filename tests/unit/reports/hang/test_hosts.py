@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grpo_doctor_reports.hang import hang_page, hang_text
-from grpo_doctor_reports.hang.demo import VISITS
+from tests.demo_verdicts import VISITS
 
 
 def text(name: str) -> str:

@@ -7,10 +7,10 @@ from html.parser import HTMLParser
 import pytest
 
 from grpo_doctor_reports import assets
-from grpo_doctor_reports.demo import ATTACKS
 from grpo_doctor_reports.hang import hang_page
-from grpo_doctor_reports.hang.demo import VISITS
-from grpo_doctor_reports.hang.demo.__main__ import main
+from tests.demo_reports import ATTACKS
+from tests.demo_verdicts import VISITS
+from tests.demo_verdicts.__main__ import main
 
 
 class Elements(HTMLParser):

@@ -10,7 +10,7 @@ import pytest
 
 from grpo_doctor_reports import DocumentError
 from grpo_doctor_reports.hang import hang_text
-from grpo_doctor_reports.hang.demo import VISITS
+from tests.demo_verdicts import VISITS
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 

@@ -6,7 +6,7 @@ import random
 import shlex
 from typing import Any, Final
 
-from grpo_doctor_reports.demo.added import (
+from tests.demo_reports.added import (
     CLOCK,
     COLLECTIVES,
     added_summary,
@@ -14,14 +14,14 @@ from grpo_doctor_reports.demo.added import (
     steps_of,
     whatif_of,
 )
-from grpo_doctor_reports.demo.crowd import cost_of
-from grpo_doctor_reports.demo.findings import (
+from tests.demo_reports.crowd import cost_of
+from tests.demo_reports.findings import (
     NOT_APPLICABLE,
     NOT_RUN,
     PASSED,
     SLOW_RUN_FINDINGS,
 )
-from grpo_doctor_reports.demo.measurements import (
+from tests.demo_reports.measurements import (
     Shape,
     Spans,
     simulate,
@@ -62,7 +62,7 @@ _FIXES: Final = {
 
 def demo_document(shape: Shape = SLOW, seed: int = 0, spans: Spans | None = None) -> dict[str, Any]:
     """Return an ms-swift run with offload, data and straggler findings."""
-    spans = spans or simulate(shape, random.Random(seed))  # noqa: S311 (made-up samples)
+    spans = spans or simulate(shape, random.Random(seed))
     gap_s = 0.6
     summary = summary_of(shape, spans, unattributed_s=gap_s)
     step_s = float(summary["step_time_s"])

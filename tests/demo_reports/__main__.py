@@ -1,4 +1,4 @@
-"""`python -m grpo_doctor_reports.demo FOLDER` writes every demo as a page and as text."""
+"""`python -m tests.demo_reports FOLDER` writes every demo as a page and as text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from grpo_doctor_reports import render_html, render_text
-from grpo_doctor_reports.demo.documents import DEMOS
+from tests.demo_reports.documents import DEMOS
 
 
 def main(folder: Path) -> None:

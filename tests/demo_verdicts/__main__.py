@@ -1,4 +1,4 @@
-"""`python -m grpo_doctor_reports.hang.demo FOLDER` writes each as a page and as text."""
+"""`python -m tests.demo_verdicts FOLDER` writes each as a page and as text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from grpo_doctor_reports.hang import hang_page, hang_text
-from grpo_doctor_reports.hang.demo import VISITS
+from tests.demo_verdicts import VISITS
 
 
 def main(folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_doctor_reports.demo.documents import DEMOS
-from grpo_doctor_reports.demo.hostile import ATTACKS
+from tests.demo_reports.documents import DEMOS
+from tests.demo_reports.hostile import ATTACKS
 
 __all__ = ["ATTACKS", "DEMOS"]

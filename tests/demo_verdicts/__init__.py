@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from grpo_doctor_reports.demo.hostile import hostile_copy
-from grpo_doctor_reports.hang.demo import blocked, hosts, others
+from tests.demo_reports.hostile import hostile_copy
+from tests.demo_verdicts import blocked, hosts, others
 
 __all__ = ["VISITS"]
 

@@ -156,7 +156,7 @@ def tracks_of(shape: Shape, end_s: float, bands: list[dict[str, Any]]) -> list[d
     count = min(_MOST_SAMPLES, max(20, int(end_s)))
     times = [end_s * at / (count - 1) for at in range(count)]
     busy = _busy(times, bands)
-    rng = random.Random(1)  # noqa: S311 (made-up samples)
+    rng = random.Random(1)
     made = []
     if shape.gpus:
         for gpu in range(shape.ranks):
@@ -208,7 +208,7 @@ def _track(
 
 def metrics_of(steps: int) -> dict[str, Any]:
     """Return training metrics that learn something."""
-    rng = random.Random(2)  # noqa: S311 (made-up samples)
+    rng = random.Random(2)
     learned = [1 - math.exp(-3 * at / max(1, steps)) for at in range(steps)]
     return {
         "steps": list(range(3, 3 + steps)),

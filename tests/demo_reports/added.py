@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import combinations
 from typing import Any, Final
 
-from grpo_doctor_reports.demo.measurements import Shape, Spans
+from tests.demo_reports.measurements import Shape, Spans
 
 _FIRST_STEP_S: Final = 20.0
 _FIRST_NUMBER: Final = 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from grpo_doctor_reports.hang.demo.pieces import (
+from tests.demo_verdicts.pieces import (
     FIRST_PID,
     REDUCE,
     WAITER_FRAMES,

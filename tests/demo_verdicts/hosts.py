@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from grpo_doctor_reports.hang.demo.blocked import stopped
-from grpo_doctor_reports.hang.demo.pieces import FIRST_PID, REDUCE, make, node, process, wait
+from tests.demo_verdicts.blocked import stopped
+from tests.demo_verdicts.pieces import FIRST_PID, REDUCE, make, node, process, wait
 
 _PER_HOST: Final = 8
 _LOOK: Final = (

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from grpo_doctor_reports.demo.added import slowest_of_each
-from grpo_doctor_reports.demo.crowd import crowd_checks, crowd_findings
-from grpo_doctor_reports.demo.findings import NOT_RUN, PASSED
-from grpo_doctor_reports.demo.hostile import hostile_copy
-from grpo_doctor_reports.demo.measurements import Shape, simulate, tracks_of
-from grpo_doctor_reports.demo.slow import (
+from tests.demo_reports.added import slowest_of_each
+from tests.demo_reports.crowd import crowd_checks, crowd_findings
+from tests.demo_reports.findings import NOT_RUN, PASSED
+from tests.demo_reports.hostile import hostile_copy
+from tests.demo_reports.measurements import Shape, simulate, tracks_of
+from tests.demo_reports.slow import (
     SLOW,
     STARTED_UNIX_NS,
     TOOL,
@@ -134,7 +134,7 @@ def crowded_document() -> dict[str, Any]:
 def wide_document(ranks: int = 64, steps: int = 2_000) -> dict[str, Any]:
     """Return a run of this size as the analysis thins it: what the time to open is measured on."""
     shape = Shape(ranks, steps, {**SLOW.phases_s, "eval": 0.9}, slow_rank=5, slow_factor=1.3)
-    few = simulate(replace(shape, steps=_SIMULATED), random.Random(4))  # noqa: S311 (made-up)
+    few = simulate(replace(shape, steps=_SIMULATED), random.Random(4))
     spans = {(r, s): few[r, s % _SIMULATED] for r in range(ranks) for s in range(steps)}
     document = demo_document(shape, spans=spans)
     views = document["views"]
