@@ -11,13 +11,14 @@ from grpo_doctor.trace.read import read_trace
 from grpo_doctor_probes.rundir import TRACE_JSON
 
 
-def load(path: Path) -> Trace:
+def load(path: str | Path) -> Trace:
     """The trace at `path`. A run directory is merged afresh, so that a live run can be looked at;
     one from which only the trace was kept is read from that.
 
     Raises:
         TraceError: nothing there, or nothing readable.
     """
+    path = Path(path)
     try:
         present, folder = path.exists(), path.is_dir()
     except OSError as problem:

@@ -194,7 +194,11 @@ class Trace:
         return tuple(sorted({p.rank for p in self.processes if p.role == "trainer"}))
 
     def frame(self) -> pd.DataFrame:
-        """The spans as a pandas DataFrame with names spelled out; for notebooks."""
+        """The spans as a pandas DataFrame, for notebooks: one row each.
+
+        Columns: rank, kind (span, step, collective ...), name, start_ns and end_ns (since the trace
+        began), depth, thread, value, open (it never ended).
+        """
         import pandas as pd  # noqa: PLC0415 - 0.4 s of import that `report` does not need
 
         spans = self.spans
