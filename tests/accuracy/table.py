@@ -99,10 +99,10 @@ def missed(pairs: Sequence[Pair]) -> list[str]:
     """Goals that were missed, in words."""
     found = totals(pairs)
     goals = (
-        (found["error"] <= MOST_ERROR, f"median error {found['error']:.1f} %"),
-        (found["sign"] >= 1, f"sign right in {100 * found['sign']:.0f} %"),
-        (found["inside"] >= LEAST_COVERAGE, f"{100 * found['inside']:.0f} % inside the interval"),
-        (found["replay"] <= MOST_REPLAY, f"an unchanged replay is {found['replay']:.1f} % off"),
+        (found["error"] <= MOST_ERROR, f"median error {found['error']:.1f}%"),
+        (found["sign"] >= 1, f"sign right in {100 * found['sign']:.0f}%"),
+        (found["inside"] >= LEAST_COVERAGE, f"{100 * found['inside']:.0f}% inside the interval"),
+        (found["replay"] <= MOST_REPLAY, f"an unchanged replay is {found['replay']:.1f}% off"),
     )
     return [text for met, text in goals if not met]
 
@@ -125,21 +125,21 @@ def section(pairs: Sequence[Pair], command: str, minutes: float) -> str:
             "The models' own errors, and that of two runs of the same settings, are guesses: none "
             "was fitted to runs. Slow storage and services are waits, so that two cores can show "
             "what more processes bring. A sign is right where both changes are on the same side, "
-            f"or one is below {NO_CHANGE:.0f} % and they differ by less than "
+            f"or one is below {NO_CHANGE:.0f}% and they differ by less than "
             f"{2 * NO_CHANGE:.0f} points."
         ),
         "",
         "|  |  |",
         "|---|---|",
         f"| fixes, with a prediction | {found['fixes']:.0f}, {found['predicted']:.0f} |",
-        f"| error of the predicted step time, median | {found['error']:.1f} % |",
+        f"| error of the predicted step time, median | {found['error']:.1f}% |",
         f"| error in points of the step time before, median | {found['points']:.1f} |",
-        f"| sign right | {100 * found['sign']:.0f} % |",
-        f"| measured change inside the interval | {100 * found['inside']:.0f} % of predictions |",
-        f"| each pair's own change inside | {100 * found['inside_own']:.0f} % of predictions |",
+        f"| sign right | {100 * found['sign']:.0f}% |",
+        f"| measured change inside the interval | {100 * found['inside']:.0f}% of predictions |",
+        f"| each pair's own change inside | {100 * found['inside_own']:.0f}% of predictions |",
         (
             f"| unchanged replay off by, median / most | {found['replay_median']:.1f} / "
-            f"{found['replay']:.1f} % |"
+            f"{found['replay']:.1f}% |"
         ),
         "",
         (
@@ -154,9 +154,9 @@ def section(pairs: Sequence[Pair], command: str, minutes: float) -> str:
 def _line(row: Row) -> str:
     start = f"| {row.name} | {row.pairs} | {1e3 * row.before_s:.0f} ms | "
     if isnan(row.mid):
-        return f"{start}none: {row.reason} | | {row.measured:+.1f} % | | | | |"
+        return f"{start}none: {row.reason} | | {row.measured:+.1f}% | | | | |"
     return (
-        f"{start}{row.mid:+.1f} % | {row.low:+.1f} to {row.high:+.1f} % | {row.measured:+.1f} % | "
-        f"{row.error:.1f} | {row.relative:.1f} % | {'✓' if row.sign_right else '✗'} | "
+        f"{start}{row.mid:+.1f}% | {row.low:+.1f} to {row.high:+.1f}% | {row.measured:+.1f}% | "
+        f"{row.error:.1f} | {row.relative:.1f}% | {'✓' if row.sign_right else '✗'} | "
         f"{row.inside} of {row.pairs} |"
     )

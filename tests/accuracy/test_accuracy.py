@@ -32,7 +32,7 @@ def test_an_interval_is_held_to_the_median_and_to_its_own_pair() -> None:
     pairs = [replace(PAIR, seed=seed, after_s=after) for seed, after in enumerate((0.6, 0.8, 1.1))]
     (row,) = table.rows(pairs)
     assert (row.inside, row.inside_own) == (3, 1)
-    assert "own change inside | 33 %" in table.section(pairs, "python -m tests.accuracy", 1.0)
+    assert "own change inside | 33%" in table.section(pairs, "python -m tests.accuracy", 1.0)
 
 
 def test_a_change_that_is_none_has_no_sign_to_miss() -> None:

@@ -108,7 +108,7 @@ def _measures() -> list[tuple[str, Callable[[Sequence[Outcome]], str]]]:
     return [
         ("cases", lambda ran: str(len(ran))),
         *((what, partial(_share_of, way)) for what, way in shares),
-        ("seconds, median / 90 % within", _seconds),
+        ("seconds, median / 90% within", _seconds),
         ("longest pause of a thread, median / most", _pauses),
     ]
 
@@ -156,7 +156,7 @@ def _by_size(ran: Sequence[Outcome]) -> str:
     for size in sorted({outcome.world_size for outcome in ran}):
         of_size = [outcome for outcome in ran if outcome.world_size == size]
         rows.append([str(size), str(len(of_size)), _seconds(of_size), _pauses(of_size)])
-    titles = ["ranks", "cases", "seconds, median / 90 % within", "pause, median / most"]
+    titles = ["ranks", "cases", "seconds, median / 90% within", "pause, median / most"]
     return "## By size\n\n" + _table(titles, rows)
 
 
@@ -237,7 +237,7 @@ def _spread(
 
 
 def _percent(value: float) -> str:
-    return f"{value:.0f} %"
+    return f"{value:.0f}%"
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -75,19 +75,19 @@ def test_the_page_has_the_shares_the_baselines_and_the_alarms() -> None:
     wrong = outcome(replace(RIGHT, culprits=(0,), confidence=0.6))
     calm = Calm("healthy", 2, (replace(RIGHT, state="healthy"), RIGHT))
     text = page(Results((outcome(RIGHT), wrong), (calm,)), "python -m tests.faults")
-    assert "| culprit right | 50 % |" in text
+    assert "| culprit right | 50% |" in text
     assert "| `stuck` or `dead` said of a healthy job | 1 of 2 |" in text
-    assert "ends with an exception in 100 %" in text
-    assert "| 0.50 to 0.70 | 1 | 60 % | 0 % |" in text
+    assert "ends with an exception in 100%" in text
+    assert "| 0.50 to 0.70 | 1 | 60% | 0% |" in text
 
 
 def test_foreseen_and_unforeseen_faults_have_columns_of_their_own() -> None:
     missed_one = replace(outcome(replace(RIGHT, state="slow")), family="unforeseen_host")
     text = page(Results((outcome(RIGHT), missed_one), ()), "python -m tests.faults")
     first = [one.detected for one in first_pass.outcomes("unforeseen")]
-    recorded = f"{100 * sum(first) / len(first):.0f} %"
+    recorded = f"{100 * sum(first) / len(first):.0f}%"
     assert "|  | all | foreseen | unforeseen, first pass | unforeseen, now | held out," in text
-    assert f"| detected | 50 % | 100 % | {recorded} | 0 % |" in text
+    assert f"| detected | 50% | 100% | {recorded} | 0% |" in text
 
 
 @pytest.mark.parametrize("of_round", ROUNDS)
