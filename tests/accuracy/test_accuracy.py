@@ -43,7 +43,7 @@ def test_a_change_that_is_none_has_no_sign_to_miss() -> None:
 def test_a_wrong_sign_an_interval_that_misses_and_a_bad_replay_are_named() -> None:
     pairs = [replace(PAIR, after_s=1.2, replay_off=0.04)]
     words = [text.partition(" ")[0] for text in table.missed(pairs)]
-    assert words == ["median", "sign", "0", "an"]
+    assert words == ["median", "sign", "0%", "an"]
 
 
 def test_a_fix_without_a_prediction_is_listed_and_not_scored() -> None:
