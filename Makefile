@@ -28,16 +28,16 @@ help: ## this list
 demo: $(READY) ## record a tiny GRPO run on 2 ranks and report on it; no GPU needed
 	$(BIN)/grpo-doctor run
 
-test: $(READY) ## the test suite but for its heavy parts, below (6 minutes on 2 cores)
+test: $(READY) ## the test suite but for its heavy parts, below (7 minutes on 2 cores)
 	$(PYTEST) -m "not vllm and not faults and not heavy"
 
-test-heavy: $(READY) ## every flag, launcher and restart of the trainer in real jobs; also part of CI (6 minutes)
+test-heavy: $(READY) ## every flag, launcher and restart of the trainer in real jobs; also part of CI (7 minutes)
 	$(PYTEST) -m "heavy and not vllm and not faults"
 
 test-faults: $(READY) ## what `attach` says of 60 real faults in real ranks, of every class some, and of 20 healthy jobs
 	$(BIN)/python -m tests.faults --sample --jobs 4 --no-baselines --check
 
-test-attach: $(READY) ## `attach` on torchrun jobs as users start them, on TRL's own, over two hosts (4 minutes)
+test-attach: $(READY) ## `attach` on torchrun jobs as users start them, on TRL's own, over two hosts (3 minutes)
 	$(PYTEST) -m faults $(wildcard tests/integration/test_attach*.py)
 
 test-watchdog: $(READY) ## the watchdog of `run` on plain torchrun jobs (7 minutes)
