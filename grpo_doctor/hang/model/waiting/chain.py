@@ -10,6 +10,9 @@ from grpo_doctor.hang.model.nodes import ProcessNode
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting.graph import Graph
 
+# An engine or a task may be what a thread waits for, but which thread of a process asks it is not
+# always seen: its own causes say so, and a judge's socket must not be taken for its wait.
+_THROUGH = ("pipe", "socket", "child", "lock")
 _AT_REST = ("still", "polling", "unknown")
 ASKS = ("socket-receive", "socket-connect", "socket-send")
 
@@ -84,7 +87,7 @@ def end_of(scene: Scene, graph: Graph, actor: Actor) -> Actor | None:
     end: Actor | None = None
     here = actor
     while True:
-        links = [link for link in graph.out(here.node) if link.needs == "any"]
+        links = [link for link in graph.out(here.node) if link.kind in _THROUGH]
         ends = (node for link in links for node in link.targets)
         pids = {node.pid for node in ends if isinstance(node, ProcessNode)}
         below = [scene.by_pid[pid] for pid in pids - seen if pid in scene.by_pid]
