@@ -71,41 +71,37 @@ class FindingEntry(Part, frozen=True):
     fixes: list[FixEntry] = []
 
 
-class PassedEntry(Part, frozen=True):
-    """A rule that found nothing."""
+class RuleEntry(Part, frozen=True):
+    """Which rule an outcome is of."""
 
     id: Name = ""
     slug: Name = ""
     title: Name = ""
+
+
+class PassedEntry(RuleEntry, frozen=True):
+    """A rule that found nothing."""
+
     note: Prose = ""
 
 
-class NotRunEntry(Part, frozen=True):
+class NotRunEntry(RuleEntry, frozen=True):
     """A rule that could not judge: what it lacks, one by one in `signals`."""
 
-    id: Name = ""
-    slug: Name = ""
-    title: Name = ""
     missing: Prose = ""
     signals: list[Prose] = []
 
 
-class NotApplicableEntry(Part, frozen=True):
+class NotApplicableEntry(RuleEntry, frozen=True):
     """A rule whose question does not arise; `left_out`: by --select or --ignore."""
 
-    id: Name = ""
-    slug: Name = ""
-    title: Name = ""
     reason: Prose = ""
     left_out: bool = False
 
 
-class RuleErrorEntry(Part, frozen=True):
+class RuleErrorEntry(RuleEntry, frozen=True):
     """A rule that failed: a defect of the rule, and no word about the run."""
 
-    id: Name = ""
-    slug: Name = ""
-    title: Name = ""
     exception: Name = ""
     message: Prose = ""
 
