@@ -9,7 +9,9 @@ PYTHON ?= python3
 PIP_ARGS ?=
 # Twice the cores of a small machine: what takes long mostly waits. The targets below compute.
 WORKERS ?= 4
-test-fast test-heavy test-watchdog test-vllm: WORKERS = 2
+test-fast test-heavy test-watchdog: WORKERS = 2
+# vLLM's CPU build names the shared memory of a tensor-parallel engine by its ranks alone: two of them collide.
+test-vllm: WORKERS = 0
 PYTEST_ARGS ?=
 # A test starts many processes; without bytecode each compiles all it imports, a second or more.
 export PYTHONDONTWRITEBYTECODE =
