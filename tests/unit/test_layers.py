@@ -34,6 +34,7 @@ LAYERS = {
         {"whatif"},
         {"analysis"},
         {"trace"},
+        {"launches"},
         {"knobs"},
         {"phases", "errors", "files", "__init__"},
     ),

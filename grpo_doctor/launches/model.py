@@ -1,0 +1,131 @@
+"""What a launch is: a command of a run, its settings by canonical name, and where they were said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+from grpo_doctor import knobs
+from grpo_doctor.knobs import KNOBS
+
+Framework = Literal["bundled", "ms-swift", "trl", "verl", "openrlhf", "vllm", "sglang"]
+"""As in `grpo_doctor.knobs`; `bundled` is our own trainer."""
+Role = Literal["train", "rollout server"]
+_EMPTY: Mapping[str, Any] = MappingProxyType({})
+_ORDER = {knob.name: place for place, knob in enumerate(KNOBS)}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where something was said: an argument of the command line, or a line of a file.
+
+    `text` is how it stands there, `--train_type lora`. `argument` counts from 0; `line` from 1.
+    """
+
+    text: str
+    argument: int | None = None
+    file: str | None = None
+    line: int | None = None
+
+    def __str__(self) -> str:
+        if self.file is None:
+            return "the command line"
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+
+ProblemKind = Literal[
+    "unknown-flag", "renamed-flag", "removed-flag", "bad-value", "unset-variable", "unreadable"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A part of a launch that can't be understood, or that this version refuses.
+
+    `ends` says whether the framework refuses to start because of it.
+    """
+
+    kind: ProblemKind
+    text: str
+    fix: str
+    source: Source | None = None
+    ends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One command of a run.
+
+    `settings` holds what was said, or follows from it (a DeepSpeed preset), by canonical name; what
+    holds elsewhere is `value`. `options` has each option by the framework's own name, known or not.
+    """
+
+    framework: Framework
+    version: str | None
+    """None: nobody said, and the newest that is known counts."""
+    role: Role
+    settings: Mapping[str, Any] = _EMPTY
+    sources: Mapping[str, Source] = _EMPTY
+    """Of each of `settings`."""
+    options: Mapping[str, Any] = _EMPTY
+    option_sources: Mapping[str, Source] = _EMPTY
+    environment: Mapping[str, str] = _EMPTY
+    """What the command sets for itself and what its script exports, not the caller's own."""
+    processes_per_node: int = 1
+    """Training processes on each host; 0 where Ray decides, which verl and OpenRLHF use."""
+    nodes: int = 1
+    visible_gpus: int | None = None
+    """GPUs that the command is given on each host; None: all there are."""
+    gpu_ids: tuple[str, ...] | None = None
+    """CUDA_VISIBLE_DEVICES, as said."""
+    launcher: str = ""
+    """What starts the processes: `torchrun`, `accelerate`, `deepspeed`, `ray`; empty for none."""
+    algorithm: str = "grpo"
+    model: str | None = None
+    """The trained, or served, model: a name of the hub, or a folder."""
+    backend: Literal["", "megatron"] = ""
+    """`megatron` for `megatron rlhf`."""
+    assumptions: tuple[str, ...] = ()
+    """What nobody said, what is assumed instead, and how to state it; sentences."""
+    problems: tuple[Problem, ...] = ()
+    companions: tuple[Launch, ...] = field(default=())
+    """Other commands of the same run: the server of a trainer."""
+
+    @property
+    def processes(self) -> int:
+        """Training processes over all hosts; 0 where Ray decides."""
+        return self.processes_per_node * self.nodes
+
+    def said(self, knob: str) -> bool:
+        """Whether the launch itself sets this knob."""
+        return knob in self.settings
+
+    def value(self, knob: str, otherwise: Any = None) -> Any:
+        """What holds: said here, else this version's default, else `otherwise`."""
+        if knob in self.settings:
+            return self.settings[knob]
+        found = knobs.default(self.table, self.version, knob)
+        return otherwise if found is None else found
+
+    @property
+    def table(self) -> str:
+        """The table of `grpo_doctor.knobs` that spells this command's options."""
+        if self.role == "rollout server" and self.framework in ("bundled", "ms-swift", "trl"):
+            return f"{self.framework} server"
+        return "ms-swift megatron" if self.backend == "megatron" else self.framework
+
+    def spell(self, knob: str, value: Any) -> str | None:
+        """The setting as this command takes it; None where it has no such option."""
+        return knobs.spell(self.table, self.version, knob, value)
+
+    @property
+    def server(self) -> Launch | None:
+        """The command among the companions that serves this run's rollouts."""
+        return next((other for other in self.companions if other.role == "rollout server"), None)
+
+
+def ordered(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings in the order of the table of knobs."""
+    return dict(sorted(settings.items(), key=lambda pair: _ORDER.get(pair[0], len(_ORDER))))
