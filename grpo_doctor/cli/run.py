@@ -89,6 +89,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="never look for hangs, and leave the flight recorder's variables alone",
     )
+    parser.add_argument(
+        "--no-hooks",
+        action="store_true",
+        help="leave your command's Python alone: no phases, only samples and the watchdog",
+    )
     parser.add_argument("--no-live", action="store_true", help="no live line while the job runs")
     parser.add_argument("--no-report", action="store_true", help="only record; report later")
     parser.add_argument(
@@ -111,7 +116,13 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
         return _trainer_help()
     folder = _make_folder(options.output)
     try:
-        launch = plan(arguments, folder, ranks=options.nproc, max_mb=options.max_mb)
+        launch = plan(
+            arguments,
+            folder,
+            ranks=options.nproc,
+            max_mb=options.max_mb,
+            hooks=not options.no_hooks,
+        )
         if launch.bundled and (code := check_trainer_flags(launch, arguments)):
             remove_if_unused(folder)
             return code

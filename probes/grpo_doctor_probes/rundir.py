@@ -5,6 +5,8 @@ from __future__ import annotations
 RUN_DIR_VARIABLE = "GRPO_DOCTOR_RUN_DIR"
 MAX_MB_VARIABLE = "GRPO_DOCTOR_MAX_MB"
 ENTRIES_VARIABLE = "GRPO_DOCTOR_FLIGHT"
+# "1": watch the imports of every Python of the job, and time phases of frameworks.
+HOOKS_VARIABLE = "GRPO_DOCTOR"
 
 RUN_JSON = "run.json"
 JOB_JSON = "job.json"

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_doctor_probes.look.gpus import gpu_count
-from grpo_doctor_probes.rundir import MAX_MB_VARIABLE, RUN_DIR_VARIABLE
+from grpo_doctor_probes.rundir import HOOKS_VARIABLE, MAX_MB_VARIABLE, RUN_DIR_VARIABLE
 
 DEFAULT_RANKS_WITHOUT_GPU = 2
 TRAINER = "grpo_doctor_trainer"
+STARTUP = Path(__file__).resolve().parents[1] / "hooks" / "startup"
 
 
 class CannotStartError(Exception):
@@ -33,7 +34,12 @@ class Launch:
 
 
 def plan(
-    arguments: Sequence[str], run_dir: Path, *, ranks: int | None = None, max_mb: int | None = None
+    arguments: Sequence[str],
+    run_dir: Path,
+    *,
+    ranks: int | None = None,
+    max_mb: int | None = None,
+    hooks: bool = True,
 ) -> Launch:
     """The launch for what stands after `--`.
 
@@ -42,6 +48,7 @@ def plan(
         run_dir: handed to every process of the job in the environment.
         ranks: processes of the bundled trainer on this host; default one per visible GPU, else 2.
         max_mb: largest size of one rank's span file, MiB.
+        hooks: whether a command of the user's is given phases, by watching its imports.
 
     Raises:
         CannotStartError: the command or the trainer's packages are not there.
@@ -51,7 +58,9 @@ def plan(
     if max_mb is not None:
         environment[MAX_MB_VARIABLE] = str(max_mb)
     if arguments and not arguments[0].startswith("-"):
+        _set_hooks(environment, wanted=hooks)
         return Launch(tuple(_found(arguments)), environment, bundled=False, world_size=None)
+    _set_hooks(environment, wanted=False)  # the bundled trainer records its phases itself
     _require_trainer()
     count = ranks or visible_gpus() or DEFAULT_RANKS_WITHOUT_GPU
     _share_cores(environment, count)
@@ -89,6 +98,15 @@ def _found(arguments: Sequence[str]) -> Sequence[str]:
         )
         raise CannotStartError(f"can't start {program!r}: no such command on the PATH. {hint}")
     return arguments
+
+
+def _set_hooks(environment: dict[str, str], *, wanted: bool) -> None:
+    """Puts the folder of our `sitecustomize` first on the path of the job's Pythons, or not."""
+    environment.pop(HOOKS_VARIABLE, None)
+    if wanted:
+        environment[HOOKS_VARIABLE] = "1"
+        theirs = environment.get("PYTHONPATH")
+        environment["PYTHONPATH"] = str(STARTUP) + (os.pathsep + theirs if theirs else "")
 
 
 def _require_trainer() -> None:

@@ -1,0 +1,39 @@
+"""TRL's GRPOTrainer. Its loop is transformers' (see there); this is what GRPO adds to it.
+
+`_prepare_inputs` generates for several steps at once, inside the first micro-batch's
+`training_step`: all that it does is the phase `rollout`, but for parts with names of their own.
+The forward pass of the loss uses the same function as the log-probs of old and reference policy.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor_probes.hooks.table import Adapter, Hook
+
+_TRAINER = "trl.trainer.grpo_trainer"
+_VLLM = "trl.generation.vllm_generation"
+_LOSS = "train/loss"
+
+ADAPTER = Adapter(
+    "trl",
+    "trl",
+    (
+        Hook(_TRAINER, "GRPOTrainer._prepare_inputs", "rollout", "0.16-"),
+        Hook(_TRAINER, "GRPOTrainer._generate_and_score_completions", "rollout", "0.16-"),
+        Hook(_TRAINER, "GRPOTrainer._generate", "rollout/generate", "0.22-"),
+        Hook(_TRAINER, "GRPOTrainer._tool_call_loop", "rollout/tools", "0.26-"),
+        Hook(_TRAINER, "GRPOTrainer._calculate_rewards", "reward", "0.19-"),
+        Hook(
+            _TRAINER, "GRPOTrainer._get_per_token_logps_and_entropies", "logprob", "0.20-",
+            unless=(_LOSS,),
+        ),
+        Hook(
+            _TRAINER, "GRPOTrainer._get_per_token_logps", "logprob", "0.16-0.19", unless=(_LOSS,)
+        ),
+        Hook(_TRAINER, "GRPOTrainer.compute_loss", _LOSS, "0.16-"),
+        Hook(_TRAINER, "GRPOTrainer._move_model_to_vllm", "sync", "0.16-0.27"),
+        Hook(_VLLM, "VLLMGeneration.sync_weights", "sync", "0.28-"),
+        Hook(_VLLM, "VLLMGeneration.generate", "rollout/generate", "0.28-"),
+        Hook("trl.extras.vllm_client", "VLLMClient.generate", "rollout/generate", "0.16-0.27"),
+        Hook("trl.generation.vllm_client", "VLLMClient.generate", "rollout/generate", "0.28-"),
+    ),
+)  # fmt: skip

@@ -1,0 +1,80 @@
+"""Begins to watch the imports of this process; called once, before the job's own code."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from grpo_doctor_probes import recorder, sidecar
+from grpo_doctor_probes.hooks import importing
+from grpo_doctor_probes.hooks.coverage import COVERAGE
+from grpo_doctor_probes.rundir import HOOKS_VARIABLE, RUN_DIR_VARIABLE
+
+TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from grpo_doctor_probes.hooks.table import Adapter
+
+# Package to the module of its adapter. None of these is imported before the package itself is.
+ADAPTERS = {
+    "transformers": "transformers",
+    "accelerate": "accelerate",
+    "deepspeed": "deepspeed",
+    "trl": "trl",
+    "swift": "swift",
+    "verl": "verl",
+    "openrlhf": "openrlhf",
+    "vllm": "vllm",
+    "sglang": "sglang",
+}
+_LOADED: dict[str, Adapter] = {}
+
+
+def boot() -> None:
+    """Watches for the packages of `ADAPTERS`, if the environment asks for it."""
+    if os.environ.get(HOOKS_VARIABLE) != "1" or not os.environ.get(RUN_DIR_VARIABLE):
+        return
+    sidecar.EXTRAS["hooks"] = COVERAGE.facts
+    importing.install(importing.ImportWatcher(_wanted(), _imported))
+
+
+def _wanted() -> dict[str, Callable[[], set[str]]]:
+    def modules_of(package: str) -> Callable[[], set[str]]:
+        return lambda: adapter_of(package).modules()
+
+    return {package: modules_of(package) for package in ADAPTERS}
+
+
+def adapter_of(package: str) -> Adapter:
+    """The adapter of a top-level package. Raises KeyError for others."""
+    adapter = _LOADED.get(package)
+    if adapter is None:
+        name = f"grpo_doctor_probes.hooks.adapters.{ADAPTERS[package]}"
+        __import__(name)
+        adapter = _LOADED[package] = sys.modules[name].ADAPTER
+    return adapter
+
+
+def _imported(module: ModuleType) -> None:
+    try:
+        adapter = adapter_of(module.__name__.partition(".")[0])
+        apply(adapter, module)
+    except Exception:  # noqa: BLE001 - a guest never raises into its host
+        recorder.note_error()
+
+
+def apply(adapter: Adapter, module: ModuleType) -> None:
+    """Wraps what the adapter names in one module, and notes what was there and what was not."""
+    from grpo_doctor_probes.hooks.wrapping import wrap_hook  # noqa: PLC0415 - most processes: never
+
+    for hook in adapter.hooks:
+        if hook.module == module.__name__:
+            COVERAGE.note_hook(adapter, hook, wrapped=wrap_hook(module, hook))
+    patch = adapter.patches.get(module.__name__)
+    if patch is not None:
+        try:
+            patch(module)
+        except Exception as problem:  # noqa: BLE001 - a version from tomorrow
+            COVERAGE.note_problem(adapter, module.__name__, problem)

@@ -1,0 +1,68 @@
+"""What an adapter says: which functions of a framework are which phase."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+
+class Hook:
+    """One function of a framework that is a phase, or a part of one.
+
+    Args:
+        module: where the function is defined.
+        qualname: `Class.method` or `function`. Only what the class itself defines is wrapped.
+        span: a phase (`rollout`) or a sub-span (`rollout/generate`).
+        versions: the framework's versions that have it: `0.16-0.26`, `0.27-` for "and newer".
+        unless: spans within which a call is part of something else: the forward pass that gives
+            log-probs also serves the loss.
+    """
+
+    __slots__ = ("module", "qualname", "span", "unless", "versions")
+
+    def __init__(
+        self,
+        module: str,
+        qualname: str,
+        span: str,
+        versions: str,
+        *,
+        unless: tuple[str, ...] = (),
+    ) -> None:
+        self.module = module
+        self.qualname = qualname
+        self.span = span
+        self.versions = versions
+        self.unless = unless
+
+
+class Adapter:
+    """What is hooked of one package.
+
+    Args:
+        package: the top-level package whose import makes the adapter needed.
+        distribution: its name on the package index, for its version.
+        hooks: functions that become spans.
+        patches: module name to a function of that module, called once after its import, for what
+            is more than a span. It may raise; that is noted and the job goes on.
+    """
+
+    __slots__ = ("distribution", "hooks", "package", "patches")
+
+    def __init__(
+        self,
+        package: str,
+        distribution: str,
+        hooks: tuple[Hook, ...],
+        patches: dict[str, Callable[[ModuleType], None]] | None = None,
+    ) -> None:
+        self.package = package
+        self.distribution = distribution
+        self.hooks = hooks
+        self.patches = patches or {}
+
+    def modules(self) -> set[str]:
+        """The modules after whose import there is something to do."""
+        return {hook.module for hook in self.hooks} | set(self.patches)
