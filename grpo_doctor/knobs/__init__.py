@@ -10,7 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_doctor.knobs import bundled, deepspeed, openrlhf, servers, swift, trl, verl, vllm
+from grpo_doctor.knobs import (
+    bundled,
+    deepspeed,
+    megatron,
+    openrlhf,
+    servers,
+    swift,
+    trl,
+    verl,
+    vllm,
+)
 from grpo_doctor.knobs.model import Knob, Spelling, version_of
 from grpo_doctor.knobs.names import BY_NAME, KNOBS
 from grpo_doctor.knobs.syntax import Syntax, options_of, overrides_of, read, say
@@ -43,6 +53,8 @@ TABLES: Mapping[str, tuple[Spelling, ...]] = {
     "bundled server": servers.BUNDLED,
     "ms-swift server": servers.SWIFT,
     "trl server": servers.TRL,
+    "sglang": servers.SGLANG,
+    "ms-swift megatron": megatron.SPELLINGS,
 }
 """The trainers, and what runs with them: DeepSpeed's JSON, servers for rollouts."""
 _SYNTAX: Mapping[str, Syntax] = {
@@ -50,6 +62,7 @@ _SYNTAX: Mapping[str, Syntax] = {
     "openrlhf": "switches",
     "deepspeed": "json",
     "vllm": "cli",
+    "sglang": "cli",
 }
 
 

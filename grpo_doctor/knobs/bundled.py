@@ -10,6 +10,7 @@ _MODE = "rollout_importance_sampling_mode"
 _MODES = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
 
 SPELLINGS: tuple[Spelling, ...] = (
+    _row("model.name", "model", None),
     _row("offload.model", "offload_model", False),
     _row("offload.optimizer", "offload_optimizer", False),
     _row("offload.gc_collect", "gc_collect_after_offload", False),
@@ -24,6 +25,10 @@ SPELLINGS: tuple[Spelling, ...] = (
     _row("vllm.enable_prefix_caching", "vllm_enable_prefix_caching", True),
     _row("vllm.enable_lora", "vllm_enable_lora", False),
     _row("vllm.sleep_level", "sleep_level", 0),
+    _row("vllm.max_lora_rank", "vllm_max_lora_rank", 16),
+    _row("vllm.server_host", "vllm_server_host", "127.0.0.1"),
+    _row("vllm.server_port", "vllm_server_port", 8000),
+    _row("vllm.server_timeout_s", "vllm_server_timeout", 240.0),
     _row("dataload.num_workers", "dataloader_num_workers", 1),
     _row("dataload.prefetch_factor", "dataloader_prefetch_factor", 2),
     _row("data.max_pixels", "max_pixels", None),
@@ -51,6 +56,9 @@ SPELLINGS: tuple[Spelling, ...] = (
     _row("train.freeze_vit", "freeze_vit", True),
     _row("train.type", "train_type", "lora"),
     _row("train.lora_rank", "lora_rank", 8),
+    _row("train.lora_alpha", "lora_alpha", 32),
+    _row("train.freeze_llm", "freeze_llm", False),
+    _row("train.freeze_aligner", "freeze_aligner", True),
     _row("train.dtype", "torch_dtype", "auto"),
     _row("train.learning_rate", "learning_rate", 1e-6),
     _row("train.lr_scheduler", "lr_scheduler_type", "cosine"),
@@ -78,5 +86,6 @@ SPELLINGS: tuple[Spelling, ...] = (
     _row("checkpoint.save_steps", "save_steps", 500),
     _row("checkpoint.save_only_model", "save_only_model", False),
     _row("checkpoint.save_total_limit", "save_total_limit", None),
+    _row("checkpoint.directory", "output_dir", "grpo-doctor-out/train"),
     _row("run.collective_timeout_s", "ddp_timeout", 1800),
 )

@@ -29,12 +29,27 @@ def _renamed(
 
 _WIDE = (("group", False), ("none", True))
 _COLOCATED = (("colocate", True), ("server", False))
+_DTYPES = (("bfloat16", "bf16"), ("float16", "fp16"))
 _SLEEPS = ((0, False), (1, True))
 _LEVELS = (("token", "ppo"), ("sequence", "gspo"))
 _CORRECTION = ((False, "off"), (True, "token"), (True, "seq"))
 _MEANS = (("dapo", "token-mean"), ("grpo", "seq-mean-token-mean"))
 
 SPELLINGS: tuple[Spelling, ...] = (
+    *_renamed("model.name", "pretrain", "actor.model_name_or_path", None),
+    *_renamed(
+        "model.attention",
+        "attn_implementation",
+        "ds.attn_implementation",
+        "flash_attention_2",
+        since="0.9.0",
+    ),
+    *_renamed("parallel.context", "ring_attn_size", "ds.ring_attn_size", 1),
+    *_renamed(
+        "parallel.tensor", "ds_tensor_parallel_size", "ds.tensor_parallel_size", 1, since="0.8.0"
+    ),
+    *_renamed("run.nodes", "actor_num_nodes", "actor.num_nodes", 1),
+    *_renamed("run.gpus_per_node", "actor_num_gpus_per_node", "actor.num_gpus_per_node", 8),
     *_renamed(
         "offload.optimizer", "deepspeed_enable_sleep", "ds.enable_sleep", False, since="0.6.1"
     ),
@@ -73,6 +88,8 @@ SPELLINGS: tuple[Spelling, ...] = (
         since="0.9.10",
     ),
     _row("data.max_length", "prompt_max_len", 1024, until="0.9.8"),
+    _row("vllm.max_model_len", "max_len", 2048, since="0.9.8", until=_DOTS),
+    _row("vllm.max_model_len", "data.max_len", 2048, since=_DOTS),
     *_renamed("rollout.num_generations", "n_samples_per_prompt", "rollout.n_samples_per_prompt", 1),
     *_renamed("rollout.prompts", "rollout_batch_size", "rollout.batch_size", 1024),
     _row("rollout.max_completion_length", "generate_max_len", 1024, until="0.9.8"),
@@ -86,6 +103,7 @@ SPELLINGS: tuple[Spelling, ...] = (
     *_renamed("rollout.temperature", "temperature", "rollout.temperature", 1.0),
     *_renamed("rollout.top_p", "top_p", "rollout.top_p", 1.0),
     *_renamed("rollout.async", "async_train", "train.async_enable", False, since="0.8.0"),
+    *_renamed("rollout.queue_size", "async_queue_size", "train.async_queue_size", 1, since="0.9.1"),
     *_renamed(
         "rollout.partial", "partial_rollout", "train.partial_rollout_enable", False, since="0.9.7"
     ),
@@ -168,6 +186,19 @@ SPELLINGS: tuple[Spelling, ...] = (
         since="0.10.0",
     ),
     *_renamed("train.lora_rank", "lora_rank", "ds.lora.rank", 0),
+    *_renamed("train.lora_alpha", "lora_alpha", "ds.lora.alpha", 16),
+    *_renamed("train.lora_targets", "target_modules", "ds.lora.target_modules", "all-linear"),
+    _row("train.bf16", "bf16", False, until="0.9.6"),
+    *_renamed(
+        "train.dtype", "param_dtype", "ds.param_dtype", "bfloat16", since="0.9.6", values=_DTYPES
+    ),
+    _row(
+        "train.optimizer",
+        "actor.optim",
+        "adam",
+        since=_DOTS,
+        values=(("adam", "adam"), ("muon", "muon")),
+    ),
     *_renamed("train.padding_free", "packing_samples", "ds.packing_samples", False),
     *_renamed("train.learning_rate", "actor_learning_rate", "actor.adam.lr", 1e-6),
     *_renamed(
@@ -239,5 +270,6 @@ SPELLINGS: tuple[Spelling, ...] = (
         since=_DOTS,
         beside=(("ckpt.save_hf", True),),
     ),
+    *_renamed("checkpoint.directory", "ckpt_path", "ckpt.path", "./ckpt/checkpoints_ppo_ray"),
     *_renamed("checkpoint.save_total_limit", "max_ckpt_num", "ckpt.max_num", 3),
 )

@@ -15,6 +15,11 @@ _MODE = "rollout_importance_sampling_mode"
 _MODES = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
 
 SPELLINGS: tuple[Spelling, ...] = (
+    _row("model.name", "model", None),
+    _row("model.reference", "ref_model", None),
+    _row("model.attention", "attn_impl", None),
+    _row("parallel.context", "sequence_parallel_size", 1),
+    _row("parallel.strategy", "fsdp", None),
     _row("offload.model", "offload_model", False, since="3.2.1"),
     _row("offload.optimizer", "offload_optimizer", False, since="3.2.1"),
     _row("offload.gc_collect", "gc_collect_after_offload", False, since="3.2.1", until="3.10.0"),
@@ -47,6 +52,17 @@ SPELLINGS: tuple[Spelling, ...] = (
     _row("vllm.sleep_level", "sleep_level", 0, since="3.2.1"),
     _row("vllm.disable_log_stats", _ENGINE, None, since="3.10.0", inside="disable_log_stats"),
     _row("vllm.disable_custom_all_reduce", "vllm_disable_custom_all_reduce", True, since="3.7.0"),
+    _row("vllm.pipeline_parallel_size", "vllm_pipeline_parallel_size", 1, since="3.7.0"),
+    _row(
+        "vllm.kv_cache_memory_bytes", _ENGINE, None, since="3.10.0", inside="kv_cache_memory_bytes"
+    ),
+    _row("vllm.kv_cache_dtype", _ENGINE, None, since="3.10.0", inside="kv_cache_dtype"),
+    _row("vllm.quantization", "vllm_quantization", None, since="3.7.0"),
+    _row("vllm.max_lora_rank", "vllm_max_lora_rank", 16, since="3.7.0"),
+    _row("vllm.server_host", "vllm_server_host", None, since="3.4.0"),
+    _row("vllm.server_port", "vllm_server_port", 8000, since="3.4.0"),
+    _row("vllm.group_port", "vllm_server_group_port", None, since="3.11.0"),
+    _row("vllm.server_timeout_s", "vllm_server_timeout", 240.0, since="3.4.0"),
     _row("dataload.num_workers", "dataloader_num_workers", 0, ("3.3.0", 1)),
     _row(
         "dataload.prefetch_factor", "dataloader_prefetch_factor", None, ("3.3.0", 10), ("3.12.0", 2)
@@ -60,6 +76,7 @@ SPELLINGS: tuple[Spelling, ...] = (
     _row("dataload.pin_memory", "dataloader_pin_memory", True),
     _row("data.max_pixels", "max_pixels", None),
     _row("data.max_length", "max_length", None),
+    _row("data.truncation", "truncation_strategy", "delete", ("3.3.0", "left")),
     _row("data.num_proc", "dataset_num_proc", 1),
     _row("rollout.num_generations", "num_generations", 8),
     _row("rollout.completions", "generation_batch_size", None, since="3.5.0"),
@@ -88,11 +105,17 @@ SPELLINGS: tuple[Spelling, ...] = (
     # The loss in chunks came to GRPO with 3.5; before, the option changed the model alone.
     _row("train.use_liger", "use_liger_kernel", False, since="3.5.0"),
     _row("train.freeze_vit", "freeze_vit", True),
+    _row("train.freeze_llm", "freeze_llm", False),
+    _row("train.freeze_aligner", "freeze_aligner", True),
     _row("train.type", "train_type", "lora", until="4.0.0"),
     _row("train.type", "tuner_type", "lora", since="4.0.0"),
     _row("train.lora_rank", "lora_rank", 8),
+    _row("train.lora_alpha", "lora_alpha", 32),
+    _row("train.lora_targets", "target_modules", "all-linear"),
     _row("train.padding_free", "padding_free", False, since="3.5.0"),
     _row("train.dtype", "torch_dtype", None),
+    _row("train.bf16", "bf16", False, ("3.4.0", None)),
+    _row("train.fp16", "fp16", False, ("3.4.0", None)),
     _row("train.optimizer", "optim", None),
     _row("train.learning_rate", "learning_rate", None),
     _row("train.lr_scheduler", "lr_scheduler_type", "cosine"),
@@ -130,9 +153,11 @@ SPELLINGS: tuple[Spelling, ...] = (
     _row("sync.flattened", "enable_flattened_weight_sync", True, since="3.11.0"),
     _row("sync.ref_model", "sync_ref_model", False, since="3.5.0"),
     _row("eval.steps", "eval_steps", None),
+    _row("eval.micro_batch", "per_device_eval_batch_size", 1),
     _row("log.completions", "log_completions", False),
     _row("checkpoint.save_steps", "save_steps", 500),
     _row("checkpoint.save_only_model", "save_only_model", False),
     _row("checkpoint.save_total_limit", "save_total_limit", None),
+    _row("checkpoint.directory", "output_dir", None),
     _row("run.collective_timeout_s", "ddp_timeout", 1800, ("3.5.0", 18_000_000)),
 )

@@ -20,6 +20,11 @@ _SCALES = (
 )
 
 SPELLINGS: tuple[Spelling, ...] = (
+    _row("model.name", "model_name_or_path", None),
+    _row("model.dtype", "torch_dtype", None, until="0.23.0"),
+    _row("model.dtype", "dtype", None, ("0.27.0", "float32"), since="0.23.0"),
+    _row("model.attention", "attn_implementation", None),
+    _row("parallel.strategy", "fsdp", None),
     _row("deepspeed.preset", "deepspeed", None),
     _row("vllm.use", "use_vllm", False),
     _row("vllm.mode", "vllm_mode", "server", ("1.0.0", "colocate"), since="0.18.0"),
@@ -48,6 +53,10 @@ SPELLINGS: tuple[Spelling, ...] = (
         since="0.25.0",
         values=((0, False), (2, True), (1, True)),
     ),
+    _row("vllm.server_host", "vllm_server_host", "0.0.0.0", since="0.16.0"),  # noqa: S104
+    _row("vllm.server_port", "vllm_server_port", 8000, since="0.16.0"),
+    _row("vllm.group_port", "vllm_group_port", 51216, since="0.27.0"),
+    _row("vllm.server_timeout_s", "vllm_server_timeout", 120.0, ("0.17.0", 240.0), since="0.16.0"),
     _row("dataload.num_workers", "dataloader_num_workers", 0),
     _row("dataload.prefetch_factor", "dataloader_prefetch_factor", None),
     _row("dataload.persistent_workers", "dataloader_persistent_workers", False),
@@ -85,6 +94,17 @@ SPELLINGS: tuple[Spelling, ...] = (
     _row("train.use_liger", "use_liger_loss", False, since="0.17.0", until="0.25.0"),
     _row("train.use_liger", "use_liger_kernel", False, since="0.25.0"),
     _row("train.optimizer", "optim", None),
+    _row(
+        "train.type",
+        "use_peft",
+        "full",
+        values=(("full", False), ("lora", True)),
+    ),
+    _row("train.lora_rank", "lora_r", 16),
+    _row("train.lora_alpha", "lora_alpha", 32),
+    _row("train.lora_targets", "lora_target_modules", None),
+    _row("train.bf16", "bf16", False, ("0.19.0", None)),
+    _row("train.fp16", "fp16", False),
     _row("train.learning_rate", "learning_rate", 1e-6),
     _row("train.lr_scheduler", "lr_scheduler_type", "linear"),
     _row("train.warmup_steps", "warmup_steps", 0),
@@ -113,9 +133,11 @@ SPELLINGS: tuple[Spelling, ...] = (
     _row("sync.gather_for_generation", "ds3_gather_for_generation", True, since="0.15.0"),
     _row("sync.ref_model", "sync_ref_model", False, since="0.15.0"),
     _row("eval.steps", "eval_steps", None),
+    _row("eval.micro_batch", "per_device_eval_batch_size", 8),
     _row("log.completions", "log_completions", False, since="0.15.0"),
     _row("checkpoint.save_steps", "save_steps", 500),
     _row("checkpoint.save_only_model", "save_only_model", False),
     _row("checkpoint.save_total_limit", "save_total_limit", None),
+    _row("checkpoint.directory", "output_dir", None),
     _row("run.collective_timeout_s", "ddp_timeout", 1800),
 )

@@ -40,10 +40,19 @@ _SLEEPS_1 = ((0, False), (1, True), (2, True))
 _SLEEPS_2 = ((0, False), (2, True), (1, True))
 
 SPELLINGS: tuple[Spelling, ...] = (
+    _row("model.name", _MODEL + "path", "~/models/deepseek-llm-7b-chat"),
+    _row("parallel.strategy", _ACTOR + "strategy", "fsdp"),
+    _row("parallel.context", _ACTOR + "ulysses_sequence_parallel_size", 1),
+    _row("parallel.fsdp_size", _ACTOR + "fsdp_config.fsdp_size", -1),
+    _row("parallel.reshard", _ACTOR + "fsdp_config.reshard_after_forward", True),
+    _row("parallel.fsdp_offload", _ACTOR + "fsdp_config.offload_policy", False),
+    _row("run.nodes", "trainer.nnodes", 1),
+    _row("run.gpus_per_node", "trainer.n_gpus_per_node", 8),
     _row("offload.model", _ACTOR + "fsdp_config.param_offload", False),
     _row("offload.optimizer", _ACTOR + "fsdp_config.optimizer_offload", False),
     _row("offload.reference", _REF + "fsdp_config.param_offload", False),
     _row("vllm.use", _ROLLOUT + "name", True, ("0.6.0", None), values=((True, "vllm"),)),
+    _row("rollout.engine", _ROLLOUT + "name", "vllm", ("0.6.0", None)),
     _row("vllm.gpu_memory_utilization", _ROLLOUT + "gpu_memory_utilization", 0.5),
     _row("vllm.tensor_parallel_size", _ROLLOUT + "tensor_model_parallel_size", 2),
     _row("vllm.data_parallel_size", _ROLLOUT + "data_parallel_size", 1, since="0.6.0"),
@@ -57,10 +66,16 @@ SPELLINGS: tuple[Spelling, ...] = (
     _row("vllm.sleep_level", _ROLLOUT + "free_cache_engine", 2, since="0.6.0", values=_SLEEPS_2),
     _row("vllm.swap_space", _ROLLOUT + "engine_kwargs.vllm.swap_space", None, until="0.6.0"),
     _row("vllm.disable_log_stats", _ROLLOUT + "disable_log_stats", True),
+    _row(
+        "vllm.pipeline_parallel_size", _ROLLOUT + "pipeline_model_parallel_size", 1, since="0.6.0"
+    ),
+    _row("vllm.quantization", _ROLLOUT + "quantization", None, since="0.7.0"),
+    _row("vllm.dtype", _ROLLOUT + "dtype", "bfloat16"),
     # 0.4 reads the key and lacks it in its configuration.
     _row("dataload.num_workers", "data.dataloader_num_workers", 8, until="0.5.0", new=True),
     _row("dataload.num_workers", "data.dataloader_num_workers", 8, since="0.5.0"),
     _row("data.max_length", "data.max_prompt_length", 512),
+    _row("data.truncation", "data.truncation", "error"),
     _row("data.filter_overlong", "data.filter_overlong_prompts", False),
     _row("data.num_proc", "data.filter_overlong_prompts_workers", 1),
     _row("rollout.num_generations", _ROLLOUT + "n", 1),
@@ -108,10 +123,13 @@ SPELLINGS: tuple[Spelling, ...] = (
     _row("train.dynamic_batch", _ACTOR + "use_dynamic_bsz", False),
     _row("train.max_tokens_per_gpu", _ACTOR + "ppo_max_token_len_per_gpu", 16384),
     _row("train.gradient_checkpointing", _MODEL + "enable_gradient_checkpointing", True),
+    _row("train.activation_offload", _MODEL + "enable_activation_offload", False),
     _row("train.num_iterations", _ACTOR + "ppo_epochs", 1),
     _row("train.use_liger", _MODEL + "use_fused_kernels", False),
     _row("train.freeze_vit", _ACTOR + "freeze_vision_tower", False, since="0.6.0"),
     _row("train.lora_rank", _MODEL + "lora_rank", 0),
+    _row("train.lora_alpha", _MODEL + "lora_alpha", 16),
+    _row("train.lora_targets", _MODEL + "target_modules", "all-linear"),
     _row("train.padding_free", _MODEL + "use_remove_padding", False, ("0.7.0", True)),
     _row(
         "train.dtype",
@@ -120,6 +138,7 @@ SPELLINGS: tuple[Spelling, ...] = (
         since="0.6.0",
         values=_DTYPES,
     ),
+    _row("train.optimizer", _ACTOR + "optim.optimizer", "AdamW", since="0.6.1"),
     _row("train.learning_rate", _ACTOR + "optim.lr", 1e-6),
     _row("train.lr_scheduler", _ACTOR + "optim.warmup_style", "constant", until="0.6.0"),
     _row("train.lr_scheduler", _ACTOR + "optim.lr_scheduler_type", "constant", since="0.6.0"),
@@ -187,5 +206,6 @@ SPELLINGS: tuple[Spelling, ...] = (
         values=_SAVED,
     ),
     _row("checkpoint.save_total_limit", "trainer.max_actor_ckpt_to_keep", None),
+    _row("checkpoint.directory", "trainer.default_local_dir", None),
     _row("run.collective_timeout_s", "actor_rollout_ref.nccl_timeout", 600, since="0.6.0"),
 )

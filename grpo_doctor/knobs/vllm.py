@@ -11,7 +11,8 @@ from grpo_doctor.knobs.rows import Rows
 _row = Rows("0.10.0")
 
 SPELLINGS: tuple[Spelling, ...] = (
-    _row("vllm.gpu_memory_utilization", "gpu_memory_utilization", None),
+    _row("model.name", "model", None),
+    _row("vllm.gpu_memory_utilization", "gpu_memory_utilization", 0.9, ("0.24.0", 0.92)),
     _row("vllm.tensor_parallel_size", "tensor_parallel_size", 1),
     _row("vllm.data_parallel_size", "data_parallel_size", 1),
     _row("vllm.max_model_len", "max_model_len", None),
@@ -24,4 +25,10 @@ SPELLINGS: tuple[Spelling, ...] = (
     # A plain switch: there is no `--no-disable-log-stats`.
     _row("vllm.disable_log_stats", "disable_log_stats", False, values=((True, True),)),
     _row("vllm.disable_custom_all_reduce", "disable_custom_all_reduce", False),
+    _row("vllm.pipeline_parallel_size", "pipeline_parallel_size", 1),
+    _row("vllm.kv_cache_memory_bytes", "kv_cache_memory_bytes", None),
+    _row("vllm.kv_cache_dtype", "kv_cache_dtype", "auto"),
+    _row("vllm.quantization", "quantization", None),
+    _row("vllm.dtype", "dtype", "auto"),
+    _row("vllm.max_lora_rank", "max_lora_rank", 16),
 )

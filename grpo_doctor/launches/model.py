@@ -1,4 +1,4 @@
-"""What a launch is: a command of a run, its settings by canonical name, and where they were said."""
+"""What a launch is: a command of a run, and its settings by canonical name."""
 
 from __future__ import annotations
 

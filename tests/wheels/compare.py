@@ -27,6 +27,8 @@ OTHER_MEANING = {
     ("verl", "actor_rollout_ref.actor.policy_loss.loss_mode"): "0.5 has no gspo",
     ("verl", "algorithm.filter_groups.enable"): "0.9.0 needs a metric that only the user knows",
     ("verl", "reward_model.num_workers"): "0.8 and later keep it for old configurations",
+    ("trl", "torch_dtype"): "0.23 to 0.27 take it and name dtype instead",
+    ("openrlhf", "max_len"): "before 0.9.8 it is for other commands",
     ("openrlhf", "vllm_is_truncated_threshold"): "one number in 0.9, two from 0.10 on",
 }
 _SWITCHES = {"openrlhf"}

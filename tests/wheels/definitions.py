@@ -133,7 +133,7 @@ def _field_default(value: ast.expr | None) -> Any:
     return _literal(value)
 
 
-_TRL = re.compile(r"^trl/trainer/(grpo|base)_config\.py$")
+_TRL = re.compile(r"^trl/(trainer/(grpo|base|model)_config|scripts/utils|trainer/utils|utils)\.py$")
 _SWIFT = re.compile(
     r"^swift/(llm/argument|arguments|trainers|rlhf_trainers|utils|tuners|plugin|ray_utils)/"
 )
@@ -141,7 +141,11 @@ _SWIFT = re.compile(
 
 def _trl(files: Mapping[str, str]) -> Options:
     own = {path: text for path, text in files.items() if _TRL.match(path)}
-    return fields_of({**transformers_classes(), **_classes(own)}, "GRPOConfig")
+    classes = {**transformers_classes(), **_classes(own)}
+    parts = ("GRPOConfig", "ModelConfig", "ScriptArguments")  # what `trl grpo` parses
+    return {
+        name: field for part in reversed(parts) for name, field in fields_of(classes, part).items()
+    }
 
 
 def _swift(files: Mapping[str, str]) -> Options:

@@ -185,6 +185,7 @@ VERL = (
 def test_a_verl_launch() -> None:
     assert knobs.from_command("verl", "0.9.1", shlex.split(VERL)) == {
         "vllm.use": True,
+        "rollout.engine": "vllm",
         "vllm.sleep_level": 0,
         "rollout.num_generations": 5,
         "rollout.prompts": 1024,

@@ -88,10 +88,10 @@ def test_trl_parser_takes_every_printed_setting() -> None:
     from importlib.metadata import version as installed
 
     from transformers import HfArgumentParser
-    from trl import GRPOConfig
+    from trl import GRPOConfig, ModelConfig
 
     version = installed("trl")
-    parser = HfArgumentParser([GRPOConfig])
+    parser = HfArgumentParser([GRPOConfig, ModelConfig])
     for knob, value, words in printed("trl", version):
         with contextlib.redirect_stderr(io.StringIO()) as said:
             try:

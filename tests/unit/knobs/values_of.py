@@ -25,6 +25,8 @@ TEXTS = {
     "train.type": ("lora", "full"),
     "train.dtype": ("bfloat16", "float32"),
     "train.optimizer": ("adamw_torch",),
+    "model.attention": ("sdpa", "eager"),
+    "model.dtype": ("bfloat16", "float32"),
     "train.lr_scheduler": ("linear", "cosine"),
     "train.loss_type": ("grpo", "dapo"),
     "train.importance_level": ("token", "sequence"),
