@@ -1,4 +1,4 @@
-"""Begins to watch the imports of this process; called once, before the job's own code."""
+"""Begins to watch the imports of this process: with the first package that has an adapter."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ ADAPTERS = {
 _LOADED: dict[str, Adapter] = {}
 
 
-def boot() -> None:
+def boot() -> importing.ImportWatcher | None:
     """Watches for the packages of `ADAPTERS`, if the environment asks for it."""
     if os.environ.get(HOOKS_VARIABLE) != "1" or not os.environ.get(RUN_DIR_VARIABLE):
-        return
+        return None
     sidecar.EXTRAS["hooks"] = COVERAGE.facts
-    importing.install(importing.ImportWatcher(_wanted(), _imported))
+    return importing.install(importing.ImportWatcher(_wanted(), _imported))
 
 
 def _wanted() -> dict[str, Callable[[], set[str]]]:

@@ -89,7 +89,10 @@ class ImportWatcher:
         loader.exec_module = exec_module  # type: ignore[method-assign]
 
 
-def install(watcher: ImportWatcher) -> None:
-    """Puts the watcher before all finders. Does nothing where one is installed."""
-    if not any(isinstance(finder, ImportWatcher) for finder in sys.meta_path):
-        sys.meta_path.insert(0, watcher)
+def install(watcher: ImportWatcher) -> ImportWatcher:
+    """Puts the watcher before all finders; gives the one that is there already, if there is."""
+    for finder in sys.meta_path:
+        if isinstance(finder, ImportWatcher):
+            return finder
+    sys.meta_path.insert(0, watcher)
+    return watcher

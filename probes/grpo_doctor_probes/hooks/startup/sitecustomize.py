@@ -1,26 +1,50 @@
 """Found by every Python of a job that `grpo-doctor run` started: begins to watch its imports.
 
-It takes itself off the path, so that nothing of this tool can hide a module of the user's, and
-then does what Python would have done without it: imports the user's own `sitecustomize`.
+Costs a millisecond in a process that imports none of the packages below: the rest of the tool is
+loaded with the first of them. It takes itself off the path, so that nothing of the tool can hide
+a module of the user's, and then does what Python would have done without it: imports the user's
+own `sitecustomize`.
 """
 
 import os
 import sys
+import time
+
+_FOLDER = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - no pathlib in the job
+# Those of `hooks.boot.ADAPTERS`; a test holds them equal.
+PACKAGES = frozenset(
+    "transformers accelerate deepspeed trl swift verl openrlhf vllm sglang".split()  # noqa: SIM905
+)
 
 
-def _watch_imports() -> None:
+class FirstImport:
+    """A finder that waits for the first of the packages, and then hands over to the tool's own."""
+
+    def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
+        """As in `importlib.abc.MetaPathFinder`."""
+        if name not in PACKAGES:
+            return None
+        try:
+            sys.meta_path.remove(self)
+            _load_package()
+            from grpo_doctor_probes.hooks.boot import boot  # noqa: PLC0415
+
+            watcher = boot()
+            return None if watcher is None else watcher.find_spec(name, path, target)
+        except Exception as problem:  # noqa: BLE001 - the job runs, without phases
+            _say(problem)
+            return None
+
+
+def _load_package() -> None:
     try:
         import grpo_doctor_probes  # noqa: F401, PLC0415 - installed beside the job's packages
     except ImportError:
-        _load_from_beside()
-    from grpo_doctor_probes.hooks.boot import boot  # noqa: PLC0415
-
-    boot()
+        _load_package_by_file()
 
 
-def _load_from_beside() -> None:
-    # Another environment than the tool's. The tool's own folder of packages never gets on the
-    # path there: only this package, by its file.
+def _load_package_by_file() -> None:
+    # Another environment than the tool's. Its folder of packages never gets on the path there.
     from importlib import util  # noqa: PLC0415
 
     package = os.path.dirname(os.path.dirname(_FOLDER))  # noqa: PTH120
@@ -40,6 +64,13 @@ def _load_from_beside() -> None:
         raise
 
 
+def _say(problem: Exception) -> None:
+    try:
+        sys.stderr.write(f"grpo-doctor: no phases of this process: {problem}\n")
+    except Exception:  # noqa: BLE001 - stderr is closed
+        return
+
+
 def _leave_the_path() -> None:
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _FOLDER]  # noqa: PTH100
     sys.path_importer_cache.pop(_FOLDER, None)
@@ -56,10 +87,31 @@ def _import_users_own() -> None:
             sys.modules["sitecustomize"] = ours
 
 
-_FOLDER = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
-_leave_the_path()
+def _choose_run_dir() -> None:
+    """Names a run directory where `grpo-doctor run` is not there to; children inherit it.
+
+    The processes of one Slurm job choose the same one.
+    """
+    job = os.environ.get("SLURM_JOB_ID")
+    name = f"slurm-{job}" if job else time.strftime("%Y%m%d-%H%M%S") + f"-{os.getpid()}"
+    os.environ["GRPO_DOCTOR_RUN_DIR"] = os.path.abspath(f"grpo-doctor-out/{name}")  # noqa: PTH100
+
+
+def _watch_imports() -> None:
+    # Also started by the package's .pth file, which Python reads with -I and -E too.
+    if os.environ.get("GRPO_DOCTOR") != "1":
+        return
+    if any(type(finder).__name__ == FirstImport.__name__ for finder in sys.meta_path):
+        return
+    if not os.environ.get("GRPO_DOCTOR_RUN_DIR"):
+        _choose_run_dir()
+    sys.meta_path.insert(0, FirstImport())
+
+
 try:
     _watch_imports()
 except Exception as _problem:  # noqa: BLE001 - the job runs, without phases
-    sys.stderr.write(f"grpo-doctor: no phases of this process: {_problem}\n")
-_import_users_own()
+    _say(_problem)
+if __name__ == "sitecustomize":
+    _leave_the_path()
+    _import_users_own()

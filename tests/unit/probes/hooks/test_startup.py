@@ -1,0 +1,160 @@
+"""What the hooks do to any Python of a job, whatever it is started as."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor_probes.hooks.boot import ADAPTERS
+from grpo_doctor_probes.supervisor.launch import STARTUP
+from tests.unit.probes.hooks.hooked_job import TRAINER, run_job, span_names, step_numbers
+from tests.unit.probes.hooks.hooked_job import recorded as recorded_in
+
+TRAIN = """
+from transformers.trainer import Trainer
+print(Trainer().train())
+"""
+MODULES = {"transformers.trainer": TRAINER}
+
+
+def test_a_job_has_steps_and_phases_without_an_edit(tmp_path: Path) -> None:
+    done = run_job(tmp_path, TRAIN, modules=MODULES)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", "")
+    trace = recorded_in(tmp_path)
+    assert step_numbers(trace) == [1, 2, 3]
+    assert [n for n in span_names(trace) if n in ("dataload", "train")] == ["dataload", "train"] * 3
+
+
+def test_the_users_own_sitecustomize_still_runs_and_is_the_one_that_is_imported(
+    tmp_path: Path,
+) -> None:
+    own = {"sitecustomize": "import os; os.environ['MINE'] = 'ran'"}
+    program = (
+        "import os, sitecustomize; print(os.environ['MINE'], 'packages' in sitecustomize.__file__)"
+    )
+    done = run_job(tmp_path, program, modules=own)
+    assert (done.stdout, done.stderr) == ("ran True\n", "")
+
+
+def test_an_error_in_the_users_sitecustomize_is_said_as_without_us(tmp_path: Path) -> None:
+    own = {"sitecustomize": "import nothing_of_that_name"}
+    done = run_job(tmp_path, "print('goes on')", modules=own)
+    assert done.stdout == "goes on\n"
+    assert "nothing_of_that_name" in done.stderr
+
+
+def test_nothing_of_the_tool_is_on_the_path_or_loaded_before_it_is_needed(tmp_path: Path) -> None:
+    program = """
+    import sys
+    print([entry for entry in sys.path if "startup" in entry])
+    print([name for name in sys.modules if name.startswith("grpo_doctor")])
+    """
+    done = run_job(tmp_path, program)
+    assert done.stdout == "[]\n[]\n"
+
+
+@pytest.mark.parametrize("switched_off", [{"GRPO_DOCTOR": ""}, {"GRPO_DOCTOR": "0"}])
+def test_without_the_variable_nothing_is_watched(
+    tmp_path: Path, switched_off: dict[str, str]
+) -> None:
+    program = "import sys, transformers.trainer; print([type(f).__name__ for f in sys.meta_path])"
+    done = run_job(tmp_path, program, modules=MODULES, environment=switched_off)
+    assert "FirstImport" not in done.stdout
+    assert "ImportWatcher" not in done.stdout
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_bundled_trainer_is_left_to_its_own_phases(tmp_path: Path) -> None:
+    program = "import grpo_doctor_trainer\n" + TRAIN.lstrip()
+    own = {**MODULES, "grpo_doctor_trainer.loop": ""}
+    done = run_job(tmp_path, program, modules=own)
+    assert done.stdout == "trained\n"
+    assert not (tmp_path / "run").exists()
+
+
+def test_children_that_are_spawned_or_forked_are_hooked_too(tmp_path: Path) -> None:
+    program = """
+    import multiprocessing, sys
+
+    def child():
+        from transformers.trainer import Trainer
+        Trainer(steps=1).train()
+
+    if __name__ == "__main__":
+        process = multiprocessing.get_context(METHOD).Process(target=child)
+        process.start()
+        process.join()
+        sys.exit(process.exitcode)
+    """
+    for method in ("spawn", "fork"):
+        folder = tmp_path / method
+        folder.mkdir()
+        done = run_job(folder, program.replace("METHOD", repr(method)), modules=MODULES)
+        assert done.returncode == 0, done.stderr
+        assert step_numbers(recorded_in(folder)) == [1]
+
+
+def test_a_version_from_tomorrow_runs_and_says_what_is_not_seen(tmp_path: Path) -> None:
+    tomorrow = TRAINER.replace("def training_step", "def advance").replace(
+        "self.training_step()", "self.advance()"
+    )
+    done = run_job(tmp_path, TRAIN, modules={"transformers.trainer": tomorrow})
+    assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", "")
+    trace = recorded_in(tmp_path)
+    assert "train" not in span_names(trace)
+    facts = (tmp_path / "run" / "ranks" / "00000.json").read_text()
+    assert '"absent": ["checkpoint", "eval", "optimizer/clip", "train"]' in facts
+
+
+def test_a_class_keeps_its_signature_documentation_and_pickles(tmp_path: Path) -> None:
+    program = """
+    import inspect, pickle
+    from transformers.trainer import Trainer
+    print(inspect.signature(Trainer.get_batch_samples), Trainer.training_step.__doc__)
+    print(Trainer.train.__qualname__, pickle.loads(pickle.dumps(Trainer.train)) is Trainer.train)
+    """
+    done = run_job(tmp_path, program, modules=MODULES)
+    assert done.stdout == "(self, iterator, count) One micro-batch.\nTrainer.train True\n"
+
+
+def test_an_exception_of_the_job_comes_through_and_its_phase_is_noted(tmp_path: Path) -> None:
+    program = """
+    from transformers.trainer import Trainer
+
+    def reward():
+        raise ValueError("no answer")
+
+    Trainer(reward_funcs=[reward]).train()
+    """
+    done = run_job(tmp_path, program, modules=MODULES)
+    assert done.returncode == 1
+    assert done.stderr.rstrip().endswith("ValueError: no answer")
+
+
+def test_the_package_file_starts_the_hooks_where_the_path_is_ignored(tmp_path: Path) -> None:
+    # -I, as some launchers re-execute Python: neither PYTHONPATH nor the user's site counts.
+    line = (STARTUP.parents[2] / "grpo_doctor_hooks.pth").read_text()
+    program = f"""
+    import sys
+    exec({line!r})
+    sys.path.insert(0, {str(tmp_path / "packages")!r})
+    {TRAIN.strip().replace(chr(10), "; ")}
+    """
+    done = run_job(tmp_path, program, modules=MODULES, options=("-I",))
+    assert (done.returncode, done.stdout) == (0, "trained\n"), done.stderr
+    assert step_numbers(recorded_in(tmp_path)) == [1, 2, 3]
+
+
+def test_without_a_run_directory_the_first_process_chooses_one(tmp_path: Path) -> None:
+    done = run_job(
+        tmp_path, TRAIN, modules=MODULES,
+        environment={"GRPO_DOCTOR_RUN_DIR": "", "SLURM_JOB_ID": "77"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert list((tmp_path / "grpo-doctor-out" / "slurm-77" / "ranks").glob("*.spans"))
+
+
+def test_the_packages_that_wake_the_hooks_are_those_with_an_adapter() -> None:
+    assert runpy.run_path(str(STARTUP / "sitecustomize.py"))["PACKAGES"] == set(ADAPTERS)
