@@ -7,7 +7,7 @@ import signal
 
 from grpo_doctor_probes import look
 from grpo_doctor_probes.evidence import Look
-from tests.integration.look.stage import (
+from tests.unit.probes.look.stage import (
     READY,
     Stage,
     asleep_in,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.integration.look.stage import (
+from tests.unit.probes.look.stage import (
     READY,
     Stage,
     listening_port,

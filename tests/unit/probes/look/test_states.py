@@ -10,7 +10,7 @@ import time
 
 from grpo_doctor_probes import look
 from grpo_doctor_probes.evidence import Job, Member
-from tests.integration.look.stage import (
+from tests.unit.probes.look.stage import (
     READY,
     Stage,
     asleep_in,

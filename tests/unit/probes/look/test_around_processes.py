@@ -14,7 +14,7 @@ import pytest
 
 from grpo_doctor_probes import look
 from grpo_doctor_probes.evidence import Job, Member
-from tests.integration.look.stage import (
+from tests.unit.probes.look.stage import (
     NEEDS_PYSPY,
     READY,
     SERVING,

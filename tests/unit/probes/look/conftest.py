@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tests.unit.probes.look.stage import Stage
+
+_LIMITS = (
+    ("filecalls", "_STAT_AT_MOST_S"),
+    ("host", "_DISKS_AT_MOST_S"),
+    ("logs", "_AT_MOST_S"),
+    ("logs", "_ALL_AT_MOST_S"),
+    ("pyspy", "_ARGUMENTS_AT_MOST_S"),
+    ("recorded", "_AT_MOST_S"),
+    ("stackreading", "_ONE_AT_MOST_S"),
+    ("syscalls", "_MEMORY_AT_MOST_S"),
+)
+_PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    """Processes to look at. A look leaves out what takes seconds; here that is a machine that
+    stalls for a moment."""
+    for module, limit in _LIMITS:
+        limited = import_module(f"grpo_doctor_probes.look.{module}")
+        monkeypatch.setattr(limited, limit, _PATIENCE_S)
+    processes = Stage(tmp_path)
+    yield processes
+    processes.end()
