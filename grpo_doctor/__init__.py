@@ -17,7 +17,7 @@ __version__: str
 def __getattr__(name: str) -> Any:
     """What takes long to import, when it is asked for: 70 ms, in which Ctrl-C is a traceback."""
     if name == "load":
-        return importlib.import_module("grpo_doctor.trace.load").load
+        return importlib.import_module("grpo_doctor.importers.load").load
     if name == "__version__":
         return importlib.import_module("importlib.metadata").version("grpo-doctor")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

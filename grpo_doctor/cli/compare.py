@@ -70,7 +70,7 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
 
     from grpo_doctor.cli.rendering import comparison_page, comparison_text  # noqa: PLC0415
     from grpo_doctor.compare import compare  # noqa: PLC0415 - after usage errors
-    from grpo_doctor.trace.load import load  # noqa: PLC0415
+    from grpo_doctor.importers.load import load  # noqa: PLC0415
 
     comparison = compare(load(options.before), load(options.after))
     if options.html is not None:

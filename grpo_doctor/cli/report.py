@@ -65,7 +65,7 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     from grpo_doctor.cli.rendering import digest, page  # noqa: PLC0415 - after usage errors
     from grpo_doctor.document import build_document  # noqa: PLC0415
     from grpo_doctor.document.hangs import hang_entries  # noqa: PLC0415
-    from grpo_doctor.trace.load import load  # noqa: PLC0415
+    from grpo_doctor.importers.load import load  # noqa: PLC0415
 
     selection, price = selection_of(options), price_of(options)
     trace = load(options.recording)

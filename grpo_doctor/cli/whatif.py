@@ -61,7 +61,7 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     pairs = [_pair(text) for text in options.settings]
 
     from grpo_doctor.analysis import analyse  # noqa: PLC0415 - after usage errors
-    from grpo_doctor.trace.load import load  # noqa: PLC0415
+    from grpo_doctor.importers.load import load  # noqa: PLC0415
     from grpo_doctor.whatif import build_model, predict_settings  # noqa: PLC0415
     from grpo_doctor.whatif.models import knob  # noqa: PLC0415
 

@@ -17,7 +17,10 @@ def clock_entry(trace: Trace) -> ClockEntry:
     known = [error for error in errors if error is not None]
     unknown = sorted(p.rank for p in ranks if p.clock_error_ns is None)
     worst_ms = max(known) / 1e6 if known and not unknown else None
-    if not ranks:
+    origin = trace.run.origin
+    if origin and origin.durations_only:
+        text = f"{origin.what} has durations and no clock"
+    elif not ranks:
         text = "no rank recorded anything"
     elif unknown:
         named = ", ".join(map(str, unknown[:8])) + (" and others" if len(unknown) > 8 else "")

@@ -12,7 +12,9 @@ _NAMED = 8
 
 def not_judged(analysis: Analysis) -> list[str]:
     """One sentence per question that this recording leaves open."""
+    origin = analysis.trace.run.origin
     found = [
+        *(origin.limits if origin else ()),
         *_about_steps(analysis),
         *_about_ranks(analysis),
         *_about_clocks(analysis),
@@ -41,7 +43,9 @@ def _about_steps(analysis: Analysis) -> list[str]:
 
 
 def _about_ranks(analysis: Analysis) -> list[str]:
-    steps = analysis.steps
+    steps, origin = analysis.steps, analysis.trace.run.origin
+    if origin and len(analysis.ranks) < 2:  # what the file can't tell of ranks is in its limits
+        return []
     if steps.stepping.sum() == 1 and analysis.trace.run.world_size <= 1:
         return ["Waiting: there is one rank only, with nobody to wait for."]
     found = []

@@ -68,6 +68,9 @@ def _steady(analysis: Analysis) -> SteadyEntry:
 
 
 def _accounting(analysis: Analysis) -> dict[str, float]:
+    origin = analysis.trace.run.origin
+    if origin and origin.durations_only:  # what no timer covers is unknown, not idle
+        return {}
     columns = np.flatnonzero(analysis.steps.stepping)
     shares = analysis.accounting.shares(analysis.steps.used, columns)
     return {kind: round(share, SHARE_DIGITS) for kind, share in shares.items()}

@@ -82,7 +82,7 @@ def learning_share(view: RunView) -> float:
     """The share of the step time that makes and uses rollouts; 0 where no time was recorded."""
     if not len(view.analysis.step_seconds):
         return 0.0
-    return min(1.0, sum(view.share(phase) for phase in LEARNING_PHASES))
+    return min(1.0, sum(view.share(phase) for phase in LEARNING_PHASES if view.times(phase)))
 
 
 def graded(value: float, grades: Mapping[Severity, float]) -> Severity | None:

@@ -25,6 +25,10 @@ class UndeclaredError(GrpoDoctorError):
     """A rule read what it does not declare."""
 
 
+class UntimedError(GrpoDoctorError):
+    """A rule asks for a phase that the program whose file this is does not time."""
+
+
 @dataclass(frozen=True)
 class Readings:
     """Series, counters, metrics, GPU memory and collectives, as far as they are `declared`.

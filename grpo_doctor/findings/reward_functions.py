@@ -67,6 +67,7 @@ def typical(per_rank: NDArray[np.float64]) -> float:
 
 def reward_seconds(view: RunView) -> NDArray[np.float64]:
     """Each rank's own work in `reward` per step, shape (ranks,)."""
+    view.must_time("reward")
     mean: NDArray[np.float64] = view.analysis.used_work[:, :, CODES["reward"]].mean(axis=0)
     return mean
 

@@ -6,8 +6,11 @@ rules only one may ask the other: see that the one that is asked never defers ba
 
 from __future__ import annotations
 
+from grpo_doctor.findings.readings import UntimedError
 from grpo_doctor.findings.rule import Finding, NotApplicable, NotRun, Outcome, RuleError
+from grpo_doctor.findings.signals import STEPS, Signal
 from grpo_doctor.findings.view import RuleFile, RunView
+from grpo_doctor.trace.model import Origin, Trace
 
 
 def ask(rule: RuleFile, view: RunView) -> Outcome:
@@ -19,16 +22,39 @@ def ask(rule: RuleFile, view: RunView) -> Outcome:
 
 
 def _ask(rule: RuleFile, view: RunView) -> Outcome:
-    ranks = max(len(view.analysis.ranks), view.trace.run.world_size)
+    recorded, origin = len(view.analysis.ranks), view.trace.run.origin
+    if origin and recorded < rule.RULE.min_ranks:
+        return NotRun((f"a recording of every rank: {_instead(origin)}",))
+    ranks = max(recorded, view.trace.run.world_size)
     if 0 < ranks < rule.RULE.min_ranks:
         return NotApplicable(f"the run has {ranks} rank{'s' * (ranks != 1)}")
     try:
-        missing = [s.text for s in rule.RULE.needs if not s.present(view.analysis)]
+        missing = [_way(s, view.trace) for s in rule.RULE.needs if not s.present(view.analysis)]
         if missing:
             return NotRun(tuple(missing))
         return rule.check(view.narrowed(rule.RULE))
+    except UntimedError as untimed:
+        assert origin is not None
+        return NotRun((f"{untimed}: {_instead(origin)}",))
     except Exception as error:  # noqa: BLE001 - a rule's defect must not cost the report
         return RuleError(type(error).__name__, str(error))
+
+
+def _way(signal: Signal, trace: Trace) -> str:
+    """What is missing, and how to get it: of a job that we did not record, by recording it."""
+    origin = trace.run.origin
+    recorded_by_us = "grpo-doctor run" in signal.text or "grpo_doctor_probes" in signal.text
+    if origin is None or (not recorded_by_us and (signal is not STEPS or len(trace.spans))):
+        return signal.text
+    if signal.text.startswith("metric"):
+        what = signal.text.partition(":")[0]
+        return f"{what}: the framework has to log it, in a run that is long enough"
+    what = "step times" if signal is STEPS else signal.text.partition(":")[0].partition(" (")[0]
+    return f"{what}: {_instead(origin)}"
+
+
+def _instead(origin: Origin) -> str:
+    return f"not in {origin.what}; record with `grpo-doctor run -- ...`"
 
 
 def finding_of(rule: RuleFile, view: RunView) -> Finding | None:

@@ -12,7 +12,7 @@ from grpo_doctor.analysis import analyse
 from grpo_doctor.analysis.gpu import rank_gpus
 from grpo_doctor.analysis.per_step import named_seconds
 from grpo_doctor.analysis.rows import CODES
-from grpo_doctor.findings.readings import Readings
+from grpo_doctor.findings.readings import Readings, UntimedError
 from grpo_doctor.findings.rule import Answer, Evidence, Fix, Outcome, Rule, Safety
 from grpo_doctor.knobs.advice import instruct
 from grpo_doctor.trace.model import Trace
@@ -77,8 +77,19 @@ class RunView(Readings):
         """Whether any GPU was sampled."""
         return bool(self.trace.gpus)
 
+    def times(self, phase: str) -> bool:
+        """Whether the recording would show this phase, had it taken any time."""
+        origin = self.trace.run.origin
+        return origin is None or phase in origin.phases
+
+    def must_time(self, phase: str) -> None:
+        """Raises UntimedError where nobody can tell of a phase, so that the rule has no answer."""
+        if not self.times(phase):
+            raise UntimedError(f"the time in `{phase}`")
+
     def seconds(self, phase: str) -> float:
-        """A phase's own work per step, the mean over used steps and ranks."""
+        """A phase's own work per step, the mean over used steps and ranks; see `must_time`."""
+        self.must_time(phase)
         return float(self.analysis.used_work[:, :, CODES[phase]].mean())
 
     def share(self, phase: str) -> float:

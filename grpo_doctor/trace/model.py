@@ -155,9 +155,25 @@ class Exit:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """What a trace was made from that grpo-doctor did not record, such as `a verl console log`.
+
+    `limits` are sentences: what such a file can't tell. `phases` are those that it times, where it
+    times some. Where it has `durations_only` the spans lie end to end within their step, in the
+    order in which the framework works, and only their lengths are true.
+    """
+
+    what: str
+    limits: tuple[str, ...]
+    phases: frozenset[str]
+    durations_only: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """Facts of the run. `config` is what the job said, under its framework's own names;
-    `knobs` the same under canonical names. `notes` are worth knowing and no loss."""
+    `knobs` the same under canonical names. `notes` are worth knowing and no loss. `origin` is None
+    for what grpo-doctor recorded itself."""
 
     id: str
     command: tuple[str, ...] = ()
@@ -171,6 +187,7 @@ class Run:
     knobs: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ LAYERS = {
         {"findings", "hang", "memory"},
         {"whatif"},
         {"analysis"},
+        {"importers"},
         {"trace"},
         {"launches"},
         {"knobs"},

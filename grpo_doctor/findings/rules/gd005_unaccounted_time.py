@@ -36,6 +36,7 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule, s
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.phases import UNATTRIBUTED
+from grpo_doctor.trace.model import Origin
 from grpo_doctor.whatif import Edit, Withheld
 
 RULE = Rule(
@@ -57,6 +58,9 @@ def check(view: RunView) -> Answer:
         return Passed(f"{percent(share, 1)} of the step lies outside all phases")
     steps = len(view.analysis.step_seconds)
     seconds = share * view.step_s
+    origin = view.trace.run.origin
+    if origin and origin.durations_only:
+        return _untimed(view, origin, share)
     (before, after), gap = next(iter(gap_seconds(view.analysis).items()))
     where = f"between {before} and {after}"
     process = min(
@@ -82,6 +86,34 @@ def check(view: RunView) -> Answer:
                 '`with grpo_doctor_probes.phase("rollout"):`, or another one, around what it shows',
                 Withheld("what the time is spent on is not known"),
                 safety="needs-code",
+                risk="",
+            ),
+        ),
+    )
+
+
+def _untimed(view: RunView, origin: Origin, share: float) -> Finding:
+    """What no timer of a log covers: where in the step it lies is unknown."""
+    seconds = share * view.step_s
+    steps = len(view.analysis.step_seconds)
+    source = f"step time less what {origin.what} has timers for, mean of {steps} steps"
+    return Finding(
+        severity=severity_of(share),
+        confidence=1.0,
+        cost=share,
+        phases=(UNATTRIBUTED,),
+        ranks=(),
+        evidence=(
+            Evidence("outside all timers, per step", seconds, "s", source),
+            Evidence("outside all timers", 100 * share, "%", source),
+        ),
+        cause=f"{seconds:.3g} s of each {view.step_s:.3g} s step lie in no timer of "
+        f"{view.framework}.",
+        fixes=(
+            view.advice(
+                "record with `grpo-doctor run -- ...`, which sees more of a step than its log",
+                Withheld("what the time is spent on is not known"),
+                safety="same-math",
                 risk="",
             ),
         ),

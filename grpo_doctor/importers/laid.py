@@ -1,0 +1,111 @@
+"""Durations laid end to end: each step after the one before, its phases in the order given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from grpo_doctor.trace.columns import DTYPES, Interned, in_order, spans_from
+from grpo_doctor.trace.model import Kind, Spans
+
+_NS_PER_S = 1e9
+# Timers are rounded and a step's own one is read last; beyond this they ran side by side.
+_ROUNDING = 1.005
+# What frameworks time beside their step in some versions, within it in others.
+_BESIDE = ("checkpoint", "eval")
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedStep:
+    """What a log says of one step: its length (None where it says none), the phases in the order in
+    which the framework runs them, in seconds, and its metrics."""
+
+    number: int
+    seconds: float | None
+    phases: tuple[tuple[str, float], ...] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+class Laid:
+    """Span rows that grow step by step; `now_ns` is where the next step begins."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.names = Interned()
+        self._columns: dict[str, list[Any]] = {name: [] for name in DTYPES}
+        self._overlapping = 0
+        self._most = 0.0
+
+    def add(self, step: LoggedStep) -> None:
+        """The next step; one without a length takes no place."""
+        if step.seconds is None or step.seconds <= 0:
+            return
+        inside, beside = self._split(step.seconds, step.phases)
+        begin_ns = self.now_ns
+        end_ns = begin_ns + round(step.seconds * _NS_PER_S)
+        self._row(Kind.STEP, "step", begin_ns, end_ns, float(step.number))
+        self._lay(inside, end_ns)
+        self.now_ns = end_ns
+        self._lay(beside, None)
+
+    def spans(self) -> Spans:
+        """All rows, in the model's order."""
+        return in_order(spans_from(self._columns))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the report must say of how the rows were laid."""
+        if not self._overlapping:
+            return ()
+        note = (
+            f"Phases ran side by side in {self._overlapping} steps, where timers add up to as much "
+            f"as {100 * self._most:.0f}% of the step; they are shortened in proportion."
+        )
+        return (note,)
+
+    def _split(
+        self, seconds: float, phases: tuple[tuple[str, float], ...]
+    ) -> tuple[list[tuple[str, float]], list[tuple[str, float]]]:
+        """The phases within the step, and those that its timer leaves out."""
+        inside = [(name, length) for name, length in phases if length > 0]
+        beside: list[tuple[str, float]] = []
+        for name in _BESIDE:
+            if _total(inside) > _ROUNDING * seconds:
+                beside += [phase for phase in inside if phase[0] == name]
+                inside = [phase for phase in inside if phase[0] != name]
+        share = _total(inside) / seconds
+        if share > _ROUNDING:
+            self._overlapping += 1
+            self._most = max(self._most, share)
+        if share > 1:
+            inside = [(name, length / share) for name, length in inside]
+        return inside, beside
+
+    def _lay(self, phases: list[tuple[str, float]], limit_ns: int | None) -> None:
+        for name, length in phases:
+            end_ns = self.now_ns + round(length * _NS_PER_S)
+            if limit_ns is not None:
+                end_ns = min(end_ns, limit_ns)
+            self._row(Kind.SPAN, name, self.now_ns, end_ns)
+            self.now_ns = end_ns
+
+    def _row(self, kind: Kind, name: str, start_ns: int, end_ns: int, number: float = 0.0) -> None:
+        row = {
+            "kind": kind,
+            "process": 0,
+            "thread": 0,
+            "depth": int(kind != Kind.STEP),
+            "name": self.names[name],
+            "args": -1,
+            "start_ns": start_ns,
+            "end_ns": end_ns,
+            "value": number,
+            "open": False,
+        }
+        for column, item in row.items():
+            self._columns[column].append(item)
+
+
+def _total(phases: Iterable[tuple[str, float]]) -> float:
+    return sum(length for _, length in phases)

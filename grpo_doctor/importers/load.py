@@ -1,0 +1,52 @@
+"""Opens whatever the user points at: our recordings, or a file of another program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from grpo_doctor.errors import TraceError
+from grpo_doctor.importers import verl_log
+from grpo_doctor.importers.text import read_head
+from grpo_doctor.trace import load as recordings
+from grpo_doctor.trace.model import Trace
+
+_OURS = b'"grpoDoctor"'
+ACCEPTED = (
+    "`report` reads a run directory or a trace.json of `grpo-doctor run`, and of other programs a "
+    "verl console log."
+)
+
+
+class Importer(Protocol):
+    """What a module of this package defines."""
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        """Whether it reads this file, of which `head` is the beginning, unpacked."""
+
+    def load(self, path: Path) -> Trace:
+        """The trace; raises TraceError, which names the file, the line and the reason."""
+
+
+_IMPORTERS: tuple[Importer, ...] = (verl_log,)
+
+
+def load(path: str | Path) -> Trace:
+    """The trace at `path`: recorded by us, or made from what another program wrote.
+
+    Raises:
+        TraceError: nothing there, nothing readable, or a format that nobody here knows.
+    """
+    path = Path(path)
+    if path.is_file():
+        head = read_head(path)
+        if head and _OURS not in head:
+            for importer in _IMPORTERS:
+                if importer.recognises(path, head):
+                    return importer.load(path)
+    try:
+        return recordings.load(path)
+    except TraceError as problem:
+        if path.is_file():
+            raise TraceError(f"{problem} {ACCEPTED}") from problem
+        raise

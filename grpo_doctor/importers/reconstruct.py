@@ -1,0 +1,121 @@
+"""A trace from durations: what a log says of each step, laid end to end on one process."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from grpo_doctor.importers.laid import Laid, LoggedStep
+from grpo_doctor.phases import phase_of
+from grpo_doctor.trace.merge import metrics_from
+from grpo_doctor.trace.model import Loss, Metrics, Origin, Process, Run, Trace
+
+NO_STARTS = (
+    "When anything began: the log has durations only, drawn end to end within each step.",
+    "Ranks: the log has one line for the whole job, so who waits for whom is unknown.",
+    "GPUs: the log has no samples of them.",
+)
+_PID = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """What a log says beside its steps. `spans` are the names of all that its format times;
+    `problems` are damage, `notes` are worth knowing."""
+
+    what: str
+    framework: str
+    framework_version: str | None = None
+    limits: tuple[str, ...] = NO_STARTS
+    spans: Collection[str] = ()
+    world_size: int = 0
+    config: Mapping[str, Any] = field(default_factory=dict)
+    knobs: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    truncated: bool = False
+
+
+class StepLog:
+    """The steps of a log, in order. A job that goes back to an earlier step was resumed: what it
+    had said of that step and later ones is of weights that were thrown away."""
+
+    def __init__(self) -> None:
+        self.steps: dict[int, LoggedStep] = {}
+        self.abandoned = 0
+
+    def add(self, step: LoggedStep) -> None:
+        """The next step that the log speaks of."""
+        if step.number in self.steps or (self.steps and step.number < next(reversed(self.steps))):
+            later = [number for number in self.steps if number >= step.number]
+            self.abandoned += len(later)
+            for number in later:
+                del self.steps[number]
+        self.steps[step.number] = step
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the report must say of it."""
+        if not self.abandoned:
+            return ()
+        return (f"The run went back; {self.abandoned} steps from before that are left out.",)
+
+
+def reconstruct(path: Path, facts: LogFacts, log: StepLog) -> Trace:
+    """The trace of a log's steps."""
+    rows = Laid()
+    for step in log.steps.values():
+        rows.add(step)
+    return Trace(
+        source=str(path),
+        run=Run(
+            id=path.parent.name if path.name in _COMMON_NAMES else path.name,
+            command=facts.command,
+            framework=facts.framework,
+            framework_version=facts.framework_version,
+            world_size=facts.world_size,
+            duration_ns=rows.now_ns,
+            config=facts.config,
+            knobs=facts.knobs,
+            versions=facts.versions,
+            notes=(*facts.notes, *log.notes, *rows.notes),
+            origin=Origin(
+                facts.what,
+                facts.limits,
+                frozenset(phase for name in facts.spans if (phase := phase_of(name))),
+                durations_only=True,
+            ),
+        ),
+        processes=(_process(rows.now_ns),),
+        gpus=(),
+        names=rows.names.names,
+        args=(),
+        spans=rows.spans(),
+        series=(),
+        metrics=_metrics(log.steps.values()),
+        loss=Loss(truncated=facts.truncated, notes=facts.problems),
+    )
+
+
+_COMMON_NAMES = ("trainer_state.json", "logging.jsonl")
+
+
+def _process(end_ns: int) -> Process:
+    return Process(
+        index=0,
+        pid=_PID,
+        os_pid=0,
+        host="unknown",
+        rank=0,
+        clock_method="none: durations from a log",
+        start_ns=0,
+        end_ns=end_ns,
+    )
+
+
+def _metrics(steps: Iterable[LoggedStep]) -> Metrics:
+    return metrics_from({step.number: step.metrics for step in steps if step.metrics})

@@ -1,0 +1,91 @@
+"""Console logs as lines: colours, Ray's prefixes, progress bars, many processes in one file."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from grpo_doctor.errors import TraceError
+
+HEAD_BYTES = 64 << 10
+_BLOCK_BYTES = 1 << 20
+_OVERLAP_BYTES = 4 << 10
+_GZIP = b"\x1f\x8b"
+# A log of a job holds no line of this length; a file without line ends must not fill memory.
+_LONGEST_LINE_BYTES = 16 << 20
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+# Ray: `(TaskRunner pid=123)`, with `, ip=10.0.0.1` on several hosts.
+_ACTOR = re.compile(r"^\s*(\(\w[^()]*pid=\d+[^()]*\))\s?")
+# A number as frameworks print it: 0.5, 1e-06, nan, np.float64(2.0), tensor(0.5, device='cuda:0').
+NUMBER = r"(?:[A-Za-z_][\w.]*\()?([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf))"
+_UNREADABLE = (OSError, EOFError, zlib.error)
+
+
+def read_head(path: Path) -> bytes:
+    """The first 64 KiB of a file, unpacked.
+
+    Raises:
+        TraceError: it can't be read.
+    """
+    try:
+        with _opened(path) as file:
+            return file.read(HEAD_BYTES)
+    except _UNREADABLE as problem:
+        raise TraceError(f"can't read {path}: {problem}. Check the file.") from problem
+
+
+def contains(path: Path, pattern: re.Pattern[bytes]) -> bool:
+    """Whether a file has a match of at most 4 KiB anywhere."""
+    rest = b""
+    try:
+        with _opened(path) as file:
+            while block := file.read(_BLOCK_BYTES):
+                if pattern.search(rest + block):
+                    return True
+                rest = block[-_OVERLAP_BYTES:]
+    except _UNREADABLE:
+        return False
+    return False
+
+
+def lines(path: Path) -> Iterator[tuple[int, str, bool]]:
+    """Each line: its number from 1, its text without colours, and whether it has its end.
+
+    What follows damage in compressed data is left out.
+
+    Raises:
+        TraceError: the file can't be read, or has a line of over 16 MiB.
+    """
+    number = 0
+    try:
+        with _opened(path) as file:
+            while line := file.readline(_LONGEST_LINE_BYTES):
+                number += 1
+                if len(line) == _LONGEST_LINE_BYTES:
+                    raise TraceError(
+                        f"{path}, line {number} has over {_LONGEST_LINE_BYTES >> 20} MiB: this is "
+                        "no console log. Give the file that the job's output was written to."
+                    )
+                text = line.decode("utf-8", "replace")
+                yield number, _COLOUR.sub("", text.rstrip("\r\n")), text.endswith("\n")
+    except (EOFError, zlib.error):
+        yield number + 1, "", False
+    except OSError as problem:
+        raise TraceError(f"can't read {path}: {problem.strerror or problem}.") from problem
+
+
+def without_actor(line: str) -> tuple[str, str]:
+    """Ray's prefix of a line, empty where it has none, and the rest."""
+    prefix = _ACTOR.match(line)
+    return (prefix[1], line[prefix.end() :]) if prefix else ("", line)
+
+
+def _opened(path: Path) -> IO[bytes]:
+    file = path.open("rb")
+    packed = file.read(2) == _GZIP
+    file.seek(0)
+    return gzip.GzipFile(fileobj=file) if packed else file  # type: ignore[return-value]

@@ -1,0 +1,186 @@
+"""verl's console log: one line a step, `step:12 - timing_s/gen:25.5 - ...`, of verl 0.2 to 0.9."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from grpo_doctor import knobs
+from grpo_doctor.importers.laid import LoggedStep
+from grpo_doctor.importers.reconstruct import NO_STARTS, LogFacts, StepLog, reconstruct
+from grpo_doctor.importers.text import NUMBER, contains, lines, without_actor
+from grpo_doctor.trace.model import Trace
+
+# `k:v` pairs after the number tell it from other programs' words.
+_STEP_LINE = re.compile(r"step:(\d+) - (?=[\w./@-]+:)")
+_STEP_BYTES = re.compile(rb"step:\d+ - [\w./@-]+:[-+\dni]")
+# What follows the number may be of another process: `throughput:436.3(TaskRunner pid=1) Training`.
+_PAIR = re.compile(rf"(\S+?):{NUMBER}")
+_STEP_TIMER = "timing_s/step"
+_TIMER = "timing_s/"
+# verl's timers in the order in which its trainers run them, and the span of ours. Before 0.3 the
+# rewards were computed within `adv`.
+_PHASES = {
+    "wait_prev_gen": "rollout/wait",
+    "switch_wait": "rollout/wait",
+    "gen": "rollout/generate",
+    "gen_max": "rollout/generate",
+    "dump_rollout_generations": "reward/log_completions",
+    "reward": "reward",
+    "switch_to_trainer": "offload",
+    "old_log_prob": "logprob/old",
+    "ref": "logprob/reference",
+    "ref_log_prob": "logprob/reference",
+    "values": "logprob/values",
+    "adv": "reward/advantages",
+    "update_critic": "train/critic",
+    "update_actor": "train",
+    "switch_to_rollout": "offload",
+    "update_weights": "sync",
+    "sync_rollout_weights": "sync",
+    "param_sync": "sync",
+    "timing_s/param_sync": "sync",
+    "save_checkpoint": "checkpoint",
+    "testing": "eval",
+}
+# Parts of the timers above, and those of work that goes on beside the step.
+_WITHIN = (
+    "step",
+    "start_profile",
+    "stop_profile",
+    "generate_sequences",
+    "generate_async",
+    "wait_for_enough_samples",
+    "reshard",
+    "tool_calls",
+    "compute_score",
+)
+_LIMITS = (
+    *NO_STARTS,
+    "The optimizer: verl times it as part of `update_actor`, which is `train` here.",
+)
+_CONFIG_BEGINS = "{'actor_rollout_ref'"
+_MOST_CONFIG_LINES = 5000
+_VLLM = re.compile(r"LLM engine \(v([\w.+-]+)\)")
+
+
+def recognises(path: Path, head: bytes) -> bool:
+    """Whether this is a log with lines of verl's steps."""
+    return head.lstrip()[:1] not in (b"{", b"[") and contains(path, _STEP_BYTES)
+
+
+def load(path: Path) -> Trace:
+    """The steps of the log; one whose last line is cut off loses what was cut."""
+    log, reader = StepLog(), _Facts()
+    for _, line, whole in lines(path):
+        match = _STEP_LINE.search(line)
+        if match:
+            log.add(_step(int(match[1]), line[match.end() :], whole, reader.unknown))
+            reader.truncated = not whole
+        else:
+            reader.read(line)
+    return reconstruct(path, reader.facts(), log)
+
+
+def _step(number: int, text: str, whole: bool, unknown: set[str]) -> LoggedStep:
+    values: dict[str, float] = {}
+    pairs = text.split(" - ")
+    for pair in pairs if whole else pairs[:-1]:
+        if said := _PAIR.match(pair):
+            values[said[1]] = float(said[2])
+    timers = {key.removeprefix(_TIMER): s for key, s in values.items() if key.startswith(_TIMER)}
+    unknown |= {name for name in timers if name not in _PHASES and not _is_part(name)}
+    phases = tuple((span, timers[name]) for name, span in _PHASES.items() if name in timers)
+    return LoggedStep(number, values.get(_STEP_TIMER), phases, values)
+
+
+def _is_part(name: str) -> bool:
+    return "/" in name or name in _WITHIN
+
+
+class _Facts:
+    """What the rest of the log says: the command, the printed configuration, vLLM's version."""
+
+    def __init__(self) -> None:
+        self.unknown: set[str] = set()
+        self.truncated = False
+        self._command: tuple[str, ...] = ()
+        self._vllm: str | None = None
+        self._config: Mapping[str, Any] = {}
+        self._actor = ""
+        self._printed: list[str] = []
+
+    def read(self, line: str) -> None:
+        """A line that is no step."""
+        actor, text = without_actor(line)
+        if self._printed or text.startswith(_CONFIG_BEGINS):
+            if not self._printed:
+                self._actor = actor
+            if actor == self._actor:
+                self._config_line(text)
+        elif not self._command and "-m verl." in text and "=" in text:
+            self._command = _words(text)
+        elif self._vllm is None and (version := _VLLM.search(text)):
+            self._vllm = version[1]
+
+    def _config_line(self, text: str) -> None:
+        self._printed.append(text)
+        printed = "\n".join(self._printed) if text.endswith("}") else ""
+        if printed.count("{") == printed.count("}") > 0:
+            self._config = _literal(printed)
+            self._printed = []
+        elif len(self._printed) > _MOST_CONFIG_LINES:
+            self._printed = []
+
+    def facts(self) -> LogFacts:
+        """All of it."""
+        notes: tuple[str, ...] = ()
+        if self.unknown:
+            named = ", ".join(sorted(self.unknown))
+            notes = (f"Timers of verl that belong to no phase known here: {named}.",)
+        settings = knobs.from_command("verl", None, self._command) if self._command else {}
+        settings = {**knobs.canonical("verl", None, self._config), **settings}
+        return LogFacts(
+            what="a verl console log",
+            framework="verl",
+            limits=_LIMITS,
+            spans=_PHASES.values(),
+            world_size=self._world_size(),
+            config=self._config,
+            knobs=settings,
+            versions={"vllm": self._vllm} if self._vllm else {},
+            command=self._command,
+            notes=notes,
+            problems=("the last line is cut off",) if self.truncated else (),
+            truncated=self.truncated,
+        )
+
+    def _world_size(self) -> int:
+        trainer = self._config.get("trainer")
+        said = dict(trainer) if isinstance(trainer, dict) else {}
+        for word in self._command:
+            name, _, value = word.lstrip("+").partition("=")
+            said[name.removeprefix("trainer.")] = value
+        gpus, hosts = (str(said.get(key, "")) for key in ("n_gpus_per_node", "nnodes"))
+        return int(gpus) * int(hosts if hosts.isdecimal() else 1) if gpus.isdecimal() else 0
+
+
+def _words(text: str) -> tuple[str, ...]:
+    """The words of a command that a shell with `-x` printed; none where quotes don't close."""
+    try:
+        words = shlex.split(text.lstrip("+ "))
+    except ValueError:
+        return ()
+    return tuple(words)
+
+
+def _literal(printed: str) -> Mapping[str, Any]:
+    try:
+        value = ast.literal_eval(printed)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,156 @@
+"""verl's console logs: as its loggers print them through Ray, whole, cut off and mixed up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from grpo_doctor.analysis import analyse
+from grpo_doctor.document import build_document
+from grpo_doctor.importers.load import load
+from grpo_doctor.trace.model import Kind, Trace
+
+ACTOR = "(TaskRunner pid=4711) "
+COLOURED = "\x1b[36m(TaskRunner pid=4711)\x1b[0m "
+COMMAND = (
+    "+ python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo "
+    "actor_rollout_ref.rollout.n=8 actor_rollout_ref.actor.fsdp_config.param_offload=True "
+    "'trainer.logger=[\"console\"]' trainer.n_gpus_per_node=4 trainer.nnodes=2"
+)
+TIMERS = {
+    "gen": 25.5,
+    "reward": 0.25,
+    "old_log_prob": 4.0,
+    "adv": 0.01,
+    "update_actor": 11.5,
+    "update_weights": 1.74,
+}
+
+
+def step_line(number: int, step_s: float = 43.2, prefix: str = ACTOR, **timers: float) -> str:
+    said = {
+        "actor/entropy": 0.25,
+        "critic/score/mean": 0.125 + number / 64,
+        "response_length/mean": 450.0,
+        "timing_s/agent_loop/generate_sequences/max": 21.5,
+        "timing_s/agent_loop/slowest/prompt_length": 127,
+        **{f"timing_s/{name}": seconds for name, seconds in {**TIMERS, **timers}.items()},
+        "timing_s/step": step_s,
+        "timing_s/stop_profile": 0.0002,
+        "timing_per_token_ms/gen": 0.44,
+        "num_turns/mean": "np.float64(2.0)",
+        "perf/throughput": 403.5,
+    }
+    return f"{prefix}step:{number} - " + " - ".join(f"{key}:{v}" for key, v in said.items())
+
+
+def written(folder: Path, *lines: str, end: str = "\n") -> Path:
+    path = folder / "train.log"
+    path.write_text("\n".join(lines) + end, encoding="utf-8")
+    return path
+
+
+def loaded(folder: Path, *lines: str, end: str = "\n") -> Trace:
+    return load(written(folder, *lines, end=end))
+
+
+def test_shares_are_those_of_the_log(tmp_path: Path) -> None:
+    trace = loaded(tmp_path, COMMAND, *(step_line(n) for n in range(1, 7)))
+    analysis = analyse(trace)
+    assert analysis.steps.numbers.tolist() == [1, 2, 3, 4, 5, 6]
+    assert analysis.step_s == pytest.approx(43.2)
+    expected = {"rollout": 25.5, "reward": 0.26, "logprob": 4.0, "train": 11.5, "sync": 1.74}
+    for phase, seconds in expected.items():
+        assert analysis.share(phase) == pytest.approx(seconds / 43.2, abs=1e-9), phase
+    assert analysis.share("unattributed") == pytest.approx(0.2 / 43.2, abs=1e-9)
+
+
+def test_the_command_gives_settings_and_ranks(tmp_path: Path) -> None:
+    run = loaded(tmp_path, COMMAND, step_line(1)).run
+    assert run.framework == "verl"
+    assert run.world_size == 8
+    assert run.knobs["rollout.num_generations"] == 8
+    assert run.knobs["offload.model"] is True
+    assert run.origin is not None
+    assert run.origin.durations_only
+
+
+def test_the_printed_configuration_is_read_between_lines_of_others(tmp_path: Path) -> None:
+    trace = loaded(
+        tmp_path,
+        f"{COLOURED}{{'actor_rollout_ref': {{'actor': {{'ppo_micro_batch_size_per_gpu': 4}},",
+        "\x1b[36m(WorkerDict pid=99)\x1b[0m {'loss': {",
+        f"{COLOURED}                       'rollout': {{'n': 5}}}},",
+        f"{COLOURED} 'trainer': {{'n_gpus_per_node': 2, 'nnodes': 1}}}}",
+        step_line(1, prefix=COLOURED),
+    )
+    assert trace.run.knobs["train.micro_batch"] == 4
+    assert trace.run.knobs["rollout.num_generations"] == 5
+    assert trace.run.world_size == 2
+
+
+def test_metrics_are_numbers_whatever_printed_them(tmp_path: Path) -> None:
+    glued = step_line(1) + f"{ACTOR}Training Progress:  67%| | 585/870 [8:03:26<4:21, 55.1s/it]"
+    metrics = loaded(tmp_path, glued, step_line(2)).metrics
+    assert metrics.steps.tolist() == [1, 2]
+    assert metrics.values["perf/throughput"].tolist() == [403.5, 403.5]
+    assert metrics.values["num_turns/mean"].tolist() == [2.0, 2.0]
+    assert metrics.values["critic/score/mean"][1] == 0.125 + 2 / 64
+
+
+def test_validation_beside_the_step_is_drawn_beside_it(tmp_path: Path) -> None:
+    trace = loaded(tmp_path, step_line(1, testing=33.0), step_line(2))
+    spans = trace.spans
+    steps = np.flatnonzero(spans.kind == Kind.STEP)
+    evals = np.flatnonzero(spans.name == trace.names.index("eval"))
+    assert spans.start_ns[evals].tolist() == spans.end_ns[steps[:1]].tolist()
+    assert spans.start_ns[steps[1]] == spans.end_ns[evals[0]]
+
+
+def test_validation_within_the_step_is_drawn_within_it(tmp_path: Path) -> None:
+    analysis = analyse(loaded(tmp_path, step_line(1, step_s=76.2, testing=33.0)))
+    assert analysis.share("eval") == pytest.approx(33.0 / 76.2)
+
+
+def test_timers_that_overlap_are_shortened_and_said_so(tmp_path: Path) -> None:
+    trace = loaded(tmp_path, step_line(1, step_s=21.5))
+    assert analyse(trace).share("rollout") == pytest.approx(25.5 / 43.0)
+    assert "200% of the step" in trace.run.notes[0]
+
+
+def test_a_timer_of_a_newer_version_is_named(tmp_path: Path) -> None:
+    trace = loaded(tmp_path, step_line(1, teleport=1.0))
+    assert any("teleport" in note for note in trace.run.notes)
+
+
+def test_a_line_that_is_cut_off_loses_its_last_value_only(tmp_path: Path) -> None:
+    whole = step_line(2)
+    trace = loaded(tmp_path, step_line(1), whole[: whole.index("update_actor") + 15], end="")
+    assert trace.loss.truncated
+    assert trace.metrics.steps.tolist() == [1, 2]
+    assert analyse(trace).steps.numbers.tolist() == [1]
+    assert "timing_s/update_actor" in trace.metrics.absent
+
+
+def test_a_resumed_job_counts_each_step_once(tmp_path: Path) -> None:
+    trace = loaded(tmp_path, *(step_line(n) for n in (1, 2, 3, 4, 3, 4, 5)))
+    assert analyse(trace).steps.numbers.tolist() == [1, 2, 3, 4, 5]
+    assert any("2 steps" in note for note in trace.run.notes)
+
+
+def test_the_first_validation_is_metrics_and_no_step(tmp_path: Path) -> None:
+    trace = loaded(tmp_path, f"{ACTOR}step:0 - val-core/gsm8k/acc/mean@1:0.25", step_line(1))
+    assert trace.metrics.steps.tolist() == [0, 1]
+    assert analyse(trace).steps.numbers.tolist() == [1]
+
+
+def test_the_report_says_what_a_log_can_not_tell(tmp_path: Path) -> None:
+    document = build_document(loaded(tmp_path, COMMAND, *(step_line(n) for n in range(1, 13))))
+    said = {entry.id: entry.missing for entry in document.not_run}
+    for rule in ("GD002", "GD004", "GD006", "GD035"):
+        assert "not in a verl console log; record with `grpo-doctor run" in said[rule], rule
+    assert any(text.startswith("Ranks:") for text in document.summary.not_judged)
+    assert document.summary.accounting == {}
+    assert not document.rule_errors
