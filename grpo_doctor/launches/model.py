@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Literal
 
 from grpo_doctor import knobs
@@ -13,7 +12,6 @@ from grpo_doctor.knobs import KNOBS
 Framework = Literal["bundled", "ms-swift", "trl", "verl", "openrlhf", "vllm", "sglang"]
 """As in `grpo_doctor.knobs`; `bundled` is our own trainer."""
 Role = Literal["train", "rollout server"]
-_EMPTY: Mapping[str, Any] = MappingProxyType({})
 _ORDER = {knob.name: place for place, knob in enumerate(KNOBS)}
 
 
@@ -66,12 +64,12 @@ class Launch:
     version: str | None
     """None: nobody said, and the newest that is known counts."""
     role: Role
-    settings: Mapping[str, Any] = _EMPTY
-    sources: Mapping[str, Source] = _EMPTY
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    sources: Mapping[str, Source] = field(default_factory=dict)
     """Of each of `settings`."""
-    options: Mapping[str, Any] = _EMPTY
-    option_sources: Mapping[str, Source] = _EMPTY
-    environment: Mapping[str, str] = _EMPTY
+    options: Mapping[str, Any] = field(default_factory=dict)
+    option_sources: Mapping[str, Source] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
     """What the command sets for itself and what its script exports, not the caller's own."""
     processes_per_node: int = 1
     """Training processes on each host; 0 where Ray decides, which verl and OpenRLHF use."""
