@@ -113,7 +113,7 @@ def _restarts(trace: Trace) -> NDArray[np.int64]:
     seen: dict[int, int] = {}
     result = np.zeros(len(trace.processes), dtype=np.int64)
     for process in sorted(trace.processes, key=lambda p: (p.start_ns or 0, p.index)):
-        if process.role == "trainer":
+        if process.carries_steps:
             result[process.index] = seen.get(process.rank, 0)
             seen[process.rank] = seen.get(process.rank, 0) + 1
     return result

@@ -126,7 +126,7 @@ def rank_gpus(trace: Trace) -> dict[int, str]:
 
 def _by_local_rank(trace: Trace, host: str, known: dict[int, str]) -> None:
     gpus = sorted((g for g in trace.gpus if g.host == host and g.visible), key=lambda g: g.index)
-    processes = [p for p in trace.processes if p.host == host and p.role == "trainer"]
+    processes = [p for p in trace.processes if p.host == host and p.carries_steps]
     ranks = sorted({p.rank for p in processes})
     if len(gpus) != len(ranks):
         return

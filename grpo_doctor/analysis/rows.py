@@ -33,7 +33,7 @@ def rank_rows(trace: Trace) -> tuple[RankRows, ...]:
         parts = [
             _main_thread(trace, process.index, codes)
             for process in trace.processes
-            if process.rank == rank and process.role == "trainer"
+            if process.rank == rank and process.carries_steps
         ]
         rows = np.concatenate(parts)
         if len(parts) > 1:  # a restarted rank: two processes, one story

@@ -11,7 +11,7 @@ _DIGITS = 3
 
 def clock_entry(trace: Trace) -> ClockEntry:
     """The largest error of any rank's clock, and how the clocks were aligned."""
-    ranks = [p for p in trace.processes if p.role == "trainer"]
+    ranks = [p for p in trace.processes if p.carries_steps]
     methods = list(dict.fromkeys(p.clock_method for p in ranks))
     errors = [p.clock_error_ns for p in ranks]
     known = [error for error in errors if error is not None]

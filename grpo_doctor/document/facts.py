@@ -65,7 +65,7 @@ def rank_entries(trace: Trace) -> list[RankEntry]:
     latest = {
         p.rank: p
         for p in sorted(trace.processes, key=lambda p: (p.start_ns or 0, p.index))
-        if p.role == "trainer"
+        if p.carries_steps
     }
     found = [_rank(trace, process) for process in latest.values()]
     missing = [rank for rank in trace.loss.missing_ranks if rank not in latest]

@@ -107,7 +107,7 @@ def _time(analysis: Analysis) -> str:
     if not step_s:
         if len(analysis.steps.numbers):
             return ""
-        if any(process.role == "trainer" for process in analysis.trace.processes):
+        if any(process.carries_steps for process in analysis.trace.processes):
             return "No step was recorded"
         if analysis.trace.run.framework == "bundled":
             return "The trainer ended before it recorded anything: see its output"

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.trace import lanes
-from grpo_doctor.trace.model import Kind, Series, Spans, Trace
+from grpo_doctor.trace.model import Kind, Process, Series, Spans, Trace
 from grpo_doctor.trace.nesting import nest
 
 GPU_PID, HOST_PID = 10_000_000, 20_000_000
@@ -65,7 +65,7 @@ def finite(value: Any, levels: int = 64) -> Any:
 def metadata_lines(trace: Trace, tracks: dict[int, set[int]]) -> Iterator[str]:
     """Names of processes and tracks; `tracks` maps a pid to the lanes in use."""
     for process in trace.processes:
-        label = f"rank {process.rank}" + ("" if process.role == "trainer" else f" {process.role}")
+        label = _label(process)
         yield from _process(process.pid, f"{label} · {process.host}", process.rank * 10)
         for lane in sorted(tracks.get(process.pid, ())):
             yield _meta(process.pid, lane, "thread_name", {"name": lanes.title(lane)})
@@ -74,6 +74,12 @@ def metadata_lines(trace: Trace, tracks: dict[int, set[int]]) -> Iterator[str]:
         yield from _process(GPU_PID + index, f"GPU {gpu.index} · {gpu.host}", 100_000 + index)
     for index, host in enumerate(hosts(trace)):
         yield from _process(HOST_PID + index, f"host {host}", 200_000 + index)
+
+
+def _label(process: Process) -> str:
+    if process.role == "driver":
+        return process.role
+    return f"rank {process.rank}" + ("" if process.role == "trainer" else f" {process.role}")
 
 
 def _process(pid: int, name: str, sort_index: int) -> Iterator[str]:

@@ -21,6 +21,7 @@ from grpo_doctor.trace.rows import rows_of
 from grpo_doctor.trace.samples import Samples, read_samples
 from grpo_doctor.trace.timeline import PROCESS_PID_STEP, Timeline
 from grpo_doctor_probes.rundir import (
+    DRIVER,
     HOSTS,
     METRICS_JSONL,
     RANKS,
@@ -174,6 +175,13 @@ def _decode_args(text: str) -> Mapping[str, Any]:
         return {}
 
 
+def _seen_ranks(recordings: Sequence[Recording]) -> set[int]:
+    """The ranks that recorded; of a driver's workers, those that know of other ranks."""
+    if any(r.role == DRIVER for r in recordings):
+        return {r.rank for r in recordings if (whole(r.facts.get("world_size")) or 0) > 0}
+    return {r.rank for r in recordings}
+
+
 def _loss(
     facts: RunFacts,
     recordings: Sequence[Recording],
@@ -181,8 +189,8 @@ def _loss(
     samples: Sequence[Samples],
 ) -> Loss:
     headers = [r.content.header for r in recordings]
-    seen = {r.rank for r in recordings}
-    expected = facts.run.world_size if recordings else 0
+    seen = _seen_ranks(recordings)
+    expected = facts.run.world_size if seen else 0
     notes = list(problems)
     if expected > _MAX_WORLD_SIZE:
         notes.append(f"the run says that it had {expected} ranks, which is not believed")

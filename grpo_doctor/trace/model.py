@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT = 1
+STEP_ROLES = ("trainer", "driver")
 
 
 class Kind(IntEnum):
@@ -40,7 +41,7 @@ class Process:
     os_pid: int
     host: str
     rank: int
-    role: str = "trainer"  # trainer: a rank; worker: a process that a rank forked; job: a launcher
+    role: str = "trainer"  # see `carries_steps`
     state: str = "finished"  # finished: ended in order; open: killed or still running; missing
     local_rank: int | None = None
     clock_offset_ns: int = 0
@@ -48,6 +49,14 @@ class Process:
     clock_method: str = "same clock"
     start_ns: int | None = None
     end_ns: int | None = None  # orderly end, or the last thing seen
+
+    @property
+    def carries_steps(self) -> bool:
+        """Whether tables and rules are over it: `trainer`, a rank, or `driver`, which has the steps
+        of a job whose work others do. Those are `actor`, `reward`, `rollout`...; `worker` is what
+        a recorded process forked, `job` a launcher.
+        """
+        return self.role in STEP_ROLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +217,7 @@ class Trace:
     @property
     def ranks(self) -> tuple[int, ...]:
         """The ranks that recorded anything, ascending."""
-        return tuple(sorted({p.rank for p in self.processes if p.role == "trainer"}))
+        return tuple(sorted({p.rank for p in self.processes if p.carries_steps}))
 
     def frame(self) -> pd.DataFrame:
         """The spans as a pandas DataFrame, for notebooks: one row each.

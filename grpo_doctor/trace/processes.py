@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from grpo_doctor.errors import TraceError
 from grpo_doctor.trace.jsonfile import MAX_TIME_NS, moment, read_object, whole
+from grpo_doctor.trace.model import STEP_ROLES
 from grpo_doctor.trace.spanfile import SpanRecords, read_span_file
 from grpo_doctor_probes import layout
 from grpo_doctor_probes.live import OpenSpan, name_of
-from grpo_doctor_probes.rundir import SPANS_SUFFIX
+from grpo_doctor_probes.rundir import DRIVER, SPANS_SUFFIX
 
 # Imports of a training stack from a slow disk take minutes. A process that began to record later
 # than this was doing something else before, such as a notebook's kernel.
@@ -65,6 +66,12 @@ class Recording:
         header = self.content.header
         reading = {"monotonic_ns": header.start_monotonic_ns, "unix_ns": header.start_unix_ns}
         return {"clocks": [reading]}
+
+    @property
+    def stated_role(self) -> str | None:
+        """What the process itself said it is; None for a rank and for what a rank forked."""
+        role = self.facts.get("role")
+        return role if isinstance(role, str) and role else None
 
     @property
     def state(self) -> str:
@@ -134,12 +141,17 @@ def read_recordings(folder: Path) -> tuple[list[Recording], list[str]]:
         recordings.append(Recording(path, content, facts))
     # A rank's forked children record under its rank; a restarted rank has another parent.
     ranks = {(r.host, r.pid) for r in recordings}
-    recordings = [
-        replace(r, role="worker" if (r.host, r.parent_pid) in ranks else "trainer")
-        for r in recordings
-    ]
-    recordings.sort(key=lambda r: (r.rank, r.role != "trainer", r.begun_ns, r.path.stem))
+    driven = any(r.stated_role == DRIVER for r in recordings)
+    recordings = [replace(r, role=_role(r, ranks, driven=driven)) for r in recordings]
+    recordings.sort(key=lambda r: (r.rank, r.role not in STEP_ROLES, r.begun_ns, r.path.stem))
     return recordings, problems
+
+
+def _role(recording: Recording, ranks: set[tuple[str, int]], *, driven: bool) -> str:
+    if recording.stated_role:
+        return recording.stated_role
+    forked = (recording.host, recording.parent_pid) in ranks
+    return "worker" if forked or driven else "trainer"
 
 
 class NameTable:

@@ -55,6 +55,7 @@ def describe(
     version: str | None = None,
     config: Mapping[str, Any] | None = None,
     versions: Mapping[str, str] | None = None,
+    world_size: int | None = None,
 ) -> None:
     """Writes what the job says of itself to `job.json`. Call on rank 0.
 
@@ -63,6 +64,7 @@ def describe(
         version: the framework's version.
         config: resolved options under the framework's own names; secrets are taken out.
         versions: package name to version.
+        world_size: how many ranks train, where WORLD_SIZE doesn't say so: in a driver.
     """
     active = recorder.ACTIVE or recorder.start_if_asked()
     if active is None:
@@ -76,7 +78,7 @@ def describe(
             "framework_version": version,
             "config": redact_mapping(config or {}),
             "versions": dict(versions or {}),
-            "world_size": sidecar.number("WORLD_SIZE") or 1,
+            "world_size": world_size or sidecar.number("WORLD_SIZE") or 1,
         }
         sidecar.write_json(f"{active.run_dir}/{JOB_JSON}", facts)
     except Exception:  # noqa: BLE001 - a guest never raises into its host

@@ -268,7 +268,7 @@ def _create(run_dir: str, rank: int) -> tuple[str, int]:
     """A span file that was not there before. Raises OSError."""
     folder = f"{run_dir}/{RANKS}"
     os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103 - no pathlib in the job
-    path = stem = f"{folder}/{rank_stem(rank)}"
+    path = stem = f"{folder}/{rank_stem(rank, sidecar.ROLE.of_this_process())}"
     attempt = 0
     while True:
         try:

@@ -20,8 +20,13 @@ FLIGHT = "flight"
 SPANS_SUFFIX = ".spans"
 ENTRIES_SUFFIX = ".flight.jsonl"
 SAMPLES_SUFFIX = ".samples.jsonl"
+# The role of a process that carries the steps of others, such as Ray actors.
+DRIVER = "driver"
 
 
-def rank_stem(rank: int) -> str:
-    """File name stem of a rank: five digits, so that a listing is in rank order."""
-    return f"{rank:05d}"
+def rank_stem(rank: int, role: str | None = None) -> str:
+    """File name stem of a rank: five digits, so that a listing is in rank order.
+
+    Workers of a driver have their role before it: the ranks are those that carry the steps.
+    """
+    return f"{rank:05d}" if role in (None, DRIVER) else f"{role}-{rank:05d}"

@@ -17,6 +17,30 @@ _NO_NUMBERS = ("nan", "inf", "-inf")
 EXTRAS: dict[str, Callable[[], Any]] = {}
 
 
+class Role:
+    """What this process is in a job whose steps another process carries.
+
+    `driver` carries the steps; `actor`, `reward`, `rollout` and others work for it. Without a role
+    a process is a rank that trains. A forked child has none of its parent's.
+    """
+
+    def __init__(self) -> None:
+        self._name: str | None = None
+        self._pid = 0
+
+    def take(self, name: str) -> None:
+        """Says so, before the process records anything. The first word counts."""
+        if self.of_this_process() is None:
+            self._name, self._pid = name, os.getpid()
+
+    def of_this_process(self) -> str | None:
+        """The role; None without one."""
+        return self._name if self._pid == os.getpid() else None
+
+
+ROLE = Role()
+
+
 class RankFile:
     """Who a span file's process is: written at the start, and at the end with its clocks re-read.
 
@@ -35,6 +59,7 @@ class RankFile:
         facts = {
             "format": 1,
             "rank": self._rank,
+            "role": ROLE.of_this_process(),
             "local_rank": number("LOCAL_RANK"),
             "world_size": number("WORLD_SIZE"),
             "pid": os.getpid(),

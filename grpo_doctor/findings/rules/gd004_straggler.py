@@ -221,4 +221,4 @@ def _where_to_look(view: RunView, rank: int, phases: dict[str, float]) -> str:
 
 
 def _process(view: RunView, rank: int) -> Process:
-    return next(p for p in view.trace.processes if p.rank == rank and p.role == "trainer")
+    return next(p for p in view.trace.processes if p.rank == rank and p.carries_steps)

@@ -64,7 +64,7 @@ def check(view: RunView) -> Answer:
     (before, after), gap = next(iter(gap_seconds(view.analysis).items()))
     where = f"between {before} and {after}"
     process = min(
-        (p for p in view.trace.processes if p.role == "trainer"), key=lambda p: (p.rank, p.index)
+        (p for p in view.trace.processes if p.carries_steps), key=lambda p: (p.rank, p.index)
     )
     source = f"main thread without an open phase, mean of {steps} steps"
     return Finding(

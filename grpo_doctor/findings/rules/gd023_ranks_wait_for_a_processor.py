@@ -241,4 +241,4 @@ def _fix(view: RunView, ranks: tuple[int, ...], why: _Why) -> Fix:
 
 
 def _process(view: RunView, rank: int) -> Process:
-    return next(p for p in view.trace.processes if p.rank == rank and p.role == "trainer")
+    return next(p for p in view.trace.processes if p.rank == rank and p.carries_steps)

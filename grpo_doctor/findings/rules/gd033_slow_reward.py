@@ -166,7 +166,7 @@ def _fixes(view: RunView, first: Scoring | None) -> list[Fix]:
         outcome = _more_processes(view)
         fixes.append(view.setting(_KNOB, _WORKERS, outcome, safety="same-math", risk=risk))
     process = min(
-        (p for p in view.trace.processes if p.role == "trainer"), key=lambda p: (p.rank, p.index)
+        (p for p in view.trace.processes if p.carries_steps), key=lambda p: (p.rank, p.index)
     )
     look = f"py-spy record --subprocesses -p {process.os_pid} -d 30 -o reward.svg"
     text = f"{f'make {first.name} faster' if first else 'find what is slow'}: {look}"

@@ -128,7 +128,7 @@ def _fix(view: RunView, rank: int, alone: bool) -> Fix:
         text = "score each rank's own completions on that rank, and gather the scores"
         risk = "A function that compares completions of different ranks has to stay in one place."
         return view.advice(text, outcome, safety="needs-code", risk=risk)
-    process = next(p for p in view.trace.processes if p.rank == rank and p.role == "trainer")
+    process = next(p for p in view.trace.processes if p.rank == rank and p.carries_steps)
     outcome = view.predict(edits, f"with rank {rank} scoring as fast as the median of the others")
     text = (
         f"on {process.host}, while rank {rank} is in reward: "

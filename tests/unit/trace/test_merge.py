@@ -138,6 +138,34 @@ def test_children_are_workers_and_a_second_run_is_not(tmp_path: Path) -> None:
     assert roles == [(10, "trainer"), (12, "trainer"), (11, "worker")]
 
 
+def test_a_driver_carries_the_steps_and_its_workers_are_no_ranks_of_theirs(tmp_path: Path) -> None:
+    """Two actors of two ranks, a reward worker, and a process that has not said what it is."""
+    run_json(tmp_path)
+    write_recording(tmp_path, 0, [("step", 2 * S, 9 * S), ("rollout", 2 * S, 5 * S)], pid=10,
+                    facts=facts(role="driver"), stem="00000.10")  # fmt: skip
+    for rank in (0, 1):
+        write_recording(tmp_path, rank, [("train", 5 * S, 9 * S)], pid=20 + rank, stem=f"a{rank}",
+                        facts=facts(role="actor", world_size=2))  # fmt: skip
+    write_recording(tmp_path, 0, [("reward", 3 * S, 4 * S)], pid=30, facts=facts(role="reward"),
+                    stem="r")  # fmt: skip
+    write_recording(tmp_path, 0, [("rollout", 3 * S, 4 * S)], pid=40, facts=facts())
+    trace = merge(tmp_path)
+    assert [p.role for p in trace.processes] == ["driver", "worker", "actor", "reward", "actor"]
+    assert trace.ranks == (0,)
+    assert trace.run.world_size == 2
+    assert not trace.loss.missing_ranks
+    write_trace(trace, tmp_path / "trace.json")
+    assert load(tmp_path / "trace.json").processes == trace.processes
+    text = (tmp_path / "trace.json").read_text()
+    assert all(f'"{label} · a"' in text for label in ("driver", "rank 1 actor", "rank 0 reward"))
+
+
+@pytest.mark.parametrize("role", ["", 7, {"a": 1}, None])
+def test_a_role_that_is_none_is_that_of_a_rank(tmp_path: Path, role: object) -> None:
+    write_recording(tmp_path, 0, [("step", 2 * S, 9 * S)], facts=facts(role=role))
+    assert [p.role for p in merge(tmp_path).processes] == ["trainer"]
+
+
 def test_a_command_without_a_recorder_is_one_process(tmp_path: Path) -> None:
     (tmp_path / "ranks").mkdir()
     run_json(tmp_path, end=end(code=3, state="failed"))
