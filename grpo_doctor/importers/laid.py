@@ -18,13 +18,14 @@ _BESIDE = ("checkpoint", "eval")
 
 @dataclass(frozen=True, slots=True)
 class LoggedStep:
-    """What a log says of one step: its length (None where it says none), the phases in the order in
-    which the framework runs them, in seconds, and its metrics."""
+    """What a log says of one step: its length in seconds (None where it says none), the phases in
+    the order in which the framework runs them, what it did `beside`, after it, and its metrics."""
 
     number: int
     seconds: float | None
     phases: tuple[tuple[str, float], ...] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
+    beside: tuple[tuple[str, float], ...] = ()
 
 
 class Laid:
@@ -47,7 +48,7 @@ class Laid:
         self._row(Kind.STEP, "step", begin_ns, end_ns, float(step.number))
         self._lay(inside, end_ns)
         self.now_ns = end_ns
-        self._lay(beside, None)
+        self._lay([*beside, *step.beside], None)
 
     def spans(self) -> Spans:
         """All rows, in the model's order."""

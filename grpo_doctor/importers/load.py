@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Protocol
 
 from grpo_doctor.errors import TraceError
-from grpo_doctor.importers import verl_log
+from grpo_doctor.importers import openrlhf_log, swift_log, trainer_state, verl_log
 from grpo_doctor.importers.text import read_head
 from grpo_doctor.trace import load as recordings
 from grpo_doctor.trace.model import Trace
 
 _OURS = b'"grpoDoctor"'
 ACCEPTED = (
-    "`report` reads a run directory or a trace.json of `grpo-doctor run`, and of other programs a "
-    "verl console log."
+    "`report` reads a run directory or a trace.json of `grpo-doctor run`, and of other programs: "
+    "console logs of verl and OpenRLHF, ms-swift's logging.jsonl, trainer_state.json."
 )
 
 
@@ -28,7 +28,7 @@ class Importer(Protocol):
         """The trace; raises TraceError, which names the file, the line and the reason."""
 
 
-_IMPORTERS: tuple[Importer, ...] = (verl_log,)
+_IMPORTERS: tuple[Importer, ...] = (trainer_state, swift_log, verl_log, openrlhf_log)
 
 
 def load(path: str | Path) -> Trace:

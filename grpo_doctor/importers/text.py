@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import shlex
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from grpo_doctor.errors import TraceError
 
 HEAD_BYTES = 64 << 10
 _BLOCK_BYTES = 1 << 20
+_LARGEST_BYTES = 1 << 30
 _OVERLAP_BYTES = 4 << 10
 _GZIP = b"\x1f\x8b"
 # A log of a job holds no line of this length; a file without line ends must not fill memory.
@@ -36,6 +38,37 @@ def read_head(path: Path) -> bytes:
             return file.read(HEAD_BYTES)
     except _UNREADABLE as problem:
         raise TraceError(f"can't read {path}: {problem}. Check the file.") from problem
+
+
+def read_all(path: Path) -> bytes:
+    """A whole file, unpacked, as far as it is there; for files of some MB.
+
+    Raises:
+        TraceError: it can't be read, or is larger than 1 GiB.
+    """
+    blocks = bytearray()
+    try:
+        with _opened(path) as file:
+            while block := file.read(_BLOCK_BYTES):
+                blocks += block
+                if len(blocks) > _LARGEST_BYTES:
+                    raise TraceError(f"{path} has over 1 GiB, which no log of this kind has.")
+    except (EOFError, zlib.error):
+        pass
+    except OSError as problem:
+        raise TraceError(f"can't read {path}: {problem.strerror or problem}.") from problem
+    return bytes(blocks)
+
+
+def command_of(line: str, module: str) -> tuple[str, ...]:
+    """The words of a command that runs a Python module, as a shell with `-x` prints it; none where
+    this is no such line."""
+    if module not in line:
+        return ()
+    try:
+        return tuple(shlex.split(line.lstrip("+ ")))
+    except ValueError:  # quotes that don't close
+        return ()
 
 
 def contains(path: Path, pattern: re.Pattern[bytes]) -> bool:

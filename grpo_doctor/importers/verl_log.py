@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from grpo_doctor import knobs
 from grpo_doctor.importers.laid import LoggedStep
 from grpo_doctor.importers.reconstruct import NO_STARTS, LogFacts, StepLog, reconstruct
-from grpo_doctor.importers.text import NUMBER, contains, lines, without_actor
+from grpo_doctor.importers.text import NUMBER, command_of, contains, lines, without_actor
 from grpo_doctor.trace.model import Trace
 
 # `k:v` pairs after the number tell it from other programs' words.
@@ -122,8 +121,8 @@ class _Facts:
                 self._actor = actor
             if actor == self._actor:
                 self._config_line(text)
-        elif not self._command and "-m verl." in text and "=" in text:
-            self._command = _words(text)
+        elif not self._command and (words := command_of(text, "-m verl.")):
+            self._command = words
         elif self._vllm is None and (version := _VLLM.search(text)):
             self._vllm = version[1]
 
@@ -167,15 +166,6 @@ class _Facts:
             said[name.removeprefix("trainer.")] = value
         gpus, hosts = (str(said.get(key, "")) for key in ("n_gpus_per_node", "nnodes"))
         return int(gpus) * int(hosts if hosts.isdecimal() else 1) if gpus.isdecimal() else 0
-
-
-def _words(text: str) -> tuple[str, ...]:
-    """The words of a command that a shell with `-x` printed; none where quotes don't close."""
-    try:
-        words = shlex.split(text.lstrip("+ "))
-    except ValueError:
-        return ()
-    return tuple(words)
 
 
 def _literal(printed: str) -> Mapping[str, Any]:

@@ -1,0 +1,92 @@
+"""OpenRLHF's console log: one line a step, `Global step 12: {'timing/generation': 25.5, ...}`.
+
+Since 0.10 it has times. The synchronous trainer's `step_total` is the sum of the others; that of
+the asynchronous one is the time of the whole round, beside which the next samples are generated.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from grpo_doctor import knobs
+from grpo_doctor.importers.laid import LoggedStep
+from grpo_doctor.importers.reconstruct import NO_STARTS, LogFacts, StepLog, reconstruct
+from grpo_doctor.importers.text import NUMBER, command_of, contains, lines
+from grpo_doctor.trace.model import Trace
+
+_STEP_LINE = re.compile(r"Global step (\d+): \{")
+_STEP_BYTES = re.compile(rb"Global step \d+: \{'")
+_PAIR = re.compile(rf"'([^']+)': {NUMBER}(?=[^\w.])")
+_TOTAL = "timing/step_total"
+# In the order in which the trainers run them.
+_PHASES = {
+    "timing/generation": "rollout/generate",
+    "timing/make_experience": "logprob",
+    "timing/ppo_train": "train",
+    "timing/broadcast": "sync",
+}
+_WAITING = "rollout/wait"
+_ASYNC = "ppo_trainer_async"
+_LIMITS = (
+    *NO_STARTS,
+    "Rewards: OpenRLHF computes them within `timing/generation`, which is `rollout` here.",
+)
+_SYNC_LIMIT = (
+    "Time outside OpenRLHF's timers: its `timing/step_total` is their sum, without checkpoints, "
+    "evaluation and logging."
+)
+_ASYNC_NOTE = (
+    "Samples are generated beside the steps; `rollout` is the time in which the trainer had none."
+)
+_NO_TIMES = "The log has no step times: OpenRLHF logs them since 0.10."
+_VLLM = re.compile(r"LLM engine \(v([\w.+-]+)\)")
+
+
+def recognises(path: Path, head: bytes) -> bool:
+    """Whether this is a log with lines of OpenRLHF's steps."""
+    return head.lstrip()[:1] not in (b"{", b"[") and contains(path, _STEP_BYTES)
+
+
+def load(path: Path) -> Trace:
+    """The steps of the log; one whose line is cut off loses what was cut."""
+    log = StepLog()
+    command: tuple[str, ...] = ()
+    vllm: str | None = None
+    beside = cut_off = False
+    for _, line, whole in lines(path):
+        if match := _STEP_LINE.search(line):
+            beside |= _ASYNC in line[: match.start()]
+            log.add(_step(int(match[1]), line[match.end() :], beside=beside))
+            cut_off = not whole
+        elif not command:
+            command = command_of(line, "openrlhf.cli.")
+        if vllm is None and (version := _VLLM.search(line)):
+            vllm = version[1]
+    timed = any(step.seconds for step in log.steps.values())
+    return reconstruct(
+        path,
+        LogFacts(
+            what="an OpenRLHF console log",
+            framework="openrlhf",
+            limits=_LIMITS if beside or not timed else (*_LIMITS, _SYNC_LIMIT),
+            spans=_PHASES.values() if timed else (),
+            command=command,
+            knobs=knobs.from_command("openrlhf", None, command) if command else {},
+            versions={"vllm": vllm} if vllm else {},
+            notes=((_ASYNC_NOTE,) if beside else ()) if timed else (_NO_TIMES,),
+            problems=("the last line is cut off",) if cut_off else (),
+            truncated=cut_off,
+        ),
+        log,
+    )
+
+
+def _step(number: int, text: str, *, beside: bool) -> LoggedStep:
+    values = {key: float(value) for key, value in _PAIR.findall(text)}
+    total = values.get(_TOTAL)
+    phases = [(span, values[name]) for name, span in _PHASES.items() if name in values]
+    if beside and total is not None:
+        phases = [phase for phase in phases if phase[0] != "rollout/generate"]
+        phases = [(_WAITING, max(0.0, total - sum(s for _, s in phases))), *phases]
+    return LoggedStep(number, total, tuple(phases), values)

@@ -1,0 +1,124 @@
+"""What transformers' Trainer logs of a step, in `trainer_state.json` and in ms-swift's
+`logging.jsonl`: the metrics of TRL and ms-swift, and the few times among them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from grpo_doctor import knobs
+from grpo_doctor.importers.laid import LoggedStep
+from grpo_doctor.importers.reconstruct import NO_STARTS, LogFacts
+from grpo_doctor.trace.jsonfile import number, read_object, text_or_none, whole
+
+LIMITS = (
+    *NO_STARTS,
+    "Where the step time goes: TRL and ms-swift send that to wandb and the like, not to this file.",
+)
+STEP_TIME = "step_time"
+STEP_TIME_COVERS = (
+    "The step time is the framework's `step_time`: rollout, rewards, forward and backward passes. "
+    "The optimizer, data loading, logging and checkpoints are not in it."
+)
+_EVAL_TIME = "eval_runtime"
+_PROFILED = re.compile(r"profiling/Time taken: \w+\.(.+)")
+# TRL's and ms-swift's profiled functions, where a log has them: the first of a span that is there.
+_SPANS = {
+    "sync": ("sync_weights", "_move_model_to_vllm"),
+    "rollout/generate": (
+        "vLLM.generate",
+        "transformers.generate",
+        "transformers.generate_batch",
+        "generate",
+    ),
+    "reward": ("_score_completions", "_calculate_rewards"),
+    "reward/log_completions": ("log_metrics",),
+    "train": ("compute_loss",),
+}
+# The row that the trainer adds at its end is of the whole run.
+RUN_TIME = "train_runtime"
+
+
+def numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics of a row: numbers, and text that is one."""
+    metrics = {}
+    for key, value in row.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+            continue
+        said = number(value)
+        if not math.isnan(said) or str(value).lower() == "nan":
+            metrics[key] = said
+    return metrics
+
+
+def logged_step(
+    step: int, rows: Sequence[Mapping[str, float]], seconds: float | None
+) -> LoggedStep:
+    """A step from what was logged of it: training and evaluation are rows of their own."""
+    metrics: dict[str, float] = {}
+    for row in rows:
+        metrics |= row
+    profiled = {
+        match[1]: value for key, value in metrics.items() if (match := _PROFILED.match(key))
+    }
+    phases = tuple(
+        (span, profiled[name])
+        for span, names in _SPANS.items()
+        if (name := next((name for name in names if name in profiled), None))
+    )
+    evaluated = metrics.get(_EVAL_TIME)
+    beside = (("eval", evaluated),) if evaluated is not None else ()
+    return LoggedStep(step, seconds, phases, metrics, beside)
+
+
+def facts(what: str, path: Path, steps: Iterable[LoggedStep], notes: Sequence[str]) -> LogFacts:
+    """What a log and ms-swift's `args.json`, if one lies beside it, say of the job."""
+    logged = list(steps)
+    config, problem = _swift_arguments(path)
+    framework = "ms-swift" if config else framework_of(logged)
+    version = text_or_none(config.get("swift_version"))
+    spans = {name for step in logged for name, _ in (*step.phases, *step.beside)}
+    limits = LIMITS[: len(NO_STARTS)] if spans - {"eval"} else LIMITS
+    return LogFacts(
+        what=what,
+        framework=framework,
+        framework_version=version,
+        limits=limits,
+        spans=spans,
+        world_size=whole(config.get("global_world_size")) or whole(config.get("world_size")) or 0,
+        config=config,
+        knobs=knobs.canonical(framework, version, config) if config else {},
+        notes=(*notes, *_apart(logged)),
+        problems=(problem,) if problem else (),
+    )
+
+
+def framework_of(steps: Sequence[LoggedStep]) -> str:
+    """TRL's name if it is GRPO that was logged; ms-swift logs the same keys."""
+    keys = {key for step in steps[:10] for key in step.metrics}
+    return (
+        "trl" if "reward" in keys or any(k.startswith("completions/") for k in keys) else "unknown"
+    )
+
+
+def _apart(steps: Sequence[LoggedStep]) -> tuple[str, ...]:
+    """How many steps one row is of, where that is more than one."""
+    apart = Counter(b.number - a.number for a, b in itertools.pairwise(steps))
+    usual = apart.most_common(1)[0][0] if apart else 1
+    return (f"Every row of the log is the mean of {usual} steps.",) if usual > 1 else ()
+
+
+def _swift_arguments(path: Path) -> tuple[dict[str, Any], str | None]:
+    """ms-swift's `args.json`, of this folder or of that of a checkpoint's run."""
+    for folder in (path.parent, path.parent.parent):
+        content, problem = read_object(folder / "args.json")
+        if "rlhf_type" in content or "swift_version" in content:
+            return content, None
+        if problem:
+            return {}, problem
+    return {}, None
