@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.intervals import gaps, holding, overlaps, union
+from grpo_doctor.analysis.intervals import gaps, holding, intersect, overlaps, union
 from grpo_doctor.analysis.rows import NO_PHASE
 from grpo_doctor.analysis.sampled import series_named
 from grpo_doctor.analysis.steps import NS_PER_S
@@ -91,4 +91,28 @@ def gap_seconds(analysis: Analysis) -> dict[tuple[str, str], float]:
         for (left, right), nanoseconds in zip(pairs.T, sums, strict=True):
             key = (names[left] or BEGIN, names[right] or END)
             total[key] = total.get(key, 0.0) + nanoseconds / NS_PER_S / count
+    return dict(sorted(total.items(), key=lambda item: -item[1]))
+
+
+def unattributed_span_seconds(analysis: Analysis) -> dict[str, float]:
+    """Unattributed seconds per step within spans that are no phase's, by name, largest first.
+
+    Such are the user's own spans and a trainer's callbacks. Means over used steps and stepping
+    ranks; of spans within spans each counts.
+    """
+    trace, spans = analysis.trace, analysis.trace.spans
+    count = len(analysis.steps.used) * int(analysis.steps.stepping.sum())
+    total: dict[str, float] = {}
+    for column, (main, track) in enumerate(zip(analysis.mains, analysis.tracks, strict=True)):
+        windows, _ = analysis.steps.windows(column, used=True)
+        open_time = intersect(windows, gaps(track.pieces))
+        unnamed = (main.phase == NO_PHASE) & (spans.kind[main.rows] == Kind.SPAN)
+        rows = main.rows[unnamed]
+        for name in np.unique(spans.name[rows]).tolist():
+            chosen = rows[spans.name[rows] == name]
+            inside = intersect(union(spans.start_ns[chosen], spans.end_ns[chosen]), open_time)
+            seconds = float((inside.end_ns - inside.start_ns).sum()) / NS_PER_S / count
+            if seconds > 0:
+                key = trace.names[name]
+                total[key] = total.get(key, 0.0) + seconds
     return dict(sorted(total.items(), key=lambda item: -item[1]))

@@ -14,6 +14,7 @@ from grpo_doctor.errors import TraceError
 from grpo_doctor.trace import columns
 from grpo_doctor.trace.entries import entry_rows
 from grpo_doctor.trace.facts import RunFacts, read_facts
+from grpo_doctor.trace.hooked import hook_notes
 from grpo_doctor.trace.jsonfile import BAD_JSON, mapping, number, read_lines, whole
 from grpo_doctor.trace.model import Gpu, Kind, Loss, Metrics, Process, Spans, Trace
 from grpo_doctor.trace.processes import NameTable, Recording, read_recordings
@@ -205,6 +206,7 @@ def _loss(
     if errors:
         notes.append(f"the recorder met {errors} internal errors; please report this run")
     notes += [problem for s in samples for problem in s.problems]
+    notes += hook_notes(r.facts for r in recordings)
     return Loss(
         dropped_events=sum(h.dropped for h in headers),
         missing_ranks=tuple(rank for rank in range(expected) if rank not in seen),

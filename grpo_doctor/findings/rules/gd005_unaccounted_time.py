@@ -11,12 +11,14 @@ and no prediction can include it.
 
 ## Evidence shown
 
-The unattributed time per step, its share, and between which phases most of it lies.
+The unattributed time per step, its share, and between which phases most of it lies; the callback
+or span of the user's own that most of it is in, if there is one.
 
 ## Fix
 
-Name it: put `grpo_doctor_probes.phase` around the code in question, or look at the main thread with
-a sampling profiler while the job runs. Nothing is predicted, because the time may well be needed.
+A callback that is named: make it faster, or call it less often. Else name the time: put
+`grpo_doctor_probes.phase` around the code in question, or look at the main thread with a sampling
+profiler while the job runs. Nothing is predicted, because the time may well be needed.
 
 ## When it is wrong
 
@@ -30,7 +32,7 @@ a while, shows here too.
 
 from __future__ import annotations
 
-from grpo_doctor.analysis.per_step import gap_seconds
+from grpo_doctor.analysis.per_step import gap_seconds, unattributed_span_seconds
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule, severity_of
 from grpo_doctor.findings.view import RunView
@@ -49,6 +51,8 @@ RULE = Rule(
 # The bundled trainer leaves under 2%; a framework's own bookkeeping between phases may take as
 # much again.
 MIN_SHARE = 0.05
+# Of the unattributed time: a span that holds more than half of it is what it is.
+MIN_NAMED = 0.5
 
 
 def check(view: RunView) -> Answer:
@@ -63,10 +67,12 @@ def check(view: RunView) -> Answer:
         return _untimed(view, origin, share)
     (before, after), gap = next(iter(gap_seconds(view.analysis).items()))
     where = f"between {before} and {after}"
-    process = min(
-        (p for p in view.trace.processes if p.carries_steps), key=lambda p: (p.rank, p.index)
-    )
     source = f"main thread without an open phase, mean of {steps} steps"
+    spans = unattributed_span_seconds(view.analysis)
+    name, named = next(iter(spans.items()), ("", 0.0))
+    told = named >= MIN_NAMED * seconds
+    of_it = f"in `{name}`" if told else where
+    part = named if told else gap
     return Finding(
         severity=severity_of(share),
         confidence=1.0,
@@ -76,20 +82,38 @@ def check(view: RunView) -> Answer:
         evidence=(
             Evidence("outside all phases, per step", seconds, "s", source),
             Evidence("outside all phases", 100 * share, "%", source),
-            Evidence(f"of it {where}, per step", gap, "s", source),
+            Evidence(f"of it {of_it}, per step", part, "s", source),
         ),
         cause=f"{seconds:.3g} s of each {view.step_s:.3g} s step lie in no phase, "
-        f"{percent(gap / seconds)} of it {where}.",
+        f"{percent(part / seconds)} of it {of_it}.",
         fixes=(
             view.advice(
-                f"py-spy record -p {process.os_pid} -d 30 -o profile.svg, then put "
-                '`with grpo_doctor_probes.phase("rollout"):`, or another one, around what it shows',
+                _faster(view, name) if told else _name_it(view),
                 Withheld("what the time is spent on is not known"),
                 safety="needs-code",
                 risk="",
             ),
         ),
     )
+
+
+def _faster(view: RunView, name: str) -> str:
+    return (
+        f"make `{name.rpartition('/')[2]}` faster or call it less often: "
+        f"py-spy record -p {_pid(view)} -d 30 -o profile.svg shows what it does"
+    )
+
+
+def _name_it(view: RunView) -> str:
+    return (
+        f"py-spy record -p {_pid(view)} -d 30 -o profile.svg, then put "
+        '`with grpo_doctor_probes.phase("rollout"):`, or another one, around what it shows'
+    )
+
+
+def _pid(view: RunView) -> int:
+    stepping = (p for p in view.trace.processes if p.carries_steps)
+    return min(stepping, key=lambda p: (p.rank, p.index)).os_pid
 
 
 def _untimed(view: RunView, origin: Origin, share: float) -> Finding:

@@ -34,20 +34,45 @@ def framework_of(trainer: Any) -> str:
 def settings_of(trainer: Any) -> dict[str, Any]:
     """The trainer's arguments under their own names, and what the model and DeepSpeed say."""
     settings = dict(trainer.args.to_dict())
-    model = getattr(trainer, "model", None)
-    name = getattr(getattr(model, "config", None), "_name_or_path", None)
+    facts = model_facts(getattr(trainer, "model", None))
+    state = getattr(getattr(trainer, "accelerator", None), "state", None)
+    stage = getattr(getattr(state, "deepspeed_plugin", None), "zero_stage", None)
+    if stage is not None:
+        facts["zero_stage"] = stage
+    return {**facts, **settings}
+
+
+def model_facts(model: Any) -> dict[str, Any]:
+    """What rules about memory need of a model: its name, its sizes, how much of it is trained.
+
+    Returns:
+        `model_parameters` and `model_trained_parameters` are counts of numbers, also where ZeRO-3
+        has partitioned them; {} for no model.
+    """
+    config = getattr(model, "config", None)
+    if config is None:
+        return {}
+    facts: dict[str, Any] = {}
+    name = getattr(config, "_name_or_path", None)
     if name:
-        settings.setdefault("model_name_or_path", str(name))
+        facts["model_name_or_path"] = str(name)
+    text = getattr(config, "text_config", None) or config
+    for size in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"):
+        value = getattr(text, size, None)
+        if isinstance(value, int):
+            facts[f"model_{size}"] = value
+    weights = list(model.parameters())
+    facts["model_parameters"] = sum(_count(weight) for weight in weights)
+    facts["model_trained_parameters"] = sum(_count(w) for w in weights if w.requires_grad)
     adapters = getattr(model, "peft_config", None)
     if adapters:
-        settings.setdefault("use_peft", True)
-        first = next(iter(adapters.values()))
-        settings.setdefault("lora_r", getattr(first, "r", None))
-    plugin = getattr(trainer.accelerator.state, "deepspeed_plugin", None)
-    stage = getattr(plugin, "zero_stage", None)
-    if stage is not None:
-        settings.setdefault("zero_stage", stage)
-    return settings
+        facts["use_peft"] = True
+        facts["lora_r"] = getattr(next(iter(adapters.values())), "r", None)
+    return facts
+
+
+def _count(weight: Any) -> int:
+    return int(getattr(weight, "ds_numel", None) or weight.numel())
 
 
 def package_versions() -> dict[str, str]:

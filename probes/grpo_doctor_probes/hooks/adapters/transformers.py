@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from grpo_doctor_probes import metrics, watch_collectives
 from grpo_doctor_probes.hooks.describing import describe_trainer
-from grpo_doctor_probes.hooks.rewards import name_rewards
 from grpo_doctor_probes.hooks.spans import STEPS
 from grpo_doctor_probes.hooks.table import Adapter, Hook
+from grpo_doctor_probes.hooks.users_code import name_callbacks, name_rewards
 from grpo_doctor_probes.hooks.wrapping import quietly, replace
 
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _TRAINER = "transformers.trainer"
+_GENERATION = "transformers.generation.utils"
 
 
 def _patch_trainer(module: ModuleType) -> None:
@@ -33,6 +34,7 @@ def _around_train(train: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         quietly(describe_trainer, self)
         quietly(name_rewards, self)
+        quietly(name_callbacks, self)
         quietly(watch_collectives)
         result = train(self, *args, **kwargs)
         STEPS.end()
@@ -73,9 +75,15 @@ ADAPTER = Adapter(
         Hook(_TRAINER, "Trainer.get_batch_samples", "dataload", "4.46-"),
         Hook(_TRAINER, "Trainer.training_step", "train", "4.40-"),
         Hook(_TRAINER, "Trainer._clip_grad_norm", "optimizer/clip", "5.0-"),
+        Hook(_TRAINER, "Trainer._maybe_log_save_evaluate", "optimizer/log", "4.40-"),
         Hook(_TRAINER, "Trainer.evaluate", "eval", "4.40-"),
         Hook(_TRAINER, "Trainer._save_checkpoint", "checkpoint", "4.40-"),
         Hook(_TRAINER, "Trainer.save_model", "checkpoint", "4.40-"),
+        # A judge that is a model in the rank generates too: that is the reward's.
+        Hook(
+            _GENERATION, "GenerationMixin.generate", "rollout/generate", "4.40-",
+            unless=("reward",),
+        ),
     ),
     {_TRAINER: _patch_trainer},
-)
+)  # fmt: skip

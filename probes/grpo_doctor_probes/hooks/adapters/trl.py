@@ -13,13 +13,17 @@ _TRAINER = "trl.trainer.grpo_trainer"
 _VLLM = "trl.generation.vllm_generation"
 _LOSS = "train/loss"
 
+_CLIENT = "trl.generation.vllm_client"
+_OLD_CLIENT = "trl.extras.vllm_client"
+
 ADAPTER = Adapter(
     "trl",
     "trl",
     (
-        Hook(_TRAINER, "GRPOTrainer._prepare_inputs", "rollout", "0.16-"),
+        Hook(_TRAINER, "GRPOTrainer._prepare_inputs", "rollout", "0.14-"),
         Hook(_TRAINER, "GRPOTrainer._generate_and_score_completions", "rollout", "0.16-"),
-        Hook(_TRAINER, "GRPOTrainer._generate", "rollout/generate", "0.22-"),
+        Hook(_TRAINER, "GRPOTrainer._tokenize_prompts", "rollout/encode", "0.29-"),
+        Hook(_TRAINER, "GRPOTrainer._generate", "rollout/generate", "0.24-"),
         Hook(_TRAINER, "GRPOTrainer._tool_call_loop", "rollout/tools", "0.26-"),
         Hook(_TRAINER, "GRPOTrainer._calculate_rewards", "reward", "0.19-"),
         Hook(
@@ -27,13 +31,14 @@ ADAPTER = Adapter(
             unless=(_LOSS,),
         ),
         Hook(
-            _TRAINER, "GRPOTrainer._get_per_token_logps", "logprob", "0.16-0.19", unless=(_LOSS,)
+            _TRAINER, "GRPOTrainer._get_per_token_logps", "logprob", "0.15-0.19", unless=(_LOSS,)
         ),
-        Hook(_TRAINER, "GRPOTrainer.compute_loss", _LOSS, "0.16-"),
-        Hook(_TRAINER, "GRPOTrainer._move_model_to_vllm", "sync", "0.16-0.27"),
+        Hook(_TRAINER, "GRPOTrainer.compute_loss", _LOSS, "0.14-"),
+        Hook(_TRAINER, "GRPOTrainer._move_model_to_vllm", "sync", "0.15-0.27"),
         Hook(_VLLM, "VLLMGeneration.sync_weights", "sync", "0.28-"),
         Hook(_VLLM, "VLLMGeneration.generate", "rollout/generate", "0.28-"),
-        Hook("trl.extras.vllm_client", "VLLMClient.generate", "rollout/generate", "0.16-0.27"),
-        Hook("trl.generation.vllm_client", "VLLMClient.generate", "rollout/generate", "0.28-"),
+        Hook(_VLLM, "VLLMGeneration._init_vllm", "init", "0.28-"),
+        Hook(_CLIENT, "VLLMClient.generate", "rollout/generate", "0.28-"),
+        Hook(_OLD_CLIENT, "VLLMClient.generate", "rollout/generate", "0.16-0.27"),
     ),
 )  # fmt: skip

@@ -213,6 +213,16 @@ class TestUnaccounted:
         assert found.fixes[0].predicted is None
         assert "-p 4000" in found.fixes[0].spelling
 
+    def test_a_callback_that_most_of_it_is_in_is_named(self) -> None:
+        build = TraceBuilder()
+        for number in range(6):
+            at = 10.0 * number
+            build.step(0, number, at, {"train": 6.0}, end_s=at + 9)
+            build.span(0, "callback/Journal.on_step_end", at + 6, at + 8.5)
+        found = finding(build, "GD005")
+        assert found.cause.endswith("83% of it in `callback/Journal.on_step_end`.")
+        assert found.fixes[0].spelling.startswith("make `Journal.on_step_end` faster")
+
 
 class TestMemory:
     def test_vllm_gets_more_and_batches_grow(self) -> None:

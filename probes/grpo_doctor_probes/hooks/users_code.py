@@ -1,4 +1,4 @@
-"""A user's reward functions, each a part of the phase `reward` under its own name."""
+"""Code that the user wrote, under its own names: reward functions and callbacks of a trainer."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
 if TYPE_CHECKING:
     from typing import Any
 
-# What vLLM's and transformers' modules are called by; a reward model is timed by its own name.
-_FORWARD = "forward"
+_FORWARD = "forward"  # what a reward that is a model is called by
+_EVENT = "on_"
 
 
 def name_rewards(trainer: Any) -> None:
@@ -43,3 +43,18 @@ def with_span(function: Any, name: str) -> Any:
     if inner is not None and hasattr(inner, "__code__"):
         setattr(kind, method, spanned(inner, span))
     return function
+
+
+def name_callbacks(trainer: Any) -> None:
+    """Puts a span around each event of a trainer's callbacks that are not transformers' own.
+
+    No phase: what a callback does between phases stays unattributed, and has a name.
+    """
+    handler = getattr(trainer, "callback_handler", None)
+    for callback in list(getattr(handler, "callbacks", ())):
+        kind = type(callback)
+        if kind.__module__.partition(".")[0] == "transformers":
+            continue
+        for name, function in list(vars(kind).items()):
+            if name.startswith(_EVENT) and hasattr(function, "__code__"):
+                setattr(kind, name, spanned(function, f"callback/{kind.__name__}.{name}"))

@@ -1,0 +1,38 @@
+"""What the hooks in the ranks' frameworks say: phases that a version does not show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from grpo_doctor.phases import PHASES
+from grpo_doctor.trace.jsonfile import mapping, texts
+
+
+def hook_notes(rank_files: Iterable[Mapping[str, Any]]) -> list[str]:
+    """One sentence per phase that a framework in this version has no known function for."""
+    notes: dict[str, None] = {}
+    for facts in rank_files:
+        hooks = mapping(facts.get("hooks"))
+        packages = {name: mapping(said) for name, said in mapping(hooks.get("packages")).items()}
+        seen = {span.partition("/")[0] for said in packages.values() for span in _spans(said)}
+        for name, said in packages.items():
+            absent = [p for p in PHASES if p in texts(said.get("absent")) and p not in seen]
+            notes.update(dict.fromkeys(_sentence(name, said, phase) for phase in absent))
+        notes.update(
+            (f"a hook failed, so a phase may be missing: {problem}", None)
+            for problem in texts(hooks.get("problems"))
+        )
+    return list(notes)
+
+
+def _spans(said: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(texts(said.get("spans")))
+
+
+def _sentence(package: str, said: Mapping[str, Any], phase: str) -> str:
+    version = f" {said['version']}" if said.get("version") else ""
+    return (
+        f"phase `{phase}` is not seen in this version of {package}{version}: its functions have "
+        "other names. Its time is in the phase around it, or unattributed"
+    )

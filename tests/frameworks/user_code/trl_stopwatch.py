@@ -1,0 +1,66 @@
+"""A user's script with TRL that knows how long its own parts take: MODEL FOLDER TIMES.
+
+TIMES is JSON: seconds that each call of the reward and each fetched batch sleeps, by name
+(`reward`, `dataload`, `callback`). Losses and rewards of each step go to FOLDER/losses.jsonl.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+
+MODEL, FOLDER, TIMES = sys.argv[1:4]
+SECONDS = {"reward": 0.0, "dataload": 0.0, "callback": 0.0, **json.loads(TIMES)}
+
+
+def length_reward(completions: list[str], **_: Any) -> list[float]:
+    time.sleep(SECONDS["reward"])
+    return [float(len(set(text))) for text in completions]
+
+
+class Journal(TrainerCallback):  # type: ignore[misc, unused-ignore]
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        time.sleep(SECONDS["callback"])
+
+    def on_log(self, _: Any, state: Any, __: Any, logs: dict[str, Any], **___: Any) -> None:
+        if state.is_world_process_zero and "loss" in logs:
+            row = {name: logs[name] for name in ("loss", "reward", "grad_norm")}
+            with Path(FOLDER, "losses.jsonl").open("a") as file:
+                file.write(json.dumps(row) + "\n")
+
+
+def slow(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    time.sleep(SECONDS["dataload"])
+    return batch
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    options: dict[str, Any] = json.loads(os.environ.get("TRL_OPTIONS", "{}"))
+    config = GRPOConfig(
+        **{
+            "output_dir": f"{FOLDER}/out", "use_cpu": True, "bf16": False, "ddp_backend": "gloo",
+            "report_to": [], "save_strategy": "no", "per_device_train_batch_size": 4,
+            "num_generations": 4, "max_completion_length": 16, "beta": 0.02, "max_steps": 6,
+            "logging_steps": 1, "gradient_checkpointing": False, "disable_tqdm": True, "seed": 3,
+            **options,
+        }
+    )  # fmt: skip
+    rows = Dataset.from_list([{"prompt": f"{n}+{n}"} for n in range(100)]).with_transform(slow)
+    GRPOTrainer(
+        model=MODEL, reward_funcs=[length_reward], args=config, train_dataset=rows,
+        callbacks=[Journal()],
+    ).train()  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
