@@ -1,0 +1,111 @@
+"""What is exactly as large as a threshold: it has reached it, and is within a limit that allows it.
+
+Each measured number that a rule compares with a named constant is put exactly at that constant.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from grpo_doctor.findings import RunView, rules
+from grpo_doctor.findings.rule import Answer, Finding
+from grpo_doctor.findings.view import RuleFile
+from tests.unit.findings.registry import EXAMPLES
+
+BY_ID = {rule.RULE.id: rule for rule in rules.ALL}
+# These are the most that is still allowed; every other threshold is the least that counts.
+_AT_MOST = re.compile(
+    r"MAX_.*|_?FEW.*|NEARLY_EMPTY_PCT|ROOM|SHORT_S|BUSY_HOST_PCT|MANY_PIXELS|SMALLER|AT_EASE"
+    r"|EQUAL|NO_GRADIENT|NO_WEIGHT|USUAL_PART|DOMINATES|MEDIUM_GENERATIONS|DEFAULT_BYTES"
+    r"|MIN_PHASE_PART|MIN_FALLING"
+)
+_NAMED = re.compile(r"_?[A-Z][A-Z0-9_]*")
+
+
+class _Compared:
+    """A constant that remembers what it was compared with."""
+
+    def __init__(self, value: float) -> None:
+        self.plain = value
+        self.measured: set[float] = set()
+
+    def _plain(self, other: Any) -> float:
+        if not isinstance(other, bool) and np.ndim(other) == 0 and math.isfinite(other):
+            self.measured.add(other.item() if isinstance(other, np.generic) else other)
+        return self.plain
+
+    def __lt__(self, other: Any) -> Any:
+        return self._plain(other) < other
+
+    def __le__(self, other: Any) -> Any:
+        return self._plain(other) <= other
+
+    def __gt__(self, other: Any) -> Any:
+        return self._plain(other) > other
+
+    def __ge__(self, other: Any) -> Any:
+        return self._plain(other) >= other
+
+
+class _Real(_Compared, float):
+    pass
+
+
+class _Whole(_Compared, int):
+    pass
+
+
+def told(answer: Answer) -> object:
+    """What a user sees of an answer, less the digits of numbers."""
+    if not isinstance(answer, Finding):
+        return type(answer)
+    return (
+        answer.severity,
+        round(answer.confidence, 6),
+        answer.ranks,
+        len(answer.evidence),
+        re.sub(r"[0-9.]+", "0", answer.cause),
+        [fix.knob for fix in answer.fixes],
+    )
+
+
+def constants(rule: RuleFile) -> dict[str, float]:
+    return {
+        name: value
+        for name, value in vars(rule).items()
+        if _NAMED.fullmatch(name)
+        and isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+    }
+
+
+@pytest.mark.parametrize("case", ["sick", "well"])
+@pytest.mark.parametrize("rule_id", EXAMPLES)
+def test_a_threshold_is_met_by_what_is_as_large(
+    rule_id: str, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = BY_ID[rule_id]
+    view = RunView.of(EXAMPLES[rule_id][case == "well"]().build())
+    if any(not signal.present(view.analysis) for signal in rule.RULE.needs):
+        pytest.skip("this run lacks what the rule needs")
+    for name, value in constants(rule).items():
+
+        def answer(threshold: float, name: str = name) -> object:
+            with monkeypatch.context() as patch:
+                patch.setattr(rule, name, threshold)
+                return told(rule.check(view))
+
+        compared = _Whole(value) if isinstance(value, int) else _Real(value)
+        answer(compared)
+        side = 1 if _AT_MOST.fullmatch(name) else -1
+        for at in compared.measured:
+            inside = at + side if isinstance(value, int) else math.nextafter(at, side * math.inf)
+            sensible = at > 1 or not isinstance(value, int)
+            if sensible and inside not in compared.measured:
+                assert answer(at) == answer(inside), (name, at)
