@@ -30,8 +30,8 @@ LAYERS = {
     "grpo_doctor": (
         {"cli", "__main__"},
         {"document", "selftest", "compare"},
-        {"findings", "hang", "memory"},
-        {"whatif"},
+        {"findings", "hang"},
+        {"whatif", "memory"},
         {"analysis"},
         {"importers"},
         {"trace"},

@@ -1,0 +1,43 @@
+"""Memory of cards as a process sees it (`cudaMemGetInfo`), which is less than the name says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from grpo_doctor.errors import UsageError
+
+_GIB = 1 << 30
+_VISIBLE_SHARE = 0.985
+"""Of the gigabytes that a card's name promises, where the card itself is not in the table."""
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:g|gb|gib)\b")
+
+
+def card_bytes(name: str) -> int:
+    """Memory of one card: of `A100-80G`, `H20`, `NVIDIA L40S`, or of `24G` without a name.
+
+    Raises:
+        UsageError: neither the name is known nor a size is in it.
+    """
+    plain = re.sub(r"[\s_-]+", "-", name.strip().lower())
+    size = _SIZE.search(plain.replace("-", " "))
+    for known, row in _cards().items():
+        if not re.search(rf"(?<![a-z0-9]){known}(?![0-9e])", plain):
+            continue
+        for variant in map(float, row["gib"]):
+            if size is None or abs(float(size.group(1)) - variant) < 0.12 * variant:
+                return round(variant * _GIB)
+    if size is None:
+        raise UsageError(f"the card {name!r} is unknown: say its memory, as in `--gpus 8x80G`")
+    return round(float(size.group(1)) * _GIB * _VISIBLE_SHARE)
+
+
+@lru_cache(maxsize=1)
+def _cards() -> Mapping[str, Mapping[str, Any]]:
+    text = files("grpo_doctor.memory").joinpath("cards.json").read_text("utf-8")
+    cards: Mapping[str, Mapping[str, Any]] = json.loads(text)
+    return cards

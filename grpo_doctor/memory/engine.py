@@ -1,0 +1,136 @@
+"""What vLLM and SGLang take of a card: awake, asleep, and when they refuse to start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from grpo_doctor.memory.facts import Calibration, facts, holds_since
+from grpo_doctor.memory.ledger import Component
+from grpo_doctor.memory.setup import GIB, RolloutEngine, Setup
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A rollout engine on one card."""
+
+    weights: Component
+    cache: Component
+    graphs: Component
+    asleep: tuple[Component, ...]
+    sequences: int
+    """Longest sequences that the cache has room for."""
+    refusals: tuple[str, ...]
+
+    @property
+    def awake(self) -> tuple[Component, ...]:
+        """Everything during a rollout."""
+        return (self.weights, self.cache, self.graphs)
+
+
+def engine_of(setup: Setup, factors: Calibration) -> Engine:
+    """The engine's budget on a card of `setup`."""
+    engine = setup.rollout_engine
+    spread = factors.spread_engine
+    knob = "vllm.gpu_memory_utilization"
+    weights = weight_bytes(setup)
+    budget = round(engine.memory_share * setup.card_bytes)
+    working = _profile_bytes(setup)
+    cache = engine.cache_bytes or budget - weights - working
+    graphs = _graph_bytes(setup)
+    sequence = cache_bytes_per_token(setup) * (engine.max_model_len or _row(setup))
+    refusals = _refusals(setup, budget, weights + working, cache, sequence)
+    share = f"{engine.memory_share:g} x {setup.card_bytes / GIB:.1f} GiB - weights"
+    source = "vllm/v1/worker/gpu_worker.py"
+    parts = (
+        Component("engine weights", weights, f"2 B x parameters / {engine.tensor_parallel}",
+                  source, "vllm.tensor_parallel_size", spread),
+        Component("engine cache and buffers", max(0, round(cache) + working), share, source, knob,
+                  spread),
+        Component("CUDA graphs", graphs, "outside the budget", _graph_source(engine),
+                  "vllm.enforce_eager", factors.spread_overhead),
+    )  # fmt: skip
+    return Engine(
+        *parts,
+        asleep=_asleep(setup, parts, factors),
+        sequences=int(max(0, cache) // max(1, sequence)),
+        refusals=refusals,
+    )
+
+
+def cache_bytes_per_token(setup: Setup) -> int:
+    """Keys and values of one token on one card; heads are copied where there are too few."""
+    model = setup.model
+    divided = min(setup.rollout_engine.tensor_parallel, max(1, model.kv_heads))
+    if model.latent:
+        return 2 * model.layers * (model.latent.cache_rank + model.latent.rotary_dim)
+    return 4 * model.layers * model.key_width // divided
+
+
+def weight_bytes(setup: Setup) -> int:
+    """The engine's own copy of the weights on one card."""
+    each = 2 if setup.base_bits >= 16 else setup.base_bits / 8 * 1.13
+    return round(setup.model.parameters * each / setup.rollout_engine.tensor_parallel)
+
+
+def _row(setup: Setup) -> int:
+    return setup.prompt_tokens + max(1, setup.completion_tokens)
+
+
+def _profile_bytes(setup: Setup) -> int:
+    """The largest forward pass that the engine tries at its start: logits and one layer's MLP."""
+    model = setup.model
+    batched = max(8192, setup.image_tokens)
+    logits = 4 * setup.rollout_engine.max_sequences * model.vocabulary
+    inner = model.intermediate
+    return round(
+        logits + 2 * batched * (2 * inner + 4 * model.hidden) / setup.rollout_engine.tensor_parallel
+    )
+
+
+def _graph_bytes(setup: Setup) -> int:
+    engine = setup.rollout_engine
+    if engine.eager:
+        return 0
+    if engine.name == "vllm" and holds_since(
+        engine.version, facts()["vllm"]["graphs_inside_share"]["since"]
+    ):
+        return 0
+    return int(facts()[engine.name]["graph_bytes"]["per_layer"]) * setup.model.layers
+
+
+def _graph_source(engine: RolloutEngine) -> str:
+    return str(facts()["vllm"]["graph_bytes"]["source"]) if engine.name == "vllm" else "SGLang"
+
+
+def _asleep(
+    setup: Setup, awake: tuple[Component, ...], factors: Calibration
+) -> tuple[Component, ...]:
+    if setup.rollout_engine.sleep_level == 0:
+        return awake
+    rest = facts()["vllm"]["asleep_bytes"]
+    return (
+        Component("engine asleep", int(rest["bytes"]), "what sleep leaves", rest["source"],
+                  "vllm.sleep_level", factors.spread_overhead),
+        awake[2],
+    )  # fmt: skip
+
+
+def _refusals(
+    setup: Setup, budget: int, needed: int, cache: float, sequence: int
+) -> tuple[str, ...]:
+    engine = setup.rollout_engine
+    refusals = []
+    if engine.cache_bytes is None and needed > budget:
+        refusals.append(
+            f"{engine.name} may take {budget / GIB:.1f} GiB and needs {needed / GIB:.1f} GiB for "
+            "weights and buffers alone: it will not start"
+        )
+    elif cache < sequence:
+        refusals.append(
+            f"{engine.name}'s cache of {max(0.0, cache) / GIB:.1f} GiB has no room for one "
+            f"sequence of {(engine.max_model_len or _row(setup))} tokens ({sequence / GIB:.1f} GiB)"
+        )
+    heads = setup.model.heads
+    if heads % engine.tensor_parallel:
+        refusals.append(f"{heads} heads can't be divided by {engine.tensor_parallel} cards")
+    return tuple(refusals)

@@ -1,0 +1,183 @@
+"""The ledger of a setup: what lies on a card in each phase of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from grpo_doctor.memory.activations import logprob_activations, train_activations
+from grpo_doctor.memory.engine import Engine, cache_bytes_per_token, engine_of
+from grpo_doctor.memory.facts import Calibration, calibration
+from grpo_doctor.memory.host import host_pool
+from grpo_doctor.memory.ledger import Component, Ledger, Phase, Pool
+from grpo_doctor.memory.overhead import buffers, context, gathered_bytes, whole_model_bytes
+from grpo_doctor.memory.setup import GIB, RolloutEngine, Setup
+from grpo_doctor.memory.states import States, states_of
+
+
+def ledger_of(
+    setup: Setup, factors: Calibration | None = None, server: Setup | None = None
+) -> Ledger:
+    """The ledger of a job, and of the server that rolls out for it on cards of its own."""
+    factors = factors or calibration()
+    states = states_of(setup, factors)
+    pools = [_train_pool(setup, states, factors)]
+    if server is not None:
+        pools.append(_server_pool(server, factors))
+    return Ledger(tuple(pools), host_pool(setup, states, factors))
+
+
+def server_ledger(server: Setup, factors: Calibration | None = None) -> Ledger:
+    """The ledger of a rollout server alone."""
+    return Ledger((_server_pool(server, factors or calibration()),))
+
+
+def _server_pool(server: Setup, factors: Calibration) -> Pool:
+    engine = engine_of(server, factors)
+    fixed = context(server, factors)
+    return Pool(
+        "rollout",
+        server.card_bytes,
+        (Phase("rollout", (*fixed, *engine.awake)),),
+        "every card of the server",
+        engine.refusals,
+    )
+
+
+def _train_pool(setup: Setup, states: States, factors: Calibration) -> Pool:
+    fixed = context(setup, factors)
+    engine = engine_of(setup, factors) if setup.rollout == "colocate" else None
+    resident = (*fixed, *_others(setup, factors))
+    asleep = engine.asleep if engine else ()
+    working = buffers(setup, factors)
+    training = (*resident, *asleep, *states.all, *working)
+    phases = [
+        Phase("train", (*training, *train_activations(setup, factors))),
+        Phase("optimizer", (*training, *states.scratch)),
+        Phase("checkpoint", (*resident, *asleep, *states.all, *_checkpoint(setup, factors))),
+    ]
+    if setup.is_grpo:
+        passes = (*resident, *asleep, *states.weights, *states.optimizer, *working)
+        phases.append(Phase("logprob", (*passes, *logprob_activations(setup, factors))))
+        phases.extend(_rollout_phases(setup, states, engine, resident, factors))
+    return Pool(
+        "train and rollout" if engine else "train",
+        setup.card_bytes,
+        tuple(phases),
+        _peak_rank(setup),
+        (*(engine.refusals if engine else ()), *_start_refusals(setup, states, fixed)),
+    )
+
+
+def _rollout_phases(
+    setup: Setup,
+    states: States,
+    engine: Engine | None,
+    resident: Sequence[Component],
+    factors: Calibration,
+) -> list[Phase]:
+    beside: list[Component] = []
+    if not setup.offload_weights:
+        beside.extend(states.weights)
+    if not setup.offload_optimizer:
+        beside.extend(states.optimizer)
+    if engine is None:
+        if setup.rollout != "generate":
+            return []
+        return [Phase("rollout", (*resident, *states.weights, *states.optimizer,
+                                  *_generation(setup, factors)))]  # fmt: skip
+    sync = [*resident, *states.weights, engine.weights, engine.graphs]
+    if setup.rollout_engine.sleep_level == 0:
+        sync.append(engine.cache)
+    if not setup.offload_optimizer:
+        sync.extend(states.optimizer)
+    return [
+        Phase("init", (*resident, *states.weights, *engine.awake)),
+        Phase("rollout", (*resident, *beside, *engine.awake)),
+        Phase("sync", (*sync, *_gathered_for_sync(setup, factors))),
+    ]
+
+
+def _gathered_for_sync(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
+    """Whole weights on their way into the engine, for ranks that hold only a part of them."""
+    divided = setup.zero_stage == 3 or setup.engine == "fsdp"
+    if not divided and setup.method != "lora":
+        return ()
+    whole = whole_model_bytes(setup) if divided else 0
+    groups = setup.sync_groups or 1
+    if setup.framework in ("trl", "bundled", "verl") and divided:
+        size, formula = gathered_bytes(setup), "parameter by parameter"
+    else:
+        size, formula = whole // groups, f"the model in 16 bits / {groups} groups"
+    return (
+        Component("gathered for the engine", size, formula,
+                  "swift/trainers/rlhf_trainer/rollout_mixin.py", "sync.move_model_batches",
+                  factors.spread_states),
+    )  # fmt: skip
+
+
+def _generation(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
+    """Rollouts by the model's own generate."""
+    rows = setup.completions_per_rank or setup.micro_batch
+    cache = rows * (setup.prompt_tokens + setup.completion_tokens)
+    cache *= cache_bytes_per_token(replace(setup, rollout_engine=RolloutEngine()))
+    entries = [
+        Component("generation cache", round(1.5 * cache), f"{rows} sequences, copied to grow",
+                  "transformers DynamicCache", "rollout.max_completion_length",
+                  factors.spread_activations),
+    ]  # fmt: skip
+    if setup.zero_stage == 3 and setup.gather_for_generation:
+        entries.append(
+            Component("gathered for generation", whole_model_bytes(setup), "the model in 16 bits",
+                      "trl ds3_gather_for_generation", "sync.gather_for_generation",
+                      factors.spread_states)
+        )  # fmt: skip
+    return tuple(entries)
+
+
+def _others(setup: Setup, factors: Calibration) -> list[Component]:
+    """A reference model, teachers and reward models in the same processes."""
+    divided = setup.data_parallel if setup.zero_stage == 3 or setup.engine == "fsdp" else 1
+    split = setup.tensor_parallel * setup.pipeline_parallel
+    models = list(setup.beside)
+    if setup.reference and setup.method == "full":
+        models.insert(0, setup.model)
+    return [
+        Component("reference model" if model is setup.model else model.name,
+                  2 * model.parameters // divided // split,
+                  f"{model.parameters / 1e9:.2f}e9 x 2 B / {divided * split}", "config.json",
+                  "train.beta", factors.spread_states)
+        for model in models
+    ]  # fmt: skip
+
+
+def _checkpoint(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
+    size = gathered_bytes(setup)
+    return (
+        Component("gathered for saving", size, "layer by layer",
+                  "stage3_gather_16bit_weights_on_model_save", "checkpoint.save_only_model",
+                  factors.spread_overhead),
+    )  # fmt: skip
+
+
+def _start_refusals(setup: Setup, states: States, fixed: Sequence[Component]) -> tuple[str, ...]:
+    """vLLM starts beside the trainer's weights, and refuses if too little is free."""
+    engine = setup.rollout_engine
+    if setup.rollout != "colocate" or engine.name != "vllm" or engine.cache_bytes:
+        return ()
+    held = sum(entry.bytes for entry in (*fixed[:1], *states.weights))
+    free = setup.card_bytes - held
+    wanted = round(engine.memory_share * setup.card_bytes)
+    if setup.offload_weights or wanted <= free:
+        return ()
+    refusal = (
+        f"vLLM wants {wanted / GIB:.1f} GiB free at its start, and beside the trainer's weights "
+        f"{max(0, free) / GIB:.1f} GiB are"
+    )
+    return (refusal,)
+
+
+def _peak_rank(setup: Setup) -> str:
+    if setup.pipeline_parallel > 1:
+        return "the first pipeline stage"
+    return "the last card" if setup.engine == "device_map" else "every rank"

@@ -1,0 +1,69 @@
+"""Version facts and calibrated factors: numbers in files beside this module."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from grpo_doctor.knobs.model import version_of
+
+BUNDLED = "grpo_doctor.memory"
+
+
+@lru_cache(maxsize=1)
+def facts() -> Mapping[str, Any]:
+    """What source code and measurements of others say, each with where it was read."""
+    content: Mapping[str, Any] = json.loads(
+        files(BUNDLED).joinpath("memory_facts.json").read_text("utf-8")
+    )
+    return content
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Factors fitted on measured jobs; each has a physical meaning.
+
+    `fragmentation_*` is what PyTorch's allocator reserves over what is allocated, of what comes
+    and goes within a step. `*_row_tokens` describe instruction data that was not packed, where
+    nobody said how long its rows are. `communicator` is GiB per NCCL group after the first.
+    `spread_*` are one standard deviation.
+    """
+
+    fragmentation_fixed: float
+    fragmentation_varied: float
+    fragmentation_expandable: float
+    usual_row_tokens: float
+    longest_row_tokens: float
+    communicator: float
+    spread_states: float
+    spread_activations: float
+    spread_engine: float
+    spread_overhead: float
+
+
+@lru_cache(maxsize=1)
+def calibration() -> Calibration:
+    """The factors that ship."""
+    content = json.loads(files(BUNDLED).joinpath("calibration.json").read_text("utf-8"))
+    return Calibration(
+        **{f"fragmentation_{key}": value for key, value in content["fragmentation"].items()},
+        usual_row_tokens=content["instruction_data"]["usual_row_tokens"],
+        longest_row_tokens=content["instruction_data"]["longest_row_tokens"],
+        communicator=content["communicator_gib"],
+        **{f"spread_{key}": value for key, value in content["spread"].items()},
+    )
+
+
+def holds_since(version: str | None, since: str) -> bool:
+    """Whether a fact that begins with `since` holds; an unknown version counts as the newest."""
+    known, begins = version_of(version), version_of(since)
+    return known is None or begins is None or known >= begins
+
+
+def latest(steps: list[list[Any]], version: str | None) -> Any:
+    """The last value of (since, value) steps that holds for this version."""
+    return [value for since, value in steps if holds_since(version, since)][-1]

@@ -1,0 +1,129 @@
+"""The ledger: what lies on a card in each phase, entry by entry, and whether it fits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Literal
+
+State = Literal["fits", "tight", "oom", "invalid"]
+_NORMAL = NormalDist()
+FITS, TIGHT = 0.9, 0.5
+"""Probabilities from which on a launch `fits`, and is `tight`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One entry. `spread` is one standard deviation of the bytes, as a share of them."""
+
+    name: str
+    bytes: int
+    formula: str
+    source: str
+    knob: str | None = None
+    spread: float = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """80% of launches lie between `low` and `high`."""
+
+    low: int
+    middle: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """What lies on the card at the worst moment of a phase."""
+
+    name: str
+    components: tuple[Component, ...]
+
+    @property
+    def bytes(self) -> int:
+        """The sum of all entries."""
+        return sum(entry.bytes for entry in self.components)
+
+    @property
+    def spread(self) -> float:
+        """One standard deviation of the sum, as a share of it; entries err independently."""
+        total = max(1, self.bytes)
+        return (
+            math.sqrt(sum((entry.bytes * entry.spread) ** 2 for entry in self.components)) / total
+        )
+
+    @property
+    def interval(self) -> Interval:
+        """Where the sum lies in four of five launches."""
+        reach = math.exp(_NORMAL.inv_cdf(0.9) * self.spread)
+        return Interval(round(self.bytes / reach), self.bytes, round(self.bytes * reach))
+
+    def probability_within(self, capacity_bytes: int) -> float:
+        """How likely the phase needs no more than `capacity_bytes`."""
+        if not self.bytes:
+            return 1.0
+        distance = math.log(capacity_bytes / self.bytes)
+        return _NORMAL.cdf(distance / max(self.spread, 1e-3))
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One role on the cards it runs on; all its ranks are alike but for the named one."""
+
+    role: str
+    capacity_bytes: int
+    phases: tuple[Phase, ...]
+    peak_rank: str = "every rank"
+    refusals: tuple[str, ...] = ()
+    """Why the job would not even start, as sentences."""
+
+    @property
+    def peak(self) -> Phase:
+        """The largest phase."""
+        return max(self.phases, key=lambda phase: phase.bytes)
+
+    @property
+    def probability(self) -> float:
+        """How likely every phase fits."""
+        return min(phase.probability_within(self.capacity_bytes) for phase in self.phases)
+
+    @property
+    def state(self) -> State:
+        """What is said of the pool in one word."""
+        if self.refusals:
+            return "invalid"
+        if self.probability >= FITS:
+            return "fits"
+        return "tight" if self.probability >= TIGHT else "oom"
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """All pools of a job, the cards' first and the hosts' memory last."""
+
+    pools: tuple[Pool, ...]
+    host: Pool | None = None
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def worst(self) -> Pool:
+        """The pool that decides: refusals first, then the least likely to fit."""
+        pools = (*self.pools, self.host) if self.host else self.pools
+        return min(pools, key=lambda pool: (not pool.refusals, pool.probability))
+
+    @property
+    def state(self) -> State:
+        """The verdict on the whole job."""
+        return self.worst.state
+
+    @property
+    def probability(self) -> float:
+        """How likely the whole job fits."""
+        return 0.0 if self.worst.refusals else self.worst.probability
+
+    @property
+    def train(self) -> Pool:
+        """The pool that trains."""
+        return self.pools[0]

@@ -1,0 +1,74 @@
+"""What lies on a card whatever the model: CUDA's context, communicators, ZeRO's buffers."""
+
+from __future__ import annotations
+
+from grpo_doctor.memory.facts import Calibration, facts
+from grpo_doctor.memory.ledger import Component
+from grpo_doctor.memory.setup import GIB, Setup, share_of
+from grpo_doctor.memory.states import frozen_bytes
+
+
+def context(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
+    """Outside PyTorch's allocator: nvidia-smi shows it, `memory_reserved` does not."""
+    known = facts()["overhead"]
+    entries = [_entry("CUDA context", known["context_bytes"], factors)]
+    if setup.ranks > 1 and setup.engine != "device_map":
+        dimensions = (setup.tensor_parallel, setup.pipeline_parallel, setup.expert_parallel,
+                      setup.context_parallel, setup.data_parallel)  # fmt: skip
+        groups = sum(size > 1 for size in dimensions)
+        first = int(known["communicator_bytes"]["bytes"])
+        size = first + round(max(0, groups - 1) * factors.communicator * GIB)
+        entries.append(
+            Component("NCCL buffers", size, f"1.45 GiB, and {factors.communicator:g} GiB for each "
+                      f"of {max(0, groups - 1)} more groups", known["communicator_bytes"]["source"],
+                      None, factors.spread_overhead)
+        )  # fmt: skip
+    return tuple(entries)
+
+
+def buffers(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
+    """Inside the allocator: workspaces, ZeRO's buckets and gathered parameters."""
+    entries = [_entry("workspaces", facts()["overhead"]["workspace_bytes"], factors)]
+    if setup.engine == "deepspeed" and setup.zero_stage in (1, 2):
+        trained = share_of(setup).trained
+        elements = facts()["deepspeed"]["bucket_elements"]
+        bucket = min(trained, elements.get(setup.framework, elements["default"]))
+        entries.append(
+            Component("ZeRO buckets", 2 * 2 * bucket, f"2 x {bucket / 1e9:.2f}e9 x 2 B",
+                      "deepspeed reduce_bucket_size, overlap_comm", "deepspeed.overlap_comm",
+                      factors.spread_overhead)
+        )  # fmt: skip
+    gathered = gathered_bytes(setup)
+    if gathered:
+        entries.append(
+            Component("gathered parameters", gathered, "min(1e9, parameters) x 2 B"
+                      if setup.engine == "deepspeed" else "two layers and a table x 2 B",
+                      facts()["deepspeed"]["live_parameters"]["source"]
+                      if setup.engine == "deepspeed" else "torch.distributed.fsdp",
+                      "deepspeed.stage", factors.spread_overhead)
+        )  # fmt: skip
+    return tuple(entries)
+
+
+def gathered_bytes(setup: Setup) -> int:
+    """Whole parameters that ZeRO-3 or FSDP hold for the layers at work."""
+    if setup.data_parallel == 1:
+        return 0
+    model = setup.model
+    if setup.engine == "fsdp":
+        return 2 * (2 * model.layer_parameters + model.embedding_parameters)
+    if setup.engine == "deepspeed" and setup.zero_stage == 3:
+        live = int(facts()["deepspeed"]["live_parameters"]["elements"])
+        return 2 * min(model.parameters, max(live, model.layer_parameters))
+    return 0
+
+
+def whole_model_bytes(setup: Setup) -> int:
+    """The trained model in 16 bits, not divided by ZeRO or FSDP."""
+    share = share_of(setup)
+    return round(2 * (share.trained + share.trained_experts) + frozen_bytes(setup, share))
+
+
+def _entry(name: str, fact: dict[str, object], factors: Calibration) -> Component:
+    source = str(fact["source"])
+    return Component(name, int(str(fact["bytes"])), source, source, None, factors.spread_overhead)

@@ -1,0 +1,192 @@
+"""All that the memory of a job depends on, in one record without any framework's words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from grpo_doctor.memory.models.shape import Linear, ModelShape
+
+GIB = 1 << 30
+Engine = Literal["torch", "deepspeed", "fsdp", "megatron", "device_map"]
+"""What holds the trained model: plain or DDP, DeepSpeed, FSDP, Megatron, layers over the cards."""
+Loss = Literal["amp", "float32", "bfloat16", "inplace", "triton", "fused", "parallel", "none"]
+"""How logits become a loss; `memory_facts.json` has the bytes of each."""
+Rollout = Literal["none", "generate", "colocate", "server"]
+Recompute = Literal["full", "selective", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutEngine:
+    """vLLM or SGLang on a card; shares are of the whole card."""
+
+    name: Literal["vllm", "sglang"] = "vllm"
+    version: str | None = None
+    memory_share: float = 0.9
+    cache_bytes: int | None = None
+    """`kv_cache_memory_bytes`, which counts instead of the share."""
+    tensor_parallel: int = 1
+    max_model_len: int | None = None
+    max_sequences: int = 256
+    eager: bool = False
+    sleep_level: int = 0
+    lora: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """One training job on cards of one kind; sizes in bytes, lengths in tokens."""
+
+    model: ModelShape
+    card_bytes: int
+    ranks: int = 1
+    """Training processes of all hosts; with `device_map` the cards of the only process."""
+    ranks_per_node: int | None = None
+    engine: Engine = "torch"
+    framework: str = ""
+    version: str | None = None
+    # what is trained
+    method: Literal["full", "lora"] = "full"
+    base_bits: int = 16
+    lora_rank: int = 8
+    lora_targets: Literal["all-linear", "attention"] = "all-linear"
+    fully_trained_tables: int = 0
+    """With LoRA: tables (embedding, head) that are trained whole."""
+    freeze_vision: bool = True
+    freeze_aligner: bool = True
+    trained_dtype_bytes: int = 2
+    optimizer: str = "adamw"
+    # how it is divided
+    zero_stage: int = 0
+    zero_offload_optimizer: bool = False
+    zero_offload_parameters: bool = False
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    expert_parallel: int = 1
+    context_parallel: int = 1
+    distributed_optimizer: bool = True
+    optimizer_offload_share: float = 0.0
+    gather_for_generation: bool = True
+    # what a micro-batch is
+    micro_batch: int = 1
+    logprob_micro_batch: int | None = None
+    prompt_tokens: int = 512
+    completion_tokens: int = 0
+    """0: the loss is over the whole sequence."""
+    packing: bool = False
+    padding_free: bool = False
+    usual_row_tokens: int | None = None
+    """Mean length of the data's rows, and below the longest; None: of usual instruction data."""
+    longest_row_tokens: int | None = None
+    paired: bool = False
+    """A chosen and a rejected answer per row (DPO, reward models)."""
+    recompute: Recompute = "full"
+    vision_recompute: bool = True
+    activations_on_host: bool = False
+    loss: Loss = "float32"
+    whole_row_logits: bool = False
+    """Logits of prompts are computed too and cut off."""
+    expandable_segments: bool = False
+    # what stands beside the trained model
+    reference: bool = False
+    beside: tuple[ModelShape, ...] = ()
+    """Teachers and reward models in the same processes."""
+    max_pixels: int | None = None
+    images: int = 1
+    # rollouts
+    rollout: Rollout = "none"
+    rollout_engine: RolloutEngine = RolloutEngine()
+    completions_per_rank: int = 0
+    offload_weights: bool = False
+    offload_optimizer: bool = False
+    sync_groups: int | None = None
+    # the host
+    host_bytes: int | None = None
+    loader_workers: int = 0
+
+    @property
+    def data_parallel(self) -> int:
+        """Copies of the dense part of the model that each have data of their own."""
+        if self.engine == "device_map":
+            return 1
+        return max(1, self.ranks // (self.tensor_parallel * self.pipeline_parallel))
+
+    @property
+    def nodes(self) -> int:
+        """Hosts."""
+        return max(1, -(-self.ranks // (self.ranks_per_node or self.ranks)))
+
+    @property
+    def is_grpo(self) -> bool:
+        """Whether the loss is over completions that were sampled."""
+        return self.completion_tokens > 0
+
+    @property
+    def image_tokens(self) -> int:
+        """Tokens of a sample's images, at most."""
+        vision = self.model.vision
+        if vision is None or not self.max_pixels:
+            return 0
+        return self.images * max(1, self.max_pixels // vision.pixels_per_token)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one rank holds of the model before ZeRO or FSDP divide it, in elements."""
+
+    trained: int
+    trained_experts: int
+    frozen: int
+
+    @property
+    def all(self) -> int:
+        """Every parameter of the rank."""
+        return self.trained + self.trained_experts + self.frozen
+
+
+def share_of(setup: Setup) -> Share:
+    """The parameters of the worst rank: the one that has a table beside its layers."""
+    model = setup.model
+    tensor, stages = setup.tensor_parallel, setup.pipeline_parallel
+    vision = model.vision_parameters + model.other_parameters
+    tables = model.embedding_parameters * (1 if model.tied else 2)
+    if stages > 1 and not model.tied:
+        tables = model.embedding_parameters
+    layers = model.parameters - vision - model.expert_parameters
+    layers -= model.embedding_parameters * (1 if model.tied else 2)
+    dense = (layers // stages + tables) // tensor
+    experts = model.expert_parameters // (stages * setup.expert_parallel)
+    if setup.engine == "device_map":
+        dense, experts = dense // setup.ranks, experts // setup.ranks
+        vision //= setup.ranks
+    if setup.method == "lora":
+        adapters, expert_adapters = _adapters(setup)
+        whole = setup.fully_trained_tables * model.embedding_parameters // tensor
+        return Share(adapters + whole, expert_adapters, dense + experts + vision)
+    trained_vision = 0 if setup.freeze_vision else model.vision_parameters
+    return Share(dense + trained_vision, experts, vision - trained_vision)
+
+
+def _adapters(setup: Setup) -> tuple[int, int]:
+    """Parameters of the LoRA adapters on one rank: dense ones, those of experts."""
+    stages = setup.pipeline_parallel * (setup.ranks if setup.engine == "device_map" else 1)
+    dense = experts = 0
+    for linear in setup.model.linears():
+        if not _is_target(linear, setup):
+            continue
+        size = setup.lora_rank * (linear.inputs + linear.outputs) * linear.copies // stages
+        if linear.part == "experts":
+            experts += size // setup.expert_parallel
+        else:
+            dense += size // setup.tensor_parallel
+    return dense, experts
+
+
+def _is_target(linear: Linear, setup: Setup) -> bool:
+    if linear.part == "vision":
+        return not setup.freeze_vision and setup.lora_targets == "all-linear"
+    if linear.part == "aligner":
+        return not setup.freeze_aligner and setup.lora_targets == "all-linear"
+    if linear.name == "router":
+        return False
+    return setup.lora_targets == "all-linear" or linear.name.endswith(("q_proj", "v_proj"))

@@ -1,0 +1,182 @@
+"""Weights, gradients and optimizer state of one rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from grpo_doctor.memory.facts import Calibration, facts
+from grpo_doctor.memory.ledger import Component
+from grpo_doctor.memory.setup import Setup, Share, share_of
+
+_QUANTIZED_OVERHEAD = 1.13
+"""4.5 bits for 4: a 16-bit scale per group of 64 and zero points (GPTQ, NF4 with double quant)."""
+_MOMENTS = {"adamw": 2.0, "muon": 1.0, "sgd": 0.0, "galore": 0.25, "adamw_8bit": 0.5}
+_ZERO = "arXiv 1910.02054; deepspeed/runtime/zero, bf16_optimizer.py"
+_MEGATRON = "Megatron-LM distributed optimizer: 18 B, or 6 B + 12 B / data parallel"
+_STAGE = "deepspeed.stage"
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """What a rank holds between two micro-batches, and what the optimizer step adds."""
+
+    weights: tuple[Component, ...]
+    gradients: Component
+    optimizer: tuple[Component, ...]
+    scratch: tuple[Component, ...]
+    trained: int
+    """Parameters this rank's process trains before they are divided."""
+
+    @property
+    def all(self) -> tuple[Component, ...]:
+        """Everything but the scratch."""
+        return (*self.weights, self.gradients, *self.optimizer)
+
+
+def states_of(setup: Setup, factors: Calibration) -> States:
+    """The states of the worst rank."""
+    share = share_of(setup)
+    if setup.engine == "megatron":
+        return _megatron(setup, share, factors)
+    return _divided(setup, share, factors)
+
+
+def frozen_bytes(setup: Setup, share: Share) -> float:
+    """Bytes of what is not trained; tables, norms and the vision tower are never quantized."""
+    if setup.base_bits >= 16:
+        return float(share.frozen * 2)
+    model = setup.model
+    plain = model.embedding_parameters * (1 if model.tied else 2) + model.vision_parameters
+    plain = min(share.frozen, plain // setup.tensor_parallel)
+    return plain * 2 + (share.frozen - plain) * setup.base_bits / 8 * _QUANTIZED_OVERHEAD
+
+
+def zero_stage(setup: Setup) -> int:
+    """What is divided, in ZeRO's numbers; FSDP divides all that stage 3 does."""
+    return setup.zero_stage if setup.engine == "deepspeed" else 3 if setup.engine == "fsdp" else 0
+
+
+def _entry(  # noqa: PLR0913 - an entry has that many columns
+    factors: Calibration, name: str, size: float, formula: str, source: str, knob: str | None
+) -> Component:
+    return Component(name, round(size), formula, source, knob, factors.spread_states)
+
+
+def _billions(count: float) -> str:
+    return f"{count / 1e9:.2f}e9"
+
+
+def _divided(setup: Setup, share: Share, factors: Calibration) -> States:
+    """Plain, DDP, ZeRO or FSDP."""
+    trained = share.trained + share.trained_experts
+    stage, ranks = zero_stage(setup), setup.data_parallel
+    weights_by = ranks if stage == 3 else 1
+    gradients_by = ranks if stage >= 2 else 1
+    each = _trained_bytes(setup)
+    on_host = setup.zero_offload_optimizer
+    weights = [
+        _entry(factors, "trained weights", _on_card(setup) * trained * each / weights_by,
+               f"{_billions(trained)} x {each} B / {weights_by}", _ZERO, _STAGE)
+    ]  # fmt: skip
+    if share.frozen:
+        frozen = frozen_bytes(setup, share) / weights_by
+        weights.append(
+            _entry(factors, "frozen weights", _on_card(setup) * frozen,
+                   f"{_billions(share.frozen)} x {setup.base_bits / 8:g} B / {weights_by}",
+                   "config.json", _STAGE)
+        )  # fmt: skip
+    gradient = 2 if setup.engine == "deepspeed" else each
+    return States(
+        weights=tuple(weights),
+        gradients=_entry(factors, "gradients",
+                         0 if on_host and stage >= 2 else trained * gradient / gradients_by,
+                         f"{_billions(trained)} x {gradient} B / {gradients_by}", _ZERO, _STAGE),
+        optimizer=() if on_host else _optimizer(setup, trained, ranks if stage else 1, factors),
+        scratch=() if on_host else _scratch(setup, trained, ranks if stage else 1, factors),
+        trained=trained,
+    )  # fmt: skip
+
+
+def _on_card(setup: Setup) -> int:
+    return 0 if setup.zero_offload_parameters and zero_stage(setup) == 3 else 1
+
+
+def _trained_bytes(setup: Setup) -> int:
+    if setup.method == "lora" and setup.engine in ("torch", "device_map"):
+        return 4  # PEFT's autocast_adapter_dtype
+    if setup.engine == "deepspeed":
+        return 2
+    return setup.trained_dtype_bytes
+
+
+def _optimizer(
+    setup: Setup, trained: int, shards: int, factors: Calibration
+) -> tuple[Component, ...]:
+    moments = _MOMENTS.get(setup.optimizer.removesuffix("_foreach"), 2.0)
+    each = 4 if setup.engine == "deepspeed" else _trained_bytes(setup)
+    entries = [
+        _entry(factors, "optimizer moments", trained * each * moments / shards,
+               f"{_billions(trained)} x {moments:g} x {each} B / {shards}", "torch.optim.AdamW",
+               "train.optimizer")
+    ]  # fmt: skip
+    if setup.engine == "deepspeed":
+        entries.append(
+            _entry(factors, "float32 master weights", trained * 4 / shards,
+                   f"{_billions(trained)} x 4 B / {shards}", _ZERO, "deepspeed.offload_optimizer")
+        )  # fmt: skip
+    return tuple(entries)
+
+
+def _scratch(
+    setup: Setup, trained: int, shards: int, factors: Calibration
+) -> tuple[Component, ...]:
+    """What the optimizer step needs beside its state."""
+    each = 4 if setup.engine == "deepspeed" else _trained_bytes(setup)
+    group = trained / shards
+    if setup.engine == "deepspeed" and setup.zero_stage == 3:
+        group = min(group, float(facts()["deepspeed"]["sub_group_elements"]["elements"]))
+    entries = []
+    if setup.engine == "deepspeed":
+        entries.append(
+            _entry(factors, "float32 copy of gradients", 4 * group, f"{_billions(group)} x 4 B",
+                   "deepspeed stage_1_and_2.py, stage3.py", None)
+        )  # fmt: skip
+    if setup.optimizer.endswith("_foreach"):
+        entries.append(
+            _entry(factors, "foreach scratch", each * group, f"{_billions(group)} x {each} B",
+                   "torch.optim.adam: _foreach_sqrt copies a moment", "train.optimizer")
+        )  # fmt: skip
+    return tuple(entries)
+
+
+def _megatron(setup: Setup, share: Share, factors: Calibration) -> States:
+    experts_by = max(1, setup.ranks // (setup.pipeline_parallel * setup.expert_parallel))
+    dense_by = setup.data_parallel
+    if not setup.distributed_optimizer:
+        experts_by = dense_by = 1
+    trained = share.trained + share.trained_experts
+    moments = _MOMENTS.get(setup.optimizer.removesuffix("_foreach"), 2.0)
+    state = (1 + moments) * 4 * (share.trained / dense_by + share.trained_experts / experts_by)
+    tensor = "parallel.tensor"
+    weights = [
+        _entry(factors, "trained weights", 2 * trained, f"{_billions(trained)} x 2 B", _MEGATRON,
+               tensor)
+    ]  # fmt: skip
+    if share.frozen:
+        weights.append(
+            _entry(factors, "frozen weights", frozen_bytes(setup, share),
+                   f"{_billions(share.frozen)} x 2 B", "config.json", tensor)
+        )  # fmt: skip
+    return States(
+        weights=tuple(weights),
+        gradients=_entry(factors, "gradients", 4 * trained, f"{_billions(trained)} x 4 B",
+                         _MEGATRON, tensor),
+        optimizer=(
+            _entry(factors, "master weights and moments",
+                   state * (1 - setup.optimizer_offload_share),
+                   f"{1 + moments:g} x 4 B / {dense_by} dense, / {experts_by} experts", _MEGATRON,
+                   "train.optimizer"),
+        ),
+        scratch=(),
+        trained=trained,
+    )  # fmt: skip
