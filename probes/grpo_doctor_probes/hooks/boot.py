@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from grpo_doctor_probes.hooks.table import Adapter
+    from grpo_doctor_probes.hooks.table import Adapter, Hook
 
 # Package to the module of its adapter. None of these is imported before the package itself is.
 ADAPTERS = {
@@ -28,6 +28,7 @@ ADAPTERS = {
     "openrlhf": "openrlhf",
     "vllm": "vllm",
     "sglang": "sglang",
+    "ray": "ray",
 }
 _LOADED: dict[str, Adapter] = {}
 
@@ -67,9 +68,34 @@ def _imported(module: ModuleType) -> None:
 
 def apply(adapter: Adapter, module: ModuleType) -> None:
     """Wraps what the adapter names in one module, and notes what was there and what was not."""
+    _wrap(adapter, module, [hook for hook in adapter.hooks if not _is_of_actor(module, hook)])
+
+
+def _is_of_actor(module: ModuleType, hook: Hook) -> bool:
+    """Whether the hook's class is a Ray actor's: that is hooked in the actor's process."""
+    return hasattr(vars(module).get(_class_of(hook)), "__ray_metadata__")
+
+
+def _class_of(hook: Hook) -> str:
+    return hook.qualname.partition(".")[0]
+
+
+def apply_to_class(cls: type) -> None:
+    """Wraps what an adapter names in a class that did not come with its module: in an actor's."""
+    package = cls.__module__.partition(".")[0]
+    imported = vars(sys.modules.get(cls.__module__, sys)).get(cls.__name__)
+    if package not in ADAPTERS or imported is cls:
+        return
+    adapter = adapter_of(package)
+    alone = type(sys)(cls.__module__)
+    setattr(alone, cls.__name__, cls)
+    _wrap(adapter, alone, [hook for hook in adapter.hooks if _class_of(hook) == cls.__name__])
+
+
+def _wrap(adapter: Adapter, module: ModuleType, hooks: list[Hook]) -> None:
     from grpo_doctor_probes.hooks.wrapping import wrap_hook  # noqa: PLC0415 - most processes: never
 
-    for hook in adapter.hooks:
+    for hook in hooks:
         if hook.module == module.__name__:
             COVERAGE.note_hook(adapter, hook, wrapped=wrap_hook(module, hook))
     patch = adapter.patches.get(module.__name__)

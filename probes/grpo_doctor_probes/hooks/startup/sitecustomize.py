@@ -13,7 +13,7 @@ import time
 _FOLDER = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - no pathlib in the job
 # Those of `hooks.boot.ADAPTERS`; a test holds them equal.
 PACKAGES = frozenset(
-    "transformers accelerate deepspeed trl swift verl openrlhf vllm sglang".split()  # noqa: SIM905
+    "transformers accelerate deepspeed trl swift verl openrlhf vllm sglang ray".split()  # noqa: SIM905
 )
 
 
@@ -37,14 +37,10 @@ class FirstImport:
 
 
 def _load_package() -> None:
-    try:
-        import grpo_doctor_probes  # noqa: F401, PLC0415 - installed beside the job's packages
-    except ImportError:
-        _load_package_by_file()
-
-
-def _load_package_by_file() -> None:
-    # Another environment than the tool's. Its folder of packages never gets on the path there.
+    # By its file: in another environment than the tool's its folder of packages never gets on the
+    # path, and what is installed there under this name may be of another version.
+    if "grpo_doctor_probes" in sys.modules:
+        return
     from importlib import util  # noqa: PLC0415
 
     package = os.path.dirname(os.path.dirname(_FOLDER))  # noqa: PTH120
@@ -87,6 +83,14 @@ def _import_users_own() -> None:
             sys.modules["sitecustomize"] = ours
 
 
+def _go_before_others() -> None:
+    """What the user's `sitecustomize` put before us would hide its modules from us."""
+    for finder in list(sys.meta_path):
+        if type(finder).__name__ == FirstImport.__name__:
+            sys.meta_path.remove(finder)
+            sys.meta_path.insert(0, finder)
+
+
 def _choose_run_dir() -> None:
     """Names a run directory where `grpo-doctor run` is not there to; children inherit it.
 
@@ -114,4 +118,7 @@ except Exception as _problem:  # noqa: BLE001 - the job runs, without phases
     _say(_problem)
 if __name__ == "sitecustomize":
     _leave_the_path()
-    _import_users_own()
+    try:
+        _import_users_own()
+    finally:
+        _go_before_others()
