@@ -5,5 +5,6 @@ for them. Nothing is executed and nothing imported; files are read, and Python a
 """
 
 from grpo_doctor.launches.model import Framework, Launch, Problem, Role, Source
+from grpo_doctor.launches.reading import read
 
-__all__ = ["Framework", "Launch", "Problem", "Role", "Source"]
+__all__ = ["Framework", "Launch", "Problem", "Role", "Source", "read"]

@@ -34,7 +34,16 @@ class Source:
 
 
 ProblemKind = Literal[
-    "unknown-flag", "renamed-flag", "removed-flag", "bad-value", "unset-variable", "unreadable"
+    "renamed-flag",
+    "removed-flag",
+    "newer-flag",
+    "unknown-flag",
+    "missing-value",
+    "bad-value",
+    "contradiction",
+    "broken-line",
+    "unset-variable",
+    "unreadable",
 ]
 
 
@@ -62,8 +71,12 @@ class Launch:
 
     framework: Framework
     version: str | None
-    """None: nobody said, and the newest that is known counts."""
+    """None: nothing is known of it, and the newest that was read counts."""
     role: Role
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """What was said of all packages, `vllm` and `transformers` among them."""
+    subcommand: str = ""
+    """`rlhf`, `grpo`, `main_ppo`: which of the framework's commands."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     sources: Mapping[str, Source] = field(default_factory=dict)
     """Of each of `settings`."""
@@ -72,7 +85,7 @@ class Launch:
     environment: Mapping[str, str] = field(default_factory=dict)
     """What the command sets for itself and what its script exports, not the caller's own."""
     processes_per_node: int = 1
-    """Training processes on each host; 0 where Ray decides, which verl and OpenRLHF use."""
+    """Training processes on each host; 0: one for each GPU that is visible."""
     nodes: int = 1
     visible_gpus: int | None = None
     """GPUs that the command is given on each host; None: all there are."""
@@ -93,7 +106,7 @@ class Launch:
 
     @property
     def processes(self) -> int:
-        """Training processes over all hosts; 0 where Ray decides."""
+        """Training processes over all hosts; 0: one for each GPU that is visible."""
         return self.processes_per_node * self.nodes
 
     def said(self, knob: str) -> bool:

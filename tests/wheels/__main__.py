@@ -2,6 +2,7 @@
 
 `python -m tests.wheels [--check]` compares; `--check` fails without an index too.
 `python -m tests.wheels --history verl 'trainer\\..*'` prints how options came, changed and went.
+`python -m tests.wheels --options` writes `grpo_doctor/launches/options/`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 from tests.wheels.compare import mismatches
 from tests.wheels.definitions import UNKNOWN, Option, options_of
 from tests.wheels.fetch import VERSIONS, NoWheelError, wheel
+from tests.wheels.listed import write
 
 
 def compare(check: bool) -> int:
@@ -62,7 +64,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.wheels", description=__doc__)
     parser.add_argument("--check", action="store_true", help="fail where a wheel can't be had")
     parser.add_argument("--history", nargs=2, metavar=("FRAMEWORK", "PATTERN"))
+    parser.add_argument("--options", action="store_true", help="write the lists of all options")
+    parser.add_argument("--vllm", metavar="DIR", help="an installed vLLM, for its list")
+    parser.add_argument("--transformers", metavar="WHEEL", help="a wheel of transformers 4")
+    parser.add_argument("--sglang", metavar="WHEEL", help="SGLang's wheel, for its list")
     given = parser.parse_args()
+    if given.options:
+        return write(given.vllm, given.sglang, given.transformers)
     return history(*given.history) if given.history else compare(given.check)
 
 

@@ -1,0 +1,117 @@
+"""The settings of a launch by canonical name, and where each was said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from grpo_doctor import knobs
+from grpo_doctor.knobs.names import BY_NAME
+from grpo_doctor.knobs.values import parse
+from grpo_doctor.launches.model import Source, ordered
+from grpo_doctor.launches.programs import Program
+from grpo_doctor.launches.said import Said
+from grpo_doctor.launches.words import Word
+
+# What ms-swift, and the models that it loads, take from the environment.
+_FROM_ENVIRONMENT = {"MAX_PIXELS": "data.max_pixels"}
+_FSDP = {1: "fsdp", 2: "fsdp2"}
+_DEEPSPEED = {
+    "zero_stage": "deepspeed.stage",
+    "offload_optimizer_device": "deepspeed.offload_optimizer",
+    "offload_param_device": "deepspeed.offload_param",
+}
+_ON_HOST = {"none": False, "cpu": True, "nvme": True}
+
+
+def settings(
+    said: Said, program: Program, version: str | None, environment: Mapping[str, Word]
+) -> tuple[dict[str, Any], dict[str, Source]]:
+    """Canonical settings, in the order of the table, and the source of each."""
+    values = dict(said.values)
+    if said.deepspeed is not None:
+        values["deepspeed"] = dict(said.deepspeed.values)
+    found: dict[str, tuple[Any, Source]] = {}
+    for knob, value in _from_accelerate(said):
+        assert said.accelerate is not None
+        found[knob] = (value, said.accelerate.source(_ACCELERATE_KEYS.get(knob, "")))
+    for knob, name in _FROM_ENVIRONMENT.items():
+        word = environment.get(knob)
+        value = parse(BY_NAME[name].kind, word.text) if word else None
+        if word is not None and value is not None:
+            found[name] = (value, word.source)
+    for knob, value in knobs.canonical(program.table, version, values).items():
+        found[knob] = (value, _source(said, program.table, knob))
+    if said.deepspeed is not None:
+        found["deepspeed.preset"] = (said.deepspeed.path, said.sources.get("deepspeed", Source("")))
+    elif isinstance(values.get("deepspeed"), Mapping):
+        found.pop("deepspeed.preset", None)
+    found |= _implied(found, program)
+    return (
+        ordered({knob: value for knob, (value, _) in found.items()}),
+        {knob: source for knob, (_, source) in found.items()},
+    )
+
+
+def _source(said: Said, table: str, knob: str) -> Source:
+    for row in knobs.TABLES[table]:
+        if row.knob == knob:
+            for key in (row.key, *((row.gate.key,) if row.gate else ())):
+                if key in said.sources:
+                    return said.sources[key]
+    if knob.startswith("deepspeed.") and said.deepspeed is not None:
+        tail = {"deepspeed.stage": "stage", "deepspeed.overlap_comm": "overlap_comm"}
+        key = tail.get(knob, knob.partition(".")[2])
+        return Source(key, file=said.deepspeed.path, line=said.deepspeed.lines.get(key))
+    return said.sources.get("deepspeed", Source(knob))
+
+
+_ACCELERATE_KEYS = {
+    **{knob: f"deepspeed_config.{key}" for key, knob in _DEEPSPEED.items()},
+    "parallel.strategy": "distributed_type",
+    "parallel.reshard": "fsdp_config.fsdp_reshard_after_forward",
+    "parallel.fsdp_offload": "fsdp_config.fsdp_offload_params",
+    "train.bf16": "mixed_precision",
+    "train.fp16": "mixed_precision",
+}
+
+
+def _from_accelerate(said: Said) -> Iterator[tuple[str, Any]]:
+    if said.accelerate is None:
+        return
+    config = said.accelerate.values
+    kind = str(config.get("distributed_type", "")).upper()
+    if kind == "DEEPSPEED" and isinstance(config.get("deepspeed_config"), Mapping):
+        for key, knob in _DEEPSPEED.items():
+            raw = config["deepspeed_config"].get(key)
+            value = raw if knob == "deepspeed.stage" else _ON_HOST.get(str(raw))
+            if value is not None:
+                yield knob, value
+    elif kind == "FSDP" and isinstance(config.get("fsdp_config"), Mapping):
+        fsdp = config["fsdp_config"]
+        yield "parallel.strategy", _FSDP.get(fsdp.get("fsdp_version", 1), "fsdp")
+        for key, knob in (
+            ("fsdp_reshard_after_forward", "parallel.reshard"),
+            ("fsdp_offload_params", "parallel.fsdp_offload"),
+        ):
+            if isinstance(fsdp.get(key), bool):
+                yield knob, fsdp[key]
+    precision = config.get("mixed_precision")
+    if precision in ("bf16", "fp16"):
+        yield f"train.{precision}", True
+
+
+def _implied(
+    found: Mapping[str, tuple[Any, Source]], program: Program
+) -> dict[str, tuple[Any, Source]]:
+    """What follows from what was said and has a name of its own."""
+    implied: dict[str, tuple[Any, Source]] = {}
+    if program.framework in ("verl", "openrlhf") and "train.type" not in found:
+        rank, source = found.get("train.lora_rank", (0, Source("")))
+        if rank:
+            implied["train.type"] = ("lora", source)
+    if program.framework in ("vllm", "ms-swift", "trl", "bundled") and program.role != "train":
+        implied["rollout.engine"] = ("vllm", Source(program.subcommand or program.framework))
+    if program.framework == "sglang":
+        implied["rollout.engine"] = ("sglang", Source("sglang"))
+    return implied

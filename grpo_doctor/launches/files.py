@@ -1,0 +1,181 @@
+"""The files that a launch names: YAML and JSON with the line of each key, and Python as syntax."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from grpo_doctor.launches.model import Source
+
+_MAX_BYTES = 4 << 20
+# Calls whose keyword arguments are a run's settings, by the end of their name.
+_CONFIGS = ("GRPOConfig", "RLOOConfig", "LoraConfig")
+_LORA = {"r": "lora_r", "target_modules": "lora_target_modules"}
+NO_YAML = "reading YAML needs PyYAML: pip install pyyaml"
+
+
+class UnreadableFileError(Exception):
+    """A file that a launch names and that can't be used; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A file's keys and values, and the line of each key, dotted where it lies deeper."""
+
+    path: str
+    values: Mapping[str, Any]
+    lines: Mapping[str, int] = field(default_factory=dict)
+
+    def source(self, key: str) -> Source:
+        """Where a key stands."""
+        value = self.values.get(key)
+        return Source(f"{key}: {value}", file=self.path, line=self.lines.get(key))
+
+
+def read_text(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        UnreadableFileError: it can't be read, or is too long to be a configuration.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+    except OSError as problem:
+        raise UnreadableFileError(f"{path}: {problem.strerror}") from problem
+    if len(content) > _MAX_BYTES:
+        raise UnreadableFileError(f"{path} is larger than {_MAX_BYTES >> 20} MiB")
+    return content.decode("utf-8", "replace")
+
+
+def read_mapping(path: Path, shown: str) -> Contents:
+    """A YAML or JSON file that holds keys and values; `shown` is its name for the user.
+
+    Raises:
+        UnreadableFileError: it can't be read, is damaged, or is not a mapping.
+    """
+    text = read_text(path)
+    if path.suffix == ".json":
+        try:
+            content, lines = json.loads(text), _json_lines(text)
+        except ValueError as problem:
+            raise UnreadableFileError(f"{shown} is no JSON: {problem}") from problem
+    else:
+        content, lines = _yaml(text, shown)
+    if not isinstance(content, dict):
+        raise UnreadableFileError(f"{shown} holds no keys and values")
+    return Contents(shown, {str(key): value for key, value in content.items()}, lines)
+
+
+def _yaml(text: str, shown: str) -> tuple[Any, dict[str, int]]:
+    try:
+        import yaml  # type: ignore[import-untyped] # noqa: PLC0415 - training images have it, the base install has not
+    except ImportError as missing:
+        raise UnreadableFileError(f"{shown}: {NO_YAML}") from missing
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        return yaml.safe_load(text), dict(_yaml_lines("", node))
+    except (yaml.YAMLError, ValueError, RecursionError) as problem:
+        said = " ".join(str(problem).split())[:200]
+        raise UnreadableFileError(f"{shown} is no YAML: {said}") from problem
+
+
+def _yaml_lines(path: str, node: Any) -> Iterator[tuple[str, int]]:
+    for key, value in getattr(node, "value", ()) if type(node).__name__ == "MappingNode" else ():
+        name = f"{path}.{key.value}" if path else str(key.value)
+        yield name, key.start_mark.line + 1
+        yield from _yaml_lines(name, value)
+
+
+def _json_lines(text: str) -> dict[str, int]:
+    """The line of each key by its last name alone: enough to point to."""
+    lines: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        key, colon, _ = line.strip().partition(":")
+        if colon and key.startswith('"') and key.rstrip().endswith('"'):
+            lines.setdefault(key.strip().strip('"'), number)
+    return lines
+
+
+def read_python(path: Path, shown: str) -> Contents:
+    """The literal arguments of `GRPOConfig(...)` and the like in a script, which is never run.
+
+    Raises:
+        UnreadableFileError: it can't be read or is no Python.
+    """
+    try:
+        tree = ast.parse(read_text(path))
+    except (SyntaxError, ValueError, RecursionError) as problem:
+        raise UnreadableFileError(f"{shown} is no Python: {problem}") from problem
+    constants = _constants(tree)
+    values: dict[str, Any] = {}
+    lines: dict[str, int] = {}
+    for node in ast.walk(tree):
+        name = _called(node)
+        if not isinstance(node, ast.Call) or name is None:
+            continue
+        keywords = _LORA if name == "LoraConfig" else {}
+        if name == "LoraConfig":
+            values["use_peft"], lines["use_peft"] = True, node.lineno
+        for word in node.keywords:
+            value = _literal(word.value, constants)
+            if word.arg and value is not None:
+                key = keywords.get(word.arg, word.arg)
+                values[key], lines[key] = value, word.value.lineno
+    values.update(_model_of_trainer(tree, constants, lines))
+    return Contents(shown, values, lines)
+
+
+def _called(node: ast.AST) -> str | None:
+    if not isinstance(node, ast.Call):
+        return None
+    name = ast.unparse(node.func).rpartition(".")[2]
+    return next((config for config in _CONFIGS if name == config), None)
+
+
+def _constants(tree: ast.Module) -> dict[str, Any]:
+    """Names that are set once, to a literal."""
+    found: dict[str, Any] = {}
+    often: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target = node.targets[0]
+            if isinstance(target, ast.Name):
+                often |= {target.id} & found.keys()
+                found[target.id] = _literal(node.value, {})
+    return {name: value for name, value in found.items() if name not in often}
+
+
+def _literal(node: ast.expr, constants: Mapping[str, Any]) -> Any:
+    if isinstance(node, ast.Name):
+        return constants.get(node.id)
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def _model_of_trainer(
+    tree: ast.Module, constants: Mapping[str, Any], lines: dict[str, int]
+) -> dict[str, Any]:
+    """The `model=` of `GRPOTrainer(...)`, or of the one `from_pretrained(...)` of a model."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func)
+        words = {word.arg: word.value for word in node.keywords}
+        if name.endswith("GRPOTrainer"):
+            given = words.get("model", node.args[0] if node.args else None)
+        elif "Model" in name and name.endswith(".from_pretrained"):
+            given = node.args[0] if node.args else words.get("pretrained_model_name_or_path")
+        else:
+            continue
+        value = _literal(given, constants) if given is not None else None
+        if isinstance(value, str):
+            lines["model_name_or_path"] = node.lineno
+            return {"model_name_or_path": value}
+    return {}

@@ -1,0 +1,113 @@
+"""Which options each framework's versions take, from lists that `python -m tests.wheels` makes."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from grpo_doctor.knobs.model import Version, version_of
+
+FOLDER = Path(__file__).parent / "options"
+# What was renamed and is no knob of ours; the new names are known to the lists.
+RENAMED: Mapping[tuple[str, str], str] = {
+    ("ms-swift", "multi_turn_func"): "multi_turn_scheduler",
+    ("ms-swift", "use_liger"): "use_liger_kernel",
+    ("ms-swift", "limit_mm_per_prompt"): "vllm_limit_mm_per_prompt",
+    ("ms-swift", "gpu_memory_utilization"): "vllm_gpu_memory_utilization",
+    ("ms-swift", "tensor_parallel_size"): "vllm_tensor_parallel_size",
+    ("ms-swift", "enforce_eager"): "vllm_enforce_eager",
+    ("ms-swift", "use_async_engine"): "vllm_use_async_engine",
+    ("ms-swift", "vllm_device"): "vllm_mode",
+    ("ms-swift", "num_infer_workers"): "vllm_mode",
+    ("ms-swift", "model_id_or_path"): "model",
+    ("ms-swift", "sft_type"): "tuner_type",
+    ("ms-swift", "lora_target_modules"): "target_modules",
+    ("ms-swift", "eval_batch_size"): "per_device_eval_batch_size",
+    ("ms-swift", "batch_size"): "per_device_train_batch_size",
+    ("ms-swift", "dtype"): "torch_dtype",
+    ("ms-swift", "offload_optimizer_states"): "offload_optimizer",
+    ("ms-swift", "guided_decoding_regex"): "structured_outputs_regex",
+    ("ms-swift", "vllm_guided_decoding_regex"): "structured_outputs_regex",
+    ("ms-swift-megatron", "train_type"): "tuner_type",
+    ("ms-swift-megatron", "save"): "output_dir",
+    ("ms-swift-megatron", "load"): "mcore_model",
+    ("ms-swift-megatron", "save_interval"): "save_steps",
+    ("ms-swift-megatron", "eval_interval"): "eval_steps",
+    ("ms-swift-megatron", "log_interval"): "logging_steps",
+    ("ms-swift-megatron", "max_epochs"): "num_train_epochs",
+    ("ms-swift-megatron", "num_workers"): "dataloader_num_workers",
+    ("trl", "vllm_guided_decoding_regex"): "vllm_structured_outputs_regex",
+    ("trl", "vllm_device"): "vllm_mode",
+    ("trl", "vllm_init_kwargs"): "vllm_gpu_memory_utilization",
+    ("trl", "vllm_max_model_len"): "vllm_max_model_length",
+    ("trl", "use_liger_loss"): "use_liger_kernel",
+    ("trl", "torch_dtype"): "dtype",
+    ("trl", "evaluation_strategy"): "eval_strategy",
+    ("verl", "reward_model.launch_reward_fn_async"): "reward.num_workers",
+}
+_NEAR = 0.75  # of difflib: `num_generation` is near `num_generations`, `model_x` is near nothing
+_LAST = (10**6,)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The options of one command: `ranges` are versions from, and before, per option."""
+
+    name: str
+    read: tuple[str, ...]
+    ranges: Mapping[str, tuple[tuple[Version, Version], ...]]
+
+    def takes(self, option: str, version: str | None) -> bool:
+        """Whether this version, the newest that was read where None, has the option."""
+        wanted = version_of(version) or version_of(self.read[-1]) or ()
+        return any(begin <= wanted < end for begin, end in self.ranges.get(option, ()))
+
+    def ever(self, option: str) -> bool:
+        """Whether any version that was read has it."""
+        return option in self.ranges
+
+    def removed_in(self, option: str, version: str | None) -> str | None:
+        """The first version without it, where that was not after `version`."""
+        wanted = version_of(version) or version_of(self.read[-1]) or ()
+        ends = [end for _, end in self.ranges.get(option, ()) if end <= wanted]
+        return ".".join(map(str, max(ends))) if ends else None
+
+    def added_in(self, option: str, version: str | None) -> str | None:
+        """The first version with it, where that is after `version`."""
+        wanted = version_of(version) or version_of(self.read[-1]) or ()
+        begins = [begin for begin, _ in self.ranges.get(option, ()) if begin > wanted]
+        return ".".join(map(str, min(begins))) if begins else None
+
+    def nearest(self, option: str, version: str | None) -> str | None:
+        """The option of this version that is spelled most like it; None where none is alike."""
+        valid = [name for name in self.ranges if self.takes(name, version)]
+        close = difflib.get_close_matches(option, valid, n=1, cutoff=_NEAR)
+        return close[0] if close else None
+
+    def newest_that_takes(self, options: Iterable[str]) -> str:
+        """The newest version that refuses fewest of the options."""
+        known = [option for option in options if self.ever(option)]
+
+        def refused(version: str) -> int:
+            return sum(not self.takes(option, version) for option in known)
+
+        return min(reversed(self.read), key=refused)
+
+
+@cache
+def known(name: str) -> Known | None:
+    """The list of one command, such as `ms-swift` or `trl-server`; None where there is none."""
+    path = FOLDER / f"{name}.txt"
+    if not path.is_file():
+        return None
+    first, *lines = path.read_text(encoding="utf-8").splitlines()
+    ranges = {option: _ranges(rest) for option, *rest in map(str.split, lines)}
+    return Known(name, tuple(first.removeprefix("# ").split()), ranges)
+
+
+def _ranges(texts: Sequence[str]) -> tuple[tuple[Version, Version], ...]:
+    pairs = [text.split("..") for text in texts] or [["", ""]]
+    return tuple((version_of(begin) or (), version_of(end) or _LAST) for begin, end in pairs)

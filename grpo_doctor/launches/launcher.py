@@ -1,0 +1,181 @@
+"""What starts the processes of a job: wrappers are taken off until the program itself is left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+
+from grpo_doctor.launches.words import Word
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_WRAPPERS = _names(
+    "nohup time exec sudo env stdbuf nice numactl uv poetry pipenv conda micromamba srun timeout "
+    "setsid command ionice taskset nsys ncu bash sh singularity apptainer"
+)
+_PROGRAMS = _names("swift megatron trl accelerate torchrun deepspeed vllm sglang ray")
+_TORCHRUN_MODULES = ("torch.distributed.run", "torch.distributed.launch")
+# Options of the launchers that take no value; every other one takes the word that follows.
+_SWITCHES: Mapping[str, frozenset[str]] = {
+    "torchrun": _names("standalone no_python run_path m module use_env"),
+    "accelerate": _names(
+        "multi_gpu use_deepspeed use_fsdp use_megatron_lm use_parallelism_config cpu mps tpu debug "
+        "m module no_python quiet q use_xpu same_network ipex use_mps_device "
+        "dynamo_use_fullgraph dynamo_use_dynamic dynamo_use_regional_compilation "
+        "tpu_use_cluster tpu_use_sudo enable_cpu_affinity tpu_cluster no_tpu_cluster"
+    ),
+    "deepspeed": _names(
+        "module no_python no_local_rank no_ssh no_ssh_check save_pid force_multi "
+        "enable_each_rank_log bind_cores_to_rank"
+    ),
+}
+_JSON_LIMIT = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A program with its arguments, and what its launcher was told.
+
+    `name` is a program, a module or a path of Python; `options` are the launcher's own.
+    """
+
+    name: str
+    words: tuple[Word, ...]
+    launcher: str = ""
+    options: Mapping[str, Word] = field(default_factory=dict)
+    environment: Mapping[str, Word] = field(default_factory=dict)
+    at: Word | None = None
+
+
+def unwrap(words: tuple[Word, ...]) -> Started | None:
+    """The program that a command starts in the end; None for a command that starts no training."""
+    environment: dict[str, Word] = {}
+    while words:
+        name = _base(words[0].text)
+        if name in _PEELERS:
+            started = _PEELERS[name](words)
+            if started is not None:
+                return replace(started, environment={**environment, **started.environment})
+            return None
+        if name.startswith("python"):
+            started = _python(words)
+            return replace(started, environment=environment) if started else None
+        if name.endswith(".py"):
+            return Started(words[0].text, words[1:], environment=environment, at=words[0])
+        if name not in _WRAPPERS:
+            return None
+        words = words[1:]
+        while words and not _is_program(words[0].text):
+            key, equals, value = words[0].text.partition("=")
+            if equals and key.isidentifier():
+                environment[key] = words[0].with_text(value)
+            words = words[1:]
+    return None
+
+
+def _base(text: str) -> str:
+    return PurePosixPath(text).name
+
+
+def _is_program(text: str) -> bool:
+    name = _base(text)
+    return name in _PROGRAMS or name.startswith("python") or name.endswith(".py")
+
+
+def _options(words: tuple[Word, ...], kind: str) -> tuple[dict[str, Word], tuple[Word, ...]]:
+    """The launcher's options, and the words from the program on."""
+    options: dict[str, Word] = {}
+    while words and words[0].text.startswith("-") and len(words[0].text) > 1:
+        name, equals, value = words[0].text.lstrip("-").partition("=")
+        name = name.replace("-", "_")
+        if equals:
+            options[name] = words[0].with_text(value)
+        elif name in _SWITCHES[kind] or len(words) == 1:
+            options[name] = words[0].with_text("true")
+        else:
+            options[name] = words[1]
+            words = words[1:]
+        words = words[1:]
+    return options, words
+
+
+def _python(words: tuple[Word, ...]) -> Started | None:
+    rest = words[1:]
+    while rest and rest[0].text.startswith("-") and rest[0].text != "-m":
+        rest = rest[2:] if rest[0].text in ("-X", "-W") else rest[1:]
+    if len(rest) > 1 and rest[0].text == "-m":
+        module, rest = rest[1], rest[2:]
+        if module.text in _TORCHRUN_MODULES:
+            return _launched("torchrun", rest)
+        if module.text in ("accelerate.commands.launch", "accelerate"):
+            rest = rest[1:] if rest and rest[0].text == "launch" else rest
+            return _launched("accelerate", rest)
+        if module.text.startswith("deepspeed.launcher") or module.text == "deepspeed":
+            return _launched("deepspeed", rest)
+        return Started(module.text, rest, at=module)
+    if rest and rest[0].text.endswith(".py"):
+        return Started(rest[0].text, rest[1:], at=rest[0])
+    return None
+
+
+def _launched(launcher: str, words: tuple[Word, ...]) -> Started | None:
+    options, rest = _options(words, launcher)
+    # `-m module`: argparse takes the module as the program's name.
+    if not rest:
+        return None
+    first = rest[0]
+    if _base(first.text).startswith("python"):  # accelerate launch python train.py
+        inner = _python(rest)
+        return replace(inner, launcher=launcher, options=options) if inner else None
+    if _base(first.text) in ("swift", "megatron", "trl"):
+        return Started(_base(first.text), rest[1:], launcher, options, at=first)
+    return Started(first.text, rest[1:], launcher, options, at=first)
+
+
+def _accelerate(words: tuple[Word, ...]) -> Started | None:
+    if len(words) < 2 or words[1].text != "launch":
+        return None
+    return _launched("accelerate", words[2:])
+
+
+def _ray(words: tuple[Word, ...]) -> Started | None:
+    texts = [word.text for word in words]
+    if texts[1:3] != ["job", "submit"] or "--" not in texts:
+        return None
+    at = texts.index("--")
+    environment: dict[str, Word] = {}
+    options, _ = _options(words[3:at], "torchrun")
+    if (runtime := options.get("runtime_env_json")) is not None:
+        for name, value in _environment_of(runtime.text).items():
+            environment[name] = runtime.with_text(value)
+    inner = unwrap(words[at + 1 :])
+    if inner is None:
+        return None
+    return replace(inner, launcher="ray", environment={**environment, **inner.environment})
+
+
+def _environment_of(text: str) -> dict[str, str]:
+    try:
+        content = json.loads(text[:_JSON_LIMIT])
+    except ValueError:
+        return {}
+    found = content.get("env_vars") if isinstance(content, dict) else None
+    return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+
+
+def _plain(words: tuple[Word, ...]) -> Started:
+    return Started(_base(words[0].text), words[1:], at=words[0])
+
+
+_PEELERS: Mapping[str, Callable[[tuple[Word, ...]], Started | None]] = {
+    "accelerate": _accelerate,
+    "torchrun": lambda words: _launched("torchrun", words[1:]),
+    "deepspeed": lambda words: _launched("deepspeed", words[1:]),
+    "ray": _ray,
+    **dict.fromkeys(("swift", "megatron", "trl", "vllm", "sglang"), _plain),
+}

@@ -1,0 +1,130 @@
+"""Options that a framework's version does not take: what they are called now, or what was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from grpo_doctor import knobs
+from grpo_doctor.knobs.model import version_of
+from grpo_doctor.launches.flags import Option
+from grpo_doctor.launches.known import RENAMED, Known, known
+from grpo_doctor.launches.model import Problem
+from grpo_doctor.launches.programs import Program
+from grpo_doctor.launches.said import Said
+
+# Options that a command takes beside its dataclasses.
+_TRL_LAUNCHER = (
+    "config dataset_name num_processes num_machines accelerate_config config_file machine_rank "
+    "main_process_port main_process_ip mixed_precision reward_funcs reward_model_name_or_path "
+    "gpu_ids local_rank multi_gpu num_cpu_threads_per_process debug"
+)
+_BESIDE: Mapping[str, frozenset[str]] = {
+    "ms-swift": frozenset({"custom_register_path", "external_plugins"}),
+    "trl": frozenset(_TRL_LAUNCHER.split()),
+    "vllm": frozenset({"config"}),
+    "sglang": frozenset({"config"}),
+}
+# Where the new option takes another kind of value.
+_OTHER_VALUES = frozenset({"vllm_mode"})
+_OPEN = ("hydra.", "ray_kwargs.", "ray_init.", "actor_rollout_ref.model.override_config.")
+# `--no_x` is for booleans that are true by default; argparse takes any beginning that is one's own.
+_ABBREVIATES = ("ms-swift", "trl", "openrlhf")
+
+
+def check(said: Said, program: Program, version: str | None) -> Iterator[Problem]:
+    """A problem for each option on the command line that this version refuses."""
+    listed = known(program.listed) if program.listed else None
+    if listed is None or said.own_config:
+        return
+    for name, option in said.names.items():
+        if name in _BESIDE.get(program.framework, ()) or name.startswith("__"):
+            continue
+        if program.framework == "verl":
+            yield from _override(listed, option, version)
+        elif not _takes(listed, program.framework, name, version):
+            yield _refused(listed, program, option, version)
+
+
+def _takes(listed: Known, framework: str, name: str, version: str | None) -> bool:
+    if listed.takes(name, version) or listed.takes(name.removeprefix("no_"), version):
+        return True
+    older = known("transformers4") if framework in ("ms-swift", "trl") else None
+    if older is not None and older.ever(name):  # which transformers is installed is not said here
+        return True
+    if framework not in _ABBREVIATES:
+        return False
+    begins = [other for other in listed.ranges if other.startswith(name)]
+    return sum(listed.takes(other, version) for other in begins) == 1
+
+
+def _refused(listed: Known, program: Program, option: Option, version: str | None) -> Problem:
+    name, said = option.name, option.source.text
+    shown = f"--{name}"
+    owner = f"{program.framework} {version or listed.read[-1]}"
+    new = _renamed(listed, program, name, version)
+    if new is not None:
+        text = f"{shown} is --{new} in {owner}"
+        value = "" if new in _OTHER_VALUES else f" {said.partition(' ')[2]}"
+        return Problem("renamed-flag", text, f"--{new}{value}", option.source, ends=True)
+    if (gone := listed.removed_in(name, version)) is not None:
+        text = f"{shown} is gone since {program.framework} {gone}"
+        return Problem("removed-flag", text, f"leave out {shown}", option.source, ends=True)
+    if (added := listed.added_in(name, version)) is not None:
+        text = f"{shown} came with {program.framework} {added}; {owner} refuses it"
+        fix = f"leave out {shown}, or use {program.framework} {added}"
+        return Problem("newer-flag", text, fix, option.source, ends=True)
+    near = listed.nearest(name, version)
+    fix = f"--{near}" if near else f"leave out {shown}"
+    hint = f"; did you mean --{near}?" if near else ""
+    strict = program.framework not in ("vllm", "sglang")  # of these one version alone was read
+    text = f"{owner} has no {shown}{hint}"
+    return Problem("unknown-flag", text, fix, option.source, ends=strict)
+
+
+def _renamed(listed: Known, program: Program, name: str, version: str | None) -> str | None:
+    """What this version calls the option: by the table of knobs, else by the list of renames."""
+    rows = knobs.TABLES[program.table]
+    wanted = version_of(version) or version_of(listed.read[-1]) or ()
+    for row in rows:
+        if row.key == name:
+            for other in rows:
+                if other.knob == row.knob and other.covers(wanted) and other.key != name:
+                    return other.key
+    new = RENAMED.get((listed.name, name)) or RENAMED.get((program.framework, name))
+    return new if new is not None and listed.takes(new, version) else None
+
+
+def _override(listed: Known, option: Option, version: str | None) -> Iterator[Problem]:
+    name, sign = option.name, option.sign
+    if sign == "++" or "@" in name or name.startswith(_OPEN) or name == "model_engine":
+        return
+    exists = listed.takes(name, version)
+    owner = f"verl {version or listed.read[-1]}"
+    if sign == "+":
+        if exists and not isinstance(option.value, list):
+            text = f"{owner} has {name} already, and Hydra refuses to add it again"
+            yield Problem("contradiction", text, f"{name}={option.value}", option.source, ends=True)
+        return
+    if exists:
+        return
+    new = _renamed(listed, _VERL, name, version)
+    if new is not None:
+        text = f"{name} is {new} in {owner}"
+        yield Problem("renamed-flag", text, f"{new}={option.value}", option.source, ends=True)
+        return
+    parent = name.rpartition(".")[0]
+    near = listed.nearest(name, version)
+    gone = listed.removed_in(name, version)
+    if gone is not None:
+        text = f"{name} is gone since verl {gone}"
+        yield Problem("removed-flag", text, f"leave out {name}", option.source, ends=True)
+    elif near is not None and near.rpartition(".")[0] == parent:
+        text = f"{owner} has no {name}; did you mean {near}?"
+        yield Problem("unknown-flag", text, f"{near}={option.value}", option.source, ends=True)
+    else:
+        text = f"{owner} has no {name}: Hydra takes a new key with + alone"
+        fix = f"+{name}={option.value}"
+        yield Problem("unknown-flag", text, fix, option.source, ends=True)
+
+
+_VERL = Program("verl", "train", "verl", "verl", ())

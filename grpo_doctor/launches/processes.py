@@ -1,0 +1,112 @@
+"""How many processes a command starts, on how many hosts, and which GPUs it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from grpo_doctor.launches.launcher import Started
+from grpo_doctor.launches.programs import Program
+from grpo_doctor.launches.said import Said, first_text
+from grpo_doctor.launches.words import Word
+
+ONE_EACH = 0
+"""One process for each GPU that is visible."""
+_EACH = ("gpu", "auto")
+_TORCHRUN_COMMANDS = ("rlhf", "sft", "pt")
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """Processes on each host, and hosts; `gpu_ids` as CUDA_VISIBLE_DEVICES has them."""
+
+    per_node: int
+    nodes: int
+    launcher: str
+    gpu_ids: tuple[str, ...] | None
+    assumptions: tuple[str, ...] = ()
+
+
+def processes(
+    started: Started, program: Program, said: Said, environment: Mapping[str, Word]
+) -> Processes:
+    """By the launcher's own rules."""
+    gpu_ids = _gpu_ids(started, environment)
+    if program.framework in ("verl", "openrlhf"):
+        return Processes(ONE_EACH, 1, "ray", gpu_ids)
+    if started.launcher in _LAUNCHERS:
+        return _LAUNCHERS[started.launcher](started.options, gpu_ids)
+    if program.framework == "ms-swift" and program.subcommand in _TORCHRUN_COMMANDS:
+        return _swift(environment, gpu_ids)
+    own_launcher = program.framework == "trl" and program.role == "train" and not program.script
+    if started.launcher == "accelerate" or own_launcher:
+        return _accelerate(started, program, said, gpu_ids)
+    return Processes(1, 1, "", gpu_ids)
+
+
+def _gpu_ids(started: Started, environment: Mapping[str, Word]) -> tuple[str, ...] | None:
+    for name in ("gpu_ids", "include"):
+        word = started.options.get(name)
+        if word is not None and word.text != "all":
+            return tuple(word.text.rpartition(":")[2].split(","))
+    word = environment.get("CUDA_VISIBLE_DEVICES")
+    if word is None or word.unset:
+        return None
+    return tuple(part.strip() for part in word.text.split(",") if part.strip())
+
+
+def _number(raw: Any, otherwise: int) -> int:
+    try:
+        return int(first_text(raw))
+    except (TypeError, ValueError):
+        return otherwise
+
+
+def _of(options: Mapping[str, Word], name: str) -> str | None:
+    word = options.get(name)
+    return word.text if word is not None and not word.unset else None
+
+
+def _torchrun(options: Mapping[str, Word], gpu_ids: tuple[str, ...] | None) -> Processes:
+    per_node = _of(options, "nproc_per_node") or _of(options, "nproc-per-node") or "1"
+    nodes = (_of(options, "nnodes") or "1").rpartition(":")[2]
+    count = ONE_EACH if per_node in _EACH else _number(per_node, 1)
+    return Processes(count, _number(nodes, 1), "torchrun", gpu_ids)
+
+
+def _deepspeed(options: Mapping[str, Word], gpu_ids: tuple[str, ...] | None) -> Processes:
+    count = _number(_of(options, "num_gpus"), ONE_EACH)
+    if count == ONE_EACH and gpu_ids is not None:
+        count = len(gpu_ids)
+    return Processes(count, _number(_of(options, "num_nodes"), 1), "deepspeed", gpu_ids)
+
+
+def _swift(environment: Mapping[str, Word], gpu_ids: tuple[str, ...] | None) -> Processes:
+    """`swift` calls torchrun where one of the two is set, else it starts a single process."""
+    per_node, nodes = _of(environment, "NPROC_PER_NODE"), _of(environment, "NNODES")
+    if "NPROC_PER_NODE" not in environment and "NNODES" not in environment:
+        return Processes(1, 1, "", gpu_ids)
+    assumptions: tuple[str, ...] = ()
+    if per_node is None and "NPROC_PER_NODE" in environment:
+        assumptions = ("one process for each visible GPU; state NPROC_PER_NODE",)
+    count = _number(per_node, ONE_EACH if assumptions else 1)
+    return Processes(count, _number(nodes, 1), "torchrun", gpu_ids, assumptions)
+
+
+def _accelerate(
+    started: Started, program: Program, said: Said, gpu_ids: tuple[str, ...] | None
+) -> Processes:
+    config = said.accelerate.values if said.accelerate is not None else {}
+    options: dict[str, Any] = {name: word.text for name, word in started.options.items()}
+    if program.framework == "trl" and not program.script:
+        options = {**said.values, **options}
+    total = _number(options.get("num_processes", config.get("num_processes")), ONE_EACH)
+    nodes = _number(options.get("num_machines", config.get("num_machines")), 1)
+    assumptions: tuple[str, ...] = ()
+    if total == ONE_EACH:
+        assumptions = ("one process for each visible GPU; state --num_processes",)
+    return Processes(max(total // max(nodes, 1), 0), nodes, "accelerate", gpu_ids, assumptions)
+
+
+_LAUNCHERS = {"torchrun": _torchrun, "deepspeed": _deepspeed}

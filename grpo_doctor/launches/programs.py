@@ -1,0 +1,139 @@
+"""Which framework's command a program is, and whether it trains or serves rollouts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from grpo_doctor.launches.launcher import Started
+from grpo_doctor.launches.model import Framework, Role
+from grpo_doctor.launches.words import Word
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A framework's command.
+
+    `table` names its settings in `grpo_doctor.knobs`, `listed` its options in `options/`; `listed`
+    is None where the program takes options of its own beside the framework's.
+    """
+
+    framework: Framework
+    role: Role
+    table: str
+    listed: str | None
+    words: tuple[Word, ...]
+    subcommand: str = ""
+    script: Word | None = None
+
+
+_SERVER: Role = "rollout server"
+_SWIFT: Mapping[str, tuple[Role, str, str]] = {
+    "rlhf": ("train", "ms-swift", "ms-swift"),
+    "rollout": (_SERVER, "ms-swift server", "ms-swift-server"),
+    "deploy": (_SERVER, "ms-swift server", ""),
+    "sft": ("train", "ms-swift", ""),
+    "pt": ("train", "ms-swift", ""),
+}
+_SWIFT_FILE = re.compile(r"(?:^|[./])swift[./]cli[./](?:_megatron[./])?(\w+?)(?:\.py)?$")
+_TRL_FILE = re.compile(r"(?:^|[./])trl[./]scripts[./](\w+?)(?:\.py)?$")
+_VERL = re.compile(
+    r"(?:^|[./])(verl[./]trainer[./]main_\w+|verl[./]experimental[./].*|recipe[./]\w+[./].*main\w*)$"
+)
+_OPENRLHF = re.compile(r"(?:^|[./])openrlhf[./]cli[./](train_\w+?)(?:\.py)?$")
+_MODULES: Mapping[str, tuple[Framework, Role, str, str]] = {
+    "vllm.entrypoints.openai.api_server": ("vllm", _SERVER, "vllm", "vllm"),
+    "vllm.entrypoints.api_server": ("vllm", _SERVER, "vllm", "vllm"),
+    "vllm.entrypoints.cli.main": ("vllm", _SERVER, "vllm", "vllm"),
+    "sglang.launch_server": ("sglang", _SERVER, "sglang", "sglang"),
+    "grpo_doctor_trainer": ("bundled", "train", "bundled", "bundled"),
+    "grpo_doctor_trainer.serve": ("bundled", _SERVER, "bundled server", "bundled-server"),
+}
+
+
+def recognize(started: Started) -> Program | None:
+    """The framework's command that was started; None for a program that nobody here knows."""
+    name, words = started.name, started.words
+    if name in ("swift", "megatron"):
+        first = words[0].text if words else ""
+        return _swift(first, words[1:], megatron=name == "megatron")
+    if name == "trl":
+        return _trl(words[0].text if words else "", words[1:])
+    if name in ("vllm", "sglang"):
+        return _engine(name, words)
+    return _module(started, name.removesuffix(".py"), words)
+
+
+def bundled(words: tuple[Word, ...]) -> Program:
+    """The bundled trainer's own arguments."""
+    return Program("bundled", "train", "bundled", "bundled", words)
+
+
+def _module(started: Started, name: str, words: tuple[Word, ...]) -> Program | None:
+    if name in _MODULES:
+        framework, role, table, listed = _MODULES[name]
+        return Program(framework, role, table, listed, words)
+    if match := _SWIFT_FILE.search(name):
+        command, rest = (match[1], words) if match[1] != "main" else _shifted(words)
+        return _swift(command, rest, megatron="_megatron" in name)
+    for pattern, make in ((_TRL_FILE, _trl), (_OPENRLHF, _openrlhf), (_VERL, _verl)):
+        if match := pattern.search(name):
+            return make(match[1], words)
+    own = started.name.endswith(".py")
+    return Program("trl", "train", "trl", None, words, "grpo", started.at) if own else None
+
+
+def _openrlhf(command: str, words: tuple[Word, ...]) -> Program:
+    listed = "openrlhf" if command == "train_ppo_ray" else None
+    return Program("openrlhf", "train", "openrlhf", listed, words, command)
+
+
+def _shifted(words: tuple[Word, ...]) -> tuple[str, tuple[Word, ...]]:
+    return (words[0].text, words[1:]) if words else ("", ())
+
+
+def _swift(command: str, words: tuple[Word, ...], *, megatron: bool) -> Program | None:
+    command = command.replace("_", "-")
+    if megatron:
+        if command not in ("rlhf", "sft", "pt"):
+            return None
+        return Program(
+            "ms-swift", "train", "ms-swift megatron", "ms-swift-megatron", words, command
+        )
+    if command not in _SWIFT:
+        return None
+    role, table, listed = _SWIFT[command]
+    return Program("ms-swift", role, table, listed or None, words, command)
+
+
+def _trl(command: str, words: tuple[Word, ...]) -> Program | None:
+    if command in ("vllm-serve", "vllm_serve"):
+        return Program("trl", _SERVER, "trl server", "trl-server", words, "vllm-serve")
+    if not command or command.startswith("-") or command == "env":
+        return None
+    return Program("trl", "train", "trl", "trl" if command == "grpo" else None, words, command)
+
+
+def _verl(name: str, words: tuple[Word, ...]) -> Program:
+    listed: str | None = "verl" if re.search(r"verl[./]trainer[./]main_ppo$", name) else None
+    for index, word in enumerate(words):
+        flag, equals, value = word.text.partition("=")
+        if flag in ("--config-name", "-cn"):
+            value = value if equals else words[index + 1].text if index + 1 < len(words) else ""
+            configs = {"ppo_trainer": "verl", "ppo_megatron_trainer": "verl-megatron"}
+            listed = configs.get(value.removesuffix(".yaml")) if listed else None
+        elif flag in ("--config-path", "-cp", "--config-dir", "-cd") and "--config-name" not in (
+            other.text.partition("=")[0] for other in words
+        ):
+            listed = None
+        elif flag == "model_engine" and value != "dp":
+            listed = "verl-megatron" if value == "megatron" and listed else None
+    return Program("verl", "train", "verl", listed, words, name)
+
+
+def _engine(name: str, words: tuple[Word, ...]) -> Program | None:
+    if not words or words[0].text != "serve":
+        return None
+    framework: Framework = "vllm" if name == "vllm" else "sglang"
+    return Program(framework, _SERVER, framework, framework, words[1:], "serve")

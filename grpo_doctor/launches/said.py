@@ -1,0 +1,210 @@
+"""Everything that a launch says, under the framework's own names: flags, files and environment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from grpo_doctor.launches.files import Contents, UnreadableFileError, read_mapping, read_python
+from grpo_doctor.launches.flags import Option, Options, overrides, parse
+from grpo_doctor.launches.launcher import Started
+from grpo_doctor.launches.model import Problem, Source
+from grpo_doctor.launches.programs import Program
+from grpo_doctor.launches.words import Word
+
+_FILES = (".yaml", ".yml", ".json")
+_BLOCKS = ("ENV", "env")
+_SERVERS_CONFIG = ("vllm", "sglang")
+_ACCELERATE_OF_TRL = ("accelerate_config", "config_file")
+
+
+@dataclass(slots=True)
+class Said:
+    """What one command says.
+
+    `names` are those on the command line, whose spelling its parser checks; `values` adds what its
+    files say. `accelerate` is accelerate's own configuration.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, Source] = field(default_factory=dict)
+    names: dict[str, Option] = field(default_factory=dict)
+    environment: dict[str, Word] = field(default_factory=dict)
+    accelerate: Contents | None = None
+    deepspeed: Contents | None = None
+    own_config: bool = False
+    """A configuration of the user's own decides which options there are."""
+    problems: list[Problem] = field(default_factory=list)
+
+    def take(self, name: str, value: Any, source: Source) -> None:
+        """Takes a value over whatever was said before."""
+        self.values[name] = value
+        self.sources[name] = source
+
+    def file(self, path: str, cwd: Path, source: Source) -> Contents | None:
+        """A file that holds settings; a problem where it can't be read."""
+        try:
+            return read_mapping(cwd / Path(path).expanduser(), path)
+        except UnreadableFileError as problem:
+            fix = "run check where the file is, or give its settings as flags"
+            self.problems.append(Problem("unreadable", str(problem), fix, source))
+            return None
+
+
+def collect(started: Started, program: Program, cwd: Path) -> Said:
+    """Reads the command's options and the files that they name, nearest last."""
+    said = Said(environment=dict(started.environment))
+    hydra = program.framework == "verl"
+    options = overrides(program.words) if hydra else parse(program.words, program.table)
+    _from_script(said, program, cwd)
+    if hydra:
+        _from_hydra(said, options, cwd)
+    else:
+        _from_files(said, program, options, cwd)
+    for option in options.options.values():
+        if option.sign == "--":
+            continue
+        said.names[option.name] = option
+        if option.sign == "~":
+            said.values.pop(option.name, None)
+        else:
+            said.take(option.name, option.value, option.source)
+    said.problems += _contradictions(options)
+    said.problems += _unset(options)
+    _from_launcher(said, started, program, cwd)
+    _from_deepspeed(said, cwd)
+    return said
+
+
+def _from_script(said: Said, program: Program, cwd: Path) -> None:
+    if program.script is None:
+        return
+    path = program.script.text
+    said.own_config = True
+    try:
+        contents = read_python(cwd / Path(path).expanduser(), path)
+    except UnreadableFileError as problem:
+        fix = "run check where the script is: its GRPOConfig(...) holds settings"
+        said.problems.append(Problem("unreadable", str(problem), fix, program.script.source))
+        return
+    for name, value in contents.values.items():
+        said.take(name, value, contents.source(name))
+
+
+def _from_files(said: Said, program: Program, options: Options, cwd: Path) -> None:
+    """ms-swift takes a file as first argument, TRL and vLLM as `--config`."""
+    word: Word | None = None
+    if program.framework == "ms-swift" and options.positional:
+        first = options.positional[0]
+        word = first if first.text.endswith(_FILES) else None
+    elif "config" in options.options and options.options["config"].values:
+        word = options.options["config"].values[0]
+    elif program.framework == "vllm" and options.positional:
+        said.take("model", options.positional[0].text, options.positional[0].source)
+    contents = said.file(word.text, cwd, word.source) if word is not None else None
+    if contents is None:
+        return
+    for name, value in contents.values.items():
+        source = contents.source(name)
+        if name in _BLOCKS and isinstance(value, dict):
+            for key, text in value.items():
+                said.environment.setdefault(str(key), Word(str(text), source))
+        else:
+            said.take(name.replace("-", "_"), value, source)
+
+
+def _from_hydra(said: Said, options: Options, cwd: Path) -> None:
+    own = {
+        name: option.values[0].text
+        for name, option in options.options.items()
+        if option.sign == "--" and option.values
+    }
+    folder = own.get("--config-path", own.get("-cp", own.get("--config-dir")))
+    name = own.get("--config-name", own.get("-cn"))
+    if folder is None:
+        return
+    said.own_config = True
+    path = (
+        Path(folder.removeprefix("file://"))
+        / f"{(name or 'ppo_trainer').removesuffix('.yaml')}.yaml"
+    )
+    if (cwd / path).is_file():
+        contents = said.file(str(path), cwd, Source(str(path)))
+        for key, value in _leaves("", contents.values if contents else {}):
+            said.take(key, value, contents.source(key) if contents else Source(key))
+
+
+def _leaves(path: str, node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in node.items():
+        name = f"{path}.{key}" if path else str(key)
+        if isinstance(value, dict) and value:
+            yield from _leaves(name, value)
+        elif not (isinstance(value, str) and "${" in value):
+            yield name, value
+
+
+def _contradictions(options: Options) -> Iterator[Problem]:
+    for before, last in options.twice:
+        yield Problem(
+            "contradiction",
+            f"{before.source.text} and later {last.source.text}: the last one counts",
+            f"leave out {before.source.text}",
+            last.source,
+        )
+
+
+def _unset(options: Options) -> Iterator[Problem]:
+    for option in options.options.values():
+        if option.unset:
+            names = ", ".join(f"${name}" for name in option.unset)
+            verb = "is" if len(option.unset) == 1 else "are"
+            yield Problem(
+                "unset-variable",
+                f"{names} {verb} not set here, so {option.name} is not known",
+                f"set it: {option.unset[0]}=... grpo-doctor check ...",
+                option.source,
+            )
+
+
+def _from_launcher(said: Said, started: Started, program: Program, cwd: Path) -> None:
+    """accelerate's configuration file; TRL's command takes its options among its own."""
+    word = started.options.get("config_file") if started.launcher == "accelerate" else None
+    if program.framework == "trl" and word is None:
+        named = [said.names[name] for name in _ACCELERATE_OF_TRL if name in said.names]
+        word = named[0].values[0] if named and named[0].values else None
+    if word is None or not word.text.endswith(_FILES):
+        return
+    said.accelerate = said.file(word.text, cwd, word.source)
+
+
+def _from_deepspeed(said: Said, cwd: Path) -> None:
+    """DeepSpeed's JSON file, wherever it is named; ms-swift takes the JSON itself as well."""
+    value, source = said.values.get("deepspeed"), said.sources.get("deepspeed")
+    accelerate = said.accelerate.values.get("deepspeed_config") if said.accelerate else None
+    if value is None and isinstance(accelerate, Mapping) and said.accelerate is not None:
+        value = accelerate.get("deepspeed_config_file")
+        source = said.accelerate.source("deepspeed_config.deepspeed_config_file")
+    if not isinstance(value, str) or source is None:
+        return
+    if value.lstrip().startswith("{"):
+        said.values["deepspeed"] = _json_object(value) or value
+    elif value.endswith(_FILES):
+        said.deepspeed = said.file(value, cwd, source)
+
+
+def _json_object(text: str) -> Mapping[str, Any] | None:
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def first_text(value: Any) -> str:
+    """The text of an option that takes one value."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return str(value[0]) if value else ""
+    return str(value)
