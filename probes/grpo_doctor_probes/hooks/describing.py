@@ -14,6 +14,10 @@ _PACKAGES = (
     "datasets",
 )  # fmt: skip
 
+_PLAIN = (str, int, float, bool, type(None))
+# What a framework's launcher parsed beyond the trainer's own arguments.
+PARSED: dict[str, Any] = {}
+
 
 def describe_trainer(trainer: Any) -> None:
     """Writes what a transformers Trainer, or one that subclasses it, knows of its run."""
@@ -39,7 +43,7 @@ def settings_of(trainer: Any) -> dict[str, Any]:
     stage = getattr(getattr(state, "deepspeed_plugin", None), "zero_stage", None)
     if stage is not None:
         facts["zero_stage"] = stage
-    return {**facts, **settings}
+    return {**facts, **PARSED, **settings}
 
 
 def model_facts(model: Any) -> dict[str, Any]:
@@ -73,6 +77,27 @@ def model_facts(model: Any) -> dict[str, Any]:
 
 def _count(weight: Any) -> int:
     return int(getattr(weight, "ds_numel", None) or weight.numel())
+
+
+def plain_settings(arguments: Any) -> dict[str, Any]:
+    """The attributes of an object of parsed arguments that are settings; no models, no tensors."""
+    settings = {}
+    for name, value in vars(arguments).items():
+        if name.startswith("_"):
+            continue
+        if _is_plain(value):
+            settings[name] = value
+        elif type(value).__name__ == "dtype":
+            settings[name] = str(value).removeprefix("torch.")
+    return settings
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
+    return isinstance(value, _PLAIN)
 
 
 def package_versions() -> dict[str, str]:

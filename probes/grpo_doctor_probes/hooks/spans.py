@@ -37,11 +37,14 @@ def inside(name: str) -> bool:
 class HookedSpan:
     """A span of a framework's function; nothing where it is part of what is open already."""
 
-    __slots__ = ("_name", "_span", "_unless")
+    __slots__ = ("_direction", "_name", "_span", "_unless")
 
-    def __init__(self, name: str, unless: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, name: str, unless: tuple[str, ...] = (), direction: str | None = None
+    ) -> None:
         self._name = name
         self._unless = unless
+        self._direction = direction
         self._span: phase | None = None
 
     def __enter__(self) -> None:
@@ -49,7 +52,8 @@ class HookedSpan:
         for open_name in names:
             if open_name == self._name or open_name in _OPAQUE or open_name in self._unless:
                 return
-        self._span = phase(self._name)
+        direction = self._direction
+        self._span = phase(self._name, direction=direction) if direction else phase(self._name)
         self._span.__enter__()
         names.append(self._name)
 

@@ -18,11 +18,14 @@ class Hook:
         versions: the framework's versions that have it: `0.16-0.26`, `0.27-` for "and newer".
         unless: spans within which a call is part of something else: the forward pass that gives
             log-probs also serves the loss.
+        direction: of an offload: `to_cpu` or `to_device`.
+        span_of: gives the span of one call from its arguments, or None for no span at all; `span`
+            is then what these have in common.
     """
 
-    __slots__ = ("module", "qualname", "span", "unless", "versions")
+    __slots__ = ("direction", "module", "qualname", "span", "span_of", "unless", "versions")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a row of a table
         self,
         module: str,
         qualname: str,
@@ -30,12 +33,16 @@ class Hook:
         versions: str,
         *,
         unless: tuple[str, ...] = (),
+        direction: str | None = None,
+        span_of: Callable[..., str | None] | None = None,
     ) -> None:
         self.module = module
         self.qualname = qualname
         self.span = span
         self.versions = versions
         self.unless = unless
+        self.direction = direction
+        self.span_of = span_of
 
 
 class Adapter:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_doctor_probes.hooks.wrapping import spanned
+from grpo_doctor_probes.hooks.wrapping import spanned, without_span
 
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
 if TYPE_CHECKING:
@@ -22,9 +22,16 @@ def name_rewards(trainer: Any) -> None:
     if not isinstance(functions, list):
         return
     names = getattr(trainer, "reward_func_names", None) or []
-    for place, function in enumerate(functions):
-        name = names[place] if place < len(names) else None
-        functions[place] = with_span(function, str(name) if name else name_of(function))
+    # ms-swift scores with a reward model through an object beside it, in a list of its own.
+    plugins = getattr(trainer, "reward_model_plugins", None) or []
+    for index, function in enumerate(functions):
+        given = names[index] if index < len(names) else None
+        name = str(given) if given else name_of(function)
+        plugin = plugins[index] if index < len(plugins) else None
+        if plugin is None:
+            functions[index] = with_span(function, name)
+        else:
+            plugins[index] = with_span(plugin, name)
 
 
 def name_of(function: Any) -> str:
@@ -37,12 +44,18 @@ def with_span(function: Any, name: str) -> Any:
     span = f"reward/{name}"
     if hasattr(function, "__code__"):
         return spanned(function, span)
-    kind = type(function)
-    method = _FORWARD if hasattr(function, "parameters") else "__call__"
+    time_method(function, _FORWARD if hasattr(function, "parameters") else "__call__", span)
+    return function
+
+
+def time_method(instance: Any, method: str, span: str) -> None:
+    """A span around a method of an object, for all objects of its class."""
+    kind = type(instance)
     inner = getattr(kind, method, None)
     if inner is not None and hasattr(inner, "__code__"):
+        if method not in vars(kind):  # a base class may have a span of its own
+            inner = without_span(inner)
         setattr(kind, method, spanned(inner, span))
-    return function
 
 
 def name_callbacks(trainer: Any) -> None:

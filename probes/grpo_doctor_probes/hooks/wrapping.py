@@ -23,9 +23,29 @@ def wrap_hook(module: ModuleType, hook: Hook) -> bool:
     """Puts the hook's span around its function; False where the module has no such function."""
 
     def make() -> HookedSpan:
-        return HookedSpan(hook.span, hook.unless)
+        return HookedSpan(hook.span, hook.unless, hook.direction)
 
-    return replace(module, hook.qualname, lambda function: timed(make, function))
+    span_of = hook.span_of
+    if span_of is None:
+        return replace(module, hook.qualname, lambda function: timed(make, function))
+    return replace(module, hook.qualname, lambda function: _by_arguments(span_of, function))
+
+
+def _by_arguments(
+    span_of: Callable[..., str | None], function: Callable[..., Any]
+) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            span = span_of(*args, **kwargs)
+        except Exception:  # noqa: BLE001 - a guest never raises into its host
+            recorder.note_error()
+            span = None
+        if span is None:
+            return function(*args, **kwargs)
+        with HookedSpan(span):
+            return function(*args, **kwargs)
+
+    return call
 
 
 def spanned(function: Callable[..., Any], span: str) -> Callable[..., Any]:
@@ -35,6 +55,11 @@ def spanned(function: Callable[..., Any], span: str) -> Callable[..., Any]:
     wrapper = timed(lambda: HookedSpan(span), function)
     setattr(wrapper, _MARK, span)
     return wrapper
+
+
+def without_span(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What `spanned` was given, if it made this function."""
+    return function.__wrapped__ if hasattr(function, _MARK) else function  # type: ignore[attr-defined]
 
 
 def replace(

@@ -1,0 +1,169 @@
+"""ms-swift's GRPO trainer. Its loop is transformers' (see there); this is what GRPO adds to it.
+
+Most of it moved twice: parts of the trainer into `rollout_mixin` with 3.10, all of `swift.trainers.
+rlhf_trainer` to `swift.rlhf_trainers` with 4.0. The trainer subclasses TRL's and deletes two of
+its methods, so nothing of TRL's is set here. Megatron's trainers have a module of their own.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor_probes.hooks.adapters import swift_megatron
+from grpo_doctor_probes.hooks.describing import PARSED, plain_settings
+from grpo_doctor_probes.hooks.logprobs import LOSS, logprob_span
+from grpo_doctor_probes.hooks.table import Adapter, Hook
+from grpo_doctor_probes.hooks.users_code import time_method
+from grpo_doctor_probes.hooks.wrapping import quietly, replace, spanned
+
+TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+    from typing import Any
+
+_TRAINER, _TRAINER_3 = (
+    "swift.rlhf_trainers.grpo_trainer",
+    "swift.trainers.rlhf_trainer.grpo_trainer",
+)
+_MIXIN, _MIXIN_3 = "swift.rlhf_trainers.rollout_mixin", "swift.trainers.rlhf_trainer.rollout_mixin"
+_UTILS, _UTILS_3 = "swift.rlhf_trainers.utils", "swift.trainers.rlhf_trainer.utils"
+_CLIENT, _CLIENT_3 = "swift.rlhf_trainers.vllm_client", "swift.trainers.rlhf_trainer.vllm_client"
+_LAUNCH, _LAUNCH_3 = "swift.pipelines.train.sft", "swift.llm.train.sft"
+_BASE = "swift.trainers.mixin"
+_TO_CPU, _TO_DEVICE = "to_cpu", "to_device"
+
+
+def _trainer(method: str, span: str, since_4: str | None, until_4: str | None) -> tuple[Hook, ...]:
+    """A method of the trainer, under both paths of its module."""
+    both = ((_TRAINER, since_4), (_TRAINER_3, until_4))
+    return tuple(
+        Hook(module, f"GRPOTrainer.{method}", span, versions)
+        for module, versions in both
+        if versions
+    )
+
+
+def _moved(
+    method: str,
+    span: str,
+    until_3: str | None,
+    in_mixin: str = "3.10-",
+    direction: str | None = None,
+) -> tuple[Hook, ...]:
+    """A method that was the trainer's, and is the mixin's under two paths of its module."""
+    homes = [(_MIXIN, "RolloutTrainerMixin", "4.0-")]
+    if not in_mixin.startswith("4"):
+        homes.append((_MIXIN_3, "RolloutTrainerMixin", f"{in_mixin}3.12"))
+    if until_3:
+        homes.append((_TRAINER_3, "GRPOTrainer", until_3))
+    return tuple(
+        Hook(module, f"{owner}.{method}", span, versions, direction=direction)
+        for module, owner, versions in homes
+    )
+
+
+def _client(method: str, since_3: str) -> tuple[Hook, ...]:
+    """What sends weights to a server that `swift rollout` started."""
+    return (
+        Hook(_CLIENT, f"VLLMClient.{method}", "sync/send", "4.0-"),
+        Hook(_CLIENT_3, f"VLLMClient.{method}", "sync/send", since_3),
+    )
+
+
+def _logprobs(module: str, method: str, versions: str) -> Hook:
+    return Hook(module, f"GRPOTrainer.{method}", "logprob", versions, span_of=logprob_span)
+
+
+_LOGPS = "_get_per_token_logps_and_entropies"
+_HOOKS = (
+    *_trainer("_prepare_inputs", "rollout", "4.0-", "3.4-3.12"),
+    *_trainer("_generate_and_score_completions", "rollout", "4.0-4.3", "3.2-3.12"),
+    Hook(_MIXIN, "RolloutTrainerMixin._generate_and_score_completions", "rollout", "4.4-"),
+    *_moved("_engine_infer", "rollout/generate", "3.4-3.9"),
+    *_moved("_preprocess_inputs", "rollout/gather", None, "4.0-"),
+    *_moved("_postprocess_rollout_outputs", "rollout/postprocess", "3.8-3.9"),
+    *_trainer("_prepare_batch_inputs", "rollout/encode", "4.0-", "3.3-3.12"),
+    *_moved("_wait_queue", "rollout/wait", "3.2-3.9"),
+    *_trainer("_compute_rewards_per_func", "reward", "4.0-", "3.8-3.12"),
+    *_trainer("_compute_advantages", "reward/advantages", "4.0-", None),
+    *_trainer("_log_rollout", "reward/log_completions", "4.4-", None),
+    _logprobs(_TRAINER, _LOGPS, "4.0-"),
+    _logprobs(_TRAINER_3, _LOGPS, "3.7-3.12"),
+    _logprobs(_TRAINER_3, "_get_per_token_logps", "3.2-3.6"),
+    *_trainer("compute_loss", LOSS, "4.0-", "3.2-3.12"),
+    *_moved("_move_model_to_vllm", "sync", "3.5-3.9"),
+    Hook(_TRAINER_3, "GRPOTrainer._move_model_to_vllm_lmdeploy", "sync", "3.2-3.4"),
+    *_moved("_collect_state_dict_for_vllm", "sync/gather", None, "4.0-"),
+    *_moved("_load_state_dict_to_vllm", "sync/load", None),
+    *_client("update_named_param", "3.4-3.12"),
+    *_client("update_flattened_params", "3.10-3.12"),
+    *_client("update_adapter_flattened_param", "3.10-3.12"),
+    *_client("update_adapter_param", "3.11-3.12"),
+    *_moved("offload_model", "offload", "3.3-3.9", direction=_TO_CPU),
+    *_moved("offload_optimizer", "offload", "3.3-3.9", direction=_TO_CPU),
+    *_moved("load_model", "offload", "3.3-3.9", direction=_TO_DEVICE),
+    *_moved("load_optimizer", "offload", "3.3-3.9", direction=_TO_DEVICE),
+    Hook(_UTILS, "sleep_vllm_engine", "offload", "4.6-", direction=_TO_CPU),
+    Hook(_UTILS, "aggressive_empty_cache", "offload/collect", "4.0-"),
+    Hook(_UTILS_3, "aggressive_empty_cache", "offload/collect", "3.10-3.12"),
+    *_moved("resample_encode_failed_inputs", "dataload/resample", "3.8-3.11", "3.12-"),
+    Hook(_BASE, "SwiftMixin._save_checkpoint", "checkpoint", "3.2-"),
+    Hook(_BASE, "SwiftMixin._save_flash_checkpoint", "checkpoint", "3.8-"),
+    Hook(_BASE, "SwiftMixin._evalscope_eval", "eval", "3.3-"),
+)  # fmt: skip
+
+
+def _patch_launch(module: ModuleType) -> None:
+    replace(module, "SwiftSft.train", _around_launch)
+
+
+def _around_launch(train: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        quietly(_note_arguments, self)
+        return train(self, *args, **kwargs)
+
+    return wrapper
+
+
+def _note_arguments(launch: Any) -> None:
+    PARSED.update(plain_settings(launch.args))
+
+
+def _patch_old_trainer(module: ModuleType) -> None:
+    """Before 3.8 rewards were computed, gathered and logged in one method."""
+    trainer = getattr(module, "GRPOTrainer", None)
+    if trainer is not None and "_compute_rewards_per_func" not in vars(trainer):
+        replace(module, "GRPOTrainer._score_completions", lambda f: spanned(f, "reward"))
+
+
+def _patch_mixin(module: ModuleType) -> None:
+    replace(module, "RolloutTrainerMixin._prepare_scheduler", _around_scheduler)
+
+
+def _around_scheduler(prepare: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = prepare(self, *args, **kwargs)
+        quietly(_time_turns, self)
+        return result
+
+    return wrapper
+
+
+def _time_turns(trainer: Any) -> None:
+    scheduler = getattr(trainer, "multi_turn_scheduler", None)
+    if scheduler is not None:
+        time_method(scheduler, "step", "rollout/tools")
+
+
+ADAPTER = Adapter(
+    "swift",
+    "ms-swift",
+    (*_HOOKS, *swift_megatron.HOOKS),
+    {
+        _LAUNCH: _patch_launch,
+        _LAUNCH_3: _patch_launch,
+        _TRAINER_3: _patch_old_trainer,
+        _MIXIN: _patch_mixin,
+        _MIXIN_3: _patch_mixin,
+        **swift_megatron.PATCHES,
+    },
+)

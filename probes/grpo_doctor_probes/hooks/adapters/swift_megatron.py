@@ -1,0 +1,257 @@
+"""ms-swift's trainers on Megatron, under torchrun and under Ray.
+
+A step begins with `train_step` and ends where the next begins. Under Ray a driver generates and
+scores, and tells its workers what to do: it carries the steps, and they have a role.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor_probes import describe, metrics, sidecar, watch_collectives
+from grpo_doctor_probes.hooks.coverage import version_of
+from grpo_doctor_probes.hooks.describing import package_versions, plain_settings
+from grpo_doctor_probes.hooks.logprobs import LOSS, OLD, REFERENCE
+from grpo_doctor_probes.hooks.spans import STEPS, HookedSpan
+from grpo_doctor_probes.hooks.table import Hook
+from grpo_doctor_probes.hooks.users_code import name_rewards, time_method
+from grpo_doctor_probes.hooks.wrapping import quietly, replace
+from grpo_doctor_probes.rundir import DRIVER
+
+TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import ModuleType
+    from typing import Any
+
+_FRAMEWORK = "ms-swift"
+_BASE, _TRAINER = "swift.megatron.trainers.base", "swift.megatron.trainers.grpo_trainer"
+_MIXIN, _UTILS = "swift.megatron.trainers.rollout_mixin", "swift.megatron.trainers.utils"
+_RAY = "swift.ray.megatron"
+_DRIVER, _GROUP = f"{_RAY}.grpo_trainer", f"{_RAY}.worker_group"
+_RAY_BASE, _WORKER = f"{_RAY}.base_trainer", f"{_RAY}.megatron_worker"
+_WEIGHTS = f"{_RAY}.checkpoint_engine.manager"
+_TO_CPU, _TO_DEVICE = "to_cpu", "to_device"
+# What a driver waits for when it tells its workers to do this.
+_ORDERS = {
+    "train_step": "train",
+    "compute_logps": OLD,
+    "compute_ref_logps": REFERENCE,
+    "offload_to_cpu": "offload",
+    "reload_to_gpu": "offload",
+    "update_weights": "sync/send",
+}
+# Among the arguments of `train_step` before 4.0.
+_OPTIMIZER_3 = 3
+
+
+def _span_of_order(_group: Any, method: str, *_: Any, **__: Any) -> str | None:
+    return _ORDERS.get(method)
+
+
+def _moved(method: str, span: str, in_trainer: str, in_mixin: str = "3.12-") -> tuple[Hook, ...]:
+    """A method that was the trainer's, and is the mixin's."""
+    return (
+        Hook(_TRAINER, f"MegatronGRPOTrainer.{method}", span, in_trainer),
+        Hook(_MIXIN, f"MegatronRolloutMixin.{method}", span, in_mixin),
+    )
+
+
+def _trainer(method: str, span: str, versions: str = "3.11-") -> Hook:
+    return Hook(_TRAINER, f"MegatronGRPOTrainer.{method}", span, versions)
+
+
+def _moving(function: str, direction: str) -> Hook:
+    return Hook(_UTILS, function, "offload", "3.11-", direction=direction)
+
+
+HOOKS = (
+    Hook(_BASE, "BaseMegatronTrainer.train_step", "train", "3.7-"),
+    *_moved("_replace_data_iterator", "rollout", "3.11-4.4", "4.5-"),
+    _trainer("_generate_and_score_completions", "rollout"),
+    *_moved("_server_rollout", "rollout/generate", "3.11-"),
+    *_moved("_colocate_rollout", "rollout/generate", "3.11"),
+    _trainer("_score_completions", "reward"),
+    _trainer("_compute_advantages", "reward/advantages", "3.11-"),
+    _trainer("_maybe_compute_logps", "logprob"),
+    _trainer("loss_func", LOSS),
+    *_moved("_move_model_to_vllm", "sync", "3.11"),
+    _moving("offload_megatron_model_to_cpu", _TO_CPU),
+    _moving("offload_megatron_optimizer", _TO_CPU),
+    _moving("load_megatron_model_to_gpu", _TO_DEVICE),
+    _moving("load_megatron_optimizer", _TO_DEVICE),
+    Hook(_BASE, "BaseMegatronTrainer.save_checkpoint", "checkpoint", "3.7-"),
+    Hook(_BASE, "BaseMegatronTrainer.evaluate", "eval", "3.7-"),
+    Hook(_DRIVER, "GRPOTrainer._generate", "rollout", "4.3-"),
+    Hook(_DRIVER, "GRPOTrainer._postprocess_rollout", "rollout/postprocess", "4.3-"),
+    Hook(_DRIVER, "GRPOTrainer.encode_rollout_batch", "rollout/encode", "4.3-"),
+    Hook(_DRIVER, "GRPOTrainer.score_completions", "reward", "4.3-"),
+    Hook(_DRIVER, "GRPOTrainer.compute_advantages", "reward/advantages", "4.3-"),
+    Hook(_RAY_BASE, "BaseRayTrainer._collate_for_workers", "rollout/encode", "4.4-"),
+    Hook(_WEIGHTS, "CheckpointEngineManager.sync_weights", "sync", "4.3-"),
+    Hook(_WEIGHTS, "CheckpointEngineManager.sleep_rollout", "offload", "4.3-", direction=_TO_CPU),
+    Hook(
+        _WEIGHTS, "CheckpointEngineManager.wake_up_rollout", "offload", "4.3-",
+        direction=_TO_DEVICE,
+    ),
+    Hook(_GROUP, "WorkerGroup.execute", "train", "4.3-", span_of=_span_of_order),
+    Hook(_WORKER, "MegatronWorker.train_step", "train", "4.3-"),
+    Hook(_WORKER, "MegatronWorker.compute_logps", OLD, "4.3-"),
+    Hook(_WORKER, "MegatronWorker.compute_ref_logps", REFERENCE, "4.3-"),
+    Hook(_WORKER, "MegatronWorker.update_weights", "sync", "4.3-"),
+    Hook(_WORKER, "MegatronWorker.offload_to_cpu", "offload", "4.3-", direction=_TO_CPU),
+    Hook(_WORKER, "MegatronWorker.reload_to_gpu", "offload", "4.3-", direction=_TO_DEVICE),
+)  # fmt: skip
+
+
+def _patch_base(module: ModuleType) -> None:
+    replace(module, "BaseMegatronTrainer.train_step", _around_step)
+    replace(module, "BaseMegatronTrainer.train", _around_train)
+    replace(module, "BaseMegatronTrainer.on_log", _around_log)
+    replace(module, "BaseMegatronTrainer._prepare_data_iterator", _around_iterators)
+
+
+def _around_train(train: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        quietly(_describe, self.args)
+        quietly(name_rewards, self)
+        quietly(watch_collectives)
+        result = train(self, *args, **kwargs)
+        STEPS.end()
+        return result
+
+    return wrapper
+
+
+def _describe(arguments: Any, world_size: int | None = None) -> None:
+    if (sidecar.number("RANK") or 0) == 0:
+        settings = plain_settings(arguments)
+        version = version_of(_FRAMEWORK)
+        describe(_FRAMEWORK, version, settings, package_versions(), world_size)
+
+
+def _around_step(train_step: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        quietly(_begin_step, self, args)
+        return train_step(self, *args, **kwargs)
+
+    return wrapper
+
+
+def _begin_step(trainer: Any, args: tuple[Any, ...]) -> None:
+    if sidecar.ROLE.of_this_process() is not None:  # a driver carries the steps
+        return
+    state = getattr(trainer, "state", None)  # 4.0; before, Megatron's own loop counted
+    done = state.iteration if state is not None else trainer.args.curr_iteration
+    STEPS.begin(done + 1)
+    optimizer = getattr(trainer, "optimizer", None)
+    if optimizer is None and len(args) > _OPTIMIZER_3:
+        optimizer = args[_OPTIMIZER_3]
+    if optimizer is not None:
+        time_method(optimizer, "step", "optimizer")
+
+
+def _around_log(on_log: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Any, logs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        result = on_log(self, logs, *args, **kwargs)
+        quietly(_write_metrics, self, logs)  # by now they are numbers
+        return result
+
+    return wrapper
+
+
+def _write_metrics(trainer: Any, logs: dict[str, Any]) -> None:
+    if (sidecar.number("RANK") or 0) == 0:
+        metrics(trainer.state.iteration, logs)
+
+
+def _around_iterators(prepare: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return tuple(
+            each if each is None else _timed_iterator(each)
+            for each in prepare(self, *args, **kwargs)
+        )
+
+    return wrapper
+
+
+def _timed_iterator(iterator: Iterator[Any]) -> Iterator[Any]:
+    while True:
+        try:
+            with HookedSpan("dataload"):
+                item = next(iterator)
+        except StopIteration:
+            return
+        yield item
+
+
+def _patch_driver(module: ModuleType) -> None:
+    replace(module, "GRPOTrainer._train_loop", _around_driver)
+    replace(module, "extract_iteration", _around_iteration)
+
+
+def _around_driver(loop: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Any, tg: Any, train_iters: int, iteration: int) -> Any:
+        quietly(_begin_driver, self, tg, train_iters, iteration)
+        result = loop(self, tg, train_iters, iteration)
+        STEPS.end()
+        return result
+
+    return wrapper
+
+
+def _begin_driver(trainer: Any, group: Any, train_iters: int, iteration: int) -> None:
+    sidecar.ROLE.take(DRIVER)
+    _describe(trainer.args, group.world_size)
+    name_rewards(trainer)
+    _LAST.append(train_iters)
+    STEPS.begin(iteration + 1)
+
+
+_LAST: list[int] = []
+
+
+def _around_iteration(extract: Callable[..., int]) -> Callable[..., int]:
+    def wrapper(results: Any) -> int:
+        iteration = extract(results)
+        quietly(_next_step, iteration)
+        return iteration
+
+    return wrapper
+
+
+def _next_step(iteration: int) -> None:
+    STEPS.end()
+    if iteration < _LAST[-1]:
+        STEPS.begin(iteration + 1)
+
+
+def _patch_ray_base(module: ModuleType) -> None:
+    replace(module, "BaseRayTrainer._build_dataloader", _around_loader)
+
+
+def _around_loader(build: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = build(self, *args, **kwargs)
+        self._data_iter = _timed_iterator(self._data_iter)
+        return result
+
+    return wrapper
+
+
+def _patch_worker(module: ModuleType) -> None:
+    replace(module, "MegatronWorker.__init__", _around_worker)
+
+
+def _around_worker(initialize: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        sidecar.ROLE.take("actor")
+        return initialize(self, *args, **kwargs)
+
+    return wrapper
+
+
+PATCHES = {
+    _BASE: _patch_base,
+    _DRIVER: _patch_driver,
+    _RAY_BASE: _patch_ray_base,
+    _WORKER: _patch_worker,
+}
