@@ -5,16 +5,19 @@ Each measured number that a rule compares with a named constant is put exactly a
 
 from __future__ import annotations
 
+import importlib
 import math
+import pkgutil
 import re
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from grpo_doctor import findings
 from grpo_doctor.findings import RunView, rules
 from grpo_doctor.findings.rule import Answer, Finding
-from grpo_doctor.findings.view import RuleFile
 from tests.unit.findings.registry import EXAMPLES
 
 BY_ID = {rule.RULE.id: rule for rule in rules.ALL}
@@ -74,15 +77,25 @@ def told(answer: Answer) -> object:
     )
 
 
-def constants(rule: RuleFile) -> dict[str, float]:
+def constants(module: ModuleType) -> dict[str, float]:
     return {
         name: value
-        for name, value in vars(rule).items()
+        for name, value in vars(module).items()
         if _NAMED.fullmatch(name)
         and isinstance(value, int | float)
         and not isinstance(value, bool)
         and math.isfinite(value)
     }
+
+
+SHARED = [
+    module
+    for module in (
+        importlib.import_module(f"{findings.__name__}.{each.name}")
+        for each in pkgutil.iter_modules(findings.__path__)
+    )
+    if constants(module)
+]
 
 
 @pytest.mark.parametrize("case", ["sick", "well"])
@@ -91,14 +104,16 @@ def test_a_threshold_is_met_by_what_is_as_large(
     rule_id: str, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rule = BY_ID[rule_id]
-    view = RunView.of(EXAMPLES[rule_id][case == "well"]().build())
+    trace = EXAMPLES[rule_id][case == "well"]().build()
+    view = RunView.of(trace)
     if any(not signal.present(view.analysis) for signal in rule.RULE.needs):
         pytest.skip("this run lacks what the rule needs")
-    for name, value in constants(rule).items():
+    named = [(m, *item) for m in (cast("Any", rule), *SHARED) for item in constants(m).items()]
+    for module, name, value in named:
 
-        def answer(threshold: float, name: str = name) -> object:
+        def answer(threshold: float, module: Any = module, name: str = name) -> object:
             with monkeypatch.context() as patch:
-                patch.setattr(rule, name, threshold)
+                patch.setattr(module, name, threshold)
                 return told(rule.check(view))
 
         compared = _Whole(value) if isinstance(value, int) else _Real(value)
