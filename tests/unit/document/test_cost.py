@@ -30,3 +30,13 @@ def test_without_gpus_there_are_no_gpu_hours() -> None:
     cost = cost_entry(analysis, 0.25, Price(2.5))
     assert (cost.gpu_hours, cost.gpu_hours_per_day, cost.money) == (None, None, None)
     assert cost.seconds_per_step is not None
+
+
+def test_the_waste_of_these_steps_is_money_too() -> None:
+    analysis = analyse(run(ranks=4).build())
+    cost = cost_entry(analysis, 0.25, Price(1000.0))
+    assert cost.gpu_hours is not None
+    assert cost.money == pytest.approx(1000 * cost.gpu_hours, rel=1e-3)
+    assert cost.currency == "USD"
+    free = cost_entry(analysis, 0.25, None)
+    assert (free.gpu_hours, free.money) == (cost.gpu_hours, None)

@@ -118,3 +118,47 @@ def test_power_tells_spinning_from_computing(limit: float | None) -> None:
     busy = summary.gpu_truly_busy_pct
     assert busy is not None
     assert 40 < busy * (600 / 400 if limit else 1) < 60
+
+
+@pytest.mark.parametrize("steps", [3, 4])
+def test_four_steps_are_enough_to_vary(steps: int) -> None:
+    text = "How step times vary: only 3 steps could be used." if steps == 3 else ""
+    assert said(two((steps, steps))) == text
+
+
+def test_a_rank_that_ended_one_step_early_is_how_any_job_ends() -> None:
+    assert said(two((6, 5))) == ""
+    assert said(two((7, 5))).startswith("Steps 5 to 6: rank 1 ended with step 4")
+
+
+def test_more_than_eight_ranks_are_counted() -> None:
+    trace = dataclasses.replace(two((5, 5)).build(), loss=Loss(missing_ranks=tuple(range(2, 11))))
+    assert said(trace).startswith("Ranks 2, 3, 4, 5, 6, 7, 8, 9 and 1 more: left no recording")
+    trace = dataclasses.replace(trace, loss=Loss(missing_ranks=tuple(range(2, 10))))
+    assert said(trace).startswith("Ranks 2, 3, 4, 5, 6, 7, 8, 9: left no recording")
+
+
+def test_ranks_that_met_in_no_collective() -> None:
+    build = TraceBuilder(ranks=2)
+    for rank in range(2):
+        for number in range(5):
+            build.step(rank, number, 10.0 * number, {"train": 9.0})
+    assert said(build) == "Who waits for whom: no collective could be matched between ranks."
+
+
+def test_a_rank_without_steps_beside_one_with_them() -> None:
+    build = two((5, 0))
+    build.span(1, "init", 0, 1)
+    assert "Rank 1: recorded no step and is in no mean." in said(build)
+
+
+def test_one_wait_below_the_clocks_error_is_one() -> None:
+    build = TraceBuilder(ranks=2)
+    for rank in range(2):
+        for number in range(5):
+            build.step(rank, number, 10.0 * number, {"train": 9.0})
+        build.collective(rank, 0, 5.0 + rank, 7.0)
+    trace = build.build()
+    unsure = tuple(dataclasses.replace(p, clock_error_ns=2_000_000_000) for p in trace.processes)
+    text = said(dataclasses.replace(trace, processes=unsure))
+    assert "1 wait in collectives: clocks" in text
