@@ -1,0 +1,206 @@
+"""OpenRLHF's PPO and GRPO trainers: which function of the controller and its actors is which phase.
+
+The controller carries the steps. It waits in `ray.get` for what others do, so that its host times
+are those of the work; rewards are called while samples are generated, in the actors of the engines.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor_probes import watch_collectives
+from grpo_doctor_probes.decorate import timed
+from grpo_doctor_probes.hooks.adapters import openrlhf_steps as steps
+from grpo_doctor_probes.hooks.concurrent import SharedSpan
+from grpo_doctor_probes.hooks.roles import with_role
+from grpo_doctor_probes.hooks.spans import HookedSpan
+from grpo_doctor_probes.hooks.table import Adapter, Hook
+from grpo_doctor_probes.hooks.users_code import name_of, with_span
+from grpo_doctor_probes.hooks.wrapping import quietly, replace, spanned
+from grpo_doctor_probes.rundir import DRIVER
+from grpo_doctor_probes.sidecar import ROLE
+
+TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+    from typing import Any
+
+_TRAINER = "openrlhf.trainer.ppo_trainer"
+_ASYNC = "openrlhf.trainer.ppo_trainer_async"
+_SAMPLES = "openrlhf.trainer.ppo_utils.samples_generator"
+_EXPERIENCE = "openrlhf.trainer.ppo_utils.experience_maker"
+_LAUNCHER = "openrlhf.trainer.ray.launcher"
+_ACTOR = "openrlhf.trainer.ray.ppo_actor"
+_CRITIC = "openrlhf.trainer.ray.ppo_critic"
+_ENGINE = "openrlhf.trainer.ray.vllm_engine"
+_AGENT = "openrlhf.utils.agent"
+_REWARD = "openrlhf.utils.remote_rm_utils"
+
+_GENERATOR = "rollout-loop"
+# The classes of the models' actors; those of the second line are 0.8's.
+_ROLES = {
+    "PolicyModelActor": "actor", "CriticModelActor": "critic", "RewardModelActor": "reward",
+    "ActorModelRayActor": "actor", "CriticModelRayActor": "critic", "RewardModelRayActor": "reward",
+}  # fmt: skip
+_CALLS = {
+    "sleep": "offload", "wake_up": "offload", "pause_generation": "sync/pause",
+    "resume_generation": "sync/pause",
+}  # fmt: skip
+
+
+def _patch_trainer(module: ModuleType) -> None:
+    replace(module, "PPOTrainer.__init__", with_role(DRIVER))
+    replace(module, "PPOTrainer.fit", steps.around_fit)
+    replace(module, "PPOTrainer.evaluate", steps.around_evaluate)
+    replace(module, "BasePPOTrainer.init_checkpoint_states", steps.around_states)
+    replace(module, "BasePPOTrainer.save_logs_and_checkpoints", steps.around_logging)
+
+
+def _patch_async(module: ModuleType) -> None:
+    replace(module, "TrainingActor.__init__", with_role(DRIVER))
+    replace(module, "TrainingActor.fit", steps.around_fit)
+    replace(module, "GenerateSamplesActor.__init__", with_role(_GENERATOR))
+    replace(module, "GenerateSamplesActor.fit", _around_generator)
+
+
+def _patch_samples(module: ModuleType) -> None:
+    replace(module, "SamplesGenerator.generate_samples", steps.around_samples)
+
+
+def _patch_launcher(module: ModuleType) -> None:
+    for base in ("BaseModelActor", "BasePPORole"):
+        replace(module, f"{base}._setup_distributed", _around_setup)
+
+
+def _patch_engine(module: ModuleType) -> None:
+    for name in ("RolloutRayActor", "LLMRayActor"):
+        replace(module, f"{name}.__init__", with_role("rollout"))
+    replace(module, "RolloutRayActor.generate", _shared("rollout/generate"))
+    replace(module, "batch_vllm_engine_call", _around_engine_call)
+
+
+def _patch_agent(module: ModuleType) -> None:
+    for way in ("func", "http"):
+        replace(module, f"SingleTurnAgentExecutor._fetch_rewards_via_{way}", _shared("reward"))
+    replace(module, "SingleTurnAgentExecutor.__init__", _around_executor)
+    replace(module, "MultiTurnAgentExecutor.__init__", _around_agents)
+
+
+def _patch_reward(module: ModuleType) -> None:
+    replace(module, "RemoteRewardModel.__init__", with_role("reward"))
+
+
+def _shared(span: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return lambda function: timed(lambda: SharedSpan(span), function)
+
+
+def _around_setup(setup: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        ROLE.take(_ROLES.get(type(self).__name__, "reference"))
+        result = setup(self, *args, **kwargs)
+        quietly(watch_collectives)
+        return result
+
+    return wrapper
+
+
+def _around_generator(fit: Callable[..., Any]) -> Callable[..., Any]:
+    """Generation ahead of the trainer waits for a place in the queue."""
+
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        slots = getattr(self, "rollout_slots", None)
+        if slots is not None:
+            slots.get = spanned(slots.get, "rollout/queue")
+        return fit(self, *args, **kwargs)
+
+    return wrapper
+
+
+def _around_engine_call(call: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(engines: Any, method_name: str, *args: Any, **kwargs: Any) -> Any:
+        span = _CALLS.get(method_name)
+        if span is None:
+            return call(engines, method_name, *args, **kwargs)
+        with HookedSpan(span):
+            return call(engines, method_name, *args, **kwargs)
+
+    return wrapper
+
+
+def _around_executor(init: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        quietly(_name_reward, self)
+
+    return wrapper
+
+
+def _name_reward(executor: Any) -> None:
+    if executor.reward_func is not None:
+        executor.reward_func = with_span(executor.reward_func, name_of(executor.reward_func))
+
+
+def _around_agents(init: Callable[..., Any]) -> Callable[..., Any]:
+    """A user's environment: what it does between two turns."""
+
+    def wrapper(self: Any, agent_instance_cls: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, agent_instance_cls, *args, **kwargs)
+        quietly(_name_environment, agent_instance_cls)
+
+    return wrapper
+
+
+def _name_environment(kind: Any) -> None:
+    step = vars(kind).get("step")
+    if step is not None and not hasattr(step, "__wrapped__"):
+        kind.step = timed(lambda: SharedSpan("rollout/tools"), step)
+
+
+ADAPTER = Adapter(
+    "openrlhf",
+    "openrlhf",
+    (
+        Hook(_SAMPLES, "SamplesGenerator.generate_samples", "rollout", "0.10-"),
+        Hook(_EXPERIENCE, "SamplesGenerator.generate_samples", "rollout", "0.8-0.9"),
+        Hook(_SAMPLES, "_collect_prompt_batch", "dataload", "0.10-"),
+        Hook(_EXPERIENCE, "RemoteExperienceMaker.make_experience_batch", "logprob", "0.9-"),
+        Hook(_EXPERIENCE, "RemoteExperienceMaker.make_experience_list", "logprob", "0.8-0.8"),
+        Hook(_TRAINER, "BasePPOTrainer.train_step", "train", "0.10-"),
+        Hook(_TRAINER, "BasePPOTrainer.ppo_train", "train/update", "0.8-"),
+        Hook(_TRAINER, "BasePPOTrainer.broadcast_to_vllm", "sync", "0.10-"),
+        Hook(_TRAINER, "BasePPOTrainer._broadcast_to_vllm", "sync", "0.8-0.9"),
+        Hook(_ASYNC, "TrainingActor.broadcast_to_vllm", "sync", "0.10-"),
+        Hook(_ASYNC, "TrainingActor._broadcast_to_vllm", "sync", "0.9-0.9"),
+        Hook(_TRAINER, "BasePPOTrainer.save_best_checkpoint", "checkpoint", "0.10-"),
+        Hook(_TRAINER, "PPOTrainer.evaluate", "eval", "0.10-"),
+        Hook(_TRAINER, "BasePPOTrainer.evaluate", "eval", "0.8-0.9"),
+        Hook(_ASYNC, "GenerateSamplesActor._run_eval", "eval", "0.10-"),
+        # In the processes of the models.
+        Hook(_LAUNCHER, "ReferenceModelActor.forward", "logprob/reference", "0.9-"),
+        Hook(_LAUNCHER, "ReferenceModelRayActor.forward", "logprob/reference", "0.8-0.8"),
+        Hook(_LAUNCHER, "RewardModelActor.forward", "reward/model", "0.9-"),
+        Hook(_LAUNCHER, "RewardModelRayActor.forward", "reward/model", "0.8-0.8"),
+        Hook(_ACTOR, "PolicyModelActor.forward", "logprob/old", "0.9-"),
+        Hook(_ACTOR, "ActorModelRayActor.forward", "logprob/old", "0.8-0.8"),
+        Hook(_ACTOR, "ActorPPOTrainer.ppo_train", "train", "0.8-"),
+        Hook(_ACTOR, "ActorPPOTrainer.training_step", "train/micro_batch", "0.8-"),
+        Hook(_ACTOR, "ActorPPOTrainer.broadcast_to_vllm", "sync", "0.10-"),
+        Hook(_ACTOR, "ActorPPOTrainer._broadcast_to_vllm", "sync", "0.8-0.9"),
+        *(
+            Hook(_ACTOR, f"{actor}.{method}", span, versions)
+            for actor, versions in (("PolicyModelActor", "0.9-"), ("ActorModelRayActor", "0.8-0.8"))
+            for method, span in (
+                ("reload_states", "offload"), ("offload_states", "offload"),
+                ("save_checkpoint", "checkpoint"), ("save_model", "checkpoint"),
+            )
+        ),
+        Hook(_CRITIC, "CriticModelActor.forward", "logprob/values", "0.9-"),
+        Hook(_CRITIC, "CriticPPOTrainer.ppo_train", "train", "0.8-"),
+        Hook(_CRITIC, "CriticPPOTrainer.training_step", "train/micro_batch", "0.8-"),
+        Hook(_REWARD, "RemoteRewardModel.get_rewards", "reward", "0.9-0.9"),
+    ),
+    {
+        _TRAINER: _patch_trainer, _ASYNC: _patch_async, _SAMPLES: _patch_samples,
+        _EXPERIENCE: _patch_samples, _LAUNCHER: _patch_launcher, _ENGINE: _patch_engine,
+        _AGENT: _patch_agent, _REWARD: _patch_reward,
+    },
+)  # fmt: skip

@@ -1,0 +1,144 @@
+"""The steps of OpenRLHF's controllers, with the settings and metrics that they know.
+
+A step begins where samples are generated (`ppo_trainer`) or waited for (`ppo_trainer_async`) and
+ends where the next begins: logging, evaluation and checkpoints are part of the step they follow.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor_probes import describe, metrics
+from grpo_doctor_probes.hooks.coverage import version_of
+from grpo_doctor_probes.hooks.describing import package_versions
+from grpo_doctor_probes.hooks.spans import STEPS, HookedSpan, inside
+from grpo_doctor_probes.hooks.wrapping import quietly, spanned
+from grpo_doctor_probes.rundir import DRIVER
+from grpo_doctor_probes.sidecar import ROLE
+
+TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+_NAMESPACES = ("Namespace", "SimpleNamespace")
+
+
+class _Loop:
+    """Where the controller of this process is."""
+
+    number = 1  # of the step that is open or begins next
+    is_due = True  # whether the next samples begin a step
+
+
+def around_fit(fit: Callable[..., Any]) -> Callable[..., Any]:
+    """The controller's loop: describes the run before, and ends the last step after it."""
+
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if ROLE.of_this_process() == DRIVER:
+            quietly(_describe, self)
+            quietly(_name_queue, self, args, kwargs)
+        result = fit(self, *args, **kwargs)
+        if _Loop.is_due:  # else nothing came for the step that is open
+            STEPS.end()
+        return result
+
+    return wrapper
+
+
+def around_states(init_checkpoint_states: Callable[..., Any]) -> Callable[..., Any]:
+    """A run that resumes goes on counting where it was."""
+
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        states = init_checkpoint_states(self, *args, **kwargs)
+        quietly(_resume, states)
+        return states
+
+    return wrapper
+
+
+def around_samples(generate: Callable[..., Any]) -> Callable[..., Any]:
+    """Where the samples of a step come from: begins a step if one is due."""
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        quietly(_begin_step)
+        return generate(*args, **kwargs)
+
+    return wrapper
+
+
+def around_logging(save_logs_and_checkpoints: Callable[..., Any]) -> Callable[..., Any]:
+    """The last of a step: its metrics are kept, and a checkpoint is a phase if one is due."""
+
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        number, logs = _logged([*args, *kwargs.values()])
+        if number is None:
+            return save_logs_and_checkpoints(self, *args, **kwargs)
+        quietly(metrics, number, logs)
+        if _saves(self, number):
+            with HookedSpan("checkpoint"):
+                result = save_logs_and_checkpoints(self, *args, **kwargs)
+        else:
+            result = save_logs_and_checkpoints(self, *args, **kwargs)
+        _Loop.number, _Loop.is_due = number + 1, True
+        return result
+
+    return wrapper
+
+
+def around_evaluate(evaluate: Callable[..., Any]) -> Callable[..., Any]:
+    """Evaluation's metrics belong to the step that it follows."""
+
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        logs = evaluate(self, *args, **kwargs)
+        if isinstance(logs, dict):
+            quietly(metrics, _Loop.number - 1, logs)
+        return logs
+
+    return wrapper
+
+
+def flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings under the names of the command line: groups of 0.10.2 and newer with dots."""
+    for name, item in vars(value).items():
+        if type(item).__name__ in _NAMESPACES:
+            yield from flat(item, f"{prefix}{name}.")
+        elif item not in (float("inf"), None):  # infinite: never save, never evaluate
+            yield f"{prefix}{name}", item
+
+
+def _describe(controller: Any) -> None:
+    settings = dict(flat(controller.strategy.args))
+    nodes = settings.get("actor.num_nodes", settings.get("actor_num_nodes"))
+    each = settings.get("actor.num_gpus_per_node", settings.get("actor_num_gpus_per_node"))
+    ranks = int(nodes) * int(each) if nodes and each else None
+    version = version_of("openrlhf")
+    describe("openrlhf", version, settings, package_versions(), world_size=ranks)
+
+
+def _name_queue(controller: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """The trainer of an asynchronous run waits for samples at a queue."""
+    for queue in (getattr(controller, "rollout_queue", None), *args, *kwargs.values()):
+        if hasattr(queue, "get") and hasattr(queue, "put"):
+            queue.get = around_samples(spanned(queue.get, "rollout/wait"))
+            return
+
+
+def _resume(states: Any) -> None:
+    _Loop.number = int(states["global_step"]) + 1
+
+
+def _begin_step() -> None:
+    if _Loop.is_due and ROLE.of_this_process() == DRIVER and not inside("eval"):
+        _Loop.is_due = False
+        STEPS.begin(_Loop.number)
+
+
+def _logged(values: list[Any]) -> tuple[int | None, dict[str, Any]]:
+    """The step and its metrics; the order of arguments differs from version to version."""
+    number = next((value for value in values if type(value) is int), None)
+    return number, next((value for value in values if isinstance(value, dict)), {})
+
+
+def _saves(controller: Any, number: int) -> bool:
+    args = getattr(controller, "args", None)
+    every = getattr(getattr(args, "ckpt", args), "save_steps", None)
+    return isinstance(every, int) and every > 0 and number % every == 0

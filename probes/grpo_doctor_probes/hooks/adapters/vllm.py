@@ -1,0 +1,179 @@
+"""vLLM's engine: inside a trainer, behind a server, and in the processes that compute for both.
+
+The core of an engine has a process of its own, unless it is told to share its caller's. There one
+span is open as long as it has requests: a span for each of its iterations would be a hundred a
+second. While it is paused for new weights that is open as `sync/pause`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from grpo_doctor_probes.decorate import timed
+from grpo_doctor_probes.hooks.roles import with_role
+from grpo_doctor_probes.hooks.spans import HookedSpan, inside
+from grpo_doctor_probes.hooks.table import Adapter, Hook
+from grpo_doctor_probes.hooks.wrapping import quietly, replace
+from grpo_doctor_probes.sidecar import ROLE
+
+TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+    from typing import Any
+
+_LLM = "vllm.entrypoints.llm"
+_OFFLINE = "vllm.entrypoints.rl.offline"
+_ASYNC = "vllm.v1.engine.async_llm"
+_CORE = "vllm.v1.engine.core"
+_ENGINE = "engine"
+_GENERATE, _SYNC, _PAUSE, _OFFLOAD = "rollout/generate", "sync", "sync/pause", "offload"
+
+
+class _Held:
+    """A span of an engine's process that begins in one call and ends in another."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._span: HookedSpan | None = None
+
+    def begin(self) -> None:
+        if self._span is None:
+            self._span = HookedSpan(self._name)
+            self._span.__enter__()
+
+    def end(self) -> None:
+        span, self._span = self._span, None
+        if span is not None:
+            span.__exit__(None, None, None)
+
+
+_BUSY, _PAUSED = _Held(_GENERATE), _Held(_PAUSE)
+
+
+def _patch_llm(module: ModuleType) -> None:
+    replace(module, "LLM.collective_rpc", _around_rpc)
+
+
+def _patch_async(module: ModuleType) -> None:
+    if "RANK" not in os.environ:  # else it is part of a trainer
+        replace(module, "AsyncLLM.__init__", with_role("rollout"))
+    replace(module, "AsyncLLM.collective_rpc", _around_coroutine_rpc)
+
+
+def _patch_core(module: ModuleType) -> None:
+    replace(module, "EngineCoreProc.run_engine_core", with_role(_ENGINE))
+    replace(module, "EngineCore.collective_rpc", _around_rpc)
+    for step in ("step", "step_with_batch_queue"):
+        replace(module, f"EngineCore.{step}", _around_step)
+    replace(module, "EngineCore.abort_requests", _around_abort)
+    for core in ("EngineCore", "EngineCoreProc", "DPEngineCoreProc"):
+        replace(module, f"{core}.pause_scheduler", _around_pause)
+        replace(module, f"{core}.resume_scheduler", _around_resume)
+
+
+def _around_rpc(call: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Any, method: Any, *args: Any, **kwargs: Any) -> Any:
+        if not takes_weights(method):
+            return call(self, method, *args, **kwargs)
+        with HookedSpan(_SYNC):
+            return call(self, method, *args, **kwargs)
+
+    return wrapper
+
+
+def _around_coroutine_rpc(call: Callable[..., Any]) -> Callable[..., Any]:
+    async def wrapper(self: Any, method: Any, *args: Any, **kwargs: Any) -> Any:
+        if not takes_weights(method):
+            return await call(self, method, *args, **kwargs)
+        with HookedSpan(_SYNC):
+            return await call(self, method, *args, **kwargs)
+
+    return wrapper
+
+
+def takes_weights(method: object) -> bool:
+    """Whether a method of an engine's workers, by its name, brings them new weights.
+
+    `update_weight` (OpenRLHF), `update_named_param` (TRL), `update_flattened_params` (ms-swift).
+    """
+    name = method if isinstance(method, str) else getattr(method, "__name__", "")
+    return ("weight" in name or "param" in name) and not name.startswith(("init", "get", "shut"))
+
+
+def _around_step(step: Callable[..., Any]) -> Callable[..., Any]:
+    within: Callable[..., Any] = timed(lambda: HookedSpan(_GENERATE), step)
+
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if ROLE.of_this_process() != _ENGINE:
+            return within(self, *args, **kwargs)
+        quietly(_begin_work, self)
+        result = step(self, *args, **kwargs)
+        quietly(_end_work, self)
+        return result
+
+    return wrapper
+
+
+def _begin_work(core: Any) -> None:
+    if core.scheduler.has_unfinished_requests():
+        _BUSY.begin()
+
+
+def _end_work(core: Any) -> None:
+    if not core.scheduler.has_unfinished_requests():
+        _BUSY.end()
+
+
+def _around_abort(abort: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = abort(self, *args, **kwargs)
+        quietly(_end_work, self)
+        return result
+
+    return wrapper
+
+
+def _around_pause(pause: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = pause(self, *args, **kwargs)
+        quietly(_begin_pause)
+        return result
+
+    return wrapper
+
+
+def _begin_pause() -> None:
+    # To sleep an engine pauses too; then it is `offload`, and the pause has no end of its own.
+    if ROLE.of_this_process() == _ENGINE and not inside(_OFFLOAD):
+        _BUSY.end()
+        _PAUSED.begin()
+
+
+def _around_resume(resume: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _PAUSED.end()
+        return resume(self, *args, **kwargs)
+
+    return wrapper
+
+
+ADAPTER = Adapter(
+    "vllm",
+    "vllm",
+    (
+        Hook(_LLM, "LLM.generate", _GENERATE, "0.12-"),
+        Hook(_LLM, "LLM.chat", _GENERATE, "0.12-"),
+        Hook(_LLM, "LLM.sleep", _OFFLOAD, "0.12-"),
+        Hook(_LLM, "LLM.wake_up", _OFFLOAD, "0.12-"),
+        Hook(_LLM, "LLM.update_weights", _SYNC, "0.16-0.28"),
+        Hook(_OFFLINE, "RLOfflineMixin.update_weights", _SYNC, "0.32-"),
+        Hook(_ASYNC, "AsyncLLM.sleep", _OFFLOAD, "0.12-"),
+        Hook(_ASYNC, "AsyncLLM.wake_up", _OFFLOAD, "0.12-"),
+        Hook(_ASYNC, "AsyncLLM.pause_generation", _PAUSE, "0.12-"),
+        Hook(_ASYNC, "AsyncLLM.update_weights", _SYNC, "0.16-"),
+        Hook(_CORE, "EngineCore.sleep", _OFFLOAD, "0.12-"),
+        Hook(_CORE, "EngineCore.wake_up", _OFFLOAD, "0.12-"),
+    ),
+    {_LLM: _patch_llm, _ASYNC: _patch_async, _CORE: _patch_core},
+)

@@ -1,0 +1,210 @@
+"""vLLM's engine: in a trainer's process, and in a process of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor.trace.model import Kind
+from grpo_doctor_probes.hooks.adapters.vllm import takes_weights
+from tests.unit.probes.hooks.hooked_job import recorded, run_job, span_names
+
+CORE = '''
+class Scheduler:
+    left = 0
+
+    def has_unfinished_requests(self):
+        return self.left > 0
+
+class EngineCore:
+    def __init__(self):
+        self.scheduler = Scheduler()
+        self.step_fn = self.step
+
+    def step(self):
+        self.scheduler.left = max(0, self.scheduler.left - 1)
+        return {}, True
+
+    def abort_requests(self, ids):
+        self.scheduler.left = 0
+
+    def sleep(self, level=1):
+        self.pause_scheduler()
+
+    def wake_up(self, tags=None):
+        self.resume_scheduler()
+
+    def pause_scheduler(self):
+        pass
+
+    def resume_scheduler(self):
+        pass
+
+    def collective_rpc(self, method, *args):
+        return [method]
+
+class EngineCoreProc(EngineCore):
+    @staticmethod
+    def run_engine_core(work):
+        """Launch it."""
+        work(EngineCoreProc())
+'''
+LLM = """
+from vllm.v1.engine.core import EngineCore
+
+class LLM:
+    def __init__(self):
+        self.core = EngineCore()
+
+    def generate(self, prompts):
+        self.core.scheduler.left = 2
+        while self.core.scheduler.left:
+            self.core.step_fn()
+        return prompts
+
+    def sleep(self, level=1):
+        self.core.sleep()
+
+    def wake_up(self, tags=None):
+        self.core.wake_up()
+
+    def collective_rpc(self, method):
+        return self.core.collective_rpc(method)
+"""
+SERVED = """
+class AsyncLLM:
+    def __init__(self, name):
+        self.name = name
+
+    async def collective_rpc(self, method, timeout=None):
+        return [method]
+
+    async def sleep(self, level=1):
+        return level
+
+    async def pause_generation(self, *, mode="abort"):
+        return mode
+"""
+MODULES = {
+    "vllm.v1.engine.core": CORE, "vllm.v1.engine.async_llm": SERVED, "vllm.entrypoints.llm": LLM,
+}  # fmt: skip
+
+
+def test_a_trainers_own_engine_generates_sleeps_and_takes_weights(tmp_path: Path) -> None:
+    program = """
+    from vllm.entrypoints.llm import LLM
+    llm = LLM()
+    print(llm.generate(["a"]), llm.collective_rpc("update_weight"), llm.collective_rpc("ping"))
+    llm.sleep()
+    llm.wake_up()
+    """
+    done = run_job(tmp_path, program, modules=MODULES)
+    assert (done.stdout, done.stderr) == ("['a'] ['update_weight'] ['ping']\n", "")
+    trace = recorded(tmp_path)
+    assert span_names(trace) == ["rollout/generate", "sync", "offload", "offload"]
+    assert [p.role for p in trace.processes] == ["trainer"]
+
+
+def test_a_core_in_its_own_process_has_one_span_for_each_time_that_it_has_requests(
+    tmp_path: Path,
+) -> None:
+    program = """
+    import multiprocessing
+    from vllm.v1.engine.core import EngineCoreProc
+
+    def work(core):
+        for requests in (3, 2):
+            core.scheduler.left = requests
+            for _ in range(requests + 1):
+                core.step_fn()
+        core.scheduler.left = 5
+        core.step_fn()
+        core.abort_requests([])
+        core.pause_scheduler()
+        core.collective_rpc("update_weight")
+        core.resume_scheduler()
+        core.sleep()
+        core.wake_up()
+
+    if __name__ == "__main__":
+        run = EngineCoreProc.run_engine_core
+        process = multiprocessing.get_context("spawn").Process(target=run, args=(work,))
+        process.start()
+        process.join()
+        print(process.exitcode)
+    """
+    done = run_job(tmp_path, program, modules=MODULES)
+    assert (done.stdout, done.stderr) == ("0\n", "")
+    trace = recorded(tmp_path)
+    assert span_names(trace) == [
+        "rollout/generate", "rollout/generate", "rollout/generate", "sync/pause", "sync",
+        "offload", "offload",
+    ]  # fmt: skip
+    assert [p.role for p in trace.processes] == ["engine"]
+    pause, sync = (trace.names.index(name) for name in ("sync/pause", "sync"))
+    spans = trace.spans
+    inner, outer = ((spans.name == name) & (spans.kind == Kind.SPAN) for name in (sync, pause))
+    assert spans.end_ns[inner] <= spans.end_ns[outer]
+
+
+def test_the_process_of_a_server_is_no_rank(tmp_path: Path) -> None:
+    program = """
+    import asyncio, inspect
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    async def serve():
+        llm = AsyncLLM("m")
+        print(await llm.collective_rpc("load_weights"), await llm.sleep(level=2))
+        print(await llm.pause_generation(mode="keep"), await llm.collective_rpc("ping"))
+
+    asyncio.run(serve())
+    print(inspect.iscoroutinefunction(AsyncLLM.collective_rpc))
+    """
+    done = run_job(tmp_path, program, modules=MODULES)
+    assert (done.stdout, done.stderr) == ("['load_weights'] 2\nkeep ['ping']\nTrue\n", "")
+    trace = recorded(tmp_path)
+    assert span_names(trace) == ["sync", "offload", "sync/pause"]
+    assert [p.role for p in trace.processes] == ["rollout"]
+
+
+def test_a_trainer_that_holds_a_servers_engine_stays_a_rank(tmp_path: Path) -> None:
+    program = """
+    import asyncio
+    from vllm.v1.engine.async_llm import AsyncLLM
+    asyncio.run(AsyncLLM("m").sleep())
+    """
+    done = run_job(tmp_path, program, modules=MODULES, environment={"RANK": "1"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [p.role for p in recorded(tmp_path).processes if p.rank == 1] == ["trainer"]
+
+
+def test_the_bundled_trainers_engine_is_not_hooked_a_second_time(tmp_path: Path) -> None:
+    program = """
+    import grpo_doctor_trainer
+    from vllm.entrypoints.llm import LLM
+    print(LLM().generate([]), hasattr(LLM.generate, "__wrapped__"))
+    """
+    done = run_job(tmp_path, program, modules={**MODULES, "grpo_doctor_trainer.loop": ""})
+    assert (done.stdout, done.stderr) == ("[] False\n", "")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("update_weight", True),  # OpenRLHF
+        ("update_named_param", True),  # TRL
+        ("update_flattened_params", True),  # ms-swift
+        ("load_weights", True),
+        ("init_weight_transfer_engine", False),
+        ("get_weight_version", False),
+        ("shutdown_weight_transfer_engine", False),
+        ("init_process_group", False),
+        ("sleep", False),
+        (print, False),
+        (None, False),
+    ],
+)
+def test_which_calls_bring_weights(method: object, expected: bool) -> None:
+    assert takes_weights(method) is expected
