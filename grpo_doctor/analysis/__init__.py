@@ -16,6 +16,7 @@ from grpo_doctor.analysis.accounting import (
     part_seconds,
     phase_seconds,
 )
+from grpo_doctor.analysis.driven import by_rank
 from grpo_doctor.analysis.gpu import GpuMemory, busy_percent, gpu_memory, truly_busy_percent
 from grpo_doctor.analysis.intervals import Intervals, none, union
 from grpo_doctor.analysis.regimes import Regimes, find_regimes
@@ -157,6 +158,7 @@ class Analysis:
 
 def analyse(trace: Trace) -> Analysis:
     """Computes the tables of a trace; a trace without spans gives empty ones."""
+    trace = by_rank(trace)
     main = rank_rows(trace)
     tracks = tuple(phase_track(trace.spans, rows) for rows in main)
     steps = find_steps(trace.spans, main)

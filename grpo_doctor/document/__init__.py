@@ -44,8 +44,8 @@ def build_document(
     return ReportDocument(
         schema=SCHEMA,
         tool=Tool(name="grpo-doctor", version=grpo_doctor.__version__),
-        run=run_entry(trace),
-        summary=summary(view.analysis, results, rank_entries(trace), hangs),
+        run=run_entry(view.trace),
+        summary=summary(view.analysis, results, rank_entries(view.trace), hangs),
         findings=finding_entries(results, view.analysis, price),
         passed=passed_entries(results),
         not_run=not_run_entries(results),

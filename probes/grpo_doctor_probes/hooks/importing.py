@@ -42,6 +42,8 @@ class ImportWatcher:
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """As in `importlib.abc.MetaPathFinder`."""
+        if sys.meta_path and sys.meta_path[0] is not self:
+            self._go_first()
         package = name.partition(".")[0]
         if package not in self._wanted or _BUNDLED in sys.modules:
             return None
@@ -55,6 +57,15 @@ class ImportWatcher:
             recorder.note_error()
             return None
         return spec
+
+    def _go_first(self) -> None:
+        """What a job puts before us later would hide its modules; those after us stay in order,
+        so that the import that goes on asks the same ones."""
+        try:
+            sys.meta_path.remove(self)
+            sys.meta_path.insert(0, self)
+        except ValueError:  # the job has taken us out
+            return
 
     def _modules_of(self, package: str) -> set[str]:
         modules = self._modules.get(package)

@@ -21,9 +21,13 @@ class Hook:
         direction: of an offload: `to_cpu` or `to_device`.
         span_of: gives the span of one call from its arguments, or None for no span at all; `span`
             is then what these have in common.
+        shared: coroutines of one thread call it side by side; their span is one, as long as any
+            of them is in it.
     """
 
-    __slots__ = ("direction", "module", "qualname", "span", "span_of", "unless", "versions")
+    __slots__ = (
+        "direction", "module", "qualname", "shared", "span", "span_of", "unless", "versions",
+    )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 - a row of a table
         self,
@@ -35,6 +39,7 @@ class Hook:
         unless: tuple[str, ...] = (),
         direction: str | None = None,
         span_of: Callable[..., str | None] | None = None,
+        shared: bool = False,
     ) -> None:
         self.module = module
         self.qualname = qualname
@@ -43,6 +48,7 @@ class Hook:
         self.unless = unless
         self.direction = direction
         self.span_of = span_of
+        self.shared = shared
 
 
 class Adapter:

@@ -6,6 +6,7 @@ import functools
 
 from grpo_doctor_probes import recorder
 from grpo_doctor_probes.decorate import timed
+from grpo_doctor_probes.hooks.concurrent import SharedSpan
 from grpo_doctor_probes.hooks.spans import HookedSpan
 
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
@@ -22,7 +23,9 @@ _MARK = "__grpo_doctor_hook__"
 def wrap_hook(module: ModuleType, hook: Hook) -> bool:
     """Puts the hook's span around its function; False where the module has no such function."""
 
-    def make() -> HookedSpan:
+    def make() -> HookedSpan | SharedSpan:
+        if hook.shared:
+            return SharedSpan(hook.span)
         return HookedSpan(hook.span, hook.unless, hook.direction)
 
     span_of = hook.span_of

@@ -1,0 +1,331 @@
+"""verl: a driver carries the steps, Ray actors of other roles do the work.
+
+The driver's phases are those of verl's own timers, whose names every trainer since 0.5 shares
+(`marked_timer` of `verl.utils.profiler`, replaced before any trainer takes it by name; 0.4 has a
+`_timer` of its own). They end in `ray.get`, so they are as long as the work is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+
+from grpo_doctor_probes import describe, metrics, watch_collectives
+from grpo_doctor_probes.decorate import timed
+from grpo_doctor_probes.hooks.concurrent import SharedSpan
+from grpo_doctor_probes.hooks.coverage import version_of
+from grpo_doctor_probes.hooks.describing import package_versions
+from grpo_doctor_probes.hooks.spans import STEPS, HookedSpan
+from grpo_doctor_probes.hooks.table import Adapter, Hook
+from grpo_doctor_probes.hooks.users_code import name_of
+from grpo_doctor_probes.hooks.wrapping import quietly, replace
+from grpo_doctor_probes.rundir import DRIVER
+from grpo_doctor_probes.sidecar import ROLE
+
+TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import ModuleType
+    from typing import Any
+
+_STEP = "step"
+_LOADS = "__grpo_doctor_loads__"
+# verl's timers that are phases, by their names in `timing_s/*`.
+_TIMERS = {
+    "gen": "rollout", "gen_max": "rollout", "generate_async": "rollout",
+    "wait_for_enough_samples": "rollout/wait", "switch_wait": "rollout/wait",
+    "reward": "reward", "adv": "reward/advantages",
+    "old_log_prob": "logprob/old", "ref": "logprob/reference", "values": "logprob/values",
+    "update_actor": "train", "update_critic": "train/critic",
+    "update_weights": "sync", "sync_rollout_weights": "sync", "timing_s/param_sync": "sync",
+    "switch_to_trainer": "sync/switch", "switch_to_rollout": "sync/switch", "reshard": "sync",
+    "save_checkpoint": "checkpoint", "testing": "eval", "rollouter/validate_time": "eval",
+}  # fmt: skip
+# Timers of agent loops: coroutines side by side in one thread.
+_LOOP_TIMERS = {
+    "generate_sequences": "rollout/generate",
+    "tool_calls": "rollout/tools",
+    "compute_score": "reward/score",
+}
+_V1 = "verl.trainer.ppo.v1.trainer_base"
+_LEGACY = "verl.trainer.ppo.ray_trainer"
+_ENGINE_WORKERS = "verl.workers.engine_workers"
+_ENGINES = "verl.workers.engine"
+_OLD_WORKERS = ("verl.workers.fsdp_workers", "verl.workers.megatron_workers")
+_AGENT_LOOP = "verl.experimental.agent_loop.agent_loop"
+_REWARD_LOOP = "verl.experimental.reward_loop.reward_loop"
+_SERVERS = {
+    "verl.workers.rollout.vllm_rollout.vllm_async_server": "vLLMHttpServer",
+    "verl.workers.rollout.sglang_rollout.async_sglang_server": "SGLangHttpServer",
+    "verl.workers.rollout.trtllm_rollout.trtllm_async_server": "TRTLLMHttpServer",
+}
+_LOGPROBS = ("logprob/old", "logprob/reference", "logprob/values")
+
+
+def _patch_timers(module: ModuleType) -> None:
+    replace(module, "marked_timer", _around_timer)
+    replace(module, "simple_timer", _around_timer)
+
+
+def _around_timer(timer: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == _STEP:
+            # Every trainer's class has the number, and recipes have classes of their own.
+            caller = sys._getframe(1)  # noqa: SLF001
+            quietly(_begin_step, caller.f_locals.get("self"))
+        inner = timer(name, *args, **kwargs)
+        phase, loop_phase = _TIMERS.get(name), _LOOP_TIMERS.get(name)
+        if phase is not None:
+            return _both(HookedSpan(phase), inner)
+        return inner if loop_phase is None else _both(SharedSpan(loop_phase), inner)
+
+    return wrapper
+
+
+@contextlib.contextmanager
+def _both(span: Any, timer: Any) -> Iterator[Any]:
+    with span, timer as value:
+        yield value
+
+
+def _begin_step(trainer: Any) -> None:
+    number = getattr(trainer, "global_steps", None)
+    if number is not None:
+        ROLE.take(DRIVER)
+        STEPS.begin(number)
+
+
+def _patch_legacy(module: ModuleType) -> None:
+    replace(module, "_timer", _around_timer)
+    replace(module, "RayPPOTrainer.init_workers", _around_start)
+    replace(module, "RayPPOTrainer.fit", _around_legacy_fit)
+
+
+def _drives(module: ModuleType, start: str, fit: str) -> None:
+    """The process that makes the workers, in `start`, has the steps, until `fit` returns."""
+    replace(module, start, _around_start)
+    replace(module, fit, _around_fit)
+
+
+def _around_start(start: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # A trainer's class that only rolls out makes its workers in the same way.
+        ROLE.take("rollouter" if "Rollouter" in type(self).__name__ else DRIVER)
+        with HookedSpan("init"):
+            return start(self, *args, **kwargs)
+
+    return wrapper
+
+
+def _around_fit(fit: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return fit(self, *args, **kwargs)
+        finally:
+            STEPS.end()
+
+    return wrapper
+
+
+def _around_legacy_fit(fit: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        quietly(_time_loader, self)
+        return fit(self, *args, **kwargs)
+
+    return _around_fit(wrapper)
+
+
+def _time_loader(trainer: Any) -> None:
+    kind = type(trainer.train_dataloader)
+    if not hasattr(kind.__iter__, _LOADS):
+        kind.__iter__ = _around_iter(kind.__iter__)
+
+
+def _around_iter(begin: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(begin)
+    def batches(self: Any) -> Iterator[Any]:
+        iterator = begin(self)
+        while True:
+            with HookedSpan("dataload"):
+                try:
+                    batch = next(iterator)
+                except StopIteration:
+                    return
+            yield batch
+
+    setattr(batches, _LOADS, True)
+    return batches
+
+
+def _patch_tracking(module: ModuleType) -> None:
+    replace(module, "Tracking.__init__", _around_tracking)
+    replace(module, "Tracking.log", _around_log)
+
+
+def _around_tracking(make: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        quietly(_describe, kwargs.get("config") or (args[3] if len(args) > 3 else None))
+        return make(self, *args, **kwargs)
+
+    return wrapper
+
+
+def _describe(config: Any) -> None:
+    if not isinstance(config, dict) or "actor_rollout_ref" not in config:
+        return  # of supervised fine-tuning
+    ROLE.take(DRIVER)
+    trainer = config.get("trainer") or {}
+    ranks = int(trainer.get("nnodes") or 1) * int(trainer.get("n_gpus_per_node") or 1)
+    describe("verl", version_of("verl"), config, package_versions(), ranks)
+
+
+def _around_log(log: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Any, data: Any, step: Any, *args: Any, **kwargs: Any) -> Any:
+        if ROLE.of_this_process() == DRIVER:
+            quietly(metrics, step, data)
+        return log(self, data, step, *args, **kwargs)
+
+    return wrapper
+
+
+def _has_role(role: str, *owners: str) -> Callable[[ModuleType], None]:
+    """A process that makes one of the `owners` has that role."""
+
+    def around(make: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+            ROLE.take(role)
+            return make(self, *args, **kwargs)
+
+        return wrapper
+
+    def patch(module: ModuleType) -> None:
+        for owner in owners:
+            replace(module, f"{owner}.__init__", around)
+
+    return patch
+
+
+def _patch_worker(module: ModuleType) -> None:
+    def around(make: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+            ROLE.take("actor")
+            result = make(self, *args, **kwargs)
+            quietly(watch_collectives)
+            return result
+
+        return wrapper
+
+    replace(module, "Worker.__init__", around)
+
+
+def _patch_rewards(module: ModuleType) -> None:
+    replace(module, "get_custom_reward_fn", _around_custom_reward)
+
+
+def _around_custom_reward(load: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return _named(load(*args, **kwargs))
+
+    return wrapper
+
+
+def _named(function: Any) -> Any:
+    """The user's function as `reward/<its name>`, within what verl has put around it."""
+    if isinstance(function, functools.partial) and function.args and callable(function.args[0]):
+        raw, *rest = function.args
+        return functools.partial(function.func, _named(raw), *rest, **function.keywords)
+    if not hasattr(function, "__code__"):
+        return function
+    name = f"reward/{name_of(function)}"
+    return timed(lambda: SharedSpan(name), function)
+
+
+def _engine(path: str, name: str, versions: str) -> tuple[Hook, ...]:
+    module = f"{_ENGINES}.{path}.transformer_impl"
+    return (
+        Hook(module, f"{name}.optimizer_step", "optimizer", versions),
+        Hook(module, f"{name}.to", "offload", versions),
+    )
+
+
+def _old_workers(module: str) -> tuple[Hook, ...]:
+    actor, critic = "ActorRolloutRefWorker", "CriticWorker"
+    return (
+        Hook(module, f"{actor}.init_model", "init", "0.4-0.7"),
+        Hook(module, f"{actor}.generate_sequences", "rollout/generate", "0.4-0.7"),
+        Hook(module, f"{actor}.compute_log_prob", "logprob/old", "0.4-0.7"),
+        Hook(module, f"{actor}.compute_ref_log_prob", "logprob/reference", "0.4-0.7"),
+        Hook(module, f"{actor}.update_actor", "train", "0.4-0.7"),
+        Hook(module, f"{actor}.rollout_mode", "sync", "0.6-0.7"),
+        Hook(module, f"{actor}.trainer_mode", "sync", "0.6-0.7"),
+        Hook(module, f"{actor}.save_checkpoint", "checkpoint", "0.4-0.7"),
+        Hook(module, f"{critic}.compute_values", "logprob/values", "0.4-0.7"),
+        Hook(module, f"{critic}.update_critic", "train/critic", "0.4-0.7"),
+        Hook(module, "RewardModelWorker.compute_rm_score", "reward/model", "0.4-0.7"),
+    )
+
+
+def _server(module: str, name: str, versions: str) -> tuple[Hook, ...]:
+    return (
+        Hook(module, f"{name}.generate", "rollout/generate", versions, shared=True),
+        Hook(module, f"{name}.wake_up", "offload", versions, shared=True),
+        Hook(module, f"{name}.sleep", "offload", versions, shared=True),
+    )
+
+
+_SHARDING = "verl.workers.sharding_manager"
+_VLLM, _SGLANG, _TRTLLM = _SERVERS.items()
+ADAPTER = Adapter(
+    "verl",
+    "verl",
+    (
+        Hook(_V1, "PPOTrainer._fetch_one_gen_batch", "dataload", "0.9-"),
+        Hook(_V1, "PPOTrainer._add_batch_to_generate", "rollout/submit", "0.9-"),
+        Hook(_ENGINE_WORKERS, "ActorRolloutRefWorker.init_model", "init", "0.7-"),
+        Hook(_ENGINE_WORKERS, "ActorRolloutRefWorker.compute_log_prob", "logprob/old", "0.7-"),
+        Hook(
+            _ENGINE_WORKERS, "ActorRolloutRefWorker.compute_ref_log_prob", "logprob/reference",
+            "0.7-",
+        ),
+        Hook(_ENGINE_WORKERS, "ActorRolloutRefWorker.update_actor", "train", "0.7-"),
+        Hook(_ENGINE_WORKERS, "ActorRolloutRefWorker.update_weights", "sync", "0.8-"),
+        Hook(_ENGINE_WORKERS, "ActorRolloutRefWorker.save_checkpoint", "checkpoint", "0.7-"),
+        Hook(_ENGINE_WORKERS, "TrainingWorker.train_batch", "train/mini_batch", "0.7-"),
+        Hook(_ENGINE_WORKERS, "TrainingWorker.infer_batch", "logprob", "0.7-", unless=_LOGPROBS),
+        *_engine("fsdp", "FSDPEngine", "0.6-"),
+        *_engine("megatron", "MegatronEngine", "0.6-"),
+        *_engine("veomni", "VeOmniEngine", "0.7-"),
+        *_engine("torchtitan", "TorchTitanEngine", "0.8-"),
+        *_engine("automodel", "AutomodelEngine", "0.8-"),
+        *_old_workers(_OLD_WORKERS[0]),
+        *_old_workers(_OLD_WORKERS[1]),
+        Hook(
+            "verl.workers.actor.dp_actor", "DataParallelPPOActor._optimizer_step", "optimizer",
+            "0.4-0.7",
+        ),
+        Hook(f"{_SHARDING}.fsdp_vllm", "FSDPVLLMShardingManager.__enter__", "sync", "0.4-0.6"),
+        Hook(f"{_SHARDING}.fsdp_vllm", "FSDPVLLMShardingManager.__exit__", "sync", "0.4-0.6"),
+        Hook(f"{_SHARDING}.fsdp_sglang", "FSDPSGLangShardingManager.__enter__", "sync", "0.4-0.6"),
+        Hook(f"{_SHARDING}.fsdp_sglang", "FSDPSGLangShardingManager.__exit__", "sync", "0.4-0.6"),
+        Hook(_REWARD_LOOP, "RewardLoopWorker.compute_score", "reward", "0.7-", shared=True),
+        *_server(*_VLLM, "0.6-"),
+        *_server(_VLLM[0], "vLLMHttpServerBase", "0.7"),
+        *_server(*_SGLANG, "0.6-"),
+        *_server(*_TRTLLM, "0.8-"),
+    ),
+    {
+        "verl.utils.profiler": _patch_timers,
+        _LEGACY: _patch_legacy,
+        _V1: lambda module: _drives(module, "PPOTrainer.init", "PPOTrainer.fit"),
+        "verl.experimental.separation.ray_trainer": lambda module: _drives(
+            module, "SeparateRayPPOTrainer.init_workers", "SeparateRayPPOTrainer.fit"
+        ),
+        "verl.utils.tracking": _patch_tracking,
+        "verl.single_controller.base.worker": _patch_worker,
+        "verl.trainer.ppo.reward": _patch_rewards,
+        _AGENT_LOOP: _has_role("agent", "AgentLoopWorker", "AgentLoopWorkerBase"),
+        _REWARD_LOOP: _has_role("reward", "RewardLoopWorker"),
+        **{module: _has_role("rollout", name) for module, name in _SERVERS.items()},
+    },
+)  # fmt: skip

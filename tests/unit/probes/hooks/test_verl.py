@@ -1,0 +1,318 @@
+"""verl's shape: a driver with timers that trainers take by name, and workers of other roles."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor.analysis import analyse
+from grpo_doctor.phases import PHASES
+from tests.unit.probes.hooks.hooked_job import recorded, run_job, span_names, step_numbers
+
+PROFILER = """
+from contextlib import contextmanager
+import time
+
+@contextmanager
+def marked_timer(name, timing_raw, color=None, domain=None, category=None):
+    begun = time.perf_counter()
+    yield
+    timing_raw[name] = timing_raw.get(name, 0) + time.perf_counter() - begun
+
+simple_timer = marked_timer
+"""
+TRACKING = """
+class Tracking:
+    def __init__(self, project_name, experiment_name, default_backend="console", config=None):
+        self.config = config
+
+    def log(self, data, step, backend=None):
+        self.latest = step, data
+"""
+TRAINER = """
+import subprocess, sys, time
+from verl.utils.debug import marked_timer
+from verl.utils.tracking import Tracking
+
+CONFIG = {
+    "actor_rollout_ref": {"rollout": {"n": 8}, "actor": {"optim": {"lr": 1e-6}}},
+    "trainer": {"nnodes": 1, "n_gpus_per_node": 2}, "data": {"train_batch_size": 4},
+}
+
+class PPOTrainer:
+    def init(self):
+        self.global_steps = 0
+
+    def fit(self, agent_loop_manager):
+        self.logger = Tracking("p", "e", "console", config=CONFIG)
+        self.global_steps = 1
+        while self.global_steps <= 3:
+            timing = {}
+            with marked_timer("step", timing):
+                self._add_batch_to_generate()
+                for name in ("gen", "old_log_prob", "ref", "adv", "update_actor", "unknown",
+                             "update_weights"):
+                    with marked_timer(name, timing, color="red"):
+                        time.sleep(0.01)
+            with marked_timer("testing", timing):
+                with marked_timer("gen", timing):
+                    pass
+            self.logger.log(data={"critic/rewards/mean": 0.5}, step=self.global_steps)
+            self.global_steps += 1
+        return timing
+
+    def _add_batch_to_generate(self):
+        return self._fetch_one_gen_batch()
+
+    def _fetch_one_gen_batch(self):
+        return []
+"""
+WORKER = """
+import os
+
+class Worker:
+    def __init__(self):
+        self.rank = int(os.environ["RANK"])
+"""
+ENGINE_WORKERS = """
+from verl.single_controller.base.worker import Worker
+
+class TrainingWorker(Worker):
+    def train_batch(self, data):
+        return self.engine.optimizer_step()
+
+    def infer_batch(self, data):
+        return data
+
+class ActorRolloutRefWorker(Worker):
+    def __init__(self):
+        super().__init__()
+        from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
+        self.actor = TrainingWorker()
+        self.actor.engine = FSDPEngine()
+
+    def compute_log_prob(self, data):
+        return self.actor.infer_batch(data)
+
+    compute_log_prob.dispatch = "attribute of a decorator"
+
+    def update_actor(self, data):
+        return self.actor.train_batch(data)
+
+    async def update_weights(self, global_steps=None, mode="auto"):
+        return global_steps
+"""
+ENGINE = """
+class FSDPEngine:
+    def optimizer_step(self):
+        return "stepped"
+"""
+REWARD = """
+from functools import partial
+
+def _call(raw_fn, extra, *args, **kwargs):
+    return raw_fn(*args, **{**kwargs, **extra})
+
+async def _call_async(raw_fn, extra, *args, **kwargs):
+    return await raw_fn(*args, **{**kwargs, **extra})
+
+def get_custom_reward_fn(config):
+    import inspect
+    function, extra = config
+    return partial(_call_async if inspect.iscoroutinefunction(function) else _call, function, extra)
+"""
+REWARD_LOOP = """
+import asyncio
+from verl.trainer.ppo.reward import get_custom_reward_fn
+
+class RewardLoopWorker:
+    def __init__(self, config):
+        self.function = get_custom_reward_fn(config)
+
+    async def compute_score(self, data):
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, lambda: self.function(data))
+"""
+MODULES = {
+    "verl.utils.profiler": PROFILER,
+    "verl.utils.debug": "from verl.utils.profiler import marked_timer",
+    "verl.utils.tracking": TRACKING,
+    "verl.trainer.ppo.v1.trainer_base": TRAINER,
+    "verl.trainer.ppo.reward": REWARD,
+    "verl.single_controller.base.worker": WORKER,
+    "verl.workers.engine_workers": ENGINE_WORKERS,
+    "verl.workers.engine.fsdp.transformer_impl": ENGINE,
+    "verl.experimental.reward_loop.reward_loop": REWARD_LOOP,
+}
+DRIVER = """
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+
+trainer = PPOTrainer()
+trainer.init()
+print(sorted(trainer.fit(None)))
+"""
+JOB = (
+    """
+import os, subprocess, sys
+from concurrent.futures import ThreadPoolExecutor
+import verl.utils.debug
+
+def work(rank):
+    environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"}
+    subprocess.run([sys.executable, "actor.py"], env=environment, check=True)
+
+for rank in (1, 0):
+    work(rank)
+"""
+    + DRIVER
+)
+ACTOR = """
+import asyncio
+from verl.workers.engine_workers import ActorRolloutRefWorker
+
+worker = ActorRolloutRefWorker()
+assert worker.compute_log_prob.dispatch == "attribute of a decorator"
+assert asyncio.iscoroutinefunction(worker.update_weights)
+assert worker.compute_log_prob([1]) == [1]
+assert worker.update_actor([1]) == "stepped"
+assert asyncio.run(worker.update_weights(7)) == 7
+"""
+
+
+def test_the_driver_has_steps_phases_settings_and_metrics(tmp_path: Path) -> None:
+    done = run_job(tmp_path, DRIVER, modules=MODULES)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "'old_log_prob'" in done.stdout
+    trace = recorded(tmp_path)
+    assert [(p.role, p.rank) for p in trace.processes] == [("driver", 0)]
+    assert step_numbers(trace) == [1, 2, 3]
+    of_step = [
+        "rollout/submit", "dataload", "rollout", "logprob/old", "logprob/reference",
+        "reward/advantages", "train", "sync", "eval",
+    ]  # fmt: skip
+    assert span_names(trace) == ["init", *of_step * 3]
+    assert (trace.run.framework, trace.run.world_size) == ("verl", 2)
+    assert trace.run.knobs["rollout.num_generations"] == 8
+    assert trace.metrics.steps.tolist() == [1, 2, 3]
+    assert not trace.loss.missing_ranks
+    assert analyse(trace).ranks == (0,)
+
+
+def test_workers_are_processes_of_their_own_roles(tmp_path: Path) -> None:
+    (tmp_path / "actor.py").write_text(ACTOR)
+    done = run_job(tmp_path, JOB, modules=MODULES)
+    assert (done.returncode, done.stderr) == (0, "")
+    trace = recorded(tmp_path)
+    assert [(p.role, p.rank) for p in trace.processes] == [
+        ("driver", 0), ("actor", 0), ("actor", 1),
+    ]  # fmt: skip
+    own = trace.spans.select(trace.spans.process == 1)
+    names = [trace.names[name] for name in own.name]
+    assert names == ["logprob/old", "train", "train/mini_batch", "optimizer", "sync"]
+    assert not trace.loss.missing_ranks
+    analysis = analyse(trace)
+    assert analysis.ranks == (0, 1)
+    assert analysis.steps.numbers.tolist() == [1, 2, 3]
+    assert analysis.seconds[:, 1, PHASES.index("rollout")].min() > 0.009
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_reward_function_has_its_own_name(tmp_path: Path, kind: str) -> None:
+    """verl tells coroutine functions apart, and calls them in the loop of its worker."""
+    program = f"""
+    import asyncio, inspect
+    from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
+
+    {kind} exact_match(text, bonus):
+        return len(text) + bonus
+
+    worker = RewardLoopWorker((exact_match, {{"bonus": 1}}))
+    if {kind == "def"}:
+        async def both():
+            return await asyncio.gather(*(worker.compute_score("abc") for _ in range(4)))
+        print(asyncio.run(both()))
+    else:
+        assert inspect.iscoroutinefunction(worker.function)
+        print([asyncio.run(worker.function("abc")) for _ in range(4)])
+    """
+    done = run_job(tmp_path, program, modules=MODULES)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[4, 4, 4, 4]\n", "")
+    trace = recorded(tmp_path)
+    assert [p.role for p in trace.processes] == ["reward"]
+    assert span_names(trace).count("reward/exact_match") == 4
+
+
+def test_coroutines_side_by_side_have_one_span(tmp_path: Path) -> None:
+    program = """
+    import asyncio
+    from verl.utils.profiler import simple_timer
+
+    async def generate(seconds):
+        with simple_timer("generate_sequences", {}):
+            await asyncio.sleep(seconds)
+
+    async def both():
+        await asyncio.gather(generate(0.02), generate(0.2))
+
+    asyncio.run(both())
+    """
+    run_job(tmp_path, program, modules=MODULES)
+    spans = recorded(tmp_path).spans
+    assert len(spans) == 1
+    assert spans.end_ns[0] - spans.start_ns[0] > 0.19e9
+
+
+def test_the_first_version_has_a_timer_of_its_own_and_loads_between_steps(tmp_path: Path) -> None:
+    trainer = """
+    from contextlib import contextmanager
+
+    @contextmanager
+    def _timer(name, timing_raw):
+        yield
+
+    class Loader:
+        def __iter__(self):
+            return iter([1, 2])
+
+    class RayPPOTrainer:
+        def init_workers(self):
+            self.train_dataloader = Loader()
+
+        def fit(self):
+            self.global_steps = 0
+            for batch in self.train_dataloader:
+                self.global_steps += 1
+                with _timer("step", {}):
+                    with _timer("update_actor", {}):
+                        pass
+    """
+    program = """
+    from verl.trainer.ppo.ray_trainer import RayPPOTrainer
+    trainer = RayPPOTrainer()
+    trainer.init_workers()
+    trainer.fit()
+    """
+    done = run_job(tmp_path, program, modules={"verl.trainer.ppo.ray_trainer": trainer})
+    assert (done.returncode, done.stderr) == (0, "")
+    trace = recorded(tmp_path)
+    assert step_numbers(trace) == [1, 2]
+    assert span_names(trace) == ["init", *["dataload", "train"] * 2, "dataload"]
+
+
+def test_supervised_fine_tuning_has_no_driver(tmp_path: Path) -> None:
+    program = """
+    from verl.utils.tracking import Tracking
+    Tracking("p", "e", config={"model": 1}).log({"loss": 1.0}, 1)
+    """
+    done = run_job(tmp_path, program, modules=MODULES)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not (tmp_path / "run" / "job.json").exists()
+
+
+def test_what_a_version_lacks_is_said(tmp_path: Path) -> None:
+    run_job(tmp_path, DRIVER, modules={**MODULES, "verl.trainer.ppo.v1.trainer_base":
+            TRAINER.replace("_fetch_one_gen_batch", "_fetch")})  # fmt: skip
+    facts = json.loads((tmp_path / "run" / "ranks" / "00000.json").read_text())
+    assert facts["hooks"]["packages"]["verl"]["absent"] == ["dataload"]
