@@ -87,12 +87,14 @@ class Known:
         close = difflib.get_close_matches(option, valid, n=1, cutoff=_NEAR)
         return close[0] if close else None
 
-    def newest_that_takes(self, options: Iterable[str]) -> str:
-        """The newest version that refuses fewest of the options."""
-        known = [option for option in options if self.ever(option)]
+    def newest_that_takes(self, options: Iterable[str], added: Iterable[str] = ()) -> str:
+        """The newest version that refuses fewest of the options; `added` must not be there yet."""
+        asked = [option for option in options if self.ever(option)]
+        new = [option for option in added if self.ever(option)]
 
         def refused(version: str) -> int:
-            return sum(not self.takes(option, version) for option in known)
+            lacking = sum(not self.takes(option, version) for option in asked)
+            return lacking + sum(self.takes(option, version) for option in new)
 
         return min(reversed(self.read), key=refused)
 

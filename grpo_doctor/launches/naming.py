@@ -19,7 +19,7 @@ _TRL_LAUNCHER = (
     "gpu_ids local_rank multi_gpu num_cpu_threads_per_process debug"
 )
 _BESIDE: Mapping[str, frozenset[str]] = {
-    "ms-swift": frozenset({"custom_register_path", "external_plugins"}),
+    "ms-swift": frozenset({"config", "custom_register_path", "external_plugins"}),
     "trl": frozenset(_TRL_LAUNCHER.split()),
     "vllm": frozenset({"config"}),
     "sglang": frozenset({"config"}),

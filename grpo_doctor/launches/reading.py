@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,17 +12,18 @@ from grpo_doctor.errors import UsageError
 from grpo_doctor.knobs.names import BY_NAME
 from grpo_doctor.launches import shell
 from grpo_doctor.launches.canonical import settings
-from grpo_doctor.launches.files import UnreadableFileError, read_text
+from grpo_doctor.launches.files import UnreadableFileError, read_python, read_text
 from grpo_doctor.launches.known import known
 from grpo_doctor.launches.launcher import Started, unwrap
 from grpo_doctor.launches.model import Launch, Problem, Source
 from grpo_doctor.launches.naming import check
 from grpo_doctor.launches.processes import ONE_EACH, processes
 from grpo_doctor.launches.programs import Program, bundled, recognize
-from grpo_doctor.launches.said import Said, collect
+from grpo_doctor.launches.said import Said, collect, located
 from grpo_doctor.launches.words import Command, Word, from_arguments
 
 _SHELLS = ("bash", "sh", "source", ".", "zsh")
+_BROKEN = re.compile(r"--?[A-Za-z]")
 _MAX_DEPTH = 4  # of scripts that start scripts
 _PREFIXES = ("CUDA_", "NCCL_", "PYTORCH_", "VLLM_", "SWIFT_", "RAY_", "MASTER_", "OMP_", "TORCH_")
 _NAMED = (
@@ -64,11 +66,11 @@ def read(
     candidates = list(_candidates(arguments, dict(environment or {}), folder, problems, 0))
     if not candidates:
         raise UsageError(_nothing_known(arguments, problems))
-    chosen = next((c for c in candidates if c.program.role == "train"), candidates[0])
+    chosen = min(candidates, key=_rank)
     launch = _launch(chosen, inherited, folder, dict(versions or {}))
     others = [c for c in candidates if c is not chosen]
     servers = [_launch(c, inherited, folder, dict(versions or {})) for c in others if _serves(c)]
-    trains = sum(c.program.role == "train" for c in others)
+    trains = sum(_rank(c) == _rank(chosen) for c in others)
     more = (f"only the first of {trains + 1} training commands is judged",) if trains else ()
     return replace(
         launch,
@@ -76,6 +78,13 @@ def read(
         assumptions=(*launch.assumptions, *more),
         problems=(*problems, *launch.problems),
     )
+
+
+def _rank(candidate: _Candidate) -> int:
+    """A framework's own command before a script of the user's, and training before serving."""
+    if candidate.program.role != "train":
+        return 2
+    return 0 if candidate.program.script is None else 1
 
 
 def _serves(candidate: _Candidate) -> bool:
@@ -118,10 +127,21 @@ def _candidates(
             continue
         started = unwrap(command.words)
         program = recognize(started) if started is not None else None
-        if started is not None and program is not None:
+        if started is not None and program is not None and _is_training(started, program, cwd):
             yield _Candidate(command, started, program)
-        elif command.words[0].text.startswith("-"):
+        elif _BROKEN.match(command.words[0].text):
             problems.append(_broken_line(command))
+
+
+def _is_training(started: Started, program: Program, cwd: Path) -> bool:
+    """A script that a launcher starts is; of others, one that makes GRPO's configuration."""
+    if program.script is None or started.launcher:
+        return True
+    path = located(program.script.text, cwd, program.script.source)
+    try:
+        return bool(read_python(path, program.script.text).values)
+    except UnreadableFileError:
+        return program.script.source.argument is not None
 
 
 def _broken_line(command: Command) -> Problem:
@@ -241,7 +261,9 @@ def _version(
     listed = known(program.listed) if program.listed else None
     if listed is None or len(listed.read) == 1:
         return None, []
-    version = listed.newest_that_takes(said.names)
+    plain = [name for name, option in said.names.items() if option.sign in ("", "~")]
+    added = [name for name, option in said.names.items() if option.sign == "+"]
+    version = listed.newest_that_takes(plain, added)
     older = version != listed.read[-1]
     why = ", the newest that takes these options" if older else ", the newest that is known here"
     sentence = f"{program.framework} {version}{why}; state --version {program.framework}=X"

@@ -47,7 +47,7 @@ class Said:
     def file(self, path: str, cwd: Path, source: Source) -> Contents | None:
         """A file that holds settings; a problem where it can't be read."""
         try:
-            return read_mapping(cwd / Path(path).expanduser(), path)
+            return read_mapping(located(path, cwd, source), path)
         except UnreadableFileError as problem:
             fix = "run check where the file is, or give its settings as flags"
             self.problems.append(Problem("unreadable", str(problem), fix, source))
@@ -85,7 +85,7 @@ def _from_script(said: Said, program: Program, cwd: Path) -> None:
     path = program.script.text
     said.own_config = True
     try:
-        contents = read_python(cwd / Path(path).expanduser(), path)
+        contents = read_python(located(path, cwd, program.script.source), path)
     except UnreadableFileError as problem:
         fix = "run check where the script is: its GRPOConfig(...) holds settings"
         said.problems.append(Problem("unreadable", str(problem), fix, program.script.source))
@@ -208,3 +208,13 @@ def first_text(value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return str(value[0]) if value else ""
     return str(value)
+
+
+def located(path: str, cwd: Path, source: Source) -> Path:
+    """Where a file is: in the folder of the launch, else beside or above the script that names it,
+    since many scripts are started from the top of their repository."""
+    named = cwd / Path(path).expanduser()
+    if named.exists() or source.file is None:
+        return named
+    above = (cwd / source.file).resolve().parents
+    return next((folder / path for folder in above if (folder / path).is_file()), named)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
 
 from grpo_doctor.launches.expansion import arithmetic, braced, cut
 from grpo_doctor.launches.model import Source
@@ -46,6 +47,7 @@ class _Reader:
         }
         self.exported: dict[str, Word] = {}
         self.later_branch = 0
+        self.unset: list[str] = []
 
     def commands(self) -> Iterator[Command]:
         while self.at < len(self.text):
@@ -151,7 +153,7 @@ class _Reader:
         """The word that begins here: several where an array stands in it, none where nothing."""
         begin, text, quoted = self.at, "", False
         whole: list[Word] = []
-        self.unset: list[str] = []
+        self.unset = []
         while self.at < len(self.text) and self.text[self.at] not in _ENDS_WORD:
             letter = self.text[self.at]
             if self.text.startswith("\\\n", self.at):
@@ -221,13 +223,19 @@ class _Reader:
             return self._unknown(f"$(({sum_text}))") if value is None else (value, [])
         if self.text.startswith("$(", begin):
             self.at += 2
-            return self._unknown(f"$({self._balanced('(', ')')})")
+            return self._substituted(self._balanced("(", ")"))
         if self.text.startswith("${", begin):
             self.at += 2
             return self._braced(self._balanced("{", "}"))
         match = _VARIABLE.match(self.text, begin)
         self.at = match.end() if match else begin + 1
         return self._braced(match[1]) if match else ("$", [])
+
+    def _substituted(self, command: str) -> tuple[str, list[Word]]:
+        """`$(...)`: the script's own folder is known without running anything."""
+        if "dirname" in command and ("$0" in command or "BASH_SOURCE" in command) and self.file:
+            return str(PurePosixPath(self.file).parent), []
+        return self._unknown(f"$({command})")
 
     def _balanced(self, opening: str, closing: str) -> str:
         begin, depth = self.at, 1

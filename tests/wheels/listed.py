@@ -48,6 +48,12 @@ def _verl_megatron(files: Mapping[str, str]) -> Iterable[str]:
     return [name for name, _ in definitions._leaves("", yaml.safe_load(text))]
 
 
+def _openrlhf(files: Mapping[str, str]) -> Iterable[str]:
+    """The critic's options are made from the same lines as the actor's."""
+    names = definitions.READERS["openrlhf"](files)
+    return {*names, *(f"critic.{n[6:]}" for n in names if n.startswith("actor."))}
+
+
 READERS: Mapping[str, tuple[str, Reader]] = {
     "ms-swift": ("ms-swift", definitions.READERS["ms-swift"]),
     "ms-swift-megatron": ("ms-swift", _megatron),
@@ -56,7 +62,7 @@ READERS: Mapping[str, tuple[str, Reader]] = {
     "trl-server": ("trl", _trl_server),
     "verl": ("verl", definitions.READERS["verl"]),
     "verl-megatron": ("verl", _verl_megatron),
-    "openrlhf": ("openrlhf", definitions.READERS["openrlhf"]),
+    "openrlhf": ("openrlhf", _openrlhf),
 }
 
 
