@@ -1,7 +1,9 @@
 """A user's script with TRL that knows how long its own parts take: MODEL FOLDER TIMES.
 
 TIMES is JSON: seconds that each call of the reward and each fetched batch sleeps, by name
-(`reward`, `dataload`, `callback`). Losses and rewards of each step go to FOLDER/losses.jsonl.
+(`reward`, `dataload`, `callback`). Rank 0 writes what they took in all to FOLDER/stopwatch.json,
+losses and rewards of each step to FOLDER/losses.jsonl. FAIL_AT=N: the N-th reward raises;
+HANG_AT=N: the N-th reward of rank 1 never returns.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -22,14 +25,34 @@ MODEL, FOLDER, TIMES = sys.argv[1:4]
 SECONDS = {"reward": 0.0, "dataload": 0.0, "callback": 0.0, **json.loads(TIMES)}
 
 
+CALLS: list[int] = []
+MEASURED = dict.fromkeys(SECONDS, 0.0)
+
+
+def spend(part: str) -> None:
+    """Sleeps as ordered, and adds what it really took, on a machine that others use too."""
+    begun = time.perf_counter()
+    time.sleep(SECONDS[part])
+    MEASURED[part] += time.perf_counter() - begun
+
+
 def length_reward(completions: list[str], **_: Any) -> list[float]:
-    time.sleep(SECONDS["reward"])
+    spend("reward")
+    CALLS.append(1)
+    if len(CALLS) == int(os.environ.get("FAIL_AT", "0")):
+        raise ValueError("no reward for this one")
+    if len(CALLS) == int(os.environ.get("HANG_AT", "0")) and os.environ["RANK"] == "1":
+        threading.Event().wait()
     return [float(len(set(text))) for text in completions]
 
 
 class Journal(TrainerCallback):  # type: ignore[misc, unused-ignore]
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        time.sleep(SECONDS["callback"])
+        spend("callback")
+
+    def on_train_end(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
+        if state.is_world_process_zero:
+            Path(FOLDER, "stopwatch.json").write_text(json.dumps(MEASURED))
 
     def on_log(self, _: Any, state: Any, __: Any, logs: dict[str, Any], **___: Any) -> None:
         if state.is_world_process_zero and "loss" in logs:
@@ -39,7 +62,7 @@ class Journal(TrainerCallback):  # type: ignore[misc, unused-ignore]
 
 
 def slow(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    time.sleep(SECONDS["dataload"])
+    spend("dataload")
     return batch
 
 

@@ -1,0 +1,115 @@
+"""TRL's own GRPO jobs under `grpo-doctor run`: phases against the job's own stopwatch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_doctor.analysis import analyse
+from grpo_doctor.analysis.per_step import unattributed_span_seconds
+from grpo_doctor.phases import PHASES
+from grpo_doctor.trace.load import load
+from tests.frameworks.inputs import write_model
+from tests.ports import free_port
+
+JOB = Path(__file__).parent / "user_code" / "trl_stopwatch.py"
+SECONDS = {"reward": 0.3, "dataload": 0.1, "callback": 0.2}
+STEPS = 6
+
+pytest.importorskip("trl", reason="TRL needs Python 3.11")
+pytestmark = [pytest.mark.heavy, pytest.mark.slow]
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    folder: Path
+    stderr: str
+
+    @property
+    def losses(self) -> list[dict[str, Any]]:
+        return [
+            json.loads(line) for line in (self.folder / "losses.jsonl").read_text().splitlines()
+        ]
+
+    @property
+    def stopwatch(self) -> dict[str, float]:
+        measured: dict[str, float] = json.loads((self.folder / "stopwatch.json").read_text())
+        return measured
+
+
+def job(folder: Path, *prefix: str, fail_at: int = 0) -> Done:
+    folder.mkdir()
+    model = write_model(folder / "model")
+    torchrun = (
+        sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2",
+        f"--master_port={free_port()}", str(JOB), str(model), str(folder), json.dumps(SECONDS),
+    )  # fmt: skip
+    done = subprocess.run(
+        [*prefix, *torchrun],
+        env=_environment(fail_at), capture_output=True, text=True, timeout=500, check=False,
+    )  # fmt: skip
+    return Done(done.returncode, folder, done.stderr)
+
+
+def _environment(fail_at: int) -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "FAIL_AT": str(fail_at)}
+
+
+def recorded(folder: Path, **options: Any) -> Done:
+    prefix = (sys.executable, "-m", "grpo_doctor", "run", "-o", str(folder) + ".run", "--")
+    return job(folder, *prefix, **options)
+
+
+@pytest.fixture(scope="module")
+def hooked(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    done = recorded(tmp_path_factory.mktemp("trl") / "hooked")
+    assert done.code == 0, done.stderr[-3000:]
+    return done
+
+
+def test_injected_sleeps_come_back_in_their_phases(hooked: Done) -> None:
+    analysis = analyse(load(str(hooked.folder) + ".run"))
+    assert len(analysis.steps.numbers) == STEPS
+    seconds = {
+        phase: float(analysis.seconds[:, 0, code].sum()) for code, phase in enumerate(PHASES)
+    }
+    truth = hooked.stopwatch
+    assert seconds["reward"] == pytest.approx(truth["reward"], rel=0.05)
+    # Fetching has its own work beside the sleep; the first batch is fetched before the sleep ends.
+    assert truth["dataload"] * 0.95 <= seconds["dataload"] <= truth["dataload"] * 1.3
+    callback = unattributed_span_seconds(analysis)["callback/Journal.on_step_end"]
+    per_step = truth["callback"] / STEPS
+    assert callback == pytest.approx(per_step, rel=0.05)
+    unnamed = analysis.share("unattributed") - callback / float(analysis.step_seconds.mean())
+    assert unnamed < 0.05
+    assert min(seconds["rollout"], seconds["logprob"], seconds["train"]) > 0
+
+
+def test_the_report_speaks_of_trl(hooked: Done) -> None:
+    trace = load(str(hooked.folder) + ".run")
+    assert (trace.run.framework, trace.run.knobs["rollout.num_generations"]) == ("trl", 4)
+    assert trace.run.config["model_parameters"] > 0
+    assert not trace.loss.notes
+
+
+def test_losses_rewards_and_exit_code_are_those_of_the_job_alone(
+    hooked: Done, tmp_path: Path
+) -> None:
+    alone = job(tmp_path / "alone")
+    assert alone.code == 0
+    assert alone.losses == hooked.losses
+
+
+def test_a_failing_reward_ends_the_job_as_it_does_alone(tmp_path: Path) -> None:
+    alone = job(tmp_path / "alone", fail_at=2)
+    hooked = recorded(tmp_path / "hooked", fail_at=2)
+    assert alone.code == hooked.code != 0
+    assert "no reward for this one" in hooked.stderr
