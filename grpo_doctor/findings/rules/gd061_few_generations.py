@@ -69,7 +69,7 @@ def check(view: RunView) -> Answer:
         return Passed(f"{count} completions per prompt")
     told = [
         Evidence("completions per prompt", count, "", "settings"),
-        Evidence("error of a group's mean", 100 / math.sqrt(count), "% of the deviation", _KNOB),
+        Evidence("error of a group's mean, of the deviation", 100 / math.sqrt(count), "%", _KNOB),
     ]
     reward = known(view, "reward")
     if len(reward) and reward.values.min() >= 0 and reward.values.max() <= 1:

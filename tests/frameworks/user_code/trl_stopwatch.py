@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from transformers import TrainerCallback
+from transformers import PreTrainedTokenizerFast, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 MODEL, FOLDER, TIMES = sys.argv[1:4]
@@ -66,6 +66,14 @@ def slow(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
     return batch
 
 
+def tokenizer() -> PreTrainedTokenizerFast:
+    """By its file: the folder's settings are written by a newer transformers than some jobs have."""
+    marks = {"pad_token": "<|pad|>", "eos_token": "<|end|>"}
+    inputs = ["input_ids", "attention_mask"]
+    file = f"{MODEL}/tokenizer.json"
+    return PreTrainedTokenizerFast(tokenizer_file=file, model_input_names=inputs, **marks)
+
+
 def main() -> None:
     torch.set_num_threads(1)
     options: dict[str, Any] = json.loads(os.environ.get("TRL_OPTIONS", "{}"))
@@ -81,7 +89,7 @@ def main() -> None:
     rows = Dataset.from_list([{"prompt": f"{n}+{n}"} for n in range(100)]).with_transform(slow)
     GRPOTrainer(
         model=MODEL, reward_funcs=[length_reward], args=config, train_dataset=rows,
-        callbacks=[Journal()],
+        callbacks=[Journal()], processing_class=tokenizer(),
     ).train()  # fmt: skip
 
 
