@@ -1,0 +1,75 @@
+"""Loaders that timed themselves: what they needed, and how many would have been enough."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpo_doctor.findings import RunView
+from grpo_doctor.findings.loading import (
+    Loading,
+    batch_seconds,
+    enough_workers,
+    loading,
+    replayed_wait,
+)
+from tests.build import TraceBuilder
+from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run
+from tests.unit.findings.recorded import count
+
+
+def loaded(read_s: float, *, waits_s: float = 0.1, workers: int | None = 1) -> RunView:
+    """A run whose loaders need `read_s` for a step's prompts, in a step of about 10 s."""
+    knobs = {**SETTINGS, "dataload.num_workers": workers}
+    build: TraceBuilder = run({**HEALTHY, "dataload": waits_s}, knobs=knobs)
+    count(build, "dataload/read_s", read_s)
+    return RunView.of(build.build())
+
+
+def test_parts_of_what_a_process_did() -> None:
+    found = loading(loaded(2.0))
+    assert found is not None
+    assert found.effort_s == 2.0
+    assert (found.share("read_s"), found.share("join_s")) == (1.0, 0.0)
+    assert Loading({"read_s": 1.0, "join_s": 3.0}).share("read_s", "join_s") == 1.0
+    assert Loading({"read_s": 0.0}).share("read_s") == 0.0
+    assert loading(RunView.of(run().build())) is None
+
+
+@pytest.mark.parametrize(
+    ("read_s", "now", "enough"),
+    [
+        (7.5, 0, 1),
+        (9.0, 0, 2),
+        (9.0, 2, 4),
+        (20.0, 1, 4),
+        (200.0, 1, 8),
+        (200.0, 8, None),
+    ],
+)
+def test_the_fewest_that_have_the_time(read_s: float, now: int, enough: int | None) -> None:
+    assert enough_workers(loaded(read_s), now) == enough
+
+
+def test_without_times_the_usual_number_is_advised_unless_there_are_more() -> None:
+    view = RunView.of(run().build())
+    assert [enough_workers(view, now) for now in (None, 0, 3, 4, 8)] == [4, 4, 4, 8, None]
+
+
+def test_a_queue_is_replayed_where_the_one_of_the_run_can_be() -> None:
+    # One process needs 14 s for each step's prompts, of which 9.8 s pass anyway.
+    slow = loaded(14.0, waits_s=4.2)
+    waits = [replayed_wait(slow, workers=n, prefetch=2) for n in (1, 2)]
+    assert waits[0] is not None
+    assert waits[1] is not None
+    assert waits[0] > 2
+    assert waits[1] < 0.5 * waits[0]
+    quick = replayed_wait(slow, workers=1, prefetch=2, efforts=0.1 * batch_seconds(slow)["read_s"])
+    assert quick is not None
+    assert quick < waits[1] + 0.5
+
+
+def test_a_wait_that_the_queue_does_not_explain_is_not_replayed() -> None:
+    assert replayed_wait(loaded(1.0, waits_s=4.0), workers=2, prefetch=2) is None
+    assert replayed_wait(loaded(14.0, waits_s=0.1), workers=2, prefetch=2) is None
+    assert replayed_wait(loaded(14.0, waits_s=4.2, workers=None), workers=2, prefetch=2) is None
+    assert replayed_wait(RunView.of(run().build()), workers=2, prefetch=2) is None

@@ -1,0 +1,94 @@
+"""What a run may set where memory is short, by the phase that is short of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from grpo_doctor.findings import RunView
+from grpo_doctor.findings.memory_fixes import changes_for_memory, fixes_for_memory
+from tests.build import TraceBuilder
+from tests.unit.findings.example_runs import run
+
+COLOCATED = {
+    "vllm.use": True,
+    "vllm.mode": "colocate",
+    "vllm.gpu_memory_utilization": 0.5,
+    "train.micro_batch": 4,
+    "train.grad_accumulation": 2,
+    "train.gradient_checkpointing": False,
+    "offload.optimizer": False,
+}
+CACHE, PASSES = "vllm.gpu_memory_utilization", "train.micro_batch"
+AGAIN, OFFLOAD = "train.gradient_checkpointing", "offload.optimizer"
+
+
+def fixes(where: str | None, *, ranks: int = 2, **changes: Any) -> dict[str | None, object]:
+    knobs = {**COLOCATED, **{name.replace("__", "."): v for name, v in changes.items()}}
+    view = RunView.of(run(knobs=knobs, ranks=ranks).build())
+    return {fix.knob: fix.after for fix in fixes_for_memory(view, where)}
+
+
+@pytest.mark.parametrize(
+    ("where", "knobs"),
+    [
+        ("rollout", [CACHE, PASSES, AGAIN, OFFLOAD]),
+        ("sync", [CACHE, PASSES, AGAIN]),
+        ("init", [CACHE, PASSES, AGAIN]),
+        ("train", [PASSES, AGAIN]),
+        (None, [PASSES, AGAIN]),
+    ],
+)
+def test_the_engine_gives_memory_where_it_holds_it(where: str | None, knobs: list[str]) -> None:
+    assert list(fixes(where)) == knobs
+
+
+def test_how_much_each_setting_changes() -> None:
+    assert fixes("rollout") == {CACHE: 0.4, PASSES: 2, AGAIN: True, OFFLOAD: True}
+    assert fixes("rollout", vllm__gpu_memory_utilization=0.15)[CACHE] == 0.1
+
+
+@pytest.mark.parametrize(
+    ("changes", "gone"),
+    [
+        ({"vllm__mode": "server"}, {CACHE, OFFLOAD}),
+        ({"vllm__use": False}, {CACHE, OFFLOAD}),
+        ({"vllm__gpu_memory_utilization": None}, {CACHE}),
+        ({"train__micro_batch": 1}, {PASSES}),
+        ({"train__micro_batch": 3}, {PASSES}),
+        ({"train__grad_accumulation": "auto"}, {PASSES}),
+        ({"train__micro_batch": "auto"}, {PASSES}),
+        ({"train__gradient_checkpointing": True}, {AGAIN}),
+        ({"offload__optimizer": True}, {OFFLOAD}),
+    ],
+)
+def test_what_cannot_be_changed_is_not_advised(changes: dict[str, Any], gone: set[str]) -> None:
+    assert set(fixes("rollout", **changes)) == {CACHE, PASSES, AGAIN, OFFLOAD} - gone
+
+
+def test_two_completions_can_be_halved() -> None:
+    assert fixes("train", train__micro_batch=2)[PASSES] == 1
+
+
+def test_weights_are_spread_over_several_ranks_alone() -> None:
+    preset: Any = {"deepspeed__preset": "zero2"}
+    assert fixes("rollout", **preset)["deepspeed.preset"] == "zero3"
+    assert OFFLOAD not in fixes("rollout", **preset)
+    assert "deepspeed.preset" not in fixes("rollout", ranks=1, **preset)
+    assert "deepspeed.preset" not in fixes("rollout", deepspeed__preset="zero3")
+
+
+def test_more_passes_change_sums_and_one_switch_does_not() -> None:
+    view = RunView.of(run(knobs=COLOCATED).build())
+    safety = {fix.knob: fix.safety for fix in fixes_for_memory(view, "train")}
+    assert safety == {PASSES: "changes-numerics", AGAIN: "same-math"}
+    (passes, _) = fixes_for_memory(view, "train")
+    assert passes.spelling == "--per_device_train_batch_size 2 --gradient_accumulation_steps 4"
+
+
+def test_a_run_without_steps_has_no_changes() -> None:
+    view = RunView.of(TraceBuilder(knobs=COLOCATED).build())
+    assert changes_for_memory(view, "rollout") == ()
+    for fix in fixes_for_memory(view, "rollout"):
+        assert fix.predicted is None
