@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from grpo_doctor.cli import main
+from grpo_doctor.cli.compare import regression_code
 from grpo_doctor.trace.write import write_trace
 from tests.unit.findings.example_runs import healthy, offloaded
 
@@ -59,3 +62,32 @@ def test_a_page_never_replaces_a_recording(
         assert "is the recording itself" in capfd.readouterr().err
     assert main(["compare", *traces, "--html", "-"]) == 2
     assert [Path(path).read_bytes() for path in traces] == before
+
+
+@pytest.mark.parametrize(
+    ("change", "low", "comparable", "code"),
+    [
+        (5.1, 0.1, True, 7),
+        (5.0, 0.1, True, 0),
+        (5.1, 0.0, True, 0),
+        (-5.1, -9.0, True, 0),
+        (5.1, 0.1, False, 8),
+        (None, None, True, 8),
+        (5.1, None, True, 8),
+    ],
+)
+def test_a_regression_is_beyond_the_limit_and_surely_one(
+    change: float | None, low: float | None, comparable: bool, code: int
+) -> None:
+    step = SimpleNamespace(change_pct=change, low_pct=low)
+    comparison: Any = SimpleNamespace(comparable=comparable, step_time=step)
+    assert regression_code(comparison, 5.0) == code
+
+
+def test_a_limit_is_a_percentage(
+    traces: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for limit, expected in (("-1", 2), ("nan", 2), ("inf", 2), ("0", 0)):
+        code = main(["compare", traces[0], traces[0], f"--fail-on-regression={limit}"])
+        assert code == expected, limit
+    capsys.readouterr()

@@ -86,3 +86,9 @@ def test_ctrl_c_in_a_command_that_reads_a_recording(
     monkeypatch.setattr("grpo_doctor.cli.rule.execute", _interrupted)
     assert cli.main(["rule"]) == 130
     assert "nothing that was recorded is lost" in capsys.readouterr().err
+
+
+def test_what_follows_the_dashes_is_the_jobs() -> None:
+    assert cli._split(["run", "-o", "x"]) == (["run", "-o", "x"], None)
+    assert cli._split(["run", "--"]) == (["run"], [])
+    assert cli._split(["run", "--", "python", "--", "a"]) == (["run"], ["python", "--", "a"])

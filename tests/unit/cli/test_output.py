@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -80,3 +81,35 @@ def test_a_pipe_that_does_not_wait_gets_all_of_it(unbuffered: str) -> None:
             found = stream.read()
     assert child.returncode == 0
     assert found == b"x" * 300_000 + b"\n"
+
+
+def test_standard_output_that_is_closed_or_full_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed:
+        def write(self, content: bytes) -> int:
+            raise ValueError("I/O operation on closed file")
+
+    class Full:
+        def write(self, content: bytes) -> int:
+            raise OSError(28, "No space left on device")
+
+    for raw, words in ((Closed(), "it is closed"), (Full(), "No space left on device")):
+        monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=raw))
+        with pytest.raises(OutputError, match=f"can't write to standard output: {words}"):
+            write_bytes(b"x", "-")
+
+
+def test_standard_output_that_takes_parts_gets_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+
+    class Slow:
+        def write(self, content: memoryview) -> int:
+            taken.append(bytes(content[:3]))
+            return len(taken[-1])
+
+        def flush(self) -> None:
+            taken.append(b"|")
+
+    stream = SimpleNamespace(buffer=Slow(), flush=lambda: None)
+    monkeypatch.setattr(sys, "stdout", stream)
+    write_bytes(b"12345678\n", "-")
+    assert taken == [b"123", b"456", b"78\n", b"|"]

@@ -1,0 +1,77 @@
+"""`report`: what it writes, in which form, and where."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor.cli import main
+from grpo_doctor.cli.report import _beside
+from grpo_doctor.trace.write import write_trace
+from tests.unit.findings.example_runs import run
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "one.json"
+    write_trace(run().build(), path)
+    return path
+
+
+def test_a_page_lies_beside_the_recording_unless_told_otherwise(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(trace)]) == 0
+    page = trace.with_name("one.report.html")
+    assert page.read_bytes().startswith(b"<!doctype html>")
+    assert f"wrote {page}" in capsys.readouterr().err
+    other = trace.with_name("other.html")
+    assert main(["report", str(trace), "-o", str(other)]) == 0
+    assert other.read_bytes() == page.read_bytes()
+
+
+def test_names_of_pages(tmp_path: Path) -> None:
+    names = {
+        "trace.json": "report.html",
+        "trace.json.gz": "report.html",
+        "mine.json.gz": "mine.report.html",
+    }
+    for recording, page in names.items():
+        assert _beside(tmp_path / recording) == str(tmp_path / page)
+    assert _beside(tmp_path) == str(tmp_path / "report.html")
+
+
+def test_text_and_json_go_to_standard_output_without_a_remark(
+    trace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(trace), "--format", "text"]) == 0
+    printed = capfd.readouterr()
+    assert "A step takes" in printed.out
+    assert "\x1b" not in printed.out
+    assert "wrote" not in printed.err
+    for form in (["--json"], ["--format", "json"], ["--json", "--format", "json"]):
+        assert main(["report", str(trace), *form]) == 0
+        assert json.loads(capfd.readouterr().out)["summary"]["steps"] == 6
+
+
+def test_text_into_a_file_is_never_coloured(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grpo_doctor.cli.rendering.color_wanted", lambda stream: True)
+    path = trace.with_name("digest.txt")
+    assert main(["report", str(trace), "--format", "text", "-o", str(path)]) == 0
+    assert b"\x1b" not in path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--json", "--format", "text"], "say different things"),
+        (["--", "python"], "no arguments after `--`"),
+    ],
+)
+def test_what_contradicts_itself_is_wrong_usage(
+    trace: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(trace), *arguments]) == 2
+    assert words in capsys.readouterr().err
