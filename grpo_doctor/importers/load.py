@@ -7,14 +7,17 @@ from typing import Protocol
 
 from grpo_doctor.errors import TraceError
 from grpo_doctor.importers import openrlhf_log, swift_log, trainer_state, verl_log
+from grpo_doctor.importers.kineto import load as kineto
 from grpo_doctor.importers.text import read_head
 from grpo_doctor.trace import load as recordings
 from grpo_doctor.trace.model import Trace
+from grpo_doctor_probes.rundir import RANKS, RUN_JSON, TRACE_JSON
 
 _OURS = b'"grpoDoctor"'
 ACCEPTED = (
     "`report` reads a run directory or a trace.json of `grpo-doctor run`, and of other programs: "
-    "console logs of verl and OpenRLHF, ms-swift's logging.jsonl, trainer_state.json."
+    "console logs of verl and OpenRLHF, ms-swift's logging.jsonl, trainer_state.json, "
+    "traces of the PyTorch profiler (a file, or a folder of them)."
 )
 
 
@@ -28,7 +31,7 @@ class Importer(Protocol):
         """The trace; raises TraceError, which names the file, the line and the reason."""
 
 
-_IMPORTERS: tuple[Importer, ...] = (trainer_state, swift_log, verl_log, openrlhf_log)
+_IMPORTERS: tuple[Importer, ...] = (trainer_state, swift_log, kineto, verl_log, openrlhf_log)
 
 
 def load(path: str | Path) -> Trace:
@@ -44,9 +47,16 @@ def load(path: str | Path) -> Trace:
             for importer in _IMPORTERS:
                 if importer.recognises(path, head):
                     return importer.load(path)
+    elif path.is_dir() and not _recorded_by_us(path) and kineto.recognises(path, b""):
+        return kineto.load(path)
     try:
         return recordings.load(path)
     except TraceError as problem:
         if path.is_file():
             raise TraceError(f"{problem} {ACCEPTED}") from problem
         raise
+
+
+def _recorded_by_us(folder: Path) -> bool:
+    names = (RANKS, RUN_JSON, TRACE_JSON, f"{TRACE_JSON}.gz")
+    return any((folder / name).exists() for name in names)

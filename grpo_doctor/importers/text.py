@@ -7,8 +7,9 @@ import re
 import shlex
 import zlib
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import IO
+from typing import cast
 
 from grpo_doctor.errors import TraceError
 
@@ -24,7 +25,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _ACTOR = re.compile(r"^\s*(\(\w[^()]*pid=\d+[^()]*\))\s?")
 # A number as frameworks print it: 0.5, 1e-06, nan, np.float64(2.0), tensor(0.5, device='cuda:0').
 NUMBER = r"(?:[A-Za-z_][\w.]*\()?([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf))"
-_UNREADABLE = (OSError, EOFError, zlib.error)
+UNREADABLE = (OSError, EOFError, zlib.error)
 
 
 def read_head(path: Path) -> bytes:
@@ -34,9 +35,9 @@ def read_head(path: Path) -> bytes:
         TraceError: it can't be read.
     """
     try:
-        with _opened(path) as file:
-            return file.read(HEAD_BYTES)
-    except _UNREADABLE as problem:
+        with opened(path) as file:
+            return read_block(file, HEAD_BYTES)
+    except UNREADABLE as problem:
         raise TraceError(f"can't read {path}: {problem}. Check the file.") from problem
 
 
@@ -48,8 +49,8 @@ def read_all(path: Path) -> bytes:
     """
     blocks = bytearray()
     try:
-        with _opened(path) as file:
-            while block := file.read(_BLOCK_BYTES):
+        with opened(path) as file:
+            while block := read_block(file, _BLOCK_BYTES):
                 blocks += block
                 if len(blocks) > _LARGEST_BYTES:
                     raise TraceError(f"{path} has over 1 GiB, which no log of this kind has.")
@@ -75,12 +76,12 @@ def contains(path: Path, pattern: re.Pattern[bytes]) -> bool:
     """Whether a file has a match of at most 4 KiB anywhere."""
     rest = b""
     try:
-        with _opened(path) as file:
-            while block := file.read(_BLOCK_BYTES):
+        with opened(path) as file:
+            while block := read_block(file, _BLOCK_BYTES):
                 if pattern.search(rest + block):
                     return True
                 rest = block[-_OVERLAP_BYTES:]
-    except _UNREADABLE:
+    except UNREADABLE:
         return False
     return False
 
@@ -95,7 +96,7 @@ def lines(path: Path) -> Iterator[tuple[int, str, bool]]:
     """
     number = 0
     try:
-        with _opened(path) as file:
+        with opened(path) as file:
             while line := file.readline(_LONGEST_LINE_BYTES):
                 number += 1
                 if len(line) == _LONGEST_LINE_BYTES:
@@ -117,8 +118,28 @@ def without_actor(line: str) -> tuple[str, str]:
     return (prefix[1], line[prefix.end() :]) if prefix else ("", line)
 
 
-def _opened(path: Path) -> IO[bytes]:
+def read_block(file: BufferedReader, size: int) -> bytes:
+    """The next bytes of an opened file. Of compressed data that ends early those before its end
+    are given first: `read` loses them."""
+    parts: list[bytes] = []
+    missing = size
+    while missing:
+        try:
+            part = file.read1(missing)
+        except UNREADABLE:
+            if parts:
+                break
+            raise
+        if not part:
+            break
+        parts.append(part)
+        missing -= len(part)
+    return b"".join(parts)
+
+
+def opened(path: Path) -> BufferedReader:
+    """A file's content, unpacked if it is gzip; reading may raise what is `UNREADABLE`."""
     file = path.open("rb")
     packed = file.read(2) == _GZIP
     file.seek(0)
-    return gzip.GzipFile(fileobj=file) if packed else file  # type: ignore[return-value]
+    return cast("BufferedReader", gzip.GzipFile(fileobj=file)) if packed else file

@@ -63,7 +63,7 @@ def check(view: RunView) -> Answer:
     steps = len(view.analysis.step_seconds)
     seconds = share * view.step_s
     origin = view.trace.run.origin
-    if origin and origin.durations_only:
+    if origin:
         return _untimed(view, origin, share)
     (before, after), gap = next(iter(gap_seconds(view.analysis).items()))
     where = f"between {before} and {after}"
@@ -117,25 +117,25 @@ def _pid(view: RunView) -> int:
 
 
 def _untimed(view: RunView, origin: Origin, share: float) -> Finding:
-    """What no timer of a log covers: where in the step it lies is unknown."""
+    """What a file of another program has no name for: where in the step it lies is unknown. A
+    profile names only what the job marks, so that there it is no cost."""
     seconds = share * view.step_s
     steps = len(view.analysis.step_seconds)
-    source = f"step time less what {origin.what} has timers for, mean of {steps} steps"
+    source = f"step time less what {origin.what} names, mean of {steps} steps"
     return Finding(
-        severity=severity_of(share),
+        severity=severity_of(share) if origin.durations_only else "info",
         confidence=1.0,
-        cost=share,
+        cost=share if origin.durations_only else 0.0,
         phases=(UNATTRIBUTED,),
         ranks=(),
         evidence=(
-            Evidence("outside all timers, per step", seconds, "s", source),
-            Evidence("outside all timers", 100 * share, "%", source),
+            Evidence("without a name, per step", seconds, "s", source),
+            Evidence("without a name", 100 * share, "%", source),
         ),
-        cause=f"{seconds:.3g} s of each {view.step_s:.3g} s step lie in no timer of "
-        f"{view.framework}.",
+        cause=f"{seconds:.3g} s of each {view.step_s:.3g} s step have no name in {origin.what}.",
         fixes=(
             view.advice(
-                "record with `grpo-doctor run -- ...`, which sees more of a step than its log",
+                "record with `grpo-doctor run -- ...`, which sees more of a step",
                 Withheld("what the time is spent on is not known"),
                 safety="same-math",
                 risk="",

@@ -1,0 +1,218 @@
+"""The trace of several files of the profiler: each rank's steps, ranges and device on one clock."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from grpo_doctor.importers.kineto.device import Device, Times, covered_percent, merged, nanoseconds
+from grpo_doctor.importers.kineto.ranges import span_of
+from grpo_doctor.importers.kineto.rank import STEP, Collective, Range, RankFile
+from grpo_doctor.phases import phase_of
+from grpo_doctor.trace.columns import DTYPES, Interned, in_order, spans_from
+from grpo_doctor.trace.model import Gpu, Kind, Process, Series, Spans
+
+_PID_STEP = 1000
+# Streams of the device as threads of the process, beside those of the CPU.
+_FIRST_STREAM = 1000
+# Enough for a chart; a step's own edges are added, so that its mean is exact.
+_SAMPLES = 2000
+# `tensorboard_trace_handler` names files so: host, process, time.
+_WRITTEN_BY = re.compile(r"(.+)_\d+\.\d+\.pt\.trace\.json")
+
+
+class Assembly:
+    """Rows, processes, devices and their series, file by file."""
+
+    def __init__(self, files: Sequence[RankFile]) -> None:
+        self.zero_ns = min(_begin_ns(file) for file in files)
+        self.names = Interned()
+        self.args: list[dict[str, Any]] = []
+        self.processes: list[Process] = []
+        self.gpus: list[Gpu] = []
+        self.series: list[Series] = []
+        self.said: list[str] = []
+        self.end_ns = 0
+        self._columns: dict[str, list[Any]] = {name: [] for name in DTYPES}
+        self._several = len(files) > 1
+        self._groups = Interned()
+        for file in files:
+            self._add(file)
+
+    def spans(self) -> Spans:
+        """All rows, in the model's order."""
+        return in_order(spans_from(self._columns))
+
+    @property
+    def phases(self) -> frozenset[str]:
+        """The phases that any range told."""
+        return frozenset(phase for name in self.names if (phase := phase_of(name)))
+
+    def _add(self, file: RankFile) -> None:
+        first = len(self._columns["start_ns"])
+        shift_ns = file.base_ns - self.zero_ns
+        main = file.steps[0].thread if file.steps else _busiest(file.ranges)
+        for step in file.steps:
+            number = step.name.removeprefix(STEP)
+            self._row(Kind.STEP, "step", step, shift_ns, value=float(number or 0))
+        ranges = sorted(
+            (r for r in file.ranges if r.thread == main), key=lambda r: (r.start_us, -r.length_us)
+        )
+        for depth, kept in zip(_depths(ranges), ranges, strict=True):
+            self._row(Kind.SPAN, span_of(kept.name) or kept.name, kept, shift_ns, depth=depth + 1)
+        for collective in file.collectives:
+            self._collective(collective, shift_ns)
+        ends = self._columns["end_ns"][first:]
+        ends += [self._device(file, index, file.devices[index]) for index in sorted(file.devices)]
+        self.end_ns = max([self.end_ns, *ends])
+        self.processes.append(self._process(file, max(ends, default=0)))
+
+    def _process(self, file: RankFile, end_ns: int) -> Process:
+        assert file.rank is not None
+        index = len(self.processes)
+        devices = list(file.devices)
+        return Process(
+            index=index,
+            pid=_PID_STEP * (index + 1),
+            os_pid=file.os_pid,
+            host=_host(file),
+            rank=file.rank,
+            local_rank=devices[0] if len(devices) == 1 else None,
+            clock_method="the profiler's own time, as it was on each host",
+            clock_error_ns=None if self._several else 0,
+            start_ns=_begin_ns(file) - self.zero_ns,
+            end_ns=end_ns,
+        )
+
+    def _collective(self, kept: Collective, shift_ns: int) -> None:
+        group = self._groups[kept.group]
+        if group == len(self.args):
+            self.args.append({"group": kept.group or "unknown"})
+        self._row(
+            Kind.COLLECTIVE,
+            kept.name,
+            Range(kept.name, kept.start_us, kept.length_us, _FIRST_STREAM + kept.stream),
+            shift_ns,
+            value=float(kept.sequence),
+            args=group,
+        )
+
+    def _device(self, file: RankFile, number: int, device: Device) -> int:
+        """The series of one device; the moment at which it was last seen."""
+        base_ns = file.base_ns - self.zero_ns
+        busy, talking = (a.merged(base_ns) for a in (device.everything, device.communication))
+        if not len(busy[0]):
+            return 0
+        properties = {gpu.id: gpu for gpu in file.head.deviceProperties}.get(number)
+        uuid = f"rank {file.rank} GPU {number}"
+        self.gpus.append(
+            Gpu(
+                uuid=uuid,
+                name=properties.name if properties else "GPU",
+                index=number,
+                host=_host(file),
+                memory_total_bytes=properties.totalGlobalMem if properties else 0,
+            )
+        )
+        begin, end = int(busy[0][0]), int(busy[1][-1])
+        steps = _windows(file, self.zero_ns)
+        edges = np.unique(np.r_[np.linspace(begin, end, _SAMPLES).astype(np.int64), steps.ravel()])
+        for name, stretches in (("gpu.util", busy), ("gpu.nccl", talking)):
+            if len(stretches[0]):
+                values = covered_percent(stretches, edges)
+                self.series.append(
+                    Series(name, "%", "gpu", _host(file), edges, np.r_[values, values[-1:]], uuid)
+                )
+        if len(steps):
+            computing = device.computation.merged(base_ns)
+            self.said.append(_shares(uuid, busy, talking, computing, steps))
+        return end
+
+    def _row(
+        self,
+        kind: Kind,
+        name: str,
+        kept: Range,
+        shift_ns: int,
+        **more: Any,
+    ) -> None:
+        start_ns = shift_ns + nanoseconds(kept.start_us)
+        row = {
+            "kind": kind,
+            "process": len(self.processes),
+            "thread": kept.thread if kind == Kind.COLLECTIVE else 0,
+            "depth": 0,
+            "name": self.names[name],
+            "args": -1,
+            "start_ns": start_ns,
+            "end_ns": start_ns + max(0, round(kept.length_us * 1000)),
+            "value": 0.0,
+            "open": False,
+            **more,
+        }
+        for column, item in row.items():
+            self._columns[column].append(item)
+
+
+def _shares(
+    uuid: str,
+    busy: tuple[Times, Times],
+    talking: tuple[Times, Times],
+    computing: tuple[Times, Times],
+    steps: Times,
+) -> str:
+    """A device in words: busy, communicating, and communicating with nothing beside."""
+    both = merged(*(np.concatenate([a, b]) for a, b in zip(talking, computing, strict=True)))
+    lengths = (steps[:, 1] - steps[:, 0]).astype(float)
+
+    def share(part: tuple[Times, Times]) -> float:
+        shares = [float(covered_percent(part, step)[0]) for step in steps]
+        return float(np.average(shares, weights=lengths))
+
+    text = f"{uuid}: busy {share(busy):.0f}% of the step time"
+    if len(talking[0]):
+        alone = share(both) - share(computing)
+        text += f", in communication {share(talking):.0f}%, with no other kernel {alone:.0f}%"
+    return f"{text}."
+
+
+def _windows(file: RankFile, zero_ns: int) -> Times:
+    """Begin and end of each step, shape (steps, 2)."""
+    begins = [(nanoseconds(s.start_us), round(s.length_us * 1000)) for s in file.steps]
+    windows = np.array([(begin, begin + length) for begin, length in begins if length > 0])
+    return windows.astype(np.int64).reshape(-1, 2) + (file.base_ns - zero_ns)
+
+
+def _begin_ns(file: RankFile) -> int:
+    """Unix time of the first thing in a file."""
+    first = [kept.start_us for kept in (*file.steps, *file.ranges)]
+    first += [min(d.everything.start_us) for d in file.devices.values() if d.everything.start_us]
+    return file.base_ns + nanoseconds(min(first, default=0.0))
+
+
+def _host(file: RankFile) -> str:
+    written = _WRITTEN_BY.match(file.path.name)
+    return written[1] if written else "unknown"
+
+
+def _busiest(ranges: Sequence[Range]) -> int:
+    """The thread with most range time, for files without steps."""
+    seconds: dict[int, float] = {}
+    for kept in ranges:
+        seconds[kept.thread] = seconds.get(kept.thread, 0.0) + kept.length_us
+    return max(seconds, key=lambda thread: seconds[thread], default=0)
+
+
+def _depths(ranges: Sequence[Range]) -> list[int]:
+    """How many ranges each one lies in; `ranges` by start, the longest first."""
+    open_ends: list[float] = []
+    depths = []
+    for kept in ranges:
+        while open_ends and open_ends[-1] <= kept.start_us:
+            open_ends.pop()
+        depths.append(len(open_ends))
+        open_ends.append(kept.start_us + kept.length_us)
+    return depths

@@ -1,0 +1,71 @@
+"""What a GPU was doing, from the kernels and copies on its streams."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Times = NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Activity:
+    """Kernels and copies of one device as they stand in the file: microseconds, in any order."""
+
+    start_us: array[float] = field(default_factory=lambda: array("d"))
+    length_us: array[float] = field(default_factory=lambda: array("d"))
+
+    def merged(self, base_ns: int) -> tuple[Times, Times]:
+        """Begin and end of each stretch in which anything ran, in nanoseconds."""
+        start_us = np.array(self.start_us)
+        whole = np.floor(start_us)
+        start = base_ns + whole.astype(np.int64) * 1000
+        start += np.rint((start_us - whole) * 1000).astype(np.int64)
+        return merged(start, start + np.rint(np.array(self.length_us) * 1000).astype(np.int64))
+
+
+@dataclass(slots=True)
+class Device:
+    """All that ran on one device, and the parts that were communication and that were not."""
+
+    everything: Activity = field(default_factory=Activity)
+    communication: Activity = field(default_factory=Activity)
+    computation: Activity = field(default_factory=Activity)
+
+
+def nanoseconds(us: float) -> int:
+    """Microseconds since 1970 have no room for a factor in a float64, so that their whole part is
+    converted as an integer."""
+    whole = math.floor(us)
+    return whole * 1000 + round((us - whole) * 1000)
+
+
+def merged(start_ns: Times, end_ns: Times) -> tuple[Times, Times]:
+    """The union of intervals, as ascending stretches that do not touch."""
+    if not len(start_ns):
+        return start_ns, end_ns
+    order = np.argsort(start_ns, kind="stable")
+    start, reached = start_ns[order], np.maximum.accumulate(end_ns[order])
+    begins = np.flatnonzero(np.r_[True, start[1:] > reached[:-1]])
+    ends = np.r_[begins[1:] - 1, len(start) - 1]
+    return start[begins], reached[ends]
+
+
+def covered_percent(stretches: tuple[Times, Times], edges_ns: Times) -> NDArray[np.float64]:
+    """How much of the time between two edges lies in some stretches, in percent; length n - 1."""
+    start, end = stretches
+    if not len(start):
+        return np.zeros(max(0, len(edges_ns) - 1))
+    moments = np.column_stack([start, end]).ravel()
+    sums = np.concatenate([[0], np.cumsum(end - start)])
+    reached = np.column_stack([sums[:-1], sums[1:]]).ravel()
+    # Differences to the first edge: nanoseconds since 1970 have no room in a float64.
+    zero = edges_ns[0]
+    covered = np.interp((edges_ns - zero).astype(float), (moments - zero).astype(float), reached)
+    lengths = np.maximum(1, np.diff(edges_ns))
+    percent: NDArray[np.float64] = np.clip(100 * np.diff(covered) / lengths, 0, 100)
+    return percent

@@ -1,0 +1,135 @@
+"""One file of the profiler, read into what a report needs of it: the rest is not kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from grpo_doctor.importers.kineto.device import Device
+from grpo_doctor.importers.kineto.stream import Event, EventStream, Head, arguments
+
+STEP = "ProfilerStep#"
+_KERNEL = {"kernel", "Kernel"}
+_COPY = {"gpu_memcpy", "gpu_memset", "Memcpy", "Memset"}
+# Other accelerators have names of their own; the profiler before 2.0 wrote ranges as operators.
+_RANGE = {"user_annotation", "Operator", "cpu_op"}
+_COMMUNICATION = re.compile(r"nccl|rccl|ncclDev|mscclKernel|cross_device_reduce", re.IGNORECASE)
+_RANK = re.compile(r"rank[-_]?(\d+)", re.IGNORECASE)
+_PROFILED_CALL = re.compile(r"enumerate\(DataLoader\)#|Optimizer\.(step|zero_grad)#")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A range on the CPU, in microseconds of the file."""
+
+    name: str
+    start_us: float
+    length_us: float
+    thread: int
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A communication kernel; `sequence` counts those of its group where Kineto says so."""
+
+    name: str
+    group: str
+    sequence: int
+    start_us: float
+    length_us: float
+    stream: int
+
+
+@dataclass(slots=True)
+class RankFile:
+    """What was read of one file. `rank` is None where neither it nor its name says so."""
+
+    path: Path
+    head: Head = field(default_factory=Head)
+    rank: int | None = None
+    os_pid: int = 0
+    steps: list[Range] = field(default_factory=list)
+    ranges: list[Range] = field(default_factory=list)
+    collectives: list[Collective] = field(default_factory=list)
+    devices: dict[int, Device] = field(default_factory=dict)
+    truncated: bool = False
+    damaged: int = 0
+    events: int = 0
+
+    @property
+    def base_ns(self) -> int:
+        """Unix time of the file's 0; before torch 2.4 files have Unix time themselves."""
+        return self.head.baseTimeNanoseconds
+
+
+def read_rank(path: Path) -> RankFile:
+    """Reads one file in constant memory beside what is kept: 16 bytes a kernel.
+
+    Raises:
+        TraceError: it can't be read, or is no Chrome trace.
+    """
+    stream, file = EventStream(path), RankFile(path)
+    for events in stream.blocks():
+        file.events += len(events)
+        _add(file, events)
+    file.head, file.truncated, file.damaged = stream.head, stream.truncated, stream.damaged
+    said = file.head.distributedInfo
+    named = _RANK.search(path.name)
+    file.rank = said.rank if said and said.rank is not None else int(named[1]) if named else None
+    return file
+
+
+def _add(file: RankFile, events: Sequence[Event]) -> None:
+    for event in events:
+        category = event.cat
+        if event.ph != "X":
+            continue
+        if category in _KERNEL or category in _COPY:
+            _add_device_work(file, event)
+        elif category == "user_annotation" or (category in _RANGE and _is_range(event.name)):
+            _add_range(file, event)
+
+
+def _is_range(name: str) -> bool:
+    return name.startswith(STEP) or _PROFILED_CALL.match(name) is not None
+
+
+def _add_range(file: RankFile, event: Event) -> None:
+    thread = event.tid if isinstance(event.tid, int) else 0
+    kept = Range(event.name, event.ts, event.dur, thread)
+    if event.name.startswith(STEP):
+        file.steps.append(kept)
+        file.os_pid = event.pid if isinstance(event.pid, int) else 0
+    else:
+        file.ranges.append(kept)
+
+
+def _add_device_work(file: RankFile, event: Event) -> None:
+    number = event.pid if isinstance(event.pid, int) else 0
+    device = file.devices.get(number)
+    if device is None:
+        device = file.devices[number] = Device()
+    kinds = [device.everything]
+    if event.cat in _KERNEL:
+        talks = _COMMUNICATION.match(event.name) is not None
+        kinds.append(device.communication if talks else device.computation)
+        if talks:
+            file.collectives.append(_collective(event))
+    for kind in kinds:
+        kind.start_us.append(event.ts)
+        kind.length_us.append(event.dur)
+
+
+def _collective(event: Event) -> Collective:
+    said = arguments(event)
+    sequence = said.get("Seq")
+    return Collective(
+        name=str(said.get("Collective name") or event.name.partition("(")[0]),
+        group=str(said.get("Process Group Description") or said.get("Process Group Name") or ""),
+        sequence=sequence if isinstance(sequence, int) else -1,
+        start_us=event.ts,
+        length_us=event.dur,
+        stream=event.tid if isinstance(event.tid, int) else 0,
+    )
