@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.procfs import descriptors, numbers, read, status
+from grpo_doctor_probes.procfs import descriptors, numbers, own_number, read, socket_inodes, status
 
 
 def test_reading_stops_at_the_limit(tmp_path: Path) -> None:
@@ -35,3 +35,34 @@ def test_descriptors_and_what_they_point_to(tmp_path: Path) -> None:
 def test_the_lines_of_a_status_file() -> None:
     assert status("/proc/self")["Pid"] == str(os.getpid())
     assert status("/proc/absent") == {}
+
+
+def test_a_file_is_read_up_to_the_limit_and_not_a_byte_further(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(200_000))
+    for limit, length in ((0, 0), (1, 1), (65_536, 65_536), (65_537, 65_537), (10**6, 200_000)):
+        assert len(read(path, limit)) == length
+
+
+def test_the_number_by_which_a_process_knows_itself(tmp_path: Path) -> None:
+    for line, expected in (
+        ("NSpid:\t4100\t7\n", 7),
+        ("NSpid:\t4100\n", 4100),
+        ("NSpid:\t\n", None),
+        ("NSpid:\tx\n", None),
+        ("Name:\ta\n", None),
+    ):
+        (tmp_path / "status").write_text(line)
+        assert own_number(tmp_path) == expected
+    assert own_number(tmp_path / "gone") is None
+
+
+def test_sockets_among_descriptors() -> None:
+    targets = ["socket:[12]", "pipe:[13]", "/socket:[14]", "socket:[15]"]
+    assert list(socket_inodes(targets)) == ["12", "15"]
+
+
+def test_the_first_descriptors_alone() -> None:
+    assert [fd for fd, _ in descriptors("/proc", os.getpid(), 2)] == [
+        fd for fd, _ in descriptors("/proc", os.getpid())
+    ][:2]

@@ -44,3 +44,34 @@ def test_a_zombie_tells_how_it_ended_and_one_that_is_gone_nothing() -> None:
         stat = read_stat(f"/proc/{child.pid}")
         assert (stat.state, stat.dead, stat.wait_status) == ("Z", True, 3 << 8)
     assert state_of(f"/proc/{child.pid}") == ""
+
+
+def test_an_image_is_hidden_where_either_part_is() -> None:
+    fields = [b"0"] * 50
+    for code, stack, expected in ((b"1", b"2", (1, 2)), (b"0", b"2", None), (b"1", b"0", None)):
+        fields[23], fields[25] = code, stack
+        assert parse_stat(b"7 (a) " + b" ".join(fields)).image == expected
+
+
+def test_flags_of_a_thread_and_the_states_of_what_has_ended() -> None:
+    fields = [b"0"] * 50
+    for flags, expected in (
+        (0x00200000, (True, False, False)),
+        (0x4, (False, True, False)),
+        (0x40, (False, False, True)),
+        (0x00400100, (False, False, False)),
+    ):
+        fields[6] = str(flags).encode()
+        stat = parse_stat(b"7 (a) " + b" ".join(fields))
+        assert (stat.kernel, stat.exiting, stat.forked) == expected
+    for state in (b"Z", b"X", b"x", b"R", b"S", b"D", b"T"):
+        stat = parse_stat(b"7 (a) " + state)
+        assert stat.dead is (state in b"ZXx")
+
+
+def test_times_are_added() -> None:
+    fields = [b"0"] * 50
+    fields[11], fields[12], fields[21] = b"30", b"12", b"3"
+    stat = parse_stat(b"7 (a) " + b" ".join(fields))
+    assert stat.cpu_ticks == 42
+    assert stat.rss_bytes == 3 * os.sysconf("SC_PAGE_SIZE")
