@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 HIDDEN = "[redacted]"
 _SECRET_NAME = re.compile(
     r"(?:^|[_\-.])(?:api[_\-]?key|access[_\-]?key|auth|token|hub_token|secret|password|passwd|"
-    r"credential|private[_\-]?key)s?$",
+    r"credential|private[_\-]?key|wandb[._]key|use_wandb)s?$",
     re.IGNORECASE,
 )
 _SECRET_VALUE = re.compile(

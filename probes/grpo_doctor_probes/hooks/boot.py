@@ -8,12 +8,14 @@ import sys
 from grpo_doctor_probes import recorder, sidecar
 from grpo_doctor_probes.hooks import importing
 from grpo_doctor_probes.hooks.coverage import COVERAGE
+from grpo_doctor_probes.hooks.table import HOOKED
 from grpo_doctor_probes.rundir import HOOKS_VARIABLE, RUN_DIR_VARIABLE
 
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
+    from typing import Any
 
     from grpo_doctor_probes.hooks.table import Adapter, Hook
 
@@ -80,16 +82,36 @@ def _class_of(hook: Hook) -> str:
     return hook.qualname.partition(".")[0]
 
 
-def apply_to_class(cls: type) -> None:
-    """Wraps what an adapter names in a class that did not come with its module: in an actor's."""
-    package = cls.__module__.partition(".")[0]
-    imported = vars(sys.modules.get(cls.__module__, sys)).get(cls.__name__)
-    if package not in ADAPTERS or imported is cls:
-        return
-    adapter = adapter_of(package)
-    alone = type(sys)(cls.__module__)
-    setattr(alone, cls.__name__, cls)
-    _wrap(adapter, alone, [hook for hook in adapter.hooks if _class_of(hook) == cls.__name__])
+def apply_to_actor(actor_class: type) -> None:
+    """Wraps what adapters name in the class of a Ray actor, its bases' functions included.
+
+    Ray gives it a copy of each function that it inherits, made before its module was wrapped.
+    """
+    own = {name: each for cls in reversed(actor_class.__mro__[:-1]) for name, each in _own(cls)}
+    for module, name in dict.fromkeys((b.__module__, b.__name__) for b in actor_class.__mro__):
+        package = module.partition(".")[0]
+        if package not in ADAPTERS:
+            continue
+        adapter = adapter_of(package)
+        shown, alone = type(name, (), own), type(sys)(module)
+        setattr(alone, name, shown)
+        _wrap(adapter, alone, [hook for hook in adapter.hooks if _class_of(hook) == name])
+        for method, function in list(own.items()):
+            wrapped = vars(shown)[method]
+            if wrapped is not function:
+                setattr(actor_class, method, wrapped)
+                own[method] = wrapped
+
+
+def _own(cls: type) -> list[tuple[str, Any]]:
+    """Functions of a class that came with the actor, and were not wrapped where it comes from."""
+    if vars(sys.modules.get(cls.__module__, sys)).get(cls.__name__) is cls:
+        return []
+    return [
+        (name, function)
+        for name, function in vars(cls).items()
+        if hasattr(function, "__code__") and not hasattr(function, HOOKED)
+    ]
 
 
 def _wrap(adapter: Adapter, module: ModuleType, hooks: list[Hook]) -> None:

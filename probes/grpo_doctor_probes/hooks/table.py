@@ -7,6 +7,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
+# An attribute of functions that were replaced, and of what is wrapped around them later.
+HOOKED = "__grpo_doctor_hooked__"
+
 
 class Hook:
     """One function of a framework that is a phase, or a part of one.

@@ -8,6 +8,7 @@ from grpo_doctor_probes import recorder
 from grpo_doctor_probes.decorate import timed
 from grpo_doctor_probes.hooks.concurrent import SharedSpan
 from grpo_doctor_probes.hooks.spans import HookedSpan
+from grpo_doctor_probes.hooks.table import HOOKED
 
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def replace(
     wrapper = make(function)
     inner, outer = (getattr(each, "__func__", each) for each in (function, wrapper))
     functools.update_wrapper(outer, inner)
+    setattr(outer, HOOKED, True)
     setattr(owner, qualname.rpartition(".")[2], wrapper)
     return True
 

@@ -34,11 +34,10 @@ def _around_load(load: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _hook(actor_class: object) -> None:
-    from grpo_doctor_probes.hooks.boot import apply_to_class  # noqa: PLC0415 - it imports adapters
+    from grpo_doctor_probes.hooks.boot import apply_to_actor  # noqa: PLC0415 - it imports adapters
 
     if isinstance(actor_class, type):
-        for base in actor_class.__mro__:
-            apply_to_class(base)
+        apply_to_actor(actor_class)
 
 
 ADAPTER = Adapter("ray", "ray", (), {_LOADING: _patch_loading})

@@ -1,0 +1,225 @@
+"""Modules of OpenRLHF's shape, with a `ray` whose actors are objects of the same process."""
+
+from __future__ import annotations
+
+RAY = """
+import functools, inspect
+
+class ActorClass:
+    def __init__(self, modified_class):
+        self.__ray_metadata__ = modified_class
+
+def remote(cls):
+    \"\"\"As Ray does: a subclass with a wrapped copy of each function that it has by now.\"\"\"
+    modified = type(cls.__name__, (cls,), {"__module__": cls.__module__})
+    for name, function in inspect.getmembers(modified, inspect.isfunction):
+        setattr(modified, name, traced(function))
+    return ActorClass(modified)
+
+def traced(function):
+    @functools.wraps(function)
+    def call(self, *args, **kwargs):
+        return function(self, *args, **kwargs)
+
+    @functools.wraps(function)
+    async def call_async(self, *args, **kwargs):
+        return await function(self, *args, **kwargs)
+
+    return call_async if inspect.iscoroutinefunction(function) else call
+"""
+MANAGER = """
+class FunctionActorManager:
+    def _load_actor_class_from_gcs(self, actor_class):
+        return actor_class.__ray_metadata__
+
+def loaded(actor_class):
+    return FunctionActorManager()._load_actor_class_from_gcs(actor_class)
+"""
+ENGINE = """
+from ray.actors import remote
+
+def batch_vllm_engine_call(engines, method_name, *args, **kwargs):
+    return method_name
+
+@remote
+class RolloutRayActor:
+    async def __init__(self, executor):
+        self.executor = executor
+
+    async def generate(self, prompt):
+        import asyncio
+        await asyncio.sleep(0.02)
+        return prompt
+
+    async def generate_responses(self, prompts):
+        import asyncio
+        return await asyncio.gather(*(self.executor.execute(p, self) for p in prompts))
+"""
+AGENT = """
+import asyncio
+
+class SingleTurnAgentExecutor:
+    def __init__(self, reward_func=None):
+        self.reward_func = reward_func
+
+    async def execute(self, prompt, llm_engine):
+        text = await llm_engine.generate(prompt)
+        return await self._fetch_rewards_via_func(text)
+
+    async def _fetch_rewards_via_func(self, text):
+        return await asyncio.to_thread(self.reward_func, text)
+
+class MultiTurnAgentExecutor:
+    def __init__(self, agent_instance_cls):
+        self.agent_instance_cls = agent_instance_cls
+
+    async def execute(self, prompt, llm_engine):
+        await llm_engine.generate(prompt)
+        return await self.agent_instance_cls().step({})
+"""
+SAMPLES = """
+from openrlhf.trainer.ray.vllm_engine import batch_vllm_engine_call
+
+def _collect_prompt_batch(loader, count):
+    return ["prompt"] * count
+
+class SamplesGenerator:
+    def generate_samples(self, **kwargs):
+        batch_vllm_engine_call([], "wake_up")
+        prompts = _collect_prompt_batch(None, 2)
+        batch_vllm_engine_call([], "get_load")
+        return prompts
+"""
+EXPERIENCE = """
+class RemoteExperienceMaker:
+    def make_experience_batch(self, samples):
+        return samples
+"""
+TRAINER = """
+from argparse import Namespace
+from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
+from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
+from ray.actors import remote
+
+class BasePPOTrainer:
+    def __init__(self, args):
+        self.strategy, self.args = Namespace(args=args), args
+        self.samples_generator = SamplesGenerator()
+        self.experience_maker = RemoteExperienceMaker()
+
+    def train_step(self, samples, global_step):
+        self.experience_maker.make_experience_batch(samples)
+        status = self.ppo_train(global_step)
+        self.broadcast_to_vllm()
+        return status, global_step + 1
+
+    def ppo_train(self, global_steps):
+        return {"policy_loss": 0.5, "generated_samples": ["text"], "timing/ppo_train": 0.1}
+
+    def broadcast_to_vllm(self):
+        pass
+
+    def save_logs_and_checkpoints(self, global_step, logs_dict=None, client_states=None):
+        pass
+
+    def init_checkpoint_states(self):
+        return {"global_step": self.args.resume}
+
+@remote
+class PPOTrainer(BasePPOTrainer):
+    def __init__(self, args):
+        super().__init__(args)
+
+    def fit(self, global_step=0):
+        global_step = self.init_checkpoint_states()["global_step"]
+        for _ in range(3):
+            samples = self.samples_generator.generate_samples()
+            status, global_step = self.train_step(samples, global_step)
+            self.save_logs_and_checkpoints(global_step, status, {})
+            if global_step % 2 == 0:
+                self.evaluate(global_step, temperature=0.5)
+        return global_step
+
+    def evaluate(self, global_step, **kwargs):
+        self.samples_generator.generate_samples()
+        return {"eval_pass1": 0.25}
+"""
+ASYNC = """
+from openrlhf.trainer.ppo_trainer import BasePPOTrainer
+from ray.actors import remote
+
+@remote
+class GenerateSamplesActor:
+    def __init__(self, rollout_slots):
+        self.rollout_slots = rollout_slots
+
+    def fit(self, samples_generator):
+        while self.rollout_slots.get(block=True) is not None:
+            samples_generator.generate_samples()
+
+@remote
+class TrainingActor(BasePPOTrainer):
+    def __init__(self, args, rollout_queue):
+        super().__init__(args)
+        self.rollout_queue = rollout_queue
+
+    def fit(self, global_step=0):
+        while True:
+            payload = self.rollout_queue.get(block=True)
+            if payload == "done":
+                return global_step
+            status, global_step = self.train_step(payload, global_step)
+            self.save_logs_and_checkpoints(global_step, status, {})
+
+    def broadcast_to_vllm(self):
+        super().broadcast_to_vllm()
+"""
+LAUNCHER = """
+from ray.actors import remote
+
+class BaseModelActor:
+    def _setup_distributed(self, strategy):
+        self.strategy = strategy
+
+@remote
+class ReferenceModelActor(BaseModelActor):
+    def forward(self, sequences):
+        return sequences
+"""
+ACTOR = """
+from openrlhf.trainer.ray.launcher import BaseModelActor
+from ray.actors import remote
+
+class ActorPPOTrainer:
+    def ppo_train(self, kl_ctl):
+        return [self.training_step(None, kl_ctl, step) for step in range(2)]
+
+    def training_step(self, experience, kl_ctl, step):
+        return step
+
+@remote
+class PolicyModelActor(BaseModelActor):
+    def fit(self, kl_ctl=0):
+        return ActorPPOTrainer().ppo_train(kl_ctl)
+
+    def forward(self, sequences):
+        return sequences
+
+    def reload_states(self):
+        pass
+
+    def save_model(self):
+        pass
+"""
+MODULES = {
+    "ray.actors": RAY,
+    "ray._private.function_manager": MANAGER,
+    "openrlhf.utils.agent": AGENT,
+    "openrlhf.trainer.ppo_trainer": TRAINER,
+    "openrlhf.trainer.ppo_trainer_async": ASYNC,
+    "openrlhf.trainer.ppo_utils.samples_generator": SAMPLES,
+    "openrlhf.trainer.ppo_utils.experience_maker": EXPERIENCE,
+    "openrlhf.trainer.ray.launcher": LAUNCHER,
+    "openrlhf.trainer.ray.ppo_actor": ACTOR,
+    "openrlhf.trainer.ray.vllm_engine": ENGINE,
+}
