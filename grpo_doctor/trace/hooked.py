@@ -9,13 +9,21 @@ from grpo_doctor.phases import PHASES
 from grpo_doctor.trace.jsonfile import mapping, texts
 
 
-def hook_notes(rank_files: Iterable[Mapping[str, Any]]) -> list[str]:
-    """One sentence per phase that a framework in this version has no known function for."""
+def hook_notes(rank_files: Iterable[Mapping[str, Any]], names: Iterable[str]) -> list[str]:
+    """One sentence per phase that a framework in this version has no known function for.
+
+    Args:
+        rank_files: what each recorded process said of itself.
+        names: of all spans. A phase that was recorded is not missing: rewards have spans under
+            their own names where a version has no function around them.
+    """
+    recorded = {name.partition("/")[0] for name in names}
     notes: dict[str, None] = {}
     for facts in rank_files:
         hooks = mapping(facts.get("hooks"))
         packages = {name: mapping(said) for name, said in mapping(hooks.get("packages")).items()}
-        seen = {span.partition("/")[0] for said in packages.values() for span in _spans(said)}
+        hooked = {span.partition("/")[0] for said in packages.values() for span in _spans(said)}
+        seen = recorded | hooked
         for name, said in packages.items():
             absent = [p for p in PHASES if p in texts(said.get("absent")) and p not in seen]
             notes.update(dict.fromkeys(_sentence(name, said, phase) for phase in absent))

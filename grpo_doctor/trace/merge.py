@@ -62,6 +62,7 @@ def merge(folder: Path) -> Trace:
     timeline = Timeline(facts, recordings, samples)
     processes, names, args, blocks = _rows(timeline, facts)
     metrics, damaged = read_metrics(folder / METRICS_JSONL)
+    unseen = hook_notes((r.facts for r in recordings), names)
     return Trace(
         source=str(folder),
         run=replace(facts.run, duration_ns=timeline.duration_ns, notes=_notes(samples)),
@@ -72,7 +73,7 @@ def merge(folder: Path) -> Trace:
         spans=columns.join(blocks),
         series=timeline.series(),
         metrics=metrics,
-        loss=_loss(facts, recordings, [*problems, *facts.problems, *damaged], samples),
+        loss=_loss(facts, recordings, [*problems, *facts.problems, *damaged, *unseen], samples),
     )
 
 
@@ -206,7 +207,6 @@ def _loss(
     if errors:
         notes.append(f"the recorder met {errors} internal errors; please report this run")
     notes += [problem for s in samples for problem in s.problems]
-    notes += hook_notes(r.facts for r in recordings)
     return Loss(
         dropped_events=sum(h.dropped for h in headers),
         missing_ranks=tuple(rank for rank in range(expected) if rank not in seen),

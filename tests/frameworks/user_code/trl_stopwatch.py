@@ -67,7 +67,7 @@ def slow(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """By its file: the folder's settings are written by a newer transformers than some jobs have."""
+    """By its file: the settings beside it are of a newer transformers than some jobs have."""
     marks = {"pad_token": "<|pad|>", "eos_token": "<|end|>"}
     inputs = ["input_ids", "attention_mask"]
     file = f"{MODEL}/tokenizer.json"
