@@ -95,28 +95,36 @@ def _rewards(trace: Trace, driver: Process, steps: Spans) -> Spans:
     spans = trace.spans
     working = (spans.process != driver.index) & (spans.kind == Kind.SPAN)
     generating = spans.select(working & rollout[spans.name])
-    scoring = np.flatnonzero(working & reward[spans.name])
+    scoring = spans.select(working & reward[spans.name])
     awaited = steps.select((steps.kind == Kind.SPAN) & rollout[steps.name])
-    if not len(generating) or not len(scoring) or not len(awaited):
+    if not len(generating):
         return columns.join([])
-    scoring = scoring[np.lexsort((-spans.end_ns[scoring], spans.start_ns[scoring]))]
-    pieces, owner = innermost(spans.start_ns[scoring], spans.end_ns[scoring])
+    scoring = scoring.select(np.lexsort((-scoring.end_ns, scoring.start_ns)))
+    pieces, owner = innermost(scoring.start_ns, scoring.end_ns)
     alone = subtract(pieces, union(generating.start_ns, generating.end_ns))
-    owner = owner[alone.left]
     within = overlaps(alone.intervals, union(awaited.start_ns, awaited.end_ns))
-    rows = scoring[owner[within.left]]
-    count = len(rows)
-    return columns.spans_from(
-        {
-            "kind": np.full(count, Kind.SPAN),
-            "process": np.full(count, driver.index),
-            "thread": np.full(count, steps.thread[0]),
-            "depth": np.full(count, steps.depth.max() + _DEEPER),
-            "name": spans.name[rows],
-            "args": np.full(count, -1),
-            "start_ns": within.start_ns,
-            "end_ns": within.end_ns,
-            "value": np.zeros(count),
-            "open": spans.open[rows] & (within.end_ns == spans.end_ns[rows]),
-        }
+    stretches = replace(
+        scoring.select(owner[alone.left[within.left]]),
+        start_ns=within.start_ns,
+        end_ns=within.end_ns,
+    )
+    return _as_drivers(_joined(stretches), steps)
+
+
+def _joined(spans: Spans) -> Spans:
+    """One span for those of a name that touch: calls side by side are not one after the other."""
+    if not len(spans):
+        return spans
+    breaks = (spans.start_ns[1:] != spans.end_ns[:-1]) | (np.diff(spans.name) != 0)
+    first, last = np.r_[True, breaks], np.r_[breaks, True]
+    return replace(spans.select(last), start_ns=spans.start_ns[first])
+
+
+def _as_drivers(spans: Spans, steps: Spans) -> Spans:
+    return replace(
+        spans,
+        process=np.full_like(spans.process, steps.process[0]),
+        thread=np.full_like(spans.thread, steps.thread[0]),
+        depth=np.full_like(spans.depth, steps.depth.max() + _DEEPER),
+        args=np.full_like(spans.args, -1),
     )

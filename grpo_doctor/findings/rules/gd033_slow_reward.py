@@ -84,6 +84,7 @@ MIN_SHARE = 0.05
 # One function dominates where it takes half as much again as all others together.
 DOMINATES = 0.60
 SHOWN = 4
+_SCORES = "reward"  # the role of a process that does nothing else
 _KNOB, _WORKERS = "reward.num_workers", 4
 
 
@@ -166,7 +167,8 @@ def _fixes(view: RunView, first: Scoring | None) -> list[Fix]:
         outcome = _more_processes(view)
         fixes.append(view.setting(_KNOB, _WORKERS, outcome, safety="same-math", risk=risk))
     process = min(
-        (p for p in view.trace.processes if p.carries_steps), key=lambda p: (p.rank, p.index)
+        (p for p in view.trace.processes if p.carries_steps or p.role == _SCORES),
+        key=lambda p: (p.role != _SCORES, p.rank, p.index),
     )
     look = f"py-spy record --subprocesses -p {process.os_pid} -d 30 -o reward.svg"
     text = f"{f'make {first.name} faster' if first else 'find what is slow'}: {look}"

@@ -105,3 +105,19 @@ def test_without_actors_the_driver_is_the_one_rank() -> None:
 def test_a_driver_without_steps_changes_nothing() -> None:
     trace = driven(TraceBuilder(ranks=5).span(1, "train", 0, 1))
     assert analyse(trace).trace is trace
+
+
+def test_calls_side_by_side_are_one_span() -> None:
+    """Eight calls in four threads are not eight calls in a row."""
+    build = four_steps()
+    for step in range(4):
+        at = 10 * step
+        build.span(4, "rollout/generate", at + 0.5, at + 1)
+        for call in range(8):
+            begun_s = at + 1 + 0.25 * call
+            build.span(3, "reward/judge", begun_s, begun_s + 1, thread=call % 4)
+    analysis = analyse(driven(build))
+    spans, name = analysis.trace.spans, analysis.trace.names.index("reward/judge")
+    rows = spans.select((spans.process == 1) & (spans.name == name))
+    assert len(rows) == 4
+    assert ((rows.end_ns - rows.start_ns) / 1e9).tolist() == pytest.approx([2.75] * 4)

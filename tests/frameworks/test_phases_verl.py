@@ -1,0 +1,168 @@
+"""verl's own GRPO jobs under `grpo-doctor run`: phases against verl's timers, which it logs.
+
+Needs verl in an environment of its own: `python -m tests.frameworks verl --build`, in the folder
+that FRAMEWORK_ENVIRONMENTS names (/tmp/framework-environments without it).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from grpo_doctor.analysis import Analysis, analyse
+from grpo_doctor.analysis.intervals import union
+from grpo_doctor.phases import PHASES
+from grpo_doctor.trace.load import load
+from grpo_doctor.trace.model import Kind, Trace
+from tests.frameworks import environments
+from tests.frameworks.inputs import write_model, write_prompts
+from tests.frameworks.jobs import CODE, Setting, command
+
+STEPS, SLEEP_S = 5, 1.0
+FOLDER = Path(os.environ.get("FRAMEWORK_ENVIRONMENTS", "/tmp/framework-environments"))
+PYTHON = environments.python_of(FOLDER / "env-verl")
+REWARD = "reward.custom_reward_function."
+# Names of our driver's spans by those of verl's timers.
+TIMERS = {
+    "rollout": "gen", "logprob/old": "old_log_prob", "train": "update_actor",
+    "sync": "update_weights", "reward/advantages": "adv",
+}  # fmt: skip
+CURVES = ("actor/pg_loss", "critic/rewards/mean", "response_length/mean")
+
+pytestmark = [
+    pytest.mark.heavy,
+    pytest.mark.slow,
+    pytest.mark.skipif(not PYTHON.exists(), reason=f"needs verl: {PYTHON} is not there"),
+    pytest.mark.timeout(1800),
+]
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    folder: Path
+
+    @cached_property
+    def output(self) -> str:
+        text = (self.folder / "job.log").read_text(errors="replace")
+        return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+    @cached_property
+    def logged(self) -> dict[int, dict[str, float]]:
+        """What verl logged of each step, by its names."""
+        number = r"([\w/()-]+):(?:np\.\w+\()?(-?[\d.]+(?:e-?\d+)?)"
+        rows = re.findall(r"step:(\d+) - (.*)", self.output)
+        return {int(step): {k: float(v) for k, v in re.findall(number, row)} for step, row in rows}
+
+    @cached_property
+    def trace(self) -> Trace:
+        return load(self.folder / "run")
+
+    @cached_property
+    def analysis(self) -> Analysis:
+        return analyse(self.trace)
+
+    def driver_seconds(self, step: int, name: str) -> float:
+        """How long a span of the driver took in a step."""
+        spans = self.trace.spans
+        driver = next(p.index for p in self.trace.processes if p.role == "driver")
+        mine = spans.select(spans.process == driver)
+        window = np.flatnonzero((mine.kind == Kind.STEP) & (mine.value == step))[0]
+        within = (mine.start_ns >= mine.start_ns[window]) & (mine.end_ns <= mine.end_ns[window])
+        named = mine.name == self.trace.names.index(name)
+        rows = within & named & (mine.kind == Kind.SPAN)
+        return float((mine.end_ns - mine.start_ns)[rows].sum()) / 1e9
+
+    @property
+    def rewards(self) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+        """When each call of the reward began and ended, by the reward itself."""
+        return np.loadtxt(self.folder / "rewards.txt", dtype=np.int64)
+
+
+def job(folder: Path, *prefix: str) -> Done:
+    folder.mkdir()
+    model, data = write_model(folder.parent / "model"), write_prompts(folder.parent / "data")
+    options = (
+        f"trainer.total_training_steps={STEPS}", f"{REWARD}path={CODE / 'verl_stopwatch.py'}",
+        f"{REWARD}name=length_score",
+    )  # fmt: skip
+    more = {"REWARD_SLEEP_S": str(SLEEP_S), "REWARD_LOG": str(folder / "rewards.txt")}
+    words, variables = command(Setting("verl", PYTHON, model, data, folder, options, more))
+    with (folder / "job.log").open("w") as log:
+        done = subprocess.run(
+            ["nice", "-n", "19", *prefix, *words], cwd=folder, env=variables, stdout=log,
+            stderr=subprocess.STDOUT, check=False,
+        )  # fmt: skip
+    return Done(done.returncode, folder)
+
+
+@pytest.fixture(scope="module")
+def hooked(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    folder = tmp_path_factory.mktemp("verl") / "hooked"
+    tool = str(Path(sys.executable).with_name("grpo-doctor"))
+    done = job(folder, tool, "run", "-o", str(folder / "run"), "--")
+    assert done.code == 0, done.output[-3000:]
+    return done
+
+
+def test_each_step_and_phase_is_as_long_as_verl_says(hooked: Done) -> None:
+    assert sorted(hooked.logged) == list(range(1, STEPS + 1))
+    lengths = hooked.analysis.steps.seconds[:, 0]
+    for step, logged in hooked.logged.items():
+        assert lengths[step - 1] == pytest.approx(logged["timing_s/step"], rel=0.05, abs=0.02)
+        for name, timer in TIMERS.items():
+            measured = hooked.driver_seconds(step, name)
+            assert measured == pytest.approx(logged[f"timing_s/{timer}"], rel=0.05, abs=0.001)
+    assert hooked.analysis.share("unattributed") < 0.05
+
+
+def test_ranks_are_the_actors_and_none_is_missing(hooked: Done) -> None:
+    analysis, trace = hooked.analysis, hooked.trace
+    roles = [p.role for p in trace.processes]
+    assert (roles.count("driver"), roles.count("actor"), roles.count("trainer")) == (1, 2, 0)
+    assert analysis.ranks == (0, 1)
+    assert (trace.run.world_size, trace.loss.missing_ranks) == (2, ())
+    optimizer = analysis.used_seconds[:, :, PHASES.index("optimizer")]
+    assert optimizer.min() > 0
+
+
+def test_a_slow_reward_comes_back_as_reward(hooked: Done) -> None:
+    """The spans of the calls take as long as the calls; what is left when nothing is generated
+    any more is the phase."""
+    trace = hooked.trace
+    name = trace.names.index("reward/length_score")
+    calls = trace.spans.select(trace.spans.name == name)
+    truth = hooked.rewards
+    spent = (calls.end_ns - calls.start_ns).sum()
+    assert len(calls) == len(truth) == 16 * STEPS
+    assert spent == pytest.approx((truth[:, 1] - truth[:, 0]).sum(), rel=0.01)
+    together = union(np.sort(truth[:, 0]), truth[np.argsort(truth[:, 0]), 1]).total_ns / 1e9
+    in_phase = float(hooked.analysis.seconds[:, 0, PHASES.index("reward")].sum())
+    assert 0.5 * together < in_phase < 1.05 * together
+
+
+def test_the_report_speaks_of_verl(hooked: Done) -> None:
+    run = hooked.trace.run
+    assert (run.framework, run.framework_version) == ("verl", "0.9.1")
+    assert run.knobs["rollout.num_generations"] == 4
+    curve = hooked.trace.metrics.values["critic/rewards/mean"]
+    assert curve.tolist() == pytest.approx(
+        [logged["critic/rewards/mean"] for logged in hooked.logged.values()]
+    )
+
+
+def test_metrics_and_exit_code_are_those_of_the_job_alone(hooked: Done, tmp_path: Path) -> None:
+    alone = job(tmp_path / "alone")
+    assert alone.code == 0
+    for step, logged in alone.logged.items():
+        assert {name: logged[name] for name in CURVES} == {
+            name: hooked.logged[step][name] for name in CURVES
+        }
