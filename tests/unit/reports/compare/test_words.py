@@ -1,0 +1,119 @@
+"""What is said of a comparison, in the words of page and terminal."""
+# ruff: noqa: RUF001 (the minus sign is what a report prints)
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from grpo_doctor_reports.compare import comparison_text, words
+from grpo_doctor_reports.compare.document import read_comparison
+from grpo_doctor_reports.compare.model import Comparison, FixResult
+from grpo_doctor_reports.schema.compare import Change
+
+
+def read(**parts: Any) -> Comparison:
+    return read_comparison({"schema": 1, **parts})
+
+
+def text(**parts: Any) -> str:
+    return comparison_text({"schema": 1, **parts}, 100, color=False)
+
+
+def result(**changes: Any) -> FixResult:
+    fields: dict[str, Any] = dict.fromkeys(FixResult.__dataclass_fields__)
+    return FixResult(**{**fields, "note": "", "unpredicted": "", **changes})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (Change(change_pct=None, note="no step"), "no step"),
+        (Change(change_pct=None), "unknown"),
+        (Change(change_pct=5.0, low_pct=1.0, high_pct=9.0), "+5% (+1% to +9%)"),
+        (Change(change_pct=5.0, low_pct=1.0), "+5% (no interval)"),
+        (Change(change_pct=5.0, high_pct=1.0, note="one step"), "+5% (one step)"),
+    ],
+)
+def test_a_change_has_an_interval_or_the_reason_why_not(change: Change, said: str) -> None:
+    assert words.change(change) == said
+
+
+def test_whether_a_prediction_held() -> None:
+    assert words.held(result(inside=True)) == "as predicted"
+    assert words.held(result(inside=False)) == "not as predicted"
+    assert words.held(result(note="too few steps", mid_pct=-5.0)) == (
+        "could not be judged: too few steps"
+    )
+    assert words.held(result(note="too few steps")) == "could not be judged"
+    assert words.held(result(mid_pct=-5.0)) == "could not be judged"
+
+
+def test_a_prediction_or_none() -> None:
+    assert words.prediction(result(low_pct=-9, mid_pct=-5, high_pct=0)) == "−5% (−9% to 0%)"
+    assert words.prediction(result()) == "nothing"
+    assert words.prediction(result(unpredicted="no model")) == "nothing (no model)"
+
+
+def metrics(*states: str) -> Comparison:
+    return read(metrics=[{"name": f"m{i}", "state": state} for i, state in enumerate(states)])
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        ([], "No training metric is in both runs."),
+        (["identical"] * 2, "All 2 training metrics are equal to the last bit."),
+        (
+            ["not enough evidence"] * 2,
+            "Too few steps in common to say where training metrics part (2 compared).",
+        ),
+        (
+            ["identical", "alike", "not enough evidence"],
+            "No training metric parts by more than its own noise (2 compared, 1 too short).",
+        ),
+        (["alike", "parted"], "1 of 2 training metrics part: m1."),
+        (["parted"] * 6, "6 of 6 training metrics part: m0, m1, m2, m3, m4, m5."),
+        (["parted"] * 8, "8 of 8 training metrics part: m0, m1, m2, m3, m4, m5 and 2 more."),
+    ],
+)
+def test_what_became_of_metrics(states: list[str], said: str) -> None:
+    assert words.metrics_sentence(metrics(*states)) == said
+
+
+def test_metrics_that_part_come_first_and_else_keep_their_order() -> None:
+    ordered = words.metric_order(metrics("alike", "parted", "identical", "parted").metrics)
+    assert [metric.name for metric in ordered] == ["m1", "m3", "m0", "m2"]
+
+
+def test_points_without_a_step_or_a_time_are_left_out() -> None:
+    steps = {"before": {"step": [1, None, 3, 4], "seconds": [1.0, 2.0, None, 4.0, 5.0]}}
+    curve, none = read(steps=steps).curves
+    assert (curve.steps, curve.seconds) == ([1, 4], [1.0, 4.0])
+    assert (none.steps, none.seconds) == ([], [])
+
+
+def test_settings_that_no_knob_stands_for_are_listed_where_no_fix_is() -> None:
+    settings = [
+        {"name": "known", "knob": "train.lr", "before": 1, "after": 2},
+        {"name": "own", "before": None, "after": "x"},
+    ]
+    alone = text(settings=settings)
+    assert "known: 1 to 2" in alone
+    assert "own: not set to x" in alone
+    assert "more" not in alone
+    fix = {"knobs": {"train.lr": [1, None]}, "predicted_mid_pct": -5.0, "measured_pct": -4.0}
+    beside = text(settings=settings, fixes=[fix])
+    assert "train.lr: 1 to not set" in beside
+    assert "own: not set to x" not in beside
+    assert "and 1 more (--json has all)" in beside
+    assert "Nothing was set differently" in text()
+
+
+def test_an_unnamed_tool_and_a_version() -> None:
+    assert read().tool == "grpo-doctor"
+    assert read(tool={"name": "mine"}).tool == "mine"
+    side = read(before={"framework": "trl", "framework_version": "0.25", "steps": 1}).before
+    assert side.framework == "trl 0.25"
+    assert words.side(side).startswith("trl 0.25 · 0 ranks · 1 step of 0")

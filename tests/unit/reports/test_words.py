@@ -1,0 +1,265 @@
+"""Words and numbers of a report at their edges."""
+# ruff: noqa: RUF001 (the minus sign and the en dash are what a report prints)
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from grpo_doctor_reports import digest, formatting, time_words
+from grpo_doctor_reports.costs import cost_detail, money
+from grpo_doctor_reports.document import read_document
+from grpo_doctor_reports.page_words import phase_class, phases_drawn
+from grpo_doctor_reports.pasting import markdown
+from grpo_doctor_reports.schema.findings import CostEntry
+from grpo_doctor_reports.time_model import Collective, CriticalPath, Segment
+
+
+def read(**parts: Any) -> Any:
+    return read_document({"schema": 1, **parts})
+
+
+@pytest.mark.parametrize(
+    ("value_s", "shown"),
+    [
+        (0.0, "0 s"),
+        (0.9994e-3, "999 µs"),
+        (0.9995e-3, "0.999 ms"),
+        (0.9994, "999 ms"),
+        (0.9995, "1.00 s"),
+        (119.9, "120 s"),
+        (120.0, "2 min 00 s"),
+        (7199.0, "119 min 59 s"),
+        (7200.0, "2 h 00 min"),
+        (172_799.0, "47 h 59 min"),
+        (172_800.0, "2 d 0 h"),
+        (180_000.0, "2 d 2 h"),
+        (-90.0, "−90 s"),
+        (math.inf, "–"),
+        (None, "–"),
+    ],
+)
+def test_a_duration_changes_its_unit_at_these_lengths(value_s: float | None, shown: str) -> None:
+    assert formatting.seconds(value_s) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.0, "0%"),
+        (0.05, "<0.1%"),
+        (-0.05, "<0.1%"),
+        (0.1, "0.1%"),
+        (7.000000000000001, "7%"),
+        (7.04, "7.0%"),
+        (9.94, "9.9%"),
+        (9.95, "10%"),
+        (-12.3, "−12%"),
+        (math.nan, "–"),
+    ],
+)
+def test_a_percentage_has_a_decimal_below_ten(value: float, shown: str) -> None:
+    assert formatting.percent(value) == shown
+
+
+def test_a_change_has_a_sign_unless_there_is_none() -> None:
+    shown = [formatting.signed_percent(value) for value in (5.0, -5.0, 0.0, None)]
+    assert shown == ["+5%", "−5%", "0%", "–"]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (9.996, "10.0"),
+        (99.96, "100"),
+        (99.4, "99.4"),
+        (100.4, "100"),
+        (1e15, "1.00e+15"),
+        (999_999_999_999_999.0, "999,999,999,999,999"),
+        (1e-9, "1.00e−09"),
+        (0.0000123, "1.23e−05"),
+        (0.000123, "0.000123"),
+        (-3.0, "−3"),
+    ],
+)
+def test_a_number_has_three_digits(value: float, shown: str) -> None:
+    assert formatting.number(value) == shown
+
+
+def test_sizes_are_binary() -> None:
+    sizes = [0, 0.5, 1023, 1024, 1024**2, 1.5 * 1024**3, 1024**6, -2048, None]
+    assert [formatting.size(value) for value in sizes] == [
+        *("0 B", "0.500 B", "1,023 B", "1 KiB", "1 MiB", "1.50 GiB", "1,024 PiB", "−2 KiB", "–"),
+    ]
+
+
+def test_large_numbers_are_compact_from_ten_thousand() -> None:
+    shown = [formatting.compact(value) for value in (9_999, 10_000, 999_999, 1e6, 1e9, -2e6)]
+    assert shown == ["9,999", "10k", "1,000k", "1M", "1G", "−2M"]
+
+
+def test_what_is_too_large_to_be_shown_is_no_number() -> None:
+    assert formatting.finite(2**63) == 2**63
+    values: list[object] = [2**64, -(2**64), math.inf, math.nan, True, "1", None]
+    assert [formatting.finite(value) for value in values] == [None] * 7
+
+
+def test_times_and_ranges() -> None:
+    assert formatting.utc(1_795_000_000_000_000_000) == "2026-11-18 11:06 UTC"
+    assert formatting.utc(0) == formatting.utc(None) == formatting.utc(10**30) == "–"
+    assert formatting.int_ranges([]) == ""
+    assert formatting.int_ranges([3, 1, 2, 2, 7, 9, 10]) == "1–3, 7, 9–10"
+
+
+def test_money_has_cents_below_a_hundred() -> None:
+    assert money(99.99, "USD") == "$99.99"
+    assert money(100.0, "USD") == "$100"
+    assert money(-1204.0, "CHF") == "−1,204 CHF".replace("−", "-")
+    assert money(2.0, "¥") == "¥2.00"
+    assert money(2.0, "") == "2.00"
+
+
+def test_the_detail_of_a_cost_is_what_is_known() -> None:
+    cost = CostEntry(share=0.1, seconds_per_step=1.2, gpu_hours=0.4, gpu_hours_per_day=9.6)
+    assert (
+        cost_detail(cost)
+        == "1.20 s a step, 9.60 GPU-hours a day; 0.400 GPU-hours in this recording"
+    )
+    assert cost_detail(CostEntry(share=0.1, gpu_hours=0.4)) == (
+        "0.400 GPU-hours; 0.400 GPU-hours in this recording"
+    )
+    assert cost_detail(CostEntry(share=0.1)) == ""
+
+
+def test_only_steps_with_an_end_after_their_begin_are_read() -> None:
+    times = [(0, 5.0, 4.0), (1, 3.0, 3.0), (2, 1.0, 2.5), (3, None, 2.0), (4, 2.0, None)]
+    steps = [{"number": n, "start_s": start, "end_s": end} for n, start, end in times]
+    found = read(views={"steps": steps}).steps
+    assert [(step.number, step.seconds, step.kind) for step in found] == [
+        (2, 1.5, "steady"),
+        (1, 0.0, "steady"),
+    ]
+
+
+def test_a_tool_and_a_framework_without_a_name() -> None:
+    assert read().tool == "grpo-doctor"
+    assert read(tool={"name": "other"}).tool == "other"
+    run = read(run={"framework": "trl", "framework_version": None}).run
+    assert (run.framework, run.framework_version, run.exit_state) == ("trl", "", "unknown")
+    assert read(run={"framework_version": "0.25"}).run.framework_version == "0.25"
+
+
+def band(phase: str) -> dict[str, Any]:
+    return {"rank": 0, "phase": phase, "start_s": 0.0, "end_s": 1.0, "open": False}
+
+
+def test_the_legend_has_the_phases_that_are_drawn_in_the_order_of_the_palette() -> None:
+    report = read(views={"timeline": {"bands": [band("train"), band("rollout"), band("mine")]}})
+    assert phases_drawn(report) == ["rollout", "train"]
+    assert phases_drawn(read()) == []
+    assert phase_class("rollout/generate") == "phase-rollout"
+    assert phase_class("mine") == "phase-unattributed"
+
+
+def test_a_fix_in_markdown_cannot_end_its_block() -> None:
+    finding = {"id": "GD001", "fixes": [{"spelling": "a ``` b ```` c"}, {"spelling": "x"}]}
+    lines = markdown(read(findings=[finding]).findings[0]).splitlines()
+    assert lines.count("`````") == 2
+    assert lines.count("```") == 2
+
+
+@pytest.mark.parametrize(
+    ("predicted", "said"),
+    [
+        ({"mid": -14.0, "low": -18.0, "high": -9.0}, "step time −14% (−18% to −9%)"),
+        ({"mid": -14.0, "low": -18.0}, "step time −14%"),
+        ({"mid": -14.0, "high": -9.0}, "step time −14%"),
+        ({"mid": -14.0, "unit": "step_time_pct"}, "step time −14%"),
+        ({"mid": 2.0, "unit": "s"}, "2 s"),
+        ({"low": -18.0, "high": -9.0}, "gain not predicted"),
+        (None, "gain not predicted"),
+    ],
+)
+def test_a_gain_has_its_interval_where_both_ends_are_known(
+    predicted: dict[str, Any] | None, said: str
+) -> None:
+    (finding,) = read(findings=[{"fixes": [{"spelling": "x", "predicted": predicted}]}]).findings
+    assert digest.gain_sentence(finding.fixes[0].predicted) == said
+
+
+def test_what_a_fix_changes_is_said_as_far_as_it_is_known() -> None:
+    fixes = [
+        {"knob": "a", "from": 1, "to": 2},
+        {"knob": "a", "to": 2},
+        {"knob": "a"},
+        {"to": 2},
+        {"knob": "a", "to": 2, "spelling": "--a 2"},
+    ]
+    (finding,) = read(findings=[{"fixes": fixes}]).findings
+    assert [digest.fix_line(fix) for fix in finding.fixes] == [
+        "a: 1 → 2", "a: 2", "a", "2", "--a 2",
+    ]  # fmt: skip
+
+
+def segment(lane: str, phase: str, seconds: float, kind: str) -> Segment:
+    return Segment(lane, phase, phase, 0.0, seconds, kind)
+
+
+def test_a_path_is_told_by_phase_with_what_is_no_work() -> None:
+    segments = [
+        segment("rank 0", "train", 1.0, "work"),
+        segment("rank 1", "rollout", 3.0, "work"),
+        segment("rank 0", "train", 1.5, "wait"),
+        segment("rank 0", "sync", 0.5, "transfer"),
+    ]
+    path = CriticalPath("median", 0, 6.0, segments, 0)
+    assert time_words.path_sentence(path) == (
+        "Critical path: rollout 3 s, train 2.50 s, sync 500 ms, through 2 ranks and engines; "
+        "of that transfer 500 ms, wait 1.50 s."
+    )
+    assert [lane for lane, _ in time_words.lanes_of(path)] == ["rank 0", "rank 1"]
+    alone = CriticalPath("median", 0, 1.0, segments[:1], 0)
+    assert time_words.path_sentence(alone).endswith("train 1 s, through 1 rank or engine.")
+
+
+def test_bars_are_scaled_by_the_longest_collective() -> None:
+    fields: dict[str, Any] = dict.fromkeys(Collective.__dataclass_fields__)
+    ends = [(1.0, 2.0), (2.5, 0.1)]
+    found = [Collective(**{**fields, "skew_s": s, "transfer_s": t}) for s, t in ends]
+    assert time_words.longest_collective(found) == 3.0
+    assert time_words.longest_collective([]) == 0.0
+
+
+def test_a_long_list_is_cut_and_one_that_fits_is_not() -> None:
+    assert time_words.cut("x" * 90) == "x" * 90
+    assert time_words.cut("x" * 91) == "x" * 89 + "…"
+
+
+@pytest.mark.parametrize(
+    ("clock", "said"),
+    [
+        ({"text": "words"}, "words"),
+        ({}, "How far the clocks of the ranks are apart is not known."),
+        ({"max_error_ms": 2.5}, "Moments of two ranks compare within 2.50 ms."),
+        (
+            {"max_error_ms": 2.5, "methods": ["ntp", "same clock"]},
+            "Moments of two ranks compare within 2.50 ms, aligned by ntp, same clock.",
+        ),
+    ],
+)
+def test_how_far_clocks_may_be_apart(clock: dict[str, Any], said: str) -> None:
+    assert time_words.clock_sentence(read(run={"clock": clock})) == said
+
+
+def test_how_a_run_ended_in_numbers() -> None:
+    ends = [
+        ({"state": "finished", "code": 0}, "after 5 s"),
+        ({"state": "finished", "code": 1}, "code 1 after 5 s"),
+        ({"state": "failed", "code": 0}, "code 0 after 5 s"),
+        ({"state": "killed", "signal": "SIGKILL"}, "SIGKILL after 5 s"),
+    ]
+    for ended, said in ends:
+        run = read(run={"exit": ended, "duration_s": 5.0}).run
+        assert digest._exit_detail(run) == said
