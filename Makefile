@@ -22,7 +22,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 READY := $(VENV)/.ready
 VLLM_READY := $(VENV)/.vllm-ready
 
-.PHONY: demo test test-fast test-heavy test-faults test-attach test-watchdog test-wheels case-studies test-vllm accuracy replay gpu test-torch-contract lint format bench docs clean help
+.PHONY: demo test test-fast test-heavy test-faults test-attach test-watchdog test-wheels case-studies test-vllm accuracy replay gpu hooks test-torch-contract lint format bench docs clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -53,6 +53,9 @@ test-vllm: $(VLLM_READY) ## the tests that need vLLM, on its CPU build; also par
 
 test-wheels: $(READY) ## hold the table of knobs against 79 wheels of TRL, ms-swift, verl, OpenRLHF (60 MB)
 	$(BIN)/python -m tests.wheels --check
+
+hooks: $(READY) ## look up every hooked function in the wheels of the frameworks (100 MB)
+	$(BIN)/python -m tests.wheels --hooks --check
 
 test-torch-contract: $(READY) ## read CUDA wheels of torch: what a dump does under which lock (3 GB of downloads)
 	$(BIN)/python -m tests.torch_contract 2.8.0 2.13.0 2.14.1 2.15.0

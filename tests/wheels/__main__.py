@@ -2,6 +2,7 @@
 
 `python -m tests.wheels [--check]` compares; `--check` fails without an index too.
 `python -m tests.wheels --history verl 'trainer\\..*'` prints how options came, changed and went.
+`python -m tests.wheels --hooks [--check]` looks up each hooked function; a lost one fails.
 `python -m tests.wheels --options` writes `grpo_doctor/launches/options/`.
 """
 
@@ -14,6 +15,7 @@ import sys
 from tests.wheels.compare import mismatches
 from tests.wheels.definitions import UNKNOWN, Option, options_of
 from tests.wheels.fetch import VERSIONS, NoWheelError, wheel
+from tests.wheels.hooked import lost_hooks
 from tests.wheels.listed import write
 
 
@@ -34,6 +36,14 @@ def compare(check: bool) -> int:
     said = "\n".join(found) or f"{read} wheels hold what the table of knobs says"
     sys.stdout.write(f"{said}\n")
     return 1 if found else 0
+
+
+def hooks(check: bool) -> int:
+    """Prints each hook whose function a version lacks; 1 where there is one."""
+    wrong, read, missing = lost_hooks(check)
+    sys.stdout.write("".join(f"{line}\n" for line in [*wrong, *missing]))
+    sys.stdout.write(f"{read} wheels read, {len(wrong)} hooks lost\n")
+    return 1 if wrong else 0
 
 
 def history(framework: str, pattern: str) -> int:
@@ -64,6 +74,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.wheels", description=__doc__)
     parser.add_argument("--check", action="store_true", help="fail where a wheel can't be had")
     parser.add_argument("--history", nargs=2, metavar=("FRAMEWORK", "PATTERN"))
+    parser.add_argument("--hooks", action="store_true", help="look up each hooked function")
     parser.add_argument("--options", action="store_true", help="write the lists of all options")
     parser.add_argument("--vllm", metavar="DIR", help="an installed vLLM, for its list")
     parser.add_argument("--transformers", metavar="WHEEL", help="a wheel of transformers 4")
@@ -71,6 +82,8 @@ def main() -> int:
     given = parser.parse_args()
     if given.options:
         return write(given.vllm, given.sglang, given.transformers)
+    if given.hooks:
+        return hooks(given.check)
     return history(*given.history) if given.history else compare(given.check)
 
 

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-NAMES = {"trl": "trl", "ms-swift": "ms_swift", "verl": "verl", "openrlhf": "openrlhf"}
 # Each border of a range in the tables, on both sides, and the newest version that was read.
 VERSIONS: dict[str, tuple[str, ...]] = {
     "trl": (
@@ -69,4 +68,4 @@ def wheel(framework: str, version: str) -> Path:
 
 
 def _kept(kept: Path, framework: str, version: str) -> Path | None:
-    return next(iter(sorted(kept.glob(f"{NAMES[framework]}-{version}-*.whl"))), None)
+    return next(iter(sorted(kept.glob(f"{framework.replace('-', '_')}-{version}-*.whl"))), None)
