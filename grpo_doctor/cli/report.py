@@ -20,7 +20,10 @@ NAME = "report"
 SUMMARY = "turn a recording into one offline HTML report, a terminal digest, or JSON"
 DESCRIPTION = """\
 Turns a recording into a report: where the step time went, what is wrong, and the flags that fix it.
-RECORDING is a run directory, also of a run that still goes on or was killed, or a trace.json[.gz].
+RECORDING is a run directory, also of a run that still goes on or was killed, or a trace.json[.gz];
+or what a job left without grpo-doctor: a console log of verl or OpenRLHF, ms-swift's logging.jsonl,
+trainer_state.json, a trace of the PyTorch profiler or of AReaL, or a folder of one per rank. What
+such a file can't tell is said in the report.
 """
 EPILOG = """\
 examples:
@@ -28,6 +31,7 @@ examples:
   grpo-doctor report trace.json -o /tmp/report.html
   grpo-doctor report trace.json --format text          for the terminal
   grpo-doctor report trace.json --json | jq .findings  for programs
+  grpo-doctor report train.log --format text           verl's or OpenRLHF's output
 
   grpo-doctor report trace.json --select learning      one family of rules
   grpo-doctor report trace.json --fail-on high         for CI: exit code 6 if that is found

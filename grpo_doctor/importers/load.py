@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from grpo_doctor.errors import TraceError
-from grpo_doctor.importers import openrlhf_log, swift_log, trainer_state, verl_log
+from grpo_doctor.importers import areal, openrlhf_log, swift_log, trainer_state, verl_log
 from grpo_doctor.importers.kineto import load as kineto
 from grpo_doctor.importers.text import read_head
 from grpo_doctor.trace import load as recordings
@@ -17,7 +17,7 @@ _OURS = b'"grpoDoctor"'
 ACCEPTED = (
     "`report` reads a run directory or a trace.json of `grpo-doctor run`, and of other programs: "
     "console logs of verl and OpenRLHF, ms-swift's logging.jsonl, trainer_state.json, "
-    "traces of the PyTorch profiler (a file, or a folder of them)."
+    "traces of the PyTorch profiler and of AReaL (a file, or a folder of them)."
 )
 
 
@@ -31,7 +31,8 @@ class Importer(Protocol):
         """The trace; raises TraceError, which names the file, the line and the reason."""
 
 
-_IMPORTERS: tuple[Importer, ...] = (trainer_state, swift_log, kineto, verl_log, openrlhf_log)
+_IMPORTERS: tuple[Importer, ...] = (trainer_state, swift_log, kineto, areal, verl_log, openrlhf_log)
+_OF_RANKS: tuple[Importer, ...] = (kineto, areal)
 
 
 def load(path: str | Path) -> Trace:
@@ -47,8 +48,10 @@ def load(path: str | Path) -> Trace:
             for importer in _IMPORTERS:
                 if importer.recognises(path, head):
                     return importer.load(path)
-    elif path.is_dir() and not _recorded_by_us(path) and kineto.recognises(path, b""):
-        return kineto.load(path)
+    elif path.is_dir() and not _recorded_by_us(path):
+        for of_ranks in _OF_RANKS:
+            if of_ranks.recognises(path, b""):
+                return of_ranks.load(path)
     try:
         return recordings.load(path)
     except TraceError as problem:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +32,7 @@ _NO_STEPS = (
 def recognises(path: Path, head: bytes) -> bool:
     """Whether this is a Chrome trace of the profiler, or a folder that has some."""
     if path.is_dir():
-        return any(recognises(file, read_head(file)) for file in _files(path)[:_MOST_FILES])
+        return any(recognises(file, read_head(file)) for file in files_in(path, _SUFFIXES))
     text = head.lstrip()
     array = text[:1] == b"[" and b'"ph"' in text
     return array or (text[:1] == b"{" and any(mark in text for mark in _MARKS))
@@ -43,15 +44,27 @@ def load(path: Path) -> Trace:
     Raises:
         TraceError: no file of it holds anything of the profiler; the message says why.
     """
-    files, problems = _read(path)
+    paths = files_in(path, _SUFFIXES) if path.is_dir() else [path]
+    files, problems = read_each(path, paths, _useful)
+    notes = () if any(file.steps for file in files) else (_NO_STEPS,)
+    return trace_of(path, files, Origin(_WHAT, _LIMITS, frozenset(), False), notes, problems)
+
+
+def trace_of(
+    path: Path,
+    files: Sequence[RankFile],
+    origin: Origin,
+    notes: Sequence[str],
+    problems: Sequence[str],
+) -> Trace:
+    """The trace of files of one job; `origin` without its phases and the ranks that lack."""
     files, assumed = _ranked(files)
     assembly = Assembly(files)
     ranks = len({file.rank for file in files})
     infos = [file.head.distributedInfo for file in files if file.head.distributedInfo]
     world_size = max((info.world_size for info in infos), default=0)
-    limits = list(_LIMITS)
-    if ranks < world_size:
-        limits.append(f"Other ranks: {ranks} of {world_size} have a file here.")
+    lacking = f"Other ranks: {ranks} of {world_size} have a file here."
+    limits = (*origin.limits, lacking) if ranks < world_size else origin.limits
     nccl = next((info.nccl_version for info in infos if info.nccl_version), None)
     return Trace(
         source=str(path),
@@ -61,12 +74,8 @@ def load(path: Path) -> Trace:
             started_unix_ns=assembly.zero_ns,
             duration_ns=assembly.end_ns,
             versions={"nccl": nccl} if nccl else {},
-            notes=(
-                *(() if any(file.steps for file in files) else (_NO_STEPS,)),
-                *assumed,
-                *assembly.said[:8],
-            ),
-            origin=Origin(_WHAT, tuple(limits), assembly.phases, durations_only=False),
+            notes=(*notes, *assumed, *assembly.said[:8]),
+            origin=replace(origin, limits=limits, phases=assembly.phases),
         ),
         processes=tuple(assembly.processes),
         gpus=tuple(assembly.gpus),
@@ -83,22 +92,28 @@ def load(path: Path) -> Trace:
     )
 
 
-def _files(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.rglob("*")) if path.name.endswith(_SUFFIXES)]
+def files_in(folder: Path, suffixes: str | tuple[str, ...]) -> list[Path]:
+    """The files below a folder whose names end so, 4096 at most."""
+    paths = (path for path in sorted(folder.rglob("*")) if path.name.endswith(suffixes))
+    return list(itertools.islice(paths, _MOST_FILES))
 
 
-def _read(path: Path) -> tuple[list[RankFile], list[str]]:
-    """Every file that holds something, and why others were left out."""
-    if not path.is_dir():
-        return [_useful(path)], []
+def read_each(
+    path: Path, paths: Sequence[Path], read: Callable[[Path], RankFile]
+) -> tuple[list[RankFile], list[str]]:
+    """Every file that can be read, and why others were left out.
+
+    Raises:
+        TraceError: there is none; the message is that of the first.
+    """
     files, problems = [], []
-    for each in _files(path)[:_MOST_FILES]:
+    for each in paths:
         try:
-            files.append(_useful(each))
+            files.append(read(each))
         except TraceError as problem:
             problems.append(str(problem))
     if not files:
-        raise TraceError(problems[0] if problems else f"{path} has no *.json or *.json.gz.")
+        raise TraceError(problems[0] if problems else f"{path} has no file of this kind.")
     return files, [f"{len(problems)} files are left out: {problems[0]}"] if problems else []
 
 

@@ -1,0 +1,85 @@
+"""AReaL's traces: one event a line, a file per process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_doctor.analysis import analyse
+from grpo_doctor.importers.load import load
+
+
+def event(name: str, start_us: float, length_us: float, **args: Any) -> dict[str, Any]:
+    place = {"pid": 77, "tid": 1, "cat": "compute"}
+    return {"name": name, "ph": "X", "ts": start_us, "dur": length_us, **place, "args": args}
+
+
+def trainer_events(steps: int, rank: int = 0) -> list[dict[str, Any]]:
+    """Steps of 1 s: 600 ms rollout, 100 ms log-probs, 200 ms update, 50 of it the optimizer."""
+    events: list[dict[str, Any]] = [
+        {"name": "process_name", "ph": "M", "pid": 77, "args": {"name": f"Rank {rank}"}}
+    ]
+    for step in range(steps):
+        at, said = 1e6 * step + 250.5, {"global_step": step, "rank": rank}
+        events += [
+            event("train.rollout", at, 600_000, **said),
+            event("rollout_controller.prepare_batch", at + 10, 500_000, rank=rank),
+            event("train.recompute_logp", at + 600_000, 100_000, **said),
+            event("fsdp_engine.forward", at + 600_010, 90_000, rank=rank),
+            event("fsdp_engine.step", at + 850_000, 50_000, rank=rank),
+            event("train.ppo_update", at + 700_000, 200_000, **said),
+            event("train.actor_offload", at + 900_000, 20_000, rank=rank),
+            event("train.update_weights", at + 920_000, 60_000, **said),
+        ]
+    return events
+
+
+def written(path: Path, events: list[dict[str, Any]], end: str = "") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(e) + "\n" for e in events) + end)
+    return path
+
+
+def test_steps_and_phases(tmp_path: Path) -> None:
+    trace = load(written(tmp_path / "traces-r0.jsonl", trainer_events(5)))
+    analysis = analyse(trace)
+    assert analysis.steps.numbers.tolist() == [0, 1, 2, 3, 4]
+    assert analysis.steps.seconds[:4, 0].tolist() == pytest.approx([1.0] * 4)
+    phases = {
+        "rollout": 0.6,
+        "logprob": 0.1,
+        "train": 0.15,
+        "optimizer": 0.05,
+        "offload": 0.02,
+        "sync": 0.06,
+    }
+    for phase, seconds in phases.items():
+        assert analysis.share(phase) == pytest.approx(seconds, rel=0.01), phase
+
+
+def test_a_folder_has_its_ranks_and_says_who_is_left_out(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        written(tmp_path / f"traces-r{rank}.jsonl", trainer_events(3, rank))
+    engine = [event("remote_inf_engine.pause_generation", 5.0, 10.0, rank=0, role="rollout")]
+    written(tmp_path / "rollout" / "traces-r0.jsonl", engine)
+    trace = load(tmp_path)
+    assert trace.ranks == (0, 1)
+    assert trace.run.notes == ("Left out: 1 of 3 processes, which have no steps.",)
+    assert {process.clock_error_ns for process in trace.processes} == {None}
+
+
+def test_half_a_line_is_left_out(tmp_path: Path) -> None:
+    path = written(tmp_path / "traces-r4.jsonl", trainer_events(2), end='{"name": "train.roll')
+    trace = load(path)
+    assert trace.loss.truncated
+    assert trace.loss.dropped_events == 0
+    assert trace.ranks == (0,)  # as the events say
+
+
+def test_a_damaged_line_is_counted(tmp_path: Path) -> None:
+    path = written(tmp_path / "traces-r0.jsonl", trainer_events(2))
+    path.write_text(path.read_text().replace('"dur": 60000,', '"dur": ,', 1))
+    assert load(path).loss.dropped_events == 1
