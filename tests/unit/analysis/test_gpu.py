@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from grpo_doctor.analysis import analyse
-from grpo_doctor.analysis.gpu import offloaded_bytes
+from grpo_doctor.analysis.gpu import offloaded_bytes, rank_gpus, truly_busy_percent
 from tests.build import TraceBuilder
 
 GIB = 2**30
@@ -74,3 +76,70 @@ def test_nothing_is_known_without_samples() -> None:
     assert analysis.gpu_busy is None
     assert analysis.gpu_memory == ()
     assert offloaded_bytes(analysis.trace, analysis.tracks) is None
+
+
+def busy_of(build: TraceBuilder, *, hidden: str) -> float | None:
+    trace = build.build()
+    gpus = tuple(dataclasses.replace(gpu, visible=gpu.uuid != hidden) for gpu in trace.gpus)
+    busy = analyse(dataclasses.replace(trace, gpus=gpus)).gpu_busy
+    return None if busy is None else busy[0]
+
+
+def test_a_gpu_that_the_job_does_not_see_is_in_no_mean() -> None:
+    build = run().gpu("a").gpu("b", index=1)
+    for uuid, used in (("a", 80.0), ("b", 20.0)):
+        build.series("gpu.util", "%", [0, 40], [used, used], scope="gpu", gpu=uuid)
+    assert busy_of(build, hidden="b") == pytest.approx(80)
+    assert busy_of(build, hidden="") == pytest.approx(50)
+
+
+def test_samples_without_any_known_gpu_count() -> None:
+    build = run().series("gpu.util", "%", [0, 40], [30, 30], scope="gpu", gpu="x")
+    assert busy_of(build, hidden="") == pytest.approx(30)
+
+
+def power(draws: list[float], limit: float | None = None) -> float | None:
+    build = run().gpu("a").gpu("b", index=1)
+    times = [0.0, 10.0, 20.0, 30.0]
+    build.series("gpu.power", "W", times, draws, scope="gpu", gpu="a")
+    if limit:
+        build.series("gpu.power_limit", "W", times, [limit] * 4, scope="gpu", gpu="a")
+    busy = truly_busy_percent(build.build(), analyse(build.build()).used_windows)
+    return None if busy is None else busy[0]
+
+
+def test_power_between_idle_and_the_limit() -> None:
+    assert power([100, 300, 300, 300]) == pytest.approx(200 / 3)
+    assert power([100, 300, 300, 300], limit=500.0) == pytest.approx(100 / 3)
+    assert power([100, 300, 300, 300], limit=200.0) == pytest.approx(200 / 3)
+
+
+def test_power_that_hardly_varies_says_nothing() -> None:
+    assert power([100, 199, 199, 199]) is None
+    assert power([100, 200, 200, 200]) is not None
+    assert power([0, 200, 200, 200]) is None
+
+
+def test_a_rank_works_on_the_gpu_where_it_holds_most() -> None:
+    build = run(ranks=2).gpu("a", index=0).gpu("b", index=1)
+    for gpu, rank, held in (("a", 1, 5), ("b", 1, 1), ("b", 0, 9), ("a", 0, 2)):
+        times = [0.0, 40.0]
+        build.series(
+            "gpu.process_memory", "bytes", times, [held, held], scope="gpu", gpu=gpu, rank=rank
+        )
+    assert rank_gpus(build.build()) == {0: "b", 1: "a"}
+
+
+def test_a_rank_whose_memory_nobody_saw_works_on_the_gpu_of_its_place() -> None:
+    build = run(ranks=2).gpu("b", index=1).gpu("a", index=0)
+    assert rank_gpus(build.build()) == {0: "a", 1: "b"}
+    assert rank_gpus(run(ranks=3).gpu("a").gpu("b", index=1).build()) == {}
+    trace = build.build()
+    first, second = trace.processes
+    swapped = (
+        dataclasses.replace(first, local_rank=1),
+        dataclasses.replace(second, local_rank=0),
+    )
+    assert rank_gpus(dataclasses.replace(trace, processes=swapped)) == {0: "b", 1: "a"}
+    beyond = (first, dataclasses.replace(second, local_rank=2))
+    assert rank_gpus(dataclasses.replace(trace, processes=beyond)) == {0: "a"}

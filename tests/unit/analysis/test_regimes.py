@@ -67,3 +67,31 @@ def test_few_steps_show_nothing() -> None:
 
 def test_a_run_that_generates_every_third_step_is_steady() -> None:
     assert steady_state(np.array([30.0, 5.0, 5.0] * 20) * NOISE[:60])[0] == 0
+
+
+@pytest.mark.parametrize(("high", "low", "begins"), [(3, 7, 3), (4, 4, 4), (6, 4, 5), (1, 9, 0)])
+def test_a_level_has_at_least_three_steps_and_ends_in_the_first_half(
+    high: int, low: int, begins: int
+) -> None:
+    assert steady_state(np.array([20.0] * high + [10.0] * low))[0] == begins
+
+
+def test_a_level_is_a_tenth_above_the_next() -> None:
+    assert steady_state(np.array([11.1] * 5 + [10.0] * 10))[0] == 5
+    assert steady_state(np.array([10.9] * 5 + [10.0] * 10))[0] == 0
+
+
+def test_eight_steps_are_the_fewest_that_change() -> None:
+    assert steady_state(np.array([20.0] * 3 + [10.0] * 5))[0] == 3
+    assert steady_state(np.array([20.0] * 3 + [10.0] * 4))[0] == 0
+    assert steady_state(np.array([20.0, 10.0]))[0] == 0
+    assert steady_state(np.array([20.0]))[0] is None
+
+
+def test_a_slow_drift_is_none_and_a_fast_one_is() -> None:
+    t = np.arange(100, dtype=np.float64)
+    assert steady_state(10 + 0.005 * t)[0] == 0
+    begins, reason = steady_state(10 + 0.02 * t)
+    assert begins is None
+    assert reason == "steps become longer all along, by 18% over 100 steps"
+    assert "shorter all along, by 18%" in steady_state((10 + 0.02 * t)[::-1])[1]

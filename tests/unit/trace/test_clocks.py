@@ -68,3 +68,12 @@ def test_what_says_nothing_of_its_clock_is_unknown(damaged: dict[str, Any]) -> N
     whole = facts("a", (0, 10**18))
     assert align(whole, damaged) == Alignment(0, None, "unknown")
     assert align(damaged, whole) == Alignment(0, None, "unknown")
+
+
+def test_two_hosts_are_put_on_one_axis_by_their_wall_clocks() -> None:
+    here = {"clock_id": "a", "clocks": [{"unix_ns": 1_000, "monotonic_ns": 100}]}
+    there = {"clock_id": "b", "clocks": [{"unix_ns": 1_000, "monotonic_ns": 700}]}
+    assert align(here, there) == Alignment(-600, 10_000_000, "wall clock")
+    assert align(there, here).offset_ns == 600
+    nameless = {"clocks": here["clocks"]}
+    assert align(nameless, nameless).method == "wall clock"

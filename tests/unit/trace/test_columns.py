@@ -33,3 +33,12 @@ def test_interning_is_dense_and_in_order() -> None:
     ids = Interned()
     assert [ids[name] for name in ("b", "a", "b", "c")] == [0, 1, 0, 2]
     assert ids.names == ("b", "a", "c")
+
+
+def test_rows_of_a_process_are_found_by_its_index() -> None:
+    build = TraceBuilder(ranks=3)
+    for rank, count in enumerate((2, 0, 3)):
+        for at in range(count):
+            build.span(rank, "train", at, at + 1)
+    spans = build.build().spans
+    assert [spans.of_process(rank) for rank in range(3)] == [slice(0, 2), slice(2, 2), slice(2, 5)]

@@ -78,3 +78,14 @@ def test_a_job_is_running_only_while_it_lives(tmp_path: Path) -> None:
 def test_the_end_of_a_job(tmp_path: Path, end: dict[str, Any], exit_: Exit) -> None:
     write(tmp_path, "run.json", end=end)
     assert read_facts(tmp_path).run.exit == exit_
+
+
+def test_what_the_job_said_and_else_what_the_supervisor_said(tmp_path: Path) -> None:
+    write(tmp_path, "run.json", world_size=4, started_unix_ns=7, host="a", job_pid=12, id="x")
+    facts = read_facts(tmp_path)
+    assert (facts.run.world_size, facts.run.started_unix_ns, facts.run.id) == (4, 7, "x")
+    assert (facts.host, facts.job_pid) == ("a", 12)
+    write(tmp_path, "job.json", world_size=8)
+    assert read_facts(tmp_path).run.world_size == 8
+    write(tmp_path, "job.json", world_size=-8)
+    assert read_facts(tmp_path).run.world_size == 0

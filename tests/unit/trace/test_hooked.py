@@ -38,3 +38,8 @@ def test_a_hook_that_failed_is_said() -> None:
 
 def test_strange_rank_files_say_nothing() -> None:
     assert not hook_notes([{}, {"hooks": 3}, {"hooks": {"packages": {"trl": []}}}], ())
+
+
+def test_of_two_phases_the_one_that_is_seen_is_not_missing() -> None:
+    notes = hook_notes([rank_file(["rollout/generate"], ["reward", "rollout", "sync"])], ("sync",))
+    assert [note.split("`")[1] for note in notes] == ["reward"]
