@@ -1,0 +1,68 @@
+"""All that is wrong with a launch: what its parser refuses, and what the sanity rules say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from grpo_doctor.launches.model import Launch, Problem
+from grpo_doctor.launches.rule import SEVERITIES, Flaw
+from grpo_doctor.launches.rules import load
+from grpo_doctor.launches.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A flaw, and the rule, or the kind of problem, that it is of."""
+
+    id: str
+    slug: str
+    flaw: Flaw
+    command: str = "train"
+    """`train`, or `server` for a companion's."""
+
+
+def judge(view: View) -> tuple[Judged, ...]:
+    """Everything that is wrong, what comes first first."""
+    found = [*_problems(view.launch, "train"), *_rules(view, "train")]
+    for companion in view.launch.companions:
+        found += _problems(companion, "server")
+        found += _rules(View(companion, view.host, view.model), "server")
+    return tuple(sorted(found, key=_order))
+
+
+def _order(judged: Judged) -> tuple[bool, bool, bool, int, str]:
+    """What makes the rest pointless, what the parser refuses, what ends the job, then the rest."""
+    flaw = judged.flaw
+    refused = not judged.id.startswith("GL")
+    return (
+        not flaw.first,
+        not (refused and flaw.ends),
+        not flaw.ends,
+        SEVERITIES.index(flaw.severity),
+        judged.id,
+    )
+
+
+def _rules(view: View, command: str) -> Iterator[Judged]:
+    for rule in load():
+        flaw = rule.check(view)
+        if flaw is not None:
+            yield Judged(rule.RULE.id, rule.RULE.slug, flaw, command)
+
+
+def _problems(launch: Launch, command: str) -> Iterator[Judged]:
+    for problem in launch.problems:
+        yield Judged(problem.kind, problem.kind, _flaw(problem), command)
+
+
+def _flaw(problem: Problem) -> Flaw:
+    minor = problem.kind in ("contradiction", "unset-variable", "unreadable", "unknown-flag")
+    return Flaw(
+        severity="high" if problem.ends else "low" if minor else "medium",
+        headline=problem.text,
+        evidence=(),
+        fixes=(problem.fix,) if problem.fix else (),
+        source=problem.source,
+        ends=problem.ends,
+    )

@@ -1,0 +1,54 @@
+"""One process sees several GPUs.
+
+A launcher starts one process per GPU. Where one process sees several, DeepSpeed has nobody to
+divide states with: ZeRO-3 puts the whole model on one card, or ms-swift spreads its layers over
+the cards (`device_map`), where only one card works at a time; with vLLM or DeepSpeed it refuses
+to start. Lowering the batch does not mend that.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.view import View
+
+RULE = Rule(id="GL001", slug="one-process-many-gpus", title="One process sees several GPUs")
+_WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight"}
+
+
+def check(view: View) -> Flaw | None:
+    """One process, several visible GPUs, and something that divides work among processes."""
+    cards = view.cards
+    if not view.is_framework("ms-swift", "trl", "bundled") or cards is None or cards < 2:
+        return None
+    if view.processes != 1:
+        return None
+    stage = view.value("deepspeed.stage")
+    strategy = view.value("parallel.strategy")
+    what = f"ZeRO-{stage}" if stage is not None else strategy
+    evidence = [f"{cards} GPUs are visible, and {_started(view)} starts 1 process"]
+    if what:
+        evidence.append(f"{what} divides states among processes: with one it divides nothing")
+    else:
+        evidence.append("the others stay idle, or hold layers that wait for each other")
+    return Flaw(
+        severity="high",
+        headline=f"one process on {_WORDS.get(cards, cards)} GPUs",
+        evidence=tuple(evidence),
+        fixes=(_fix(view, cards), "or show it one GPU: CUDA_VISIBLE_DEVICES=0"),
+        source=view.source("deepspeed.preset", "deepspeed.stage"),
+        ends=view.launch.framework == "ms-swift" and (bool(what) or bool(view.value("vllm.use"))),
+        first=True,
+    )
+
+
+def _started(view: View) -> str:
+    said = view.launch.environment.get("NPROC_PER_NODE")
+    return f"NPROC_PER_NODE={said}" if said else view.launch.launcher or "no launcher"
+
+
+def _fix(view: View, cards: int) -> str:
+    if view.launch.framework == "ms-swift":
+        return f"NPROC_PER_NODE={cards} swift {view.launch.subcommand} ..."
+    if view.launch.launcher == "accelerate" or view.launch.framework == "trl":
+        return f"accelerate launch --num_processes {cards} ..."
+    return f"torchrun --nproc_per_node {cards} ..."

@@ -1,0 +1,32 @@
+"""Fewer processes than GPUs.
+
+GPUs without a process stay idle for the whole run. Where a rollout server uses them, that is
+meant; say so with --with, or with CUDA_VISIBLE_DEVICES before each of the two commands.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.view import View
+
+RULE = Rule(id="GL003", slug="idle-gpus", title="Fewer processes than GPUs")
+
+
+def check(view: View) -> Flaw | None:
+    """Several processes, fewer than there are GPUs for them."""
+    cards, started = view.cards, view.processes_per_node
+    if view.launch.role != "train" or cards is None or started is None:
+        return None
+    if (
+        started <= 1
+        or started >= cards
+        or view.launch.server
+        or view.value("vllm.mode") == "server"
+    ):
+        return None
+    return Flaw(
+        severity="medium",
+        headline=f"{cards - started} of {cards} GPUs have no process",
+        evidence=(f"{started} processes per host, {cards} visible GPUs per host",),
+        fixes=(f"start {cards} processes per host",),
+    )

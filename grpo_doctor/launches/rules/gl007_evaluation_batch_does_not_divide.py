@@ -1,0 +1,38 @@
+"""The evaluation batch is no whole number of groups.
+
+An evaluation generates as well. The evaluation batch per device x processes must hold whole
+groups, else the framework refuses to start, though training alone would run.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.view import View
+
+RULE = Rule(
+    id="GL007",
+    slug="evaluation-batch-does-not-divide",
+    title="The evaluation batch is no whole number of groups",
+)
+
+
+def check(view: View) -> Flaw | None:
+    """The evaluation batch, where there is an evaluation."""
+    strategy = view.launch.options.get("eval_strategy", "no")
+    group = view.whole("rollout.num_generations")
+    batch, ranks = view.whole("eval.micro_batch"), view.processes
+    if not view.is_framework("trl", "ms-swift") or strategy in ("no", None):
+        return None
+    if "num_generations_eval" in view.launch.options or view.launch.backend:
+        return None
+    if not group or not batch or not ranks or batch * ranks % group == 0:
+        return None
+    valid = [number for number in range(1, 65) if number * ranks % group == 0][:3]
+    return Flaw(
+        severity="high",
+        headline=f"{group} generations do not divide an evaluation batch of {batch * ranks}",
+        evidence=(f"{batch} per device x {ranks} processes = {batch * ranks}",),
+        fixes=(view.flags("eval.micro_batch", valid), "or --eval_strategy no"),
+        source=view.source("eval.micro_batch", "rollout.num_generations"),
+        ends=True,
+    )

@@ -1,0 +1,35 @@
+"""verl cannot hand its batch to all GPUs.
+
+verl divides train_batch_size x n completions over all GPUs and refuses to start where they do not
+divide it.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.view import View
+
+RULE = Rule(
+    id="GL008", slug="verl-batch-below-gpus", title="verl cannot hand its batch to all GPUs"
+)
+
+
+def check(view: View) -> Flaw | None:
+    """Completions of a step over GPUs."""
+    prompts, group = view.whole("rollout.prompts"), view.whole("rollout.num_generations")
+    ranks = view.processes
+    if not view.is_framework("verl") or not prompts or not group or not ranks:
+        return None
+    if view.launch.backend or view.value("train.dynamic_batch") or prompts * group % ranks == 0:
+        return None
+    valid = [
+        prompts + more for more in range(1, ranks + 1) if (prompts + more) * group % ranks == 0
+    ]
+    return Flaw(
+        severity="high",
+        headline=f"{prompts * group} completions do not divide over {ranks} GPUs",
+        evidence=(f"{prompts} prompts x {group} completions; {ranks} GPUs",),
+        fixes=(view.flag("rollout.prompts", valid[0]),) if valid else (),
+        source=view.source("rollout.prompts"),
+        ends=True,
+    )

@@ -1,0 +1,51 @@
+"""The mini batch leaves GPUs without a completion.
+
+verl multiplies ppo_mini_batch_size by n and divides by the data-parallel ranks. Where nothing is
+left it ends with `ppo_mini_batch_size 0 should be larger than 0 after normalization`, which
+reaches the user as ActorDiedError; where what is left is no multiple of the micro batch, it ends
+as well.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.view import View
+
+RULE = Rule(
+    id="GL010",
+    slug="verl-mini-batch-below-gpus",
+    title="The mini batch leaves GPUs without a completion",
+)
+
+
+def check(view: View) -> Flaw | None:
+    """The mini batch of one rank, against its micro batch."""
+    mini, group = view.whole("train.prompts_per_step"), view.whole("rollout.num_generations")
+    ranks = view.processes
+    if not view.is_framework("verl") or view.launch.backend or not mini or not group or not ranks:
+        return None
+    ranks = max(1, ranks // (view.whole("parallel.context") or 1))
+    share, micro = mini * group // ranks, view.whole("train.micro_batch")
+    dynamic = bool(view.value("train.dynamic_batch"))
+    if share > 0 and (dynamic or not micro or share % micro == 0):
+        return None
+    valid = [
+        n for n in range(1, 4097) if n * group % ranks == 0 and _whole(n * group // ranks, micro)
+    ]
+    what = "none" if share == 0 else f"{share}, no multiple of the micro batch of {micro}"
+    return Flaw(
+        severity="high",
+        headline=f"of a mini batch of {mini} prompts each rank gets {what}",
+        evidence=(
+            f"{mini} prompts x {group} completions / {ranks} ranks = {mini * group / ranks:g}",
+        ),
+        fixes=(view.flag("train.prompts_per_step", min(valid, key=lambda n: abs(n - mini))),)
+        if valid
+        else (),
+        source=view.source("train.prompts_per_step", "train.micro_batch"),
+        ends=True,
+    )
+
+
+def _whole(share: int, micro: int | None) -> bool:
+    return share > 0 and (not micro or share % micro == 0)

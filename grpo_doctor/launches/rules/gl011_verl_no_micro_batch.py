@@ -1,0 +1,42 @@
+"""verl has no micro batch.
+
+Without use_dynamic_bsz verl needs the micro batch of the actor and that of the log-probs, and
+refuses to start without: its configuration has no default for either.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.view import View
+
+RULE = Rule(id="GL011", slug="verl-no-micro-batch", title="verl has no micro batch")
+_KEYS = (
+    ("actor_rollout_ref.actor.ppo_micro_batch_size", "the actor"),
+    ("actor_rollout_ref.rollout.log_prob_micro_batch_size", "the rollout's log-probs"),
+)
+
+
+def check(view: View) -> Flaw | None:
+    """Both micro batches, in either spelling."""
+    if not view.is_framework("verl") or view.value("train.dynamic_batch"):
+        return None
+    if view.launch.subcommand.endswith(("sft_trainer", "main_eval", "main_generation")):
+        return None
+    options = view.launch.options
+    lacking = [
+        (key, what)
+        for key, what in _KEYS
+        if options.get(f"{key}_per_gpu") is None and options.get(key) is None
+    ]
+    if not lacking or not options:
+        return None
+    return Flaw(
+        severity="high",
+        headline=f"no micro batch for {' and '.join(what for _, what in lacking)}",
+        evidence=("use_dynamic_bsz is off, and these have no default",),
+        fixes=(
+            *(f"{key}_per_gpu=1" for key, _ in lacking),
+            f"or {view.flag('train.dynamic_batch', True)}",
+        ),
+        ends=True,
+    )

@@ -1,0 +1,43 @@
+"""Layers or heads do not divide.
+
+Each pipeline stage takes the same number of layers, unless the first and last are given their
+own; each tensor rank takes the same number of attention heads.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.view import View, divisors
+
+RULE = Rule(id="GL018", slug="megatron-layers-and-heads", title="Layers or heads do not divide")
+
+
+def check(view: View) -> Flaw | None:
+    """Layers over stages, heads over tensor ranks."""
+    model = view.model
+    if view.launch.backend != "megatron" or model is None:
+        return None
+    tensor, pipeline = view.whole("parallel.tensor") or 1, view.whole("parallel.pipeline") or 1
+    if model.heads % tensor:
+        return Flaw(
+            severity="high",
+            headline=f"{model.heads} attention heads do not divide over {tensor} tensor ranks",
+            evidence=(f"the model has {model.heads} attention heads",),
+            fixes=(view.flags("parallel.tensor", divisors(model.heads, 8)),),
+            source=view.source("parallel.tensor"),
+            ends=True,
+        )
+    uneven = any("pipeline_num_layers" in key or "layout" in key for key in view.launch.options)
+    if model.layers % pipeline == 0 or uneven:
+        return None
+    return Flaw(
+        severity="high",
+        headline=f"{model.layers} layers do not divide into {pipeline} stages",
+        evidence=(f"the model has {model.layers} layers",),
+        fixes=(
+            view.flags("parallel.pipeline", divisors(model.layers, 8)),
+            "or give the first and last stage their own number of layers",
+        ),
+        source=view.source("parallel.pipeline"),
+        ends=True,
+    )

@@ -1,0 +1,45 @@
+"""Engines do not divide the GPUs.
+
+An engine on the trainer's GPUs takes tensor parallelism x pipeline stages of them, so that must
+divide the number of training processes; a server must not need more GPUs than it is given.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.view import View, divisors
+
+RULE = Rule(id="GL020", slug="tensor-parallel-and-gpus", title="Engines do not divide the GPUs")
+
+
+def check(view: View) -> Flaw | None:
+    """GPUs of an engine against those that there are."""
+    tensor = view.whole("vllm.tensor_parallel_size") or 1
+    engine = tensor * (view.whole("vllm.pipeline_parallel_size") or 1)
+    if view.launch.role == "rollout server":
+        cards = view.launch.visible_gpus or view.host.server_cards or view.host.cards_per_node
+        copies = view.whole("vllm.data_parallel_size") or 1
+        if cards is None or engine * copies <= cards:
+            return None
+        return _flaw(view, f"{engine * copies} GPUs for the server, which sees {cards}", cards)
+    ranks = view.processes
+    if (
+        not view.colocated
+        or not ranks
+        or view.launch.framework == "openrlhf"
+        or ranks % engine == 0
+    ):
+        return None
+    text = f"engines of {engine} GPUs do not divide {ranks} training processes"
+    return _flaw(view, text, ranks)
+
+
+def _flaw(view: View, headline: str, cards: int) -> Flaw:
+    return Flaw(
+        severity="high",
+        headline=headline,
+        evidence=("tensor parallelism x pipeline stages must divide the GPUs",),
+        fixes=(view.flags("vllm.tensor_parallel_size", divisors(cards, 8)),),
+        source=view.source("vllm.tensor_parallel_size"),
+        ends=True,
+    )

@@ -1,0 +1,45 @@
+"""Prompt and completion are longer than the engine takes.
+
+The engine refuses a prompt that leaves no room, and cuts completions off at max_model_len: they
+end without an end token, count as truncated and get no reward.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.view import View
+
+RULE = Rule(
+    id="GL021",
+    slug="longer-than-the-engine",
+    title="Prompt and completion are longer than the engine takes",
+)
+
+
+def check(view: View) -> Flaw | None:
+    """Prompt + completion against max_model_len, of the server where there is one."""
+    room = view.whole("vllm.max_model_len")
+    server = view.launch.server
+    if server is not None and server.said("vllm.max_model_len"):
+        room = int(server.value("vllm.max_model_len"))
+    if view.launch.role != "train" or not room or view.launch.framework == "openrlhf":
+        return None
+    length, completion = view.length, view.completion
+    if completion and completion >= room:
+        text = f"completions of {completion} tokens, and {room} for prompt and completion together"
+    elif length and length > room:
+        text = f"prompt and completion of {length} tokens, and the engine takes {room}"
+    else:
+        return None
+    needed = length or (completion or 0) + 1024
+    shorter = max(1, room - needed + (completion or 0))
+    return Flaw(
+        severity="high" if completion and completion >= room else "medium",
+        headline=text,
+        evidence=(f"longest prompt {view.whole('data.max_length')}, completion {completion}",),
+        fixes=(
+            view.flag("vllm.max_model_len", needed),
+            f"or {view.flag('rollout.max_completion_length', shorter)}",
+        ),
+        source=view.source("vllm.max_model_len", "rollout.max_completion_length"),
+    )

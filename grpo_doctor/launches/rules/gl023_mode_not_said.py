@@ -1,0 +1,31 @@
+"""Whether vLLM runs inside or beside is not said.
+
+Since 3.12 ms-swift has no default for --vllm_mode and refuses to start with --use_vllm alone.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.view import View
+
+RULE = Rule(
+    id="GL023", slug="mode-not-said", title="Whether vLLM runs inside or beside is not said"
+)
+
+
+def check(view: View) -> Flaw | None:
+    """use_vllm without a mode."""
+    if not view.is_framework("ms-swift") or not view.at_least("3.12.0"):
+        return None
+    if not view.launch.settings.get("vllm.use") or view.said("vllm.mode"):
+        return None
+    if view.launch.algorithm not in ("grpo", "gkd"):
+        return None
+    return Flaw(
+        severity="high",
+        headline="--use_vllm needs --vllm_mode",
+        evidence=("since ms-swift 3.12 there is no default",),
+        fixes=("--vllm_mode colocate", "or --vllm_mode server, with `swift rollout` beside it"),
+        source=view.source("vllm.use"),
+        ends=True,
+    )

@@ -1,0 +1,39 @@
+"""Server and trainer are on the same GPUs.
+
+A rollout server takes its share of each GPU that it sees at start and does not give it back. A
+trainer on the same GPU runs out of memory, or NCCL refuses the second process on the device when
+weights are sent.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.view import View
+
+RULE = Rule(
+    id="GL025", slug="server-on-the-same-gpus", title="Server and trainer are on the same GPUs"
+)
+
+
+def check(view: View) -> Flaw | None:
+    """GPUs that both commands of a run see."""
+    server = view.launch.server
+    if view.launch.role != "train" or server is None or view.host.server_cards is not None:
+        return None
+    if server.gpu_ids is None and view.launch.gpu_ids is None:
+        shared = "both see all GPUs"
+    elif server.gpu_ids is not None and view.launch.gpu_ids is not None:
+        both = sorted(set(server.gpu_ids) & set(view.launch.gpu_ids))
+        if not both:
+            return None
+        shared = f"both see GPU {', '.join(both)}"
+    else:
+        seen = server.gpu_ids or view.launch.gpu_ids or ()
+        shared = f"one sees GPU {', '.join(seen)}, the other all"
+    return Flaw(
+        severity="high",
+        headline="server and trainer are on the same GPUs",
+        evidence=(shared,),
+        fixes=("CUDA_VISIBLE_DEVICES=... before each of the two commands, with no GPU in both",),
+        ends=True,
+    )

@@ -1,0 +1,37 @@
+"""expandable_segments and sleep mode exclude each other.
+
+vLLM's sleep mode keeps weights and cache in a memory pool of its own, which PyTorch's expandable
+segments cannot be used with: vLLM ends with an assertion at start. ms-swift and TRL switch the
+setting around the rollout in newer versions; vLLM's own check is the environment's.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.view import View
+
+RULE = Rule(
+    id="GL029",
+    slug="expandable-segments-with-sleep",
+    title="expandable_segments and sleep mode exclude each other",
+)
+
+
+def check(view: View) -> Flaw | None:
+    """The allocator's setting where the engine shares the process."""
+    names = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+    said = [n for n in names if "expandable_segments:true" in _environment(view, n)]
+    if not said or not view.colocated or not view.sleeps:
+        return None
+    return Flaw(
+        severity="high",
+        headline="expandable_segments and vLLM's sleep mode exclude each other",
+        evidence=(f"{said[0]} has expandable_segments:True, and the engine sleeps",),
+        fixes=(f"unset {said[0]}", f"or {view.flag('vllm.sleep_level', 0)}"),
+        source=view.source("vllm.sleep_level"),
+        ends=True,
+    )
+
+
+def _environment(view: View, name: str) -> str:
+    return view.launch.environment.get(name, "").replace(" ", "").lower()

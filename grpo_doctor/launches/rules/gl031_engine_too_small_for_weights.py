@@ -1,0 +1,50 @@
+"""The engine's share is smaller than the weights.
+
+The engine's share of the card must hold its weights, its working memory and a cache. Where the
+weights alone do not fit, vLLM ends with `No available memory for the cache blocks`.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.view import View, divisors
+
+RULE = Rule(
+    id="GL031",
+    slug="engine-too-small-for-weights",
+    title="The engine's share is smaller than the weights",
+)
+_BYTES = 2  # of a weight in bfloat16
+_LEAST_BESIDE = 1.15  # working memory, graphs and a cache for a few sequences
+
+
+def check(view: View) -> Flaw | None:
+    """Weights per GPU against the engine's share."""
+    share, card = view.value("vllm.gpu_memory_utilization"), view.host.card_bytes
+    if view.model is None or not share or not card or not (view.colocated or _serves(view)):
+        return None
+    if view.value("vllm.quantization") or "kv_cache_memory_bytes" in str(view.launch.options):
+        return None
+    divided = (view.whole("vllm.tensor_parallel_size") or 1) * (
+        view.whole("vllm.pipeline_parallel_size") or 1
+    )
+    weights = view.model.parameters * _BYTES / divided
+    if weights * _LEAST_BESIDE <= share * card:
+        return None
+    needed = weights * _LEAST_BESIDE / card
+    tensor = [n for n in divisors(view.model.heads, 8) if n > divided]
+    fixes = [view.flags("vllm.tensor_parallel_size", tensor)] if tensor else []
+    if needed <= 0.95:
+        fixes.insert(0, view.flag("vllm.gpu_memory_utilization", round(needed + 0.05, 2)))
+    return Flaw(
+        severity="high",
+        headline=f"vLLM's share of {share * card / 2**30:.0f} GiB does not hold its weights",
+        evidence=(f"{weights / 2**30:.1f} GiB of weights per GPU, and a cache beside them",),
+        fixes=tuple(fixes),
+        source=view.source("vllm.gpu_memory_utilization", "vllm.tensor_parallel_size"),
+        ends=True,
+    )
+
+
+def _serves(view: View) -> bool:
+    return view.launch.role == "rollout server"

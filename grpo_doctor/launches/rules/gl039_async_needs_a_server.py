@@ -1,0 +1,31 @@
+"""Asynchronous rollouts need a server.
+
+A rollout that runs while the trainer computes cannot be on the trainer's GPU. ms-swift refuses
+async_generate without a server.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.view import View
+
+RULE = Rule(id="GL039", slug="async-needs-a-server", title="Asynchronous rollouts need a server")
+
+
+def check(view: View) -> Flaw | None:
+    """async_generate with a colocated engine."""
+    if not view.is_framework("ms-swift") or not view.launch.settings.get("rollout.async"):
+        return None
+    if view.value("vllm.mode") == "server":
+        return None
+    return Flaw(
+        severity="high",
+        headline="asynchronous rollouts need a server",
+        evidence=(f"vllm_mode is {view.value('vllm.mode') or 'not said'}",),
+        fixes=(
+            "--vllm_mode server, with `swift rollout` on GPUs of its own",
+            "or --async_generate false",
+        ),
+        source=view.source("rollout.async"),
+        ends=True,
+    )

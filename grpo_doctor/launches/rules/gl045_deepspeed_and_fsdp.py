@@ -1,0 +1,29 @@
+"""DeepSpeed and FSDP at once.
+
+Both divide the model over the ranks, in different ways. accelerate takes one of them and
+transformers refuses the pair.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.view import View
+
+RULE = Rule(id="GL045", slug="deepspeed-and-fsdp", title="DeepSpeed and FSDP at once")
+
+
+def check(view: View) -> Flaw | None:
+    """A stage of ZeRO beside FSDP."""
+    strategy = str(view.value("parallel.strategy") or "")
+    if not view.is_framework("trl", "ms-swift") or not strategy or view.launch.backend:
+        return None
+    if view.value("deepspeed.stage") is None and not view.said("deepspeed.preset"):
+        return None
+    return Flaw(
+        severity="high",
+        headline="DeepSpeed and FSDP at once",
+        evidence=(f"{strategy}, and ZeRO-{view.value('deepspeed.stage')}",),
+        fixes=("leave out --deepspeed", "or leave out --fsdp"),
+        source=view.source("parallel.strategy", "deepspeed.preset"),
+        ends=True,
+    )

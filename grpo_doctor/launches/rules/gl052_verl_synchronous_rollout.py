@@ -1,0 +1,30 @@
+"""verl has no synchronous rollout any more.
+
+Since 0.7 rollouts are asynchronous servers; mode=sync ends the launch.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.view import View
+
+RULE = Rule(
+    id="GL052", slug="verl-synchronous-rollout", title="verl has no synchronous rollout any more"
+)
+_KEY = "actor_rollout_ref.rollout.mode"
+
+
+def check(view: View) -> Flaw | None:
+    """rollout.mode=sync."""
+    if not view.is_framework("verl") or not view.at_least("0.7.0"):
+        return None
+    if view.launch.options.get(_KEY) != "sync":
+        return None
+    return Flaw(
+        severity="high",
+        headline="verl has no rollout.mode=sync since 0.7",
+        evidence=("rollouts are asynchronous servers",),
+        fixes=(f"leave out {_KEY}=sync",),
+        source=view.launch.option_sources.get(_KEY),
+        ends=True,
+    )

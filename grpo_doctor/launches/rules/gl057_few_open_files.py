@@ -1,0 +1,26 @@
+"""Few files may be open.
+
+Sockets of Ray, of NCCL and of rollout servers, and what loader processes share, count as open
+files. A limit of 1024 ends with `Too many open files`.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.view import View
+
+RULE = Rule(id="GL057", slug="few-open-files", title="Few files may be open")
+_LEAST = 4096
+
+
+def check(view: View) -> Flaw | None:
+    """The limit of open files on this host."""
+    limit = view.host.open_files
+    if view.launch.role != "train" or limit is None or limit >= _LEAST or view.processes == 1:
+        return None
+    return Flaw(
+        severity="low",
+        headline=f"{limit} files may be open",
+        evidence=("Ray, NCCL and servers need a socket for each pair",),
+        fixes=("ulimit -n 65536",),
+    )

@@ -1,0 +1,152 @@
+"""What a sanity rule may look at: a launch, the machine it is for, and its model's sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from grpo_doctor.knobs.model import Version, version_of
+from grpo_doctor.launches.model import Launch, Source
+from grpo_doctor.launches.processes import ONE_EACH
+
+GRPO_LIKE = ("trl", "ms-swift", "bundled")
+"""They count a rollout in completions per process, as TRL does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The machine; None: not known. `shm_bytes` to `free_disk_bytes` are of this host alone."""
+
+    cards_per_node: int | None = None
+    nodes: int | None = None
+    card_bytes: int | None = None
+    host_bytes: int | None = None
+    server_cards: int | None = None
+    shm_bytes: int | None = None
+    open_files: int | None = None
+    free_disk_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What rules ask of a model."""
+
+    heads: int
+    kv_heads: int
+    layers: int
+    parameters: int
+    max_positions: int | None = None
+    experts: int | None = None
+    pixels_per_token: int | None = None
+
+
+@dataclass(frozen=True)
+class View:
+    """A launch, and what can be worked out of it."""
+
+    launch: Launch
+    host: Host
+    model: ModelFacts | None = None
+
+    def value(self, knob: str, otherwise: Any = None) -> Any:
+        """What holds, by the launch or by default."""
+        return self.launch.value(knob, otherwise)
+
+    def whole(self, knob: str) -> int | None:
+        """A whole number; None where there is none."""
+        value = self.value(knob)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def said(self, knob: str) -> bool:
+        """Whether the launch sets it."""
+        return self.launch.said(knob)
+
+    def source(self, *knobs: str) -> Source | None:
+        """Where the first of these was said."""
+        return next((self.launch.sources[k] for k in knobs if k in self.launch.sources), None)
+
+    def flag(self, knob: str, value: Any) -> str:
+        """The setting in the framework's spelling; its canonical name where it has none."""
+        return self.launch.spell(knob, value) or f"{knob}={value}"
+
+    def flags(self, knob: str, values: Iterable[Any]) -> str:
+        """`--x 2, 4 or 8`: one setting with all its valid values."""
+        texts = [str(value) for value in values]
+        if not texts:
+            return ""
+        first = self.flag(knob, texts[0])
+        rest = f", {', '.join(texts[1:-1])}" if len(texts) > 2 else ""
+        return f"{first}{rest} or {texts[-1]}" if len(texts) > 1 else first
+
+    def is_framework(self, *names: str) -> bool:
+        """Whether it is a training command of one of these."""
+        return self.launch.role == "train" and self.launch.framework in names
+
+    def at_least(self, version: str) -> bool:
+        """Whether the framework's version, the newest where unknown, is this one or later."""
+        known = version_of(self.launch.version)
+        return known is None or known >= (version_of(version) or ())
+
+    def package(self, name: str) -> Version | None:
+        """The version of a package that was stated or is installed."""
+        return version_of(self.launch.versions.get(name))
+
+    @cached_property
+    def cards(self) -> int | None:
+        """GPUs on each host that the command sees."""
+        return self.launch.visible_gpus or self.host.cards_per_node
+
+    @cached_property
+    def processes_per_node(self) -> int | None:
+        """Training processes on each host."""
+        said = self.launch.processes_per_node
+        return self.cards if said == ONE_EACH else said
+
+    @cached_property
+    def processes(self) -> int | None:
+        """Training processes over all hosts."""
+        return self.processes_per_node * self.nodes if self.processes_per_node else None
+
+    @cached_property
+    def nodes(self) -> int:
+        """Hosts."""
+        return max(self.launch.nodes, self.host.nodes or 1)
+
+    @cached_property
+    def colocated(self) -> bool:
+        """Whether the rollout engine lives on the trainer's GPUs."""
+        if self.launch.framework == "verl":
+            return True
+        if self.launch.framework == "openrlhf":
+            return bool(self.value("vllm.mode") == "colocate")
+        mode = self.value("vllm.mode", "colocate")
+        return bool(self.value("vllm.use")) and mode == "colocate" and not self.launch.server
+
+    @cached_property
+    def steps_per_generation(self) -> int:
+        """Micro-batches that one rollout feeds."""
+        said = self.whole("rollout.steps_per_generation")
+        return said or self.whole("train.grad_accumulation") or 1
+
+    @cached_property
+    def length(self) -> int | None:
+        """Tokens of the longest prompt and completion; None where the prompt has no limit."""
+        prompt, completion = self.whole("data.max_length"), self.completion
+        return prompt + completion if prompt and completion else None
+
+    @cached_property
+    def completion(self) -> int | None:
+        """Tokens of the longest completion."""
+        return self.whole("rollout.max_completion_length")
+
+    @cached_property
+    def sleeps(self) -> bool:
+        """Whether the engine gives memory back between rollouts."""
+        return bool(self.value("vllm.sleep_level"))
+
+
+def divisors(number: int, most: int = 64) -> list[int]:
+    """The divisors of a number up to `most`, ascending."""
+    return [part for part in range(1, min(number, most) + 1) if number % part == 0]

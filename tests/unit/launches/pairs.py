@@ -1,0 +1,339 @@
+"""For each sanity rule a launch that has the flaw, and one like it that has not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from grpo_doctor.launches.view import Host, ModelFacts
+
+QWEN_7B = ModelFacts(
+    heads=28, kv_heads=4, layers=28, parameters=7_615_616_512, max_positions=32_768
+)
+QWEN_VL = ModelFacts(28, 4, 28, 8_292_166_656, max_positions=128_000, pixels_per_token=784)
+QWEN_MOE = ModelFacts(32, 4, 48, 30_532_122_624, max_positions=40_960, experts=128)
+GIB = 1 << 30
+FOUR = Host(cards_per_node=4, card_bytes=24 * GIB)
+EIGHT = Host(cards_per_node=8, card_bytes=80 * GIB)
+
+SWIFT = "NPROC_PER_NODE=4 swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-7B-Instruct "
+VLLM = SWIFT + "--use_vllm true --vllm_mode colocate "
+SERVED = SWIFT + "--use_vllm true --vllm_mode server --vllm_server_host 10.0.0.2 "
+MEGATRON = "NPROC_PER_NODE=8 megatron rlhf --rlhf_type grpo --model Qwen/Qwen3-30B-A3B "
+TRL = (
+    "accelerate launch --num_processes 4 -m trl.scripts.grpo --model_name_or_path Qwen/Qwen2.5-7B "
+)
+VERL = (
+    "python -m verl.trainer.main_ppo algorithm.adv_estimator=grpo trainer.n_gpus_per_node=8 "
+    "actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.n=8 "
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4 "
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 "
+)
+OPENRLHF = "python -m openrlhf.cli.train_ppo_ray --actor.num_gpus_per_node 8 "
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two launches on one host; `words` must be in what the rule says of the first."""
+
+    rule: str
+    fails: str
+    passes: str
+    words: str = ""
+    host: Host = EIGHT
+    model: ModelFacts | None = QWEN_7B
+    versions: dict[str, str] = field(default_factory=dict)
+    passing_versions: dict[str, str] | None = None
+    fails_with: str | None = None
+    passes_with: str | None = None
+    passing_host: Host | None = None
+
+
+ZERO3 = "swift rlhf --rlhf_type grpo --deepspeed zero3"
+SHOWN = "CUDA_VISIBLE_DEVICES=0,1,2,3 " + SERVED
+PAIRS = (
+    Pair("GL001", f"NPROC_PER_NODE=1 {ZERO3}", f"NPROC_PER_NODE=4 {ZERO3}", "four GPUs", FOUR),
+    Pair("GL002", VLLM.replace("=4", "=8"), VLLM, "8 processes on 4", FOUR),
+    Pair("GL003", VLLM.replace("=4", "=2"), VLLM, "2 of 4 GPUs", FOUR),
+    Pair(
+        "GL004",
+        VLLM + "--per_device_train_batch_size 1 --num_generations 8",
+        VLLM + "--per_device_train_batch_size 2 --num_generations 8",
+        "8 generations do not divide a rollout of 4",
+    ),
+    Pair(
+        "GL004",
+        TRL + "--per_device_train_batch_size 2 --num_generations 6 --gradient_accumulation_steps 2",
+        TRL + "--per_device_train_batch_size 3 --num_generations 6 --gradient_accumulation_steps 2",
+        "rollout of 16",
+    ),
+    Pair("GL005", TRL + "--generation_batch_size 20", TRL + "--generation_batch_size 32", "of 32"),
+    Pair("GL006", VERL.replace("rollout.n=8", "rollout.n=1"), VERL, "every advantage is 0"),
+    Pair(
+        "GL007",
+        VLLM + "--eval_strategy steps --per_device_eval_batch_size 1",
+        VLLM + "--eval_strategy steps --per_device_eval_batch_size 4",
+        "evaluation batch of 4",
+    ),
+    Pair("GL008", VERL + "data.train_batch_size=1 actor_rollout_ref.rollout.n=5", VERL, "5 compl"),
+    Pair(
+        "GL009",
+        VERL + "data.train_batch_size=64",
+        VERL + "data.train_batch_size=64 actor_rollout_ref.actor.ppo_mini_batch_size=64",
+        "a mini batch of 256",
+    ),
+    Pair(
+        "GL010",
+        VERL + "actor_rollout_ref.actor.ppo_mini_batch_size=1 actor_rollout_ref.rollout.n=4",
+        VERL + "actor_rollout_ref.actor.ppo_mini_batch_size=64",
+        "each rank gets none",
+    ),
+    Pair(
+        "GL011",
+        VERL.replace("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 ", ""),
+        VERL,
+        "no micro batch for the actor",
+    ),
+    Pair(
+        "GL012",
+        VERL + "actor_rollout_ref.actor.use_dynamic_bsz=True data.max_prompt_length=2048 "
+        "data.max_response_length=20000",
+        VERL + "actor_rollout_ref.actor.use_dynamic_bsz=True data.max_response_length=8000",
+        "sequences of up to 22048 tokens",
+    ),
+    Pair(
+        "GL013",
+        OPENRLHF + "--train.batch_size 100 --train.micro_batch_size 2",
+        OPENRLHF + "--train.batch_size 128 --train.micro_batch_size 2",
+        "no multiple of 16",
+    ),
+    Pair(
+        "GL014",
+        OPENRLHF + "--train.colocate_all --vllm.num_engines 4 --vllm.tensor_parallel_size 1",
+        OPENRLHF + "--train.colocate_all --vllm.num_engines 4 --vllm.tensor_parallel_size 2",
+        "4 engines of 1 GPUs on 8",
+    ),
+    Pair(
+        "GL015",
+        OPENRLHF + "--vllm.enable_sleep",
+        OPENRLHF + "--vllm.enable_sleep --train.colocate_all",
+        "does nothing",
+    ),
+    Pair(
+        "GL016",
+        MEGATRON + "--tensor_model_parallel_size 3",
+        MEGATRON + "--tensor_model_parallel_size 4",
+        "takes 3 GPUs",
+        model=QWEN_MOE,
+    ),
+    Pair(
+        "GL017",
+        MEGATRON + "--micro_batch_size 3 --global_batch_size 16",
+        MEGATRON + "--micro_batch_size 1 --global_batch_size 16",
+        "no multiple of 24",
+        model=QWEN_MOE,
+    ),
+    Pair(
+        "GL018",
+        MEGATRON + "--pipeline_model_parallel_size 5",
+        MEGATRON + "--pipeline_model_parallel_size 4",
+        "48 layers do not divide into 5",
+        model=QWEN_MOE,
+    ),
+    Pair(
+        "GL019",
+        VLLM + "--vllm_tensor_parallel_size 8",
+        VLLM + "--vllm_tensor_parallel_size 4",
+        "28 attention heads",
+    ),
+    Pair(
+        "GL020",
+        VLLM + "--vllm_tensor_parallel_size 3",
+        VLLM + "--vllm_tensor_parallel_size 2",
+        "do not divide 4 training processes",
+    ),
+    Pair(
+        "GL021",
+        VLLM + "--vllm_max_model_len 2048 --max_completion_length 2048",
+        VLLM + "--vllm_max_model_len 4096 --max_completion_length 2048 --max_length 2048",
+        "completions of 2048 tokens",
+    ),
+    Pair(
+        "GL022",
+        VLLM + "--vllm_max_model_len 65536",
+        VLLM + "--vllm_max_model_len 32768",
+        "65536 tokens for a model of 32768",
+    ),
+    Pair("GL023", SWIFT + "--use_vllm true --tuner_type lora", VLLM, "--vllm_mode"),
+    Pair("GL024", SWIFT + "--use_vllm true --vllm_mode server", SERVED, "no server is named"),
+    Pair(
+        "GL025",
+        SHOWN,
+        SHOWN,
+        "both see GPU 3",
+        fails_with="CUDA_VISIBLE_DEVICES=3 swift rollout --model Qwen/Qwen2.5-7B-Instruct",
+        passes_with="CUDA_VISIBLE_DEVICES=4 swift rollout --model Qwen/Qwen2.5-7B-Instruct",
+    ),
+    Pair(
+        "GL026",
+        "MASTER_PORT=8000 " + SERVED + "--vllm_server_port 8000",
+        "MASTER_PORT=29500 " + SERVED + "--vllm_server_port 8000",
+        "port 8000 is given to",
+    ),
+    Pair(
+        "GL027",
+        SHOWN,
+        SHOWN + "--vllm_server_port 8001",
+        "listens on port 8001",
+        fails_with="CUDA_VISIBLE_DEVICES=4 swift rollout --port 8001 --model Qwen2.5-7B-Instruct",
+        passes_with="CUDA_VISIBLE_DEVICES=4 swift rollout --port 8001 --model Qwen2.5-7B-Instruct",
+    ),
+    Pair(
+        "GL028",
+        SERVED,
+        SERVED,
+        "Qwen2.5-3B-Instruct rolls out",
+        fails_with="CUDA_VISIBLE_DEVICES=4 swift rollout --model Qwen/Qwen2.5-3B-Instruct",
+        passes_with="CUDA_VISIBLE_DEVICES=4 swift rollout --model /models/Qwen2.5-7B-Instruct/",
+    ),
+    Pair(
+        "GL029",
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True " + VLLM + "--sleep_level 1",
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True " + VLLM,
+        "exclude each other",
+    ),
+    Pair("GL030", VLLM, VLLM + "--sleep_level 1", "90% of each card"),
+    Pair(
+        "GL031",
+        VLLM + "--vllm_gpu_memory_utilization 0.4",
+        VLLM + "--vllm_gpu_memory_utilization 0.4 --vllm_tensor_parallel_size 4",
+        "does not hold its weights",
+        FOUR,
+    ),
+    Pair(
+        "GL032", SERVED + "--offload_optimizer true", VLLM + "--offload_optimizer true", "nothing"
+    ),
+    Pair("GL033", SERVED + "--sleep_level 1", VLLM + "--sleep_level 1", "does nothing here"),
+    Pair(
+        "GL034",
+        SWIFT + """--deepspeed '{"zero_optimization": {"stage": 2, "offload_param": """
+        """{"device": "cpu"}}}'""",
+        SWIFT + "--deepspeed zero3_offload",
+        "nothing with ZeRO-2",
+    ),
+    Pair(
+        "GL035",
+        VLLM + "--move_model_batches 8 --deepspeed zero2",
+        VLLM + "--move_model_batches 8 --deepspeed zero3",
+        "ZeRO-3 alone",
+    ),
+    Pair(
+        "GL036",
+        VLLM + "--vllm_enable_lora true --lora_rank 64",
+        VLLM + "--vllm_enable_lora true --lora_rank 64 --vllm_max_lora_rank 64",
+        "adapters of rank 64",
+    ),
+    Pair("GL037", TRL + "--lora_r 16", TRL + "--use_peft --lora_r 16", "do nothing"),
+    Pair(
+        "GL038",
+        VLLM + "--ref_model Qwen/Qwen2.5-7B --beta 0",
+        VLLM + "--ref_model Qwen/Qwen2.5-7B --beta 0.04",
+        "not used",
+    ),
+    Pair("GL039", VLLM + "--async_generate true", SERVED + "--async_generate true", "a server"),
+    Pair("GL040", VLLM, VLLM + "--ddp_timeout 3600", "208 days"),
+    Pair("GL041", VLLM + "--bf16 true --fp16 true", VLLM + "--bf16 true", "at once"),
+    Pair(
+        "GL042",
+        VLLM,
+        VLLM,
+        "does not work with trl 1.2.0",
+        versions={"ms-swift": "4.6.0", "trl": "1.2.0"},
+        passing_versions={"ms-swift": "4.6.0", "trl": "0.29.1"},
+    ),
+    Pair(
+        "GL043",
+        VLLM + "--max_length 4096",
+        "MAX_PIXELS=602112 " + VLLM + "--max_length 4096",
+        "up to 16384 tokens",
+        model=QWEN_VL,
+    ),
+    Pair("GL044", VLLM + "--temperature 0", VLLM + "--temperature 0.7", "are the same"),
+    Pair(
+        "GL045",
+        VLLM + "--deepspeed zero2 --fsdp 'full_shard auto_wrap'",
+        VLLM + "--deepspeed zero2",
+        "at once",
+    ),
+    Pair(
+        "GL046", SWIFT + "--vllm_max_model_len 4096", VLLM + "--vllm_max_model_len 4096", "not used"
+    ),
+    Pair(
+        "GL047",
+        SERVED + "--vllm_gpu_memory_utilization 0.5",
+        VLLM + "--vllm_gpu_memory_utilization 0.5",
+        "do nothing at the trainer",
+    ),
+    Pair(
+        "GL048",
+        VLLM + "--padding_free true --attn_impl sdpa",
+        VLLM + "--padding_free true --attn_impl flash_attn",
+        "needs flash attention",
+    ),
+    Pair(
+        "GL049",
+        VLLM + "--use_liger_kernel true --padding_free true --attn_impl flash_attn",
+        VLLM + "--use_liger_kernel true",
+        "--padding_free true",
+    ),
+    Pair("GL050", VERL.replace("actor_rollout_ref.rollout.name=vllm ", ""), VERL, "is not said"),
+    Pair("GL051", VERL.replace("algorithm.adv_estimator=grpo ", ""), VERL, "PPO with a critic"),
+    Pair(
+        "GL052",
+        VERL + "actor_rollout_ref.rollout.mode=sync",
+        VERL + "actor_rollout_ref.rollout.mode=async",
+        "since 0.7",
+    ),
+    Pair(
+        "GL053",
+        VERL + "actor_rollout_ref.actor.ulysses_sequence_parallel_size=2 "
+        "actor_rollout_ref.model.use_remove_padding=False",
+        VERL + "actor_rollout_ref.actor.ulysses_sequence_parallel_size=2",
+        "use_remove_padding",
+    ),
+    Pair(
+        "GL054",
+        VLLM + "--tuner_type full",
+        VLLM + "--tuner_type full",
+        "and 50 GB are free",
+        Host(cards_per_node=4, free_disk_bytes=50_000_000_000),
+        passing_host=Host(cards_per_node=4, free_disk_bytes=5_000_000_000_000),
+    ),
+    Pair(
+        "GL055",
+        VLLM + "--tuner_type full",
+        VLLM + "--tuner_type full --save_total_limit 2",
+        "all are kept",
+    ),
+    Pair(
+        "GL056",
+        VLLM,
+        VLLM,
+        "64 MiB",
+        Host(shm_bytes=64 << 20),
+        passing_host=Host(shm_bytes=8 * GIB),
+    ),
+    Pair("GL057", VLLM, VLLM, "1024", Host(open_files=1024), passing_host=Host(open_files=65_536)),
+    Pair(
+        "GL058",
+        OPENRLHF + "--train.async_enable --train.async_queue_size 8",
+        OPENRLHF + "--train.async_enable",
+        "8 updates old",
+    ),
+    Pair(
+        "GL059",
+        VLLM + "--tuner_type full --learning_rate 1e-4",
+        VLLM + "--tuner_type lora --learning_rate 1e-4",
+        "0.0001 with all weights",
+    ),
+    Pair("GL060", SWIFT, VLLM, "transformers rolls out"),
+)

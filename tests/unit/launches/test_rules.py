@@ -1,0 +1,60 @@
+"""Each sanity rule on a launch that has its flaw, and on one that has not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from grpo_doctor.launches import Launch, read
+from grpo_doctor.launches.judge import Judged, judge
+from grpo_doctor.launches.rules import load
+from grpo_doctor.launches.view import Host, View
+from tests.unit.launches.pairs import EIGHT, PAIRS, QWEN_7B, VERL, VLLM, Pair
+
+
+def launch(command: str, versions: dict[str, str], server: str | None = None) -> Launch:
+    main = read([command], versions=versions)
+    return main if server is None else replace(main, companions=(read([server]),))
+
+
+def said(command: str, host: Host = EIGHT) -> list[Judged]:
+    return list(judge(View(launch(command, {}), host, QWEN_7B)))
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.rule)
+def test_a_flaw_is_found_and_its_neighbour_left_alone(pair: Pair) -> None:
+    rule = next(rule for rule in load() if pair.rule == rule.RULE.id)
+    bad = launch(pair.fails, pair.versions, pair.fails_with)
+    flaw = rule.check(View(bad, pair.host, pair.model))
+    assert flaw is not None
+    assert pair.words in " ".join((flaw.headline, *flaw.evidence))
+    assert all(flaw.fixes)
+    good = launch(pair.passes, pair.passing_versions or pair.versions, pair.passes_with)
+    assert rule.check(View(good, pair.passing_host or pair.host, pair.model)) is None
+
+
+def test_every_rule_has_a_pair_and_an_id_of_its_own() -> None:
+    rules = load()
+    assert len(rules) >= 40
+    assert {pair.rule for pair in PAIRS} == {rule.RULE.id for rule in rules}
+    assert len({rule.RULE.slug for rule in rules}) == len(rules)
+    for rule in rules:
+        assert rule.__doc__ is not None
+        assert rule.__doc__.splitlines()[0] == f"{rule.RULE.title}."
+
+
+def test_a_sound_launch_has_nothing_grave() -> None:
+    sound = VLLM + (
+        "--tuner_type lora --deepspeed zero2 --sleep_level 1 --vllm_gpu_memory_utilization 0.5 "
+        "--per_device_train_batch_size 4 --num_generations 8 --max_length 2048 "
+        "--max_completion_length 1024 --ddp_timeout 3600"
+    )
+    assert said(sound, Host(cards_per_node=4, card_bytes=80 << 30)) == []
+    assert [judged for judged in said(VERL) if judged.flaw.ends] == []
+
+
+def test_rules_say_nothing_of_an_empty_launch() -> None:
+    for arguments in ([], ["--max_steps", "20"]):
+        view = View(read(arguments), Host())
+        assert [judged for judged in judge(view) if judged.flaw.severity == "high"] == []
