@@ -94,5 +94,12 @@ class StepMarks:
         if opened is not None:
             opened.__exit__(None, None, None)
 
+    def drop(self) -> None:
+        """Forgets the open step: nothing came of it."""
+        opened, self._open = self._open, None
+        level = getattr(opened, "_level", None)
+        if level is not None:
+            level.thread.leave(level)
+
 
 STEPS = StepMarks()

@@ -37,8 +37,10 @@ def around_fit(fit: Callable[..., Any]) -> Callable[..., Any]:
             quietly(_describe, self)
             quietly(_name_queue, self, args, kwargs)
         result = fit(self, *args, **kwargs)
-        if _Loop.is_due:  # else nothing came for the step that is open
+        if _Loop.is_due:
             STEPS.end()
+        else:  # the last call of a loader or queue: there was nothing left
+            quietly(STEPS.drop)
         return result
 
     return wrapper

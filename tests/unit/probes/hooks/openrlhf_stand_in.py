@@ -138,6 +138,7 @@ class PPOTrainer(BasePPOTrainer):
             self.save_logs_and_checkpoints(global_step, status, {})
             if global_step % 2 == 0:
                 self.evaluate(global_step, temperature=0.5)
+        self.samples_generator.generate_samples()  # finds that nothing is left
         return global_step
 
     def evaluate(self, global_step, **kwargs):

@@ -32,6 +32,9 @@ print(loaded(PPOTrainer)(args).fit())
 STEP = ["rollout", "offload", "dataload", "train", "logprob", "train/update", "sync"]
 
 
+SLEEP_NS = 50_000_000
+
+
 def run_controller(folder: Path, *, resume: int = 0, save: str = "float('inf')") -> Trace:
     program = SYNC.replace("RESUME", str(resume)).replace("SAVE", save)
     done = run_job(folder, program, modules=MODULES)
@@ -49,7 +52,7 @@ def test_the_controller_carries_steps_with_phases(tmp_path: Path) -> None:
     assert [p.role for p in trace.processes] == ["driver"]
     assert step_numbers(trace) == [1, 2, 3]
     names = [name for name in span_names(trace) if name != "step"]
-    assert names == [*STEP, *STEP, "eval", *STEP]
+    assert names == [*STEP, *STEP, "eval", *STEP, *STEP[:3]]
 
 
 def test_a_run_that_resumes_goes_on_with_its_number(tmp_path: Path) -> None:
@@ -152,7 +155,7 @@ from openrlhf.utils.agent import MultiTurnAgentExecutor, SingleTurnAgentExecutor
 from ray._private.function_manager import loaded
 
 def length_reward(text):
-    time.sleep(0.05)
+    time.sleep(SLEEP_S)
     return len(text)
 
 class Environment:
@@ -164,7 +167,7 @@ async def roll_out(executor):
     engine = actor.__new__(actor)
     await engine.__init__(executor)
     return await engine.generate_responses(["a", "bb", "ccc"])
-"""
+""".replace("SLEEP_S", str(SLEEP_NS / 1e9))
 
 
 def test_rewards_have_names_where_engines_call_them_and_overlap(tmp_path: Path) -> None:
@@ -184,7 +187,7 @@ print(inspect.iscoroutinefunction(SingleTurnAgentExecutor._fetch_rewards_via_fun
     spans = trace.spans
     reward = spans.name == trace.names.index("reward/length_reward")
     lengths = spans.end_ns[reward] - spans.start_ns[reward]
-    assert all(0.05e9 <= length < 0.06e9 for length in lengths)
+    assert all(length >= SLEEP_NS for length in lengths)
 
 
 def test_a_users_environment_is_a_tool_of_the_rollout(tmp_path: Path) -> None:
