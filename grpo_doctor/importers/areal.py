@@ -13,7 +13,7 @@ import msgspec
 
 from grpo_doctor.errors import TraceError
 from grpo_doctor.importers.kineto.load import files_in, read_each, trace_of
-from grpo_doctor.importers.kineto.rank import STEP, Range, RankFile
+from grpo_doctor.importers.kineto.rank import MOST_RANKS, STEP, Range, RankFile, possible
 from grpo_doctor.importers.kineto.stream import Distributed, Event, Head, arguments
 from grpo_doctor.importers.text import lines, read_head
 from grpo_doctor.trace.jsonfile import BAD_JSON, whole
@@ -93,7 +93,7 @@ def _read(path: Path) -> RankFile:
             file.damaged += ended
             continue
         file.events += 1
-        if event.ph != "X":
+        if event.ph != "X" or not possible(event):
             continue
         thread = event.tid if isinstance(event.tid, int) else 0
         said = arguments(event)
@@ -101,7 +101,7 @@ def _read(path: Path) -> RankFile:
         kept = Range(_span_of(event.name), event.ts, event.dur, thread)
         file.ranges.append(kept)
         step = whole(said.get("global_step"))
-        if step is not None and event.name.startswith(_IN_STEP):
+        if step is not None and step >= 0 and event.name.startswith(_IN_STEP):
             first = begins.get(step)
             if first is None or kept.start_us < first.start_us:
                 begins[step] = kept
@@ -118,7 +118,8 @@ def _read(path: Path) -> RankFile:
 def _note_process(file: RankFile, event: Event, rank: int | None) -> None:
     if file.rank is None:
         named = _NAME.match(file.path.name)
-        file.rank = rank if rank is not None else int(named[1]) if named else None
+        rank = rank if rank is not None else int(named[1]) if named else None
+        file.rank = rank if rank is not None and 0 <= rank < MOST_RANKS else None
         file.os_pid = event.pid if isinstance(event.pid, int) else 0
         file.head = Head(distributedInfo=Distributed(rank=file.rank))
 

@@ -10,6 +10,10 @@ from grpo_doctor.trace.columns import DTYPES, Interned, in_order, spans_from
 from grpo_doctor.trace.model import Kind, Spans
 
 _NS_PER_S = 1e9
+# A step of a year, or a log of 30, is damage; so is a number that float64 has no place for.
+_MOST_STEP_S = 3e7
+_MOST_LOG_S = 1e9
+MOST_STEPS = 1 << 53
 # Timers are rounded and a step's own one is read last; beyond this they ran side by side.
 _ROUNDING = 1.005
 # What frameworks time beside their step in some versions, within it in others.
@@ -37,10 +41,14 @@ class Laid:
         self._columns: dict[str, list[Any]] = {name: [] for name in DTYPES}
         self._overlapping = 0
         self._most = 0.0
+        self._impossible = 0
 
     def add(self, step: LoggedStep) -> None:
         """The next step; one without a length takes no place."""
-        if step.seconds is None or step.seconds <= 0:
+        if step.seconds is None or step.seconds == 0:
+            return
+        if not 0 < step.seconds < _MOST_STEP_S or self.now_ns > _MOST_LOG_S * _NS_PER_S:
+            self._impossible += 1
             return
         inside, beside = self._split(step.seconds, step.phases)
         begin_ns = self.now_ns
@@ -48,7 +56,7 @@ class Laid:
         self._row(Kind.STEP, "step", begin_ns, end_ns, float(step.number))
         self._lay(inside, end_ns)
         self.now_ns = end_ns
-        self._lay([*beside, *step.beside], None)
+        self._lay([*beside, *(p for p in step.beside if 0 < p[1] < _MOST_STEP_S)], None)
 
     def spans(self) -> Spans:
         """All rows, in the model's order."""
@@ -57,19 +65,22 @@ class Laid:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the report must say of how the rows were laid."""
+        notes = []
+        if self._impossible:
+            notes.append(f"{self._impossible} steps have impossible times, which are left out.")
         if not self._overlapping:
-            return ()
+            return tuple(notes)
         note = (
             f"Phases ran side by side in {self._overlapping} steps, where timers add up to as much "
             f"as {100 * self._most:.0f}% of the step; they are shortened in proportion."
         )
-        return (note,)
+        return (*notes, note)
 
     def _split(
         self, seconds: float, phases: tuple[tuple[str, float], ...]
     ) -> tuple[list[tuple[str, float]], list[tuple[str, float]]]:
         """The phases within the step, and those that its timer leaves out."""
-        inside = [(name, length) for name, length in phases if length > 0]
+        inside = [(name, length) for name, length in phases if 0 < length < _MOST_STEP_S]
         beside: list[tuple[str, float]] = []
         for name in _BESIDE:
             if _total(inside) > _ROUNDING * seconds:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from grpo_doctor.importers.laid import Laid, LoggedStep
+from grpo_doctor.importers.laid import MOST_STEPS, Laid, LoggedStep
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.merge import metrics_from
 from grpo_doctor.trace.model import Loss, Metrics, Origin, Process, Run, Trace
@@ -49,7 +49,9 @@ class StepLog:
         self.abandoned = 0
 
     def add(self, step: LoggedStep) -> None:
-        """The next step that the log speaks of."""
+        """The next step that the log speaks of; a number of too many digits is damage."""
+        if step.number > MOST_STEPS:
+            return
         if step.number in self.steps or (self.steps and step.number < next(reversed(self.steps))):
             later = [number for number in self.steps if number >= step.number]
             self.abandoned += len(later)

@@ -57,7 +57,7 @@ class Assembly:
         main = file.steps[0].thread if file.steps else _busiest(file.ranges)
         for step in file.steps:
             number = step.name.removeprefix(STEP)
-            self._row(Kind.STEP, "step", step, shift_ns, value=float(number or 0))
+            self._row(Kind.STEP, "step", step, shift_ns, value=float(number))
         ranges = sorted(
             (r for r in file.ranges if r.thread == main), key=lambda r: (r.start_us, -r.length_us)
         )

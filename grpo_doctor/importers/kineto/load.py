@@ -9,7 +9,7 @@ from pathlib import Path
 
 from grpo_doctor.errors import TraceError
 from grpo_doctor.importers.kineto.assemble import Assembly
-from grpo_doctor.importers.kineto.rank import RankFile, read_rank
+from grpo_doctor.importers.kineto.rank import MOST_RANKS, RankFile, read_rank
 from grpo_doctor.importers.text import read_head
 from grpo_doctor.trace.merge import metrics_from
 from grpo_doctor.trace.model import Loss, Origin, Run, Trace
@@ -63,6 +63,7 @@ def trace_of(
     ranks = len({file.rank for file in files})
     infos = [file.head.distributedInfo for file in files if file.head.distributedInfo]
     world_size = max((info.world_size for info in infos), default=0)
+    world_size = world_size if 0 <= world_size <= MOST_RANKS else 0
     lacking = f"Other ranks: {ranks} of {world_size} have a file here."
     limits = (*origin.limits, lacking) if ranks < world_size else origin.limits
     nccl = next((info.nccl_version for info in infos if info.nccl_version), None)

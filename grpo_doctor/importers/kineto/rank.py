@@ -9,6 +9,7 @@ from pathlib import Path
 
 from grpo_doctor.importers.kineto.device import Device
 from grpo_doctor.importers.kineto.stream import Event, EventStream, Head, arguments
+from grpo_doctor.trace.jsonfile import whole
 
 STEP = "ProfilerStep#"
 _KERNEL = {"kernel", "Kernel"}
@@ -16,6 +17,10 @@ _COPY = {"gpu_memcpy", "gpu_memset", "Memcpy", "Memset"}
 # Other accelerators have names of their own; the profiler before 2.0 wrote ranges as operators.
 _RANGE = {"user_annotation", "Operator", "cpu_op"}
 _COMMUNICATION = re.compile(r"nccl|rccl|ncclDev|mscclKernel|cross_device_reduce", re.IGNORECASE)
+_MOST_US = 4e15  # the year 2096
+_MOST_BASE_NS = 1 << 61
+MOST_RANKS = 1 << 20
+_MOST_STREAMS = 1 << 20
 _RANK = re.compile(r"rank[-_]?(\d+)", re.IGNORECASE)
 _PROFILED_CALL = re.compile(r"enumerate\(DataLoader\)#|Optimizer\.(step|zero_grad)#")
 
@@ -61,7 +66,8 @@ class RankFile:
     @property
     def base_ns(self) -> int:
         """Unix time of the file's 0; before torch 2.4 files have Unix time themselves."""
-        return self.head.baseTimeNanoseconds
+        said = self.head.baseTimeNanoseconds
+        return said if 0 <= said < _MOST_BASE_NS else 0
 
 
 def read_rank(path: Path) -> RankFile:
@@ -77,19 +83,25 @@ def read_rank(path: Path) -> RankFile:
     file.head, file.truncated, file.damaged = stream.head, stream.truncated, stream.damaged
     said = file.head.distributedInfo
     named = _RANK.search(path.name)
-    file.rank = said.rank if said and said.rank is not None else int(named[1]) if named else None
+    rank = said.rank if said and said.rank is not None else int(named[1]) if named else None
+    file.rank = rank if rank is not None and 0 <= rank < MOST_RANKS else None
     return file
 
 
 def _add(file: RankFile, events: Sequence[Event]) -> None:
     for event in events:
         category = event.cat
-        if event.ph != "X":
+        if event.ph != "X" or not possible(event):
             continue
         if category in _KERNEL or category in _COPY:
             _add_device_work(file, event)
         elif category == "user_annotation" or (category in _RANGE and _is_range(event.name)):
             _add_range(file, event)
+
+
+def possible(event: Event) -> bool:
+    """Whether its times are times, so that nanoseconds of them fit 64 bits."""
+    return 0 <= event.ts < _MOST_US and 0 <= event.dur < _MOST_US
 
 
 def _is_range(name: str) -> bool:
@@ -100,6 +112,8 @@ def _add_range(file: RankFile, event: Event) -> None:
     thread = event.tid if isinstance(event.tid, int) else 0
     kept = Range(event.name, event.ts, event.dur, thread)
     if event.name.startswith(STEP):
+        if not event.name.removeprefix(STEP).isdecimal():
+            return
         file.steps.append(kept)
         file.os_pid = event.pid if isinstance(event.pid, int) else 0
     else:
@@ -124,12 +138,12 @@ def _add_device_work(file: RankFile, event: Event) -> None:
 
 def _collective(event: Event) -> Collective:
     said = arguments(event)
-    sequence = said.get("Seq")
+    sequence = whole(said.get("Seq"))
     return Collective(
         name=str(said.get("Collective name") or event.name.partition("(")[0]),
         group=str(said.get("Process Group Description") or said.get("Process Group Name") or ""),
-        sequence=sequence if isinstance(sequence, int) else -1,
+        sequence=-1 if sequence is None else sequence,
         start_us=event.ts,
         length_us=event.dur,
-        stream=event.tid if isinstance(event.tid, int) else 0,
+        stream=event.tid % _MOST_STREAMS if isinstance(event.tid, int) else 0,
     )

@@ -1,0 +1,98 @@
+"""Whatever happened to a file: a trace or one clear error, never anything else."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor.analysis import analyse
+from grpo_doctor.document import build_document
+from grpo_doctor.errors import TraceError
+from grpo_doctor.importers.load import load
+from grpo_doctor.trace.model import Trace
+from tests.unit.importers import test_areal, test_openrlhf_log, test_trainer_logs, test_verl_log
+from tests.unit.importers.kineto_files import rank_events, text_of
+
+STEPS = range(1, 8)
+FILES: dict[str, str] = {
+    "verl.log": "\n".join([test_verl_log.COMMAND, *map(test_verl_log.step_line, STEPS)]) + "\n",
+    "openrlhf.log": "\n".join(map(test_openrlhf_log.step_line, STEPS)) + "\n",
+    "logging.jsonl": "".join(
+        json.dumps(test_trainer_logs.swift_row(n, 7.5 * n)) + "\n" for n in STEPS
+    ),
+    "trainer_state.json": test_trainer_logs.state_text(
+        *(test_trainer_logs.trl_row(n, step_time=3.0) for n in STEPS)
+    ),
+    "rank0.pt.trace.json": text_of(rank_events(steps=6)),
+    "compact.pt.trace.json": text_of(rank_events(steps=6), indent=None),
+    "traces-r0.jsonl": "".join(json.dumps(e) + "\n" for e in test_areal.trainer_events(5)),
+}
+
+
+def cut(content: bytes, chance: random.Random) -> bytes:
+    return content[: chance.randrange(len(content))]
+
+
+def flipped(content: bytes, chance: random.Random) -> bytes:
+    changed = bytearray(content)
+    for _ in range(chance.randrange(1, 20)):
+        changed[chance.randrange(len(changed))] = chance.randrange(256)
+    return bytes(changed)
+
+
+def numbers_replaced(content: bytes, chance: random.Random) -> bytes:
+    strange = chance.choice([b"NaN", b"-1e999", b"null", b'"x"', b"[[]]", b"99999999999999999999"])
+    digits = [i for i, byte in enumerate(content) if chr(byte).isdigit()]
+    at = chance.choice(digits)
+    return content[:at] + strange + content[at + 1 :]
+
+
+def repeated(content: bytes, chance: random.Random) -> bytes:
+    begin = chance.randrange(len(content))
+    return content + content[begin:]
+
+
+def loaded(path: Path) -> Trace | None:
+    try:
+        return load(path)
+    except TraceError as problem:
+        if str(path) not in str(problem):
+            raise
+        return None
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("damage", [cut, flipped, numbers_replaced, repeated])
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+def test_damage_gives_a_trace_or_a_reason(
+    tmp_path: Path, name: str, damage: Callable[[bytes, random.Random], bytes], packed: bool
+) -> None:
+    whole = FILES[name].encode()
+    path = tmp_path / (f"{name}.gz" if packed else name)
+    for seed in range(25):
+        chance = random.Random(f"{name} {damage.__name__} {seed}")
+        if packed and damage in (cut, flipped):
+            path.write_bytes(damage(gzip.compress(whole), chance))
+        else:
+            content = damage(whole, chance)
+            path.write_bytes(gzip.compress(content) if packed else content)
+        trace = loaded(path)
+        if trace is None:
+            continue
+        analyse(trace)
+        if seed < 1:
+            assert not build_document(trace).rule_errors
+
+
+def test_each_file_is_whole_to_begin_with(tmp_path: Path) -> None:
+    for name, text in FILES.items():
+        path = tmp_path / name
+        path.write_text(text)
+        trace = load(path)
+        assert not trace.loss.any, name
+        assert trace.run.origin is not None
