@@ -87,6 +87,10 @@ class Launch:
     processes_per_node: int = 1
     """Training processes on each host; 0: one for each GPU that is visible."""
     nodes: int = 1
+    processes_known: bool = True
+    """False where only the place of the start says how many processes and hosts there are."""
+    complete: bool = True
+    """False where a configuration of the user's own, or a script, may say more."""
     visible_gpus: int | None = None
     """GPUs that the command is given on each host; None: all there are."""
     gpu_ids: tuple[str, ...] | None = None

@@ -26,6 +26,8 @@ class Processes:
     launcher: str
     gpu_ids: tuple[str, ...] | None
     assumptions: tuple[str, ...] = ()
+    known: bool = True
+    """False where a variable that is not set here says how many."""
 
 
 def processes(
@@ -72,7 +74,8 @@ def _torchrun(options: Mapping[str, Word], gpu_ids: tuple[str, ...] | None) -> P
     per_node = _of(options, "nproc_per_node") or _of(options, "nproc-per-node") or "1"
     nodes = (_of(options, "nnodes") or "1").rpartition(":")[2]
     count = ONE_EACH if per_node in _EACH else _number(per_node, 1)
-    return Processes(count, _number(nodes, 1), "torchrun", gpu_ids)
+    known = not any(options[n].unset for n in ("nproc_per_node", "nnodes") if n in options)
+    return Processes(count, _number(nodes, 1), "torchrun", gpu_ids, known=known)
 
 
 def _deepspeed(options: Mapping[str, Word], gpu_ids: tuple[str, ...] | None) -> Processes:
@@ -91,7 +94,8 @@ def _swift(environment: Mapping[str, Word], gpu_ids: tuple[str, ...] | None) -> 
     if per_node is None and "NPROC_PER_NODE" in environment:
         assumptions = ("one process for each visible GPU; state NPROC_PER_NODE",)
     count = _number(per_node, ONE_EACH if assumptions else 1)
-    return Processes(count, _number(nodes, 1), "torchrun", gpu_ids, assumptions)
+    known = not any(environment[n].unset for n in ("NPROC_PER_NODE", "NNODES") if n in environment)
+    return Processes(count, _number(nodes, 1), "torchrun", gpu_ids, assumptions, known)
 
 
 def _accelerate(

@@ -226,6 +226,8 @@ def _launch(
         environment={name: word.text for name, word in environment.items()},
         processes_per_node=_per_node(values, program, started_by.per_node),
         nodes=int(values.get("run.nodes", started_by.nodes)),
+        processes_known=started_by.known and not _left_open(said, values),
+        complete=not said.own_config and not any(p.kind == "unreadable" for p in said.problems),
         visible_gpus=len(started_by.gpu_ids) if started_by.gpu_ids is not None else None,
         gpu_ids=started_by.gpu_ids,
         launcher=started.launcher or started_by.launcher,
@@ -242,6 +244,13 @@ def _per_node(values: Mapping[str, object], program: Program, per_node: int) -> 
         return per_node
     said = values.get("run.gpus_per_node")
     return said if isinstance(said, int) else 8 if program.framework == "verl" else ONE_EACH or 8
+
+
+def _left_open(said: Said, values: Mapping[str, object]) -> bool:
+    """Whether Ray's number of hosts or GPUs is said by a variable that is not set here."""
+    keys = ("trainer.nnodes", "trainer.n_gpus_per_node", "actor.num_nodes", "actor_num_nodes")
+    named = [key for key in keys if key in said.names and said.names[key].unset]
+    return bool(named) or bool(values and said.values.get("use_ray"))
 
 
 def _is_megatron(program: Program, values: Mapping[str, object]) -> bool:
@@ -271,12 +280,20 @@ def _version(
 
 
 def _algorithm(said: Said, program: Program) -> str:
-    for name in ("rlhf_type", "algorithm.adv_estimator", "algo.advantage.estimator"):
+    named = (
+        "rlhf_type",
+        "algorithm.adv_estimator",
+        "algo.advantage.estimator",
+        "advantage_estimator",
+    )
+    for name in named:
         if isinstance(text := said.values.get(name), str):
             return text
-    if isinstance(text := said.values.get("advantage_estimator"), str):
-        return text
-    return {"sft": "sft", "pt": "pt"}.get(program.subcommand, "grpo")
+    if program.subcommand in ("sft", "pt"):
+        return program.subcommand
+    if program.framework in ("verl", "openrlhf"):
+        return "gae"  # what both do where nobody says
+    return "grpo"
 
 
 def _values(said: Said, program: Program, values: Mapping[str, object]) -> Iterator[Problem]:

@@ -256,7 +256,7 @@ class _Reader:
         if name is not None and otherwise:
             inner = _Reader(otherwise, None, {})
             inner.variables = self.variables
-            return inner._double_quoted()[0], []
+            return " ".join(word.text for word in inner._statement()), []
         if text.endswith("-"):  # ${X:-}: nothing, and meant so
             return "", []
         return self._unknown(name or text)

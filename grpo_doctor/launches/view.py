@@ -107,6 +107,8 @@ class View:
     @cached_property
     def processes(self) -> int | None:
         """Training processes over all hosts."""
+        if not self.launch.processes_known:
+            return None
         return self.processes_per_node * self.nodes if self.processes_per_node else None
 
     @cached_property

@@ -25,7 +25,7 @@ def check(view: View) -> Flaw | None:
     ):
         return None
     return Flaw(
-        severity="medium",
+        severity="low",
         headline=f"{cards - started} of {cards} GPUs have no process",
         evidence=(f"{started} processes per host, {cards} visible GPUs per host",),
         fixes=(f"start {cards} processes per host",),

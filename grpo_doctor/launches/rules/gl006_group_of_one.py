@@ -19,6 +19,8 @@ def check(view: View) -> Flaw | None:
     group = view.whole("rollout.num_generations")
     if view.launch.role != "train" or group is None or group > 1:
         return None
+    if any(key.startswith("teacher_model") for key in view.launch.options):
+        return None  # distillation learns from the teacher, not from a group
     if view.launch.algorithm not in ("grpo", "rloo", "group_norm", "dr_grpo"):
         return None
     if view.launch.framework == "openrlhf" and view.launch.algorithm == "grpo":

@@ -23,6 +23,8 @@ def check(view: View) -> Flaw | None:
     batch, ranks = view.whole("eval.micro_batch"), view.processes
     if not view.is_framework("trl", "ms-swift") or strategy in ("no", None):
         return None
+    if view.launch.framework == "ms-swift" and view.at_least("3.5.0"):
+        return None
     if "num_generations_eval" in view.launch.options or view.launch.backend:
         return None
     if not group or not batch or not ranks or batch * ranks % group == 0:

@@ -27,7 +27,7 @@ def check(view: View) -> Flaw | None:
     ranks = max(1, ranks // (view.whole("parallel.context") or 1))
     share, micro = mini * group // ranks, view.whole("train.micro_batch")
     dynamic = bool(view.value("train.dynamic_batch"))
-    if share > 0 and (dynamic or not micro or share % micro == 0):
+    if share > 0 and (dynamic or not micro or share % micro == 0 or view.at_least("0.8.0")):
         return None
     valid = [
         n for n in range(1, 4097) if n * group % ranks == 0 and _whole(n * group // ranks, micro)

@@ -20,7 +20,7 @@ def check(view: View) -> Flaw | None:
     """Both micro batches, in either spelling."""
     if not view.is_framework("verl") or view.value("train.dynamic_batch"):
         return None
-    if view.launch.subcommand.endswith(("sft_trainer", "main_eval", "main_generation")):
+    if not view.launch.subcommand.endswith("main_ppo"):
         return None
     options = view.launch.options
     lacking = [
@@ -28,7 +28,7 @@ def check(view: View) -> Flaw | None:
         for key, what in _KEYS
         if options.get(f"{key}_per_gpu") is None and options.get(key) is None
     ]
-    if not lacking or not options:
+    if not lacking or not view.launch.complete:
         return None
     return Flaw(
         severity="high",

@@ -34,7 +34,7 @@ def check(view: View) -> Flaw | None:
     needed = length or (completion or 0) + 1024
     shorter = max(1, room - needed + (completion or 0))
     return Flaw(
-        severity="high" if completion and completion >= room else "medium",
+        severity="medium" if completion and completion >= room else "low",
         headline=text,
         evidence=(f"longest prompt {view.whole('data.max_length')}, completion {completion}",),
         fixes=(

@@ -17,7 +17,7 @@ def check(view: View) -> Flaw | None:
     """use_vllm without a mode."""
     if not view.is_framework("ms-swift") or not view.at_least("3.12.0"):
         return None
-    if not view.launch.settings.get("vllm.use") or view.said("vllm.mode"):
+    if not view.launch.settings.get("vllm.use") or "vllm_mode" in view.launch.options:
         return None
     if view.launch.algorithm not in ("grpo", "gkd"):
         return None

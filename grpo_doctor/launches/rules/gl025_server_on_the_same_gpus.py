@@ -20,6 +20,8 @@ def check(view: View) -> Flaw | None:
     server = view.launch.server
     if view.launch.role != "train" or server is None or view.host.server_cards is not None:
         return None
+    if view.nodes > 1:
+        return None  # the server may have a host of its own
     if server.gpu_ids is None and view.launch.gpu_ids is None:
         shared = "both see all GPUs"
     elif server.gpu_ids is not None and view.launch.gpu_ids is not None:

@@ -1,8 +1,8 @@
 """expandable_segments and sleep mode exclude each other.
 
 vLLM's sleep mode keeps weights and cache in a memory pool of its own, which PyTorch's expandable
-segments cannot be used with: vLLM ends with an assertion at start. ms-swift and TRL switch the
-setting around the rollout in newer versions; vLLM's own check is the environment's.
+segments cannot be used with: vLLM ends with an assertion at start. ms-swift since 3.9 and verl
+switch the setting off around the rollout.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ def check(view: View) -> Flaw | None:
     """The allocator's setting where the engine shares the process."""
     names = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
     said = [n for n in names if "expandable_segments:true" in _environment(view, n)]
-    if not said or not view.colocated or not view.sleeps:
+    if not said or not view.colocated or not view.sleeps or view.launch.framework == "verl":
+        return None
+    if view.launch.framework == "ms-swift" and view.at_least("3.9.0"):
         return None
     return Flaw(
         severity="high",

@@ -22,19 +22,13 @@ def check(view: View) -> Flaw | None:
     if not view.is_framework("ms-swift") or view.launch.backend:
         return None
     attention = view.value("model.attention")
-    if not view.launch.settings.get("train.padding_free") or str(attention) in _FLASH:
+    if not view.launch.settings.get("train.padding_free") or not attention or attention in _FLASH:
         return None
-    if attention is None and not view.at_least("3.7.0"):
-        return None
-    if view.launch.settings.get("train.use_liger"):
-        extra = "and the Liger loss does not take it in GRPO"
-    else:
-        extra = "the default may be another one"
     return Flaw(
-        severity="high" if attention else "low",
+        severity="high",
         headline="--padding_free needs flash attention",
-        evidence=(f"attn_impl is {attention or 'not said'}", extra),
+        evidence=(f"attn_impl is {attention}",),
         fixes=("--attn_impl flash_attn", "or --padding_free false"),
         source=view.source("train.padding_free"),
-        ends=bool(attention),
+        ends=True,
     )

@@ -9,18 +9,19 @@ from grpo_doctor.launches.rule import Flaw, Rule
 from grpo_doctor.launches.view import View
 
 RULE = Rule(id="GL050", slug="verl-engine-not-named", title="verl is not told what rolls out")
+_KEY = "actor_rollout_ref.rollout.name"
 
 
 def check(view: View) -> Flaw | None:
     """rollout.name since 0.6."""
-    if not view.is_framework("verl") or not view.at_least("0.6.0") or view.said("rollout.engine"):
+    if not view.is_framework("verl") or not view.at_least("0.6.0") or not view.launch.complete:
         return None
-    if not view.launch.subcommand.endswith("main_ppo") or not view.launch.options:
+    if not view.launch.subcommand.endswith("main_ppo") or _KEY in view.launch.options:
         return None
     return Flaw(
         severity="high",
         headline="actor_rollout_ref.rollout.name is not said",
         evidence=("since verl 0.6 it has no default",),
-        fixes=("actor_rollout_ref.rollout.name=vllm", "or =sglang"),
+        fixes=(f"{_KEY}=vllm", f"or {_KEY}=sglang"),
         ends=True,
     )

@@ -16,7 +16,7 @@ def check(view: View) -> Flaw | None:
     """n above 1 with the default estimator."""
     if not view.is_framework("verl") or "algorithm.adv_estimator" in view.launch.options:
         return None
-    if not view.launch.subcommand.endswith("main_ppo"):
+    if not view.launch.subcommand.endswith("main_ppo") or not view.launch.complete:
         return None
     group = view.whole("rollout.num_generations")
     if not group or group < 2 or any(key.startswith("critic.") for key in view.launch.options):

@@ -23,7 +23,7 @@ def check(view: View) -> Flaw | None:
     if view.value("train.type") != "full" or view.launch.algorithm in ("sft", "pt"):
         return None
     return Flaw(
-        severity="medium",
+        severity="low",
         headline=f"a learning rate of {rate:g} with all weights trained",
         evidence=("1e-6 is usual; above 1e-5 the policy falls apart",),
         fixes=(view.flag("train.learning_rate", 1e-6),),

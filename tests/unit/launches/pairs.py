@@ -50,6 +50,7 @@ class Pair:
 
 ZERO3 = "swift rlhf --rlhf_type grpo --deepspeed zero3"
 SHOWN = "CUDA_VISIBLE_DEVICES=0,1,2,3 " + SERVED
+SLEEPS = "--use_vllm --vllm_mode colocate --vllm_enable_sleep_mode true"
 PAIRS = (
     Pair("GL001", f"NPROC_PER_NODE=1 {ZERO3}", f"NPROC_PER_NODE=4 {ZERO3}", "four GPUs", FOUR),
     Pair("GL002", VLLM.replace("=4", "=8"), VLLM, "8 processes on 4", FOUR),
@@ -70,8 +71,8 @@ PAIRS = (
     Pair("GL006", VERL.replace("rollout.n=8", "rollout.n=1"), VERL, "every advantage is 0"),
     Pair(
         "GL007",
-        VLLM + "--eval_strategy steps --per_device_eval_batch_size 1",
-        VLLM + "--eval_strategy steps --per_device_eval_batch_size 4",
+        TRL + "--eval_strategy steps --per_device_eval_batch_size 1",
+        TRL + "--eval_strategy steps --per_device_eval_batch_size 4",
         "evaluation batch of 4",
     ),
     Pair("GL008", VERL + "data.train_batch_size=1 actor_rollout_ref.rollout.n=5", VERL, "5 compl"),
@@ -197,8 +198,8 @@ PAIRS = (
     ),
     Pair(
         "GL029",
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True " + TRL + SLEEPS,
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True " + VLLM + "--sleep_level 1",
-        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True " + VLLM,
         "exclude each other",
     ),
     Pair("GL030", VLLM, VLLM + "--sleep_level 1", "90% of each card"),
