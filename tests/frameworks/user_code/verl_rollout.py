@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from typing import Any
 
@@ -15,6 +16,8 @@ from verl.workers.rollout.replica import (  # type: ignore[import-not-found, unu
 )
 
 _AT_ONCE = 64
+# Two runs are alike only so: which of the servers samples for whom differs from run to run.
+GREEDY = os.environ.get("ROLLOUT") == "greedy"
 
 
 class RolloutServer:
@@ -33,8 +36,10 @@ class RolloutServer:
         with self.lock, torch.no_grad():
             ids = torch.tensor([prompt])
             made = self.model.generate(
-                ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, do_sample=True,
-                temperature=temperature, top_k=0, return_dict_in_generate=True, output_logits=True,
+                ids, attention_mask=torch.ones_like(ids), max_new_tokens=count,
+                return_dict_in_generate=True, output_logits=True,
+                **({} if GREEDY else {"temperature": temperature, "top_k": 0}),
+                do_sample=not GREEDY,
             )  # fmt: skip
         tokens = made.sequences[0, len(prompt) :].tolist()
         rows = (torch.log_softmax(logits[0].float(), -1) for logits in made.logits)
