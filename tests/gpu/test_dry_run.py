@@ -37,6 +37,7 @@ def test_a_fault_in_real_ranks_is_judged_and_written_down(tmp_path: Path) -> Non
     assert "A dry run" in text
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not cuda_problem(), reason="there is a GPU: these parts would run")
 def test_what_needs_a_gpu_says_so() -> None:
     code, lines = dry_run("--only", "readings", "events", "phases")
@@ -48,6 +49,7 @@ def test_what_needs_a_gpu_says_so() -> None:
     assert code == 0
 
 
+@pytest.mark.slow
 def test_a_part_that_breaks_is_a_failure_and_not_an_end() -> None:
     code, lines = dry_run("--only", "faults", "readings", "--cases", "stopped", "--ranks", "0")
     assert code == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from collections.abc import Container, Iterator
 from pathlib import Path
@@ -78,13 +79,20 @@ def modules(package: str) -> Iterator[Path]:
     yield from sorted(PACKAGES[package].rglob("*.py"))
 
 
-def imports(path: Path, package: str) -> Iterator[str]:
-    """Full dotted names that a module imports, function bodies and TYPE_CHECKING included."""
-    for node in ast.walk(ast.parse(path.read_text())):
+@functools.cache
+def import_nodes(path: Path) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    """The imports of a module, function bodies and TYPE_CHECKING included."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return tuple(node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Full dotted names that a module imports."""
+    for node in import_nodes(path):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name
-        elif isinstance(node, ast.ImportFrom):
+        else:
             assert node.level == 0, f"{path}: relative import"
             yield node.module or ""
             for alias in node.names:
@@ -94,7 +102,7 @@ def imports(path: Path, package: str) -> Iterator[str]:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_folders_import_only_along_the_arrows(package: str) -> None:
     for path in modules(package):
-        for name in imports(path, package):
+        for name in imports(path):
             top = name.partition(".")[0]
             if top in PACKAGES and top != package:
                 assert top in ALLOWED[package], f"{path.relative_to(ROOT)} imports {name}"
@@ -110,20 +118,15 @@ def module_graph() -> dict[str, set[str]]:
         for path in root.rglob("*.py")
     }
     return {
-        name: {
-            target
-            for node in ast.walk(ast.parse(path.read_text()))
-            for target in _targets(node, files)
-        }
-        - {name}
+        name: {target for node in import_nodes(path) for target in _targets(node, files)} - {name}
         for name, path in files.items()
     }
 
 
-def _targets(node: ast.AST, files: Container[str]) -> Iterator[str]:
+def _targets(node: ast.Import | ast.ImportFrom, files: Container[str]) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names if alias.name in files)
-    elif isinstance(node, ast.ImportFrom) and node.module:
+    elif node.module:
         for alias in node.names:
             # `from package import module` reads nothing of the package itself.
             full = f"{node.module}.{alias.name}"
@@ -182,7 +185,7 @@ def test_layers_go_one_way(inside: str) -> None:
         relative = path.relative_to(root)
         own = layer(f"{inside}.{relative.parts[0].removesuffix('.py')}", inside)
         assert own is not None, f"{relative}: put it into a layer of this test"
-        for name in imports(path, package):
+        for name in imports(path):
             other = layer(name, inside)
             # The package itself, and what is a name out of its __init__.py, is no module above.
             if other is not None and name != inside:
@@ -193,7 +196,7 @@ def test_what_runs_inside_the_job_is_standard_library_only() -> None:
     root = PACKAGES["grpo_doctor_probes"]
     for path in modules("grpo_doctor_probes"):
         inside = path.parent == root
-        for name in imports(path, "grpo_doctor_probes"):
+        for name in imports(path):
             top = name.partition(".")[0]
             if top == "grpo_doctor_probes":
                 if inside:
@@ -209,7 +212,7 @@ def test_what_runs_inside_the_job_is_standard_library_only() -> None:
 def test_the_tool_never_imports_torch() -> None:
     for package in ("grpo_doctor", "grpo_doctor_probes", "grpo_doctor_reports"):
         for path in modules(package):
-            tops = {name.partition(".")[0] for name in imports(path, package)}
+            tops = {name.partition(".")[0] for name in imports(path)}
             heavy = tops & {"torch", "transformers", "deepspeed", "vllm", "accelerate"}
             assert not heavy, f"{path} imports {heavy}"
 

@@ -51,13 +51,25 @@ class Parsed(HTMLParser):
         return [value for _, attrs in self.tags if (value := attrs.get(name)) is not None]
 
 
+# The long one alone takes as long as all others.
+NAMES = [pytest.param(name, marks=pytest.mark.slow if name == "long" else ()) for name in DEMOS]
+
+
+class Pages(dict[str, str]):
+    """The page of each made-up document, drawn when it is first asked for."""
+
+    def __missing__(self, name: str) -> str:
+        self[name] = render_html(DEMOS[name]())
+        return self[name]
+
+
 @pytest.fixture(scope="module")
-def pages() -> dict[str, str]:
-    return {name: render_html(make()) for name, make in DEMOS.items()}
+def pages() -> Pages:
+    return Pages()
 
 
-@pytest.mark.parametrize("name", DEMOS)
-def test_pages_are_well_formed_with_unique_ids(pages: dict[str, str], name: str) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_pages_are_well_formed_with_unique_ids(pages: Pages, name: str) -> None:
     page = Parsed(pages[name])
     assert page.open == []
     ids = page.attribute("id")
@@ -67,15 +79,15 @@ def test_pages_are_well_formed_with_unique_ids(pages: dict[str, str], name: str)
     assert {value[1:] for value in links} <= set(ids)
 
 
-@pytest.mark.parametrize("name", DEMOS)
-def test_pages_refer_to_nothing_outside(pages: dict[str, str], name: str) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_pages_refer_to_nothing_outside(pages: Pages, name: str) -> None:
     page = Parsed(pages[name])
     assert not page.attribute("src")
     assert {tag for tag, _ in page.tags} & {"link", "img", "iframe", "object", "base"} == set()
     assert not re.search(r"url\(|@import", "".join(re.findall(r"<style>.*?</style>", pages[name])))
 
 
-def test_the_policy_allows_exactly_the_two_scripts(pages: dict[str, str]) -> None:
+def test_the_policy_allows_exactly_the_two_scripts(pages: Pages) -> None:
     page = Parsed(pages["slow"])
     policy = page.attribute("content")[0]
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
@@ -92,11 +104,12 @@ def _sha256(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def test_a_thousand_steps_on_eight_ranks_stay_in_the_size_budget(pages: dict[str, str]) -> None:
+@pytest.mark.slow
+def test_a_thousand_steps_on_eight_ranks_stay_in_the_size_budget(pages: Pages) -> None:
     assert len(pages["long"].encode()) < BUDGET_BYTES
 
 
-def test_the_page_reads_without_its_scripts(pages: dict[str, str]) -> None:
+def test_the_page_reads_without_its_scripts(pages: Pages) -> None:
     text = " ".join(Parsed(pages["slow"]).text.split())
     for said in (
         "A third of each step is rollout",
@@ -116,7 +129,7 @@ def test_the_page_reads_without_its_scripts(pages: dict[str, str]) -> None:
         assert said in text, said
 
 
-def test_a_killed_run_says_who_hung_where_and_what_is_missing(pages: dict[str, str]) -> None:
+def test_a_killed_run_says_who_hung_where_and_what_is_missing(pages: Pages) -> None:
     text = " ".join(Parsed(pages["killed"]).text.split())
     first_screen = text[: text.index("Over time")]
     assert "Incomplete recording. Rank 3 left no recording." in first_screen
@@ -124,11 +137,11 @@ def test_a_killed_run_says_who_hung_where_and_what_is_missing(pages: dict[str, s
     assert "SIGKILL after 12 min 14 s" in first_screen
 
 
-def test_an_almost_empty_document_is_a_page(pages: dict[str, str]) -> None:
+def test_an_almost_empty_document_is_a_page(pages: Pages) -> None:
     assert "No complete step was recorded." in Parsed(pages["minimal"]).text
 
 
-def test_hostile_strings_add_no_element_and_no_attribute(pages: dict[str, str]) -> None:
+def test_hostile_strings_add_no_element_and_no_attribute(pages: Pages) -> None:
     hostile = Parsed(pages["hostile"])
     honest = [tag for name in ("slow", "killed") for tag in Parsed(pages[name]).tags]
     assert {tag for tag, _ in hostile.tags} <= {tag for tag, _ in honest}
@@ -144,7 +157,7 @@ def _classes(page: Parsed) -> set[str]:
     return {name for value in page.attribute("class") for name in value.split()}
 
 
-def test_no_hostile_string_survives_as_it_was(pages: dict[str, str]) -> None:
+def test_no_hostile_string_survives_as_it_was(pages: Pages) -> None:
     page = pages["hostile"]
     for raw in ("<img src=x", "<svg onload", "</SCRIPT", "<b>bold", "\u2028", "\u2029", "\u202e"):
         assert raw not in page, raw
@@ -153,21 +166,21 @@ def test_no_hostile_string_survives_as_it_was(pages: dict[str, str]) -> None:
     page.encode("utf-8")
 
 
-def test_hostile_strings_are_still_shown_as_what_they_are(pages: dict[str, str]) -> None:
+def test_hostile_strings_are_still_shown_as_what_they_are(pages: Pages) -> None:
     text = Parsed(pages["hostile"]).text
     assert ATTACKS[0] in text
     assert ATTACKS[4] in text
     assert "⟨U+202E⟩gnp.exe" in text
 
 
-def test_plotly_never_sees_a_template(pages: dict[str, str]) -> None:
+def test_plotly_never_sees_a_template(pages: Pages) -> None:
     page = Parsed(pages["hostile"])
     own = next(text for attributes, text in page.scripts if "type" not in attributes)
     for forbidden in ("hovertemplate", "texttemplate", "innerHTML", "document.write", "eval("):
         assert forbidden not in own
 
 
-def test_facts_are_json_of_the_charts(pages: dict[str, str]) -> None:
+def test_facts_are_json_of_the_charts(pages: Pages) -> None:
     page = Parsed(pages["hostile"])
     facts: dict[str, Any] = json.loads(
         next(text for attributes, text in page.scripts if attributes.get("id") == "facts")
@@ -177,7 +190,7 @@ def test_facts_are_json_of_the_charts(pages: dict[str, str]) -> None:
     }  # fmt: skip
 
 
-def test_the_same_document_gives_the_same_page(pages: dict[str, str]) -> None:
+def test_the_same_document_gives_the_same_page(pages: Pages) -> None:
     assert render_html(DEMOS["killed"]()) == pages["killed"]
 
 

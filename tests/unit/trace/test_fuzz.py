@@ -94,6 +94,7 @@ def damage(data: bytes, chance: random.Random) -> bytes:
     return bytes(broken)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32))
 def test_damaged_run_directories(whole: Path, seed: int) -> None:
@@ -107,6 +108,7 @@ def test_damaged_run_directories(whole: Path, seed: int) -> None:
         check(folder, folder / "out.json")
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32))
 def test_damaged_recordings(whole: Path, seed: int) -> None:
@@ -129,6 +131,7 @@ def test_damaged_recordings(whole: Path, seed: int) -> None:
         check(folder, folder / "out.json")
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32))
 def test_damaged_traces(whole: Path, seed: int) -> None:

@@ -196,6 +196,7 @@ def test_compressed_files_are_the_same_each_time(tmp_path: Path) -> None:
     assert gzip.decompress(paths[0].read_bytes()).startswith(b'{\n"schemaVersion"')
 
 
+@pytest.mark.slow
 def test_hundreds_of_thousands_of_names(tmp_path: Path) -> None:
     build = TraceBuilder()
     for number in range(100_000):

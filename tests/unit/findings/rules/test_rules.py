@@ -89,6 +89,7 @@ def shuffled(trace: Trace, seed: int) -> tuple[Trace, dict[int, int]]:
     return dataclasses.replace(trace, spans=spans, processes=processes, series=series), moved
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", EXAMPLES)
 def test_the_order_of_ranks_changes_no_verdict(rule: str) -> None:
     trace = EXAMPLES[rule][0]().build()

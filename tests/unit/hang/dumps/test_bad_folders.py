@@ -61,6 +61,7 @@ def test_versions_may_be_mixed(kind: str, seed: int, tmp_path: Path, capsys: Sai
     assert code == 3 if kind != "healthy" else code in (0, 2)  # nothing was active: not judged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "seed"), list(zip(KINDS, (0, 1, 1, 1, 0, 0), strict=True)))
 @pytest.mark.parametrize("spoiled", ["empty", "cut", "not a dump", "another job", "another day"])
 def test_a_rank_whose_file_cannot_be_used_is_named_and_not_blamed(

@@ -71,6 +71,7 @@ def asleep(target: Target) -> bool:
     return target.system_call() == str(MACHINE.futex)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["getpid", "pthread_mutex_lock"], ids=["returned", "taken back"])
 def test_the_thread_is_as_it_was_whenever_we_are_killed(target: Target, name: str) -> None:
     before = masks(target)

@@ -99,6 +99,7 @@ def test_the_recorder_of_a_device_is_read_and_nothing_is_called(
     assert json.loads(dump.data) == read(working)
 
 
+@pytest.mark.slow
 def test_a_ring_that_is_not_full_yet(tmp_path: Path) -> None:
     with rank(tmp_path, 1, 100) as pid:
         said = json.loads(inject(member(pid), LOOK, at_most_s=60).data)

@@ -81,6 +81,7 @@ def test_torch_is_found_beside_the_program(tmp_path: Path, program: str) -> None
     assert torch_version(str(path)) == (2, 7)
 
 
+@pytest.mark.slow
 def test_no_variable_of_ours_makes_this_torch_warn(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs the trainer extra")
     added = flight_variables({}, tmp_path, torch_version(sys.executable), gpus=1)

@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from grpo_doctor_probes.supervisor.mainthread import MainThreads
 from grpo_doctor_probes.supervisor.observe import Moment
 from grpo_doctor_probes.supervisor.recovery import StuckRanks
@@ -49,6 +51,7 @@ def polling(work_s: float) -> Iterator[subprocess.Popen[bytes]]:
         process.communicate()
 
 
+@pytest.mark.slow
 def test_a_real_rank_that_polls_beside_a_heartbeat_moves_when_it_works_and_not_before() -> None:
     threads = MainThreads()
 

@@ -85,6 +85,7 @@ def test_the_console_goes_to_the_log_and_comes_back(
     assert capfd.readouterr().out == "afterwards\n"
 
 
+@pytest.mark.slow
 def test_a_deadline_ends_a_wait_and_is_renewed_by_each_answer(tmp_path: Path) -> None:
     deadline = EngineDeadline(3.0, tmp_path / "rank.log")
     with deadline.waiting("testing") as heard:

@@ -56,6 +56,7 @@ def test_weights_come_under_their_own_names_in_parts(parts: int | None) -> None:
     assert {name for part in found for name, _ in part} == set(model.state_dict())
 
 
+@pytest.mark.slow
 def test_merged_weights_give_what_adapters_give_and_leave_the_policy_alone() -> None:
     policy = adapted()
     before = {name: weight.detach().clone() for name, weight in policy.named_parameters()}

@@ -176,6 +176,7 @@ def test_an_engine_that_breaks_is_told_by_its_log(tmp_path: Path) -> None:
             client.generate(request(), lambda _: None)
 
 
+@pytest.mark.slow
 def test_a_silent_engine_is_an_error_and_a_slow_one_is_not(tmp_path: Path) -> None:
     engine = CountingEngine(step_s=0.3)
     with serving(engine, tmp_path) as server:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,6 +58,7 @@ def test_a_thousand_ranks_in_two_camps_take_no_minute() -> None:
     assert time.process_time() - began_s < 3.0
 
 
+@pytest.mark.slow
 def test_a_thousand_ranks_that_take_two_groups_in_two_orders_are_judged_in_seconds() -> None:
     """One camp has the first group at its head and the other one the second."""
     groups = {"0": range(RANKS), "1": range(RANKS)}

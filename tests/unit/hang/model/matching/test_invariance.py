@@ -32,6 +32,7 @@ def blames(
     return frozenset((one.rank, one.reason, one.grounds) for one in found.blame)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @settings(max_examples=4, deadline=None)
 @given(data=st.data())
@@ -42,6 +43,7 @@ def test_blame_follows_the_ranks_wherever_they_are(case: Case, data: st.DataObje
     assert moved == {(to[rank], reason, weight) for rank, reason, weight in blamed(case)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_order_of_files_changes_nothing_at_all(case: Case) -> None:
     files = dumps_of(case.build(), after_s=case.after_s)

@@ -37,6 +37,7 @@ def test_a_transfer_left_out_is_told_by_ranks_at_the_same_place(seed: int) -> No
     assert found.reason_right, (found.culprits, found.reasons)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=2, deadline=None)
 @given(seed=st.integers(0, 999))
