@@ -44,6 +44,20 @@ ENVIRONMENTS = {
     ),
     "trl": Environment("TRL 1.16.0", ("trl==1.16.0", "datasets", "accelerate", "transformers")),
 }
+_SWIFT = ("msgspec", "deepspeed==0.19.6")
+OLDER = {
+    "swift-4.4": Environment(
+        "ms-swift 4.4.0",
+        ("trl==0.29.1", "transformers==5.12.0", "peft==0.19.0", *_SWIFT),
+        ("ms-swift==4.4.0",),
+    ),
+    "swift-3.12": Environment(
+        "ms-swift 3.12.0",
+        ("trl<0.25", "transformers<4.58", "peft<0.19", "datasets<4.0", *_SWIFT),
+        ("ms-swift==3.12.0",),
+    ),
+}
+"""Versions whose names differ from the newest's, for `tests/frameworks/test_phases_*.py`."""
 # Named by those installed alone, and of no use here, or at a version of their own above.
 _LEFT_OUT = (
     "torch torchvision torchaudio torchcodec transformers ray triton flashinfer-python numba trl "
@@ -67,7 +81,7 @@ def python_of(folder: Path) -> Path:
 
 def build(framework: str, folder: Path) -> Path:
     """The environment's Python, made where it is not there."""
-    python, wanted = python_of(folder), ENVIRONMENTS[framework]
+    python, wanted = python_of(folder), {**ENVIRONMENTS, **OLDER}[framework]
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     _pip(python, TORCH)
