@@ -35,6 +35,7 @@ def _is_reference(trainer: Any, model: Any) -> bool:
 def _adapter_layer(model: Any) -> Any:
     if id(model) not in _LAYERS:
         # `disable_adapters` without the dash is also a method of transformers' models.
-        layers = (m for m in model.modules() if hasattr(m, "_disable_adapters"))
+        modules = model.modules() if hasattr(model, "modules") else ()
+        layers = (m for m in modules if hasattr(m, "_disable_adapters"))
         _LAYERS[id(model)] = next(layers, None)
     return _LAYERS[id(model)]

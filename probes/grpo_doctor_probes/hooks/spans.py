@@ -49,11 +49,8 @@ class HookedSpan:
 
     def __enter__(self) -> None:
         names = _OPEN.names
-        parts = f"{self._name}/"
         for open_name in names:
             if open_name == self._name or open_name in _OPAQUE or open_name in self._unless:
-                return
-            if open_name.startswith(parts):  # a subclass names a part, its base the whole phase
                 return
         direction = self._direction
         self._span = phase(self._name, direction=direction) if direction else phase(self._name)

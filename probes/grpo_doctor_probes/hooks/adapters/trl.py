@@ -7,12 +7,11 @@ The forward pass of the loss uses the same function as the log-probs of old and 
 
 from __future__ import annotations
 
+from grpo_doctor_probes.hooks.logprobs import LOSS, logprob_span
 from grpo_doctor_probes.hooks.table import Adapter, Hook
 
 _TRAINER = "trl.trainer.grpo_trainer"
 _VLLM = "trl.generation.vllm_generation"
-_LOSS = "train/loss"
-
 _CLIENT = "trl.generation.vllm_client"
 _OLD_CLIENT = "trl.extras.vllm_client"
 
@@ -28,12 +27,13 @@ ADAPTER = Adapter(
         Hook(_TRAINER, "GRPOTrainer._calculate_rewards", "reward", "0.19-"),
         Hook(
             _TRAINER, "GRPOTrainer._get_per_token_logps_and_entropies", "logprob", "0.20-",
-            unless=(_LOSS,),
+            span_of=logprob_span,
         ),
         Hook(
-            _TRAINER, "GRPOTrainer._get_per_token_logps", "logprob", "0.15-0.19", unless=(_LOSS,)
+            _TRAINER, "GRPOTrainer._get_per_token_logps", "logprob", "0.15-0.19",
+            span_of=logprob_span,
         ),
-        Hook(_TRAINER, "GRPOTrainer.compute_loss", _LOSS, "0.14-"),
+        Hook(_TRAINER, "GRPOTrainer.compute_loss", LOSS, "0.14-"),
         Hook(_TRAINER, "GRPOTrainer._move_model_to_vllm", "sync", "0.15-0.27"),
         Hook(_VLLM, "VLLMGeneration.sync_weights", "sync", "0.28-"),
         Hook(_VLLM, "VLLMGeneration.generate", "rollout/generate", "0.28-"),
