@@ -250,3 +250,41 @@ def test_a_prediction_is_not_judged_where_another_option_changed_too() -> None:
     (fix,) = compared(before, after).fixes
     assert fix.inside is None
     assert fix.note.startswith("the option reward_funcs differs too")
+
+
+def test_the_facts_of_a_side() -> None:
+    trace = run(ranks=2).build()
+    side = compared(trace, trace).before
+    assert (side.gpus, side.steps, side.steps_total, side.set_apart) == (
+        "2 x NVIDIA A100-SXM4-80GB",
+        6,
+        6,
+        0,
+    )
+    assert side.tokens_per_step is None
+    long_first = TraceBuilder()
+    for number in range(6):
+        long_first.step(0, number, 100.0 * number, {"train": 50.0 if number == 0 else 10.0})
+    side = compared(trace, long_first.build()).after
+    assert (side.gpus, side.steps, side.steps_total, side.set_apart) == ("no GPU sampled", 5, 6, 1)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "inside"),
+    [(-22.0, -11.0, None), (-22.0, -11.1, False), (-7.0, 3.0, None), (-6.9, 3.0, False)],
+)
+def test_an_interval_that_touches_the_predicted_one_decides_nothing(
+    low: float, high: float, inside: bool | None
+) -> None:
+    measured = structs.replace(CHANGE, change_pct=(low + high) / 2, low_pct=low, high_pct=high)
+    assert _held(SAID, measured, "")[0] is inside
+
+
+@pytest.mark.parametrize(
+    ("change", "inside"), [(-7.0, True), (-6.94, None), (-11.04, True), (-11.06, None)]
+)
+def test_a_prediction_is_held_to_the_digit_that_is_shown(
+    change: float, inside: bool | None
+) -> None:
+    measured = structs.replace(CHANGE, change_pct=change)
+    assert _held(SAID, measured, "")[0] is inside

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor import knobs
+from grpo_doctor.knobs.syntax import look_up, options_of, overrides_of
 
 ROLLOUT = "actor_rollout_ref.rollout."
 ACTOR = "actor_rollout_ref.actor."
@@ -274,3 +275,22 @@ def test_a_value_that_the_table_does_not_know_is_absent() -> None:
 )
 def test_defaults(framework: str, version: str | None, knob: str, expected: Any) -> None:
     assert knobs.default(framework, version, knob) == expected
+
+
+def test_a_command_lines_options_and_overrides() -> None:
+    words = ["swift", "rlhf", "--use_vllm", "true", "--reward-funcs", "a", "b", "--flag", "--x=1", "--y=", "last"]
+    assert options_of(words) == {
+        "use_vllm": "true",
+        "reward_funcs": ["a", "b"],
+        "flag": True,
+        "x": "1",
+        "y": ["", "last"],
+    }
+    hydra = ["main.py", "a.b=1", "++c='x y'", "+d=2", "~e=", "--f=3", "9g=4"]
+    assert overrides_of(hydra) == {"a.b": "1", "c": "x y", "d": "2", "e": ""}
+
+
+def test_dots_are_part_of_a_key_or_levels() -> None:
+    config = {"a.b": 1, "a": {"b": 2, "c": {"d": 3}}, "x.y": {"z": 4}}
+    found = [look_up(config, key) for key in ("a.b", "a.c.d", "x.y.z", "a.b.c", "q", "a.q")]
+    assert found == [1, 3, 4, None, None, None]

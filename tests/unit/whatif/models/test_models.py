@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_doctor.knobs import KNOBS
-from grpo_doctor.whatif import Prediction
+from grpo_doctor.whatif import Prediction, Withheld
 from grpo_doctor.whatif.models import BY_KNOB, MODELS
 from tests.unit.whatif.models.runs import mid, reason, run, what_if
 
@@ -294,3 +294,34 @@ def test_of_several_settings_the_one_without_an_answer_is_named() -> None:
     patient = run(OFFLOAD, {"offload.optimizer": True})
     found = reason(patient, offload__optimizer=False, checkpoint__save_steps=10)
     assert found.startswith("checkpoint.save_steps: no checkpoint")
+
+
+def test_values_that_the_run_has_already_are_no_change() -> None:
+    build = run({"rollout": 4.0, "checkpoint": 2.0}, {"checkpoint.steps": 1})
+    same = what_if(build, checkpoint__steps=1)
+    assert isinstance(same, Prediction)
+    assert same.mid == 0
+    assert "the settings that it has" in same.grounds
+
+
+def test_a_number_below_zero_is_refused_for_every_model() -> None:
+    found = what_if(run({"rollout": 4.0, "train": 2.0}), dataload__num_workers=-1)
+    assert isinstance(found, Withheld)
+    assert found.reason == "dataload.num_workers can't be -1"
+
+
+def test_completions_that_are_no_longer_than_the_new_limit_stay() -> None:
+    metrics = {"completions/max_length": 100.0}
+    phases = {"rollout/generate": 4.0, "train": 2.0}
+    build = run(phases, {"rollout.max_completion_length": 200}, metrics=metrics)
+    assert mid(build, rollout__max_completion_length=100) == 0
+    assert mid(build, rollout__max_completion_length=150) == 0
+    assert mid(build, rollout__max_completion_length=300) == 0
+    assert mid(build, rollout__max_completion_length=50) < -20
+    cut_off = run(phases, {"rollout.max_completion_length": 100}, metrics=metrics)
+    found = what_if(cut_off, rollout__max_completion_length=150)
+    assert isinstance(found, Withheld)
+    assert "cut off" in found.reason
+    assert isinstance(what_if(cut_off, rollout__max_completion_length=0), Withheld)
+    unknown = run(phases, {"rollout.max_completion_length": 200})
+    assert isinstance(what_if(unknown, rollout__max_completion_length=50), Withheld)

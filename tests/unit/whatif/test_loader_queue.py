@@ -1,0 +1,39 @@
+"""The queue between loader processes and a rank, in cases that one can work out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpo_doctor.whatif.loader_queue import waits_for_data
+
+
+def wait(effort: float, rest: float, workers: int, prefetch: int = 2, batches: int = 12) -> float:
+    waits = waits_for_data([effort] * batches, [rest] * batches, workers=workers, prefetch=prefetch)
+    return float(waits.mean())
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected"),
+    [(0, 6.0), (1, 4.0), (2, 1.0), (3, 0.0), (4, 0.0)],
+)
+def test_a_rank_waits_for_what_processes_cannot_hide(workers: int, expected: float) -> None:
+    # Each batch takes a process 6 s, and the rank works for 2 s between two of them: with n
+    # processes a batch is ready every 6 / n s.
+    assert wait(6.0, 2.0, workers) == pytest.approx(expected)
+
+
+def test_one_process_is_not_the_rank_itself() -> None:
+    assert wait(1.0, 5.0, 1) == 0.0
+    assert wait(1.0, 5.0, 0) == 1.0
+
+
+def test_batches_that_are_ready_ahead_even_out_a_long_one() -> None:
+    efforts, rests = [0.0] * 9 + [10.0], [1.5] * 10
+    totals = [waits_for_data(efforts, rests, workers=1, prefetch=n).sum() for n in (1, 2, 4, 8)]
+    assert totals[0] > totals[1] > totals[2]
+    assert totals[0] == pytest.approx(8.5)
+    assert totals[3] == 0.0
+
+
+def test_no_batch_is_no_wait() -> None:
+    assert len(waits_for_data([], [], workers=2)) == 0
