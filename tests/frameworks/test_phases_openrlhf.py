@@ -35,11 +35,13 @@ TIMES = {
     "rollout": "generation", "logprob": "make_experience", "train/update": "ppo_train",
     "sync": "broadcast",
 }  # fmt: skip
-CURVES = ("policy_loss", "reward", "actor_grad_norm", "response_length")
+CURVES = ("reward", "response_length", "actor_lr", "truncated")
 OPTIONS = {
     "data.max_samples": STEPS * PROMPTS, "train.num_episodes": 1,
     "reward.remote_url": CODE / "openrlhf_stopwatch.py",
     "ckpt.save_steps": 5,
+    # Greedy: what vLLM draws depends on which requests happen to share a batch.
+    "rollout.top_p": 1e-6, "algo.advantage.estimator": "reinforce",
 }  # fmt: skip
 
 pytestmark = [
@@ -165,6 +167,7 @@ def test_metrics_and_exit_code_are_those_of_the_job_alone(hooked: Done, tmp_path
     alone = job(tmp_path / "alone")
     assert alone.code == 0
     for step, logged in alone.logged.items():
-        assert {name: logged[name] for name in CURVES} == {
-            name: hooked.logged[step][name] for name in CURVES
-        }
+        beside = hooked.logged[step]
+        assert {name: beside[name] for name in CURVES} == {name: logged[name] for name in CURVES}
+        # Samples come in the order in which they are ready, and sums in theirs.
+        assert beside["policy_loss"] == pytest.approx(logged["policy_loss"], rel=1e-3, abs=1e-6)

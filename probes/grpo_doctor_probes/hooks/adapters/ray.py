@@ -3,10 +3,17 @@
 `@ray.remote` puts another object in the place of a class, and sends the class itself to the
 actor's process, pickled by value. So it is hooked there, where it arrives: what the sending process
 wrapped would have to be unpickled on hosts that may not have this tool.
+
+Workers of a cluster that the job starts inherit its environment. Those of one that ran before
+(`ray start`) are given this tool's part of it with the job's runtime environment.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+
+from grpo_doctor_probes import recorder
 from grpo_doctor_probes.hooks.table import Adapter
 from grpo_doctor_probes.hooks.wrapping import quietly, replace
 
@@ -16,7 +23,8 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-_LOADING = "ray._private.function_manager"
+_LOADING, _CONNECTING = "ray._private.function_manager", "ray._private.worker"
+_STARTUP = os.path.join(os.path.dirname(os.path.dirname(__file__)), "startup")  # noqa: PTH118, PTH120
 
 
 def _patch_loading(module: ModuleType) -> None:
@@ -40,4 +48,36 @@ def _hook(actor_class: object) -> None:
         apply_to_actor(actor_class)
 
 
-ADAPTER = Adapter("ray", "ray", (), {_LOADING: _patch_loading})
+def _patch_connecting(module: ModuleType) -> None:
+    replace(module, "init", _around_init)
+
+
+def _around_init(init: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return init(*args, **_with_environment(args, kwargs))
+
+    return wrapper
+
+
+def _with_environment(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `ray.init`, with this tool's variables for workers that lack them."""
+    try:
+        given = kwargs.get("runtime_env")
+        address = args[0] if args else kwargs.get("address")
+        find = sys.modules["ray._private.services"].canonicalize_bootstrap_address
+        if not isinstance(given, (dict, type(None))) or find(address) is None:
+            return kwargs
+        runtime_env = dict(given or {})
+        variables = dict(runtime_env.get("env_vars") or {})
+        # Ray puts the worker's own value in the place of ${...}.
+        path = variables.get("PYTHONPATH", "${PYTHONPATH}")
+        ours = {name: text for name, text in os.environ.items() if name.startswith("GRPO_DOCTOR")}
+        ours["PYTHONPATH"] = f"{_STARTUP}{os.pathsep}{path}"
+        runtime_env["env_vars"] = {**variables, **ours}
+    except Exception:  # noqa: BLE001 - a guest never raises into its host
+        recorder.note_error()
+        return kwargs
+    return {**kwargs, "runtime_env": runtime_env}
+
+
+ADAPTER = Adapter("ray", "ray", (), {_LOADING: _patch_loading, _CONNECTING: _patch_connecting})

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from grpo_doctor_probes.supervisor.launch import STARTUP
 from tests.unit.probes.hooks.hooked_job import TRAINER, recorded, run_job, span_names, step_numbers
 
 # What Ray's worker does: it makes the class from a text of its own, under the module's name.
@@ -72,3 +77,43 @@ def test_an_older_release_beside_the_job_is_not_what_is_loaded(tmp_path: Path) -
     done = run_job(tmp_path, program, modules=modules)
     assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", "")
     assert step_numbers(recorded(tmp_path)) == [1, 2, 3]
+
+
+CONNECTING = """
+def init(address=None, *, runtime_env=None, num_cpus=None):
+    return runtime_env
+"""
+SERVICES = """
+def canonicalize_bootstrap_address(address, temp_dir=None):
+    return None if address in (None, "local") else "10.0.0.1:6379"
+"""
+CLUSTER = {"ray._private.worker": CONNECTING, "ray._private.services": SERVICES}
+INIT = "import ray._private.services; from ray._private.worker import init; "
+
+
+def runtime_env(folder: Path, call: str) -> Any:
+    done = run_job(folder, f"{INIT} import json; print(json.dumps({call}))", modules=CLUSTER)
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("call", ["init()", "init('local')", "init(num_cpus=2, runtime_env=None)"])
+def test_the_jobs_own_cluster_inherits_its_environment(tmp_path: Path, call: str) -> None:
+    assert runtime_env(tmp_path, call) is None
+
+
+def test_workers_of_a_cluster_that_was_there_are_given_the_variables(tmp_path: Path) -> None:
+    given = runtime_env(
+        tmp_path, "init('auto', runtime_env={'pip': [], 'env_vars': {'MINE': 'kept'}})"
+    )
+    variables = given["env_vars"]
+    assert (given["pip"], variables["MINE"], variables["GRPO_DOCTOR"]) == ([], "kept", "1")
+    assert variables["GRPO_DOCTOR_RUN_DIR"] == str(tmp_path / "run")
+    assert variables["PYTHONPATH"] == f"{STARTUP}:${{PYTHONPATH}}"
+
+
+def test_a_path_that_the_job_gives_its_workers_is_kept(tmp_path: Path) -> None:
+    given = runtime_env(
+        tmp_path, "init(address='auto', runtime_env={'env_vars': {'PYTHONPATH': '/mine'}})"
+    )
+    assert given["env_vars"]["PYTHONPATH"] == f"{STARTUP}:/mine"
