@@ -10,15 +10,21 @@ from dataclasses import replace
 
 from grpo_doctor.launches import Launch
 from grpo_doctor.memory.cards import card_bytes
+from grpo_doctor.memory.change import Change, fixes, relief, room, solve
+from grpo_doctor.memory.checkpoints import checkpoint_bytes
+from grpo_doctor.memory.edits import Edit
 from grpo_doctor.memory.estimate import ledger_of, server_ledger
-from grpo_doctor.memory.from_launch import Job, Machine, setup_of
+from grpo_doctor.memory.from_launch import Job, setup_of
 from grpo_doctor.memory.ledger import Component, Interval, Ledger, Phase, Pool
+from grpo_doctor.memory.machine import Machine
 from grpo_doctor.memory.models import ModelShape, model_shape
 from grpo_doctor.memory.setup import GIB, RolloutEngine, Setup
 
 __all__ = [
     "GIB",
+    "Change",
     "Component",
+    "Edit",
     "Interval",
     "Job",
     "Ledger",
@@ -29,10 +35,15 @@ __all__ = [
     "RolloutEngine",
     "Setup",
     "card_bytes",
+    "checkpoint_bytes",
     "estimate",
+    "fixes",
     "ledger_of",
     "model_shape",
+    "relief",
+    "room",
     "setup_of",
+    "solve",
 ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from grpo_doctor.memory.facts import Calibration, facts
@@ -33,11 +32,11 @@ def tokens_of(setup: Setup, factors: Calibration, micro_batch: int | None = None
         everything = float(rows * longest)
     else:
         usual = setup.usual_row_tokens or round(factors.usual_row_tokens)
-        row = min(longest, images + (setup.longest_row_tokens or round(factors.longest_row_tokens)))
+        row = setup.longest_row_tokens or round(factors.longest_row_tokens)
+        row = min(longest, max(row, images + usual))
         everything = rows * row
-        if setup.padding_free:  # few rows of a batch are as long as the longest
-            mean = min(row, images + usual)
-            everything = rows * mean + (row - mean) * math.sqrt(rows)
+        if setup.padding_free:  # of long-tailed lengths one row makes a batch large
+            everything = row + (rows - 1) * min(row, images + usual)
     everything /= setup.context_parallel
     scored = rows * setup.completion_tokens / setup.context_parallel
     return Tokens(
@@ -70,7 +69,10 @@ def layer_bytes_per_token(setup: Setup) -> float:
         mlp = active + 2 * experts.active * hidden
     attention = 2 * hidden + query + 2 * key + (query + 2 * key) + query + hidden
     normed = 4 * query if model.query_key_norm else 0
-    return 2 * (attention + 2 * hidden + mlp) + 16 * hidden + normed
+    kept = attention + 2 * hidden + mlp
+    if setup.method == "lora" and setup.lora_targets == "attention" and not experts:
+        kept -= query + hidden + model.intermediate  # frozen layers need not keep their input
+    return 2 * kept + 16 * hidden + normed
 
 
 def _fused_layer_bytes(setup: Setup) -> float:
@@ -102,12 +104,14 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
     in_flight = setup.pipeline_parallel
     if setup.engine == "device_map":
         layers, in_flight = max(1, model.layers // setup.ranks), 1
-    layer = tokens.all * layer_bytes_per_token(setup) / divided
+    scores = _scores_bytes(setup, tokens) / divided  # half of it is kept for the backward pass
+    layer = tokens.all * layer_bytes_per_token(setup) / divided + scores
     kept = tokens.all * 2 * model.hidden / divided
     entries: list[Component] = []
+    measured_rows = setup.is_grpo or setup.packing or setup.longest_row_tokens is not None
+    spread = factors.spread_activations if measured_rows else factors.spread_unknown_rows
 
     def add(name: str, size: float, formula: str, source: str, knob: str | None) -> None:
-        spread = factors.spread_activations
         entries.append(Component(name, round(size * waste), formula, source, knob, spread))
 
     loss = _loss_bytes(setup, tokens)
@@ -120,7 +124,7 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
         each = layer_bytes_per_token(setup)
         if setup.recompute == "selective" and setup.engine != "megatron":
             each = _selective_layer_bytes(setup)
-        add("activations", tokens.all * each / divided * layers * in_flight,
+        add("activations", (tokens.all * each / divided + scores / 2) * layers * in_flight,
             f"{tokens.all} tokens x {each / 1024:.0f} KiB x {layers} layers",
             _KORTHIKANTI, "train.gradient_checkpointing")  # fmt: skip
     if setup.recompute == "full" and layer > loss:
@@ -152,6 +156,14 @@ def logprob_activations(setup: Setup, factors: Calibration) -> tuple[Component, 
                   facts()["logprob_bytes_per_logit"]["source"], "train.logprob_micro_batch",
                   factors.spread_activations),
     )  # fmt: skip
+
+
+def _scores_bytes(setup: Setup, tokens: Tokens) -> float:
+    """Scores in 16 bits, their softmax in 32, probabilities in 16."""
+    if setup.attention == "fused":
+        return 0.0
+    rows = setup.micro_batch * (2 if setup.paired else 1)
+    return 8.0 * setup.model.heads * tokens.all**2 / rows
 
 
 def _loss_bytes(setup: Setup, tokens: Tokens) -> float:

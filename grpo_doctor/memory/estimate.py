@@ -57,7 +57,7 @@ def _train_pool(setup: Setup, states: States, factors: Calibration) -> Pool:
         Phase("checkpoint", (*resident, *asleep, *states.all, *_checkpoint(setup, factors))),
     ]
     if setup.is_grpo:
-        passes = (*resident, *asleep, *states.weights, *states.optimizer, *working)
+        passes = (*resident, *asleep, *states.weights, *states.between_steps, *working)
         phases.append(Phase("logprob", (*passes, *logprob_activations(setup, factors))))
         phases.extend(_rollout_phases(setup, states, engine, resident, factors))
     return Pool(
@@ -80,17 +80,17 @@ def _rollout_phases(
     if not setup.offload_weights:
         beside.extend(states.weights)
     if not setup.offload_optimizer:
-        beside.extend(states.optimizer)
+        beside.extend(states.between_steps)
     if engine is None:
         if setup.rollout != "generate":
             return []
-        return [Phase("rollout", (*resident, *states.weights, *states.optimizer,
+        return [Phase("rollout", (*resident, *states.weights, *states.between_steps,
                                   *_generation(setup, factors)))]  # fmt: skip
     sync = [*resident, *states.weights, engine.weights, engine.graphs]
     if setup.rollout_engine.sleep_level == 0:
         sync.append(engine.cache)
     if not setup.offload_optimizer:
-        sync.extend(states.optimizer)
+        sync.extend(states.between_steps)
     return [
         Phase("init", (*resident, *states.weights, *engine.awake)),
         Phase("rollout", (*resident, *beside, *engine.awake)),

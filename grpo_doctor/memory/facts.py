@@ -41,6 +41,7 @@ class Calibration:
     communicator: float
     spread_states: float
     spread_activations: float
+    spread_unknown_rows: float
     spread_engine: float
     spread_overhead: float
 

@@ -11,19 +11,30 @@ from grpo_doctor.memory.states import frozen_bytes
 def context(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
     """Outside PyTorch's allocator: nvidia-smi shows it, `memory_reserved` does not."""
     known = facts()["overhead"]
-    entries = [_entry("CUDA context", known["context_bytes"], factors)]
-    if setup.ranks > 1 and setup.engine != "device_map":
-        dimensions = (setup.tensor_parallel, setup.pipeline_parallel, setup.expert_parallel,
-                      setup.context_parallel, setup.data_parallel)  # fmt: skip
-        groups = sum(size > 1 for size in dimensions)
+    megatron = setup.engine == "megatron"  # TransformerEngine loads its kernels at once
+    loading = known["eager_context_bytes" if megatron else "context_bytes"]
+    entries = [_entry("CUDA context", loading, factors)]
+    groups = _groups(setup)
+    if groups:
         first = int(known["communicator_bytes"]["bytes"])
-        size = first + round(max(0, groups - 1) * factors.communicator * GIB)
+        size = first + round((groups - 1) * factors.communicator * GIB)
         entries.append(
-            Component("NCCL buffers", size, f"1.45 GiB, and {factors.communicator:g} GiB for each "
-                      f"of {max(0, groups - 1)} more groups", known["communicator_bytes"]["source"],
-                      None, factors.spread_overhead)
+            Component("NCCL buffers", size,
+                      f"1.45 GiB, and {factors.communicator:g} GiB for each of {groups - 1} more",
+                      known["communicator_bytes"]["source"], None, factors.spread_overhead)
         )  # fmt: skip
     return tuple(entries)
+
+
+def _groups(setup: Setup) -> int:
+    """NCCL communicators of a rank: of all ranks, and of each dimension with ranks of its own."""
+    if setup.ranks == 1 or setup.engine == "device_map":
+        return 0
+    dimensions = [setup.tensor_parallel, setup.pipeline_parallel, setup.expert_parallel]
+    dimensions.append(setup.context_parallel)
+    if setup.engine == "megatron":
+        dimensions.append(setup.data_parallel)
+    return 1 + sum(size > 1 for size in dimensions)
 
 
 def buffers(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
@@ -52,10 +63,8 @@ def buffers(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
 
 def gathered_bytes(setup: Setup) -> int:
     """Whole parameters that ZeRO-3 or FSDP hold for the layers at work."""
-    if setup.data_parallel == 1:
-        return 0
     model = setup.model
-    if setup.engine == "fsdp":
+    if setup.engine == "fsdp" and setup.data_parallel > 1:
         return 2 * (2 * model.layer_parameters + model.embedding_parameters)
     if setup.engine == "deepspeed" and setup.zero_stage == 3:
         live = int(facts()["deepspeed"]["live_parameters"]["elements"])

@@ -10,9 +10,20 @@ from grpo_doctor.memory.models.shape import Linear, ModelShape
 GIB = 1 << 30
 Engine = Literal["torch", "deepspeed", "fsdp", "megatron", "device_map"]
 """What holds the trained model: plain or DDP, DeepSpeed, FSDP, Megatron, layers over the cards."""
-Loss = Literal["amp", "float32", "bfloat16", "inplace", "triton", "fused", "parallel", "none"]
+Loss = Literal[
+    "amp",
+    "float32",
+    "bfloat16",
+    "inplace",
+    "triton",
+    "fused",
+    "parallel",
+    "divergence",
+    "none",
+]
 """How logits become a loss; `memory_facts.json` has the bytes of each."""
 Rollout = Literal["none", "generate", "colocate", "server"]
+Attention = Literal["fused", "eager"]
 Recompute = Literal["full", "selective", "none"]
 
 
@@ -48,6 +59,8 @@ class Setup:
     # what is trained
     method: Literal["full", "lora"] = "full"
     base_bits: int = 16
+    tables_in_float32: bool = False
+    """bitsandbytes with PEFT's `prepare_model_for_kbit_training`: what is not quantized."""
     lora_rank: int = 8
     lora_targets: Literal["all-linear", "attention"] = "all-linear"
     fully_trained_tables: int = 0
@@ -83,6 +96,8 @@ class Setup:
     recompute: Recompute = "full"
     vision_recompute: bool = True
     activations_on_host: bool = False
+    attention: Attention = "fused"
+    """`eager` keeps scores of all pairs of tokens."""
     loss: Loss = "float32"
     whole_row_logits: bool = False
     """Logits of prompts are computed too and cut off."""

@@ -24,6 +24,8 @@ class States:
     gradients: Component
     optimizer: tuple[Component, ...]
     scratch: tuple[Component, ...]
+    keeps_gradients: bool
+    """Whether the gradients' buffer stays between steps."""
     trained: int
     """Parameters this rank's process trains before they are divided."""
 
@@ -31,6 +33,11 @@ class States:
     def all(self) -> tuple[Component, ...]:
         """Everything but the scratch."""
         return (*self.weights, self.gradients, *self.optimizer)
+
+    @property
+    def between_steps(self) -> tuple[Component, ...]:
+        """What stays beside the weights when no step is at work."""
+        return (self.gradients, *self.optimizer) if self.keeps_gradients else self.optimizer
 
 
 def states_of(setup: Setup, factors: Calibration) -> States:
@@ -48,7 +55,8 @@ def frozen_bytes(setup: Setup, share: Share) -> float:
     model = setup.model
     plain = model.embedding_parameters * (1 if model.tied else 2) + model.vision_parameters
     plain = min(share.frozen, plain // setup.tensor_parallel)
-    return plain * 2 + (share.frozen - plain) * setup.base_bits / 8 * _QUANTIZED_OVERHEAD
+    each = 4 if setup.tables_in_float32 else 2
+    return plain * each + (share.frozen - plain) * setup.base_bits / 8 * _QUANTIZED_OVERHEAD
 
 
 def zero_stage(setup: Setup) -> int:
@@ -93,6 +101,7 @@ def _divided(setup: Setup, share: Share, factors: Calibration) -> States:
                          f"{_billions(trained)} x {gradient} B / {gradients_by}", _ZERO, _STAGE),
         optimizer=() if on_host else _optimizer(setup, trained, ranks if stage else 1, factors),
         scratch=() if on_host else _scratch(setup, trained, ranks if stage else 1, factors),
+        keeps_gradients=setup.engine == "deepspeed" and stage == 3,
         trained=trained,
     )  # fmt: skip
 
@@ -178,5 +187,6 @@ def _megatron(setup: Setup, share: Share, factors: Calibration) -> States:
                    "train.optimizer"),
         ),
         scratch=(),
+        keeps_gradients=True,
         trained=trained,
     )  # fmt: skip

@@ -94,7 +94,6 @@ def _experts(text: Mapping[str, Any], layers: int) -> Experts | None:
         shared_intermediate=int(text.get("shared_expert_intermediate_size") or 0)
         or int(text.get("n_shared_experts") or 0) * intermediate,
         shared_gate=bool(text.get("shared_expert_intermediate_size")),
-        router_bias=text.get("topk_method") == "noaux_tc",
     )
 
 

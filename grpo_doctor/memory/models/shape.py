@@ -37,7 +37,6 @@ class Experts:
     intermediate: int
     shared_intermediate: int = 0
     shared_gate: bool = False
-    router_bias: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +203,7 @@ def _gated(  # noqa: PLR0913 - a gated MLP has that many sizes
 
 
 def _experts(hidden: int, experts: Experts) -> Iterator[Linear]:
-    yield Linear("router", hidden, experts.count, experts.layers, "language", experts.router_bias)
+    yield Linear("router", hidden, experts.count, experts.layers, "language")
     copies = experts.layers * experts.count
     yield from _gated("experts", hidden, experts.intermediate, copies, "experts")
     if experts.shared_intermediate:

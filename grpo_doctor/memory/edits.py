@@ -1,0 +1,174 @@
+"""Single knobs set to other values: how a setup follows, and what each costs in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from grpo_doctor.errors import UsageError
+from grpo_doctor.memory.setup import Setup
+
+UTILIZATION = "vllm.gpu_memory_utilization"
+Apply = Callable[[Setup, Any], Setup]
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One knob set to another value; `cost` says in words what that costs in time.
+
+    `slowdown` orders edits by it: 0 costs nothing, 5 makes another experiment of the run.
+    """
+
+    knob: str
+    value: Any
+    cost: str
+    slowdown: int
+
+
+def _engine(**names: str) -> dict[str, Apply]:
+    def applied(field: str) -> Apply:
+        return lambda setup, value: replace(
+            setup, rollout_engine=replace(setup.rollout_engine, **{field: value})
+        )
+
+    return {f"vllm.{knob}": applied(field) for knob, field in names.items()}
+
+
+def _plain(field: str) -> Apply:
+    return lambda setup, value: replace(setup, **{field: value})
+
+
+_APPLY: dict[str, Apply] = {
+    **_engine(
+        gpu_memory_utilization="memory_share",
+        tensor_parallel_size="tensor_parallel",
+        max_model_len="max_model_len",
+        max_num_seqs="max_sequences",
+        sleep_level="sleep_level",
+        enforce_eager="eager",
+    ),
+    "offload.model": _plain("offload_weights"),
+    "offload.optimizer": _plain("offload_optimizer"),
+    "deepspeed.stage": lambda setup, stage: replace(setup, engine="deepspeed", zero_stage=stage),
+    "deepspeed.offload_optimizer": _plain("zero_offload_optimizer"),
+    "deepspeed.offload_param": _plain("zero_offload_parameters"),
+    "train.micro_batch": _plain("micro_batch"),
+    "train.logprob_micro_batch": _plain("logprob_micro_batch"),
+    "train.gradient_checkpointing": lambda setup, on: replace(
+        setup, recompute="full" if on else "none"
+    ),
+    "train.activation_offload": _plain("activations_on_host"),
+    "train.use_liger": lambda setup, on: replace(setup, loss="fused" if on else "bfloat16"),
+    "train.beta": lambda setup, beta: replace(setup, reference=bool(beta)),
+    "train.type": _plain("method"),
+    "train.lora_rank": _plain("lora_rank"),
+    "rollout.max_completion_length": _plain("completion_tokens"),
+    "data.max_length": _plain("prompt_tokens"),
+    "data.max_pixels": _plain("max_pixels"),
+    "sync.move_model_batches": _plain("sync_groups"),
+    "parallel.tensor": _plain("tensor_parallel"),
+    "parallel.context": _plain("context_parallel"),
+}
+SOLVABLE: dict[str, Sequence[float]] = {
+    UTILIZATION: tuple(share / 100 for share in range(10, 96, 5)),
+    "vllm.max_model_len": tuple(512 * step for step in range(1, 257)),
+    "vllm.max_num_seqs": tuple(2**power for power in range(11)),
+    "train.micro_batch": tuple(range(1, 129)),
+    "train.logprob_micro_batch": tuple(range(1, 257)),
+    "train.lora_rank": tuple(2**power for power in range(2, 11)),
+    "rollout.max_completion_length": tuple(256 * step for step in range(1, 257)),
+    "data.max_length": tuple(256 * step for step in range(1, 257)),
+    "data.max_pixels": tuple(28 * 28 * 64 * step for step in range(1, 257)),
+}
+"""Knobs of which more takes more memory, and the values that are tried, ascending."""
+
+
+def apply(setup: Setup, knob: str, value: Any) -> Setup:
+    """The setup with one knob at another value.
+
+    Raises:
+        UsageError: memory does not depend on the knob.
+    """
+    if knob not in _APPLY:
+        raise UsageError(f"memory does not depend on {knob}; it does on {', '.join(_APPLY)}")
+    return _APPLY[knob](setup, value)
+
+
+def relieving(setup: Setup) -> Iterator[Edit]:
+    """Edits that take memory off the cards, where they are not in force already."""
+    if setup.rollout == "colocate":
+        yield from _engine_relief(setup)
+    yield from _state_relief(setup)
+    if setup.micro_batch > 1:
+        for half in sorted({setup.micro_batch // 2, 1}):
+            yield Edit("train.micro_batch", half, "more, smaller passes; raise "
+                       "train.grad_accumulation in step", 2)  # fmt: skip
+    if setup.recompute == "none" and setup.engine != "megatron":
+        yield Edit("train.gradient_checkpointing", True, "a third more computing in training", 3)
+    if setup.loss not in ("fused", "none", "parallel", "triton"):
+        yield Edit("train.use_liger", True, "none, often faster", 0)
+    if setup.reference and setup.method == "full":
+        yield Edit("train.beta", 0.0, "none; the KL term is gone", 4)
+    if setup.is_grpo and setup.completion_tokens > 512:
+        yield Edit("rollout.max_completion_length", setup.completion_tokens // 2,
+                   "none; longer answers are cut off", 5)  # fmt: skip
+    if setup.max_pixels and setup.max_pixels > 401_408:
+        yield Edit("data.max_pixels", 401_408, "none; images lose detail", 4)
+    if setup.method == "full":
+        yield Edit("train.type", "lora", "none; another experiment", 5)
+
+
+def _engine_relief(setup: Setup) -> Iterator[Edit]:
+    engine = setup.rollout_engine
+    for share in (0.6, 0.4, 0.2):
+        if share < engine.memory_share:
+            yield Edit(UTILIZATION, share, "fewer sequences at once in rollouts", 1)
+    if engine.sleep_level == 0:
+        yield Edit("vllm.sleep_level", 1, "seconds per step to put the engine to sleep", 1)
+    if not setup.offload_weights:
+        yield Edit("offload.model", True, "weights over PCIe and back, each step", 2)
+    if not setup.offload_optimizer:
+        yield Edit("offload.optimizer", True, "optimizer state over PCIe and back, each step", 2)
+    if setup.zero_stage == 3 and (setup.sync_groups or 1) < 16:
+        yield Edit("sync.move_model_batches", 16, "a second or two per weight sync", 1)
+    for size in (2, 4, 8):
+        divides = setup.model.heads % size == 0 and setup.ranks % size == 0
+        if engine.tensor_parallel < size and divides:
+            yield Edit("vllm.tensor_parallel_size", size, "fewer engines, each faster", 2)
+    if not engine.eager:
+        yield Edit("vllm.enforce_eager", True, "slower decoding, up to several times", 4)
+
+
+def _state_relief(setup: Setup) -> Iterator[Edit]:
+    if setup.engine in ("torch", "deepspeed") and setup.ranks > 1:
+        for stage in (2, 3):
+            if setup.zero_stage < stage:
+                yield Edit("deepspeed.stage", stage,
+                           "all weights gathered in each pass" if stage == 3 else "little",
+                           2 if stage == 3 else 1)  # fmt: skip
+    if setup.engine == "deepspeed" and not setup.zero_offload_optimizer:
+        yield Edit("deepspeed.offload_optimizer", True, "the optimizer step runs on the host", 3)
+    if setup.zero_stage == 3 and not setup.zero_offload_parameters:
+        yield Edit("deepspeed.offload_param", True, "weights over PCIe in each pass", 4)
+
+
+def spending(setup: Setup) -> Iterator[Edit]:
+    """Edits that give memory for time."""
+    if setup.zero_offload_parameters:
+        yield Edit("deepspeed.offload_param", False, "no weights over PCIe in each pass", 0)
+    if setup.zero_offload_optimizer:
+        yield Edit("deepspeed.offload_optimizer", False, "the optimizer step runs on the card", 0)
+    if setup.zero_stage == 3:
+        yield Edit("deepspeed.stage", 2, "no gathering of weights", 0)
+    if setup.offload_weights:
+        yield Edit("offload.model", False, "no weights over PCIe in each step", 0)
+    if setup.offload_optimizer:
+        yield Edit("offload.optimizer", False, "no optimizer state over PCIe in each step", 0)
+    if setup.rollout == "colocate":
+        share = setup.rollout_engine.memory_share
+        for more in (0.2, 0.1):
+            if share + more <= 0.9:
+                yield Edit(UTILIZATION, round(share + more, 2), "more sequences at once", 0)
+                break
+    yield Edit("train.micro_batch", 2 * setup.micro_batch, "fewer, larger passes", 0)

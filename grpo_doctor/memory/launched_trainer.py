@@ -1,0 +1,183 @@
+"""What a launch says of training, as a setup."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from grpo_doctor.errors import UsageError
+from grpo_doctor.launches import Launch
+from grpo_doctor.memory.facts import facts, holds_since, latest
+from grpo_doctor.memory.machine import Machine
+from grpo_doctor.memory.models import ModelShape, model_shape, quantized_bits
+from grpo_doctor.memory.setup import Engine, Loss, Recompute, Setup
+
+_TEXT_PROMPT = 512
+_DEFAULT_PIXELS = 12_845_056
+"""What Qwen's processors allow where nobody says less: 16384 tokens."""
+_SHORT_TYPES = frozenset({"bfloat16", "float16", "bf16", "fp16", "auto", "half"})
+
+
+def model_name(launch: Launch) -> str:
+    """The trained model as the launch names it; empty where it names none."""
+    return str(launch.model or launch.value("model.name") or "")
+
+
+def launched_shape(launch: Launch) -> ModelShape:
+    """The shape of the model that a launch names."""
+    name = launch.model or launch.value("model.name")
+    if not name:
+        raise UsageError("the launch names no model: its memory can't be told")
+    return model_shape(str(name))
+
+
+def trainer_of(launch: Launch, machine: Machine, assumptions: list[str]) -> Setup:
+    """The setup without its rollouts; what nobody said goes to `assumptions`."""
+    model = launched_shape(launch)
+    value = launch.value
+    per_node = launch.processes_per_node or value("run.gpus_per_node") or machine.cards_per_node
+    nodes = launch.nodes if launch.processes_per_node else value("run.nodes") or machine.nodes
+    engine, stage = _engine(launch)
+    if (
+        engine == "torch"
+        and per_node == 1
+        and (launch.visible_gpus or 1) > 1
+        and not launch.launcher
+    ):
+        engine, per_node = "device_map", launch.visible_gpus or 1
+    rank = value("train.lora_rank", 0) or 0
+    kind = value("train.type") or ("lora" if launch.said("train.lora_rank") and rank else "full")
+    setup = Setup(
+        model,
+        machine.card_bytes,
+        ranks=per_node * nodes,
+        ranks_per_node=per_node,
+        engine=engine,
+        framework=launch.framework,
+        version=launch.version,
+        method="lora" if "lora" in str(kind) else "full",
+        base_bits=4 if kind == "qlora" else quantized_bits(model_name(launch)) or 16,
+        lora_rank=rank or 8,
+        lora_targets=_lora_targets(value("train.lora_targets")),
+        freeze_vision=bool(value("train.freeze_vit", launch.framework == "ms-swift")),
+        freeze_aligner=bool(value("train.freeze_aligner", launch.framework == "ms-swift")),
+        trained_dtype_bytes=_dtype_bytes(launch),
+        optimizer=_optimizer(launch),
+        zero_stage=stage,
+        zero_offload_optimizer=bool(value("deepspeed.offload_optimizer"))
+        or bool(value("parallel.fsdp_offload")),
+        zero_offload_parameters=bool(value("deepspeed.offload_param")),
+        host_bytes=machine.host_bytes,
+        loader_workers=int(value("dataload.num_workers") or 0),
+    )
+    return _batch(_layout(setup, launch), launch, assumptions)
+
+
+def _engine(launch: Launch) -> tuple[Engine, int]:
+    strategy = str(launch.value("parallel.strategy") or "").lower()
+    if launch.backend == "megatron" or strategy == "megatron":
+        return "megatron", 0
+    stage = launch.value("deepspeed.stage")
+    if stage is not None:
+        return "deepspeed", int(stage)
+    if strategy.startswith("fsdp") or strategy in ("full_shard", "full_shard auto_wrap"):
+        return "fsdp", 0
+    return "torch", 0
+
+
+def _lora_targets(said: Any) -> Literal["all-linear", "attention"]:
+    words = str(said or "all-linear")
+    mlp = any(word in words for word in ("all-linear", "gate_proj", "up_proj", "down_proj"))
+    return "all-linear" if mlp else "attention"
+
+
+def _dtype_bytes(launch: Launch) -> int:
+    said = launch.value("train.dtype") or launch.value("model.dtype")
+    if said is None:
+        said = "float32" if launch.framework == "verl" else "auto"
+    return 2 if str(said).removeprefix("torch.") in _SHORT_TYPES else 4
+
+
+def _optimizer(launch: Launch) -> str:
+    said = str(launch.value("train.optimizer") or "")
+    if not said or said in ("adamw_torch", "adamw", "adam"):
+        steps = facts()["optimizer_default"]["since"].get(launch.framework)
+        return str(latest(steps, launch.version)) if steps and not said else "adamw_foreach"
+    for known in ("8bit", "muon", "galore", "sgd", "adafactor"):
+        if known in said:
+            return {"8bit": "adamw_8bit", "adafactor": "sgd"}.get(known, known)
+    return "adamw"
+
+
+def _layout(setup: Setup, launch: Launch) -> Setup:
+    value = launch.value
+    recompute: Recompute = "full" if value("train.gradient_checkpointing", True) else "none"
+    if setup.engine == "megatron":
+        said = value("parallel.recompute")
+        recompute = said if said in ("full", "selective", "none") else "selective"
+    return replace(
+        setup,
+        tensor_parallel=int(value("parallel.tensor") or 1),
+        pipeline_parallel=int(value("parallel.pipeline") or 1),
+        expert_parallel=int(value("parallel.expert") or 1),
+        context_parallel=int(value("parallel.context") or 1),
+        distributed_optimizer=bool(value("parallel.distributed_optimizer", True)),
+        recompute=recompute,
+        activations_on_host=bool(value("train.activation_offload")),
+        expandable_segments="expandable_segments:True"
+        in launch.environment.get("PYTORCH_CUDA_ALLOC_CONF", ""),
+    )
+
+
+def _batch(setup: Setup, launch: Launch, assumptions: list[str]) -> Setup:
+    value = launch.value
+    vision = setup.model.vision
+    pixels = value("data.max_pixels")
+    if vision is not None and pixels is None:
+        pixels = _DEFAULT_PIXELS
+        tokens = _DEFAULT_PIXELS // vision.pixels_per_token
+        assumptions.append(
+            f"images of up to {_DEFAULT_PIXELS} pixels, {tokens} tokens; state data.max_pixels"
+        )
+    setup = replace(setup, max_pixels=pixels if vision else None)
+    prompt = value("data.max_length")
+    if prompt is None:
+        prompt = _TEXT_PROMPT + setup.image_tokens
+        assumptions.append(f"prompts of up to {prompt} tokens; state data.max_length")
+    completion = value("rollout.max_completion_length")
+    if completion is None:
+        completion = 512
+        assumptions.append("completions of 512 tokens; state rollout.max_completion_length")
+    micro_batch = int(value("train.micro_batch") or 1)
+    if value("train.dynamic_batch") and value("train.max_tokens_per_gpu"):
+        micro_batch = max(1, int(value("train.max_tokens_per_gpu")) // (prompt + completion))
+    return replace(
+        setup,
+        prompt_tokens=int(prompt),
+        completion_tokens=int(completion),
+        micro_batch=micro_batch,
+        logprob_micro_batch=value("train.logprob_micro_batch"),
+        padding_free=bool(value("train.padding_free")),
+        loss=_loss(launch),
+        whole_row_logits=_whole_rows(launch, setup),
+        reference=bool(value("train.beta")),
+    )
+
+
+def _whole_rows(launch: Launch, setup: Setup) -> bool:
+    rule = facts()["whole_row_logits"].get(launch.framework)
+    if rule is None:
+        return False
+    adapters = setup.method == "lora" and not holds_since(launch.version, rule["lora_until"])
+    return bool(setup.model.vision or launch.value("train.padding_free") or adapters)
+
+
+def _loss(launch: Launch) -> Loss:
+    if launch.value("train.use_liger"):
+        return "fused"
+    if launch.backend == "megatron" or launch.value("parallel.strategy") == "megatron":
+        return "parallel"
+    kernels: Mapping[str, list[list[Any]]] = facts()["grpo_loss"]["since"]
+    steps = kernels.get(launch.framework)
+    return latest(steps, launch.version) if steps else "bfloat16"

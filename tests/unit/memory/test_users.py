@@ -1,0 +1,120 @@
+"""What users told of their jobs comes out as it turned out."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from grpo_doctor.memory import GIB, Change, card_bytes, checkpoint_bytes, fixes, ledger_of
+from grpo_doctor.memory.models import model_shape
+from grpo_doctor.memory.setup import Setup
+from tests.unit.memory.jobs import LARGE, TEXT, TEXT_OWN_CARD, VISION
+
+
+def knobs(change: Change | None) -> dict[str, Any]:
+    assert change is not None
+    return {edit.knob: edit.value for edit in change.edits}
+
+
+def test_two_a800_take_about_70_gb() -> None:
+    ledger = ledger_of(VISION)
+    assert ledger.state == "fits"
+    assert ledger.train.peak.bytes == pytest.approx(70e9, rel=0.05)
+
+
+def test_four_a6000_stay_under_50_gb() -> None:
+    ledger = ledger_of(replace(VISION, card_bytes=card_bytes("A6000"), ranks=4))
+    assert ledger.train.peak.bytes < 50e9
+    assert ledger.state == "fits"
+
+
+def test_eight_a30_need_zero_3_and_changes_of_the_engine() -> None:
+    setup = replace(VISION, card_bytes=card_bytes("A30"), ranks=8)
+    assert ledger_of(setup).state == "invalid"
+    change = fixes(setup)
+    assert change is not None
+    assert knobs(change)["deepspeed.stage"] == 3
+    assert "sync.move_model_batches" in knobs(change)
+    assert change.ledger.state == "fits"
+
+
+def test_eight_a30_do_not_fit_with_zero_3_alone() -> None:
+    setup = replace(VISION, card_bytes=card_bytes("A30"), ranks=8, zero_stage=3)
+    assert ledger_of(setup).state != "fits"
+
+
+def test_four_3090_with_zero_2_run_out_of_memory_and_are_told_what_fits() -> None:
+    ledger = ledger_of(TEXT)
+    assert ledger.state in ("oom", "invalid")
+    change = fixes(TEXT)
+    assert change is not None
+    assert change.ledger.state == "fits"
+    assert change.ledger.train.peak.bytes < TEXT.card_bytes
+
+
+def test_with_vllm_on_the_fourth_3090_zero_2_is_out_of_memory_and_zero_3_fits() -> None:
+    assert ledger_of(TEXT_OWN_CARD).state == "oom"
+    assert ledger_of(replace(TEXT_OWN_CARD, zero_stage=3)).state == "fits"
+
+
+def test_one_process_with_zero_3_shards_over_nobody() -> None:
+    alone = replace(TEXT_OWN_CARD, ranks=1, zero_stage=3)
+    assert ledger_of(alone).state == "oom"
+
+
+def test_72b_on_eight_a100_needs_the_sync_in_groups() -> None:
+    ledger = ledger_of(LARGE)
+    assert ledger.train.peak.name == "sync"
+    assert ledger.state == "oom"
+    assert knobs(fixes(LARGE)) == {"sync.move_model_batches": 16}
+
+
+def test_72b_whole_on_every_card_will_not_start() -> None:
+    whole = replace(LARGE, rollout_engine=replace(LARGE.rollout_engine, tensor_parallel=1))
+    ledger = ledger_of(whole)
+    assert ledger.state == "invalid"
+    assert "it will not start" in ledger.train.refusals[0]
+    assert "vllm.tensor_parallel_size" in knobs(fixes(whole))
+
+
+def test_gathering_32b_at_once_does_not_fit_on_four_h100() -> None:
+    """ms-swift issue 7986: 3.12 gathered everything whatever the flag said."""
+    setup = replace(
+        LARGE,
+        model=model_shape("Qwen/Qwen3-32B"),
+        card_bytes=card_bytes("H100-80G"),
+        ranks=4,
+        rollout_engine=replace(LARGE.rollout_engine, memory_share=0.6, tensor_parallel=2),
+    )
+    assert ledger_of(setup).state == "oom"
+    assert ledger_of(replace(setup, sync_groups=16)).state == "fits"
+
+
+def test_a_7b_checkpoint_takes_15_or_43_gb() -> None:
+    """15 GB of weights; weights and the optimizer's float32 state are more than twice that."""
+    setup = Setup(model_shape("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B"), card_bytes("A100"))
+    weights = checkpoint_bytes(replace(setup, engine="torch"), only_model=True)
+    whole = checkpoint_bytes(replace(setup, engine="torch"), only_model=False)
+    assert weights == pytest.approx(15.2e9, rel=0.02)
+    assert whole == pytest.approx(43e9, rel=0.1)
+
+
+def test_the_ledger_is_written_in_a_fifth_of_a_second() -> None:
+    begin = time.perf_counter()
+    ledger_of(LARGE)
+    assert time.perf_counter() - begin < 0.2
+
+
+def test_every_entry_says_its_formula_and_source() -> None:
+    for setup in (VISION, TEXT, LARGE):
+        for phase in ledger_of(setup).train.phases:
+            for entry in phase.components:
+                assert entry.formula
+                assert entry.source
+                assert entry.bytes >= 0
+                json.dumps(entry.name)
+    assert GIB == 2**30
