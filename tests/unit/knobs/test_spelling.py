@@ -278,7 +278,8 @@ def test_defaults(framework: str, version: str | None, knob: str, expected: Any)
 
 
 def test_a_command_lines_options_and_overrides() -> None:
-    words = ["swift", "rlhf", "--use_vllm", "true", "--reward-funcs", "a", "b", "--flag", "--x=1", "--y=", "last"]
+    words = ["swift", "rlhf", "--use_vllm", "true", "--reward-funcs", "a", "b", "--flag", "--x=1"]
+    words += ["--y=", "last"]
     assert options_of(words) == {
         "use_vllm": "true",
         "reward_funcs": ["a", "b"],

@@ -39,6 +39,7 @@ PICKLED = pickle.dumps({"version": "2.10", "entries": []}, protocol=2)
         ("dump_rank=6", 6),
         ("dump_3", 3),
         ("trace_0.json", 0),
+        ("trace_12345.json", 12_345),
         ("crank1_rank_2", 2),
         ("job/rank_3/dump.json", 3),
     ],
@@ -51,6 +52,7 @@ def test_a_rank_that_is_named(name: str, rank: int) -> None:
     "name",
     [
         "dump.json",
+        "trace_123456.json",
         "gpu-17_trace_4",  # which of them?
         "local_rank_1",  # of some host
         "node_rank_2.pkl",
