@@ -56,6 +56,7 @@ class TraceBuilder:
         self.exit = exit or Exit(state="finished", code=0)
         self.hosts = list(hosts or ["host-a"] * ranks)
         self.open_ranks: set[int] = set()
+        self.roles: dict[int, str] = {}  # of processes that do not train
         self._names = Interned()
         self._args: list[Mapping[str, Any]] = []
         self._rows: dict[str, list[Any]] = {name: [] for name in DTYPES}
@@ -209,6 +210,7 @@ class TraceBuilder:
                     os_pid=4000 + rank,
                     host=self.hosts[rank],
                     rank=rank,
+                    role=self.roles.get(rank, "trainer"),
                     state="open" if rank in self.open_ranks else "finished",
                     start_ns=0,
                     end_ns=end_ns,

@@ -64,6 +64,8 @@ def _sums(cell: NDArray[np.intp], length: NDArray[np.int64], size: int) -> Table
 
 
 ENGINE_SPAN = "rollout/generate"
+# In a rank that trains while a loop of its own generates: no samples are there yet.
+ROLLOUT_WAIT_SPAN = "rollout/wait"
 _OPEN = (Kind.SPAN, Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT)
 
 
@@ -74,11 +76,11 @@ def has_engine(trace: Trace) -> bool:
 
 
 def engine_waits(trace: Trace, main: RankRows) -> Intervals:
-    """When a rank waited for the engine; never where the engine is inside the rank."""
-    if not has_engine(trace) or ENGINE_SPAN not in trace.names:
-        return union(trace.spans.start_ns[:0], trace.spans.end_ns[:0])
+    """When a rank waited for completions that others make; never where the engine is inside it."""
+    waits = (ROLLOUT_WAIT_SPAN, ENGINE_SPAN) if has_engine(trace) else (ROLLOUT_WAIT_SPAN,)
+    names = [trace.names.index(name) for name in waits if name in trace.names]
     spans = trace.spans
-    named = spans.name[main.rows] == trace.names.index(ENGINE_SPAN)
+    named = np.isin(spans.name[main.rows], names)
     rows = main.rows[named & (spans.kind[main.rows] == Kind.SPAN)]
     return union(spans.start_ns[rows], spans.end_ns[rows])
 

@@ -8,6 +8,7 @@ checkpoints are part of the step that they follow.
 from __future__ import annotations
 
 from grpo_doctor_probes import metrics, watch_collectives
+from grpo_doctor_probes.hooks.adapters.trl_async import fetch_span
 from grpo_doctor_probes.hooks.describing import describe_trainer
 from grpo_doctor_probes.hooks.spans import STEPS
 from grpo_doctor_probes.hooks.table import Adapter, Hook
@@ -72,7 +73,9 @@ ADAPTER = Adapter(
     "transformers",
     "transformers",
     (
-        Hook(_TRAINER, "Trainer.get_batch_samples", "dataload", "4.46-"),
+        Hook(
+            _TRAINER, "Trainer.get_batch_samples", "dataload", "4.46-", span_of=fetch_span
+        ),
         Hook(_TRAINER, "Trainer.training_step", "train", "4.40-"),
         Hook(_TRAINER, "Trainer._clip_grad_norm", "optimizer/clip", "5.0-"),
         Hook(_TRAINER, "Trainer._maybe_log_save_evaluate", "optimizer/log", "4.40-"),

@@ -7,6 +7,7 @@ The forward pass of the loss uses the same function as the log-probs of old and 
 
 from __future__ import annotations
 
+from grpo_doctor_probes.hooks.adapters import trl_async
 from grpo_doctor_probes.hooks.logprobs import LOSS, logprob_span
 from grpo_doctor_probes.hooks.table import Adapter, Hook
 
@@ -40,5 +41,7 @@ ADAPTER = Adapter(
         Hook(_VLLM, "VLLMGeneration._init_vllm", "init", "0.28-"),
         Hook(_CLIENT, "VLLMClient.generate", "rollout/generate", "0.28-"),
         Hook(_OLD_CLIENT, "VLLMClient.generate", "rollout/generate", "0.16-0.27"),
+        *trl_async.HOOKS,
     ),
+    trl_async.PATCHES,
 )  # fmt: skip

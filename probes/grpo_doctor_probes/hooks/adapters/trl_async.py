@@ -1,0 +1,47 @@
+"""TRL's AsyncGRPOTrainer (experimental, since 1.0): training beside a rollout loop of its own.
+
+The loop runs in a child process of rank 0, all in one event loop, and asks a vLLM server over
+HTTP. In the ranks there is no phase of generating: what is seen there is that no samples are there
+yet, which looks like slow data loading and is not.
+"""
+
+from __future__ import annotations
+
+from grpo_doctor_probes.hooks.roles import with_role
+from grpo_doctor_probes.hooks.table import Hook
+from grpo_doctor_probes.hooks.wrapping import replace
+
+TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+_TRAINER = "trl.experimental.async_grpo.async_grpo_trainer"
+_LOOP = "trl.experimental.async_grpo.async_rollout_worker"
+_TRANSFER = "trl.experimental.async_grpo.weight_transfer"
+# A phase's part, so that the time is the rollout's and never `dataload`.
+WAIT = "rollout/wait"
+
+HOOKS = (
+    Hook(_TRAINER, "AsyncGRPOTrainer._sync_weight", "sync", "1.0-"),
+    Hook(_TRAINER, "AsyncGRPOTrainer.compute_loss", "train/loss", "1.0-"),
+    Hook(_TRANSFER, "WeightTransferClient.pause", "sync/pause", "1.15-"),
+    Hook(_TRANSFER, "WeightTransferClient.send_weights", "sync/send", "1.15-"),
+    Hook(_TRANSFER, "WeightTransferClient.resume", "sync/resume", "1.15-"),
+    Hook(_LOOP, "_AsyncRolloutLoop._generate_one_turn", "rollout/generate", "1.8-", shared=True),
+    Hook(_LOOP, "_AsyncRolloutLoop._execute_tool_calls", "rollout/tools", "1.15-", shared=True),
+    Hook(_LOOP, "_AsyncRolloutLoop._score_group", "reward", "1.8-", shared=True),
+)
+
+
+def fetch_span(trainer: object, *_: object, **__: object) -> str:
+    """What it is to fetch batches: of a queue that a rollout loop fills, to wait for that loop."""
+    classes = {f"{kind.__module__}.{kind.__name__}" for kind in type(trainer).__mro__}
+    return WAIT if f"{_TRAINER}.AsyncGRPOTrainer" in classes else "dataload"
+
+
+def _patch_loop(module: ModuleType) -> None:
+    replace(module, "_AsyncRolloutLoop.run", with_role("rollout"))
+
+
+PATCHES: dict[str, Callable[[ModuleType], None]] = {_LOOP: _patch_loop}

@@ -1,0 +1,138 @@
+"""TRL's trainers in their own shape: GRPO's phases within one step, and the asynchronous one's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from grpo_doctor.trace.model import Kind
+from tests.unit.probes.hooks.hooked_job import TRAINER, recorded, run_job, span_names
+
+GRPO = """
+from transformers.trainer import Trainer
+
+class GRPOTrainer(Trainer):
+    def __init__(self, reward_funcs):
+        super().__init__(steps=2, reward_funcs=reward_funcs)
+
+    def training_step(self):
+        self._prepare_inputs()
+        return super().training_step()
+
+    def _prepare_inputs(self):
+        self._generate_and_score_completions()
+
+    def _generate_and_score_completions(self):
+        self._tokenize_prompts()
+        self._generate()
+        self._get_per_token_logps_and_entropies()
+        self._calculate_rewards()
+
+    def _tokenize_prompts(self): ...
+    def _generate(self): ...
+    def _get_per_token_logps_and_entropies(self): ...
+
+    def _calculate_rewards(self):
+        return [reward() for reward in self.reward_funcs]
+
+    def compute_loss(self):
+        self._get_per_token_logps_and_entropies()
+"""
+JOB = """
+from trl.trainer.grpo_trainer import GRPOTrainer
+
+class Judge:
+    def __call__(self):
+        return 1.0
+
+def accuracy():
+    return 0.0
+
+GRPOTrainer([accuracy, Judge()]).train()
+"""
+
+
+def test_a_step_has_the_phases_of_grpo_in_their_order(tmp_path: Path) -> None:
+    modules = {"transformers.trainer": TRAINER, "trl.trainer.grpo_trainer": GRPO}
+    done = run_job(tmp_path, JOB, modules=modules)
+    assert done.returncode == 0, done.stderr
+    trace = recorded(tmp_path)
+    names = span_names(trace)
+    assert names[-10:] == [  # of the second step
+        "dataload", "rollout", "rollout/encode", "rollout/generate", "logprob",
+        "reward", "reward/accuracy", "reward/Judge", "train", "train/loss",
+    ]  # fmt: skip
+    assert trace.run.framework == "trl"
+
+
+ASYNC_TRAINER = """
+import time
+from transformers.trainer import Trainer
+
+class AsyncGRPOTrainer(Trainer):
+    def get_batch_samples(self, iterator, count):
+        time.sleep(0.01)
+        return super().get_batch_samples(iterator, count)
+
+    def training_step(self):
+        super().training_step()
+        self._sync_weight()
+
+    def compute_loss(self): ...
+    def _sync_weight(self): ...
+"""
+ASYNC_LOOP = """
+import asyncio
+
+class _AsyncRolloutLoop:
+    def run(self):
+        asyncio.run(self._run_loops())
+
+    async def _run_loops(self):
+        await asyncio.gather(*(self._generate_one_turn() for _ in range(4)))
+        await self._execute_tool_calls()
+        await self._score_group()
+
+    async def _generate_one_turn(self):
+        await asyncio.sleep(0.02)
+
+    async def _execute_tool_calls(self): ...
+    async def _score_group(self): ...
+"""
+ASYNC_JOB = """
+import multiprocessing
+
+def child():
+    from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop
+    _AsyncRolloutLoop().run()
+
+if __name__ == "__main__":
+    from trl.experimental.async_grpo.async_grpo_trainer import AsyncGRPOTrainer
+    loop = multiprocessing.get_context("spawn").Process(target=child)
+    loop.start()
+    AsyncGRPOTrainer().train()
+    loop.join()
+"""
+
+
+def test_ranks_of_an_asynchronous_run_wait_for_the_rollout_and_load_no_data(
+    tmp_path: Path,
+) -> None:
+    package = "trl.experimental.async_grpo"
+    done = run_job(
+        tmp_path, ASYNC_JOB,
+        modules={
+            "transformers.trainer": TRAINER,
+            f"{package}.async_grpo_trainer": ASYNC_TRAINER,
+            f"{package}.async_rollout_worker": ASYNC_LOOP,
+        },
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    trace = recorded(tmp_path)
+    names = span_names(trace)
+    assert "dataload" not in names
+    assert {"rollout/wait", "train", "sync", "rollout/tools", "reward"} <= set(names)
+    assert [p.role for p in trace.processes] == ["trainer", "rollout"]
+    spans = trace.spans
+    generating = (spans.process == 1) & (spans.name == trace.names.index("rollout/generate"))
+    assert (generating & (spans.kind == Kind.SPAN)).sum() == 1  # four turns side by side
+    assert trace.ranks == (0,)
