@@ -24,18 +24,18 @@ class GRPOTrainer(Trainer):
     def _generate_and_score_completions(self):
         self._tokenize_prompts()
         self._generate()
-        self._get_per_token_logps_and_entropies()
+        self._get_per_token_logps_and_entropies(self.state)
         self._calculate_rewards()
 
     def _tokenize_prompts(self): ...
     def _generate(self): ...
-    def _get_per_token_logps_and_entropies(self): ...
+    def _get_per_token_logps_and_entropies(self, model): ...
 
     def _calculate_rewards(self):
         return [reward() for reward in self.reward_funcs]
 
     def compute_loss(self):
-        self._get_per_token_logps_and_entropies()
+        self._get_per_token_logps_and_entropies(self.state)
 """
 JOB = """
 from trl.trainer.grpo_trainer import GRPOTrainer
@@ -58,7 +58,7 @@ def test_a_step_has_the_phases_of_grpo_in_their_order(tmp_path: Path) -> None:
     trace = recorded(tmp_path)
     names = span_names(trace)
     assert names[-10:] == [  # of the second step
-        "dataload", "rollout", "rollout/encode", "rollout/generate", "logprob",
+        "dataload", "rollout", "rollout/encode", "rollout/generate", "logprob/old",
         "reward", "reward/accuracy", "reward/Judge", "train", "train/loss",
     ]  # fmt: skip
     assert trace.run.framework == "trl"
