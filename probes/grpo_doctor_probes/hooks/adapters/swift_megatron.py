@@ -6,6 +6,8 @@ scores, and tells its workers what to do: it carries the steps, and they have a 
 
 from __future__ import annotations
 
+import sys
+
 from grpo_doctor_probes import describe, metrics, sidecar, watch_collectives
 from grpo_doctor_probes.hooks.coverage import version_of
 from grpo_doctor_probes.hooks.describing import package_versions, plain_settings
@@ -107,6 +109,7 @@ def _patch_base(module: ModuleType) -> None:
     replace(module, "BaseMegatronTrainer.train", _around_train)
     replace(module, "BaseMegatronTrainer.on_log", _around_log)
     replace(module, "BaseMegatronTrainer._prepare_data_iterator", _around_iterators)
+    replace(module, "BaseMegatronTrainer.new_cyclic_iter", _around_old_iterator)  # before 4.0
 
 
 def _around_train(train: Callable[..., Any]) -> Callable[..., Any]:
@@ -139,14 +142,19 @@ def _around_step(train_step: Callable[..., Any]) -> Callable[..., Any]:
 def _begin_step(trainer: Any, args: tuple[Any, ...]) -> None:
     if sidecar.ROLE.of_this_process() is not None:  # a driver carries the steps
         return
-    state = getattr(trainer, "state", None)  # 4.0; before, Megatron's own loop counted
-    done = state.iteration if state is not None else trainer.args.curr_iteration
-    STEPS.begin(done + 1)
+    STEPS.begin(_steps_done(trainer) + 1)
     optimizer = getattr(trainer, "optimizer", None)
     if optimizer is None and len(args) > _OPTIMIZER_3:
         optimizer = args[_OPTIMIZER_3]
     if optimizer is not None:
         time_method(optimizer, "step", "optimizer")
+
+
+def _steps_done(trainer: Any) -> int:
+    done = getattr(getattr(trainer, "state", None), "iteration", None)
+    if done is None:  # before 4.0 Megatron's own loop counted
+        done = sys.modules["megatron.training"].get_args().curr_iteration
+    return int(done)
 
 
 def _around_log(on_log: Callable[..., Any]) -> Callable[..., Any]:
@@ -171,6 +179,15 @@ def _around_iterators(prepare: Callable[..., Any]) -> Callable[..., Any]:
         )
 
     return wrapper
+
+
+def _around_old_iterator(endless: Any) -> Any:
+    inner = getattr(endless, "__func__", endless)  # a static method in 3.7
+
+    def wrapper(*args: Any) -> Iterator[Any]:
+        return _timed_iterator(inner(*args))
+
+    return wrapper if inner is endless else staticmethod(wrapper)
 
 
 def _timed_iterator(iterator: Iterator[Any]) -> Iterator[Any]:
