@@ -13,11 +13,18 @@ import sys
 
 from grpo_doctor_probes import describe, metrics, watch_collectives
 from grpo_doctor_probes.decorate import timed
+from grpo_doctor_probes.hooks.adapters.verl_functions import (
+    HOOKS,
+    LEGACY,
+    REWARD_LOOP,
+    SERVERS,
+    V1,
+)
 from grpo_doctor_probes.hooks.concurrent import SharedSpan
 from grpo_doctor_probes.hooks.coverage import version_of
 from grpo_doctor_probes.hooks.describing import package_versions
 from grpo_doctor_probes.hooks.spans import STEPS, HookedSpan
-from grpo_doctor_probes.hooks.table import Adapter, Hook
+from grpo_doctor_probes.hooks.table import Adapter
 from grpo_doctor_probes.hooks.users_code import name_of
 from grpo_doctor_probes.hooks.wrapping import quietly, replace
 from grpo_doctor_probes.rundir import DRIVER
@@ -48,19 +55,7 @@ _LOOP_TIMERS = {
     "tool_calls": "rollout/tools",
     "compute_score": "reward/score",
 }
-_V1 = "verl.trainer.ppo.v1.trainer_base"
-_LEGACY = "verl.trainer.ppo.ray_trainer"
-_ENGINE_WORKERS = "verl.workers.engine_workers"
-_ENGINES = "verl.workers.engine"
-_OLD_WORKERS = ("verl.workers.fsdp_workers", "verl.workers.megatron_workers")
 _AGENT_LOOP = "verl.experimental.agent_loop.agent_loop"
-_REWARD_LOOP = "verl.experimental.reward_loop.reward_loop"
-_SERVERS = {
-    "verl.workers.rollout.vllm_rollout.vllm_async_server": "vLLMHttpServer",
-    "verl.workers.rollout.sglang_rollout.async_sglang_server": "SGLangHttpServer",
-    "verl.workers.rollout.trtllm_rollout.trtllm_async_server": "TRTLLMHttpServer",
-}
-_LOGPROBS = ("logprob/old", "logprob/reference", "logprob/values")
 
 
 def _patch_timers(module: ModuleType) -> None:
@@ -224,100 +219,40 @@ def _patch_rewards(module: ModuleType) -> None:
 
 
 def _around_custom_reward(load: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return _named(load(*args, **kwargs))
+    def wrapper(config: Any, *args: Any, **kwargs: Any) -> Any:
+        return _named(load(config, *args, **kwargs), config)
 
     return wrapper
 
 
-def _named(function: Any) -> Any:
+def _named(function: Any, config: Any) -> Any:
     """The user's function as `reward/<its name>`, within what verl has put around it."""
     if isinstance(function, functools.partial) and function.args and callable(function.args[0]):
         raw, *rest = function.args
-        return functools.partial(function.func, _named(raw), *rest, **function.keywords)
+        return functools.partial(function.func, _named(raw, config), *rest, **function.keywords)
     if not hasattr(function, "__code__"):
         return function
-    name = f"reward/{name_of(function)}"
+    name = f"reward/{_configured_name(config) or name_of(function)}"
     return timed(lambda: SharedSpan(name), function)
 
 
-def _engine(path: str, name: str, versions: str) -> tuple[Hook, ...]:
-    module = f"{_ENGINES}.{path}.transformer_impl"
-    return (
-        Hook(module, f"{name}.optimizer_step", "optimizer", versions),
-        Hook(module, f"{name}.to", "offload", versions),
-    )
+def _configured_name(config: Any) -> Any:
+    """Until 0.6 verl's own wrapper has a name of its own; 0.8 has moved the section."""
+    try:
+        section = (config.get("reward") or config).get("custom_reward_function") or {}
+        return section.get("name")
+    except Exception:  # noqa: BLE001 - a guest never raises into its host
+        return None
 
 
-def _old_workers(module: str) -> tuple[Hook, ...]:
-    actor, critic = "ActorRolloutRefWorker", "CriticWorker"
-    return (
-        Hook(module, f"{actor}.init_model", "init", "0.4-0.7"),
-        Hook(module, f"{actor}.generate_sequences", "rollout/generate", "0.4-0.7"),
-        Hook(module, f"{actor}.compute_log_prob", "logprob/old", "0.4-0.7"),
-        Hook(module, f"{actor}.compute_ref_log_prob", "logprob/reference", "0.4-0.7"),
-        Hook(module, f"{actor}.update_actor", "train", "0.4-0.7"),
-        Hook(module, f"{actor}.rollout_mode", "sync", "0.6-0.7"),
-        Hook(module, f"{actor}.trainer_mode", "sync", "0.6-0.7"),
-        Hook(module, f"{actor}.save_checkpoint", "checkpoint", "0.4-0.7"),
-        Hook(module, f"{critic}.compute_values", "logprob/values", "0.4-0.7"),
-        Hook(module, f"{critic}.update_critic", "train/critic", "0.4-0.7"),
-        Hook(module, "RewardModelWorker.compute_rm_score", "reward/model", "0.4-0.7"),
-    )
-
-
-def _server(module: str, name: str, versions: str) -> tuple[Hook, ...]:
-    return (
-        Hook(module, f"{name}.generate", "rollout/generate", versions, shared=True),
-        Hook(module, f"{name}.wake_up", "offload", versions, shared=True),
-        Hook(module, f"{name}.sleep", "offload", versions, shared=True),
-    )
-
-
-_SHARDING = "verl.workers.sharding_manager"
-_VLLM, _SGLANG, _TRTLLM = _SERVERS.items()
 ADAPTER = Adapter(
     "verl",
     "verl",
-    (
-        Hook(_V1, "PPOTrainer._fetch_one_gen_batch", "dataload", "0.9-"),
-        Hook(_V1, "PPOTrainer._add_batch_to_generate", "rollout/submit", "0.9-"),
-        Hook(_ENGINE_WORKERS, "ActorRolloutRefWorker.init_model", "init", "0.7-"),
-        Hook(_ENGINE_WORKERS, "ActorRolloutRefWorker.compute_log_prob", "logprob/old", "0.7-"),
-        Hook(
-            _ENGINE_WORKERS, "ActorRolloutRefWorker.compute_ref_log_prob", "logprob/reference",
-            "0.7-",
-        ),
-        Hook(_ENGINE_WORKERS, "ActorRolloutRefWorker.update_actor", "train", "0.7-"),
-        Hook(_ENGINE_WORKERS, "ActorRolloutRefWorker.update_weights", "sync", "0.8-"),
-        Hook(_ENGINE_WORKERS, "ActorRolloutRefWorker.save_checkpoint", "checkpoint", "0.7-"),
-        Hook(_ENGINE_WORKERS, "TrainingWorker.train_batch", "train/mini_batch", "0.7-"),
-        Hook(_ENGINE_WORKERS, "TrainingWorker.infer_batch", "logprob", "0.7-", unless=_LOGPROBS),
-        *_engine("fsdp", "FSDPEngine", "0.6-"),
-        *_engine("megatron", "MegatronEngine", "0.6-"),
-        *_engine("veomni", "VeOmniEngine", "0.7-"),
-        *_engine("torchtitan", "TorchTitanEngine", "0.8-"),
-        *_engine("automodel", "AutomodelEngine", "0.8-"),
-        *_old_workers(_OLD_WORKERS[0]),
-        *_old_workers(_OLD_WORKERS[1]),
-        Hook(
-            "verl.workers.actor.dp_actor", "DataParallelPPOActor._optimizer_step", "optimizer",
-            "0.4-0.7",
-        ),
-        Hook(f"{_SHARDING}.fsdp_vllm", "FSDPVLLMShardingManager.__enter__", "sync", "0.4-0.6"),
-        Hook(f"{_SHARDING}.fsdp_vllm", "FSDPVLLMShardingManager.__exit__", "sync", "0.4-0.6"),
-        Hook(f"{_SHARDING}.fsdp_sglang", "FSDPSGLangShardingManager.__enter__", "sync", "0.4-0.6"),
-        Hook(f"{_SHARDING}.fsdp_sglang", "FSDPSGLangShardingManager.__exit__", "sync", "0.4-0.6"),
-        Hook(_REWARD_LOOP, "RewardLoopWorker.compute_score", "reward", "0.7-", shared=True),
-        *_server(*_VLLM, "0.6-"),
-        *_server(_VLLM[0], "vLLMHttpServerBase", "0.7"),
-        *_server(*_SGLANG, "0.6-"),
-        *_server(*_TRTLLM, "0.8-"),
-    ),
+    HOOKS,
     {
         "verl.utils.profiler": _patch_timers,
-        _LEGACY: _patch_legacy,
-        _V1: lambda module: _drives(module, "PPOTrainer.init", "PPOTrainer.fit"),
+        LEGACY: _patch_legacy,
+        V1: lambda module: _drives(module, "PPOTrainer.init", "PPOTrainer.fit"),
         "verl.experimental.separation.ray_trainer": lambda module: _drives(
             module, "SeparateRayPPOTrainer.init_workers", "SeparateRayPPOTrainer.fit"
         ),
@@ -325,7 +260,7 @@ ADAPTER = Adapter(
         "verl.single_controller.base.worker": _patch_worker,
         "verl.trainer.ppo.reward": _patch_rewards,
         _AGENT_LOOP: _has_role("agent", "AgentLoopWorker", "AgentLoopWorkerBase"),
-        _REWARD_LOOP: _has_role("reward", "RewardLoopWorker"),
-        **{module: _has_role("rollout", name) for module, name in _SERVERS.items()},
+        REWARD_LOOP: _has_role("reward", "RewardLoopWorker"),
+        **{module: _has_role("rollout", name) for module, name in SERVERS.items()},
     },
 )  # fmt: skip

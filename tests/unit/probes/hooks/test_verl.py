@@ -315,4 +315,4 @@ def test_what_a_version_lacks_is_said(tmp_path: Path) -> None:
     run_job(tmp_path, DRIVER, modules={**MODULES, "verl.trainer.ppo.v1.trainer_base":
             TRAINER.replace("_fetch_one_gen_batch", "_fetch")})  # fmt: skip
     facts = json.loads((tmp_path / "run" / "ranks" / "00000.json").read_text())
-    assert facts["hooks"]["packages"]["verl"]["absent"] == ["dataload"]
+    assert facts["hooks"]["packages"]["verl"]["absent"] == ["dataload", "eval"]
