@@ -7,9 +7,9 @@ import difflib
 from typing import NoReturn
 
 from grpo_doctor import __version__
-from grpo_doctor.cli import attach, compare, report, rule, run, schema, selftest, whatif
+from grpo_doctor.cli import attach, check, compare, report, rule, run, schema, selftest, whatif
 
-COMMANDS = (run, attach, report, compare, rule, whatif, schema, selftest)
+COMMANDS = (run, check, attach, report, compare, rule, whatif, schema, selftest)
 
 _DESCRIPTION = """\
 A diagnostic profiler for GRPO runs: where the step time goes, what is wrong, which flags fix it.
@@ -19,6 +19,7 @@ examples:
   grpo-doctor run                                 the bundled trainer's demo, recorded
   grpo-doctor run -- --max_steps 20 --deepspeed zero3
   grpo-doctor run -- swift rlhf --rlhf_type grpo ...
+  grpo-doctor check --gpus 8xA100-80G -- swift rlhf ...   does it fit, is it sane
   grpo-doctor attach                              why a job on this host does not move
   grpo-doctor report grpo-doctor-out/20261121-100000
   grpo-doctor report trace.json --json

@@ -23,7 +23,7 @@ examples:
 
 exit codes: 0; 2 wrong usage, or no schema of that name; 4 the schema can't be written.
 """
-COMMANDS = ("attach", "compare", "report", "whatif")
+COMMANDS = ("attach", "check", "compare", "report", "whatif")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,12 +49,14 @@ def json_schema(command: str) -> dict[str, Any]:
     import msgspec  # noqa: PLC0415 - after usage errors
 
     from grpo_doctor_reports.schema.attach import AttachDocument  # noqa: PLC0415
+    from grpo_doctor_reports.schema.check import CheckDocument  # noqa: PLC0415
     from grpo_doctor_reports.schema.compare import ComparisonDocument  # noqa: PLC0415
     from grpo_doctor_reports.schema.report import ReportDocument  # noqa: PLC0415
     from grpo_doctor_reports.schema.whatif import WhatifDocument  # noqa: PLC0415
 
     kinds = {
         "attach": AttachDocument,
+        "check": CheckDocument,
         "compare": ComparisonDocument,
         "report": ReportDocument,
         "whatif": WhatifDocument,

@@ -32,14 +32,20 @@ def check(view: View) -> Flaw | None:
     else:
         return None
     needed = length or (completion or 0) + 1024
-    shorter = max(1, room - needed + (completion or 0))
     return Flaw(
         severity="medium" if completion and completion >= room else "low",
         headline=text,
         evidence=(f"longest prompt {view.whole('data.max_length')}, completion {completion}",),
-        fixes=(
-            view.flag("vllm.max_model_len", needed),
-            f"or {view.flag('rollout.max_completion_length', shorter)}",
-        ),
+        fixes=(view.flag("vllm.max_model_len", needed), *_shorter(view, room - needed)),
         source=view.source("vllm.max_model_len", "rollout.max_completion_length"),
     )
+
+
+_LEAST = 256  # a shorter completion answers little
+
+
+def _shorter(view: View, excess: int) -> tuple[str, ...]:
+    completion = (view.completion or 0) + excess
+    if completion < _LEAST:
+        return ()
+    return (f"or {view.flag('rollout.max_completion_length', completion)}",)

@@ -1,8 +1,8 @@
 """expandable_segments and sleep mode exclude each other.
 
 vLLM's sleep mode keeps weights and cache in a memory pool of its own, which PyTorch's expandable
-segments cannot be used with: vLLM ends with an assertion at start. ms-swift since 3.9 and verl
-switch the setting off around the rollout.
+segments cannot be used with: vLLM ends with an assertion at start. ms-swift since 3.9, verl, and
+vLLM 0.32 itself switch the setting off around the rollout.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ RULE = Rule(
     slug="expandable-segments-with-sleep",
     title="expandable_segments and sleep mode exclude each other",
 )
+_SWITCHES_IT_OFF = (0, 32, 0)  # the oldest vLLM that was seen to do so; some before may
 
 
 def check(view: View) -> Flaw | None:
@@ -24,6 +25,9 @@ def check(view: View) -> Flaw | None:
     if not said or not view.colocated or not view.sleeps or view.launch.framework == "verl":
         return None
     if view.launch.framework == "ms-swift" and view.at_least("3.9.0"):
+        return None
+    vllm = view.package("vllm")
+    if vllm is not None and vllm >= _SWITCHES_IT_OFF:
         return None
     return Flaw(
         severity="high",

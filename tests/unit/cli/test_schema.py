@@ -38,7 +38,7 @@ def test_without_a_command_all_are_listed(capsys: pytest.CaptureFixture[str]) ->
 
 def test_an_unknown_one_is_named_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema", "rule"]) == 2
-    assert "rule has no schema; there are attach, compare" in capsys.readouterr().err
+    assert "rule has no schema; there are attach, check, compare" in capsys.readouterr().err
 
 
 def test_a_member_is_called_as_in_the_document() -> None:

@@ -1,0 +1,218 @@
+"""`grpo-doctor check`: whether a launch fits and is sane, before anything is started."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grpo_doctor.cli.output import STDOUT, document_json, write_bytes
+from grpo_doctor.errors import UsageError
+
+if TYPE_CHECKING:
+    from grpo_doctor.launches import Launch
+    from grpo_doctor_reports.schema.check import CheckDocument
+
+NAME = "check"
+SUMMARY = "say whether a launch fits and is sane, before it is started"
+DESCRIPTION = """\
+Reads a launch as you would type it and says whether it fits into memory, what is wrong with it, and
+which flags mend it. LAUNCH is the bundled trainer's arguments, a command or a bash script of
+ms-swift (also `megatron rlhf`), TRL, verl or OpenRLHF, or a rollout server. Nothing is started,
+nothing imported, and nothing fetched.
+"""
+EPILOG = """\
+examples:
+  grpo-doctor check --gpus 8xA100-80G -- swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-7B ...
+  grpo-doctor check --gpus 4x3090 --version ms-swift=3.4.0 -- train.sh
+  grpo-doctor check --gpus 6xH100 --rollout-gpus 2xH100 --with 'swift rollout ...' -- train.sh
+  grpo-doctor check --gpus 8xH100 --solve train.micro_batch -- swift rlhf ...
+  grpo-doctor check --format github -- scripts/grpo.sh      a line per flaw, in a pull request
+
+exit codes: 0 it fits, or memory could not be estimated and nothing is wrong; 9 it does not fit, or
+would not start; 2 wrong usage, no launch that is known; 4 the answer can't be written; 6 --fail-on.
+"""
+DOES_NOT_FIT = 9
+FAILED_ON = 6
+_FORMATS = ("text", "github", "sarif")
+_PACKAGES = ("ms-swift", "trl", "verl", "openrlhf", "vllm", "sglang", "transformers", "deepspeed")
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """GPUs of each host."""
+
+    count: int
+    name: str
+    card_bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.count}x{self.name}"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's arguments."""
+    parser.add_argument(
+        "--gpus", metavar="NxNAME", help="GPUs of each host, such as 8xA100-80G; those present"
+    )
+    parser.add_argument(
+        "--rollout-gpus", metavar="NxNAME", help="GPUs of the rollout server, if it has its own"
+    )
+    parser.add_argument("--nodes", type=int, metavar="N", help="hosts; as the launch says, or 1")
+    parser.add_argument("--host-ram", type=float, metavar="GIB", help="memory of each host")
+    parser.add_argument(
+        "--version",
+        action="append",
+        default=[],
+        metavar="PACKAGE=VERSION",
+        dest="versions",
+        help="of a framework or of what it uses, such as ms-swift=4.6.0; as installed here",
+    )
+    parser.add_argument(
+        "--with",
+        action="append",
+        default=[],
+        metavar="COMMAND",
+        dest="companions",
+        help="another command of the same run, such as its rollout server",
+    )
+    parser.add_argument(
+        "--solve", metavar="SETTING", help="the largest value of a setting that still fits"
+    )
+    parser.add_argument(
+        "--fail-on",
+        choices=("high", "medium", "low", "info"),
+        help="end with 6 where a flaw is this grave or graver",
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON (schema 1)")
+    parser.add_argument("--format", choices=_FORMATS, default="text", help="text by default")
+
+
+def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
+    """Reads, judges, prints; returns the exit code."""
+    if theirs is None:
+        raise UsageError("give the launch after `--`: grpo-doctor check -- swift rlhf ...")
+    if options.nodes is not None and options.nodes < 1:
+        raise UsageError(f"--nodes {options.nodes}: give 1 or more.")
+    versions = dict(_version(text) for text in options.versions)
+
+    from grpo_doctor.cli import check_words  # noqa: PLC0415 - after usage errors
+    from grpo_doctor.cli.checking import Wanted, check  # noqa: PLC0415
+
+    gpus = _gpus(options.gpus) if options.gpus else _present()
+    launch = _read(options, theirs, versions)
+    wanted = Wanted(
+        gpus=gpus.count if gpus else None,
+        gpus_name=str(gpus) if gpus else None,
+        card_bytes=gpus.card_bytes if gpus else None,
+        rollout=_pair(_gpus(options.rollout_gpus)) if options.rollout_gpus else None,
+        nodes=options.nodes,
+        host_bytes=int(options.host_ram * 2**30) if options.host_ram else None,
+        here=options.gpus is None,
+        solve=options.solve,
+    )
+    document = check(launch, wanted)
+    if options.json:
+        content = document_json(document)
+    else:
+        content = check_words.render(document, options.format)
+    write_bytes(content, STDOUT)
+    return _exit_code(document, options.fail_on)
+
+
+def _exit_code(document: CheckDocument, fail_on: str | None) -> int:
+    from grpo_doctor.launches.rule import SEVERITIES  # noqa: PLC0415
+
+    if document.verdict in ("oom", "invalid"):
+        return DOES_NOT_FIT
+    if fail_on is None:
+        return 0
+    grave = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
+    return FAILED_ON if any(flaw.severity in grave for flaw in document.flaws) else 0
+
+
+def _read(
+    options: argparse.Namespace, theirs: Sequence[str], versions: Mapping[str, str]
+) -> Launch:
+    from grpo_doctor.launches import read  # noqa: PLC0415
+
+    environment = dict(os.environ)
+    if options.gpus:  # they are of another machine than this shell's
+        environment.pop("CUDA_VISIBLE_DEVICES", None)
+    launch = read(theirs, environment=environment, cwd=Path.cwd(), versions=versions)
+    known = _installed(launch.framework, versions)
+    if known != versions:
+        launch = read(theirs, environment=environment, cwd=Path.cwd(), versions=known)
+    others = tuple(
+        read([text], environment=environment, cwd=Path.cwd(), versions=known)
+        for text in options.companions
+        if shlex.split(text)
+    )
+    return replace(launch, companions=(*launch.companions, *others))
+
+
+def _installed(framework: str, stated: Mapping[str, str]) -> dict[str, str]:
+    """What was stated, and what is installed here where that says nothing else of the framework."""
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
+
+    installed: dict[str, str] = {}
+    for name in _PACKAGES:
+        try:
+            installed[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    same = stated.get(framework, installed.get(framework)) == installed.get(framework)
+    return {**installed, **stated} if same and framework in installed else dict(stated)
+
+
+def _version(text: str) -> tuple[str, str]:
+    from grpo_doctor.knobs.model import version_of  # noqa: PLC0415
+
+    name, equals, number = text.partition("=")
+    if not equals or version_of(number) is None:
+        raise UsageError(f"--version {text}: give PACKAGE=VERSION, such as ms-swift=4.6.0.")
+    names = {"swift": "ms-swift", "ms_swift": "ms-swift"}
+    return names.get(name.strip(), name.strip()), number.strip().removeprefix("=")
+
+
+def _gpus(text: str) -> Gpus:
+    from grpo_doctor.memory import card_bytes  # noqa: PLC0415
+
+    count, cross, name = text.lower().partition("x")
+    if not (cross and count.strip().isdigit()):
+        count, name = "1", text
+    if int(count) < 1 or not name.strip():
+        raise UsageError(f"{text}: give the number and the name of the GPUs, such as 8xA100-80G.")
+    shown = text[-len(name) :].strip()
+    return Gpus(int(count), shown, card_bytes(shown))
+
+
+def _pair(gpus: Gpus) -> tuple[int, int]:
+    return gpus.count, gpus.card_bytes
+
+
+def _present() -> Gpus | None:
+    """The GPUs of this host by what the driver says of them; None where there are none."""
+    from grpo_doctor.memory import card_bytes  # noqa: PLC0415
+
+    folder = Path("/proc/driver/nvidia/gpus")
+    try:
+        texts = [(entry / "information").read_text() for entry in folder.iterdir()]
+    except OSError:
+        return None
+    names = [
+        line.partition(":")[2].strip()
+        for text in texts
+        for line in text.splitlines()
+        if line.startswith("Model:")
+    ]
+    if not names:
+        return None
+    try:
+        return Gpus(len(names), names[0], card_bytes(names[0]))
+    except UsageError:
+        return None

@@ -1,0 +1,171 @@
+"""A check's document in words: one screen, lines for GitHub, or SARIF."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from grpo_doctor import __version__
+from grpo_doctor_reports.schema.check import ChangeOfLaunch, CheckDocument, FlawSeen, PoolMemory
+
+_BAR = 30
+_MOST_FLAWS = 8
+_MOST_ENTRIES = 4
+_GIB = 2**30
+_LEVELS = {"high": "error", "medium": "warning", "low": "note", "info": "note"}
+_GITHUB = {"high": "error", "medium": "warning", "low": "notice", "info": "notice"}
+_SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+def render(document: CheckDocument, form: str) -> bytes:
+    """The document as `text`, `github` or `sarif`."""
+    if form == "sarif":
+        return json.dumps(_sarif(document), indent=1).encode() + b"\n"
+    lines = _github(document) if form == "github" else _text(document)
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+# -- text
+
+
+def _text(document: CheckDocument) -> Iterator[str]:
+    yield document.headline
+    memory = document.memory
+    for pool in memory.pools if memory else ():
+        yield ""
+        yield from _pool(pool)
+    if document.fix is not None:
+        yield ""
+        yield f"To make it fit ({document.fix.probability:.0%} sure):"
+        yield from _settings(document.fix)
+    elif memory is not None and memory.state in ("oom", "invalid"):
+        yield ""
+        yield "Nothing that is known here makes it fit on these GPUs; what saves most:"
+        for change in document.relief:
+            yield from _settings(change)
+    if document.room:
+        yield ""
+        yield "There is room for:"
+        for change in document.room:
+            yield from _settings(change)
+    if document.solved is not None:
+        yield ""
+        solved = document.solved
+        largest = solved.spelling or (f"{solved.value:g}" if solved.value is not None else "none")
+        yield f"Largest {solved.knob} that fits: {largest}"
+    yield from _flaws(document)
+    if document.assumptions:
+        yield ""
+        yield "Assumed:"
+        yield from (f"  {sentence}" for sentence in document.assumptions)
+
+
+def _pool(pool: PoolMemory) -> Iterator[str]:
+    capacity = pool.capacity_bytes
+    unit = "host" if pool.role == "host" else "card"
+    yield f"{pool.role}, {capacity / _GIB:.1f} GiB per {unit}: {pool.state}"
+    widest = max([capacity, *(phase.high_bytes for phase in pool.phases)])
+    for phase in pool.phases:
+        bar = "#" * max(1, round(_BAR * phase.bytes / widest))
+        edge = round(_BAR * capacity / widest)
+        drawn = bar.ljust(edge) + "|" if len(bar) <= edge else bar[:edge] + "|" + bar[edge:]
+        low, high = phase.low_bytes / _GIB, phase.high_bytes / _GIB
+        numbers = f"{phase.bytes / _GIB:6.1f} GiB ({low:.1f} to {high:.1f})"
+        yield f"  {phase.name:<11} {drawn:<{_BAR + 1}} {numbers}"
+    peak = next((phase for phase in pool.phases if phase.name == pool.peak_phase), None)
+    if peak is not None:
+        entries = sorted(peak.entries, key=lambda entry: -entry.bytes)[:_MOST_ENTRIES]
+        named = ", ".join(f"{entry.name} {entry.bytes / _GIB:.1f}" for entry in entries)
+        yield f"  most in {peak.name}: {named}"
+
+
+def _settings(change: ChangeOfLaunch) -> Iterator[str]:
+    saved = change.saved_bytes / _GIB
+    for place, setting in enumerate(change.settings):
+        less = f"{abs(saved):.1f} GiB {'less' if saved > 0 else 'more'}"
+        tail = "; ".join(part for part in (setting.cost, less if place == 0 else "") if part)
+        yield f"  {setting.spelling:<44} {tail}".rstrip()
+
+
+def _flaws(document: CheckDocument) -> Iterator[str]:
+    if not document.flaws:
+        return
+    yield ""
+    yield "Wrong with the launch:" if any(f.ends for f in document.flaws) else "Worth a look:"
+    for flaw in document.flaws[:_MOST_FLAWS]:
+        where = f"  {_where(flaw)}" if flaw.said and flaw.said.file else ""
+        owner = f" {flaw.id}" if flaw.id.startswith("GL") else ""
+        yield f"  {flaw.severity}{owner}: {flaw.headline}{where}"
+        yield from (f"      {text}" for text in flaw.evidence)
+        if flaw.fixes:
+            yield f"      fix: {'; '.join(flaw.fixes)}"
+    left = len(document.flaws) - _MOST_FLAWS
+    if left > 0:
+        yield f"  and {left} more: --json has all"
+
+
+def _where(flaw: FlawSeen) -> str:
+    said = flaw.said
+    if said is None or said.file is None:
+        return "the command line"
+    return f"{said.file}:{said.line}" if said.line else said.file
+
+
+# -- GitHub and SARIF
+
+
+def _github(document: CheckDocument) -> Iterator[str]:
+    for flaw in document.flaws:
+        place = ""
+        if flaw.said and flaw.said.file:
+            place = f" file={_property(flaw.said.file)},line={flaw.said.line or 1}"
+        text = _message(flaw)
+        yield f"::{_GITHUB[flaw.severity]}{place}::{_escaped(text)}"
+    level = "error" if document.verdict in ("oom", "invalid") else "notice"
+    yield f"::{level}::{_escaped(document.headline)}"
+
+
+def _message(flaw: FlawSeen) -> str:
+    fix = f" Fix: {'; '.join(flaw.fixes)}" if flaw.fixes else ""
+    return f"{flaw.headline}.{fix}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _escaped(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def _sarif(document: CheckDocument) -> dict[str, Any]:
+    rules = {flaw.id: flaw.slug for flaw in document.flaws}
+    results = [_result(flaw) for flaw in document.flaws]
+    if document.memory is not None and document.verdict in ("oom", "invalid"):
+        message = {"text": document.headline}
+        results.append({"ruleId": "memory", "level": "error", "message": message})
+        rules["memory"] = "does-not-fit"
+    driver = {
+        "name": "grpo-doctor",
+        "version": __version__,
+        "rules": [{"id": name, "name": slug} for name, slug in rules.items()],
+    }
+    return {
+        "$schema": _SARIF,
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": results}],
+    }
+
+
+def _result(flaw: FlawSeen) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "ruleId": flaw.id,
+        "level": _LEVELS[flaw.severity],
+        "message": {"text": _message(flaw)},
+    }
+    if flaw.said and flaw.said.file:
+        region = {"startLine": flaw.said.line or 1}
+        location = {"artifactLocation": {"uri": flaw.said.file}, "region": region}
+        result["locations"] = [{"physicalLocation": location}]
+    return result
