@@ -98,3 +98,9 @@ def test_numbers_that_are_none_are_no_finding() -> None:
     assert "0% of the requests wait" in passed(
         engine(waiting=float("nan"), preemptions=float("nan")), "GD012"
     )
+
+
+def test_a_server_or_unknown_memory_is_given_no_number() -> None:
+    advised = finding(engine(), "GD012").fixes[0]
+    assert advised.knob == "vllm.gpu_memory_utilization"
+    assert finding(engine(memory_gib=None), "GD012").fixes[0].knob != advised.knob

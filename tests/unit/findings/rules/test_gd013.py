@@ -64,3 +64,9 @@ def test_a_short_rollout_is_left_alone() -> None:
 def test_transformers_has_no_eager_engine() -> None:
     knobs = {**EAGER, "vllm.use": False}
     assert "eager" in not_applicable(run(knobs=knobs), "GD013")
+
+
+def test_an_engine_that_counted_no_step_shows_no_decoding_step() -> None:
+    texts = [evidence.text for evidence in finding(decoding(0.0), "GD013").evidence]
+    assert "one decoding step" not in texts
+    assert "one decoding step" in [e.text for e in finding(sick(), "GD013").evidence]

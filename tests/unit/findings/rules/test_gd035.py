@@ -78,3 +78,9 @@ def test_even_scoring_and_small_excess_pass() -> None:
 def test_a_run_without_rewards_is_not_asked() -> None:
     phases = {name: s for name, s in HEALTHY.items() if name != "reward"}
     assert isinstance(judged(rule, run(phases)), NotApplicable)
+
+
+def test_whose_process_is_to_be_looked_at() -> None:
+    build = slow_at_it(uncoupled())
+    process = build.build().processes[1]
+    assert f"--pid {process.os_pid}" in found(rule, build).fixes[0].spelling

@@ -85,3 +85,21 @@ def test_on_a_cpu_only_a_prediction_can_tell() -> None:
     build = run(knobs=SMALL, memory_gib=None, config={"device": "cpu"})
     build.series("host.memory_available", "bytes", [0.0, 90.0], [2e9, 2e9])
     assert isinstance(judged(rule, build), Passed)
+
+
+@pytest.mark.parametrize(
+    ("micro", "passes_", "after"),
+    [(2, 4, (8, 1)), (3, 4, (6, 2)), (1, 4, (4, 1)), (1, 6, (2, 3)), (4, 2, (8, 1)), (1, 3, None)],
+)
+def test_passes_are_merged_by_four_up_to_eight_completions_or_else_by_two(
+    micro: int, passes_: int, after: tuple[int, int] | None
+) -> None:
+    knobs: Any = {"train.micro_batch": micro, "train.grad_accumulation": passes_}
+    answer = judged(rule, passes(20.0, **knobs))
+    if after is None:
+        assert isinstance(answer, NotApplicable)
+        return
+    fix = found(rule, passes(20.0, **knobs)).fixes[0]
+    assert fix.spelling == (
+        f"--per_device_train_batch_size {after[0]} --gradient_accumulation_steps {after[1]}"
+    )

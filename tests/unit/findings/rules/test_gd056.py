@@ -54,3 +54,11 @@ def test_one_long_batch_at_the_end_is_none() -> None:
     late = {**FLAT, KEY: lambda t, v, r: np.where(t > 0.93, 700.0, v)}
     passed(learner(late), "GD056")
     assert "length" in missing(learner({KEY: None}), "GD056")
+
+
+def test_a_loss_that_is_constant_already_is_not_advised() -> None:
+    growing = {**FLAT, KEY: lambda t, v, r: 200 * (1 + 2 * t) + r.normal(0, 10, len(t))}
+    usual = finding(learner(growing, knobs={"train.loss_type": "grpo"}), "GD056").fixes
+    assert [fix.knob for fix in usual] == ["train.loss_type", None]
+    constant = finding(learner(growing, knobs={"train.loss_type": "dr_grpo"}), "GD056").fixes
+    assert [fix.knob for fix in constant] == [None]

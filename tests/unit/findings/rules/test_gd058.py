@@ -60,3 +60,10 @@ def test_a_step_that_says_nothing_is_not_a_nan() -> None:
     build.metrics(81, loss=0.1)
     passed(build, "GD058")
     assert "metric `reward`" in missing(learner({"reward": None}), "GD058")
+
+
+def test_infinite_and_missing_together_are_missing() -> None:
+    def odd(t: np.ndarray, v: np.ndarray, r: np.random.Generator) -> np.ndarray:
+        return np.where(t == 1, math.inf, np.where(t == 0, math.nan, v))
+
+    assert "missing (NaN or None) at 2 of 80" in finding(learner({"reward": odd}), "GD058").headline

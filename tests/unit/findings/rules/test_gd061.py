@@ -35,3 +35,14 @@ def test_five_are_few_and_not_too_few() -> None:
 
 def test_unknown_settings() -> None:
     assert "settings" in missing(run(knobs={}), "GD061")
+
+
+@pytest.mark.parametrize(
+    ("reward", "told"), [(0.0, True), (1.0, True), (-0.1, False), (1.1, False)]
+)
+def test_only_rewards_of_right_or_wrong_say_how_many_groups_are_equal(
+    reward: float, told: bool
+) -> None:
+    build = learner({"reward": reward}, knobs={"rollout.num_generations": 2})
+    texts = [evidence.text for evidence in finding(build, "GD061").evidence]
+    assert any("expected to have equal rewards" in text for text in texts) is told

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from grpo_doctor.findings import RunView
+from grpo_doctor.findings.rules import gd070_checkpoints_too_often as rule
+from grpo_doctor.whatif.edits import Edit
 from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import finding, missing, not_applicable, passed, value
 
@@ -66,3 +69,10 @@ def test_ranks_that_died_at_different_steps() -> None:
     build = saved(2, 20.0)
     build.step(0, 13, 2000.0, {"rollout": 40.0})
     assert len(finding(build, "GD070").steps) >= 5
+
+
+def test_what_checkpoints_at_the_advised_interval_would_take() -> None:
+    view = RunView.of(sick().build())
+    (edit,) = rule.counterfactual(view)
+    assert edit == Edit(("checkpoint",), 2 / 20)
+    assert rule.counterfactual(RunView.of(saved(12, 600.0).build())) == ()

@@ -67,3 +67,17 @@ def test_float32_of_a_float32_model_is_right() -> None:
 
 def test_the_counters_are_named() -> None:
     assert "checkpoint/optimizer_bytes" in missing(run(), "GD071")
+
+
+def test_a_limit_of_none_keeps_all() -> None:
+    found = finding(saved(4, checkpoint__save_total_limit=0), "GD071")
+    assert "and 4 are kept" in found.cause
+    passed(saved(5, checkpoint__save_total_limit=1), "GD071")
+
+
+def test_without_the_number_of_weights_their_width_is_unknown() -> None:
+    build = saved(1, per_weight=4.0, optimizer=0.0, train__dtype="bfloat16")
+    build._series = [s for s in build._series if s.name != "checkpoint/weights"]
+    passed(build, "GD071")
+    build.series("checkpoint/weights", "", [0.0], [0.0], scope="counter", rank=0)
+    passed(build, "GD071")

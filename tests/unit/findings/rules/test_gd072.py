@@ -46,3 +46,12 @@ def test_either_series_is_enough() -> None:
     found = finding(only, "GD072")
     assert found.severity == "medium"
     assert found.fixes[0].predicted is None
+
+
+@pytest.mark.parametrize(("swap_gib", "found"), [((4.0, 7.0), True), ((4.0, 4.9), False)])
+def test_swap_counts_from_where_the_run_began(swap_gib: tuple[float, float], found: bool) -> None:
+    build = pressed(0.0, (swap_gib[0], swap_gib[1], swap_gib[1], swap_gib[1]), 400.0)
+    if found:
+        assert finding(build, "GD072").severity == "medium"
+    else:
+        passed(build, "GD072")
