@@ -9,7 +9,7 @@ PYTHON ?= python3
 PIP_ARGS ?=
 # Twice the cores of a small machine: what takes long mostly waits. The targets below compute.
 WORKERS ?= 4
-test-fast test-heavy test-watchdog: WORKERS = 2
+test-fast test-heavy test-watchdog frameworks: WORKERS = 2
 # vLLM's CPU build names the shared memory of a tensor-parallel engine by its ranks alone: two of them collide.
 test-vllm: WORKERS = 0
 PYTEST_ARGS ?=
@@ -22,7 +22,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 READY := $(VENV)/.ready
 VLLM_READY := $(VENV)/.vllm-ready
 
-.PHONY: demo test test-fast test-heavy test-faults test-attach test-watchdog test-wheels case-studies test-vllm accuracy replay gpu hooks test-torch-contract lint format bench docs clean help
+.PHONY: demo test test-fast test-heavy test-faults test-attach test-watchdog test-wheels case-studies test-vllm accuracy replay gpu hooks frameworks frameworks-all test-torch-contract lint format bench docs clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -53,6 +53,16 @@ test-vllm: $(VLLM_READY) ## the tests that need vLLM, on its CPU build; also par
 
 test-wheels: $(READY) ## hold the table of knobs against 79 wheels of TRL, ms-swift, verl, OpenRLHF (60 MB)
 	$(BIN)/python -m tests.wheels --check
+
+export FRAMEWORK_ENVIRONMENTS ?= /tmp/framework-environments
+frameworks: $(READY) ## phases of real TRL, ms-swift, verl and OpenRLHF jobs against their own stopwatches (8 GB)
+	$(BIN)/python -m tests.frameworks.environments $(FRAMEWORK_ENVIRONMENTS) $(OLDER)
+	rm -rf .frameworks
+	$(PYTEST) tests/frameworks --basetemp .frameworks
+	$(BIN)/python -m tests.frameworks.shares .frameworks
+
+frameworks-all: ## the same with two older versions each of TRL and ms-swift
+	$(MAKE) frameworks OLDER=--older
 
 hooks: $(READY) ## look up every hooked function in the wheels of the frameworks (100 MB)
 	$(BIN)/python -m tests.wheels --hooks --check

@@ -1,4 +1,7 @@
-"""An environment per framework, with versions that ran together on two CPU ranks."""
+"""An environment per framework, with versions that ran together on two CPU ranks.
+
+`python -m tests.frameworks.environments FOLDER [--older]` makes those that are not there.
+"""
 
 from __future__ import annotations
 
@@ -56,6 +59,14 @@ OLDER = {
         ("trl<0.25", "transformers<4.58", "peft<0.19", "datasets<4.0", *_SWIFT),
         ("ms-swift==3.12.0",),
     ),
+    "trl-0.22": Environment(
+        "TRL 0.22.2",
+        ("trl==0.22.2", "transformers==4.56.2", "accelerate==1.10.1", "datasets==4.0.0"),
+    ),
+    "trl-0.18": Environment(
+        "TRL 0.18.2",
+        ("trl==0.18.2", "transformers==4.52.4", "accelerate==1.7.0", "datasets==3.6.0"),
+    ),
 }
 """Versions whose names differ from the newest's, for `tests/frameworks/test_phases_*.py`."""
 # Named by those installed alone, and of no use here, or at a version of their own above.
@@ -106,3 +117,22 @@ def _asked_by(python: Path, name: str) -> list[str]:
 def _pip(python: Path, *arguments: str) -> None:
     if arguments:
         subprocess.run([str(python), "-m", "pip", "install", "-q", *arguments], check=True)
+
+
+def main() -> int:
+    """Builds what is missing; TRL's newest is in the environment of the tests."""
+    folder = Path(sys.argv[1])
+    older = "--older" in sys.argv[2:]
+    names = [name for name in ENVIRONMENTS if name != "trl"]
+    for name in [*names, *(OLDER if older else ())]:
+        environment = folder / f"env-{name}"
+        if not (environment / ".built").exists():
+            sys.stdout.write(f"building {environment}\n")
+            sys.stdout.flush()
+            build(name, environment)
+            (environment / ".built").touch()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,8 @@
-"""TRL's own GRPO jobs under `grpo-doctor run`: phases against the job's own stopwatch."""
+"""TRL's own GRPO jobs under `grpo-doctor run`: phases against the job's own stopwatch.
+
+The newest TRL is in the environment of the tests; older ones have environments of their own in
+FRAMEWORK_ENVIRONMENTS (`make frameworks-all`), and are skipped without them.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +20,14 @@ from grpo_doctor.analysis import analyse
 from grpo_doctor.analysis.per_step import unattributed_span_seconds
 from grpo_doctor.phases import PHASES
 from grpo_doctor.trace.load import load
+from tests.frameworks.environments import python_of
 from tests.frameworks.inputs import write_model
 from tests.ports import free_port
 
 JOB = Path(__file__).parent / "user_code" / "trl_stopwatch.py"
+ENVIRONMENTS = Path(os.environ.get("FRAMEWORK_ENVIRONMENTS", "/tmp/framework-environments"))
+NEWEST = "newest"
+VERSIONS = {NEWEST: "", "0.22.2": "env-trl-0.22", "0.18.2": "env-trl-0.18"}
 SECONDS = {"reward": 0.3, "dataload": 0.1, "callback": 0.2}
 STEPS = 6
 
@@ -29,6 +37,7 @@ pytestmark = [pytest.mark.heavy, pytest.mark.slow]
 
 @dataclass(frozen=True)
 class Done:
+    version: str
     code: int
     folder: Path
     stderr: str
@@ -45,18 +54,28 @@ class Done:
         return measured
 
 
-def job(folder: Path, *prefix: str, fail_at: int = 0) -> Done:
+def python_of_version(version: str) -> Path:
+    if version == NEWEST:
+        return Path(sys.executable)
+    python = python_of(ENVIRONMENTS / VERSIONS[version])
+    if not python.exists():
+        pytest.skip(f"no environment with TRL {version} in {ENVIRONMENTS}")
+    return python
+
+
+def job(folder: Path, *prefix: str, version: str = NEWEST, fail_at: int = 0) -> Done:
+    python = python_of_version(version)
     folder.mkdir()
     model = write_model(folder / "model")
     torchrun = (
-        sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2",
+        str(python), "-m", "torch.distributed.run", "--nproc_per_node=2",
         f"--master_port={free_port()}", str(JOB), str(model), str(folder), json.dumps(SECONDS),
     )  # fmt: skip
     done = subprocess.run(
         [*prefix, *torchrun],
         env=_environment(fail_at), capture_output=True, text=True, timeout=500, check=False,
     )  # fmt: skip
-    return Done(done.returncode, folder, done.stderr)
+    return Done(version, done.returncode, folder, done.stderr)
 
 
 def _environment(fail_at: int) -> dict[str, str]:
@@ -68,9 +87,9 @@ def recorded(folder: Path, **options: Any) -> Done:
     return job(folder, *prefix, **options)
 
 
-@pytest.fixture(scope="module")
-def hooked(tmp_path_factory: pytest.TempPathFactory) -> Done:
-    done = recorded(tmp_path_factory.mktemp("trl") / "hooked")
+@pytest.fixture(scope="module", params=list(VERSIONS))
+def hooked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    done = recorded(tmp_path_factory.mktemp("trl") / "hooked", version=request.param)
     assert done.code == 0, done.stderr[-3000:]
     return done
 
@@ -90,7 +109,9 @@ def test_injected_sleeps_come_back_in_their_phases(hooked: Done) -> None:
     assert callback == pytest.approx(per_step, rel=0.05)
     unnamed = analysis.share("unattributed") - callback / float(analysis.step_seconds.mean())
     assert unnamed < 0.05
-    assert min(seconds["rollout"], seconds["logprob"], seconds["train"]) > 0
+    assert min(seconds["rollout"], seconds["train"]) > 0
+    # 0.18 has the reference's log-probs in the loss.
+    assert (seconds["logprob"] > 0) == (hooked.version != "0.18.2")
 
 
 def test_the_report_speaks_of_trl(hooked: Done) -> None:
@@ -103,7 +124,7 @@ def test_the_report_speaks_of_trl(hooked: Done) -> None:
 def test_losses_rewards_and_exit_code_are_those_of_the_job_alone(
     hooked: Done, tmp_path: Path
 ) -> None:
-    alone = job(tmp_path / "alone")
+    alone = job(tmp_path / "alone", version=hooked.version)
     assert alone.code == 0
     assert alone.losses == hooked.losses
 
