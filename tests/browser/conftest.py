@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
-from grpo_doctor_reports import render_html
 from tests.browser.devtools import Browsers, FrozenError, Tab, find_chromium
-from tests.demo_reports import DEMOS
+from tests.browser.reports import Reports
 
 _TIMEOUT_S = 900  # for a test that runs again after a browser that froze for minutes
 
@@ -41,9 +39,5 @@ def tab(browsers: Browsers) -> Tab:
 
 
 @pytest.fixture(scope="session")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with `<name>.html` of every demo document."""
-    folder = tmp_path_factory.mktemp("reports")
-    for name, document in DEMOS.items():
-        (folder / f"{name}.html").write_text(render_html(document()), encoding="utf-8")
-    return folder
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
+    return Reports(tmp_path_factory.mktemp("reports"))

@@ -21,9 +21,8 @@ from tests.browser.acting import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.browser.devtools import Tab
+    from tests.browser.reports import Reports
 
 pytestmark = pytest.mark.browser
 
@@ -32,7 +31,7 @@ _LIT = "document.querySelector('.finding.lit')?.id ?? ''"
 
 
 @pytest.fixture
-def slow(tab: Tab, reports: Path) -> Tab:
+def slow(tab: Tab, reports: Reports) -> Tab:
     """The tab, showing the slow run."""
     tab.call("Emulation.setScriptExecutionDisabled", value=False)
     tab.open(reports / "slow.html", width=1_440)
@@ -81,7 +80,7 @@ def _put_light_out(tab: Tab) -> bool:
     return not tab.evaluate(_LIT)
 
 
-def test_a_link_to_a_finding_opens_and_lights_it(tab: Tab, reports: Path) -> None:
+def test_a_link_to_a_finding_opens_and_lights_it(tab: Tab, reports: Reports) -> None:
     tab.open(reports / "crowded.html", width=1_440, target="GD036")
     assert tab.evaluate(_LIT) == "GD036"
     assert tab.evaluate("document.querySelector('#GD036 details').open") is True
@@ -196,7 +195,7 @@ def test_ticking_fixes_looks_up_what_was_predicted_for_them(slow: Tab) -> None:
     assert text_of(slow, "#whatif-change") == "−31%"  # noqa: RUF001
 
 
-def test_severity_and_search_hide_what_is_not_asked_for(tab: Tab, reports: Path) -> None:
+def test_severity_and_search_hide_what_is_not_asked_for(tab: Tab, reports: Reports) -> None:
     tab.open(reports / "crowded.html", width=1_440)
     shown = "[...document.querySelectorAll('.finding')].filter((one) => !one.hidden).length"
     whole = tab.evaluate(shown)
@@ -255,7 +254,7 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(slow: Tab) -> Non
     assert {"open-glossary", "theme", "whatif-best", "worst-previous", "rank-filter"} <= seen
 
 
-def test_paper_gets_all_findings_and_all_charts(tab: Tab, reports: Path) -> None:
+def test_paper_gets_all_findings_and_all_charts(tab: Tab, reports: Reports) -> None:
     tab.open(reports / "crowded.html", width=1_440)
     tab.wait_for(lambda: tab.evaluate("window.Plotly !== undefined"))
     closed = "document.querySelectorAll('details:not([open])').length"
@@ -275,7 +274,7 @@ def test_paper_gets_all_findings_and_all_charts(tab: Tab, reports: Path) -> None
     assert tab.problems() == []
 
 
-def test_motion_is_left_out_for_those_who_ask_for_it(tab: Tab, reports: Path) -> None:
+def test_motion_is_left_out_for_those_who_ask_for_it(tab: Tab, reports: Reports) -> None:
     tab.call(
         "Emulation.setEmulatedMedia",
         features=[{"name": "prefers-reduced-motion", "value": "reduce"}],

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.browser.devtools import Tab
+    from tests.browser.reports import Reports
 
 pytestmark = pytest.mark.browser
 
@@ -31,7 +32,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def shown(tab: Tab, reports: Path, name: str) -> Tab:
+def shown(tab: Tab, reports: Reports, name: str) -> Tab:
     """The tab, showing the demo of the test's parameter with every chart drawn."""
     page = reports / f"{name}.html"
     if tab.whole != page:
@@ -115,25 +116,25 @@ def _fits(tab: Tab, width: int) -> bool:
 
 @pytest.mark.parametrize("page", ["slow", "hostile"])
 def test_no_page_that_is_opened_on_a_telephone_scrolls_sideways(
-    tab: Tab, reports: Path, page: str
+    tab: Tab, reports: Reports, page: str
 ) -> None:
     tab.open(reports / f"{page}.html", width=_WIDTHS[-1])
     show_all(tab)
     assert _fits(tab, _WIDTHS[-1])
 
 
-def test_verdict_bar_and_top_findings_fit_on_the_first_screen(tab: Tab, reports: Path) -> None:
+def test_verdict_bar_and_top_findings_fit_on_the_first_screen(tab: Tab, reports: Reports) -> None:
     tab.open(reports / "slow.html", width=1_440, height=900)
     assert tab.evaluate("document.querySelector('.cards').getBoundingClientRect().bottom") < 900
 
 
-def test_charts_are_drawn_only_when_they_come_into_view(tab: Tab, reports: Path) -> None:
+def test_charts_are_drawn_only_when_they_come_into_view(tab: Tab, reports: Reports) -> None:
     tab.open(reports / "slow.html", width=1_440, height=900)
     show(tab, "waterfall")
     assert tab.evaluate("document.querySelector('#curves .plot.drawn')") is None
 
 
-def test_a_selector_redraws_its_chart(tab: Tab, reports: Path) -> None:
+def test_a_selector_redraws_its_chart(tab: Tab, reports: Reports) -> None:
     tab.open(reports / "slow.html", width=1_440)
     show(tab, "heatmap")
     corner = "document.querySelector('[data-chart=heatmap]')._fullData[0].z[5][0]"
@@ -145,7 +146,7 @@ def test_a_selector_redraws_its_chart(tab: Tab, reports: Path) -> None:
     tab.wait_for(lambda: tab.evaluate(corner) != before)
 
 
-def test_the_theme_follows_the_system_and_the_button(tab: Tab, reports: Path) -> None:
+def test_the_theme_follows_the_system_and_the_button(tab: Tab, reports: Reports) -> None:
     page = "getComputedStyle(document.body).backgroundColor"
     label = "document.querySelector('[data-chart=waterfall] .ytick text').style.fill"
     tab.dark(True)
@@ -160,7 +161,7 @@ def test_the_theme_follows_the_system_and_the_button(tab: Tab, reports: Path) ->
     tab.dark(False)
 
 
-def test_copy_buttons_hold_exactly_the_fix(tab: Tab, reports: Path) -> None:
+def test_copy_buttons_hold_exactly_the_fix(tab: Tab, reports: Reports) -> None:
     tab.open(reports / "slow.html", width=1_440)
     copied = tab.evaluate(
         "new Promise((done) => { navigator.clipboard.writeText = async (text) => done(text);"
@@ -169,7 +170,7 @@ def test_copy_buttons_hold_exactly_the_fix(tab: Tab, reports: Path) -> None:
     assert copied == "--dataloader_num_workers 4 --dataloader_prefetch_factor 2"
 
 
-def test_a_link_to_a_finding_leads_to_it(tab: Tab, reports: Path) -> None:
+def test_a_link_to_a_finding_leads_to_it(tab: Tab, reports: Reports) -> None:
     tab.open(reports / "slow.html", width=1_440)
     tab.evaluate("location.hash = '#GD011'")
     tab.wait_for(
@@ -179,7 +180,7 @@ def test_a_link_to_a_finding_leads_to_it(tab: Tab, reports: Path) -> None:
     )
 
 
-def test_without_scripts_the_page_is_whole_but_for_its_charts(tab: Tab, reports: Path) -> None:
+def test_without_scripts_the_page_is_whole_but_for_its_charts(tab: Tab, reports: Reports) -> None:
     tab.open(reports / "slow.html", width=1_440, scripts=False)
     text = str(tab.evaluate("document.body.innerText"))
     for said in (
@@ -193,7 +194,7 @@ def test_without_scripts_the_page_is_whole_but_for_its_charts(tab: Tab, reports:
     assert tab.evaluate("document.querySelector('#ranks figure').offsetHeight") < 60
 
 
-def test_paper_is_light_also_for_those_who_read_in_the_dark(tab: Tab, reports: Path) -> None:
+def test_paper_is_light_also_for_those_who_read_in_the_dark(tab: Tab, reports: Reports) -> None:
     tab.dark(True)
     tab.open(reports / "slow.html", width=1_440)
     show_all(tab)
@@ -208,7 +209,7 @@ def test_paper_is_light_also_for_those_who_read_in_the_dark(tab: Tab, reports: P
 
 @pytest.mark.slow
 def test_64_ranks_and_2000_steps_open_in_seconds_and_stay_small(
-    tab: Tab, reports: Path, tmp_path: Path
+    tab: Tab, reports: Reports, tmp_path: Path
 ) -> None:
     page = tmp_path / "wide.html"
     page.write_text(render_html(wide_document(64, 2_000)), encoding="utf-8")

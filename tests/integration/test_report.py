@@ -7,10 +7,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from grpo_doctor.cli import main
 from grpo_doctor.trace.write import write_trace
 from tests.build import TraceBuilder
 
@@ -18,12 +20,29 @@ pytestmark = pytest.mark.slow
 PHASES = {"dataload": 0.1, "rollout": 0.5, "reward": 0.1, "train": 0.3}
 
 
-def report(*arguments: str) -> subprocess.CompletedProcess[str]:
+Done = subprocess.CompletedProcess[str]
+Report = Callable[..., Done]
+
+
+def report_in_a_process(*arguments: str) -> Done:
     return subprocess.run(
         [sys.executable, "-m", "grpo_doctor", "report", *arguments],
         capture_output=True, text=True, timeout=120, check=False,
         env={**os.environ, "COLUMNS": "100"},
     )  # fmt: skip
+
+
+@pytest.fixture
+def report(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Report:
+    """The command in this process: starting another is most of what a report takes."""
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def report(*arguments: str) -> Done:
+        capfd.readouterr()
+        code = main(["report", *arguments])
+        return Done(arguments, code, *capfd.readouterr())
+
+    return report
 
 
 @pytest.fixture
@@ -39,19 +58,21 @@ def trace(tmp_path: Path) -> Path:
 
 
 def test_the_three_forms(trace: Path) -> None:
-    page = report(str(trace))
+    page = report_in_a_process(str(trace))
     assert page.returncode == 0, page.stderr
     assert trace.with_name("report.html").read_text().startswith("<!doctype html>")
-    digest = report(str(trace), "--format", "text")
+    digest = report_in_a_process(str(trace), "--format", "text")
     assert "rollout" in digest.stdout
     assert "50%" in digest.stdout
-    document = json.loads(report(str(trace), "--json").stdout)
+    document = json.loads(report_in_a_process(str(trace), "--json").stdout)
     assert document["schema"] == 1
     assert document["summary"]["steps"] == 6
     assert document["summary"]["phases"]["rollout"]["share"] == pytest.approx(0.5)
 
 
-def test_the_file_alone_gives_the_same_report_elsewhere(trace: Path, tmp_path: Path) -> None:
+def test_the_file_alone_gives_the_same_report_elsewhere(
+    report: Report, trace: Path, tmp_path: Path
+) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     copy = elsewhere / "other.json.gz"
@@ -65,7 +86,7 @@ def test_the_file_alone_gives_the_same_report_elsewhere(trace: Path, tmp_path: P
     assert (elsewhere / "other.report.html").exists()
 
 
-def test_a_cut_off_trace_is_used_up_to_the_cut(trace: Path) -> None:
+def test_a_cut_off_trace_is_used_up_to_the_cut(report: Report, trace: Path) -> None:
     data = trace.read_bytes()
     trace.write_bytes(data[: len(data) * 2 // 3])
     done = report(str(trace), "--json")
@@ -87,7 +108,9 @@ def test_a_cut_off_trace_is_used_up_to_the_cut(trace: Path) -> None:
         (b"\x1f\x8b\x08\x00broken", "cut off|can't read|is empty|is damaged"),
     ],
 )
-def test_what_is_no_trace_is_refused_by_name(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_what_is_no_trace_is_refused_by_name(
+    report: Report, tmp_path: Path, content: bytes, reason: str
+) -> None:
     path = tmp_path / "strange.json"
     path.write_bytes(content)
     done = report(str(path))
@@ -98,7 +121,7 @@ def test_what_is_no_trace_is_refused_by_name(tmp_path: Path, content: bytes, rea
     assert not (tmp_path / "report.html").exists()
 
 
-def test_nothing_there(tmp_path: Path) -> None:
+def test_nothing_there(report: Report, tmp_path: Path) -> None:
     done = report(str(tmp_path / "no.json"))
     assert done.returncode == 3
     assert "does not exist" in done.stderr
@@ -107,7 +130,7 @@ def test_nothing_there(tmp_path: Path) -> None:
     assert "not a run directory" in done.stderr
 
 
-def test_nan_costs_only_itself(trace: Path) -> None:
+def test_nan_costs_only_itself(report: Report, trace: Path) -> None:
     text = trace.read_text()
     assert '"dur":500000.000' in text
     trace.write_text(text.replace('"dur":500000.000', '"dur":NaN', 1))
@@ -118,7 +141,7 @@ def test_nan_costs_only_itself(trace: Path) -> None:
     assert notes == ["1 damaged events left out"]
 
 
-def test_hostile_names_do_nothing(tmp_path: Path) -> None:
+def test_hostile_names_do_nothing(report: Report, tmp_path: Path) -> None:
     hostile = "</script><img src=x onerror=alert(1)>\u202e\x1b[31m{{7*7}}%{x}"
     build = TraceBuilder(ranks=1, framework=hostile, config={hostile: hostile})
     for number in range(4):
@@ -135,7 +158,7 @@ def test_hostile_names_do_nothing(tmp_path: Path) -> None:
     assert "\u202e" not in digest.stdout
 
 
-def test_a_folder_that_cannot_be_written_to(trace: Path, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_to(report: Report, trace: Path, tmp_path: Path) -> None:
     blocker = tmp_path / "blocker"
     blocker.write_text("")
     done = report(str(trace), "-o", str(blocker / "report.html"))
