@@ -102,7 +102,7 @@ def test_a_cut_off_trace_is_used_up_to_the_cut(report: Report, trace: Path) -> N
         (b"", "is empty"),
         (b"\x00\xff\xfe garbage", "no trace at all"),
         (b"[]", "no trace at all"),
-        (b'{"traceEvents":[]}', "is not a grpo-doctor trace"),
+        (b'{"traceEvents":[]}', "none of the PyTorch profiler"),
         (b'{"schemaVersion":1,"deviceProperties":[],"traceEvents":[]}', "PyTorch profiler"),
         (b'{"grpoDoctor":{"format":99},"traceEvents":[]}', "Upgrade"),
         (b"\x1f\x8b\x08\x00broken", "cut off|can't read|is empty|is damaged"),
