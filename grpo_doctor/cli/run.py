@@ -27,7 +27,8 @@ Runs a training job and records it: phases of every rank, GPU and host samples, 
 ends, also by a crash or Ctrl-C, the trace and the report are in the run directory.
 
 What stands after `--` decides: nothing, or flags (--model ... --max_steps ...) go to the bundled
-trainer, started through torchrun; anything else is a command of yours, started as it is.
+trainer, started through torchrun; anything else is a command of yours, started as it is. Jobs of
+ms-swift, TRL, verl and OpenRLHF get phases, steps and settings too, with no edit to them.
 """
 EPILOG = """\
 examples:
