@@ -63,7 +63,7 @@ def load(path: Path) -> Trace:
     for row in rows:
         step = _step_of(row)
         if step is not None and RUN_TIME not in row:
-            if by_step and step < max(by_step):  # resumed into the same file
+            if by_step and step < next(reversed(by_step)):  # resumed into the same file
                 by_step = {k: v for k, v in by_step.items() if k < step}
             by_step.setdefault(step, []).append(row)
     wall = _wall_seconds(by_step)

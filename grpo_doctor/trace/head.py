@@ -20,6 +20,7 @@ from grpo_doctor.trace.model import (
     Gpu,
     Loss,
     Metrics,
+    Origin,
     Process,
     Run,
     Series,
@@ -37,6 +38,13 @@ class HeadExit(msgspec.Struct, frozen=True):
     signal: str | None = None
 
 
+class HeadOrigin(msgspec.Struct, frozen=True):
+    what: str
+    limits: list[str] = []
+    phases: list[str] = []
+    durations_only: bool = False
+
+
 class HeadRun(msgspec.Struct, frozen=True):
     id: str = ""
     command: list[str] = []
@@ -47,6 +55,7 @@ class HeadRun(msgspec.Struct, frozen=True):
     duration_ns: Time = 0
     notes: list[str] = []
     exit: HeadExit = HeadExit()
+    origin: HeadOrigin | None = None
 
 
 class HeadClock(msgspec.Struct, frozen=True):
@@ -167,6 +176,7 @@ def trace_from(
             config=facts.config,
             knobs=facts.knobs,
             versions=facts.versions,
+            origin=_origin(run.origin),
         ),
         processes=tuple(_process(i, p) for i, p in enumerate(facts.processes)),
         gpus=tuple(_gpu(gpu) for gpu in facts.gpus),
@@ -182,6 +192,13 @@ def trace_from(
             notes=tuple(dict.fromkeys([*facts.loss.notes, *notes])),
         ),
     )
+
+
+def _origin(said: HeadOrigin | None) -> Origin | None:
+    if said is None:
+        return None
+    limits, phases = tuple(said.limits), frozenset(said.phases)
+    return Origin(said.what, limits, phases, said.durations_only)
 
 
 def _process(index: int, process: HeadProcess) -> Process:

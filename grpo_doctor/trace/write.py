@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from grpo_doctor import __version__
 from grpo_doctor.files import replacing
 from grpo_doctor.trace import events
-from grpo_doctor.trace.model import FORMAT, Metrics, Process, Series, Trace
+from grpo_doctor.trace.model import FORMAT, Metrics, Origin, Process, Series, Trace
 
 EVENTS_LINE = '"traceEvents":['
 _FLUSH_LINES = 20_000
@@ -101,6 +101,7 @@ def document_head(trace: Trace) -> dict[str, Any]:
                 "code": run.exit.code,
                 "signal": run.exit.signal,
             },
+            **({} if run.origin is None else {"origin": _origin(run.origin)}),
         },
         "config": events.finite(run.config),
         "knobs": events.finite(run.knobs),
@@ -126,6 +127,15 @@ def document_head(trace: Trace) -> dict[str, Any]:
             "truncated": trace.loss.truncated,
             "notes": list(trace.loss.notes),
         },
+    }
+
+
+def _origin(origin: Origin) -> dict[str, Any]:
+    return {
+        "what": origin.what,
+        "limits": list(origin.limits),
+        "phases": sorted(origin.phases),
+        "durations_only": origin.durations_only,
     }
 
 

@@ -11,6 +11,7 @@ from grpo_doctor.analysis import analyse
 from grpo_doctor.document import build_document
 from grpo_doctor.importers.load import load
 from grpo_doctor.trace.model import Kind, Trace
+from grpo_doctor.trace.write import write_trace
 
 ACTOR = "(TaskRunner pid=4711) "
 COLOURED = "\x1b[36m(TaskRunner pid=4711)\x1b[0m "
@@ -144,6 +145,14 @@ def test_the_first_validation_is_metrics_and_no_step(tmp_path: Path) -> None:
     trace = loaded(tmp_path, f"{ACTOR}step:0 - val-core/gsm8k/acc/mean@1:0.25", step_line(1))
     assert trace.metrics.steps.tolist() == [0, 1]
     assert analyse(trace).steps.numbers.tolist() == [1]
+
+
+def test_it_stays_a_log_in_a_trace_file(tmp_path: Path) -> None:
+    trace = loaded(tmp_path, COMMAND, *(step_line(n) for n in range(1, 7)))
+    write_trace(trace, tmp_path / "trace.json")
+    again = load(tmp_path / "trace.json")
+    assert again.run.origin == trace.run.origin
+    assert analyse(again).share("rollout") == pytest.approx(analyse(trace).share("rollout"))
 
 
 def test_the_report_says_what_a_log_can_not_tell(tmp_path: Path) -> None:
