@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from grpo_doctor.hang.diagnose import diagnose
-from tests.corpus import known, store
-from tests.corpus.items import Item
-from tests.corpus.score import answer, evidence_of
-from tests.corpus.truth import current
+from tests.corpus.score import evidence_of
+from tests.unit.hang.recorded import held_to_the_truth, items
 
 # The families that are read and answered in a tenth of a second or two each.
 FAMILIES = (
@@ -40,23 +38,14 @@ FAMILIES = (
 )
 
 
-def items(family: str) -> list[Item]:
-    """The jobs of one family, each with its truth as it is declared today."""
-    stored = store.items_of(store.FOLDER / f"gloo-{family}.xz")
-    return [Item(item.name, current(item.truth), item.evidences) for item in stored]
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_culprit_and_the_class_are_those_that_are_known(family: str) -> None:
-    answers = [answer(item) for item in items(family)]
-    wrong = {name: marks for name, marks in known.known().items() if name.startswith("gloo/")}
-    said = known.wrong_of(answers)
-    assert said == {name: marks for name, marks in wrong.items() if name in said}
+    held_to_the_truth(f"gloo-{family}")
 
 
 @pytest.mark.parametrize("family", ["acceptance", "held-out-groups", "unforeseen-host"])
 def test_blame_comes_with_evidence_and_never_falls_on_the_victims(family: str) -> None:
-    for item in items(family):
+    for item in items(f"gloo-{family}"):
         verdict = diagnose(evidence_of(item)).verdict
         if verdict.state == "stuck" and verdict.cause != "unknown":
             assert verdict.evidence, item.name
