@@ -53,8 +53,8 @@ def check(launch: Launch, wanted: Wanted) -> parts.CheckDocument:
     ended = next((judged.flaw for judged in flaws if judged.flaw.ends or judged.flaw.first), None)
     first = ended is not None and ended.first
     verdict = memory.state
-    if ended is not None and (ended.ends or verdict != "oom"):
-        verdict = "invalid" if ended.ends else verdict
+    if ended is not None:
+        verdict = "invalid"
     return parts.CheckDocument(
         verdict=verdict,
         headline=_headline(flaws, memory),
@@ -86,7 +86,8 @@ def _headline(flaws: Sequence[Judged], memory: _Memory) -> str:
 
 def _fits(worst: Pool) -> str:
     peak, of = worst.peak.bytes / 2**30, worst.capacity_bytes / 2**30
-    where = f"{peak:.1f} of {of:.1f} GiB in {worst.peak.name}, {worst.role}"
+    role = f", {worst.role}" if worst.role != worst.peak.name else ""
+    where = f"{peak:.1f} of {of:.1f} GiB in {worst.peak.name}{role}"
     if worst.refusals:
         return f"No: out of memory at the start: {worst.refusals[0]}"
     if worst.state == "oom":

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from grpo_doctor import knobs
+from grpo_doctor.knobs.model import Spelling
 from grpo_doctor.knobs.names import BY_NAME
 from grpo_doctor.knobs.values import parse
 from grpo_doctor.launches.model import Source, ordered
@@ -28,7 +29,8 @@ def settings(
     said: Said, program: Program, version: str | None, environment: Mapping[str, Word]
 ) -> tuple[dict[str, Any], dict[str, Source]]:
     """Canonical settings, in the order of the table, and the source of each."""
-    values = dict(said.values)
+    switches = {row.key for row in knobs.TABLES[program.table] if _is_switch(row)}
+    values = {k: v for k, v in said.values.items() if v is not True or k in switches}
     if said.deepspeed is not None:
         values["deepspeed"] = dict(said.deepspeed.values)
     found: dict[str, tuple[Any, Source]] = {}
@@ -51,6 +53,13 @@ def settings(
         ordered({knob: value for knob, (value, _) in found.items()}),
         {knob: source for knob, (_, source) in found.items()},
     )
+
+
+def _is_switch(row: Spelling) -> bool:
+    """Whether the option says something without a value."""
+    if row.values:
+        return any(text is True for _, text in row.values)
+    return BY_NAME[row.knob].kind == "bool"
 
 
 def _source(said: Said, table: str, knob: str) -> Source:

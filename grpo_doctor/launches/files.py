@@ -36,6 +36,14 @@ class Contents:
         return Source(f"{key}: {value}", file=self.path, line=self.lines.get(key))
 
 
+def resolved(cwd: Path, path: str) -> Path:
+    """A path as the launch gives it, from the folder that it would be started in."""
+    try:
+        return cwd / Path(path).expanduser()
+    except RuntimeError:  # `~name`, and there is nobody of that name
+        return cwd / path
+
+
 def read_text(path: Path) -> str:
     """The text of a file.
 

@@ -12,7 +12,7 @@ from grpo_doctor.errors import UsageError
 from grpo_doctor.knobs.names import BY_NAME
 from grpo_doctor.launches import shell
 from grpo_doctor.launches.canonical import settings
-from grpo_doctor.launches.files import UnreadableFileError, read_python, read_text
+from grpo_doctor.launches.files import UnreadableFileError, read_python, read_text, resolved
 from grpo_doctor.launches.known import known
 from grpo_doctor.launches.launcher import Started, unwrap
 from grpo_doctor.launches.model import Launch, Problem, Source
@@ -175,7 +175,7 @@ def _commands(
     script = _script_in(words)
     if script is not None:
         try:
-            text = read_text(cwd / Path(script).expanduser())
+            text = read_text(resolved(cwd, script))
         except UnreadableFileError as problem:
             problems.append(Problem("unreadable", str(problem), "Give a script that is here."))
             return

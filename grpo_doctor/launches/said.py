@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from grpo_doctor.launches.files import Contents, UnreadableFileError, read_mapping, read_python
+from grpo_doctor.launches.files import (
+    Contents,
+    UnreadableFileError,
+    read_mapping,
+    read_python,
+    resolved,
+)
 from grpo_doctor.launches.flags import Option, Options, overrides, parse
 from grpo_doctor.launches.launcher import Started
 from grpo_doctor.launches.model import Problem, Source
@@ -213,7 +219,7 @@ def first_text(value: Any) -> str:
 def located(path: str, cwd: Path, source: Source) -> Path:
     """Where a file is: in the folder of the launch, else beside or above the script that names it,
     since many scripts are started from the top of their repository."""
-    named = cwd / Path(path).expanduser()
+    named = resolved(cwd, path)
     if named.exists() or source.file is None:
         return named
     above = (cwd / source.file).resolve().parents

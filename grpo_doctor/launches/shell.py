@@ -218,7 +218,8 @@ class _Reader:
             return self._unknown(f"`{self._until('`')}`")
         if self.text.startswith("$((", begin):
             self.at += 3
-            sum_text = self._balanced("(", ")").removesuffix(")")
+            sum_text = self._balanced("(", ")")
+            self.at += self.text.startswith(")", self.at)
             value = arithmetic(sum_text, self.variables)
             return self._unknown(f"$(({sum_text}))") if value is None else (value, [])
         if self.text.startswith("$(", begin):

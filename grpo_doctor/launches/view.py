@@ -68,8 +68,8 @@ class View:
         return next((self.launch.sources[k] for k in knobs if k in self.launch.sources), None)
 
     def flag(self, knob: str, value: Any) -> str:
-        """The setting in the framework's spelling; its canonical name where it has none."""
-        return self.launch.spell(knob, value) or f"{knob}={value}"
+        """The setting in the framework's spelling; its name in words where it has none."""
+        return self.launch.spell(knob, value) or f"{knob} {value} (no flag of its own here)"
 
     def flags(self, knob: str, values: Iterable[Any]) -> str:
         """`--x 2, 4 or 8`: one setting with all its valid values."""

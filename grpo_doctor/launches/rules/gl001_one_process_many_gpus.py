@@ -25,25 +25,28 @@ def check(view: View) -> Flaw | None:
     stage = view.value("deepspeed.stage")
     strategy = view.value("parallel.strategy")
     what = f"ZeRO-{stage}" if stage is not None else strategy
-    evidence = [f"{cards} GPUs are visible, and {_started(view)} starts 1 process"]
+    evidence = [f"{cards} GPUs are visible, and {_started(view)} 1 process"]
     if what:
         evidence.append(f"{what} divides states among processes: with one it divides nothing")
     else:
         evidence.append("the others stay idle, or hold layers that wait for each other")
+    pointless = bool(what) or bool(view.value("vllm.use"))
     return Flaw(
-        severity="high",
+        severity="high" if pointless else "medium",
         headline=f"one process on {_WORDS.get(cards, cards)} GPUs",
         evidence=tuple(evidence),
         fixes=(_fix(view, cards), "or show it one GPU: CUDA_VISIBLE_DEVICES=0"),
         source=view.source("deepspeed.preset", "deepspeed.stage"),
-        ends=view.launch.framework == "ms-swift" and (bool(what) or bool(view.value("vllm.use"))),
-        first=True,
+        ends=pointless and view.launch.framework == "ms-swift",
+        first=pointless,
     )
 
 
 def _started(view: View) -> str:
     said = view.launch.environment.get("NPROC_PER_NODE")
-    return f"NPROC_PER_NODE={said}" if said else view.launch.launcher or "no launcher"
+    if said:
+        return f"NPROC_PER_NODE={said} starts"
+    return f"{view.launch.launcher} starts" if view.launch.launcher else "the command is"
 
 
 def _fix(view: View, cards: int) -> str:

@@ -1,0 +1,215 @@
+"""Launches of every form: which framework's, which settings, how many processes, what is odd."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_doctor.errors import UsageError
+from grpo_doctor.launches import Launch, read
+
+SWIFT = "swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-7B "
+
+
+def problems(launch: Launch) -> dict[str, str]:
+    return {problem.kind: problem.text for problem in launch.problems}
+
+
+@pytest.mark.parametrize(
+    ("command", "framework", "role", "launcher"),
+    [
+        ("NPROC_PER_NODE=2 swift rlhf --model m", "ms-swift", "train", "torchrun"),
+        ("python -m swift.cli.main rlhf --model m", "ms-swift", "train", ""),
+        ("megatron rlhf --model m", "ms-swift", "train", ""),
+        ("trl grpo --model_name_or_path m", "trl", "train", "accelerate"),
+        ("accelerate launch --num_processes 2 t.py --use_vllm", "trl", "train", "accelerate"),
+        ("torchrun --nproc_per_node 2 t.py", "trl", "train", "torchrun"),
+        ("deepspeed --num_gpus 2 t.py --deepspeed z.json", "trl", "train", "deepspeed"),
+        ("python3 -m torch.distributed.run --nproc-per-node=2 t.py", "trl", "train", "torchrun"),
+        ("nohup python -u -m verl.trainer.main_ppo a.b=1", "verl", "train", "ray"),
+        ("python -m openrlhf.cli.train_ppo_ray --pretrain m", "openrlhf", "train", "ray"),
+        ("ray job submit -- python3 -m openrlhf.cli.train_ppo_ray", "openrlhf", "train", "ray"),
+        ("swift rollout --model m", "ms-swift", "rollout server", ""),
+        ("trl vllm-serve --model m", "trl", "rollout server", ""),
+        ("vllm serve m -tp 2", "vllm", "rollout server", ""),
+        ("python -m sglang.launch_server --model-path m --tp 2", "sglang", "rollout server", ""),
+        ("--model m --max_steps 3", "bundled", "train", ""),
+    ],
+)
+def test_each_form_is_recognized(command: str, framework: str, role: str, launcher: str) -> None:
+    arguments = command.split() if command.startswith("--") else [command]
+    launch = read(arguments)
+    assert (launch.framework, launch.role, launch.launcher) == (framework, role, launcher)
+
+
+def test_words_that_a_shell_divided_and_one_text_mean_the_same() -> None:
+    text = "NPROC_PER_NODE=4 MAX_PIXELS=602112 " + SWIFT + "--num_generations 4"
+    whole, divided = read([text]), read(text.split())
+    assert dict(whole.settings) == dict(divided.settings)
+    assert whole.settings["data.max_pixels"] == 602_112
+    assert divided.processes == 4
+    assert divided.sources["rollout.num_generations"].argument == 8
+
+
+def test_processes_of_each_launcher() -> None:
+    def processes(command: str) -> tuple[int, int]:
+        launch = read([command])
+        return launch.processes_per_node, launch.nodes
+
+    assert processes("NPROC_PER_NODE=8 NNODES=2 " + SWIFT) == (8, 2)
+    assert processes(SWIFT) == (1, 1)
+    assert processes("torchrun --nproc_per_node=4 --nnodes=1:2 t.py") == (4, 2)
+    assert processes("torchrun --nproc_per_node gpu t.py") == (0, 1)
+    assert processes("accelerate launch --num_processes 16 --num_machines 2 t.py") == (8, 2)
+    assert processes("trl grpo --num_processes 6") == (6, 1)
+    assert processes("deepspeed --include localhost:1,2 t.py") == (2, 1)
+    assert processes("python -m verl.trainer.main_ppo trainer.nnodes=2") == (8, 2)
+
+
+def test_gpus_that_are_shown() -> None:
+    launch = read(["CUDA_VISIBLE_DEVICES=2,3 " + SWIFT])
+    assert (launch.visible_gpus, launch.gpu_ids) == (2, ("2", "3"))
+    assert read([SWIFT], environment={"CUDA_VISIBLE_DEVICES": "5"}).visible_gpus == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "words"),
+    [
+        ("4.6.0", "renamed-flag", "--train_type is --tuner_type in ms-swift 4.6.0"),
+        ("3.4.0", None, ""),
+    ],
+)
+def test_a_renamed_flag_is_named_with_its_new_name(
+    version: str, kind: str | None, words: str
+) -> None:
+    launch = read([SWIFT + "--train_type lora"], versions={"ms-swift": version})
+    assert launch.settings["train.type"] == "lora"
+    assert problems(launch) == ({kind: words} if kind else {})
+    if launch.problems:
+        assert launch.problems[0].fix == "--tuner_type lora"
+        assert launch.problems[0].ends
+
+
+def test_flags_that_are_gone_newer_or_wrong() -> None:
+    old = {"ms-swift": "3.5.0"}
+    assert "came with ms-swift 3.10.0" in problems(
+        read([SWIFT + "--vllm_enable_lora true"], versions=old)
+    ).get("newer-flag", "")
+    gone = read([SWIFT + "--gc_collect_after_offload true"], versions={"ms-swift": "4.6.0"})
+    assert "is gone since ms-swift 3.10.0" in problems(gone)["removed-flag"]
+    wrong = read([SWIFT + "--vllm_gpu_memory_utilisation 0.5"], versions={"ms-swift": "4.6.0"})
+    assert "did you mean --vllm_gpu_memory_utilization?" in problems(wrong)["unknown-flag"]
+
+
+def test_a_version_that_nobody_says_is_the_newest_that_takes_the_options() -> None:
+    launch = read([SWIFT + "--train_type lora --gc_collect_after_offload true"])
+    assert launch.version == "3.9.3"
+    assert any("state --version ms-swift=X" in text for text in launch.assumptions)
+    assert launch.problems == ()
+
+
+def test_hydra_adds_overrides_and_refuses() -> None:
+    command = (
+        "python -m verl.trainer.main_ppo trainer.n_gpu_per_node=4 +trainer.nnodes=2 "
+        "++data.anything=1 ~trainer.logger +actor_rollout_ref.rollout.engine_kwargs.vllm.x=1"
+    )
+    launch = read([command], versions={"verl": "0.9.1"})
+    texts = [problem.text for problem in launch.problems]
+    assert (
+        "verl 0.9.1 has no trainer.n_gpu_per_node; did you mean trainer.n_gpus_per_node?" in texts
+    )
+    assert any("has trainer.nnodes already" in text for text in texts)
+    assert len(texts) == 2
+
+
+def test_what_is_missing_contradictory_or_of_the_wrong_kind_is_said() -> None:
+    launch = read([SWIFT + "--num_generations four --max_length --beta 0.1 --beta 0.2 --lr $LR"])
+    said = problems(launch)
+    assert "takes a whole number" in said["bad-value"]
+    assert "has no value" in said["missing-value"]
+    assert "the last one counts" in said["contradiction"]
+    assert "$LR is not set" in said["unset-variable"]
+    assert launch.settings["train.beta"] == 0.2
+
+
+def test_a_script_with_a_server_and_a_line_that_is_cut_off(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "CUDA_VISIBLE_DEVICES=4,5 swift rollout --model m &\n"
+        f"CUDA_VISIBLE_DEVICES=0,1 NPROC_PER_NODE=2 {SWIFT}--vllm_mode server\n"
+        "    --beta 0.1\n"
+    )
+    launch = read([str(script)])
+    assert launch.server is not None
+    assert launch.server.gpu_ids == ("4", "5")
+    assert launch.sources["vllm.mode"].line == 2
+    assert "run.sh:3 begins a command with --beta" in problems(launch)["broken-line"]
+
+
+def test_files_that_a_launch_names(tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text(
+        json.dumps({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}})
+    )
+    (tmp_path / "acc.yaml").write_text(
+        "distributed_type: DEEPSPEED\nnum_processes: 8\nnum_machines: 1\nmixed_precision: bf16\n"
+        "deepspeed_config:\n  zero_stage: 2\n  offload_optimizer_device: none\n"
+    )
+    (tmp_path / "grpo.yaml").write_text("model_name_or_path: m\nnum_generations: 4\nenv:\n  A: 1\n")
+    (tmp_path / "train.py").write_text(
+        "from trl import GRPOConfig, GRPOTrainer\nN = 8\n"
+        "args = GRPOConfig(output_dir='x', num_generations=N, use_vllm=True)\n"
+        "t = GRPOTrainer(model='Qwen/Qwen2.5-3B', args=args)\nraise SystemExit('never run')\n"
+    )
+    swift = read([SWIFT + "--deepspeed ds.json"], cwd=tmp_path)
+    assert swift.settings["deepspeed.stage"] == 3
+    assert swift.settings["deepspeed.offload_optimizer"] is True
+    assert swift.sources["deepspeed.stage"].file == "ds.json"
+    command = "accelerate launch --config_file acc.yaml train.py --num_generations 16"
+    trl = read([command], cwd=tmp_path)
+    assert (trl.processes, trl.model) == (8, "Qwen/Qwen2.5-3B")
+    assert trl.settings["deepspeed.stage"] == 2
+    assert trl.settings["rollout.num_generations"] == 16
+    assert trl.settings["vllm.use"] is True
+    assert trl.sources["deepspeed.stage"].line == 6
+    assert trl.sources["vllm.use"].line == 3
+    config = read(["trl grpo --config grpo.yaml --num_generations 2"], cwd=tmp_path)
+    assert (config.model, config.settings["rollout.num_generations"]) == ("m", 2)
+
+
+@pytest.mark.parametrize("text", ["{", "[1, 2]", "a: [", "\x00", "- x"])
+def test_a_damaged_file_is_a_problem_and_no_end(tmp_path: Path, text: str) -> None:
+    for name in ("c.yaml", "c.json"):
+        (tmp_path / name).write_text(text)
+        launch = read([f"{SWIFT}--deepspeed {name}"], cwd=tmp_path)
+        assert "unreadable" in problems(launch)
+
+
+@pytest.mark.parametrize("arguments", [["ls"], ["nothere.sh"], ["swit rlhf"], ["python"], [" "]])
+def test_no_launch_is_a_message(arguments: list[str]) -> None:
+    with pytest.raises(UsageError):
+        read(arguments)
+
+
+WORDS = st.sampled_from(
+    [
+        *("swift", "rlhf", "trl", "grpo", "accelerate", "launch", "torchrun", "python", "-m", "-"),
+        *("verl.trainer.main_ppo", "openrlhf.cli.train_ppo_ray", "vllm", "serve", "ray", "job"),
+        *("submit", "--", "--model", "m", "--num_generations", "8", "x.py", "a.b=1", "+a=", "~x"),
+        *("--deepspeed", "{}", "{", "zero3", "--config", "--use_vllm", "true", "NPROC_PER_NODE=x"),
+        *("--x=1", "--=", "=", "", " ", "$X", "nan", "-1", "1e400", "--config-name", "[1]", "'"),
+    ]
+)
+
+
+@given(st.lists(WORDS, max_size=12))
+def test_any_words_are_a_launch_or_a_usage_error(arguments: list[str]) -> None:
+    try:
+        launch = read(arguments)
+    except UsageError:
+        return
+    for knob in launch.settings:
+        launch.value(knob)
