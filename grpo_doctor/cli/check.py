@@ -101,7 +101,8 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     versions = dict(_version(text) for text in options.versions)
 
     from grpo_doctor.cli import check_words  # noqa: PLC0415 - after usage errors
-    from grpo_doctor.cli.checking import Wanted, check  # noqa: PLC0415
+    from grpo_doctor.cli.check_memory import Wanted  # noqa: PLC0415
+    from grpo_doctor.cli.checking import check  # noqa: PLC0415
 
     gpus = _gpus(options.gpus) if options.gpus else _present()
     launch = _read(options, theirs, versions)

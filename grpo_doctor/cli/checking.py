@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from grpo_doctor import knobs
+from grpo_doctor.cli.check_memory import MemoryCheck, Wanted
 from grpo_doctor.errors import GrpoDoctorError
-from grpo_doctor.knobs.advice import instruct
-from grpo_doctor.knobs.deepspeed import preset_with
 from grpo_doctor.launches import Launch
 from grpo_doctor.launches.judge import Judged, judge
 from grpo_doctor.launches.model import Source
@@ -21,26 +17,9 @@ from grpo_doctor.launches.view import Host, ModelFacts, View
 from grpo_doctor_reports.schema import check as parts
 
 if TYPE_CHECKING:
-    from grpo_doctor.memory import Change, Edit, Ledger, Machine, ModelShape, Pool
+    from grpo_doctor.memory import ModelShape, Pool
 
 _SHM = "/dev/shm"  # noqa: S108 - it is measured, not written to
-_ZERO_3 = 3
-_MOST_RELIEF = 4
-_MOST_ROOM = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The machine that the user named, and what else was asked."""
-
-    gpus: int | None
-    gpus_name: str | None
-    card_bytes: int | None
-    rollout: tuple[int, int] | None
-    nodes: int | None
-    host_bytes: int | None
-    here: bool
-    solve: str | None = None
 
 
 def check(launch: Launch, wanted: Wanted) -> parts.CheckDocument:
@@ -49,7 +28,7 @@ def check(launch: Launch, wanted: Wanted) -> parts.CheckDocument:
     host = _host(launch, wanted)
     view = View(launch, host, _facts(shape) if shape else None)
     flaws = judge(view)
-    memory = _Memory(launch, wanted, unknown)
+    memory = MemoryCheck(launch, wanted, unknown)
     ended = next((judged.flaw for judged in flaws if judged.flaw.ends or judged.flaw.first), None)
     first = ended is not None and ended.first
     verdict = memory.state
@@ -72,7 +51,7 @@ def check(launch: Launch, wanted: Wanted) -> parts.CheckDocument:
     )
 
 
-def _headline(flaws: Sequence[Judged], memory: _Memory) -> str:
+def _headline(flaws: Sequence[Judged], memory: MemoryCheck) -> str:
     """Yes or no, and the one thing that decides."""
     first = next((judged.flaw for judged in flaws), None)
     if first is not None and first.first:
@@ -151,184 +130,6 @@ def _facts(shape: ModelShape) -> ModelFacts:
         max_positions=shape.max_positions,
         experts=shape.experts.count if shape.experts else None,
         pixels_per_token=shape.vision.pixels_per_token if shape.vision else None,
-    )
-
-
-# -- memory
-
-
-class _Memory:
-    """The ledger of a launch, or the reason why there is none."""
-
-    def __init__(self, launch: Launch, wanted: Wanted, unknown: str | None) -> None:
-        self.launch = launch
-        self.ledger: Ledger | None = None
-        self.reason = unknown
-        self.assumptions: tuple[str, ...] = ()
-        if self.reason is None and (not wanted.gpus or not wanted.card_bytes):
-            self.reason = "memory not estimated: say the GPUs, as in --gpus 8xA100-80G"
-        if self.reason is not None:
-            return
-        try:
-            self._estimate(_machine(launch, wanted))
-        except (GrpoDoctorError, ZeroDivisionError, ValueError) as problem:
-            self.reason = f"memory not estimated: {problem}"
-
-    def _estimate(self, machine: Machine) -> None:
-        from grpo_doctor.memory import estimate, setup_of  # noqa: PLC0415
-
-        self.ledger = estimate(self.launch, machine)
-        self.job = setup_of(self.launch, machine)
-        self.assumptions = self.ledger.assumptions
-
-    @property
-    def state(self) -> str:
-        """The verdict on memory alone."""
-        return "unknown" if self.ledger is None else self.ledger.state
-
-    @property
-    def part(self) -> parts.Memory | None:
-        """The ledger for the document."""
-        if self.ledger is None:
-            return None
-        pools = [*self.ledger.pools, *((self.ledger.host,) if self.ledger.host else ())]
-        return parts.Memory(
-            state=self.ledger.state,
-            probability=round(self.ledger.probability, 3),
-            worst=self.ledger.worst.role,
-            pools=[_pool(pool) for pool in pools],
-        )
-
-    @property
-    def fix(self) -> parts.ChangeOfLaunch | None:
-        """The smallest change that makes it fit."""
-        from grpo_doctor.memory import fixes  # noqa: PLC0415
-
-        if self.ledger is None or self.job.trainer is None or self.state == "fits":
-            return None
-        change = fixes(self.job.trainer, self.job.server, self._allowed())
-        return self._change(change) if change is not None else None
-
-    @property
-    def relief(self) -> list[parts.ChangeOfLaunch]:
-        """Single changes that lower the peak, where it does not fit."""
-        from grpo_doctor.memory import relief  # noqa: PLC0415
-
-        if self.ledger is None or self.job.trainer is None or self.state == "fits":
-            return []
-        changes = relief(self.job.trainer, self.job.server, self._allowed())
-        return [self._change(change) for change in changes[:_MOST_RELIEF]]
-
-    @property
-    def room(self) -> list[parts.ChangeOfLaunch]:
-        """What a launch that fits could afford."""
-        from grpo_doctor.memory import room  # noqa: PLC0415
-
-        if self.ledger is None or self.job.trainer is None or self.state != "fits":
-            return []
-        changes = room(self.job.trainer, self.job.server, self._allowed())
-        return [self._change(change) for change in changes[:_MOST_ROOM]]
-
-    def solved(self, knob: str) -> parts.Solved:
-        """The largest value of a knob that still fits."""
-        from grpo_doctor.memory import solve  # noqa: PLC0415
-
-        if self.ledger is None or self.job.trainer is None:
-            return parts.Solved(knob=knob)
-        keys = {row.key: row.knob for row in knobs.TABLES[self.launch.table]}
-        name = keys.get(knob.lstrip("-").replace("-", "_"), knob)
-        value = solve(self.job.trainer, name, self.job.server)
-        spelling = self.launch.spell(name, value) if value is not None else None
-        return parts.Solved(knob=name, value=value, spelling=spelling)
-
-    def _allowed(self) -> Callable[[Edit], bool]:
-        raised = {**self.launch.settings, "deepspeed.stage": _ZERO_3}
-        return lambda edit: self._spelled(edit.knob, edit.value, raised) is not None
-
-    def _spelled(self, knob: str, value: Any, settings: Any) -> str | None:
-        versions = {**self.launch.versions, self.launch.framework: self.launch.version}
-        if self.launch.backend == "megatron":
-            return self.launch.spell(knob, value)
-        if knob == "deepspeed.offload_param" and settings.get("deepspeed.stage") != _ZERO_3:
-            return None
-        return instruct(self.launch.framework, versions, settings, knob, value)
-
-    def _change(self, change: Change) -> parts.ChangeOfLaunch:
-        settings = dict(self.launch.settings)
-        said: list[parts.SettingToChange] = []
-        for edit in change.edits:
-            text = self._spelled(edit.knob, edit.value, settings) or f"{edit.knob}={edit.value}"
-            said.append(
-                parts.SettingToChange(
-                    knob=edit.knob, value=edit.value, spelling=text, cost=edit.cost
-                )
-            )
-            settings |= _after(settings, edit)
-        return parts.ChangeOfLaunch(
-            settings=said,
-            saved_bytes=change.saved_bytes,
-            probability=round(change.ledger.probability, 3),
-        )
-
-
-def _after(settings: Mapping[str, Any], edit: Edit) -> dict[str, Any]:
-    """What an edit sets: of DeepSpeed's, the preset that it leads to as well."""
-    preset = preset_with(settings.get("deepspeed.preset"), edit.knob, edit.value)
-    found = {edit.knob: edit.value}
-    return {**found, "deepspeed.preset": preset} if preset is not None else found
-
-
-def _machine(launch: Launch, wanted: Wanted) -> Machine:
-    from grpo_doctor.memory import Machine  # noqa: PLC0415
-
-    assert wanted.gpus is not None
-    assert wanted.card_bytes is not None
-    return Machine(
-        wanted.card_bytes,
-        launch.visible_gpus or wanted.gpus,
-        nodes=wanted.nodes or launch.nodes,
-        host_bytes=wanted.host_bytes or (_memory_here() if wanted.here else None),
-        server_cards=wanted.rollout[0] if wanted.rollout else None,
-        server_card_bytes=wanted.rollout[1] if wanted.rollout else None,
-        vllm_version=launch.versions.get("vllm"),
-    )
-
-
-def _memory_here() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-# -- parts of the document
-
-
-def _pool(pool: Pool) -> parts.PoolMemory:
-    return parts.PoolMemory(
-        role=pool.role,
-        state=pool.state,
-        probability=round(pool.probability, 3),
-        capacity_bytes=pool.capacity_bytes,
-        peak_phase=pool.peak.name,
-        peak_rank=pool.peak_rank,
-        refusals=list(pool.refusals),
-        phases=[
-            parts.PhaseMemory(
-                name=phase.name,
-                low_bytes=phase.interval.low,
-                bytes=phase.bytes,
-                high_bytes=phase.interval.high,
-                entries=[
-                    parts.Entry(
-                        name=entry.name,
-                        bytes=entry.bytes,
-                        formula=entry.formula,
-                        source=entry.source,
-                        knob=entry.knob,
-                    )
-                    for entry in phase.components
-                ],
-            )
-            for phase in pool.phases
-        ],
     )
 
 

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import difflib
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from grpo_doctor.errors import UsageError
-from grpo_doctor.knobs.names import BY_NAME
-from grpo_doctor.launches import shell
 from grpo_doctor.launches.canonical import settings
-from grpo_doctor.launches.files import UnreadableFileError, read_python, read_text, resolved
+from grpo_doctor.launches.commands import Candidate, candidates_in, rank
 from grpo_doctor.launches.known import known
-from grpo_doctor.launches.launcher import Started, unwrap
 from grpo_doctor.launches.model import Launch, Problem, Source
 from grpo_doctor.launches.naming import check
+from grpo_doctor.launches.option_values import check_values
 from grpo_doctor.launches.processes import ONE_EACH, processes
-from grpo_doctor.launches.programs import Program, bundled, recognize
-from grpo_doctor.launches.said import Said, collect, located
-from grpo_doctor.launches.words import Command, Word, from_arguments
+from grpo_doctor.launches.programs import Program
+from grpo_doctor.launches.said import Said, collect
+from grpo_doctor.launches.words import Word
 
-_SHELLS = ("bash", "sh", "source", ".", "zsh")
-_BROKEN = re.compile(r"--?[A-Za-z]")
-_MAX_DEPTH = 4  # of scripts that start scripts
 _PREFIXES = ("CUDA_", "NCCL_", "PYTORCH_", "VLLM_", "SWIFT_", "RAY_", "MASTER_", "OMP_", "TORCH_")
 _NAMED = (
     "NPROC_PER_NODE NNODES NODE_RANK MAX_PIXELS MIN_PIXELS IMAGE_MAX_TOKEN_NUM VIDEO_MAX_PIXELS "
@@ -32,13 +26,6 @@ _NAMED = (
 )
 _NAMES = frozenset(_NAMED.split())
 _COMMANDS = "swift rlhf, trl grpo, python -m verl.trainer.main_ppo, python -m openrlhf.cli..."
-
-
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    command: Command
-    started: Started
-    program: Program
 
 
 def read(
@@ -63,14 +50,14 @@ def read(
     folder = cwd or Path()
     inherited = {k: v for k, v in (environment or {}).items() if _matters(k)}
     problems: list[Problem] = []
-    candidates = list(_candidates(arguments, dict(environment or {}), folder, problems, 0))
+    candidates = list(candidates_in(arguments, dict(environment or {}), folder, problems))
     if not candidates:
         raise UsageError(_nothing_known(arguments, problems))
-    chosen = min(candidates, key=_rank)
+    chosen = min(candidates, key=rank)
     launch = _launch(chosen, inherited, folder, dict(versions or {}))
     others = [c for c in candidates if c is not chosen]
     servers = [_launch(c, inherited, folder, dict(versions or {})) for c in others if _serves(c)]
-    trains = sum(_rank(c) == _rank(chosen) for c in others)
+    trains = sum(rank(c) == rank(chosen) for c in others)
     more = (f"only the first of {trains + 1} training commands is judged",) if trains else ()
     return replace(
         launch,
@@ -80,14 +67,7 @@ def read(
     )
 
 
-def _rank(candidate: _Candidate) -> int:
-    """A framework's own command before a script of the user's, and training before serving."""
-    if candidate.program.role != "train":
-        return 2
-    return 0 if candidate.program.script is None else 1
-
-
-def _serves(candidate: _Candidate) -> bool:
+def _serves(candidate: Candidate) -> bool:
     return candidate.program.role == "rollout server"
 
 
@@ -105,101 +85,8 @@ def _nothing_known(arguments: Sequence[str], problems: Sequence[Problem]) -> str
     return f"no training command in `{shown}`: known are {_COMMANDS}, and servers.{hint}"
 
 
-# -- commands
-
-
-def _candidates(
-    arguments: Sequence[str],
-    environment: Mapping[str, str],
-    cwd: Path,
-    problems: list[Problem],
-    depth: int,
-) -> Iterator[_Candidate]:
-    if not arguments or arguments[0].startswith("-"):
-        words = from_arguments(arguments)
-        yield _Candidate(Command(words), Started("bundled", words), bundled(words))
-        return
-    for command in _commands(arguments, environment, cwd, problems):
-        script = _script_in(command.words)
-        if script is not None and depth < _MAX_DEPTH and (cwd / script).is_file():
-            inner = {**environment, **{k: w.text for k, w in command.environment.items()}}
-            yield from _candidates([script], inner, cwd, problems, depth + 1)
-            continue
-        started = unwrap(command.words)
-        program = recognize(started) if started is not None else None
-        if started is not None and program is not None and _is_training(started, program, cwd):
-            yield _Candidate(command, started, program)
-        elif _BROKEN.match(command.words[0].text):
-            problems.append(_broken_line(command))
-
-
-def _is_training(started: Started, program: Program, cwd: Path) -> bool:
-    """A script that a launcher starts is; of others, one that makes GRPO's configuration."""
-    if program.script is None or started.launcher:
-        return True
-    path = located(program.script.text, cwd, program.script.source)
-    try:
-        return bool(read_python(path, program.script.text).values)
-    except UnreadableFileError:
-        return program.script.source.argument is not None
-
-
-def _broken_line(command: Command) -> Problem:
-    word = command.words[0]
-    return Problem(
-        "broken-line",
-        f"{word.source} begins a command with {word.text}: the line before it ends the launch, so "
-        "this and what follows is not part of it",
-        "end the line before it with a backslash, with nothing after that and no comment between",
-        word.source,
-        ends=True,
-    )
-
-
-def _commands(
-    arguments: Sequence[str],
-    environment: Mapping[str, str],
-    cwd: Path,
-    problems: list[Problem],
-) -> Iterator[Command]:
-    if len(arguments) == 1 and " " in arguments[0].strip():
-        yield from shell.commands(arguments[0], None, environment)
-        return
-    words = from_arguments(arguments)
-    own: dict[str, Word] = {}
-    while words and (pair := words[0].text.partition("="))[1] and pair[0].isidentifier():
-        own[pair[0]] = words[0].with_text(pair[2])
-        words = words[1:]
-    if not words:
-        return
-    script = _script_in(words)
-    if script is not None:
-        try:
-            text = read_text(resolved(cwd, script))
-        except UnreadableFileError as problem:
-            problems.append(Problem("unreadable", str(problem), "Give a script that is here."))
-            return
-        inner = {**environment, **{name: word.text for name, word in own.items()}}
-        for command in shell.commands(text, script, inner):
-            yield replace(command, environment={**own, **command.environment})
-    else:
-        yield Command(words, own)
-
-
-def _script_in(words: Sequence[Word]) -> str | None:
-    texts = [word.text for word in words if not word.text.startswith("-")]
-    if texts and texts[0] in _SHELLS:
-        texts = texts[1:]
-    elif len(texts) > 1 and texts[0] == "nohup":
-        return _script_in([word for word in words if word.text != "nohup"])
-    return texts[0] if texts and texts[0].endswith((".sh", ".bash", ".slurm", ".sbatch")) else None
-
-
-# -- one launch
-
-
 def _launch(
-    candidate: _Candidate, inherited: Mapping[str, str], cwd: Path, versions: dict[str, str]
+    candidate: Candidate, inherited: Mapping[str, str], cwd: Path, versions: dict[str, str]
 ) -> Launch:
     program, started = candidate.program, candidate.started
     said = collect(started, program, cwd)
@@ -235,7 +122,11 @@ def _launch(
         model=values.get("model.name"),
         backend="megatron" if _is_megatron(program, values) else "",
         assumptions=(*assumptions, *started_by.assumptions),
-        problems=(*check(said, program, version), *_values(said, program, values), *said.problems),
+        problems=(
+            *check(said, program, version),
+            *check_values(said, program, values),
+            *said.problems,
+        ),
     )
 
 
@@ -294,29 +185,3 @@ def _algorithm(said: Said, program: Program) -> str:
     if program.framework in ("verl", "openrlhf"):
         return "gae"  # what both do where nobody says
     return "grpo"
-
-
-def _values(said: Said, program: Program, values: Mapping[str, object]) -> Iterator[Problem]:
-    """Options whose value is missing, or not of the option's kind."""
-    from grpo_doctor.knobs import TABLES  # noqa: PLC0415
-
-    for row in TABLES[program.table]:
-        option = said.names.get(row.key)
-        if option is None or option.unset or row.knob in values or row.inside or row.item:
-            continue
-        kind = BY_NAME[row.knob].kind
-        if option.value is True and kind != "bool":
-            text = f"{option.source.text} has no value: a shell variable that is not set?"
-            fix = f"give {option.source.text} a value, or leave it out"
-            yield Problem("missing-value", text, fix, option.source, ends=True)
-        elif kind in ("int", "float", "bool") and not row.values and _is_text(option.value):
-            text = f"{option.source.text}: {row.key} takes {_TAKES[kind]}"
-            yield Problem("bad-value", text, f"give it {_TAKES[kind]}", option.source, ends=True)
-
-
-_TAKES = {"int": "a whole number", "float": "a number", "bool": "true or false"}
-
-
-def _is_text(value: object) -> bool:
-    text = str(value).strip().lower()
-    return text not in ("", "none", "null") and not isinstance(value, (list, bool))

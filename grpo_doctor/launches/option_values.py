@@ -1,0 +1,34 @@
+"""Options whose value is missing, or not of the option's kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from grpo_doctor.knobs import TABLES
+from grpo_doctor.knobs.names import BY_NAME
+from grpo_doctor.launches.model import Problem
+from grpo_doctor.launches.programs import Program
+from grpo_doctor.launches.said import Said
+
+_TAKES = {"int": "a whole number", "float": "a number", "bool": "true or false"}
+
+
+def check_values(said: Said, program: Program, values: Mapping[str, object]) -> Iterator[Problem]:
+    """A problem for each of them; `values` are the settings that could be read."""
+    for row in TABLES[program.table]:
+        option = said.names.get(row.key)
+        if option is None or option.unset or row.knob in values or row.inside or row.item:
+            continue
+        kind = BY_NAME[row.knob].kind
+        if option.value is True and kind != "bool":
+            text = f"{option.source.text} has no value: a shell variable that is not set?"
+            fix = f"give {option.source.text} a value, or leave it out"
+            yield Problem("missing-value", text, fix, option.source, ends=True)
+        elif kind in ("int", "float", "bool") and not row.values and _is_text(option.value):
+            text = f"{option.source.text}: {row.key} takes {_TAKES[kind]}"
+            yield Problem("bad-value", text, f"give it {_TAKES[kind]}", option.source, ends=True)
+
+
+def _is_text(value: object) -> bool:
+    text = str(value).strip().lower()
+    return text not in ("", "none", "null") and not isinstance(value, (list, bool))
