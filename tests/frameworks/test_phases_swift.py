@@ -24,6 +24,7 @@ from tests.frameworks.inputs import write_model, write_prompts
 from tests.ports import free_port
 
 PLUGIN = Path(__file__).parent / "user_code" / "swift_stopwatch.py"
+MEGATRON = PLUGIN.with_name("swift_megatron.py")
 ENVIRONMENTS = Path(os.environ.get("FRAMEWORK_ENVIRONMENTS", "/tmp/framework-environments"))
 VERSIONS = {"4.6.0": "env-swift", "4.4.0": "env-swift-4.4", "3.12.0": "env-swift-3.12"}
 NEWEST = "4.6.0"
@@ -154,3 +155,31 @@ def test_a_failing_reward_ends_the_job_as_it_does_alone(tmp_path: Path) -> None:
     hooked = recorded(tmp_path / "hooked", fail_at=2)
     assert alone.code == hooked.code != 0
     assert "no reward for this one" in hooked.stderr
+
+
+def test_the_real_trainer_on_megatron_has_its_phases(tmp_path: Path) -> None:
+    python = python_of(ENVIRONMENTS / VERSIONS[NEWEST])
+    if not python.exists():
+        pytest.skip(f"no environment with ms-swift {NEWEST} in {ENVIRONMENTS}")
+    calls = {"dataload": 1, "rollout": 1, "reward": 1, "logprob": 4, "train": 2, "optimizer": 1}
+    calls["sync"] = 1
+    environment = {
+        **_environment(tmp_path, python, 0),
+        "TIMES": json.dumps(dict.fromkeys(calls, 0.2)),
+    }
+    run = tmp_path / "run"
+    done = subprocess.run(
+        [sys.executable, "-m", "grpo_doctor", "run", "-o", str(run), "--", str(python), MEGATRON],
+        env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    trace = load(run)
+    analysis = analyse(trace)
+    assert list(analysis.steps.numbers) == [1, 2, 3]
+    assert (trace.run.framework, trace.run.framework_version) == ("ms-swift", NEWEST)
+    assert trace.run.knobs["train.dtype"] == "bfloat16"
+    assert analysis.share("unattributed") < 0.05
+    for phase, count in calls.items():
+        seconds = analysis.seconds[:, 0, PHASES.index(phase)]
+        assert seconds.mean() == pytest.approx(0.2 * count, rel=0.25), phase
+    assert analysis.seconds[:, 0, PHASES.index("offload")].min() > 0
