@@ -162,14 +162,16 @@ def is_heartbeat(thread_name: str) -> bool:
 
 def works_for_pool(thread: PythonThread) -> bool:
     """Whether it is a pool's thread in the midst of a task."""
-    frames = thread.frames
-    if not frames:
+    loop = next((i for i, frame in enumerate(thread.frames) if _is_of_pool(frame, _LOOPS)), None)
+    if loop is None:
         return False
-    loops = any(
-        _POOL_CODE.search(frame.file) and short(frame.function) in _LOOPS for frame in frames
-    )
-    idle = _POOL_CODE.search(frames[0].file) and short(frames[0].function) in _AWAITS_TASK
-    return loops and not idle
+    # A task may wait too, as the loop does without one: then other code lies between.
+    task = thread.frames[:loop]
+    return any(not _is_of_pool(frame, _AWAITS_TASK) for frame in task)
+
+
+def _is_of_pool(frame: Frame, functions: Sequence[str]) -> bool:
+    return _POOL_CODE.search(frame.file) is not None and short(frame.function) in functions
 
 
 def awaited(

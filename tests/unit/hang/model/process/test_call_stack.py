@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor.hang.model.process.call_stack import Place, is_library, place_of
+from grpo_doctor.hang.model.process.call_stack import (
+    Place,
+    is_library,
+    place_of,
+    works_for_pool,
+)
 from grpo_doctor_probes.evidence import PythonThread
 from tests.evidence import collective, frames
 
@@ -110,3 +115,26 @@ def test_a_function_that_generates_and_scores_does_no_long_work_while_it_scores(
     assert loading.long_work == "load"
     evaluating = place("score_answers /home/me/r.py:3", "evaluate /home/me/t.py:9")
     assert evaluating.long_work == "evaluate"
+
+
+POOL = f"{LIB}/concurrent/futures/thread.py"
+EVENT = (f"Condition.wait {LIB}/threading.py:327", f"Event.wait {LIB}/threading.py:629")
+
+
+@pytest.mark.parametrize(
+    ("works", "lines"),
+    [
+        (True, (*EVENT, "judged /home/me/reward.py:8", f"_WorkItem.run {POOL}:58")),
+        (True, (f"_WorkItem.run {POOL}:58",)),  # a function in C
+        (False, ()),
+        (False, (*EVENT, f"get {LIB}/queue.py:171")),
+    ],
+)
+def test_a_pools_thread_works_while_its_task_waits(works: bool, lines: tuple[str, ...]) -> None:
+    thread = PythonThread(2, "uvloop_0", frames(*lines, f"_worker {POOL}:83"))
+    assert works_for_pool(thread) is works
+
+
+def test_a_thread_of_no_pool_works_for_none() -> None:
+    assert not works_for_pool(PythonThread(2, "", frames("judged /home/me/reward.py:8")))
+    assert not works_for_pool(PythonThread(2, "", ()))
