@@ -124,6 +124,26 @@ def test_the_completion_has_its_share_of_the_context() -> None:
         prompt_limit(config, 30)
 
 
+@pytest.mark.parametrize(
+    ("use_vllm", "own", "context", "limit"),
+    [
+        (True, 80, 120, 50),
+        (True, 80, None, 50),
+        (True, 120, 80, 50),
+        (False, 80, 120, 90),
+        (True, None, 120, 90),
+        (True, None, None, 100),
+    ],
+)
+def test_an_engine_may_have_a_smaller_context_than_the_model(
+    use_vllm: bool, own: int | None, context: int | None, limit: int
+) -> None:
+    config = TrainerConfig(
+        max_length=100, max_completion_length=30, use_vllm=use_vllm, vllm_max_model_len=own
+    )
+    assert prompt_limit(config, context) == limit
+
+
 def test_without_a_chat_template_the_text_is_taken_as_it_is() -> None:
     tokenizer = tiny_tokenizer()
     tokenizer.chat_template = None
