@@ -112,7 +112,8 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
     spread = factors.spread_activations if measured_rows else factors.spread_unknown_rows
 
     def add(name: str, size: float, formula: str, source: str, knob: str | None) -> None:
-        entries.append(Component(name, round(size * waste), formula, source, knob, spread))
+        spare = max(0, round(size * (waste - factors.fragmentation_pressed)))
+        entries.append(Component(name, round(size * waste), formula, source, knob, spread, spare))
 
     loss = _loss_bytes(setup, tokens)
     stacked = f"{tokens.all} tokens x 2 B x {model.hidden} x {layers} layers"
@@ -150,11 +151,13 @@ def logprob_activations(setup: Setup, factors: Calibration) -> tuple[Component, 
     logits = tokens.scored * setup.model.vocabulary * each / setup.tensor_parallel
     layer = tokens.all * layer_bytes_per_token(setup) / 2 / setup.tensor_parallel
     name = "logits" if logits > layer else "one layer"
+    size = max(logits, layer)
     return (
-        Component(name, round(max(logits, layer) * waste),
+        Component(name, round(size * waste),
                   f"{tokens.scored} tokens x {setup.model.vocabulary} x {each} B",
                   facts()["logprob_bytes_per_logit"]["source"], "train.logprob_micro_batch",
-                  factors.spread_activations),
+                  factors.spread_activations,
+                  max(0, round(size * (waste - factors.fragmentation_pressed)))),
     )  # fmt: skip
 
 

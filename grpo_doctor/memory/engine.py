@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from grpo_doctor.memory.facts import Calibration, facts, holds_since
 from grpo_doctor.memory.ledger import Component
 from grpo_doctor.memory.setup import GIB, RolloutEngine, Setup
+from grpo_doctor.memory.states import quantized_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def cache_bytes_per_token(setup: Setup) -> int:
 
 def weight_bytes(setup: Setup) -> int:
     """The engine's own copy of the weights on one card."""
-    each = 2 if setup.base_bits >= 16 else setup.base_bits / 8 * 1.13
+    each = 2.0 if setup.base_bits >= 16 else quantized_bytes(setup.base_bits)
     return round(setup.model.parameters * each / setup.rollout_engine.tensor_parallel)
 
 

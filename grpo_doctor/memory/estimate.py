@@ -81,9 +81,10 @@ def _rollout_phases(
         beside.extend(states.weights)
     if not setup.offload_optimizer:
         beside.extend(states.between_steps)
+    if setup.rollout == "server":
+        held = (*resident, *states.weights, *states.between_steps)
+        return [Phase("sync", (*held, *_gathered_for_sync(setup, factors)))]
     if engine is None:
-        if setup.rollout != "generate":
-            return []
         return [Phase("rollout", (*resident, *states.weights, *states.between_steps,
                                   *_generation(setup, factors)))]  # fmt: skip
     sync = [*resident, *states.weights, engine.weights, engine.graphs]

@@ -28,7 +28,8 @@ class Calibration:
     """Factors fitted on measured jobs; each has a physical meaning.
 
     `fragmentation_*` is what PyTorch's allocator reserves over what is allocated, of what comes
-    and goes within a step. `*_row_tokens` describe instruction data that was not packed, where
+    and goes within a step; `_pressed` where the card is full, so that cached blocks are given
+    back. `*_row_tokens` describe instruction data that was not packed, where
     nobody said how long its rows are. `communicator` is GiB per NCCL group after the first.
     `spread_*` are one standard deviation.
     """
@@ -36,6 +37,7 @@ class Calibration:
     fragmentation_fixed: float
     fragmentation_varied: float
     fragmentation_expandable: float
+    fragmentation_pressed: float
     usual_row_tokens: float
     longest_row_tokens: float
     communicator: float

@@ -9,13 +9,16 @@ from typing import Literal
 
 State = Literal["fits", "tight", "oom", "invalid"]
 _NORMAL = NormalDist()
-FITS, TIGHT = 0.9, 0.5
+FITS, TIGHT = 0.9, 0.6
 """Probabilities from which on a launch `fits`, and is `tight`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One entry. `spread` is one standard deviation of the bytes, as a share of them."""
+    """One entry. `spread` is one standard deviation of the bytes, as a share of them.
+
+    Of the bytes, PyTorch's allocator gives `spare_bytes` back when memory runs short.
+    """
 
     name: str
     bytes: int
@@ -23,6 +26,7 @@ class Component:
     source: str
     knob: str | None = None
     spread: float = 0.02
+    spare_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +47,13 @@ class Phase:
 
     @property
     def bytes(self) -> int:
-        """The sum of all entries."""
+        """The sum of all entries, as `nvidia-smi` shows it on a card with room."""
         return sum(entry.bytes for entry in self.components)
+
+    @property
+    def needed_bytes(self) -> int:
+        """The least with which the phase runs."""
+        return sum(entry.bytes - entry.spare_bytes for entry in self.components)
 
     @property
     def spread(self) -> float:
@@ -62,9 +71,9 @@ class Phase:
 
     def probability_within(self, capacity_bytes: int) -> float:
         """How likely the phase needs no more than `capacity_bytes`."""
-        if not self.bytes:
+        if self.needed_bytes <= 0:
             return 1.0
-        distance = math.log(capacity_bytes / self.bytes)
+        distance = math.log(capacity_bytes / self.needed_bytes)
         return _NORMAL.cdf(distance / max(self.spread, 1e-3))
 
 

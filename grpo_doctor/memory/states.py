@@ -8,8 +8,6 @@ from grpo_doctor.memory.facts import Calibration, facts
 from grpo_doctor.memory.ledger import Component
 from grpo_doctor.memory.setup import Setup, Share, share_of
 
-_QUANTIZED_OVERHEAD = 1.13
-"""4.5 bits for 4: a 16-bit scale per group of 64 and zero points (GPTQ, NF4 with double quant)."""
 _MOMENTS = {"adamw": 2.0, "muon": 1.0, "sgd": 0.0, "galore": 0.25, "adamw_8bit": 0.5}
 _ZERO = "arXiv 1910.02054; deepspeed/runtime/zero, bf16_optimizer.py"
 _MEGATRON = "Megatron-LM distributed optimizer: 18 B, or 6 B + 12 B / data parallel"
@@ -56,7 +54,12 @@ def frozen_bytes(setup: Setup, share: Share) -> float:
     plain = model.embedding_parameters * (1 if model.tied else 2) + model.vision_parameters
     plain = min(share.frozen, plain // setup.tensor_parallel)
     each = 4 if setup.tables_in_float32 else 2
-    return plain * each + (share.frozen - plain) * setup.base_bits / 8 * _QUANTIZED_OVERHEAD
+    return plain * each + (share.frozen - plain) * quantized_bytes(setup.base_bits)
+
+
+def quantized_bytes(bits: int) -> float:
+    """Bytes of a quantized weight: half a bit more for scales and zero points of its group."""
+    return (bits + 0.5) / 8
 
 
 def zero_stage(setup: Setup) -> int:
