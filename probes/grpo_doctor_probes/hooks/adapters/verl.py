@@ -1,8 +1,9 @@
 """verl: a driver carries the steps, Ray actors of other roles do the work.
 
-The driver's phases are those of verl's own timers, whose names every trainer since 0.5 shares
-(`marked_timer` of `verl.utils.profiler`, replaced before any trainer takes it by name; 0.4 has a
-`_timer` of its own). They end in `ray.get`, so they are as long as the work is.
+The driver's phases are those of verl's own timers, whose names all its trainers share:
+`marked_timer` of `verl.utils.profiler` (`verl.utils.debug` in 0.4.1, the trainer's own `_timer` in
+0.4.0), replaced before any trainer takes it by name. They end in `ray.get`, so they are as long as
+the work is.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _STEP = "step"
-_LOADS = "__grpo_doctor_loads__"
+_TIMED, _LOADS = "__grpo_doctor_timed__", "__grpo_doctor_loads__"
 # verl's timers that are phases, by their names in `timing_s/*`.
 _TIMERS = {
     "gen": "rollout", "gen_max": "rollout", "generate_async": "rollout",
@@ -59,8 +60,9 @@ _AGENT_LOOP = "verl.experimental.agent_loop.agent_loop"
 
 
 def _patch_timers(module: ModuleType) -> None:
-    replace(module, "marked_timer", _around_timer)
-    replace(module, "simple_timer", _around_timer)
+    for name in ("marked_timer", "simple_timer", "_timer"):
+        if not hasattr(vars(module).get(name), _TIMED):  # one module has them of another
+            replace(module, name, _around_timer)
 
 
 def _around_timer(timer: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,6 +77,7 @@ def _around_timer(timer: Callable[..., Any]) -> Callable[..., Any]:
             return _both(HookedSpan(phase), inner)
         return inner if loop_phase is None else _both(SharedSpan(loop_phase), inner)
 
+    setattr(wrapper, _TIMED, True)
     return wrapper
 
 
@@ -92,7 +95,7 @@ def _begin_step(trainer: Any) -> None:
 
 
 def _patch_legacy(module: ModuleType) -> None:
-    replace(module, "_timer", _around_timer)
+    _patch_timers(module)
     replace(module, "RayPPOTrainer.init_workers", _around_start)
     replace(module, "RayPPOTrainer.fit", _around_legacy_fit)
 
@@ -251,6 +254,7 @@ ADAPTER = Adapter(
     HOOKS,
     {
         "verl.utils.profiler": _patch_timers,
+        "verl.utils.debug": _patch_timers,
         LEGACY: _patch_legacy,
         V1: lambda module: _drives(module, "PPOTrainer.init", "PPOTrainer.fit"),
         "verl.experimental.separation.ray_trainer": lambda module: _drives(

@@ -264,6 +264,14 @@ def test_coroutines_side_by_side_have_one_span(tmp_path: Path) -> None:
     assert spans.end_ns[0] - spans.start_ns[0] > 0.19e9
 
 
+def test_timers_that_are_not_where_they_are_since_0_5(tmp_path: Path) -> None:
+    modules = {name: text for name, text in MODULES.items() if name != "verl.utils.profiler"}
+    run_job(tmp_path, DRIVER, modules={**modules, "verl.utils.debug": PROFILER})
+    trace = recorded(tmp_path)
+    assert step_numbers(trace) == [1, 2, 3]
+    assert span_names(trace).count("train") == 3
+
+
 def test_the_first_version_has_a_timer_of_its_own_and_loads_between_steps(tmp_path: Path) -> None:
     trainer = """
     from contextlib import contextmanager
