@@ -9,6 +9,8 @@ from grpo_doctor.errors import OutputError
 from grpo_doctor_reports import ReportError, compare, render_html, render_text
 from grpo_doctor_reports.hang import hang_page, hang_text
 from grpo_doctor_reports.markdown import markdown_text
+from grpo_doctor_reports.prometheus import render_prometheus
+from grpo_doctor_reports.pull_request import render_annotations, render_markdown
 from grpo_doctor_reports.schema import AnyDocument
 
 
@@ -25,6 +27,19 @@ def digest(document: AnyDocument, stream: TextIO | None) -> str:
     color = stream is not None and color_wanted(stream)
     try:
         return render_text(document, width=terminal_width(), color=color)
+    except ReportError as problem:
+        raise OutputError(str(problem)) from problem
+
+
+def text_in(form: str, document: AnyDocument) -> str:
+    """The report as `markdown` for a comment, `github` annotations or a `prometheus` textfile."""
+    renderers = {
+        "markdown": render_markdown,
+        "github": render_annotations,
+        "prometheus": render_prometheus,
+    }
+    try:
+        return renderers[form](document)
     except ReportError as problem:
         raise OutputError(str(problem)) from problem
 

@@ -32,6 +32,7 @@ examples:
   grpo-doctor report trace.json --format text          for the terminal
   grpo-doctor report trace.json --json | jq .findings  for programs
   grpo-doctor report train.log --format text           verl's or OpenRLHF's output
+  grpo-doctor report trace.json --format markdown      for a comment on a pull request
 
   grpo-doctor report trace.json --select learning      one family of rules
   grpo-doctor report trace.json --fail-on high         for CI: exit code 6 if that is found
@@ -40,7 +41,7 @@ examples:
 exit codes: 0 written; 2 wrong usage; 3 the recording can't be read; 4 the report can't be written;
 6 written, and --fail-on found something.
 """
-_FORMATS = ("html", "text", "json")
+_FORMATS = ("html", "text", "json", "markdown", "github", "prometheus")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="where to write; - for standard output"
     )
-    parser.add_argument("--format", choices=_FORMATS, help="html (default), text or json")
+    parser.add_argument(
+        "--format",
+        choices=_FORMATS,
+        help="html (default), text or json; markdown for a comment, github for annotations in the "
+        "log of an action, prometheus for a textfile collector",
+    )
     parser.add_argument("--json", action="store_true", help="the same as --format json")
     add_rule_options(parser)
 
@@ -66,7 +72,7 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     if options.output is not None:
         check_output(options.output, options.recording, options.recording / "trace.json")
 
-    from grpo_doctor.cli.rendering import digest, page  # noqa: PLC0415 - after usage errors
+    from grpo_doctor.cli.rendering import digest, page, text_in  # noqa: PLC0415 - after usage errors
     from grpo_doctor.document import build_document  # noqa: PLC0415
     from grpo_doctor.document.hangs import hang_entries  # noqa: PLC0415
     from grpo_doctor.importers.load import load  # noqa: PLC0415
@@ -80,8 +86,10 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
         rendered = document_json(document)
     elif form == "text":
         rendered = digest(document, sys.stdout if output == STDOUT else None).encode()
-    else:
+    elif form == "html":
         rendered = page(document)
+    else:
+        rendered = text_in(form, document).encode()
     write_bytes(rendered, output)
     if output != STDOUT:
         say(f"wrote {output}")

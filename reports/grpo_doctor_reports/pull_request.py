@@ -1,0 +1,117 @@
+"""A report where others read it: Markdown for a comment, annotations for the log of an action.
+
+Annotations are workflow commands of GitHub Actions:
+https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grpo_doctor_reports import digest, formatting
+from grpo_doctor_reports.document import read_document
+from grpo_doctor_reports.finding_model import Finding
+from grpo_doctor_reports.model import Report
+from grpo_doctor_reports.schema import AnyDocument
+
+_MARKS = {"high": "🔴", "medium": "🟠", "low": "🟡"}
+_LEVELS = {"high": "error", "medium": "warning"}
+_SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_{}[]<>#|~"})
+
+
+def render_markdown(document: AnyDocument) -> str:
+    """The digest as GitHub-flavoured Markdown: verdict, step table, findings with their fixes.
+
+    Raises:
+        DocumentError: the document has another schema, or a part of the wrong type.
+    """
+    report = read_document(document)
+    return "\n".join(_markdown(report)) + "\n"
+
+
+def _markdown(report: Report) -> Iterator[str]:
+    run = report.run
+    name = f"{run.framework} {run.framework_version or ''}".strip()
+    yield f"### grpo-doctor: {_escaped(run.id)} ({_escaped(name)})"
+    yield ""
+    yield f"**{_escaped(digest.verdict(report))}**"
+    for sentence in (*digest.losses(report), *digest.stalls(report)):
+        yield f"\n> {_escaped(sentence)}"
+    yield ""
+    yield " · ".join(
+        f"{n.label} {_escaped(n.value)}" + (f" ({_escaped(n.detail)})" if n.detail else "")
+        for n in digest.key_numbers(report)
+    )
+    yield ""
+    yield "| phase | time | share | wait |"
+    yield "|---|---:|---:|---:|"
+    for part in digest.step_bar(report):
+        waits = formatting.seconds(part.wait_s) if part.wait_s else ""
+        share = formatting.share(part.fraction)
+        yield f"| {_escaped(part.phase)} | {formatting.seconds(part.seconds)} | {share} | {waits} |"
+    yield ""
+    for finding in report.findings:
+        yield from _finding(finding)
+    if not report.findings:
+        yield "No rule found a problem."
+
+
+def _finding(finding: Finding) -> Iterator[str]:
+    mark = _MARKS.get(finding.severity, "⚪")
+    title = _escaped(f"{finding.id} {finding.title}")
+    yield f"- {mark} **{title}** ({_escaped(finding.severity)})"
+    if finding.cause:
+        yield f"  {_escaped(finding.cause)}"
+    fix = digest.main_fix(finding)
+    if fix is not None:
+        gain = digest.gain_sentence(fix.predicted)
+        yield f"  Fix: {_code(digest.fix_line(fix))} ({gain})"
+
+
+def _escaped(text: str) -> str:
+    """On one line, without Markdown of its own but for code between backticks."""
+    parts = " ".join(text.split()).split("`")
+    if len(parts) % 2 == 0:  # a backtick that nothing closes
+        return "`".join(parts).translate(_SPECIAL)
+    return "".join(
+        _code(part) if place % 2 and part else part.translate(_SPECIAL)
+        for place, part in enumerate(parts)
+    )
+
+
+def _code(text: str) -> str:
+    """As code, fenced by one backtick more than the text has in a row."""
+    plain = " ".join(text.split())
+    fence = "`"
+    while fence in plain:
+        fence += "`"
+    pad = " " if plain.startswith("`") or plain.endswith("`") else ""
+    return f"{fence}{pad}{plain}{pad}{fence}"
+
+
+def render_annotations(document: AnyDocument) -> str:
+    """One workflow command per finding: error, warning or notice by its severity.
+
+    Raises:
+        DocumentError: the document has another schema, or a part of the wrong type.
+    """
+    report = read_document(document)
+    lines = [_annotation(finding) for finding in report.findings]
+    lines.append(f"::notice title=grpo-doctor::{_data(digest.verdict(report))}")
+    return "\n".join(lines) + "\n"
+
+
+def _annotation(finding: Finding) -> str:
+    fix = digest.main_fix(finding)
+    said = finding.cause or finding.title
+    advice = "" if fix is None else f"\nFix: {digest.fix_line(fix)}"
+    level = _LEVELS.get(finding.severity, "notice")
+    return f"::{level} title={_property(f'{finding.id} {finding.title}')}::{_data(said + advice)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
