@@ -284,6 +284,26 @@ def test_a_connection_between_hosts_leads_to_the_process_at_its_other_end() -> N
     assert peer % 1000 == 150
 
 
+def peers_of(target: str) -> tuple[int, ...]:
+    """The other ends of a connection of rank 6, beside a server on rank 1's host."""
+    build = EvidenceBuilder(ranks=8)
+    process = build.elsewhere(6, frames("recv_into /usr/lib/python3.11/socket.py:705"))
+    process.blocks("socket-receive", target)
+    build.child(1, "server", pid=150).blocks("socket-accept", "0.0.0.0:8000")
+    one, other = on_hosts(build.build(), 4)
+    rows = joined([other, _with_address(one)]).blocked
+    return next(row.peers for row in rows if row.kind == "socket-receive")
+
+
+def test_a_connection_to_elsewhere_or_to_the_own_host_leads_nowhere() -> None:
+    here, server = "10.0.0.2:41000", "10.0.0.1:8000"
+    assert len(peers_of(f"{here} -> {server}")) == 1
+    assert peers_of(f"{here} -> 10.0.9.9:8000") == ()
+    assert peers_of(f"{here} -> 10.0.0.1:8001") == ()
+    assert peers_of(f"{here} -> 127.0.0.1:8000") == ()
+    assert peers_of("/tmp/socket") == ()
+
+
 def test_a_link_between_two_hosts_and_a_host_that_nobody_reaches_are_told_apart() -> None:
     build = EvidenceBuilder(ranks=6)
     trouble = {"unconfirmed_bytes": 96, "retransmits": 4}

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from grpo_doctor.whatif import Prediction
-from grpo_doctor.whatif.models.engine import decode_steps, spread
+from grpo_doctor.analysis import analyse
+from grpo_doctor.whatif import Prediction, build_model
+from grpo_doctor.whatif.models import Case
+from grpo_doctor.whatif.models.engine import decode_steps, rollout_lengths, spread
 from tests.unit.whatif.models.runs import mid, reason, run, what_if
 
 GIB = 2**30
@@ -96,3 +100,38 @@ def test_shorter_completions_take_fewer_passes() -> None:
     assert mid(patient, rollout__max_completion_length=50) == -40
     assert "cut off" in reason(patient, rollout__max_completion_length=200)
     assert "longest completions" in reason(run(ROLLOUT), rollout__max_completion_length=50)
+
+
+def lengths(counters: dict[str, float], metrics: dict[str, float], **knobs: int) -> Any:
+    settings = {name.replace("__", "."): value for name, value in knobs.items()}
+    analysis = analyse(run(ROLLOUT, settings, counters, metrics=metrics).build())
+    return rollout_lengths(Case(analysis, build_model(analysis), {}, {}))
+
+
+TOLD = {"completions/mean_length": 40.0, "completions/max_length": 100.0}
+
+
+def test_a_histogram_is_cut_at_the_longest_completion() -> None:
+    bins = {"engine/completions_of_65_to_128_tokens": 4.0, "engine/generated_tokens": 400.0}
+    assert lengths(bins, {}).tolist() == [65.0, 86.0, 107.0, 128.0]
+    assert lengths(bins, TOLD)[-1] == 100.0
+    both = {**bins, "engine/completions_of_1_to_64_tokens": 2.0}
+    assert lengths(both, {}).tolist() == [1.0, 64.0, 65.0, 86.0, 107.0, 128.0]
+
+
+def test_without_a_histogram_lengths_follow_from_what_the_trainer_logs() -> None:
+    sizes = {"train__micro_batch": 10, "train__grad_accumulation": 50}
+    found = lengths({}, TOLD, **sizes)
+    assert len(found) == 500
+    assert found.mean() == pytest.approx(40, rel=0.02)
+    assert (found.min() >= 1, found.max() <= 100) == (True, True)
+    assert lengths({}, {**TOLD, "completions/min_length": 20.0}, **sizes).min() >= 20
+    assert lengths({}, {"completions/max_length": 100.0}, **sizes) is None
+    assert lengths({}, {"completions/mean_length": 40.0}, **sizes) is None
+
+
+def test_lengths_that_are_all_alike() -> None:
+    assert spread(10.0, 10.0, 10.0, 3).tolist() == [10.0] * 3
+    assert spread(10.0, 5.0, 20.0, 2).tolist() == [5.0] * 2
+    assert decode_steps(np.array([]), 4) == 0.0
+    assert decode_steps(np.array([5.0, 5.0]), 0) == 10.0
