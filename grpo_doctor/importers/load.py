@@ -6,9 +6,16 @@ from pathlib import Path
 from typing import Protocol
 
 from grpo_doctor.errors import TraceError
-from grpo_doctor.importers import areal, openrlhf_log, swift_log, trainer_state, verl_log
+from grpo_doctor.importers import (
+    areal,
+    openrlhf_log,
+    swift_log,
+    trainer_console,
+    trainer_state,
+    verl_log,
+)
 from grpo_doctor.importers.kineto import load as kineto
-from grpo_doctor.importers.text import read_head
+from grpo_doctor.importers.text import is_log, read_head
 from grpo_doctor.trace import load as recordings
 from grpo_doctor.trace.model import Trace
 from grpo_doctor_probes.rundir import RANKS, RUN_JSON, TRACE_JSON
@@ -16,8 +23,12 @@ from grpo_doctor_probes.rundir import RANKS, RUN_JSON, TRACE_JSON
 _OURS = b'"grpoDoctor"'
 ACCEPTED = (
     "`report` reads a run directory or a trace.json of `grpo-doctor run`, and of other programs: "
-    "console logs of verl and OpenRLHF, ms-swift's logging.jsonl, trainer_state.json, "
-    "traces of the PyTorch profiler and of AReaL (a file, or a folder of them)."
+    "console logs of verl, OpenRLHF, TRL and ms-swift, ms-swift's logging.jsonl, a "
+    "trainer_state.json, traces of the PyTorch profiler and of AReaL (a file or a folder of them)."
+)
+_NO_STEP = (
+    "no line of a step: neither verl's `step:12 - ...`, nor OpenRLHF's `Global step 12: {...}`, "
+    "nor a row `{'loss': ..., 'reward': ...}` of TRL or ms-swift"
 )
 
 
@@ -31,7 +42,15 @@ class Importer(Protocol):
         """The trace; raises TraceError, which names the file, the line and the reason."""
 
 
-_IMPORTERS: tuple[Importer, ...] = (trainer_state, swift_log, kineto, areal, verl_log, openrlhf_log)
+_IMPORTERS: tuple[Importer, ...] = (
+    trainer_state,
+    swift_log,
+    kineto,
+    areal,
+    verl_log,
+    openrlhf_log,
+    trainer_console,
+)
 _OF_RANKS: tuple[Importer, ...] = (kineto, areal)
 
 
@@ -43,21 +62,26 @@ def load(path: str | Path) -> Trace:
     """
     path = Path(path)
     if path.is_file():
-        head = read_head(path)
-        if head and _OURS not in head:
-            for importer in _IMPORTERS:
-                if importer.recognises(path, head):
-                    return importer.load(path)
-    elif path.is_dir() and not _recorded_by_us(path):
-        for of_ranks in _OF_RANKS:
-            if of_ranks.recognises(path, b""):
-                return of_ranks.load(path)
+        return _load_file(path)
+    if path.is_dir() and not _recorded_by_us(path):
+        for importer in _OF_RANKS:
+            if importer.recognises(path, b""):
+                return importer.load(path)
+    return recordings.load(path)
+
+
+def _load_file(path: Path) -> Trace:
+    head = read_head(path)
+    if _OURS not in head:
+        for importer in _IMPORTERS:
+            if importer.recognises(path, head):
+                return importer.load(path)
+        if is_log(head):
+            raise TraceError(f"{path} holds {_NO_STEP}. {ACCEPTED}")
     try:
         return recordings.load(path)
     except TraceError as problem:
-        if path.is_file():
-            raise TraceError(f"{problem} {ACCEPTED}") from problem
-        raise
+        raise TraceError(f"{problem} {ACCEPTED}") from problem
 
 
 def _recorded_by_us(folder: Path) -> bool:

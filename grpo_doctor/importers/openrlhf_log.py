@@ -12,7 +12,7 @@ from pathlib import Path
 from grpo_doctor import knobs
 from grpo_doctor.importers.laid import LoggedStep
 from grpo_doctor.importers.reconstruct import NO_STARTS, LogFacts, StepLog, reconstruct
-from grpo_doctor.importers.text import NUMBER, command_of, contains, lines
+from grpo_doctor.importers.text import NUMBER, command_of, contains, is_log, lines
 from grpo_doctor.trace.model import Trace
 
 _STEP_LINE = re.compile(r"Global step (\d+): \{")
@@ -45,7 +45,7 @@ _VLLM = re.compile(r"LLM engine \(v([\w.+-]+)\)")
 
 def recognises(path: Path, head: bytes) -> bool:
     """Whether this is a log with lines of OpenRLHF's steps."""
-    return head.lstrip()[:1] not in (b"{", b"[") and contains(path, _STEP_BYTES)
+    return is_log(head) and contains(path, _STEP_BYTES)
 
 
 def load(path: Path) -> Trace:

@@ -20,12 +20,19 @@ _OVERLAP_BYTES = 4 << 10
 _GZIP = b"\x1f\x8b"
 # A log of a job holds no line of this length; a file without line ends must not fill memory.
 _LONGEST_LINE_BYTES = 16 << 20
+# `[2026-03-25 11:39:14] ...` and `[INFO] ...` begin logs.
+_JSON = re.compile(rb'\s*(?:\{\s*"|\[\s*\{|\xef\xbb\xbf)')
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # Ray: `(TaskRunner pid=123)`, with `, ip=10.0.0.1` on several hosts.
 _ACTOR = re.compile(r"^\s*(\(\w[^()]*pid=\d+[^()]*\))\s?")
 # A number as frameworks print it: 0.5, 1e-06, nan, np.float64(2.0), tensor(0.5, device='cuda:0').
 NUMBER = r"(?:[A-Za-z_][\w.]*\()?([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf))"
 UNREADABLE = (OSError, EOFError, zlib.error)
+
+
+def is_log(head: bytes) -> bool:
+    """Whether a file that begins so is lines of text: neither JSON nor binary."""
+    return bool(head.strip()) and b"\0" not in head and _JSON.match(head) is None
 
 
 def read_head(path: Path) -> bytes:
@@ -62,12 +69,12 @@ def read_all(path: Path) -> bytes:
 
 
 def command_of(line: str, module: str) -> tuple[str, ...]:
-    """The words of a command that runs a Python module, as a shell with `-x` prints it; none where
-    this is no such line."""
+    """The words of a command that runs a Python module, as a shell with `-x` or ms-swift prints
+    it; none where this is no such line."""
     if module not in line:
         return ()
     try:
-        return tuple(shlex.split(line.lstrip("+ ")))
+        return tuple(shlex.split(line.lstrip("+ ").replace("`", " ")))
     except ValueError:  # quotes that don't close
         return ()
 

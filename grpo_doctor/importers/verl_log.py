@@ -11,7 +11,7 @@ from typing import Any
 from grpo_doctor import knobs
 from grpo_doctor.importers.laid import LoggedStep
 from grpo_doctor.importers.reconstruct import NO_STARTS, LogFacts, StepLog, reconstruct
-from grpo_doctor.importers.text import NUMBER, command_of, contains, lines, without_actor
+from grpo_doctor.importers.text import NUMBER, command_of, contains, is_log, lines, without_actor
 from grpo_doctor.trace.model import Trace
 
 # `k:v` pairs after the number tell it from other programs' words.
@@ -69,7 +69,7 @@ _VLLM = re.compile(r"LLM engine \(v([\w.+-]+)\)")
 
 def recognises(path: Path, head: bytes) -> bool:
     """Whether this is a log with lines of verl's steps."""
-    return head.lstrip()[:1] not in (b"{", b"[") and contains(path, _STEP_BYTES)
+    return is_log(head) and contains(path, _STEP_BYTES)
 
 
 def load(path: Path) -> Trace:

@@ -126,9 +126,11 @@ class Assembly:
                 self.series.append(
                     Series(name, "%", "gpu", _host(file), edges, np.r_[values, values[-1:]], uuid)
                 )
-        if len(steps):
-            computing = device.computation.merged(base_ns)
-            self.said.append(_shares(uuid, busy, talking, computing, steps))
+        computing = device.computation.merged(base_ns)
+        whole = np.array([[begin, end]])
+        named = "step time" if len(steps) else f"{(end - begin) / 1e9:.3g} s from its first kernel"
+        shares = _shares(busy, talking, computing, steps if len(steps) else whole)
+        self.said.append(f"{uuid}: busy {shares.replace('%', f'% of the {named}', 1)}.")
         return end
 
     def _row(
@@ -158,7 +160,6 @@ class Assembly:
 
 
 def _shares(
-    uuid: str,
     busy: tuple[Times, Times],
     talking: tuple[Times, Times],
     computing: tuple[Times, Times],
@@ -172,11 +173,11 @@ def _shares(
         shares = [float(covered_percent(part, step)[0]) for step in steps]
         return float(np.average(shares, weights=lengths))
 
-    text = f"{uuid}: busy {share(busy):.0f}% of the step time"
+    text = f"{share(busy):.0f}%"
     if len(talking[0]):
         alone = share(both) - share(computing)
         text += f", in communication {share(talking):.0f}%, with no other kernel {alone:.0f}%"
-    return f"{text}."
+    return text
 
 
 def _windows(file: RankFile, zero_ns: int) -> Times:

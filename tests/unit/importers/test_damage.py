@@ -28,6 +28,7 @@ FILES: dict[str, str] = {
     "trainer_state.json": test_trainer_logs.state_text(
         *(test_trainer_logs.trl_row(n, step_time=3.0) for n in STEPS)
     ),
+    "console.log": "".join(test_trainer_logs.printed(step_time=n, kl=0.5) + "\n" for n in STEPS),
     "rank0.pt.trace.json": text_of(rank_events(steps=6)),
     "compact.pt.trace.json": text_of(rank_events(steps=6), indent=None),
     "traces-r0.jsonl": "".join(json.dumps(e) + "\n" for e in test_areal.trainer_events(5)),

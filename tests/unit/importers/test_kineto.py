@@ -136,6 +136,7 @@ def test_without_steps_the_report_says_how_to_get_them(tmp_path: Path) -> None:
     events = [e for e in rank_events() if "ProfilerStep" not in str(e.get("name"))]
     document = build_document(loaded(tmp_path, text_of(events)))
     assert any("profiler.step()" in note for note in document.run.notes)
+    assert any("GPU 0: busy 57% of the 0.0035 s" in note for note in document.run.notes)
     assert document.summary.steps_total == 0
     assert not document.rule_errors
 

@@ -167,3 +167,42 @@ def test_a_damaged_row_of_ms_swift_is_named(tmp_path: Path) -> None:
     trace = load(path)
     assert trace.metrics.steps.tolist() == [1, 3]
     assert trace.loss.notes == ("lines that are no JSON left out: [2]",)
+
+
+def console(folder: Path, *rows: str, end: str = "\n") -> Trace:
+    path = folder / "train.log"
+    path.write_text("\n".join(["[2026-03-25 11:39:14] [INFO] started", *rows]) + end)
+    return load(path)
+
+
+def printed(**values: Any) -> str:
+    row = {"loss": "0.01", "reward": "0.5", "completions/mean_length": "15.75", **values}
+    return f"Train:   0%|  | 1/9 [00:00<37:47, 1.88it/s]   {row}"
+
+
+def test_what_trl_prints(tmp_path: Path) -> None:
+    rows = [printed(step_time="4.5", kl=math.nan), printed(step_time=5.5, kl=0.25)]
+    trace = console(tmp_path, *rows, "{'train_runtime': '20.5', 'epoch': '1'}")
+    assert analyse(trace).steps.seconds[:, 0].tolist() == [4.5, 5.5]
+    assert trace.metrics.steps.tolist() == [1, 2]
+    assert math.isnan(trace.metrics.values["kl"][0])
+    assert trace.run.framework == "trl"
+    assert any("counted from 1" in note for note in trace.run.notes)
+
+
+def test_what_ms_swift_prints(tmp_path: Path) -> None:
+    progress = "global_step/max_steps"
+    command = "run sh: `python3 -m torch.distributed.run swift/cli/rlhf.py --num_generations 16`"
+    rows = [printed(step_time="4.5", **{progress: f"{n}/40"}) for n in (5, 10, 15)]
+    trace = console(tmp_path, command, *rows)
+    assert analyse(trace).steps.numbers.tolist() == [5, 10, 15]
+    assert trace.run.framework == "ms-swift"
+    assert trace.run.knobs["rollout.num_generations"] == 16
+
+
+def test_a_printed_row_that_is_cut_off(tmp_path: Path) -> None:
+    row = printed(step_time="4.5")
+    trace = console(tmp_path, printed(step_time="4.5"), row[: row.index("15.75") + 3], end="")
+    assert trace.loss.truncated
+    assert trace.metrics.steps.tolist() == [1, 2]
+    assert "completions/mean_length" in trace.metrics.absent
