@@ -15,6 +15,7 @@ import sys
 from grpo_doctor_probes import describe, metrics, watch_collectives
 from grpo_doctor_probes.decorate import timed
 from grpo_doctor_probes.hooks.adapters.verl_functions import (
+    ACTORS,
     HOOKS,
     LEGACY,
     REWARD_LOOP,
@@ -24,6 +25,7 @@ from grpo_doctor_probes.hooks.adapters.verl_functions import (
 from grpo_doctor_probes.hooks.concurrent import SharedSpan
 from grpo_doctor_probes.hooks.coverage import version_of
 from grpo_doctor_probes.hooks.describing import package_versions
+from grpo_doctor_probes.hooks.roles import with_gpu_times, with_role
 from grpo_doctor_probes.hooks.spans import STEPS, HookedSpan
 from grpo_doctor_probes.hooks.table import Adapter
 from grpo_doctor_probes.hooks.users_code import name_of
@@ -190,18 +192,16 @@ def _around_log(log: Callable[..., Any]) -> Callable[..., Any]:
 def _has_role(role: str, *owners: str) -> Callable[[ModuleType], None]:
     """A process that makes one of the `owners` has that role."""
 
-    def around(make: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-            ROLE.take(role)
-            return make(self, *args, **kwargs)
-
-        return wrapper
-
     def patch(module: ModuleType) -> None:
         for owner in owners:
-            replace(module, f"{owner}.__init__", around)
+            replace(module, f"{owner}.__init__", with_role(role))
 
     return patch
+
+
+def _patch_actors(module: ModuleType) -> None:
+    for name in ("compute_log_prob", "compute_ref_log_prob", "update_actor"):
+        replace(module, f"ActorRolloutRefWorker.{name}", with_gpu_times)
 
 
 def _patch_worker(module: ModuleType) -> None:
@@ -266,5 +266,6 @@ ADAPTER = Adapter(
         _AGENT_LOOP: _has_role("agent", "AgentLoopWorker", "AgentLoopWorkerBase"),
         REWARD_LOOP: _has_role("reward", "RewardLoopWorker"),
         **{module: _has_role("rollout", name) for module, name in SERVERS.items()},
+        **dict.fromkeys(ACTORS, _patch_actors),
     },
 )  # fmt: skip

@@ -15,6 +15,7 @@ SERVERS = {
 _ENGINE_WORKERS = "verl.workers.engine_workers"
 _ENGINES = "verl.workers.engine"
 _OLD_WORKERS = ("verl.workers.fsdp_workers", "verl.workers.megatron_workers")
+ACTORS = (_ENGINE_WORKERS, *_OLD_WORKERS)
 _LOGPROBS = ("logprob/old", "logprob/reference", "logprob/values")
 
 

@@ -218,6 +218,25 @@ def test_workers_are_processes_of_their_own_roles(tmp_path: Path) -> None:
     assert analysis.seconds[:, 1, PHASES.index("rollout")].min() > 0.009
 
 
+def test_an_actor_without_steps_looks_whether_cuda_is_in_use(tmp_path: Path) -> None:
+    torch = """
+    import sys
+
+    class cuda:
+        asked = 0
+
+        @staticmethod
+        def is_initialized():
+            cuda.asked += 1
+            return False
+    """
+    (tmp_path / "actor.py").write_text("import torch" + ACTOR + "print(torch.cuda.asked)")
+    program = "import runpy; runpy.run_path('actor.py')"
+    done = run_job(tmp_path, program, modules={**MODULES, "torch": torch},
+                   environment={"RANK": "0", "WORLD_SIZE": "1"})  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "2\n", "")
+
+
 @pytest.mark.parametrize("kind", ["def", "async def"])
 def test_a_reward_function_has_its_own_name(tmp_path: Path, kind: str) -> None:
     """verl tells coroutine functions apart, and calls them in the loop of its worker."""
