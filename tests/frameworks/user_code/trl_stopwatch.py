@@ -47,8 +47,11 @@ def length_reward(completions: list[str], **_: Any) -> list[float]:
 
 
 class Journal(TrainerCallback):  # type: ignore[misc, unused-ignore]
-    def on_step_end(self, *_: Any, **__: Any) -> None:
+    def on_step_end(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
         spend("callback")
+        if state.is_world_process_zero:
+            with Path(FOLDER, "steps.txt").open("a") as file:
+                file.write(f"{time.time()}\n")
 
     def on_train_end(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
         if state.is_world_process_zero:
