@@ -98,11 +98,12 @@ accuracy: $(READY) ## how right it is, written to docs/accuracy.md: rules, predi
 replay: $(READY) ## what `attach` would say today of every recorded job, held to the truth (a minute)
 	$(BIN)/python -m tests.corpus replay
 
-docs: $(READY) ## write docs/ (rules, whatif, knobs, hang, trainer_matrix, schemas) from the code
+docs: $(READY) ## write docs/ (rules, whatif, knobs, check, hang, trainer_matrix, schemas) from the code
 	$(BIN)/python -m grpo_doctor.findings.docs
 	$(BIN)/python -m grpo_doctor.hang.docs
 	$(BIN)/python -m grpo_doctor.whatif.docs
 	$(BIN)/python -m grpo_doctor.knobs.docs
+	$(BIN)/python -m grpo_doctor.launches.docs
 	$(BIN)/python -m tests.matrix.table
 	mkdir -p docs/schemas; for name in `$(BIN)/grpo-doctor schema`; do $(BIN)/grpo-doctor schema $$name > docs/schemas/$$name.json; done
 

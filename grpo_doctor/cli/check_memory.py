@@ -42,11 +42,12 @@ class MemoryCheck:
     def __init__(self, launch: Launch, wanted: Wanted, unknown: str | None) -> None:
         self.launch = launch
         self.ledger: Ledger | None = None
-        self.reason = unknown
+        self.reason: str | None = None
         self.assumptions: tuple[str, ...] = ()
-        if self.reason is None and (not wanted.gpus or not wanted.card_bytes):
-            self.reason = "memory not estimated: say the GPUs, as in --gpus 8xA100-80G"
-        if self.reason is not None:
+        if unknown is None and (not wanted.gpus or not wanted.card_bytes):
+            unknown = "say the GPUs, as in --gpus 8xA100-80G"
+        if unknown is not None:
+            self.reason = f"memory not estimated: {unknown}"
             return
         try:
             self._estimate(_machine(launch, wanted))

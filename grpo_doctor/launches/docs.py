@@ -1,0 +1,115 @@
+"""Writes `docs/check.md` from the rules: `python -m grpo_doctor.launches.docs [FILE]`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from grpo_doctor.launches.known import FOLDER, known
+from grpo_doctor.launches.rules import load
+
+_TOP = """\
+# Checking a launch
+
+<!-- Made by `python -m grpo_doctor.launches.docs`; edit `grpo_doctor/launches/` instead. -->
+
+`grpo-doctor check -- LAUNCH` says whether a launch fits into memory and is sane, before anything is
+started: `grpo-doctor check --gpus 8xA100-80G -- swift rlhf --rlhf_type grpo ...`. The first line
+says yes or no; then the largest moment of each phase beside the card, what to change in the
+framework's own flags, what is wrong, and what was assumed because nobody said it.
+
+Nothing is started, imported or fetched. Files that the launch names are read where they are.
+
+## What it reads
+"""
+_FORMS = (
+    ("the bundled trainer's arguments", "as `grpo-doctor run` takes them"),
+    (
+        "`swift rlhf`, `swift rollout`, `megatron rlhf`",
+        "flags; a YAML or JSON file; `NPROC_PER_NODE`, `NNODES`, `MAX_PIXELS`",
+    ),
+    ("`trl grpo`, `trl vllm-serve`", "flags; `--config`; accelerate's options and its file"),
+    (
+        "a script under `accelerate launch`, `torchrun`, `deepspeed` or `python`",
+        "flags; literal arguments of `GRPOConfig(...)`, `LoraConfig(...)`, `GRPOTrainer(...)`",
+    ),
+    (
+        "`python -m verl.trainer.main_ppo`",
+        "overrides with `+`, `++` and `~`; `--config-path` with `--config-name`",
+    ),
+    ("`python -m openrlhf.cli.train_ppo_ray`, also in `ray job submit`", "flags, old and new"),
+    ("`vllm serve`, `python -m sglang.launch_server`", "flags"),
+    (
+        "a bash script",
+        "all of the above in it; variables where they are literal: `$(...)` is never run",
+    ),
+    ("one argument with spaces", "a command as text"),
+)
+_REST = """
+More commands of the same run follow with `--with 'swift rollout ...'`. DeepSpeed's presets and
+JSON files are read wherever they are named. YAML needs PyYAML, which every training image has.
+
+The GPUs are those of this host, or `--gpus 8xA100-80G`; a card that nobody knows is given by its
+memory, `--gpus 8x80G`. The version of the framework is what `--version ms-swift=4.6.0` says, else
+what is installed, else the newest that takes all the options that were given.
+
+## What it answers
+
+- `--json` prints the [document](schemas/check.json); `--format github` a line for each flaw that
+  points to the line of the script, `--format sarif` the same for code scanning.
+- `--solve train.micro_batch` adds the largest value of a setting that still fits.
+- It ends with 0 where the launch fits, or where memory could not be estimated and nothing is
+  wrong; 9 where it does not fit or would not start; 2 for wrong usage; 6 where
+  `--fail-on SEVERITY` applies.
+
+## Options of each version
+
+An option that a version does not take is named with what it is called now, since when it is gone,
+or with the nearest one that there is. The lists are made from the packages themselves by
+`python -m tests.wheels --options`:
+"""
+_RULES = """
+## What is wrong with a launch
+
+Each rule is a file in `grpo_doctor/launches/rules/`.
+"""
+
+
+def page() -> str:
+    """The whole page in Markdown."""
+    forms = [
+        "| launch | what of it |",
+        "|---|---|",
+        *(f"| {form} | {what} |" for form, what in _FORMS),
+    ]
+    parts = [_TOP, *forms, _REST, *_lists(), _RULES]
+    for rule in load():
+        text = (rule.__doc__ or "").strip().partition("\n")[2].strip()
+        parts.append(
+            f"**{rule.RULE.id} `{rule.RULE.slug}`**: {rule.RULE.title}. {_one_line(text)}\n"
+        )
+    return "\n".join(parts)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _lists() -> Iterator[str]:
+    for path in sorted(FOLDER.glob("*.txt")):
+        listed = known(path.stem)
+        assert listed is not None
+        first, last = listed.read[0], listed.read[-1]
+        versions = f"{first} to {last}" if first != last else first
+        yield f"- `{path.stem}`: {len(listed.ranges)} options, {versions}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Writes the page."""
+    Path(arguments[0] if arguments else "docs/check.md").write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,39 @@
+"""The lists of options, and what is said of one that a version lacks."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpo_doctor.launches.known import FOLDER, RENAMED, known
+
+
+def test_every_list_can_be_read() -> None:
+    names = [path.stem for path in FOLDER.glob("*.txt")]
+    assert len(names) >= 12
+    for name in names:
+        listed = known(name)
+        assert listed is not None
+        assert len(listed.ranges) > 10
+        assert listed.takes(next(iter(listed.ranges)), None) in (True, False)
+
+
+def test_when_an_option_came_and_went() -> None:
+    listed = known("ms-swift")
+    assert listed is not None
+    assert listed.takes("vllm_device", "3.5.0")
+    assert not listed.takes("vllm_device", "3.6.0")
+    assert listed.removed_in("vllm_device", "4.6.0") == "3.6.0"
+    assert listed.added_in("vllm_enable_lora", "3.5.0") == "3.10.0"
+    assert listed.nearest("num_generatons", "4.6.0") == "num_generations"
+    assert listed.nearest("entirely_else", "4.6.0") is None
+
+
+@pytest.mark.parametrize(("owner", "old"), sorted(RENAMED))
+def test_new_names_are_known(owner: str, old: str) -> None:
+    listed = known(owner)
+    assert listed is not None
+    assert listed.ever(RENAMED[owner, old])
+
+
+def test_there_is_no_list_of_a_framework_that_nobody_read() -> None:
+    assert known("slime") is None
