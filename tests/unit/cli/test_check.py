@@ -46,7 +46,7 @@ def test_four_24_gb_cards_run_out_of_memory_and_zero3_mends_it(
     out = lines(capsys)
     assert out[0].startswith("No: out of memory")
     fix = out[next(i for i, line in enumerate(out) if line.startswith("To make it fit")) :]
-    assert fix[1].strip().startswith("--deepspeed zero3")
+    assert any("--deepspeed zero3" in line for line in fix)
 
 
 def test_with_the_newest_version_the_renamed_flag_comes_first(
@@ -99,7 +99,8 @@ def test_json_has_the_flaws_the_ledger_and_where_things_were_said(
     assert document["launch"]["settings"]["train.type"] == "lora"
     assert document["launch"]["said"]["train.type"]["argument"] == 7
     assert document["memory"]["pools"][0]["phases"]
-    assert document["fix"]["settings"][0]["spelling"] == "--deepspeed zero3"
+    spelled = [setting["spelling"] for setting in document["fix"]["settings"]]
+    assert "--deepspeed zero3" in spelled
 
 
 def test_github_and_sarif_point_to_the_line(
