@@ -114,3 +114,32 @@ def test_arrival_takes_the_better_law() -> None:
     assert (decay.step, decay.law) == (math.ceil(math.log(100) / 0.05), "exponential")
     assert arrival(made(steps.tolist()), 1.0) is None
     assert arrival(made([1.0] * 9), 0.5) is None
+
+
+def test_only_a_line_comes_down_to_nothing_or_below() -> None:
+    decay = made([4 * 0.8**step for step in range(40)])
+    found = arrival(decay, 0.0)
+    assert found is not None
+    assert found.law == "linear"
+    below = arrival(made([3.0 - 0.1 * step for step in range(50)]), 0.5)
+    assert below is not None
+    assert below.law == "linear"
+    assert below.fit == pytest.approx(1.0)
+
+
+def test_an_onset_lasts_to_the_end() -> None:
+    curve_ = made([0.0] * 20)
+    late = np.array([False] * 12 + [True] * 8)
+    assert onset(curve_, late) == int(curve_.steps[12])
+    assert onset(curve_, ~late) is None
+    assert onset(curve_, np.zeros(20, dtype=np.bool_)) is None
+    once = late.copy()
+    once[2] = True
+    assert onset(curve_, once) == int(curve_.steps[12])
+
+
+def test_a_rank_correlation_needs_three_values_that_differ() -> None:
+    assert rising(np.array([1.0, 2.0])) == 0.0
+    assert rising(np.array([1.0, 2.0, 3.0])) == pytest.approx(1.0)
+    assert rising(np.array([3.0, 2.0, 1.0])) == pytest.approx(-1.0)
+    assert rising(np.array([2.0, 2.0, 2.0])) == 0.0

@@ -117,3 +117,14 @@ def test_an_unnamed_tool_and_a_version() -> None:
     side = read(before={"framework": "trl", "framework_version": "0.25", "steps": 1}).before
     assert side.framework == "trl 0.25"
     assert words.side(side).startswith("trl 0.25 · 0 ranks · 1 step of 0")
+
+
+def test_names_stand_left_and_numbers_right() -> None:
+    phases = [
+        {"phase": "train", "before_s": 1.0, "after_s": 10.0},
+        {"phase": "rollout", "before_s": 12.5, "after_s": 2.0},
+    ]
+    lines = text(phases=phases).splitlines()
+    train, rollout = (next(line for line in lines if line.startswith(n)) for n in ("tr", "roll"))
+    assert train.index("1 s") + 3 == rollout.index("12.5 s") + 6
+    assert train.index("10 s") + 4 == rollout.index("2 s") + 3
