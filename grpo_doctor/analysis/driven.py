@@ -42,10 +42,9 @@ def by_rank(trace: Trace) -> Trace:
         thread=np.where(own, 0, trace.spans.thread),
         depth=np.where(own, trace.spans.depth + _DEEPER, trace.spans.depth).astype(np.int16),
     )
-    roles = {_TRAINS: "trainer", driver.role: "worker"}
     return replace(
         trace,
-        processes=tuple(replace(p, role=roles.get(p.role, p.role)) for p in trace.processes),
+        processes=tuple(_told(p, driver) for p in trace.processes),
         spans=columns.join([spans.select(~own | (spans.kind != Kind.STEP)), *blocks]),
     )
 
@@ -73,6 +72,13 @@ def _others(trace: Trace, steps: Spans, driver: Process) -> NDArray[np.bool_]:
 def _rows(trace: Trace, process: Process) -> NDArray[np.intp]:
     block = trace.spans.of_process(process.index)
     return np.arange(block.start, block.stop)
+
+
+def _told(process: Process, driver: Process) -> Process:
+    """Ray kills actors when the driver is done: they end as it does."""
+    if process.role == _TRAINS:
+        return replace(process, role="trainer", state=driver.state)
+    return replace(process, role="worker") if process.role == driver.role else process
 
 
 def _of_actor(block: Spans, actor: Process) -> Spans:

@@ -94,6 +94,13 @@ def test_a_hung_reward_is_open_in_every_rank() -> None:
     ] * 2
 
 
+def test_an_actor_that_ray_killed_at_the_end_has_finished_with_the_driver() -> None:
+    trace = driven(four_steps())
+    killed = tuple(replace(p, state="open") for p in trace.processes[1:])
+    entries = build_document(replace(trace, processes=(trace.processes[0], *killed))).run.ranks
+    assert [entry.state for entry in entries] == ["finished", "finished"]
+
+
 def test_without_actors_the_driver_is_the_one_rank() -> None:
     trace = driven(four_steps())
     trace = replace(trace, processes=trace.processes[:1])
