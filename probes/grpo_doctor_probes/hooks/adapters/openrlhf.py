@@ -36,7 +36,7 @@ _AGENT = "openrlhf.utils.agent"
 _REWARD = "openrlhf.utils.remote_rm_utils"
 
 _GENERATOR = "rollout-loop"
-# The classes of the models' actors; those of the second line are 0.8's.
+# The classes of the models' actors; those of the second line are 0.8.0's.
 _ROLES = {
     "PolicyModelActor": "actor", "CriticModelActor": "critic", "RewardModelActor": "reward",
     "ActorModelRayActor": "actor", "CriticModelRayActor": "critic", "RewardModelRayActor": "reward",
@@ -159,44 +159,46 @@ ADAPTER = Adapter(
     "openrlhf",
     "openrlhf",
     (
-        Hook(_SAMPLES, "SamplesGenerator.generate_samples", "rollout", "0.10-"),
-        Hook(_EXPERIENCE, "SamplesGenerator.generate_samples", "rollout", "0.8-0.9"),
-        Hook(_SAMPLES, "_collect_prompt_batch", "dataload", "0.10-"),
-        Hook(_EXPERIENCE, "RemoteExperienceMaker.make_experience_batch", "logprob", "0.9-"),
-        Hook(_EXPERIENCE, "RemoteExperienceMaker.make_experience_list", "logprob", "0.8-0.8"),
-        Hook(_TRAINER, "BasePPOTrainer.train_step", "train", "0.10-"),
+        Hook(_SAMPLES, "SamplesGenerator.generate_samples", "rollout", "0.9.9-"),
+        Hook(_EXPERIENCE, "SamplesGenerator.generate_samples", "rollout", "0.8-0.9.8"),
+        Hook(_SAMPLES, "_collect_prompt_batch", "dataload", "0.9.9-"),
+        Hook(_EXPERIENCE, "RemoteExperienceMaker.make_experience_batch", "logprob", "0.8.1-"),
+        Hook(_EXPERIENCE, "RemoteExperienceMaker.make_experience_list", "logprob", "0.8.0-0.8.0"),
+        Hook(_TRAINER, "BasePPOTrainer.train_step", "train", "0.9.1-"),
         Hook(_TRAINER, "BasePPOTrainer.ppo_train", "train/update", "0.8-"),
-        Hook(_TRAINER, "BasePPOTrainer.broadcast_to_vllm", "sync", "0.10-"),
-        Hook(_TRAINER, "BasePPOTrainer._broadcast_to_vllm", "sync", "0.8-0.9"),
-        Hook(_ASYNC, "TrainingActor.broadcast_to_vllm", "sync", "0.10-"),
-        Hook(_ASYNC, "TrainingActor._broadcast_to_vllm", "sync", "0.9-0.9"),
-        Hook(_TRAINER, "BasePPOTrainer.save_best_checkpoint", "checkpoint", "0.10-"),
-        Hook(_TRAINER, "PPOTrainer.evaluate", "eval", "0.10-"),
-        Hook(_TRAINER, "BasePPOTrainer.evaluate", "eval", "0.8-0.9"),
-        Hook(_ASYNC, "GenerateSamplesActor._run_eval", "eval", "0.10-"),
+        Hook(_TRAINER, "BasePPOTrainer.broadcast_to_vllm", "sync", "0.9.1-"),
+        Hook(_TRAINER, "BasePPOTrainer._broadcast_to_vllm", "sync", "0.8-0.9.0"),
+        Hook(_ASYNC, "TrainingActor.broadcast_to_vllm", "sync", "0.9.1-"),
+        Hook(_ASYNC, "TrainingActor._broadcast_to_vllm", "sync", "0.8.1-0.9.0"),
+        Hook(_TRAINER, "BasePPOTrainer.save_best_checkpoint", "checkpoint", "0.9.9-"),
+        Hook(_TRAINER, "PPOTrainer.evaluate", "eval", "0.9.1-"),
+        Hook(_TRAINER, "BasePPOTrainer.evaluate", "eval", "0.8-0.9.0"),
+        Hook(_ASYNC, "GenerateSamplesActor._run_eval", "eval", "0.9.7-"),
         # In the processes of the models.
-        Hook(_LAUNCHER, "ReferenceModelActor.forward", "logprob/reference", "0.9-"),
-        Hook(_LAUNCHER, "ReferenceModelRayActor.forward", "logprob/reference", "0.8-0.8"),
-        Hook(_LAUNCHER, "RewardModelActor.forward", "reward/model", "0.9-"),
-        Hook(_LAUNCHER, "RewardModelRayActor.forward", "reward/model", "0.8-0.8"),
-        Hook(_ACTOR, "PolicyModelActor.forward", "logprob/old", "0.9-"),
-        Hook(_ACTOR, "ActorModelRayActor.forward", "logprob/old", "0.8-0.8"),
+        Hook(_LAUNCHER, "ReferenceModelActor.forward", "logprob/reference", "0.8.4-"),
+        Hook(_LAUNCHER, "ReferenceModelRayActor.forward", "logprob/reference", "0.8.0-0.8.2"),
+        Hook(_LAUNCHER, "RewardModelActor.forward", "reward/model", "0.8.4-"),
+        Hook(_LAUNCHER, "RewardModelRayActor.forward", "reward/model", "0.8.0-0.8.2"),
+        Hook(_ACTOR, "PolicyModelActor.forward", "logprob/old", "0.8.4-"),
+        Hook(_ACTOR, "ActorModelRayActor.forward", "logprob/old", "0.8.0-0.8.2"),
         Hook(_ACTOR, "ActorPPOTrainer.ppo_train", "train", "0.8-"),
         Hook(_ACTOR, "ActorPPOTrainer.training_step", "train/micro_batch", "0.8-"),
-        Hook(_ACTOR, "ActorPPOTrainer.broadcast_to_vllm", "sync", "0.10-"),
-        Hook(_ACTOR, "ActorPPOTrainer._broadcast_to_vllm", "sync", "0.8-0.9"),
+        Hook(_ACTOR, "ActorPPOTrainer.broadcast_to_vllm", "sync", "0.9.1-"),
+        Hook(_ACTOR, "ActorPPOTrainer._broadcast_to_vllm", "sync", "0.8-0.9.0"),
         *(
             Hook(_ACTOR, f"{actor}.{method}", span, versions)
-            for actor, versions in (("PolicyModelActor", "0.9-"), ("ActorModelRayActor", "0.8-0.8"))
+            for actor, versions in (
+                ("PolicyModelActor", "0.8.4-"), ("ActorModelRayActor", "0.8.0-0.8.2"),
+            )
             for method, span in (
                 ("reload_states", "offload"), ("offload_states", "offload"),
                 ("save_checkpoint", "checkpoint"), ("save_model", "checkpoint"),
             )
         ),
-        Hook(_CRITIC, "CriticModelActor.forward", "logprob/values", "0.9-"),
+        Hook(_CRITIC, "CriticModelActor.forward", "logprob/values", "0.8.4-"),
         Hook(_CRITIC, "CriticPPOTrainer.ppo_train", "train", "0.8-"),
         Hook(_CRITIC, "CriticPPOTrainer.training_step", "train/micro_batch", "0.8-"),
-        Hook(_REWARD, "RemoteRewardModel.get_rewards", "reward", "0.9-0.9"),
+        Hook(_REWARD, "RemoteRewardModel.get_rewards", "reward", "0.8.1-0.9.0"),
     ),
     {
         _TRAINER: _patch_trainer, _ASYNC: _patch_async, _SAMPLES: _patch_samples,
