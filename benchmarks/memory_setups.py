@@ -18,7 +18,17 @@ from grpo_doctor.memory.setup import GIB, Attention, Loss, Recompute, Rollout, R
 Config = Mapping[str, Any]
 _UNMODELLED = ("adalora", "llamapro", "bone", "adapter", "boft")
 _LENGTHS = frozenset(
-    {"max_length", "max_completion_length", "seq_len", "context", "max_prompt", "prompt_max_len"}
+    {
+        "max_length",
+        "max_completion_length",
+        "max_prompt",
+        "max_prompt_length",
+        "max_response",
+        "max_response_length",
+        "prompt_max_len",
+        "seq_len",
+        "context",
+    }
 )
 _PIXELS = 1_003_520
 _OLD_LOSS = frozenset({"ms-swift v2", "Firefly", "ToolBench"})
@@ -174,7 +184,14 @@ def _parallel(setup: Setup, config: Config) -> Setup:
             else 0.0,
         )
     if setup.framework == "verl":
-        return replace(setup, engine="fsdp", ranks=cards, trained_dtype_bytes=4)
+        sequence = _number(config, "ulysses_sequence_parallel_size", "sequence_parallel_size")
+        return replace(
+            setup,
+            engine="fsdp",
+            ranks=cards,
+            trained_dtype_bytes=4,
+            context_parallel=sequence or 1,
+        )
     if config.get("fsdp"):
         return replace(setup, engine="fsdp", ranks=ranks)
     if stage:
@@ -216,7 +233,8 @@ def _batch(setup: Setup, config: Config) -> Setup:
     packing = _flag(config, "packing", "context" in config) and not unpadded
     padding_free = _flag(config, "padding_free", _is_megatron(config)) and not unpadded
     rows = _number(config, "micro_batch_size", "per_device_train_batch_size", "batch_size",
-                   "micro_train_batch_size", "micro_batch_update", "micro_batch")  # fmt: skip
+                   "micro_train_batch_size", "micro_batch_update", "micro_batch",
+                   "ppo_micro_batch_size_per_gpu", "ppo_micro_batch_size")  # fmt: skip
     length = _number(config, "max_length", "context", "max_seq_length", "seq_len")
     data = re.search(r"tokens (\d+)\+-(\d+)", str(config.get("dataset")))
     others = (config.get("teacher_model"), config.get("reward_model"))
@@ -286,9 +304,11 @@ def _vision(setup: Setup, config: Config) -> Setup:
 
 
 def _grpo(setup: Setup, config: Config) -> Setup:
-    prompt = _number(config, "max_prompt", "prompt_max_len", "max_length")
+    prompt = _number(config, "max_prompt", "max_prompt_length", "prompt_max_len", "max_length")
     prompt = prompt or 512 + setup.image_tokens
-    completion = _number(config, "max_completion_length", "max_response", "generate_max_len")
+    completion = _number(
+        config, "max_completion_length", "max_response", "max_response_length", "generate_max_len"
+    )
     if completion is None:
         completion = max(1024, (_number(config, "seq_len", "context") or 0) - prompt)
     verl = setup.framework == "verl"
@@ -303,8 +323,11 @@ def _grpo(setup: Setup, config: Config) -> Setup:
         reference=float(config.get("beta", 0.04)) > 0 and setup.method == "full",
         rollout=_rollout(setup, config),
         completions_per_rank=setup.micro_batch * (_number(config, "steps_per_generation") or 1),
-        offload_weights=_flag(config, "offload_model", False),
-        offload_optimizer=_flag(config, "offload_optimizer", False),
+        offload_weights=_flag(config, "offload_model", _flag(config, "param_offload", False)),
+        offload_optimizer=_flag(
+            config, "offload_optimizer", _flag(config, "optimizer_offload", False)
+        ),
+        padding_free=_flag(config, "padding_free", verl),
         sync_groups=_number(config, "move_model_batches"),
     )
     return replace(setup, rollout_engine=_engine(setup, config))
@@ -338,7 +361,10 @@ def _engine(setup: Setup, config: Config) -> RolloutEngine:
     """The engine; a division that is not said is the smallest with which it starts."""
     share = config.get("vllm_gpu_memory_utilization", config.get("gpu_memory_utilization"))
     known = re.fullmatch(r"0?\.\d+", str(share))
-    tensor = _number(config, "vllm_tensor_parallel_size", "tensor_parallel_size", "tp")
+    names = ["vllm_tensor_parallel_size", "tensor_parallel_size", "rollout_tp", "tp"]
+    if setup.engine == "fsdp":
+        names.append("tensor_model_parallel_size")
+    tensor = _number(config, *names)
     memory_share = float(known.group()) if known else 0.5
     if tensor is None:
         tensor = 1

@@ -28,20 +28,26 @@ def tokens_of(setup: Setup, factors: Calibration, micro_batch: int | None = None
     longest = setup.prompt_tokens + setup.completion_tokens
     images = min(setup.image_tokens, setup.prompt_tokens)
     rows = batch * (2 if setup.paired else 1)
-    if setup.packing or setup.is_grpo:
-        everything = float(rows * longest)
+    if setup.is_grpo:
+        many = float(rows)
+        if setup.padding_free:  # of long-tailed lengths one row makes a batch large
+            many = 1 + (rows - 1) * factors.usual_share
+        return Tokens(
+            round(many * longest / setup.context_parallel),
+            round(many * setup.completion_tokens / setup.context_parallel),
+            images * batch,
+        )
+    if setup.packing:
+        everything = rows * longest
     else:
         usual = setup.usual_row_tokens or round(factors.usual_row_tokens)
         row = setup.longest_row_tokens or round(factors.longest_row_tokens)
         row = min(longest, max(row, images + usual))
         everything = rows * row
-        if setup.padding_free:  # of long-tailed lengths one row makes a batch large
+        if setup.padding_free:
             everything = row + (rows - 1) * min(row, images + usual)
-    everything /= setup.context_parallel
-    scored = rows * setup.completion_tokens / setup.context_parallel
-    return Tokens(
-        round(everything), round(scored) if setup.is_grpo else round(everything), images * batch
-    )
+    everything //= setup.context_parallel
+    return Tokens(everything, everything, images * batch)
 
 
 def fragmentation(setup: Setup, factors: Calibration) -> float:
@@ -108,8 +114,10 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
     layer = tokens.all * layer_bytes_per_token(setup) / divided + scores
     kept = tokens.all * 2 * model.hidden / divided
     entries: list[Component] = []
-    measured_rows = setup.is_grpo or setup.packing or setup.longest_row_tokens is not None
-    spread = factors.spread_activations if measured_rows else factors.spread_unknown_rows
+    known_rows = setup.packing or setup.longest_row_tokens is not None
+    if setup.is_grpo:
+        known_rows = setup.micro_batch == 1 or not setup.padding_free
+    spread = factors.spread_activations if known_rows else factors.spread_unknown_rows
 
     def add(name: str, size: float, formula: str, source: str, knob: str | None) -> None:
         spare = max(0, round(size * (waste - factors.fragmentation_pressed)))

@@ -36,10 +36,11 @@ def engine_of(setup: Setup, factors: Calibration) -> Engine:
     weights = weight_bytes(setup)
     budget = round(engine.memory_share * setup.card_bytes)
     working = _profile_bytes(setup)
-    cache = engine.cache_bytes or budget - weights - working
+    inside = working if engine.name == "vllm" else 0  # SGLang's share is weights and cache alone
+    cache = engine.cache_bytes or budget - weights - inside
     graphs = _graph_bytes(setup)
     sequence = cache_bytes_per_token(setup) * (engine.max_model_len or _row(setup))
-    refusals = _refusals(setup, budget, weights + working, cache, sequence)
+    refusals = _refusals(setup, budget, weights + inside, cache, sequence)
     share = f"{engine.memory_share:g} x {setup.card_bytes / GIB:.1f} GiB - weights"
     source = "vllm/v1/worker/gpu_worker.py"
     parts = (

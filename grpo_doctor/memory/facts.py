@@ -30,7 +30,8 @@ class Calibration:
     `fragmentation_*` is what PyTorch's allocator reserves over what is allocated, of what comes
     and goes within a step; `_pressed` where the card is full, so that cached blocks are given
     back. `*_row_tokens` describe instruction data that was not packed, where
-    nobody said how long its rows are. `communicator` is GiB per NCCL group after the first.
+    nobody said how long its rows are, and `usual_share` is the mean row of a rollout over the
+    longest that is allowed. `communicator` is GiB per NCCL group after the first.
     `spread_*` are one standard deviation.
     """
 
@@ -40,6 +41,7 @@ class Calibration:
     fragmentation_pressed: float
     usual_row_tokens: float
     longest_row_tokens: float
+    usual_share: float
     communicator: float
     spread_states: float
     spread_activations: float
@@ -56,6 +58,7 @@ def calibration() -> Calibration:
         **{f"fragmentation_{key}": value for key, value in content["fragmentation"].items()},
         usual_row_tokens=content["instruction_data"]["usual_row_tokens"],
         longest_row_tokens=content["instruction_data"]["longest_row_tokens"],
+        usual_share=content["rollout_rows"]["usual_share"],
         communicator=content["communicator_gib"],
         **{f"spread_{key}": value for key, value in content["spread"].items()},
     )

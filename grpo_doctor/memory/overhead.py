@@ -5,7 +5,7 @@ from __future__ import annotations
 from grpo_doctor.memory.facts import Calibration, facts
 from grpo_doctor.memory.ledger import Component
 from grpo_doctor.memory.setup import GIB, Setup, share_of
-from grpo_doctor.memory.states import frozen_bytes
+from grpo_doctor.memory.states import frozen_bytes, trained_bytes
 
 
 def context(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
@@ -38,7 +38,7 @@ def _groups(setup: Setup) -> int:
 
 
 def buffers(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
-    """Inside the allocator: workspaces, ZeRO's buckets and gathered parameters."""
+    """Inside the allocator: workspaces, buckets of ZeRO and DDP, gathered parameters."""
     entries = [_entry("workspaces", facts()["overhead"]["workspace_bytes"], factors)]
     if setup.engine == "deepspeed" and setup.zero_stage in (1, 2):
         trained = share_of(setup).trained
@@ -48,6 +48,14 @@ def buffers(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
             Component("ZeRO buckets", 2 * 2 * bucket, f"2 x {bucket / 1e9:.2f}e9 x 2 B",
                       "deepspeed reduce_bucket_size, overlap_comm", "deepspeed.overlap_comm",
                       factors.spread_overhead)
+        )  # fmt: skip
+    if setup.engine == "torch" and setup.ranks > 1:
+        share = share_of(setup)
+        trained, each = share.trained + share.trained_experts, trained_bytes(setup)
+        entries.append(
+            Component("DDP buckets", trained * each, f"{trained / 1e9:.2f}e9 x {each} B",
+                      "DistributedDataParallel without gradient_as_bucket_view",
+                      "deepspeed.stage", factors.spread_states)
         )  # fmt: skip
     gathered = gathered_bytes(setup)
     if gathered:

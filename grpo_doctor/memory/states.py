@@ -49,7 +49,8 @@ def states_of(setup: Setup, factors: Calibration) -> States:
 def frozen_bytes(setup: Setup, share: Share) -> float:
     """Bytes of what is not trained; tables, norms and the vision tower are never quantized."""
     if setup.base_bits >= 16:
-        return float(share.frozen * 2)
+        whole = setup.trained_dtype_bytes == 4 and setup.engine in ("torch", "fsdp", "device_map")
+        return float(share.frozen * (4 if whole else 2))
     model = setup.model
     plain = model.embedding_parameters * (1 if model.tied else 2) + model.vision_parameters
     plain = min(share.frozen, plain // setup.tensor_parallel)
@@ -83,7 +84,7 @@ def _divided(setup: Setup, share: Share, factors: Calibration) -> States:
     stage, ranks = zero_stage(setup), setup.data_parallel
     weights_by = ranks if stage == 3 else 1
     gradients_by = ranks if stage >= 2 else 1
-    each = _trained_bytes(setup)
+    each = trained_bytes(setup)
     on_host = setup.zero_offload_optimizer
     weights = [
         _entry(factors, "trained weights", _on_card(setup) * trained * each / weights_by,
@@ -91,9 +92,10 @@ def _divided(setup: Setup, share: Share, factors: Calibration) -> States:
     ]  # fmt: skip
     if share.frozen:
         frozen = frozen_bytes(setup, share) / weights_by
+        frozen_each = frozen * weights_by / share.frozen
         weights.append(
             _entry(factors, "frozen weights", _on_card(setup) * frozen,
-                   f"{_billions(share.frozen)} x {setup.base_bits / 8:g} B / {weights_by}",
+                   f"{_billions(share.frozen)} x {frozen_each:.3g} B / {weights_by}",
                    "config.json", _STAGE)
         )  # fmt: skip
     gradient = 2 if setup.engine == "deepspeed" else each
@@ -113,7 +115,8 @@ def _on_card(setup: Setup) -> int:
     return 0 if setup.zero_offload_parameters and zero_stage(setup) == 3 else 1
 
 
-def _trained_bytes(setup: Setup) -> int:
+def trained_bytes(setup: Setup) -> int:
+    """Bytes of one trained weight."""
     if setup.method == "lora" and setup.engine in ("torch", "device_map"):
         return 4  # PEFT's autocast_adapter_dtype
     if setup.engine == "deepspeed":
@@ -125,7 +128,7 @@ def _optimizer(
     setup: Setup, trained: int, shards: int, factors: Calibration
 ) -> tuple[Component, ...]:
     moments = _MOMENTS.get(setup.optimizer.removesuffix("_foreach"), 2.0)
-    each = 4 if setup.engine == "deepspeed" else _trained_bytes(setup)
+    each = 4 if setup.engine == "deepspeed" else trained_bytes(setup)
     entries = [
         _entry(factors, "optimizer moments", trained * each * moments / shards,
                f"{_billions(trained)} x {moments:g} x {each} B / {shards}", "torch.optim.AdamW",
@@ -143,7 +146,7 @@ def _scratch(
     setup: Setup, trained: int, shards: int, factors: Calibration
 ) -> tuple[Component, ...]:
     """What the optimizer step needs beside its state."""
-    each = 4 if setup.engine == "deepspeed" else _trained_bytes(setup)
+    each = 4 if setup.engine == "deepspeed" else trained_bytes(setup)
     group = trained / shards
     if setup.engine == "deepspeed" and setup.zero_stage == 3:
         group = min(group, float(facts()["deepspeed"]["sub_group_elements"]["elements"]))

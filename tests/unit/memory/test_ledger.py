@@ -194,3 +194,29 @@ def test_cards_by_name_and_size(name: str, gib: float) -> None:
 def test_a_card_that_nobody_knows_is_asked_for_its_memory() -> None:
     with pytest.raises(UsageError, match="say its memory"):
         card_bytes("Frobnicator 9000")
+
+
+def test_ddp_copies_gradients_into_buckets() -> None:
+    """TRL issue 2972: step 1 fits on 96 GB, the optimizer of step 2 does not."""
+    setup = replace(FULL, card_bytes=card_bytes("H20"), ranks=8, reference=True,
+                    optimizer="adamw_foreach", packing=False, completion_tokens=1024)  # fmt: skip
+    assert entries(setup)["DDP buckets"] == 2 * P
+    assert ledger_of(setup).state == "oom"
+    assert "DDP buckets" not in entries(replace(setup, ranks=1))
+
+
+def test_frozen_weights_stay_as_they_were_loaded() -> None:
+    lora = replace(FULL, ranks=1, method="lora", trained_dtype_bytes=4)
+    assert entries(lora)["frozen weights"] == 4 * P
+    assert entries(replace(lora, engine="deepspeed", zero_stage=2))["frozen weights"] == 2 * P
+
+
+def test_a_bisected_batch_limit_is_met() -> None:
+    """verl's examples/tuning, 7B LoRA on one H100: 100 rows fit and 101 do not."""
+    setup = Setup(SEVEN, card_bytes("H100"), engine="fsdp", framework="verl", method="lora",
+                  lora_rank=32, trained_dtype_bytes=4, prompt_tokens=512, completion_tokens=1024,
+                  padding_free=True, loss="inplace", rollout="colocate", offload_weights=True,
+                  offload_optimizer=True,
+                  rollout_engine=RolloutEngine("vllm", "0.8.3", 0.2, sleep_level=1))  # fmt: skip
+    fits = [ledger_of(replace(setup, micro_batch=rows)).probability for rows in (80, 120)]
+    assert fits[0] > 0.5 > fits[1]
