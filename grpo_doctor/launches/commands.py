@@ -27,6 +27,8 @@ class Candidate:
     command: Command
     started: Started
     program: Program
+    folder: Path
+    """Where it is started."""
 
 
 def rank(candidate: Candidate) -> int:
@@ -47,10 +49,11 @@ def candidates_in(
     goes into `problems`."""
     if not arguments or arguments[0].startswith("-"):
         words = from_arguments(arguments)
-        yield Candidate(Command(words), Started("bundled", words), bundled(words))
+        yield Candidate(Command(words), Started("bundled", words), bundled(words), cwd)
         return
     for command in _commands(arguments, environment, cwd, problems):
         script = _script_in(command.words)
+        cwd = _moved(command, cwd)
         if script is not None and depth < _MAX_DEPTH and (cwd / script).is_file():
             inner = {**environment, **{k: w.text for k, w in command.environment.items()}}
             yield from candidates_in([script], inner, cwd, problems, depth + 1)
@@ -58,9 +61,17 @@ def candidates_in(
         started = unwrap(command.words)
         program = recognize(started) if started is not None else None
         if started is not None and program is not None and _is_training(started, program, cwd):
-            yield Candidate(command, started, program)
+            yield Candidate(command, started, program, cwd)
         elif _BROKEN.match(command.words[0].text):
             problems.append(_broken_line(command))
+
+
+def _moved(command: Command, cwd: Path) -> Path:
+    """The folder after a `cd`."""
+    if command.words[0].text != "cd" or len(command.words) < 2 or command.words[1].unset:
+        return cwd
+    target = resolved(cwd, command.words[1].text)
+    return target if target.is_dir() else cwd
 
 
 def _is_training(started: Started, program: Program, cwd: Path) -> bool:

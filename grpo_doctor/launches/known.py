@@ -87,6 +87,17 @@ class Known:
         close = difflib.get_close_matches(option, valid, n=1, cutoff=_NEAR)
         return close[0] if close else None
 
+    def nearest_sibling(self, option: str, version: str | None) -> str | None:
+        """The same for dotted names, among those that differ in their last part alone."""
+        parent, _, last = option.rpartition(".")
+        valid = {
+            name.rpartition(".")[2]: name
+            for name in self.ranges
+            if name.rpartition(".")[0] == parent and self.takes(name, version)
+        }
+        close = difflib.get_close_matches(last, valid, n=1, cutoff=_NEAR)
+        return valid[close[0]] if close else None
+
     def newest_that_takes(self, options: Iterable[str], added: Iterable[str] = ()) -> str:
         """The newest version that refuses fewest of the options; `added` must not be there yet."""
         asked = [option for option in options if self.ever(option)]

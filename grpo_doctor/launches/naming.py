@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from grpo_doctor import knobs
 from grpo_doctor.knobs.model import version_of
@@ -26,6 +27,7 @@ _BESIDE: Mapping[str, frozenset[str]] = {
 }
 # Where the new option takes another kind of value.
 _OTHER_VALUES = frozenset({"vllm_mode"})
+_KEYS_OF_A_FORK = 3  # who mistypes does so once or twice
 _OPEN = ("hydra.", "ray_kwargs.", "ray_init.", "actor_rollout_ref.model.override_config.")
 # `--no_x` is for booleans that are true by default; argparse takes any beginning that is one's own.
 _ABBREVIATES = ("ms-swift", "trl", "openrlhf")
@@ -36,6 +38,19 @@ def check(said: Said, program: Program, version: str | None) -> Iterator[Problem
     listed = known(program.listed) if program.listed else None
     if listed is None or said.own_config:
         return
+    problems = list(_refusals(listed, said, program, version))
+    strange = sum(problem.kind == "unknown-flag" for problem in problems)
+    fork = program.framework == "verl" and strange >= _KEYS_OF_A_FORK
+    for problem in problems:
+        if fork and problem.kind == "unknown-flag":
+            yield replace(problem, text=f"{problem.text} (or is it a fork of verl?)", ends=False)
+        else:
+            yield problem
+
+
+def _refusals(
+    listed: Known, said: Said, program: Program, version: str | None
+) -> Iterator[Problem]:
     for name, option in said.names.items():
         if name in _BESIDE.get(program.framework, ()) or name.startswith("__"):
             continue
@@ -112,13 +127,12 @@ def _override(listed: Known, option: Option, version: str | None) -> Iterator[Pr
         text = f"{name} is {new} in {owner}"
         yield Problem("renamed-flag", text, f"{new}={option.value}", option.source, ends=True)
         return
-    parent = name.rpartition(".")[0]
-    near = listed.nearest(name, version)
+    near = listed.nearest_sibling(name, version)
     gone = listed.removed_in(name, version)
     if gone is not None:
         text = f"{name} is gone since verl {gone}"
         yield Problem("removed-flag", text, f"leave out {name}", option.source, ends=True)
-    elif near is not None and near.rpartition(".")[0] == parent:
+    elif near is not None:
         text = f"{owner} has no {name}; did you mean {near}?"
         yield Problem("unknown-flag", text, f"{near}={option.value}", option.source, ends=True)
     else:

@@ -54,9 +54,9 @@ def read(
     if not candidates:
         raise UsageError(_nothing_known(arguments, problems))
     chosen = min(candidates, key=rank)
-    launch = _launch(chosen, inherited, folder, dict(versions or {}))
+    launch = _launch(chosen, inherited, dict(versions or {}))
     others = [c for c in candidates if c is not chosen]
-    servers = [_launch(c, inherited, folder, dict(versions or {})) for c in others if _serves(c)]
+    servers = [_launch(c, inherited, dict(versions or {})) for c in others if _serves(c)]
     trains = sum(rank(c) == rank(chosen) for c in others)
     more = (f"only the first of {trains + 1} training commands is judged",) if trains else ()
     return replace(
@@ -85,11 +85,9 @@ def _nothing_known(arguments: Sequence[str], problems: Sequence[Problem]) -> str
     return f"no training command in `{shown}`: known are {_COMMANDS}, and servers.{hint}"
 
 
-def _launch(
-    candidate: Candidate, inherited: Mapping[str, str], cwd: Path, versions: dict[str, str]
-) -> Launch:
+def _launch(candidate: Candidate, inherited: Mapping[str, str], versions: dict[str, str]) -> Launch:
     program, started = candidate.program, candidate.started
-    said = collect(started, program, cwd)
+    said = collect(started, program, candidate.folder)
     outer = {
         name: Word(text, Source(f"{name}={text}", file="the environment"))
         for name, text in inherited.items()

@@ -19,6 +19,7 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _ARRAY = re.compile(r"([A-Za-z_]\w*)(\+?)=\(")
 _REDIRECTION = re.compile(r"(?:\d|&)?(<<<|<<-?|>>|[<>])&?[ \t]*")
 _VARIABLE = re.compile(r"\$([A-Za-z_]\w*|[0-9@*#?!$])")
+_ABOVE = re.compile(r"[)\"](/\.\.(?:/\.\.)*)")
 _OPENING = frozenset({"if", "then", "else", "elif", "do", "while", "until", "{", "time", "!"})
 _CLOSING = frozenset({"fi", "done", "}", "esac"})
 _EXPORTS = frozenset({"export", "declare", "local", "readonly", "typeset"})
@@ -235,7 +236,9 @@ class _Reader:
     def _substituted(self, command: str) -> tuple[str, list[Word]]:
         """`$(...)`: the script's own folder is known without running anything."""
         if "dirname" in command and ("$0" in command or "BASH_SOURCE" in command) and self.file:
-            return str(PurePosixPath(self.file).parent), []
+            above = "".join(_ABOVE.findall(command)).count("..")
+            folders = PurePosixPath(self.file).parents
+            return str(folders[min(above, len(folders) - 1)]), []
         return self._unknown(f"$({command})")
 
     def _balanced(self, opening: str, closing: str) -> str:

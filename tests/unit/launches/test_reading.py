@@ -126,6 +126,23 @@ def test_hydra_adds_overrides_and_refuses() -> None:
     assert len(texts) == 2
 
 
+def test_many_unknown_keys_are_a_fork_that_may_have_them() -> None:
+    command = "python -m verl.trainer.main_ppo a.b=1 a.c=2 algorithm.votes=3"
+    launch = read([command], versions={"verl": "0.9.1"})
+    assert [problem.ends for problem in launch.problems] == [False] * 3
+    assert all("fork of verl" in problem.text for problem in launch.problems)
+
+
+def test_a_script_that_goes_to_another_folder_first(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "src" / "z.json").write_text('{"zero_optimization": {"stage": 1}}')
+    script = tmp_path / "scripts" / "run.sh"
+    top = '$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)'
+    script.write_text(f'cd "{top}/src"\n{SWIFT} --deepspeed z.json\n')
+    assert read([str(script)]).settings["deepspeed.stage"] == 1
+
+
 def test_what_is_missing_contradictory_or_of_the_wrong_kind_is_said() -> None:
     launch = read([SWIFT + "--num_generations four --max_length --beta 0.1 --beta 0.2 --lr $LR"])
     said = problems(launch)
