@@ -56,3 +56,12 @@ def test_where_all_spin_nobody_is_known_to_wait_but_for_one_that_is_lost() -> No
         spinning(made, rank)
     assert waiting(made) == []
     assert waiting(made, lost=True) == [0, 1, 2]
+
+
+def test_a_rank_comes_before_what_works_for_it_whoever_has_the_lower_number() -> None:
+    build_ = EvidenceBuilder(ranks=2)
+    build_.child(1, "server", pid=50)
+    build_.child(1, "reward", pid=300)
+    scene = build(build_.build())
+    assert [actor.pid for actor in scene.actors] == [100, 101, 50, 300]
+    assert scene.by_rank[1].pid == 101

@@ -325,3 +325,11 @@ def test_completions_that_are_no_longer_than_the_new_limit_stay() -> None:
     assert isinstance(what_if(cut_off, rollout__max_completion_length=0), Withheld)
     unknown = run(phases, {"rollout.max_completion_length": 200})
     assert isinstance(what_if(unknown, rollout__max_completion_length=50), Withheld)
+
+
+@pytest.mark.parametrize(("workers", "words"), [(1, "by 1 process per"), (2, "by 2 processes per")])
+def test_processes_are_counted_in_words(workers: int, words: str) -> None:
+    build = run({"dataload": 3.0, "train": 5.0}, {"dataload.num_workers": 0})
+    found = what_if(build, dataload__num_workers=workers)
+    assert isinstance(found, Prediction)
+    assert words in found.assumed
