@@ -21,7 +21,7 @@ _GZIP = b"\x1f\x8b"
 # A log of a job holds no line of this length; a file without line ends must not fill memory.
 _LONGEST_LINE_BYTES = 16 << 20
 # `[2026-03-25 11:39:14] ...` and `[INFO] ...` begin logs.
-_JSON = re.compile(rb'\s*(?:\{\s*"|\[\s*\{|\xef\xbb\xbf)')
+_JSON = re.compile(rb'\s*(?:\{\s*"|\[\s*[\{\]]|\xef\xbb\xbf)')
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # Ray: `(TaskRunner pid=123)`, with `, ip=10.0.0.1` on several hosts.
 _ACTOR = re.compile(r"^\s*(\(\w[^()]*pid=\d+[^()]*\))\s?")

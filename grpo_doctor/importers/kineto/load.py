@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,8 @@ _WHAT = "a trace of the PyTorch profiler"
 _MARKS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"')
 _SUFFIXES = (".json", ".json.gz")
 _MOST_FILES = 4096
+_MOST_ENTRIES = 20_000
+_DEPTH = 3
 _LIMITS = (
     "Where the step time goes: a profile names what the job marks with `record_function`.",
     "What was learned, and with which settings: a profile has neither metrics nor options.",
@@ -94,9 +96,16 @@ def trace_of(
 
 
 def files_in(folder: Path, suffixes: str | tuple[str, ...]) -> list[Path]:
-    """The files below a folder whose names end so, 4096 at most."""
-    paths = (path for path in sorted(folder.rglob("*")) if path.name.endswith(suffixes))
-    return list(itertools.islice(paths, _MOST_FILES))
+    """The files of a folder and three levels below whose names end so, 4096 at most. Of a folder
+    that is something else altogether no more than 20,000 entries are looked at."""
+    paths: list[Path] = []
+    entries = 0
+    for parent, folders, names in os.walk(folder):
+        entries += len(folders) + len(names)
+        paths += [Path(parent, name) for name in names if name.endswith(suffixes)]
+        if len(Path(parent).relative_to(folder).parts) >= _DEPTH or entries > _MOST_ENTRIES:
+            folders.clear()
+    return sorted(paths)[:_MOST_FILES]
 
 
 def read_each(

@@ -141,8 +141,8 @@ class EventStream:
         end = text.rfind(_KINETO_BETWEEN)
         if end >= 0:
             return end + len(b"\n  }")
-        found = list(_BETWEEN.finditer(text, max(0, len(text) - _SEARCHED_BYTES)))
-        for between in reversed(found[-_MOST_ENDS:]):
+        between_events = list(_BETWEEN.finditer(text, max(0, len(text) - _SEARCHED_BYTES)))
+        for between in reversed(between_events[-_MOST_ENDS:]):
             if self._events(text[: between.start() + 1]) is not None:
                 return between.start() + 1
         return 0

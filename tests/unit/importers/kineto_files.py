@@ -16,9 +16,9 @@ Event = Mapping[str, Any]
 def complete(
     category: str, name: str, start_us: float, length_us: float, **more: Any
 ) -> dict[str, Any]:
-    place = {"pid": CPU, "tid": THREAD}
+    process = {"pid": CPU, "tid": THREAD}
     times = {"ts": start_us, "dur": length_us}
-    return {"ph": "X", "cat": category, "name": name, **place, **times, **more}
+    return {"ph": "X", "cat": category, "name": name, **process, **times, **more}
 
 
 def annotation(name: str, start_us: float, length_us: float, **more: Any) -> dict[str, Any]:

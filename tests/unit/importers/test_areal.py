@@ -13,8 +13,8 @@ from grpo_doctor.importers.load import load
 
 
 def event(name: str, start_us: float, length_us: float, **args: Any) -> dict[str, Any]:
-    place = {"pid": 77, "tid": 1, "cat": "compute"}
-    return {"name": name, "ph": "X", "ts": start_us, "dur": length_us, **place, "args": args}
+    process = {"pid": 77, "tid": 1, "cat": "compute"}
+    return {"name": name, "ph": "X", "ts": start_us, "dur": length_us, **process, "args": args}
 
 
 def trainer_events(steps: int, rank: int = 0) -> list[dict[str, Any]]:
