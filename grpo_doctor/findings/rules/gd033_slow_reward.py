@@ -163,7 +163,8 @@ def _evidence(found: list[Scoring]) -> list[Evidence]:
 def _fixes(view: RunView, first: Scoring | None) -> list[Fix]:
     fixes = []
     if _takes_processes(view, first):
-        risk = f"Takes {_WORKERS} processes per rank and their CPU time."
+        each = "" if _spreads_any(view) else " per rank"
+        risk = f"Takes {_WORKERS} processes{each} and their CPU time."
         outcome = _more_processes(view)
         fixes.append(view.setting(_KNOB, _WORKERS, outcome, safety="same-math", risk=risk))
     process = min(
@@ -179,7 +180,12 @@ def _fixes(view: RunView, first: Scoring | None) -> list[Fix]:
 def _takes_processes(view: RunView, first: Scoring | None) -> bool:
     workers = whole(view, _KNOB)
     built_in = first is not None and first.name in BUILT_IN
-    return workers is not None and workers < _WORKERS and built_in
+    return workers is not None and workers < _WORKERS and (built_in or _spreads_any(view))
+
+
+def _spreads_any(view: RunView) -> bool:
+    """Whether its workers are the job's, and call the user's functions too."""
+    return view.trace.run.framework == "verl"
 
 
 def _more_processes(view: RunView) -> Prediction | Withheld:

@@ -86,3 +86,14 @@ def test_the_trainers_own_functions_take_more_processes() -> None:
     fix = found(rule, build).fixes[0]
     assert (fix.knob, fix.after) == ("reward.num_workers", 4)
     assert fix.spelling == "--reward_num_workers 4"
+
+
+def test_verl_has_workers_for_any_function() -> None:
+    build = run(
+        {**HEALTHY, "reward": 2.0},
+        knobs={**SETTINGS, "reward.num_workers": 1},
+        framework="verl",
+        framework_version="0.9.1",
+    )
+    fix = found(rule, inside(build, "reward/judge", 1.9)).fixes[0]
+    assert fix.spelling == "reward.num_workers=4"
