@@ -15,6 +15,9 @@ from tests.build import TraceBuilder
         ([9, 1, 1, 1, 1], 1),
         ([9, 5, 1, 1, 1], 2),
         ([1.4, 1, 1, 1], 0),
+        ([1.5, 1, 1, 1], 0),
+        ([1.51, 1, 1, 1], 1),
+        ([9, 1, 1, 1], 1),
         ([9, 1, 1], 0),  # too few steps to know what is usual
         ([9, 9, 9, 1], 0),
         ([9, 1, 1, 1, 9, 1, 1, 1, 9, 1, 1, 1], 0),  # generates every fourth step
