@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
+from grpo_doctor_probes import layout
 from grpo_doctor_probes.live import Header
 from grpo_doctor_probes.outlet import Outlet
 
@@ -56,7 +57,9 @@ class Watch:
                 step = header.step if step is None else min(step, header.step)
             if not spans or header.closed_ns:
                 continue
-            self._looks.append(spans[0].name.partition("/")[0])
+            # The innermost has the time: a Trainer of transformers' generates within its `train`.
+            phases = [s for s in spans if s.kind == layout.SPAN] or spans
+            self._looks.append(phases[-1].name.partition("/")[0])
             age_s = (now_ns - spans[-1].start_ns) / 1e9
             if oldest is None or age_s > oldest[2]:
                 oldest = (header.rank, spans[-1].name, age_s)

@@ -138,6 +138,16 @@ def test_a_reward_model_is_timed_by_what_scores_with_it(tmp_path: Path) -> None:
     assert "reward/Length" not in names
 
 
+def test_rewards_of_one_base_class_have_their_own_names(tmp_path: Path) -> None:
+    more = "class Longer(Length): pass\nclass Longest(Longer): pass\n"
+    functions = "made.reward_funcs[:] = [Length(), Longer(), Longest()]\n"
+    launch = "SwiftSft(Arguments()).train(made)"
+    run(tmp_path, NEW, f"{more}made = trainer()\n{functions}{launch}")
+    names = first_step(tmp_path)
+    begun = names.index("reward") + 1
+    assert names[begun : begun + 3] == ["reward/Length", "reward/Longer", "reward/Longest"]
+
+
 def test_nothing_is_set_on_trls_class_that_ms_swift_deleted(tmp_path: Path) -> None:
     said = run(
         tmp_path, NEW,

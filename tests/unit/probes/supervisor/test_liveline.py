@@ -15,7 +15,7 @@ import sys
 from grpo_doctor_probes import phase, step
 for number in (4, 5):
     with step(number):
-        with phase("rollout"), phase("rollout/generate"):
+        with phase("train"), phase("rollout"), phase("rollout/generate"):
             print("in", flush=True); sys.stdin.readline()
 """
 
