@@ -16,7 +16,7 @@ from grpo_doctor.launches.said import located
 from grpo_doctor.launches.words import Command, Word, from_arguments
 
 _SHELLS = ("bash", "sh", "source", ".", "zsh")
-_BROKEN = re.compile(r"--?[A-Za-z]")
+_BROKEN = re.compile(r"--[A-Za-z]")
 _MAX_DEPTH = 4  # of scripts that start scripts
 
 
@@ -52,6 +52,11 @@ def candidates_in(
         yield Candidate(Command(words), Started("bundled", words), bundled(words), cwd)
         return
     for command in _commands(arguments, environment, cwd, problems):
+        text = _inline(command.words)
+        if text is not None and depth < _MAX_DEPTH:
+            inner = {**environment, **{k: w.text for k, w in command.environment.items()}}
+            yield from candidates_in([text], inner, cwd, problems, depth + 1)
+            continue
         script = _script_in(command.words)
         cwd = _moved(command, cwd)
         if script is not None and depth < _MAX_DEPTH and (cwd / script).is_file():
@@ -125,6 +130,15 @@ def _commands(
             yield replace(command, environment={**own, **command.environment})
     else:
         yield Command(words, own)
+
+
+def _inline(words: Sequence[Word]) -> str | None:
+    """The text of `bash -c TEXT`, wherever in the command that stands."""
+    texts = [word.text for word in words]
+    for name, flag, text in zip(texts, texts[1:], texts[2:], strict=False):
+        if name in _SHELLS and flag in ("-c", "-lc") and " " in text:
+            return text
+    return None
 
 
 def _script_in(words: Sequence[Word]) -> str | None:

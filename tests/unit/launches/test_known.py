@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from grpo_doctor.launches.known import FOLDER, RENAMED, known
+from tests.wheels.definitions import sources
+from tests.wheels.fetch import VERSIONS, NoWheelError, wheel
+from tests.wheels.listed import READERS
 
 
 def test_every_list_can_be_read() -> None:
@@ -37,3 +40,16 @@ def test_new_names_are_known(owner: str, old: str) -> None:
 
 def test_there_is_no_list_of_a_framework_that_nobody_read() -> None:
     assert known("slime") is None
+
+
+@pytest.mark.parametrize("name", sorted(set(READERS) - {"trl-server"}))
+def test_a_list_is_what_the_newest_wheel_takes(name: str) -> None:
+    package, reader = READERS[name]
+    version = VERSIONS[package][-1]
+    try:
+        names = set(reader(sources(wheel(package, version))))
+    except NoWheelError as problem:
+        pytest.skip(str(problem))
+    listed = known(name)
+    assert listed is not None
+    assert names == {option for option in listed.ranges if listed.takes(option, version)}

@@ -37,6 +37,7 @@ def problems(launch: Launch) -> dict[str, str]:
         ("trl vllm-serve --model m", "trl", "rollout server", ""),
         ("vllm serve m -tp 2", "vllm", "rollout server", ""),
         ("python -m sglang.launch_server --model-path m --tp 2", "sglang", "rollout server", ""),
+        ("srun -N 2 bash -c 'torchrun --nproc_per_node 8 t.py --x 1'", "trl", "train", "torchrun"),
         ("--model m --max_steps 3", "bundled", "train", ""),
     ],
 )
