@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from grpo_doctor.errors import UsageError
+from grpo_doctor.memory.engine import least_share
 from grpo_doctor.memory.setup import Setup
 
 UTILIZATION = "vllm.gpu_memory_utilization"
@@ -121,8 +122,10 @@ def relieving(setup: Setup) -> Iterator[Edit]:
 
 def _engine_relief(setup: Setup) -> Iterator[Edit]:
     engine = setup.rollout_engine
-    for share in (0.6, 0.4, 0.2):
-        if share < engine.memory_share:
+    least = least_share(setup)
+    between = round(10 * (least + engine.memory_share)) / 20
+    for share in sorted({least, between}):
+        if least <= share < engine.memory_share:
             yield Edit(UTILIZATION, share, "fewer sequences at once in rollouts", 1)
     if engine.sleep_level == 0:
         yield Edit("vllm.sleep_level", 1, "seconds per step to put the engine to sleep", 1)

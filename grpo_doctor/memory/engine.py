@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from grpo_doctor.memory.facts import Calibration, facts, holds_since
@@ -57,6 +58,15 @@ def engine_of(setup: Setup, factors: Calibration) -> Engine:
         sequences=int(max(0, cache) // max(1, sequence)),
         refusals=refusals,
     )
+
+
+def least_share(setup: Setup) -> float:
+    """The smallest share of a card, in steps of 0.05, with which the engine starts."""
+    engine = setup.rollout_engine
+    sequence = cache_bytes_per_token(setup) * (engine.max_model_len or _row(setup))
+    working = _profile_bytes(setup) if engine.name == "vllm" else 0
+    needed = weight_bytes(setup) + working + sequence
+    return math.ceil(20 * needed / setup.card_bytes) / 20
 
 
 def cache_bytes_per_token(setup: Setup) -> int:

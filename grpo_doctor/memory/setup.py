@@ -186,7 +186,7 @@ def _adapters(setup: Setup) -> tuple[int, int]:
     """Parameters of the LoRA adapters on one rank: dense ones, those of experts."""
     stages = setup.pipeline_parallel * (setup.ranks if setup.engine == "device_map" else 1)
     dense = experts = 0
-    for linear in setup.model.linears():
+    for linear in setup.model.linears:
         if not _is_target(linear, setup):
             continue
         size = setup.lora_rank * (linear.inputs + linear.outputs) * linear.copies // stages

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 Part = Literal["language", "experts", "vision", "aligner", "embedding", "head"]
@@ -119,13 +121,7 @@ class ModelShape:
     @property
     def parameters(self) -> int:
         """All parameters, tied ones once."""
-        return (
-            sum(linear.parameters for linear in self.linears())
-            + self.embedding_parameters * (1 if self.tied else 2)
-            + self._norm_parameters()
-            + (_vision_tables(self.vision) if self.vision else 0)
-            + self.other_parameters
-        )
+        return _counts(self).all
 
     @property
     def embedding_parameters(self) -> int:
@@ -135,39 +131,69 @@ class ModelShape:
     @property
     def vision_parameters(self) -> int:
         """Parameters of the vision tower and what connects it."""
-        if self.vision is None:
-            return 0
-        linears = sum(x.parameters for x in self.linears() if x.part in ("vision", "aligner"))
-        return linears + _vision_tables(self.vision)
+        return _counts(self).vision
 
     @property
     def expert_parameters(self) -> int:
         """Parameters that expert parallelism divides."""
-        return sum(linear.parameters for linear in self.linears() if linear.part == "experts")
+        return _counts(self).experts
 
     @property
     def layer_parameters(self) -> int:
-        """Parameters of the largest decoder layer."""
-        language = [x for x in self.linears() if x.part in ("language", "experts")]
-        return sum(x.parameters // self.layers for x in language)
+        """Parameters of a decoder layer, on average."""
+        return _counts(self).layer
 
-    def linears(self) -> Iterator[Linear]:
+    @property
+    def linears(self) -> tuple[Linear, ...]:
         """The linear layers of the decoder and the vision tower, without the head."""
-        yield from _attention(self)
-        if self.dense_layers:
-            yield from _gated("mlp", self.hidden, self.intermediate, self.dense_layers, "language")
-        if self.experts:
-            yield from _experts(self.hidden, self.experts)
-        if self.vision:
-            yield from _vision(self.vision, self.hidden)
+        return _linears(self)
 
-    def _norm_parameters(self) -> int:
+    @property
+    def norm_parameters(self) -> int:
+        """Parameters of the decoder's norms."""
         per_layer = self.norms_per_layer * self.hidden
         if self.query_key_norm:
             per_layer += 2 * self.head_dim
         if self.latent:
             per_layer += self.latent.cache_rank + self.latent.query_rank
         return self.layers * per_layer + self.hidden
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    all: int
+    vision: int
+    experts: int
+    layer: int
+
+
+@lru_cache(maxsize=64)
+def _counts(shape: ModelShape) -> _Counts:
+    of_part: Counter[Part] = Counter()
+    for linear in shape.linears:
+        of_part[linear.part] += linear.parameters
+    tables = _vision_tables(shape.vision) if shape.vision else 0
+    vision = of_part["vision"] + of_part["aligner"] + tables
+    decoder = of_part["language"] + of_part["experts"]
+    embeddings = shape.embedding_parameters * (1 if shape.tied else 2)
+    return _Counts(
+        all=decoder + vision + embeddings + shape.norm_parameters + shape.other_parameters,
+        vision=vision,
+        experts=of_part["experts"],
+        layer=decoder // shape.layers,
+    )
+
+
+@lru_cache(maxsize=64)
+def _linears(shape: ModelShape) -> tuple[Linear, ...]:
+    linears = list(_attention(shape))
+    if shape.dense_layers:
+        linears += _gated("mlp", shape.hidden, shape.intermediate, shape.dense_layers, "language")
+    if shape.experts:
+        linears += _experts(shape.hidden, shape.experts)
+    if shape.vision:
+        linears += _vision(shape.vision, shape.hidden)
+    return tuple(linears)
 
 
 def _attention(shape: ModelShape) -> Iterator[Linear]:
