@@ -12,6 +12,7 @@ from grpo_doctor_probes import describe, metrics, sidecar, watch_collectives
 from grpo_doctor_probes.hooks.coverage import version_of
 from grpo_doctor_probes.hooks.describing import package_versions, plain_settings
 from grpo_doctor_probes.hooks.logprobs import LOSS, OLD, REFERENCE
+from grpo_doctor_probes.hooks.roles import with_gpu_times, with_role
 from grpo_doctor_probes.hooks.spans import STEPS, HookedSpan
 from grpo_doctor_probes.hooks.table import Hook
 from grpo_doctor_probes.hooks.users_code import name_rewards, time_method
@@ -255,15 +256,9 @@ def _around_loader(build: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _patch_worker(module: ModuleType) -> None:
-    replace(module, "MegatronWorker.__init__", _around_worker)
-
-
-def _around_worker(initialize: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        sidecar.ROLE.take("actor")
-        return initialize(self, *args, **kwargs)
-
-    return wrapper
+    replace(module, "MegatronWorker.__init__", with_role("actor"))
+    for method in ("train_step", "compute_logps", "compute_ref_logps"):
+        replace(module, f"MegatronWorker.{method}", with_gpu_times)
 
 
 PATCHES = {

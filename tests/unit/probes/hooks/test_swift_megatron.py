@@ -244,3 +244,26 @@ def test_a_ray_driver_carries_the_steps_and_waits_in_its_workers_phases(tmp_path
     assert span_names(trace) == [*step, *step]
     assert [process.role for process in trace.processes] == ["driver"]
     assert json.loads((tmp_path / "run" / "job.json").read_text())["world_size"] == 2
+
+
+WORKER = """
+class MegatronWorker:
+    def __init__(self): self._megatron = None
+    def train_step(self, micro_batches): return {}
+    def compute_logps(self, micro_batches): return []
+    def update_weights(self, adapter_only=False): pass
+"""
+
+
+def test_a_rays_worker_has_a_role_and_no_steps(tmp_path: Path) -> None:
+    program = """
+    from swift.ray.megatron.megatron_worker import MegatronWorker
+    worker = MegatronWorker()
+    worker.update_weights()
+    worker.compute_logps([])
+    worker.train_step([])
+    """
+    run(tmp_path, program, {f"{_RAY}.megatron_worker": WORKER})
+    trace = recorded(tmp_path)
+    assert [process.role for process in trace.processes] == ["actor"]
+    assert span_names(trace) == ["sync", "logprob/old", "train"]
