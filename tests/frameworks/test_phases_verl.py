@@ -166,7 +166,11 @@ def test_the_report_speaks_of_verl(hooked: Done) -> None:
 def test_metrics_and_exit_code_are_those_of_the_job_alone(tmp_path: Path) -> None:
     """In which order verl trains on the samples of a batch differs from run to run, so here they
     are of one prompt, and alike; entropy moves the weights."""
-    alike = ("data.train_batch_size=1", f"{ACTOR}ppo_mini_batch_size=1", f"{ACTOR}entropy_coeff=1")
+    alike = (
+        "data.train_batch_size=1", f"{ACTOR}ppo_mini_batch_size=1", f"{ACTOR}entropy_coeff=1",
+        f"{ACTOR}ppo_micro_batch_size_per_gpu=2",
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=2",
+    )  # fmt: skip
     folder = tmp_path / "hooked"
     hooked = job(folder, *prefix(folder), options=alike, ROLLOUT="greedy")
     alone = job(tmp_path / "alone", options=alike, ROLLOUT="greedy")
