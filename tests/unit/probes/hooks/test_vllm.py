@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
 
 from grpo_doctor.trace.model import Kind
 from grpo_doctor_probes.hooks.adapters.vllm import takes_weights
+from grpo_doctor_probes.rundir import HOOKS_VARIABLE
+from grpo_doctor_probes.supervisor.launch import STARTUP, plan
 from tests.unit.probes.hooks.hooked_job import recorded, run_job, span_names
 
 CORE = '''
@@ -188,6 +191,19 @@ def test_the_bundled_trainers_engine_is_not_hooked_a_second_time(tmp_path: Path)
     done = run_job(tmp_path, program, modules={**MODULES, "grpo_doctor_trainer.loop": ""})
     assert (done.stdout, done.stderr) == ("[] False\n", "")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_of_the_bundled_trainer_sets_no_hooks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setenv(HOOKS_VARIABLE, "1")  # as within another run
+    bundled = plan(["--use_vllm", "true"], tmp_path, ranks=2).environment
+    command = plan(["sleep", "1"], tmp_path).environment
+    assert bundled.get(HOOKS_VARIABLE) != "1"
+    assert command[HOOKS_VARIABLE] == "1"
+    assert str(STARTUP) not in bundled.get("PYTHONPATH", "")
+    assert str(STARTUP) in command["PYTHONPATH"]
 
 
 @pytest.mark.parametrize(
