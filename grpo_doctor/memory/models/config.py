@@ -36,8 +36,22 @@ def shape_of(name: str, config: Mapping[str, Any], source: str) -> ModelShape:
             f"{source}: no {', '.join(missing)} in this config.json; "
             "name a local folder with the model's own config.json"
         )
+    try:
+        return _shape(name, config, text, kind, source)
+    except (KeyError, TypeError, ValueError, ZeroDivisionError, OverflowError) as problem:
+        raise UnknownShapeError(
+            f"{source}: sizes in this config.json can't be understood ({problem!r}); "
+            "name a folder with the model's own config.json"
+        ) from problem
+
+
+def _shape(
+    name: str, config: Mapping[str, Any], text: Mapping[str, Any], kind: str, source: str
+) -> ModelShape:
     hidden, heads = int(text["hidden_size"]), int(text.get("num_attention_heads") or 1)
     layers = int(text["num_hidden_layers"])
+    if min(hidden, heads, layers, int(text["vocab_size"])) < 1:
+        raise ValueError("sizes below 1")
     return ModelShape(
         name=name,
         hidden=hidden,

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,6 +109,23 @@ def test_a_config_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"train_batch_size": 8}')
     with pytest.raises(UnknownShapeError, match="no hidden_size"):
         model_shape(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"hidden_size": "large"},
+        {"num_hidden_layers": [1]},
+        {"num_hidden_layers": 0},
+        {"num_attention_heads": 1e400},
+        {"kv_lora_rank": 512},
+        {"vision_config": {"depth": 2}, "model_type": "qwen2_5_vl"},
+    ],
+)
+def test_sizes_that_are_none_are_refused(change: dict[str, Any]) -> None:
+    config = {**published()["Qwen/Qwen2.5-0.5B"]["config"], **change}
+    with pytest.raises(UnknownShapeError, match="can't be understood"):
+        shape_of("mine", config, "config.json")
 
 
 def test_a_damaged_config_does_not_hide_the_table(tmp_path: Path) -> None:
