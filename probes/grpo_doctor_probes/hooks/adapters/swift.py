@@ -85,7 +85,7 @@ _HOOKS = (
     *_moved("_wait_queue", "rollout/wait", "3.2-3.9"),
     *_trainer("_compute_rewards_per_func", "reward", "4.0-", "3.8-3.12"),
     *_trainer("_compute_advantages", "reward/advantages", "4.0-", None),
-    *_trainer("_log_rollout", "reward/log_completions", "4.4-", None),
+    *_trainer("_log_rollout", "rollout/log_completions", "4.4-", None),
     _logprobs(_TRAINER, _LOGPS, "4.0-"),
     _logprobs(_TRAINER_3, _LOGPS, "3.7-3.12"),
     _logprobs(_TRAINER_3, "_get_per_token_logps", "3.2-3.6"),
