@@ -68,8 +68,10 @@ def _others(adapter: Adapter, hook: Hook, version: str) -> str:
 
 
 def within(version: str, versions: str) -> bool:
-    """Whether a version is in a range such as `0.16-0.26`, which has all of 0.26, or `4.4-`."""
-    first, _, last = versions.partition("-")
+    """Whether a version is in `0.16-0.26`, which has all of 0.26, in `4.4-`, or in `3.11` alone."""
+    first, dash, last = versions.partition("-")
+    if not dash:
+        last = first
     given = Version(version).release
     if given < Version(first).release:
         return False
