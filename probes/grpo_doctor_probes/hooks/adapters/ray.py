@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _LOADING, _CONNECTING = "ray._private.function_manager", "ray._private.worker"
+_SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 _STARTUP = os.path.join(os.path.dirname(os.path.dirname(__file__)), "startup")  # noqa: PTH118, PTH120
 
 
@@ -73,11 +74,22 @@ def _with_environment(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str
         path = variables.get("PYTHONPATH", "${PYTHONPATH}")
         ours = {name: text for name, text in os.environ.items() if name.startswith("GRPO_DOCTOR")}
         ours["PYTHONPATH"] = f"{_STARTUP}{os.pathsep}{path}"
+        # What `ray job submit` was given may not be given again: Ray would refuse to start.
+        submitted = _submitted_variables()
+        ours = {name: text for name, text in ours.items() if name not in submitted}
         runtime_env["env_vars"] = {**variables, **ours}
     except Exception:  # noqa: BLE001 - a guest never raises into its host
         recorder.note_error()
         return kwargs
     return {**kwargs, "runtime_env": runtime_env}
+
+
+def _submitted_variables() -> dict[str, str]:
+    import json  # noqa: PLC0415 - Ray has imported it
+
+    job = json.loads(os.environ.get(_SUBMITTED) or "{}")
+    variables: dict[str, str] = (job.get("runtime_env") or {}).get("env_vars") or {}
+    return variables
 
 
 ADAPTER = Adapter("ray", "ray", (), {_LOADING: _patch_loading, _CONNECTING: _patch_connecting})

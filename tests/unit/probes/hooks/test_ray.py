@@ -91,8 +91,9 @@ CLUSTER = {"ray._private.worker": CONNECTING, "ray._private.services": SERVICES}
 INIT = "import ray._private.services; from ray._private.worker import init; "
 
 
-def runtime_env(folder: Path, call: str) -> Any:
-    done = run_job(folder, f"{INIT} import json; print(json.dumps({call}))", modules=CLUSTER)
+def runtime_env(folder: Path, call: str, **environment: str) -> Any:
+    program = f"{INIT} import json; print(json.dumps({call}))"
+    done = run_job(folder, program, modules=CLUSTER, environment=environment)
     assert (done.returncode, done.stderr) == (0, "")
     return json.loads(done.stdout)
 
@@ -117,3 +118,11 @@ def test_a_path_that_the_job_gives_its_workers_is_kept(tmp_path: Path) -> None:
         tmp_path, "init(address='auto', runtime_env={'env_vars': {'PYTHONPATH': '/mine'}})"
     )
     assert given["env_vars"]["PYTHONPATH"] == f"{STARTUP}:/mine"
+
+
+def test_what_the_job_was_submitted_with_is_not_said_again(tmp_path: Path) -> None:
+    """Ray refuses a variable that is in both."""
+    submitted = {"GRPO_DOCTOR": "1", "PYTHONPATH": "/theirs"}
+    config = json.dumps({"runtime_env": {"env_vars": submitted}, "metadata": {}})
+    given = runtime_env(tmp_path, "init('auto')", RAY_JOB_CONFIG_JSON_ENV_VAR=config)
+    assert list(given["env_vars"]) == ["GRPO_DOCTOR_RUN_DIR"]
