@@ -116,6 +116,29 @@ def test_injected_sleeps_come_back_in_their_phases(hooked: Done) -> None:
     assert min(seconds["rollout"], seconds["logprob"], seconds["train"]) > 0
 
 
+def test_a_callback_in_the_script_records_what_the_prefix_records(
+    hooked: Done, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if hooked.version != NEWEST:
+        pytest.skip("the tool is not installed in that environment")
+    run_dir = tmp_path / "run"
+    monkeypatch.setenv("OWN_RECORDING", str(run_dir))
+    done = job(tmp_path / "own")
+    assert done.code == 0, done.stderr[-3000:]
+    assert done.losses == hooked.losses
+    by_prefix, by_callback = load(f"{hooked.folder}.run"), load(run_dir)
+    assert by_callback.names == by_prefix.names
+    assert by_callback.run.knobs.keys() == by_prefix.run.knobs.keys()
+    assert not by_callback.loss.notes
+    analysis = analyse(by_callback)
+    assert len(analysis.steps.numbers) == STEPS
+    reward = float(analysis.seconds[:, 0, PHASES.index("reward")].sum())
+    assert reward == pytest.approx(done.stopwatch["reward"], rel=0.05)
+    assert analysis.share("unattributed") < 0.05 + done.stopwatch["callback"] / float(
+        analysis.step_seconds.sum()
+    )
+
+
 def test_the_report_speaks_of_trl(hooked: Done) -> None:
     trace = load(str(hooked.folder) + ".run")
     assert (trace.run.framework, trace.run.knobs["rollout.num_generations"]) == ("trl", 4)

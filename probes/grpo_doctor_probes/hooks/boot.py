@@ -33,12 +33,32 @@ ADAPTERS = {
     "ray": "ray",
 }
 _LOADED: dict[str, Adapter] = {}
+_APPLIED: set[str] = set()  # modules
 
 
 def boot() -> importing.ImportWatcher | None:
     """Watches for the packages of `ADAPTERS`, if the environment asks for it."""
     if os.environ.get(HOOKS_VARIABLE) != "1" or not os.environ.get(RUN_DIR_VARIABLE):
         return None
+    return _watch()
+
+
+def boot_late() -> None:
+    """Wraps what is imported already and watches for the rest: asked for by the job's own code.
+
+    Does nothing to modules that were wrapped at their import.
+    """
+    _watch()
+    for package in ADAPTERS:
+        if package not in sys.modules:
+            continue
+        for name in adapter_of(package).modules() - _APPLIED:
+            module = sys.modules.get(name)
+            if module is not None:
+                _imported(module)
+
+
+def _watch() -> importing.ImportWatcher:
     sidecar.EXTRAS["hooks"] = COVERAGE.facts
     return importing.install(importing.ImportWatcher(_wanted(), _imported))
 
@@ -62,8 +82,8 @@ def adapter_of(package: str) -> Adapter:
 
 def _imported(module: ModuleType) -> None:
     try:
-        adapter = adapter_of(module.__name__.partition(".")[0])
-        apply(adapter, module)
+        _APPLIED.add(module.__name__)
+        apply(adapter_of(module.__name__.partition(".")[0]), module)
     except Exception:  # noqa: BLE001 - a guest never raises into its host
         recorder.note_error()
 

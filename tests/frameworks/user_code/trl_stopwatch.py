@@ -3,7 +3,8 @@
 TIMES is JSON: seconds that each call of the reward and each fetched batch sleeps, by name
 (`reward`, `dataload`, `callback`). Rank 0 writes what they took in all to FOLDER/stopwatch.json,
 losses and rewards of each step to FOLDER/losses.jsonl. FAIL_AT=N: the N-th reward raises;
-HANG_AT=N: the N-th reward of rank 1 never returns.
+HANG_AT=N: the N-th reward of rank 1 never returns. OWN_RECORDING=DIR: the script itself has a
+`GrpoDoctorCallback`.
 """
 
 from __future__ import annotations
@@ -77,6 +78,15 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_file=file, model_input_names=inputs, **marks)
 
 
+def callbacks() -> list[TrainerCallback]:
+    run_dir = os.environ.get("OWN_RECORDING")
+    if not run_dir:
+        return [Journal()]
+    from grpo_doctor_probes.callback import GrpoDoctorCallback
+
+    return [Journal(), GrpoDoctorCallback(run_dir)]
+
+
 def main() -> None:
     torch.set_num_threads(1)
     options: dict[str, Any] = json.loads(os.environ.get("TRL_OPTIONS", "{}"))
@@ -92,7 +102,7 @@ def main() -> None:
     rows = Dataset.from_list([{"prompt": f"{n}+{n}"} for n in range(100)]).with_transform(slow)
     GRPOTrainer(
         model=MODEL, reward_funcs=[length_reward], args=config, train_dataset=rows,
-        callbacks=[Journal()], processing_class=tokenizer(),
+        callbacks=callbacks(), processing_class=tokenizer(),
     ).train()  # fmt: skip
 
 
