@@ -13,6 +13,8 @@ RULE = Rule(
     id="GL008", slug="verl-batch-below-gpus", title="verl cannot hand its batch to all GPUs"
 )
 
+_MOST = 4096  # prompts more that are tried
+
 
 def check(view: View) -> Flaw | None:
     """Completions of a step over GPUs."""
@@ -23,7 +25,9 @@ def check(view: View) -> Flaw | None:
     if view.launch.backend or view.value("train.dynamic_batch") or prompts * group % ranks == 0:
         return None
     valid = [
-        prompts + more for more in range(1, ranks + 1) if (prompts + more) * group % ranks == 0
+        prompts + more
+        for more in range(1, min(ranks, _MOST) + 1)
+        if (prompts + more) * group % ranks == 0
     ]
     return Flaw(
         severity="high",

@@ -58,3 +58,10 @@ def test_rules_say_nothing_of_an_empty_launch() -> None:
     for arguments in ([], ["--max_steps", "20"]):
         view = View(read(arguments), Host())
         assert [judged for judged in judge(view) if judged.flaw.severity == "high"] == []
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "99999999999", "nan", "", "abc"])
+@pytest.mark.parametrize("pair", PAIRS[3:12], ids=lambda pair: pair.rule)
+def test_impossible_numbers_are_judged_too(pair: Pair, value: str) -> None:
+    for key in ("trainer.n_gpus_per_node", "actor_rollout_ref.rollout.n", "data.train_batch_size"):
+        said(f"{pair.fails} {key}={value}" if "verl" in pair.fails else f"{pair.fails} {value}")
