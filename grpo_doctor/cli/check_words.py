@@ -39,7 +39,7 @@ def _text(document: CheckDocument) -> Iterator[str]:
         yield ""
         yield f"To make it fit ({document.fix.probability:.0%} sure):"
         yield from _settings(document.fix)
-    elif memory is not None and memory.state in ("oom", "invalid"):
+    elif document.relief:
         yield ""
         yield "Nothing that is known here makes it fit on these GPUs; what saves most:"
         for change in document.relief:

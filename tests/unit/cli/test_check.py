@@ -65,6 +65,7 @@ def test_one_process_on_four_gpus_is_said_before_anything_else(
     out = lines(capsys)
     assert out[0] == "one process on four GPUs"
     assert not any("per_device_train_batch_size 1" in line for line in out)
+    assert not any("Nothing that is known" in line for line in out)
 
 
 def test_a_launch_that_fits_says_so(capsys: pytest.CaptureFixture[str]) -> None:
