@@ -19,7 +19,7 @@ _ROWS_OF_ALL_SETS = 20_000_000
 NOTE = (
     "Each number is the change of the mean step time, replayed from this run's own steps; several "
     "fixes together are replayed together. The interval holds nine in ten of what runs after the "
-    "change would show, if the laws hold; where work is only taken away it ends at no change."
+    "change would show, if the models hold; where work is only taken away it ends at no change."
 )
 
 
