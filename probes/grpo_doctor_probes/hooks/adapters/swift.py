@@ -10,6 +10,7 @@ from __future__ import annotations
 from grpo_doctor_probes.hooks.adapters import swift_megatron
 from grpo_doctor_probes.hooks.describing import PARSED, plain_settings
 from grpo_doctor_probes.hooks.logprobs import LOSS, logprob_span
+from grpo_doctor_probes.hooks.spans import inside
 from grpo_doctor_probes.hooks.table import Adapter, Hook
 from grpo_doctor_probes.hooks.users_code import time_method
 from grpo_doctor_probes.hooks.wrapping import quietly, replace, spanned
@@ -29,6 +30,7 @@ _UTILS, _UTILS_3 = "swift.rlhf_trainers.utils", "swift.trainers.rlhf_trainer.uti
 _CLIENT, _CLIENT_3 = "swift.rlhf_trainers.vllm_client", "swift.trainers.rlhf_trainer.vllm_client"
 _LAUNCH, _LAUNCH_3 = "swift.pipelines.train.sft", "swift.llm.train.sft"
 _BASE = "swift.trainers.mixin"
+_PREPARING, _ENCODE = "rollout/prepare", "rollout/encode"
 _TO_CPU, _TO_DEVICE = "to_cpu", "to_device"
 
 
@@ -73,6 +75,15 @@ def _logprobs(module: str, method: str, versions: str) -> Hook:
     return Hook(module, f"GRPOTrainer.{method}", "logprob", versions, span_of=logprob_span)
 
 
+def _encoding(module: str, versions: str) -> Hook:
+    return Hook(module, "Template.encode", _ENCODE, versions, span_of=_span_of_encoding)
+
+
+def _span_of_encoding(*_: Any, **__: Any) -> str | None:
+    """Engines and data sets encode as well; what prepares a batch also computes log-probs."""
+    return _ENCODE if inside(_PREPARING) else None
+
+
 _LOGPS = "_get_per_token_logps_and_entropies"
 _HOOKS = (
     *_trainer("_prepare_inputs", "rollout", "4.0-", "3.4-3.12"),
@@ -81,7 +92,9 @@ _HOOKS = (
     *_moved("_engine_infer", "rollout/generate", "3.4-3.9"),
     *_moved("_preprocess_inputs", "rollout/gather", None, "4.0-"),
     *_moved("_postprocess_rollout_outputs", "rollout/postprocess", "3.8-3.9"),
-    *_trainer("_prepare_batch_inputs", "rollout/encode", "4.0-", "3.3-3.12"),
+    *_trainer("_prepare_batch_inputs", _PREPARING, "4.0-", "3.3-3.12"),
+    _encoding("swift.template.base", "4.0-"),
+    _encoding("swift.llm.template.base", "3.2-3.12"),
     *_moved("_wait_queue", "rollout/wait", "3.2-3.9"),
     *_trainer("_compute_rewards_per_func", "reward", "4.0-", "3.8-3.12"),
     *_trainer("_compute_advantages", "reward/advantages", "4.0-", None),

@@ -53,13 +53,14 @@ _ROLLOUT = """
     def _infer(self, samples):
         return self._postprocess_rollout_outputs(samples, self._engine_infer(samples))
 
-    def _engine_infer(self, samples): return samples
+    def _engine_infer(self, samples): return Template().encode(samples)
     def _postprocess_rollout_outputs(self, samples, outputs): return samples
     def _move_model_to_vllm(self): self._load_state_dict_to_vllm({})
     def _load_state_dict_to_vllm(self, state): pass
 """
 _LOGPS = """
     def _prepare_batch_inputs(self, samples):
+        Template().encode(samples)
         self.LOGPS(self.model, samples)
         if self.ref_model is not None:
             self.LOGPS(self.ref_model, samples)
@@ -127,6 +128,10 @@ _PIPELINE = """
 
     def _generate_completions(self, samples): return self._fast_infer(samples)
 """
+TEMPLATE = """
+class Template:
+    def encode(self, inputs): return inputs
+"""
 LAUNCH = """
 class SwiftSft:
     def __init__(self, args): self.args = args
@@ -143,8 +148,8 @@ class Model:
 """
 
 
-def _mixin(*parts: str) -> str:
-    return "class RolloutTrainerMixin:\n" + "".join(parts)
+def _mixin(path: str, *parts: str) -> str:
+    return f"from {path} import Template\n\nclass RolloutTrainerMixin:\n" + "".join(parts)
 
 
 def _logps(name: str) -> str:
@@ -162,36 +167,40 @@ _COMMON = {
     "trl.trainer.grpo_trainer": TRL,
     "model": MODEL,
 }
+_TEMPLATE, _OLD_TEMPLATE = "swift.template.base", "swift.llm.template.base"
 _NEW = "_get_per_token_logps_and_entropies"
-_WITH_MIXIN = "from {}.rollout_mixin import RolloutTrainerMixin"
+_WITH_MIXIN = "from {}.rollout_mixin import RolloutTrainerMixin, Template"
 VERSION_4_6 = {
     **_COMMON,
     "swift.rlhf_trainers.__init__": LAZY,
     "swift.rlhf_trainers.utils": UTILS,
-    "swift.rlhf_trainers.rollout_mixin": _mixin(_MOVES, _ROLLOUT, _PIPELINE),
+    "swift.rlhf_trainers.rollout_mixin": _mixin(_TEMPLATE, _MOVES, _ROLLOUT, _PIPELINE),
     "swift.rlhf_trainers.grpo_trainer": _trainer(
         _WITH_MIXIN.format("swift.rlhf_trainers"), "RolloutTrainerMixin, HFGRPOTrainer",
         _logps(_NEW), _REWARDS,
     ),
+    _TEMPLATE: TEMPLATE,
     "swift.pipelines.train.sft": LAUNCH,
 }  # fmt: skip
 _OLD_PATH = "swift.trainers.rlhf_trainer"
 VERSION_3_12 = {
     **_COMMON,
     f"{_OLD_PATH}.__init__": LAZY,
-    f"{_OLD_PATH}.rollout_mixin": _mixin(_MOVES, _ROLLOUT),
+    f"{_OLD_PATH}.rollout_mixin": _mixin(_OLD_TEMPLATE, _MOVES, _ROLLOUT),
     f"{_OLD_PATH}.grpo_trainer": _trainer(
         _WITH_MIXIN.format(_OLD_PATH), "RolloutTrainerMixin, HFGRPOTrainer",
         _PIPELINE, _logps(_NEW), _REWARDS,
     ),
+    _OLD_TEMPLATE: TEMPLATE,
     "swift.llm.train.sft": LAUNCH,
 }  # fmt: skip
 VERSION_3_6 = {
     **_COMMON,
     f"{_OLD_PATH}.__init__": LAZY,
     f"{_OLD_PATH}.grpo_trainer": _trainer(
-        "", "HFGRPOTrainer",
+        f"from {_OLD_TEMPLATE} import Template", "HFGRPOTrainer",
         _MOVES, _ROLLOUT, _PIPELINE, _logps("_get_per_token_logps"), _OLD_REWARDS,
     ),
+    _OLD_TEMPLATE: TEMPLATE,
     "swift.llm.train.sft": LAUNCH,
 }  # fmt: skip

@@ -51,7 +51,7 @@ MIDDLE = (VERSION_3_12, OLD, "swift.llm.train.sft")
 OLDEST = (VERSION_3_6, OLD, "swift.llm.train.sft")
 GENERATION = ["rollout", "sync", "sync/load", "offload", "rollout/generate", "rollout/postprocess"]
 REWARDS = ["reward", "reward/Length", "reward/Judge", "reward/short"]
-ENCODED = ["rollout/encode", "logprob/old", "logprob/reference"]
+ENCODED = ["rollout/prepare", "rollout/encode", "logprob/old", "logprob/reference"]
 
 
 def run(
@@ -103,7 +103,7 @@ def test_what_dynamic_sampling_generates_again_is_rollout_and_no_reward(tmp_path
 
 def test_the_reference_of_full_training_is_a_model_of_its_own(tmp_path: Path) -> None:
     run(tmp_path, NEW, "SwiftSft(Arguments()).train(trainer(ref_model=Model()))")
-    assert [n for n in first_step(tmp_path) if n.startswith("logprob")] == ENCODED[1:]
+    assert [n for n in first_step(tmp_path) if n.startswith("logprob")] == ENCODED[2:]
 
 
 def test_an_offload_says_where_to(tmp_path: Path) -> None:
@@ -165,7 +165,8 @@ def test_turns_of_the_users_scheduler_are_tools(tmp_path: Path) -> None:
     modules = {
         **VERSION_4_6,
         "swift.rlhf_trainers.rollout_mixin": mixin.replace(
-            f"{engine}return samples", f"{engine}return self.multi_turn_scheduler.step(samples)"
+            f"{engine}return Template().encode(samples)",
+            f"{engine}return self.multi_turn_scheduler.step(samples)",
         )
         + turns,
     }
