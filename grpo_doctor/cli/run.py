@@ -95,6 +95,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave your command's Python alone: no phases, only samples and the watchdog",
     )
+    parser.add_argument(
+        "--log-metrics",
+        action="store_true",
+        help="your command's Trainer (transformers, TRL, ms-swift) also logs the seconds of each "
+        "phase, grpo_doctor/<phase>_s, to its TensorBoard, wandb or swanlab (default: no)",
+    )
     parser.add_argument("--no-live", action="store_true", help="no live line while the job runs")
     parser.add_argument("--no-report", action="store_true", help="only record; report later")
     parser.add_argument(
@@ -123,6 +129,7 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
             ranks=options.nproc,
             max_mb=options.max_mb,
             hooks=not options.no_hooks,
+            log_metrics=options.log_metrics,
         )
         if launch.bundled and (code := check_trainer_flags(launch, arguments)):
             remove_if_unused(folder)
@@ -145,6 +152,11 @@ def _check(options: argparse.Namespace, theirs: Sequence[str] | None) -> None:
         raise UsageError(
             "--nproc is for the bundled trainer; tell your own launcher how many ranks to start, "
             f"for example `torchrun --nproc_per_node {options.nproc}`."
+        )
+    if options.log_metrics and (options.no_hooks or not theirs or theirs[0].startswith("-")):
+        raise UsageError(
+            "--log-metrics adds to what a Trainer of your own command logs: give a command after "
+            "`--`, and leave --no-hooks away."
         )
     if options.hang_after is not None and not 1 <= options.hang_after < math.inf:
         raise UsageError(f"--hang-after {options.hang_after:g}: give at least 1 second.")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from _thread import _local
 
 from grpo_doctor_probes import recorder
+from grpo_doctor_probes.hooks.sums import SUMS
 from grpo_doctor_probes.spans import phase, step
 
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
@@ -34,6 +35,11 @@ def inside(name: str) -> bool:
     return name in _OPEN.names
 
 
+def open_spans() -> list[str]:
+    """The names of the hooked spans that are open in this thread, outermost first."""
+    return _OPEN.names
+
+
 class HookedSpan:
     """A span of a framework's function; nothing where it is part of what is open already."""
 
@@ -55,6 +61,8 @@ class HookedSpan:
         direction = self._direction
         self._span = phase(self._name, direction=direction) if direction else phase(self._name)
         self._span.__enter__()
+        if SUMS.on:
+            SUMS.charge(names)
         names.append(self._name)
 
     def __exit__(
@@ -67,6 +75,8 @@ class HookedSpan:
             return
         self._span.__exit__(kind, error, traceback)
         names = _OPEN.names
+        if SUMS.on:
+            SUMS.charge(names)
         for place in range(len(names) - 1, -1, -1):  # coroutines end in any order
             if names[place] == self._name:
                 del names[place]
@@ -85,6 +95,8 @@ class StepMarks:
         try:
             self._open = step(number)
             self._open.__enter__()
+            if SUMS.on:
+                SUMS.begin_step()
         except Exception:  # noqa: BLE001 - a guest never raises into its host
             recorder.note_error()
 

@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_doctor_probes.look.gpus import gpu_count
-from grpo_doctor_probes.rundir import HOOKS_VARIABLE, MAX_MB_VARIABLE, RUN_DIR_VARIABLE
+from grpo_doctor_probes.rundir import (
+    HOOKS_VARIABLE,
+    LOG_METRICS_VARIABLE,
+    MAX_MB_VARIABLE,
+    RUN_DIR_VARIABLE,
+)
 
 DEFAULT_RANKS_WITHOUT_GPU = 2
 TRAINER = "grpo_doctor_trainer"
@@ -33,13 +38,14 @@ class Launch:
     world_size: int | None
 
 
-def plan(
+def plan(  # noqa: PLR0913 - options of `grpo-doctor run`
     arguments: Sequence[str],
     run_dir: Path,
     *,
     ranks: int | None = None,
     max_mb: int | None = None,
     hooks: bool = True,
+    log_metrics: bool = False,
 ) -> Launch:
     """The launch for what stands after `--`.
 
@@ -49,6 +55,7 @@ def plan(
         ranks: processes of the bundled trainer on this host; default one per visible GPU, else 2.
         max_mb: largest size of one rank's span file, MiB.
         hooks: whether a command of the user's is given phases, by watching its imports.
+        log_metrics: whether its Trainer logs the seconds of its phases too.
 
     Raises:
         CannotStartError: the command or the trainer's packages are not there.
@@ -57,6 +64,8 @@ def plan(
     environment[RUN_DIR_VARIABLE] = str(run_dir.resolve())
     if max_mb is not None:
         environment[MAX_MB_VARIABLE] = str(max_mb)
+    if log_metrics:
+        environment[LOG_METRICS_VARIABLE] = "1"
     if arguments and not arguments[0].startswith("-"):
         _set_hooks(environment, wanted=hooks)
         return Launch(tuple(_found(arguments)), environment, bundled=False, world_size=None)

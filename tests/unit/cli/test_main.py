@@ -56,6 +56,8 @@ def test_wrong_usage_says_what_is_right(
         (["run", "--nproc", "2", "--", "python", "x.py"], "tell your own launcher"),
         (["run", "--hz", "1000"], "from 0.01 to 100"),
         (["run", "--max-mb", "0"], "at least 1 MiB"),
+        (["run", "--log-metrics", "--", "--max_steps", "3"], "a Trainer of your own command"),
+        (["run", "--log-metrics", "--no-hooks", "--", "python", "x.py"], "leave --no-hooks away"),
         (["report", "x", "--json", "--format", "html"], "give one of them"),
         (["report", "x", "--", "y"], "no arguments after"),
     ],

@@ -10,7 +10,8 @@ from __future__ import annotations
 from grpo_doctor_probes import metrics, watch_collectives
 from grpo_doctor_probes.hooks.adapters.trl_async import fetch_span
 from grpo_doctor_probes.hooks.describing import describe_trainer
-from grpo_doctor_probes.hooks.spans import STEPS
+from grpo_doctor_probes.hooks.spans import STEPS, inside, open_spans
+from grpo_doctor_probes.hooks.sums import SUMS
 from grpo_doctor_probes.hooks.table import Adapter, Hook
 from grpo_doctor_probes.hooks.users_code import name_callbacks, name_rewards
 from grpo_doctor_probes.hooks.wrapping import quietly, replace
@@ -37,6 +38,7 @@ def _around_train(train: Callable[..., Any]) -> Callable[..., Any]:
         quietly(name_rewards, self)
         quietly(name_callbacks, self)
         quietly(watch_collectives)
+        quietly(SUMS.restart)
         result = train(self, *args, **kwargs)
         STEPS.end()
         return result
@@ -59,6 +61,8 @@ def _begin_step(trainer: Any) -> None:
 def _around_log(log: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(self: Any, logs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         quietly(_write_metrics, self, logs)
+        if SUMS.on:
+            quietly(_add_seconds, logs)
         return log(self, logs, *args, **kwargs)
 
     return wrapper
@@ -67,6 +71,11 @@ def _around_log(log: Callable[..., Any]) -> Callable[..., Any]:
 def _write_metrics(trainer: Any, logs: dict[str, Any]) -> None:
     if trainer.is_world_process_zero():
         metrics(trainer.state.global_step, logs)
+
+
+def _add_seconds(logs: dict[str, Any]) -> None:
+    if not inside("eval"):
+        logs.update(SUMS.take(open_spans()))
 
 
 ADAPTER = Adapter(

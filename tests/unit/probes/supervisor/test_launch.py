@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.rundir import MAX_MB_VARIABLE, RUN_DIR_VARIABLE
+from grpo_doctor_probes.rundir import LOG_METRICS_VARIABLE, MAX_MB_VARIABLE, RUN_DIR_VARIABLE
 from grpo_doctor_probes.supervisor import launch
 from grpo_doctor_probes.supervisor.launch import CannotStartError, plan
 
@@ -38,6 +38,11 @@ def test_a_command_is_started_as_it_is(tmp_path: Path) -> None:
 
 def test_the_size_limit_travels_in_the_environment(tmp_path: Path) -> None:
     assert plan([], tmp_path, max_mb=7).environment[MAX_MB_VARIABLE] == "7"
+
+
+def test_a_job_logs_phases_only_if_asked(tmp_path: Path) -> None:
+    assert plan(["sleep"], tmp_path, log_metrics=True).environment[LOG_METRICS_VARIABLE] == "1"
+    assert LOG_METRICS_VARIABLE not in plan(["sleep"], tmp_path).environment
 
 
 @pytest.mark.parametrize(("listed", "count"), [("", 0), ("-1", 0), ("0", 1), ("GPU-a,GPU-b", 2)])

@@ -1,0 +1,138 @@
+"""`run --log-metrics`: seconds of phases among what a Trainer logs, and nothing without it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor_probes.hooks.sums import PhaseSums
+from tests.unit.probes.hooks.hooked_job import TRAINER, recorded, run_job
+
+ASKED = {"GRPO_DOCTOR_LOG_METRICS": "1"}
+LOOP = f"""{TRAINER}
+    def evaluate(self):
+        self.log({{"eval_loss": 0.25}})
+"""
+# Beside what was logged at each step: what the reward and the rest of the step really took.
+JOB = """
+import json, sys, time
+from transformers.trainer import Trainer
+
+class Logging(Trainer):
+    def log(self, logs, start_time=None):
+        super().log(logs, start_time)
+        rows.append(logs)
+
+    def get_batch_samples(self, iterator, count):
+        spend("step", 0.02)
+        return super().get_batch_samples(iterator, count)
+
+def spend(part, seconds):
+    begun = time.perf_counter()
+    time.sleep(seconds)
+    took[part] = took.get(part, 0.0) + time.perf_counter() - begun
+
+def slow():
+    spend("reward", 0.1)
+
+rows, took = [], {}
+trainer = Logging(reward_funcs=[slow])
+trainer.train()
+trainer.log({"train_runtime": 1.0})
+print(json.dumps([rows, took]))
+"""
+MODULES = {"transformers.trainer": LOOP}
+
+
+def logged(folder: Path, job: str = JOB, **environment: str) -> list[dict[str, float]]:
+    return run(folder, job, **environment)[0]
+
+
+def run(
+    folder: Path, job: str = JOB, **environment: str
+) -> tuple[list[dict[str, float]], dict[str, float]]:
+    folder.mkdir(exist_ok=True)
+    done = run_job(folder, job, modules=MODULES, environment=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows, took = json.loads(done.stdout)
+    return rows, took
+
+
+def test_each_log_has_the_seconds_of_its_steps_phases(tmp_path: Path) -> None:
+    (*rows, summary), took = run(tmp_path, **ASKED)
+    assert len(rows) == 3
+    assert {row["loss"] for row in rows} == {0.5}
+    sums = {name: sum(row[name] for row in rows) for name in rows[0] if "grpo_doctor" in name}
+    assert sums["grpo_doctor/reward_s"] == pytest.approx(took["reward"], rel=0.05)
+    # The innermost span owns the time: the reward's is not also the training's.
+    assert sums["grpo_doctor/train_s"] < took["reward"] / 2
+    # The first step begins with its batches: the wait before them is in the steps after it.
+    assert sums["grpo_doctor/step_s"] >= took["reward"] + took["step"] / 2
+    assert summary == {"train_runtime": 1.0}
+
+
+def test_without_the_flag_the_job_logs_what_it_logs_alone(tmp_path: Path) -> None:
+    alone = logged(tmp_path / "alone", GRPO_DOCTOR="")
+    assert logged(tmp_path / "hooked") == alone
+    assert logged(tmp_path / "declined", GRPO_DOCTOR_LOG_METRICS="0") == alone
+    with_numbers = logged(tmp_path / "asked", **ASKED)
+    theirs = [
+        {name: value for name, value in row.items() if not name.startswith("grpo_doctor/")}
+        for row in with_numbers
+    ]
+    assert theirs == alone
+
+
+def test_the_recorded_metrics_stay_the_jobs_own(tmp_path: Path) -> None:
+    logged(tmp_path, **ASKED)
+    assert set(recorded(tmp_path).metrics.values) == {"loss", "reward", "train_runtime"}
+
+
+def test_an_evaluation_logs_none_and_is_in_the_next_log(tmp_path: Path) -> None:
+    step = "trainer.get_batch_samples(iter(()), 1); trainer.evaluate(); trainer.log({'loss': 1.0})"
+    evaluation, training, _ = logged(tmp_path, JOB.replace("trainer.train()", step), **ASKED)
+    assert evaluation == {"eval_loss": 0.25}
+    assert training["grpo_doctor/eval_s"] > 0
+
+
+def clock(monkeypatch: pytest.MonkeyPatch, *seconds: float) -> None:
+    readings = iter([int(second * 1e9) for second in seconds])
+    monkeypatch.setattr("grpo_doctor_probes.hooks.sums.monotonic_ns", lambda: next(readings))
+
+
+def test_several_steps_between_two_logs_are_a_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock(monkeypatch, 0, 1, 3, 5, 6, 9)
+    sums = PhaseSums(wanted=True)
+    sums.begin_step()
+    sums.charge([])
+    sums.charge(["rollout", "rollout/generate"])
+    sums.begin_step()
+    assert sums.take([]) == {"grpo_doctor/rollout_s": 1.0, "grpo_doctor/step_s": 2.5}
+    assert sums.take([]) == {}
+    sums.begin_step()
+    sums.charge(["callback/Journal.on_log"])
+    # A phase that was there once stays: it took nothing this time.
+    assert sums.take(["train"]) == {
+        "grpo_doctor/rollout_s": 0.0,
+        "grpo_doctor/train_s": 3.0,
+        "grpo_doctor/step_s": 4.0,
+    }
+
+
+def test_another_training_begins_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock(monkeypatch, 0, 2, 100, 101)
+    sums = PhaseSums(wanted=True)
+    sums.begin_step()
+    sums.charge(["eval"])
+    sums.restart()
+    assert sums.take([]) == {}
+    sums.begin_step()
+    assert sums.take([]) == {"grpo_doctor/step_s": 1.0}
+
+
+def test_nothing_is_summed_unless_asked() -> None:
+    sums = PhaseSums(wanted=False)
+    sums.begin_step()
+    assert sums.take(["train"]) == {}
