@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ class Done:
     version: str
     code: int
     folder: Path
+    stdout: str
     stderr: str
 
     @property
@@ -75,15 +77,15 @@ def job(folder: Path, *prefix: str, version: str = NEWEST, fail_at: int = 0) -> 
         [*prefix, *torchrun],
         env=_environment(fail_at), capture_output=True, text=True, timeout=500, check=False,
     )  # fmt: skip
-    return Done(version, done.returncode, folder, done.stderr)
+    return Done(version, done.returncode, folder, done.stdout, done.stderr)
 
 
 def _environment(fail_at: int) -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "FAIL_AT": str(fail_at)}
 
 
-def recorded(folder: Path, **options: Any) -> Done:
-    prefix = (sys.executable, "-m", "grpo_doctor", "run", "-o", str(folder) + ".run", "--")
+def recorded(folder: Path, *flags: str, **options: Any) -> Done:
+    prefix = (sys.executable, "-m", "grpo_doctor", "run", "-o", str(folder) + ".run", *flags, "--")
     return job(folder, *prefix, **options)
 
 
@@ -137,6 +139,19 @@ def test_a_callback_in_the_script_records_what_the_prefix_records(
     assert analysis.share("unattributed") < 0.05 + done.stopwatch["callback"] / float(
         analysis.step_seconds.sum()
     )
+
+
+def test_log_metrics_logs_the_recorded_seconds_and_changes_no_loss(
+    hooked: Done, tmp_path: Path
+) -> None:
+    done = recorded(tmp_path / "logging", "--log-metrics", version=hooked.version)
+    assert done.code == 0, done.stderr[-3000:]
+    assert done.losses == hooked.losses
+    assert "grpo_doctor/" not in hooked.stdout
+    logged = [float(s) for s in re.findall(r"grpo_doctor/reward_s'?: '?([\d.e-]+)", done.stdout)]
+    analysis = analyse(load(str(done.folder) + ".run"))
+    spans = analysis.seconds[:, 0, PHASES.index("reward")]
+    assert logged == pytest.approx(spans.tolist(), rel=0.01)
 
 
 def test_the_report_speaks_of_trl(hooked: Done) -> None:
