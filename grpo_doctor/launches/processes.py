@@ -85,11 +85,17 @@ def _deepspeed(options: Mapping[str, Word], gpu_ids: tuple[str, ...] | None) -> 
     return Processes(count, _number(_of(options, "num_nodes"), 1), "deepspeed", gpu_ids)
 
 
+_NPROC_UNSAID = "one process for each visible GPU; state NPROC_PER_NODE, without it there is one"
+
+
 def _swift(environment: Mapping[str, Word], gpu_ids: tuple[str, ...] | None) -> Processes:
-    """`swift` calls torchrun where one of the two is set, else it starts a single process."""
+    """`swift` calls torchrun where one of the two is set, else it starts a single process.
+
+    What people paste seldom has the variables in front of it, so that it isn't judged by them.
+    """
     per_node, nodes = _of(environment, "NPROC_PER_NODE"), _of(environment, "NNODES")
     if "NPROC_PER_NODE" not in environment and "NNODES" not in environment:
-        return Processes(1, 1, "", gpu_ids)
+        return Processes(ONE_EACH, 1, "", gpu_ids, (_NPROC_UNSAID,))
     assumptions: tuple[str, ...] = ()
     if per_node is None and "NPROC_PER_NODE" in environment:
         assumptions = ("one process for each visible GPU; state NPROC_PER_NODE",)

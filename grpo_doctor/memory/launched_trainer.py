@@ -37,9 +37,8 @@ def trainer_of(launch: Launch, machine: Machine, assumptions: list[str]) -> Setu
     model = launched_shape(launch)
     value = launch.value
     per_node = launch.processes_per_node or value("run.gpus_per_node") or machine.cards_per_node
-    if _one_process_unsaid(launch) and machine.cards_per_node > 1:
-        per_node = launch.visible_gpus or machine.cards_per_node
-        assumptions.append(f"{per_node} processes a host, one a card; state NPROC_PER_NODE")
+    if not launch.processes_per_node and launch.visible_gpus:
+        per_node = launch.visible_gpus
     nodes = launch.nodes if launch.processes_per_node else value("run.nodes") or machine.nodes
     engine, stage = _engine(launch)
     if (
@@ -75,11 +74,6 @@ def trainer_of(launch: Launch, machine: Machine, assumptions: list[str]) -> Setu
         loader_workers=int(value("dataload.num_workers") or 0),
     )
     return _batch(_layout(setup, launch), launch, assumptions)
-
-
-def _one_process_unsaid(launch: Launch) -> bool:
-    swift = launch.framework == "ms-swift" and not launch.launcher
-    return swift and "NPROC_PER_NODE" not in launch.environment
 
 
 def _engine(launch: Launch) -> tuple[Engine, int]:

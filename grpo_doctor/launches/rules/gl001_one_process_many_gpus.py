@@ -21,7 +21,7 @@ def check(view: View) -> Flaw | None:
     if not view.is_framework("ms-swift", "trl", "bundled") or cards is None or cards < 2:
         return None
     if view.processes != 1:
-        return None
+        return _unsaid(view, cards) if _is_unsaid(view) else None
     stage = view.value("deepspeed.stage")
     strategy = view.value("parallel.strategy")
     what = f"ZeRO-{stage}" if stage is not None else strategy
@@ -39,6 +39,22 @@ def check(view: View) -> Flaw | None:
         source=view.source("deepspeed.preset", "deepspeed.stage"),
         ends=pointless and view.launch.framework == "ms-swift",
         first=pointless,
+    )
+
+
+def _is_unsaid(view: View) -> bool:
+    given = view.launch.environment
+    named = "NPROC_PER_NODE" in given or "NNODES" in given
+    return view.is_framework("ms-swift") and not view.launch.launcher and not named
+
+
+def _unsaid(view: View, cards: int) -> Flaw:
+    return Flaw(
+        severity="medium",
+        headline=f"NPROC_PER_NODE is not set: ms-swift starts one process on {cards} GPUs",
+        evidence=("everything else here is judged as with one process per GPU",),
+        fixes=(_fix(view, cards),),
+        source=view.source("deepspeed.preset", "deepspeed.stage"),
     )
 
 

@@ -49,6 +49,15 @@ def test_four_24_gb_cards_run_out_of_memory_and_zero3_mends_it(
     assert any("--deepspeed zero3" in line for line in fix)
 
 
+def test_without_the_variable_it_is_judged_as_with_one_process_per_gpu_and_says_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert check(PASTED, "--gpus", "4x3090", "--version", "ms-swift=3.4.0") == 9
+    out = lines(capsys)
+    assert out[0].startswith("No: out of memory")
+    assert any("NPROC_PER_NODE is not set: ms-swift starts one process" in line for line in out)
+
+
 def test_with_the_newest_version_the_renamed_flag_comes_first(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

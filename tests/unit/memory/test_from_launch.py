@@ -33,7 +33,7 @@ def test_the_users_launch_on_four_3090_runs_out_and_is_told_what_fits() -> None:
     launch = read([SWIFT], versions={"ms-swift": "3.4.0"})
     ledger = estimate(launch, FOUR_SMALL)
     assert ledger.state in ("oom", "invalid")
-    assert any("NPROC_PER_NODE" in text for text in ledger.assumptions)
+    assert any("NPROC_PER_NODE" in text for text in launch.assumptions)
     made = setup_of(launch, FOUR_SMALL)
     assert made.trainer is not None
     change = fixes(made.trainer, made.server)
