@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from grpo_doctor.analysis.accounting import ROLLOUT_WAIT_SPAN
 from grpo_doctor.analysis.sampled import mean_over
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of
@@ -78,6 +79,8 @@ _OTHERWISE = (
 
 def check(view: RunView) -> Answer:
     """Compares the two sides where the engine's is the longer one."""
+    if ROLLOUT_WAIT_SPAN in view.trace.names:
+        return NotApplicable("rollout and training run side by side already: see GD027")
     shares = sides(view)
     if shares is None:
         return NotApplicable("the rollout engine is not a server of its own")

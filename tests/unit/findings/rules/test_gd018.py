@@ -62,3 +62,9 @@ def test_a_trainer_that_works_longer_is_the_other_rules() -> None:
 
 def test_an_engine_within_the_ranks_is_no_server() -> None:
     assert "not a server" in not_applicable(run(GENERATING), "GD018")
+
+
+def test_a_run_that_overlaps_already_is_left_to_gd027() -> None:
+    build = generating(None)
+    build.span(0, "rollout/wait", 0.1, 0.2)
+    assert "see GD027" in not_applicable(build, "GD018")
