@@ -12,6 +12,7 @@ from grpo_doctor.hang.verdict import Item
 from grpo_doctor.hang.wording import bytes_text, seconds_text
 from grpo_doctor_probes.evidence import Blocked, Frame
 
+_RECORDER = "/grpo_doctor_probes/"  # spans around the job's own functions
 SHORTEST_S = 0.2  # a tick of the kernel's CPU time is 0.01 s: over less no rate means anything
 _BLOCKED = {
     "reward": "reward-blocked",
@@ -104,8 +105,9 @@ def process_item(actor: Actor) -> Item:
 
 
 def stack_item(actor: Actor, frames: int = 4) -> Item:
-    """Where its main thread stands, innermost first."""
-    lines = [frame_text(frame) for frame in actor.place.frames[:frames]]
+    """Where its main thread stands, innermost first, without what this tool put around it."""
+    own = [frame for frame in actor.place.frames if _RECORDER not in frame.file]
+    lines = [frame_text(frame) for frame in own[:frames]]
     return Item("stack", actor.rank, " < ".join(lines) if lines else "no Python stack")
 
 
