@@ -21,6 +21,9 @@ SAMPLES: dict[Kind, tuple[Any, ...]] = {
 TEXTS = {
     "deepspeed.preset": ("zero2", "zero3_offload"),
     "vllm.mode": ("colocate", "server"),
+    "vllm.dtype": ("bfloat16", "float32"),
+    "vllm.kv_cache_dtype": ("fp8", "bfloat16"),
+    "vllm.quantization": ("fp8", "gptq"),
     "rollout.importance_mode": ("token_truncate", "sequence_mask"),
     "train.type": ("lora", "full"),
     "train.dtype": ("bfloat16", "float32"),
