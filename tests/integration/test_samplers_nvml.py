@@ -237,9 +237,9 @@ def test_eight_gpus_at_ten_hertz_with_counters_that_block_for_20_ms(
     orders = "gpus 8\npcie_block_ms 20\n" + "\n".join(f"gpm {gpu}" for gpu in range(8))
     got = record(driver, tmp_path, orders, ticks=40, clock="prompt")
     times = [row["t"] for row in got.ticks]
-    # The first tick finds out what the GPUs support: 320 ms of counters alone. Then 10 Hz hold. Were
-    # all counters read in each tick, every one would be late, and 40 take over 6.4 s; on a machine
-    # that does other work too a few are late anyway.
+    # The first tick finds out what the GPUs support: 320 ms of counters alone. Then 10 Hz hold.
+    # Were all counters read in each tick, every one would be late, and 40 take over 6.4 s; on a
+    # machine that does other work too a few are late anyway.
     (end,) = [row for row in got.rows if "end" in row]
     assert times[-1] - times[1] <= 5.5e9
     assert end["late_ticks"] <= 20
