@@ -54,7 +54,8 @@ def run_job(model: Path, steps: int, folder: Path, *, hooked: bool) -> Measured:
     begun = time.time()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise SystemExit(f"the job ended with {done.returncode}: {done.stderr[-500:]}")
+        side = "under the hooks" if hooked else "alone"
+        raise SystemExit(f"the job {side} ended with {done.returncode}: {done.stderr[-500:]}")
     ends = [float(line) for line in (folder / "steps.txt").read_text().split()]
     after = ends[WARM_UP_STEPS:]
     return Measured(ends[0] - begun, (after[-1] - after[0]) / (len(after) - 1))

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from datasets import Dataset
 from transformers import PreTrainedTokenizerFast, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
@@ -104,6 +105,7 @@ def main() -> None:
         model=MODEL, reward_funcs=[length_reward], args=config, train_dataset=rows,
         callbacks=callbacks(), processing_class=tokenizer(),
     ).train()  # fmt: skip
+    dist.destroy_process_group()  # else torch aborts at the end, once in a while
 
 
 if __name__ == "__main__":
