@@ -20,6 +20,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.pairs import paired
 from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
 from grpo_doctor_probes.supervisor.launch import plan
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
@@ -69,19 +70,12 @@ def measure(pairs: int, steps: int) -> dict[str, list[float]]:
         tokenizer = tiny_tokenizer()
         tiny_model(tokenizer).save_pretrained(model)
         tokenizer.save_pretrained(model)
-        for pair in range(pairs):
-            for name, hooked in (("off_off", False), ("on_off", True)):
-                # Which of the two goes first alternates, so that drift does not favour one.
-                order = (hooked, False) if pair % 2 else (False, hooked)
-                runs: list[Measured] = []
-                for number, with_hooks in enumerate(order):
-                    folder = Path(parent, f"{name}-{pair}-{number}")
-                    folder.mkdir()
-                    runs.append(run_job(model, steps, folder, hooked=with_hooks))
-                first, second = runs if pair % 2 else reversed(runs)
-                said.setdefault(f"{name}_step_ratio", []).append(first.step_s / second.step_s)
-                said.setdefault(f"{name}_start_s", []).append(first.start_s - second.start_s)
-                sys.stderr.write(f"pair {pair + 1} of {pairs}, {name}\n")
+        for pair, kind, tried, plain in paired(
+            pairs, Path(parent), lambda folder, on: run_job(model, steps, folder, hooked=on)
+        ):
+            said.setdefault(f"{kind}_step_ratio", []).append(tried.step_s / plain.step_s)
+            said.setdefault(f"{kind}_start_s", []).append(tried.start_s - plain.start_s)
+            sys.stderr.write(f"pair {pair} of {pairs}, {kind}\n")
     return said
 
 

@@ -20,6 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.pairs import paired
 from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
 
 WARM_UP_STEPS = 5
@@ -54,18 +55,11 @@ def measure(pairs: int, steps: int) -> dict[str, list[float]]:
     """Ratios of paired runs: `off_off` is the noise, `on_off` the cost and the noise."""
     ratios: dict[str, list[float]] = {"off_off": [], "on_off": []}
     with tempfile.TemporaryDirectory() as parent:
-        for pair in range(pairs):
-            for name, recorded in (("off_off", False), ("on_off", True)):
-                # Which of the two goes first alternates, so that drift does not favour one.
-                order = (recorded, False) if pair % 2 else (False, recorded)
-                seconds: list[float] = []
-                for i, on in enumerate(order):
-                    folder = Path(parent) / f"{name}-{pair}-{i}"
-                    folder.mkdir()
-                    seconds.append(step_seconds(steps, folder, recorded=on))
-                first, second = seconds
-                ratios[name].append(first / second if pair % 2 else second / first)
-                print(f"pair {pair + 1}/{pairs} {name}: {ratios[name][-1]:.4f}", file=sys.stderr)
+        for pair, kind, tried, plain in paired(
+            pairs, Path(parent), lambda folder, on: step_seconds(steps, folder, recorded=on)
+        ):
+            ratios[kind].append(tried / plain)
+            print(f"pair {pair}/{pairs} {kind}: {ratios[kind][-1]:.4f}", file=sys.stderr)
     return ratios
 
 

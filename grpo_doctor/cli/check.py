@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grpo_doctor.cli.choosing import SEVERITIES, fail_on_code
 from grpo_doctor.cli.output import STDOUT, document_json, write_bytes
 from grpo_doctor.errors import UsageError
 
@@ -37,7 +38,6 @@ exit codes: 0 it fits, or memory could not be estimated and nothing is wrong; 9 
 would not start; 2 wrong usage, no launch that is known; 4 the answer can't be written; 6 --fail-on.
 """
 DOES_NOT_FIT = 9
-FAILED_ON = 6
 _FORMATS = ("text", "github", "sarif")
 _PACKAGES = ("ms-swift", "trl", "verl", "openrlhf", "vllm", "sglang", "transformers", "deepspeed")
 
@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--fail-on",
-        choices=("high", "medium", "low", "info"),
+        choices=SEVERITIES,
         help="end with 6 where a flaw is this grave or graver",
     )
     parser.add_argument("--json", action="store_true", help="as JSON (schema 1)")
@@ -126,14 +126,9 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
 
 
 def _exit_code(document: CheckDocument, fail_on: str | None) -> int:
-    from grpo_doctor.launches.rule import SEVERITIES  # noqa: PLC0415
-
     if document.verdict in ("oom", "invalid"):
         return DOES_NOT_FIT
-    if fail_on is None:
-        return 0
-    grave = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
-    return FAILED_ON if any(flaw.severity in grave for flaw in document.flaws) else 0
+    return fail_on_code(fail_on, (flaw.severity for flaw in document.flaws))
 
 
 def _read(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from grpo_doctor import __version__
+from grpo_doctor_reports.annotations import annotation, level_of
 from grpo_doctor_reports.schema.check import ChangeOfLaunch, CheckDocument, FlawSeen, PoolMemory
 
 _BAR = 30
@@ -14,7 +15,6 @@ _MOST_FLAWS = 8
 _MOST_ENTRIES = 4
 _GIB = 2**30
 _LEVELS = {"high": "error", "medium": "warning", "low": "note", "info": "note"}
-_GITHUB = {"high": "error", "medium": "warning", "low": "notice", "info": "notice"}
 _SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
@@ -82,9 +82,9 @@ def _pool(pool: PoolMemory) -> Iterator[str]:
 
 def _settings(change: ChangeOfLaunch) -> Iterator[str]:
     saved = change.saved_bytes / _GIB
-    for place, setting in enumerate(change.settings):
+    for index, setting in enumerate(change.settings):
         less = f"{abs(saved):.1f} GiB {'less' if saved > 0 else 'more'}"
-        tail = "; ".join(part for part in (setting.cost, less if place == 0 else "") if part)
+        tail = "; ".join(part for part in (setting.cost, less if index == 0 else "") if part)
         yield f"  {setting.spelling:<44} {tail}".rstrip()
 
 
@@ -117,26 +117,16 @@ def _where(flaw: FlawSeen) -> str:
 
 def _github(document: CheckDocument) -> Iterator[str]:
     for flaw in document.flaws:
-        place = ""
-        if flaw.said and flaw.said.file:
-            place = f" file={_property(flaw.said.file)},line={flaw.said.line or 1}"
-        text = _message(flaw)
-        yield f"::{_GITHUB[flaw.severity]}{place}::{_escaped(text)}"
+        said = flaw.said
+        where = {"file": said.file, "line": said.line or 1} if said and said.file else {}
+        yield annotation(level_of(flaw.severity), _message(flaw), **where)
     level = "error" if document.verdict in ("oom", "invalid") else "notice"
-    yield f"::{level}::{_escaped(document.headline)}"
+    yield annotation(level, document.headline)
 
 
 def _message(flaw: FlawSeen) -> str:
     fix = f" Fix: {'; '.join(flaw.fixes)}" if flaw.fixes else ""
     return f"{flaw.headline}.{fix}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _escaped(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def _sarif(document: CheckDocument) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from grpo_doctor.errors import UsageError
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
     from grpo_doctor.findings.selection import Selection
 
 FOUND = 6
-_SEVERITIES = ("high", "medium", "low", "info")
+# The words alone: what draws reports takes longer to import than `--help` to print.
+SEVERITIES = ("high", "medium", "low", "info")
 
 
 def add_rule_options(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +31,7 @@ def add_rule_options(parser: argparse.ArgumentParser) -> None:
         )
     group.add_argument(
         "--fail-on",
-        choices=_SEVERITIES,
+        choices=SEVERITIES,
         metavar="SEVERITY",
         help=f"exit with {FOUND} if anything at this severity or above was found, after writing: "
         "high, medium, low or info",
@@ -73,10 +75,15 @@ def price_of(options: argparse.Namespace) -> Price | None:
 
 def exit_code_of(options: argparse.Namespace, document: ReportDocument) -> int:
     """6 where `--fail-on` was given and something that grave was found, else 0."""
-    if options.fail_on is None:
+    return fail_on_code(options.fail_on, (finding.severity for finding in document.findings))
+
+
+def fail_on_code(severity: str | None, present: Iterable[str]) -> int:
+    """6 where anything of this severity or above is present, else 0; also without a severity."""
+    if severity is None:
         return 0
-    grave = _SEVERITIES[: _SEVERITIES.index(options.fail_on) + 1]
-    return FOUND if any(f.severity in grave for f in document.findings) else 0
+    grave = SEVERITIES[: SEVERITIES.index(severity) + 1]
+    return FOUND if any(each in grave for each in present) else 0
 
 
 def _words(given: list[str]) -> list[str]:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grpo_doctor.findings.rule import (
-    SEVERITIES,
     Finding,
     NotApplicable,
     NotRun,
@@ -17,6 +16,7 @@ from grpo_doctor.findings.rule import (
 from grpo_doctor.findings.rule_overlap import ask
 from grpo_doctor.findings.rules import ALL
 from grpo_doctor.findings.view import RuleFile, RunView
+from grpo_doctor_reports.severity import SEVERITIES
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.whatif import Prediction
+from grpo_doctor_reports import severity
 
-Severity = Literal["high", "medium", "low", "info"]
+Severity: TypeAlias = severity.Severity
 Safety = Literal["same-math", "changes-numerics", "changes-algorithm", "needs-code"]
 Family = Literal[
     "offload", "rollout", "sync", "data", "reward", "training", "system", "learning", "visibility"
 ]
-SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
 
 # Shares of the step time. A fifth of a run is worth stopping it for; a twelfth is worth a flag at
 # the next launch; less is worth knowing.

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from grpo_doctor.launches.model import Launch, Problem
-from grpo_doctor.launches.rule import SEVERITIES, Flaw
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.rules import load
 from grpo_doctor.launches.view import View
+from grpo_doctor_reports.severity import SEVERITIES
 
 
 @dataclass(frozen=True, slots=True)

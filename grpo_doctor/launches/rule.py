@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from grpo_doctor.launches.model import Source
-
-Severity = Literal["high", "medium", "low", "info"]
-SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
+from grpo_doctor_reports.severity import Severity
 
 
 @dataclass(frozen=True, slots=True)

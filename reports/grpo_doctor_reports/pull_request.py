@@ -1,21 +1,17 @@
-"""A report where others read it: Markdown for a comment, annotations for the log of an action.
-
-Annotations are workflow commands of GitHub Actions:
-https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands
-"""
+"""A report where others read it: Markdown for a comment, annotations for the log of an action."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from grpo_doctor_reports import digest, formatting
+from grpo_doctor_reports.annotations import annotation, level_of
 from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.finding_model import Finding
 from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.schema import AnyDocument
 
 _MARKS = {"high": "🔴", "medium": "🟠", "low": "🟡"}
-_LEVELS = {"high": "error", "medium": "warning"}
 _SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_{}[]<>#|~"})
 
 
@@ -74,8 +70,8 @@ def _escaped(text: str) -> str:
     if len(parts) % 2 == 0:  # a backtick that nothing closes
         return "`".join(parts).translate(_SPECIAL)
     return "".join(
-        _code(part) if place % 2 and part else part.translate(_SPECIAL)
-        for place, part in enumerate(parts)
+        _code(part) if index % 2 and part else part.translate(_SPECIAL)
+        for index, part in enumerate(parts)
     )
 
 
@@ -97,7 +93,7 @@ def render_annotations(document: AnyDocument) -> str:
     """
     report = read_document(document)
     lines = [_annotation(finding) for finding in report.findings]
-    lines.append(f"::notice title=grpo-doctor::{_data(digest.verdict(report))}")
+    lines.append(annotation("notice", digest.verdict(report), title="grpo-doctor"))
     return "\n".join(lines) + "\n"
 
 
@@ -105,13 +101,5 @@ def _annotation(finding: Finding) -> str:
     fix = digest.main_fix(finding)
     said = finding.cause or finding.title
     advice = "" if fix is None else f"\nFix: {digest.fix_line(fix)}"
-    level = _LEVELS.get(finding.severity, "notice")
-    return f"::{level} title={_property(f'{finding.id} {finding.title}')}::{_data(said + advice)}"
-
-
-def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+    title = f"{finding.id} {finding.title}"
+    return annotation(level_of(finding.severity), said + advice, title=title)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Literal
 
-SEVERITIES: Final = ("high", "medium", "low", "info")
+Severity = Literal["high", "medium", "low", "info"]
+SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
 
 
 def severity_class(severity: str) -> str:

@@ -6,7 +6,6 @@ is how far the seconds of phases are from the job's own stopwatch, where it had 
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from grpo_doctor.analysis import Analysis, analyse
 from grpo_doctor.errors import GrpoDoctorError
 from grpo_doctor.phases import PHASES, UNATTRIBUTED
 from grpo_doctor.trace.load import load
+from tests.frameworks.recorded_jobs import stopwatch
 
 _COLUMNS = (*PHASES[1:], UNATTRIBUTED)  # `init` lies before the steps
 
@@ -51,10 +51,10 @@ def _error(analysis: Analysis, run: Path) -> str:
 
 
 def _stopwatch(run: Path) -> Mapping[str, float]:
-    path = run.with_suffix("") / "stopwatch.json"
-    if not path.exists():
+    folder = run.with_suffix("")
+    if not (folder / "stopwatch.json").exists():
         return {}
-    measured: dict[str, float] = json.loads(path.read_text())
+    measured = stopwatch(folder)
     # Fetching has work of its own beside the sleep: only what a sleep is all of is compared.
     judged = measured.pop("judge", 0.0)
     return {"reward": measured.get("reward", 0.0) + judged}

@@ -6,10 +6,7 @@ folder that FRAMEWORK_ENVIRONMENTS names (/tmp/framework-environments without it
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,19 +14,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from grpo_doctor.analysis import Analysis, analyse
 from grpo_doctor.analysis.intervals import union
 from grpo_doctor.phases import PHASES
-from grpo_doctor.trace.load import load
-from grpo_doctor.trace.model import Kind, Trace
 from tests.frameworks import environments
 from tests.frameworks.inputs import write_model, write_prompts
 from tests.frameworks.jobs import CODE, Setting, command
+from tests.frameworks.recorded_jobs import ENVIRONMENTS, RayJob, recording, run_logged
 
 STEPS, SLEEP_S = 6, 0.2
 PROMPTS, COMPLETIONS = 4, 16  # of a step
-FOLDER = Path(os.environ.get("FRAMEWORK_ENVIRONMENTS", "/tmp/framework-environments"))
-PYTHON = environments.python_of(FOLDER / "env-openrlhf")
+PYTHON = environments.python_of(ENVIRONMENTS / "env-openrlhf")
 # Names of our driver's spans by those of OpenRLHF's times.
 TIMES = {
     "rollout": "generation", "logprob": "make_experience", "train/update": "ppo_train",
@@ -51,44 +45,18 @@ pytestmark = [
 
 
 @dataclass(frozen=True)
-class Done:
-    code: int
-    folder: Path
-
-    @cached_property
-    def output(self) -> str:
-        return (self.folder / "job.log").read_text(errors="replace")
-
+class Done(RayJob):
     @cached_property
     def logged(self) -> dict[int, dict[str, float]]:
         """What OpenRLHF logged of each step, by its names."""
-        rows = re.findall(r"Global step (\d+): (\{.*\})\s*$", self.output, re.MULTILINE)
+        rows = re.findall(r"Global step (\d+): (\{.*\})\s*$", self.log, re.MULTILINE)
         number = r"'([\w/.]+)': (-?[\d.]+(?:e-?\d+)?)"
         return {int(step): {k: float(v) for k, v in re.findall(number, row)} for step, row in rows}
 
-    @cached_property
-    def trace(self) -> Trace:
-        return load(self.folder / "run")
-
-    @cached_property
-    def analysis(self) -> Analysis:
-        return analyse(self.trace)
-
-    def driver_seconds(self, step: int, name: str) -> float:
-        """How long a span of the controller took in a step."""
-        spans = self.trace.spans
-        driver = next(p.index for p in self.trace.processes if p.role == "driver")
-        mine = spans.select(spans.process == driver)
-        window = np.flatnonzero((mine.kind == Kind.STEP) & (mine.value == step))[0]
-        within = (mine.start_ns >= mine.start_ns[window]) & (mine.end_ns <= mine.end_ns[window])
-        named = mine.name == self.trace.names.index(name)
-        rows = within & named & (mine.kind == Kind.SPAN)
-        return float((mine.end_ns - mine.start_ns)[rows].sum()) / 1e9
-
     @property
     def rewards(self) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-        """When each call of the reward began and ended, by the reward itself, in order."""
-        calls = np.loadtxt(self.folder / "rewards.txt", dtype=np.int64)
+        """In the order in which they began."""
+        calls = super().rewards
         return calls[np.argsort(calls[:, 0])]
 
 
@@ -100,20 +68,14 @@ def job(folder: Path, *prefix: str) -> Done:
     more = {"REWARD_SLEEP_S": str(SLEEP_S), "REWARD_LOG": str(folder / "rewards.txt")}
     setting = Setting("openrlhf", PYTHON, model, data, folder, tuple(options), more)
     words, variables = command(setting)
-    with (folder / "job.log").open("w") as log:
-        done = subprocess.run(
-            ["nice", "-n", "19", *prefix, *words], cwd=folder, env=variables, stdout=log,
-            stderr=subprocess.STDOUT, check=False,
-        )  # fmt: skip
-    return Done(done.returncode, folder)
+    return Done(run_logged([*prefix, *words], variables, folder), folder)
 
 
 @pytest.fixture(scope="module")
 def hooked(tmp_path_factory: pytest.TempPathFactory) -> Done:
     folder = tmp_path_factory.mktemp("openrlhf") / "hooked"
-    tool = str(Path(sys.executable).with_name("grpo-doctor"))
-    done = job(folder, tool, "run", "-o", str(folder / "run"), "--")
-    assert done.code == 0, done.output[-3000:]
+    done = job(folder, *recording(folder / "run"))
+    assert done.code == 0, done.log[-3000:]
     return done
 
 

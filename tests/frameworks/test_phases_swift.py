@@ -21,11 +21,11 @@ from grpo_doctor.phases import PHASES
 from grpo_doctor.trace.load import load
 from tests.frameworks.environments import python_of
 from tests.frameworks.inputs import write_model, write_prompts
+from tests.frameworks.recorded_jobs import ENVIRONMENTS, phase_seconds, recording, stopwatch
 from tests.ports import free_port
 
 PLUGIN = Path(__file__).parent / "user_code" / "swift_stopwatch.py"
 MEGATRON = PLUGIN.with_name("swift_megatron.py")
-ENVIRONMENTS = Path(os.environ.get("FRAMEWORK_ENVIRONMENTS", "/tmp/framework-environments"))
 VERSIONS = {"4.6.0": "env-swift", "4.4.0": "env-swift-4.4", "3.12.0": "env-swift-3.12"}
 NEWEST = "4.6.0"
 SECONDS = {"reward": 0.3, "judge": 0.1, "dataload": 0.3, "callback": 0.2}
@@ -50,8 +50,7 @@ class Done:
 
     @property
     def stopwatch(self) -> dict[str, float]:
-        measured: dict[str, float] = json.loads((self.folder / "stopwatch.json").read_text())
-        return measured
+        return stopwatch(self.folder)
 
 
 def job(folder: Path, *prefix: str, version: str = NEWEST, fail_at: int = 0) -> Done:
@@ -95,8 +94,7 @@ def _environment(folder: Path, python: Path, fail_at: int) -> dict[str, str]:
 
 
 def recorded(folder: Path, **options: Any) -> Done:
-    prefix = (sys.executable, "-m", "grpo_doctor", "run", "-o", str(folder) + ".run", "--")
-    return job(folder, *prefix, **options)
+    return job(folder, *recording(Path(f"{folder}.run")), **options)
 
 
 @pytest.fixture(scope="module", params=list(VERSIONS))
@@ -109,9 +107,7 @@ def hooked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def test_injected_sleeps_come_back_in_their_phases(hooked: Done) -> None:
     analysis = analyse(load(str(hooked.folder) + ".run"))
     assert len(analysis.steps.numbers) == STEPS
-    seconds = {
-        phase: float(analysis.seconds[:, 0, code].sum()) for code, phase in enumerate(PHASES)
-    }
+    seconds = phase_seconds(analysis)
     truth = hooked.stopwatch
     # The phase has its own work beside the sleeps: the other rank's rewards are waited for.
     assert truth["dataload"] * 0.95 <= seconds["dataload"] <= truth["dataload"] * 1.3

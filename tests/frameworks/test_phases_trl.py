@@ -23,10 +23,10 @@ from grpo_doctor.phases import PHASES
 from grpo_doctor.trace.load import load
 from tests.frameworks.environments import python_of
 from tests.frameworks.inputs import write_model
+from tests.frameworks.recorded_jobs import ENVIRONMENTS, phase_seconds, recording, stopwatch
 from tests.ports import free_port
 
 JOB = Path(__file__).parent / "user_code" / "trl_stopwatch.py"
-ENVIRONMENTS = Path(os.environ.get("FRAMEWORK_ENVIRONMENTS", "/tmp/framework-environments"))
 NEWEST = "newest"
 VERSIONS = {NEWEST: "", "0.22.2": "env-trl-0.22", "0.18.2": "env-trl-0.18"}
 SECONDS = {"reward": 0.3, "dataload": 0.1, "callback": 0.2}
@@ -52,8 +52,7 @@ class Done:
 
     @property
     def stopwatch(self) -> dict[str, float]:
-        measured: dict[str, float] = json.loads((self.folder / "stopwatch.json").read_text())
-        return measured
+        return stopwatch(self.folder)
 
 
 def python_of_version(version: str) -> Path:
@@ -85,8 +84,7 @@ def _environment(fail_at: int) -> dict[str, str]:
 
 
 def recorded(folder: Path, *flags: str, **options: Any) -> Done:
-    prefix = (sys.executable, "-m", "grpo_doctor", "run", "-o", str(folder) + ".run", *flags, "--")
-    return job(folder, *prefix, **options)
+    return job(folder, *recording(Path(f"{folder}.run"), *flags), **options)
 
 
 @pytest.fixture(scope="module", params=list(VERSIONS))
@@ -99,9 +97,7 @@ def hooked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def test_injected_sleeps_come_back_in_their_phases(hooked: Done) -> None:
     analysis = analyse(load(str(hooked.folder) + ".run"))
     assert len(analysis.steps.numbers) == STEPS
-    seconds = {
-        phase: float(analysis.seconds[:, 0, code].sum()) for code, phase in enumerate(PHASES)
-    }
+    seconds = phase_seconds(analysis)
     truth = hooked.stopwatch
     function = named_seconds(analysis, "reward/length_reward")[:, 0].sum()
     used = len(analysis.steps.used) / STEPS

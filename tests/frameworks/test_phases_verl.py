@@ -6,10 +6,7 @@ that FRAMEWORK_ENVIRONMENTS names (/tmp/framework-environments without it).
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,18 +14,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from grpo_doctor.analysis import Analysis, analyse
 from grpo_doctor.analysis.intervals import union
 from grpo_doctor.phases import PHASES
-from grpo_doctor.trace.load import load
-from grpo_doctor.trace.model import Kind, Trace
 from tests.frameworks import environments
 from tests.frameworks.inputs import write_model, write_prompts
 from tests.frameworks.jobs import CODE, Setting, command
+from tests.frameworks.recorded_jobs import ENVIRONMENTS, RayJob, recording, run_logged
 
 STEPS, SLEEP_S = 5, 1.0
-FOLDER = Path(os.environ.get("FRAMEWORK_ENVIRONMENTS", "/tmp/framework-environments"))
-PYTHON = environments.python_of(FOLDER / "env-verl")
+PYTHON = environments.python_of(ENVIRONMENTS / "env-verl")
 REWARD, ACTOR = "reward.custom_reward_function.", "actor_rollout_ref.actor."
 # Names of our driver's spans by those of verl's timers.
 TIMERS = {
@@ -46,14 +40,10 @@ pytestmark = [
 
 
 @dataclass(frozen=True)
-class Done:
-    code: int
-    folder: Path
-
+class Done(RayJob):
     @cached_property
     def output(self) -> str:
-        text = (self.folder / "job.log").read_text(errors="replace")
-        return re.sub(r"\x1b\[[0-9;]*m", "", text)
+        return re.sub(r"\x1b\[[0-9;]*m", "", self.log)
 
     @cached_property
     def logged(self) -> dict[int, dict[str, float]]:
@@ -61,30 +51,6 @@ class Done:
         number = r"([\w/()-]+):(?:np\.\w+\()?(-?[\d.]+(?:e-?\d+)?)"
         rows = re.findall(r"step:(\d+) - (.*)", self.output)
         return {int(step): {k: float(v) for k, v in re.findall(number, row)} for step, row in rows}
-
-    @cached_property
-    def trace(self) -> Trace:
-        return load(self.folder / "run")
-
-    @cached_property
-    def analysis(self) -> Analysis:
-        return analyse(self.trace)
-
-    def driver_seconds(self, step: int, name: str) -> float:
-        """How long a span of the driver took in a step."""
-        spans = self.trace.spans
-        driver = next(p.index for p in self.trace.processes if p.role == "driver")
-        mine = spans.select(spans.process == driver)
-        window = np.flatnonzero((mine.kind == Kind.STEP) & (mine.value == step))[0]
-        within = (mine.start_ns >= mine.start_ns[window]) & (mine.end_ns <= mine.end_ns[window])
-        named = mine.name == self.trace.names.index(name)
-        rows = within & named & (mine.kind == Kind.SPAN)
-        return float((mine.end_ns - mine.start_ns)[rows].sum()) / 1e9
-
-    @property
-    def rewards(self) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-        """When each call of the reward began and ended, by the reward itself."""
-        return np.loadtxt(self.folder / "rewards.txt", dtype=np.int64)
 
 
 def job(folder: Path, *prefix: str, options: tuple[str, ...] = (), **more: str) -> Done:
@@ -96,23 +62,13 @@ def job(folder: Path, *prefix: str, options: tuple[str, ...] = (), **more: str) 
     )  # fmt: skip
     more = {"REWARD_SLEEP_S": str(SLEEP_S), "REWARD_LOG": str(folder / "rewards.txt"), **more}
     words, variables = command(Setting("verl", PYTHON, model, data, folder, options, more))
-    with (folder / "job.log").open("w") as log:
-        done = subprocess.run(
-            ["nice", "-n", "19", *prefix, *words], cwd=folder, env=variables, stdout=log,
-            stderr=subprocess.STDOUT, check=False,
-        )  # fmt: skip
-    return Done(done.returncode, folder)
-
-
-def prefix(folder: Path) -> tuple[str, ...]:
-    tool = str(Path(sys.executable).with_name("grpo-doctor"))
-    return tool, "run", "-o", str(folder / "run"), "--"
+    return Done(run_logged([*prefix, *words], variables, folder), folder)
 
 
 @pytest.fixture(scope="module")
 def hooked(tmp_path_factory: pytest.TempPathFactory) -> Done:
     folder = tmp_path_factory.mktemp("verl") / "hooked"
-    done = job(folder, *prefix(folder))
+    done = job(folder, *recording(folder / "run"))
     assert done.code == 0, done.output[-3000:]
     return done
 
@@ -172,7 +128,7 @@ def test_metrics_and_exit_code_are_those_of_the_job_alone(tmp_path: Path) -> Non
         "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=2",
     )  # fmt: skip
     folder = tmp_path / "hooked"
-    hooked = job(folder, *prefix(folder), options=alike, ROLLOUT="greedy")
+    hooked = job(folder, *recording(folder / "run"), options=alike, ROLLOUT="greedy")
     alone = job(tmp_path / "alone", options=alike, ROLLOUT="greedy")
     assert alone.code == hooked.code == 0
     assert sorted(alone.logged) == sorted(hooked.logged) == list(range(1, STEPS + 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from grpo_doctor_probes import describe
 from grpo_doctor_probes.hooks.coverage import version_of
+from grpo_doctor_probes.modelsizes import model_sizes, weight_counts
 
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
 if TYPE_CHECKING:
@@ -60,23 +61,12 @@ def model_facts(model: Any) -> dict[str, Any]:
     name = getattr(config, "_name_or_path", None)
     if name:
         facts["model_name_or_path"] = str(name)
-    text = getattr(config, "text_config", None) or config
-    for size in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"):
-        value = getattr(text, size, None)
-        if isinstance(value, int):
-            facts[f"model_{size}"] = value
-    weights = list(model.parameters())
-    facts["model_parameters"] = sum(_count(weight) for weight in weights)
-    facts["model_trained_parameters"] = sum(_count(w) for w in weights if w.requires_grad)
+    facts |= model_sizes(config) | weight_counts(model)
     adapters = getattr(model, "peft_config", None)
     if adapters:
         facts["use_peft"] = True
         facts["lora_r"] = getattr(next(iter(adapters.values())), "r", None)
     return facts
-
-
-def _count(weight: Any) -> int:
-    return int(getattr(weight, "ds_numel", None) or weight.numel())
 
 
 def plain_settings(arguments: Any) -> dict[str, Any]:

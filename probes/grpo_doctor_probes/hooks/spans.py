@@ -77,9 +77,9 @@ class HookedSpan:
         names = _OPEN.names
         if SUMS.on:
             SUMS.charge(names)
-        for place in range(len(names) - 1, -1, -1):  # coroutines end in any order
-            if names[place] == self._name:
-                del names[place]
+        for index in range(len(names) - 1, -1, -1):  # coroutines end in any order
+            if names[index] == self._name:
+                del names[index]
                 return
 
 

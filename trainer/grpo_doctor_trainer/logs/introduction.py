@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grpo_doctor_probes import describe
+from grpo_doctor_probes.modelsizes import model_sizes, weight_counts
 from grpo_doctor_trainer import __version__
 from grpo_doctor_trainer.config import EMBEDDED_VL
 from grpo_doctor_trainer.logs.console import LOG
@@ -58,28 +59,14 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-_SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
-
-
-def model_sizes(config: Any) -> dict[str, int]:
-    """Gives what memory estimates need of a model's configuration, as far as it says so."""
-    text = getattr(config, "text_config", None) or config
-    sizes = {name: getattr(text, name, None) for name in _SIZES}
-    return {f"model_{name}": size for name, size in sizes.items() if isinstance(size, int)}
-
-
 def introduce(run: Run, rows: int, resume: Resume | None) -> None:
     """Tells the recorder and the reader what is about to run; on the main rank."""
     config, ranks = run.config, run.ranks
-    weights = [getattr(w, "ds_numel", w.numel()) for w in run.engine.module.parameters()]
-    trained = [
-        getattr(w, "ds_numel", w.numel()) for w in run.engine.module.parameters() if w.requires_grad
-    ]
+    weights = weight_counts(run.engine.module)
     facts = {
         "world_size": ranks.world_size,
         "device": ranks.device.type,
-        "model_parameters": sum(weights),
-        "model_trained_parameters": sum(trained),
+        **weights,
         **model_sizes(run.engine.module.config),
     }
     describe("bundled", __version__, dataclasses.asdict(config) | facts, _versions())
@@ -89,8 +76,8 @@ def introduce(run: Run, rows: int, resume: Resume | None) -> None:
     LOG.info(
         "  model    %s, %s weights, %s trained (%s), %s",
         _MODELS.get(config.model, config.model),
-        _short(sum(weights)),
-        _short(sum(trained)),
+        _short(weights["model_parameters"]),
+        _short(weights["model_trained_parameters"]),
         config.train_type,
         config.torch_dtype,
     )
