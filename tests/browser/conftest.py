@@ -13,11 +13,14 @@ from tests.browser.reports import Reports
 _TIMEOUT_S = 900  # for a test that runs again after a browser that froze for minutes
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run a test again where its browser froze, and only then."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run a test again where its browser froze, and else only where `--reruns` asks for it."""
+    again = pytest.mark.flaky(reruns=2, only_rerun=FrozenError)
+    if config.getoption("reruns", None):
+        again = pytest.mark.flaky(reruns=2)  # a marker of its own would beat the option
     for item in items:
         if item.get_closest_marker("browser"):
-            item.add_marker(pytest.mark.flaky(reruns=2, only_rerun=FrozenError))
+            item.add_marker(again)
             item.add_marker(pytest.mark.timeout(_TIMEOUT_S))
 
 
@@ -34,8 +37,14 @@ def browsers() -> Iterator[Browsers]:
 
 @pytest.fixture
 def tab(browsers: Browsers) -> Tab:
-    """A tab that works: the one of the test before, unless its browser froze."""
-    return browsers.tab()
+    """A tab that works: the one of the test before, unless its browser froze.
+
+    A theme that a test chose, and did not come to take back, is none of the next one's.
+    """
+    opened = browsers.tab()
+    opened.dark(False)
+    opened.call("Storage.clearDataForOrigin", origin="file://", storageTypes="local_storage")
+    return opened
 
 
 @pytest.fixture(scope="session")
