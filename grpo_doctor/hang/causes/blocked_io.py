@@ -50,6 +50,12 @@ _CALLS = {
     "gc": "collects garbage",
 }
 _HOLDS = {"sleep": "sleeps", "poll": "waits in poll"}
+# No service is at the other end of these, whatever the phase of the rank says.
+_CAN_GO_ON = {
+    "waits for another thread": "Only if another thread of its process still wakes it; nothing "
+    "outside of that process can.",
+    "sleeps": "Yes, when its sleep ends; a loop around it may sleep again.",
+}
 
 
 def propose(case: Case) -> Iterator[Candidate]:
@@ -259,4 +265,5 @@ def _by_place(scene: Scene, actor: Actor) -> Candidate:
         liveness="timed" if sleeping else "unseen",
         fixes=(Fix("Give this wait a timeout, and let it fail loudly."),),
         confirm=(f"py-spy dump --pid {actor.pid}",),
+        can_go_on=_CAN_GO_ON.get(what, ""),
     )

@@ -73,3 +73,12 @@ def test_who_writes_to_a_pipe_whose_reader_is_stopped_goes_on_when_that_does() -
     assert found.verdict.fixes[0].text.startswith("kill -CONT 4711")
     assert [(one.kind, one.pid) for one in found.undo] == [("continue", 4711)]
     assert found.verdict.can_go_on.startswith("Yes, as soon as pid 4711")
+
+
+def test_who_waits_for_no_service_is_not_told_to_fix_one() -> None:
+    build = EvidenceBuilder(recorded=False)
+    process = build.elsewhere(3, (*frames("wait /usr/lib/python3.11/threading.py:320"), *REWARD))
+    process.blocks("futex")
+    process.still_s = 60.0
+    found = expect(build, "reward-blocked", 3)
+    assert found.verdict.can_go_on.startswith("Only if another thread of its process")
