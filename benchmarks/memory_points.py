@@ -92,7 +92,8 @@ def point_of(record: Mapping[str, Any]) -> Point:
         raise UnreadableError("memory of the host")
     if outcome not in ("fits", "OOM") and number is None:
         raise UnreadableError(f"neither a number nor an outcome: {outcome}")
-    setup = setup_of(config, measured.get("capacity_gb"), str(record["source"]))
+    setup = setup_of(config, measured.get("capacity_gb"), str(record["source"]),
+                     str(record.get("notes")))  # fmt: skip
     size = None if number is None else float(number) * GIB
     censored = size is not None and size >= CENSORED * setup.card_bytes
     return Point(

@@ -38,14 +38,16 @@ class UnreadableError(Exception):
     """Why a record can't be scored."""
 
 
-def setup_of(config: Config, capacity_gb: float | None, source: str) -> Setup:
+def setup_of(
+    config: Config, capacity_gb: float | None, source: str, notes: str = ""
+) -> Setup:
     """The setup that a record's configuration describes.
 
     Raises:
         UnreadableError: something that memory depends on is not said, or not modelled.
         UnknownModelError: the model's shape is not known.
     """
-    _refuse(config, source)
+    _refuse(config, source, notes)
     if "/fsdp" in source:
         config = {**config, "fsdp": "fsdp2"}
     if "ddp_device_map" in source:
@@ -71,13 +73,13 @@ def is_grpo(config: Config) -> bool:
     return "GRPO" in str(config.get("algo")) or config.get("rlhf_type") == "grpo"
 
 
-def _refuse(config: Config, source: str) -> None:
+def _refuse(config: Config, source: str, notes: str) -> None:
     framework = str(config.get("framework") or "")
     task = str(config.get("task_type") or "")
     teacher = str(config.get("teacher_model") or "")
     refusals = (
         (not config.get("model"), "no model"),
-        ("unsloth" in f"{framework} {config.get('tuner_backend')}",
+        ("unsloth" in f"{framework} {config.get('tuner_backend')} {notes}",
          "unsloth's own kernels are not modelled"),
         (config.get("algo") == "inference", "a server alone, without a trainer"),
         ("/lisa/" in source, "tuner not modelled: LISA"),
@@ -261,6 +263,8 @@ def _recompute(config: Config, variant: str) -> Recompute:
     if _is_megatron(config):
         granularity = config.get("recompute_granularity", "selective")
         return "full" if granularity == "full" else "selective"
+    if config.get("fsdp"):  # FSDP's own recomputation, which excludes transformers'
+        return "full"
     on = _flag(config, "gradient_checkpointing", True) and not variant.startswith("gc false")
     return "full" if on else "none"
 
@@ -322,7 +326,11 @@ def _grpo(setup: Setup, config: Config) -> Setup:
         and (setup.model.vision is not None or (_is_old_swift(config) and setup.method == "lora")),
         reference=float(config.get("beta", 0.04)) > 0 and setup.method == "full",
         rollout=_rollout(setup, config),
-        completions_per_rank=setup.micro_batch * (_number(config, "steps_per_generation") or 1),
+        completions_per_rank=setup.micro_batch
+        * (_number(config, "steps_per_generation", "gradient_accumulation_steps") or 1),
+        old_vision_tower=setup.framework == "ms-swift"
+        and _is_old_swift(config)
+        and "flash" not in str(config.get("attn_impl")),
         offload_weights=_flag(config, "offload_model", _flag(config, "param_offload", False)),
         offload_optimizer=_flag(
             config, "offload_optimizer", _flag(config, "optimizer_offload", False)
@@ -342,12 +350,13 @@ def _rollout(setup: Setup, config: Config) -> Rollout:
     cards = _number(config, "gpus") or 1
     trainers = _number(config, "nproc_per_node") or cards
     colocated = {"sleep_level", "offload_model", "num_infer_workers"} & set(config)
+    names_vllm = any("vllm" in key for key in config)
     apart = (
         "server" in str(config.get("vllm_mode"))
         or trainers < cards
         or _flag(config, "async_generate", False)
         or config.get("vllm_device") == "auto"
-        or (setup.framework == "ms-swift" and _is_old_swift(config) and not colocated)
+        or (setup.framework == "ms-swift" and _is_old_swift(config) and names_vllm and not colocated)
         or str(config.get("vllm")).startswith("separate")
         or "vLLM" in str(config.get("gpus"))
     )

@@ -81,6 +81,12 @@ def arithmetic(text: str, variables: Variables) -> str | None:
         return None
 
 
+def calculation(command: str, variables: Variables) -> str | None:
+    """`expr A / B` of `$(expr A / B)`; None for any other command."""
+    program, _, terms = command.strip().partition(" ")
+    return arithmetic(terms.replace("\\*", "*"), variables) if program == "expr" else None
+
+
 def _number(node: ast.expr) -> int:
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return node.value

@@ -1,7 +1,7 @@
 """Bash scripts, read and never run: the commands in them, with literal variables put in.
 
 Read are continued lines, quotes, comments, assignments, exports, arrays, defaults (`${X:-8}`) and
-sums (`$((A * B))`). What only running it would tell, such as `$(nvidia-smi ...)`, counts as unset.
+sums (`$((A * B))`, `$(expr A / B)`). What only running it would tell, such as `$(nvidia-smi ...)`, counts as unset.
 Of an `if` all branches are read; what one branch sets, a later one does not change.
 """
 
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
-from grpo_doctor.launches.expansion import arithmetic, braced, cut
+from grpo_doctor.launches.expansion import arithmetic, braced, calculation, cut
 from grpo_doctor.launches.model import Source
 from grpo_doctor.launches.words import Command, Word
 
@@ -216,7 +216,8 @@ class _Reader:
         begin = self.at
         if self.text[begin] == "`":
             self.at += 1
-            return self._unknown(f"`{self._until('`')}`")
+            command = self._until("`")
+            return self._substituted(command, f"`{command}`")
         if self.text.startswith("$((", begin):
             self.at += 3
             sum_text = self._balanced("(", ")")
@@ -225,7 +226,8 @@ class _Reader:
             return self._unknown(f"$(({sum_text}))") if value is None else (value, [])
         if self.text.startswith("$(", begin):
             self.at += 2
-            return self._substituted(self._balanced("(", ")"))
+            command = self._balanced("(", ")")
+            return self._substituted(command, f"$({command})")
         if self.text.startswith("${", begin):
             self.at += 2
             return self._braced(self._balanced("{", "}"))
@@ -233,13 +235,14 @@ class _Reader:
         self.at = match.end() if match else begin + 1
         return self._braced(match[1]) if match else ("$", [])
 
-    def _substituted(self, command: str) -> tuple[str, list[Word]]:
-        """`$(...)`: the script's own folder is known without running anything."""
+    def _substituted(self, command: str, written: str) -> tuple[str, list[Word]]:
+        """`$(...)`: the script's own folder and a sum are known without running anything."""
         if "dirname" in command and ("$0" in command or "BASH_SOURCE" in command) and self.file:
             above = "".join(_ABOVE.findall(command)).count("..")
             folders = PurePosixPath(self.file).parents
             return str(folders[min(above, len(folders) - 1)]), []
-        return self._unknown(f"$({command})")
+        value = calculation(command, self.variables)
+        return self._unknown(written) if value is None else (value, [])
 
     def _balanced(self, opening: str, closing: str) -> str:
         begin, depth = self.at, 1

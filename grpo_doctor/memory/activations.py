@@ -110,8 +110,9 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
     in_flight = setup.pipeline_parallel
     if setup.engine == "device_map":
         layers, in_flight = max(1, model.layers // setup.ranks), 1
-    scores = _scores_bytes(setup, tokens) / divided  # half of it is kept for the backward pass
-    layer = tokens.all * layer_bytes_per_token(setup) / divided + scores
+    pairs = _scored_pairs(setup, tokens) / divided
+    each_pair = facts()["eager_attention_bytes_per_score"]
+    layer = tokens.all * layer_bytes_per_token(setup) / divided + pairs * each_pair["peak"]
     kept = tokens.all * 2 * model.hidden / divided
     entries: list[Component] = []
     known_rows = setup.packing or setup.longest_row_tokens is not None
@@ -133,7 +134,7 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
         each = layer_bytes_per_token(setup)
         if setup.recompute == "selective" and setup.engine != "megatron":
             each = _selective_layer_bytes(setup)
-        add("activations", (tokens.all * each / divided + scores / 2) * layers * in_flight,
+        add("activations", (tokens.all * each / divided + pairs * each_pair["kept"]) * layers * in_flight,
             f"{tokens.all} tokens x {each / 1024:.0f} KiB x {layers} layers",
             _KORTHIKANTI, "train.gradient_checkpointing")  # fmt: skip
     if setup.recompute == "full" and layer > loss:
@@ -169,12 +170,12 @@ def logprob_activations(setup: Setup, factors: Calibration) -> tuple[Component, 
     )  # fmt: skip
 
 
-def _scores_bytes(setup: Setup, tokens: Tokens) -> float:
-    """Scores in 16 bits, their softmax in 32, probabilities in 16."""
+def _scored_pairs(setup: Setup, tokens: Tokens) -> float:
+    """Scores of all heads, one for each pair of tokens of a row."""
     if setup.attention == "fused":
         return 0.0
     rows = setup.micro_batch * (2 if setup.paired else 1)
-    return 8.0 * setup.model.heads * tokens.all**2 / rows
+    return float(setup.model.heads * tokens.all**2 / rows)
 
 
 def _loss_bytes(setup: Setup, tokens: Tokens) -> float:
@@ -196,8 +197,18 @@ def _vision_bytes(setup: Setup, tokens: Tokens) -> float:
     gated = vision.kind == "qwen2_5_vl"
     layer = patches * (2 * (10 * vision.hidden + (4 if gated else 2) * vision.intermediate))
     pixels = patches * 3 * vision.temporal_patch * vision.patch**2 * 4
+    mask = vision_mask_bytes(setup, tokens.images)
     if setup.freeze_vision:
-        return pixels + layer / 2
+        return pixels + layer / 2 + mask
     if setup.vision_recompute:
-        return pixels + layer + patches * 2 * vision.hidden * vision.layers
-    return pixels + layer * vision.layers
+        return pixels + layer + mask + patches * 2 * vision.hidden * vision.layers
+    return pixels + (layer + mask) * vision.layers
+
+
+def vision_mask_bytes(setup: Setup, image_tokens: int) -> float:
+    """An old tower's mask of all pairs of the patches that go through it together."""
+    vision = setup.model.vision
+    if vision is None or not setup.old_vision_tower or "qwen2" not in vision.kind:
+        return 0.0
+    patches = image_tokens * vision.merge**2
+    return float(facts()["old_vision_tower"]["bytes_per_pair"] * patches**2)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from grpo_doctor.memory.activations import logprob_activations, train_activations
+from grpo_doctor.memory.activations import logprob_activations, train_activations, vision_mask_bytes
 from grpo_doctor.memory.engine import Engine, cache_bytes_per_token, engine_of
-from grpo_doctor.memory.facts import Calibration, calibration
+from grpo_doctor.memory.facts import Calibration, calibration, facts
 from grpo_doctor.memory.host import host_pool
 from grpo_doctor.memory.ledger import Component, Ledger, Phase, Pool
 from grpo_doctor.memory.overhead import buffers, context, gathered_bytes, whole_model_bytes
@@ -127,6 +127,18 @@ def _generation(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
                   "transformers DynamicCache", "rollout.max_completion_length",
                   factors.spread_activations),
     ]  # fmt: skip
+    if setup.model.vision and setup.old_vision_tower:
+        source = facts()["old_vision_tower"]["source"]
+        patches = rows * setup.image_tokens
+        whole = 2 * rows * setup.prompt_tokens * setup.model.vocabulary
+        entries += [
+            Component("logits of whole prompts", whole,
+                      f"{rows} x {setup.prompt_tokens} tokens x {setup.model.vocabulary} x 2 B",
+                      source, "data.max_length", factors.spread_activations),
+            Component("mask of the vision tower", round(vision_mask_bytes(setup, patches)),
+                      f"3 B x ({patches} image tokens x 4 patches)^2", source, "data.max_pixels",
+                      factors.spread_activations),
+        ]  # fmt: skip
     if setup.zero_stage == 3 and setup.gather_for_generation:
         entries.append(
             Component("gathered for generation", whole_model_bytes(setup), "the model in 16 bits",

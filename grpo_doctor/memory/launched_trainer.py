@@ -164,7 +164,19 @@ def _batch(setup: Setup, launch: Launch, assumptions: list[str]) -> Setup:
         loss=_loss(launch),
         whole_row_logits=_whole_rows(launch, setup),
         reference=bool(value("train.beta")),
+        old_vision_tower=_has_old_vision_tower(launch),
     )
+
+
+def _has_old_vision_tower(launch: Launch) -> bool:
+    """Without flash attention and before transformers 4.53, or the release that came with it."""
+    if "flash" in str(launch.value("model.attention")):
+        return False
+    until: Mapping[str, str] = facts()["old_vision_tower"]["until"]
+    stated = launch.versions.get("transformers")
+    if stated:
+        return not holds_since(stated, until["transformers"])
+    return launch.framework in until and not holds_since(launch.version, until[launch.framework])
 
 
 def _whole_rows(launch: Launch, setup: Setup) -> bool:

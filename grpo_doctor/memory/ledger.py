@@ -11,6 +11,9 @@ State = Literal["fits", "tight", "oom", "invalid"]
 _NORMAL = NormalDist()
 FITS, TIGHT = 0.9, 0.6
 """Probabilities from which on a launch `fits`, and is `tight`."""
+_SUREST = 0.97
+"""Of 48 recorded jobs that would fit one ran out of memory for what no launch shows: with
+everything offloaded it did so too. (1 + 0.5) / (48 + 1) is 3%."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +98,9 @@ class Pool:
 
     @property
     def probability(self) -> float:
-        """How likely every phase fits."""
-        return min(phase.probability_within(self.capacity_bytes) for phase in self.phases)
+        """How likely every phase fits, and nothing that the launch does not show is in the way."""
+        within = (phase.probability_within(self.capacity_bytes) for phase in self.phases)
+        return min(_SUREST, *within)
 
     @property
     def state(self) -> State:

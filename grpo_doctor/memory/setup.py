@@ -108,6 +108,8 @@ class Setup:
     """Teachers and reward models in the same processes."""
     max_pixels: int | None = None
     images: int = 1
+    old_vision_tower: bool = False
+    """Of Qwen2-VL in transformers before 4.53; `memory_facts.json` says what it takes."""
     # rollouts
     rollout: Rollout = "none"
     rollout_engine: RolloutEngine = RolloutEngine()

@@ -42,6 +42,12 @@ def test_variables_defaults_sums_and_arrays_are_put_in() -> None:
     ]
 
 
+def test_a_sum_by_expr_is_worked_out() -> None:
+    script = "N=4; train $(expr 16 / $N) `expr $N \\* 2` $(expr $N \\> 2)"
+    (command,) = commands(script, None, {})
+    assert [word.text for word in command.words] == ["train", "4", "8", ""]
+
+
 def test_what_only_running_it_would_tell_is_named() -> None:
     (command,) = read("train --a $NOWHERE --b $(nproc) --c `date`")
     unset = {word.source.text: word.unset for word in command.words if word.unset}

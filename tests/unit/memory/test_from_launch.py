@@ -82,6 +82,35 @@ def test_images_come_from_the_environment() -> None:
     assert any("12845056 pixels" in text for text in unsaid.assumptions)
 
 
+QWEN_VL = (
+    "MAX_PIXELS=602112 NPROC_PER_NODE=4 swift rlhf --rlhf_type grpo --train_type full "
+    "--model Qwen/Qwen2.5-VL-3B-Instruct --freeze_vit False --per_device_train_batch_size 8 "
+    "--max_length 2048 --max_completion_length 1024 --gradient_accumulation_steps $(expr 16 / 4) "
+    "--num_generations 8 --deepspeed zero3"
+)
+"""Ran out of memory on 4 cards of 90 GB: ms-swift issue 4311."""
+
+
+def test_a_rollout_by_an_old_qwen_vl_holds_a_mask_of_all_patches() -> None:
+    ledger = estimate(read([QWEN_VL], versions={"ms-swift": "3.5.0"}), Machine(90 * 10**9, 4))
+    assert ledger.state in ("tight", "oom")
+    assert ledger.train.peak.name == "rollout"
+    sizes = {entry.name: entry.bytes for entry in ledger.train.peak.components}
+    assert sizes["mask of the vision tower"] == 3 * (8 * 4 * 768 * 4) ** 2
+
+
+@pytest.mark.parametrize(
+    ("more", "versions"),
+    [
+        ("", {"ms_swift": "3.6.0"}),
+        ("", {"ms_swift": "3.5.0", "transformers": "4.53.1"}),
+        (" --attn_impl flash_attn", {"ms_swift": "3.5.0"}),
+    ],
+)
+def test_newer_towers_and_flash_attention_need_no_mask(more: str, versions: dict[str, str]) -> None:
+    assert not trainer(QWEN_VL + more, **versions).old_vision_tower
+
+
 def test_trl_loads_float32_and_computes_its_loss_in_one_kernel() -> None:
     setup = trainer(
         "accelerate launch --num_processes 8 train.py --model_name_or_path Qwen/Qwen2.5-7B "

@@ -95,6 +95,18 @@ def test_activations_grow_with_tokens_and_shrink_with_checkpoints() -> None:
     assert entries(divided)["checkpoints"] == pytest.approx(entries(FULL)["checkpoints"])
 
 
+def test_eager_attention_holds_scores_and_their_gradients_of_one_layer() -> None:
+    long = replace(FULL, prompt_tokens=8192, loss="none")
+    eager = entries(replace(long, attention="eager"))["one layer, recomputed"]
+    fused = entries(long)["one layer, recomputed"]
+    assert eager - fused == pytest.approx(1.1 * 18 * SEVEN.heads * 8192**2, rel=0.01)
+
+
+def test_nobody_is_told_to_be_sure() -> None:
+    phase = Phase("train", (Component("weights", GIB, "", ""),))
+    assert Pool("train", 80 * GIB, (phase,)).probability == 0.97
+
+
 def test_a_fused_loss_keeps_no_logits() -> None:
     assert "logits and loss" in entries(replace(FULL, prompt_tokens=8192))
     assert "logits and loss" not in entries(replace(FULL, prompt_tokens=8192, loss="fused"))

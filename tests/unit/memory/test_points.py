@@ -59,6 +59,21 @@ def test_zero_and_its_offload() -> None:
     assert setup.zero_offload_parameters
 
 
+def test_without_vllm_transformers_rolls_out() -> None:
+    config = {**LORA, "rlhf_type": "grpo", "gpus": 4}
+    assert point_of(record(config, outcome="fits", capacity_gb=80)).setup.rollout == "generate"
+
+
+def test_fsdp_recomputes_by_itself() -> None:
+    config = {**LORA, "fsdp": "fsdp2", "gradient_checkpointing": False}
+    assert point_of(record(config, gb_per_gpu=14.7)).setup.recompute == "full"
+
+
+def test_a_note_of_unsloth_counts() -> None:
+    with pytest.raises(UnreadableError, match="unsloth"):
+        point_of({**record(LORA, gb_per_gpu=5), "notes": "tuner_backend unsloth"})
+
+
 def test_a_server_on_other_cards_is_no_part_of_the_trainer() -> None:
     config = {**LORA, "rlhf_type": "grpo", "use_vllm": True, "vllm_mode": "server", "gpus": 8}
     setup = point_of(record(config, outcome="fits", capacity_gb=80)).setup
