@@ -32,9 +32,10 @@ their published formulas; none of them knows LoRA, logits or the engine beside t
 First answer, with factors from the literature and before any record was looked at closely:
 training 13% / 50% of 206 points, GRPO 34% / 45% of 5, outcomes 50 of 67. Since then formulas were
 mended where points showed what they lacked (buffers of losses, fused kernels of Megatron, eager
-attention, lengths of unpacked rows, prompts' logits), and 18 records more were set aside
-(rerankers and embeddings whose rows nobody told, GRPO without any length), so even the held-out
-numbers say less than a new source would.
+attention, lengths of unpacked rows, prompts' logits, rollouts by transformers), and 19 records more
+were set aside (rerankers and embeddings whose rows nobody told, GRPO without any length, unsloth),
+so even the held-out numbers say less than a new source would. Which jobs are furthest off, and what
+is missing there: [memory.md](memory.md#where-it-is-furthest-off).
 """
 Errors = dict[str, float]
 

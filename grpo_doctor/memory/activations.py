@@ -115,10 +115,7 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
     layer = tokens.all * layer_bytes_per_token(setup) / divided + pairs * each_pair["peak"]
     kept = tokens.all * 2 * model.hidden / divided
     entries: list[Component] = []
-    known_rows = setup.packing or setup.longest_row_tokens is not None
-    if setup.is_grpo:
-        known_rows = setup.micro_batch == 1 or not setup.padding_free
-    spread = factors.spread_activations if known_rows else factors.spread_unknown_rows
+    spread = _spread(setup, factors)
 
     def add(name: str, size: float, formula: str, source: str, knob: str | None) -> None:
         spare = max(0, round(size * (waste - factors.fragmentation_pressed)))
@@ -168,6 +165,15 @@ def logprob_activations(setup: Setup, factors: Calibration) -> tuple[Component, 
                   factors.spread_activations,
                   max(0, round(size * (waste - factors.fragmentation_pressed)))),
     )  # fmt: skip
+
+
+def _spread(setup: Setup, factors: Calibration) -> float:
+    """Wider where nobody says how long rows are: of data, or of completions that are not padded."""
+    if setup.is_grpo:
+        mixed = setup.padding_free and setup.micro_batch > 1
+        return factors.spread_rollout_rows if mixed else factors.spread_activations
+    known_rows = setup.packing or setup.longest_row_tokens is not None
+    return factors.spread_activations if known_rows else factors.spread_unknown_rows
 
 
 def _scored_pairs(setup: Setup, tokens: Tokens) -> float:

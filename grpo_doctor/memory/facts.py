@@ -46,6 +46,7 @@ class Calibration:
     spread_states: float
     spread_activations: float
     spread_unknown_rows: float
+    spread_rollout_rows: float
     spread_engine: float
     spread_overhead: float
 
