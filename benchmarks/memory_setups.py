@@ -38,9 +38,7 @@ class UnreadableError(Exception):
     """Why a record can't be scored."""
 
 
-def setup_of(
-    config: Config, capacity_gb: float | None, source: str, notes: str = ""
-) -> Setup:
+def setup_of(config: Config, capacity_gb: float | None, source: str, notes: str = "") -> Setup:
     """The setup that a record's configuration describes.
 
     Raises:
@@ -356,7 +354,9 @@ def _rollout(setup: Setup, config: Config) -> Rollout:
         or trainers < cards
         or _flag(config, "async_generate", False)
         or config.get("vllm_device") == "auto"
-        or (setup.framework == "ms-swift" and _is_old_swift(config) and names_vllm and not colocated)
+        or (
+            setup.framework == "ms-swift" and _is_old_swift(config) and names_vllm and not colocated
+        )
         or str(config.get("vllm")).startswith("separate")
         or "vLLM" in str(config.get("gpus"))
     )

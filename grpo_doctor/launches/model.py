@@ -62,6 +62,16 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class Unsendable:
+    """A function of the user's that goes to another process, and why pickle refuses it."""
+
+    name: str
+    """As the code names it."""
+    reason: str
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """One command of a run.
 
@@ -105,6 +115,7 @@ class Launch:
     assumptions: tuple[str, ...] = ()
     """What nobody said, what is assumed instead, and how to state it; sentences."""
     problems: tuple[Problem, ...] = ()
+    unsendable: tuple[Unsendable, ...] = ()
     companions: tuple[Launch, ...] = field(default=())
     """Other commands of the same run: the server of a trainer."""
 

@@ -8,15 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from grpo_doctor.errors import UsageError
+from grpo_doctor.launches import pickling
 from grpo_doctor.launches.canonical import settings
 from grpo_doctor.launches.commands import Candidate, candidates_in, rank
+from grpo_doctor.launches.files import resolved
 from grpo_doctor.launches.known import known
-from grpo_doctor.launches.model import Launch, Problem, Source
+from grpo_doctor.launches.model import Launch, Problem, Source, Unsendable
 from grpo_doctor.launches.naming import check
 from grpo_doctor.launches.option_values import check_values
 from grpo_doctor.launches.processes import ONE_EACH, processes
 from grpo_doctor.launches.programs import Program
-from grpo_doctor.launches.said import Said, collect
+from grpo_doctor.launches.said import Said, collect, located
 from grpo_doctor.launches.words import Word
 
 _PREFIXES = ("CUDA_", "NCCL_", "PYTORCH_", "VLLM_", "SWIFT_", "RAY_", "MASTER_", "OMP_", "TORCH_")
@@ -125,7 +127,19 @@ def _launch(candidate: Candidate, inherited: Mapping[str, str], versions: dict[s
             *check_values(said, program, values),
             *said.problems,
         ),
+        unsendable=_unsendable(program, said, candidate.folder),
     )
+
+
+def _unsendable(program: Program, said: Said, folder: Path) -> tuple[Unsendable, ...]:
+    """What of the user's code goes to processes that the framework starts, and can't."""
+    if program.framework == "trl" and program.script is not None:
+        script = program.script.text
+        return pickling.of_script(located(script, folder, program.script.source), script)
+    path = pickling.verl_file(said.values) if program.framework == "verl" else None
+    if path is None:
+        return ()
+    return pickling.of_verl(said.values, said.sources, resolved(folder, path))
 
 
 def _per_node(values: Mapping[str, object], program: Program, per_node: int) -> int:

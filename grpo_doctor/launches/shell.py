@@ -1,7 +1,8 @@
 """Bash scripts, read and never run: the commands in them, with literal variables put in.
 
 Read are continued lines, quotes, comments, assignments, exports, arrays, defaults (`${X:-8}`) and
-sums (`$((A * B))`, `$(expr A / B)`). What only running it would tell, such as `$(nvidia-smi ...)`, counts as unset.
+sums (`$((A * B))`, `$(expr A / B)`). What only running it would tell, such as `$(nvidia-smi ...)`,
+counts as unset.
 Of an `if` all branches are read; what one branch sets, a later one does not change.
 """
 

@@ -131,7 +131,8 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
         each = layer_bytes_per_token(setup)
         if setup.recompute == "selective" and setup.engine != "megatron":
             each = _selective_layer_bytes(setup)
-        add("activations", (tokens.all * each / divided + pairs * each_pair["kept"]) * layers * in_flight,
+        add("activations",
+            (tokens.all * each / divided + pairs * each_pair["kept"]) * layers * in_flight,
             f"{tokens.all} tokens x {each / 1024:.0f} KiB x {layers} layers",
             _KORTHIKANTI, "train.gradient_checkpointing")  # fmt: skip
     if setup.recompute == "full" and layer > loss:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from grpo_doctor.launches.view import Host, ModelFacts
 
@@ -29,6 +30,10 @@ VERL = (
     "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 "
 )
 OPENRLHF = "python -m openrlhf.cli.train_ppo_ray --actor.num_gpus_per_node 8 "
+
+
+REWARDS = Path(__file__).parent / "rewards"
+POOL = VERL + "reward_model.reward_manager=prime custom_reward_function.path="
 
 
 @dataclass(frozen=True)
@@ -337,4 +342,24 @@ PAIRS = (
         "0.0001 with all weights",
     ),
     Pair("GL060", SWIFT, VLLM, "transformers rolls out"),
+    Pair(
+        "GL061",
+        f"{POOL}{REWARDS}/made_anew.py",
+        f"{POOL}{REWARDS}/top_level.py",
+        "weighted() returns score",
+        versions={"verl": "0.6.1"},
+    ),
+    Pair(
+        "GL061",
+        f"{POOL}{REWARDS}/top_level.py",
+        f"{VERL} custom_reward_function.path={REWARDS}/top_level.py",
+        "before 0.5",
+        versions={"verl": "0.4.1"},
+    ),
+    Pair(
+        "GL062",
+        VLLM + "--tuner_type lora --tuner_backend unsloth",
+        VLLM + "--tuner_type lora --tuner_backend peft",
+        "3183",
+    ),
 )

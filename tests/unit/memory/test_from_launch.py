@@ -108,7 +108,7 @@ def test_a_rollout_by_an_old_qwen_vl_holds_a_mask_of_all_patches() -> None:
     ],
 )
 def test_newer_towers_and_flash_attention_need_no_mask(more: str, versions: dict[str, str]) -> None:
-    assert not trainer(QWEN_VL + more, **versions).old_vision_tower
+    assert not trainer(QWEN_VL + more, EIGHT, **versions).old_vision_tower
 
 
 def test_trl_loads_float32_and_computes_its_loss_in_one_kernel() -> None:
