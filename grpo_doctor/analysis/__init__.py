@@ -161,7 +161,7 @@ def analyse(trace: Trace) -> Analysis:
     trace = by_rank(trace)
     main = rank_rows(trace)
     tracks = tuple(phase_track(trace.spans, rows) for rows in main)
-    steps = find_steps(trace.spans, main)
+    steps = find_steps(trace, main)
     waits = find_waits(trace, main, steps.stepping)
     return Analysis(
         trace=trace,

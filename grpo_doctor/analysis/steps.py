@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from grpo_doctor.analysis.intervals import Intervals, Rows, Times, holding
 from grpo_doctor.analysis.rows import RankRows
-from grpo_doctor.trace.model import Kind, Spans
+from grpo_doctor.trace.model import Kind, Spans, Trace
 
 NS_PER_S = 1e9
 # A first step compiles, fills caches and starts loader processes. It counts as warm-up if it is
@@ -20,6 +20,9 @@ WARMUP_FACTOR = 1.5
 WARMUP_NEEDS_STEPS = 4
 _KEPT = 3
 _ABSENT = -1
+# Of exit states: those in which a step may have been left by an error instead of ending.
+_DIED = ("failed", "killed", "hung")
+ERROR_PREFIX = "error/"
 _MOST_STEPS = 2.0**53  # beyond it a float64 has no units
 
 
@@ -77,8 +80,9 @@ class Steps:
         return step
 
 
-def find_steps(spans: Spans, ranks: Sequence[RankRows]) -> Steps:
+def find_steps(trace: Trace, ranks: Sequence[RankRows]) -> Steps:
     """Reads the step spans of all ranks."""
+    spans = trace.spans
     step_rows = [main.rows[_is_step(spans, main.rows)] for main in ranks]
     every = np.concatenate(step_rows) if step_rows else np.empty(0, dtype=np.intp)
     numbers = np.unique(spans.value[every].astype(np.int64))
@@ -89,11 +93,42 @@ def find_steps(spans: Spans, ranks: Sequence[RankRows]) -> Steps:
         row = np.searchsorted(numbers, spans.value[rows].astype(np.int64))
         start[row, column], end[row, column] = spans.start_ns[rows], spans.end_ns[rows]
         closed[row, column] = ~spans.open[rows] & (spans.end_ns[rows] > spans.start_ns[rows])
+    _open_what_was_cut_short(trace, ranks, start, end, closed)
     stepping = (start != _ABSENT).any(axis=0)
     complete = np.flatnonzero(closed[:, stepping].all(axis=1) & stepping.any())
     used = np.ix_(complete, np.flatnonzero(stepping))
     warmup = warmup_steps((end - start)[used].mean(axis=1) / NS_PER_S) if len(complete) else 0
     return Steps(numbers, start, end, closed, stepping, warmup, complete[warmup:])
+
+
+def _open_what_was_cut_short(
+    trace: Trace, ranks: Sequence[RankRows], start: Times, end: Times, closed: NDArray[np.bool_]
+) -> None:
+    """The last step of a rank did not end, it was ended, where the run was ended for hanging or an
+    error left it: an unwinding stack closes its spans all the same."""
+    state = trace.run.exit.state
+    if state not in _DIED or not len(start):
+        return
+    errors_ns = _last_errors_ns(trace) if state != "hung" else {}
+    for column, main in enumerate(ranks):
+        last = int(start[:, column].argmax())
+        begun, over = start[last, column], end[last, column]
+        failed = main.rank in errors_ns and begun <= errors_ns[main.rank] <= over
+        if state == "hung" or failed:
+            closed[last, column] = False
+
+
+def _last_errors_ns(trace: Trace) -> dict[int, int]:
+    """When the last error left a phase of each rank."""
+    spans = trace.spans
+    names = [number for number, name in enumerate(trace.names) if name.startswith(ERROR_PREFIX)]
+    rows = np.flatnonzero((spans.kind == Kind.INSTANT) & np.isin(spans.name, names))
+    ranks = {process.index: process.rank for process in trace.processes}
+    times: dict[int, int] = {}
+    for row in rows:
+        rank, moment_ns = ranks.get(int(spans.process[row]), -1), int(spans.start_ns[row])
+        times[rank] = max(moment_ns, times.get(rank, moment_ns))
+    return times
 
 
 def warmup_steps(seconds: NDArray[np.float64]) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 
 from grpo_doctor.document.clocks import clock_entry
 from grpo_doctor.document.numbers import finite, seconds
+from grpo_doctor.document.setup import model_name, parallelism
 from grpo_doctor.trace.model import Kind, Process, Trace
 from grpo_doctor_reports.schema.report import (
     ExitState,
@@ -34,6 +35,8 @@ def run_entry(trace: Trace) -> RunEntry:
         command=list(run.command),
         framework=run.framework,
         framework_version=run.framework_version,
+        model=model_name(run),
+        parallelism=parallelism(run),
         hosts=list(hosts),
         world_size=run.world_size,
         started_unix_ns=run.started_unix_ns,

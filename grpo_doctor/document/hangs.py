@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -11,12 +12,20 @@ from grpo_doctor_probes.supervisor.watchdog import FOLDER
 from grpo_doctor_reports.schema.report import HangEntry
 
 _MOST = 50
+_MOST_STEPS = 3
+# The page has these as well; in a report the process has gone.
+_OF_A_PROCESS = re.compile(r"\bkill\b|\bpid\b|/proc/\d", re.IGNORECASE)
 _LARGEST_BYTES = 32 << 20
+
+
+class _Fix(msgspec.Struct):
+    text: str = ""
 
 
 class _Verdict(msgspec.Struct):
     state: str = ""
     summary: str = ""
+    fixes: list[_Fix] = []
 
 
 class _Kept(msgspec.Struct):
@@ -42,6 +51,11 @@ def _entry(page: Path, recording: Path) -> HangEntry:
         page=page.relative_to(recording).as_posix(),
         headline=kept.verdict.summary,
         state=kept.verdict.state,
+        next_steps=[
+            fix.text
+            for fix in kept.verdict.fixes
+            if fix.text and not _OF_A_PROCESS.search(fix.text)
+        ][:_MOST_STEPS],
         taken_unix_ns=kept.taken_unix_ns,
     )
 

@@ -13,6 +13,7 @@ from grpo_doctor_reports.schema.findings import (
     EvidenceEntry,
     FindingEntry,
     FixEntry,
+    NextStepEntry,
     NotApplicableEntry,
     NotRunEntry,
     PassedEntry,
@@ -86,7 +87,8 @@ def _finding(rule: Rule, finding: Finding, cost: CostEntry) -> FindingEntry:
         steps=list(finding.steps),
         evidence=[_evidence(evidence) for evidence in finding.evidence],
         cause=finding.cause,
-        fixes=[_fix(fix) for fix in finding.fixes],
+        fixes=[_fix(fix) for fix in finding.to_paste],
+        next_steps=[_next_step(fix) for fix in finding.next_steps],
     )
 
 
@@ -106,6 +108,15 @@ def _fix(fix: Fix) -> FixEntry:
         before=finite(fix.before),
         after=finite(fix.after),
         spelling=fix.spelling,
+        predicted=_predicted(fix.predicted) if fix.predicted else None,
+        safety=fix.safety,
+        risk=fix.risk,
+    )
+
+
+def _next_step(fix: Fix) -> NextStepEntry:
+    return NextStepEntry(
+        text=fix.spelling,
         predicted=_predicted(fix.predicted) if fix.predicted else None,
         safety=fix.safety,
         risk=fix.risk,

@@ -31,6 +31,8 @@ def summary(
     lengths = analysis.step_seconds
     tail = np.percentile(lengths, [10, 90]) if len(lengths) else [None, None]
     regimes, busy = analysis.regimes, analysis.gpu_truly_busy
+    tokens_per_s = _tokens_per_s(analysis)
+    gpus = sum(gpu.visible for gpu in analysis.trace.gpus)
     rest = phase_entry(analysis, UNATTRIBUTED_CODE) if step_s else None
     return Summary(
         verdict=verdict(analysis, results, ranks, hangs),
@@ -46,7 +48,10 @@ def summary(
         gpu_busy_pct=number(analysis.gpu_busy[0] if analysis.gpu_busy else None, PERCENT_DIGITS),
         gpu_truly_busy_pct=number(busy[0] if busy else None, PERCENT_DIGITS),
         gpu_busy_by=busy[1].removeprefix("gpu.") if busy else None,
-        tokens_per_s=_tokens_per_s(analysis),
+        tokens_per_s=number(tokens_per_s, PERCENT_DIGITS),
+        tokens_per_s_per_gpu=number(tokens_per_s / gpus, PERCENT_DIGITS)
+        if tokens_per_s is not None and gpus
+        else None,
         accounting=_accounting(analysis),
         steady=_steady(analysis),
         set_apart={
@@ -111,4 +116,4 @@ def _tokens_per_s(analysis: Analysis) -> float | None:
     """Completion tokens of all ranks per second of step time."""
     elapsed = float(analysis.step_seconds.sum())
     total = counter_sum(analysis.trace, TOKENS, analysis.used_windows)
-    return number(total / elapsed, PERCENT_DIGITS) if total is not None and elapsed else None
+    return total / elapsed if total is not None and elapsed else None

@@ -1,4 +1,4 @@
-"""The one sentence at the top of a report."""
+"""The one line at the top of a report: the saving first, or how the run died."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from grpo_doctor.analysis import Analysis
-from grpo_doctor.analysis.rows import UNATTRIBUTED_CODE
 from grpo_doctor.findings import Results
+from grpo_doctor.findings.engine import ENDED_BY_AN_ERROR
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.phases import PHASES, UNATTRIBUTED, phase_of
+from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.model import Exit
+from grpo_doctor_reports import formatting
 from grpo_doctor_reports.schema.report import HangEntry, RankEntry
 
 _HOW = {
@@ -20,6 +21,8 @@ _HOW = {
     "hung": "was stuck and was ended",
 }
 DIED = tuple(_HOW)
+# Not those that somebody interrupted: many a recording is ended that way.
+FAILED = ("failed", "killed", "hung")
 # A tenth of a step spent waiting is worth saying even where no single rank is to blame.
 MUCH_WAITING = 0.10
 # Ranks are named up to here; of more, their number is given.
@@ -32,19 +35,41 @@ def verdict(
     ranks: Sequence[RankEntry],
     hangs: Sequence[HangEntry] = (),
 ) -> str:
-    """How it ended if it did not end well, where the time goes, and the gravest finding."""
+    """What there is to gain and by what; of a run that did not end by itself, how it ended.
+
+    A run that died says that first and nothing of its speed: nobody tunes a job that does not run.
+    """
     ending = _ending(analysis, ranks)
-    stuck = _stuck(analysis, hangs)
-    time = _time(analysis)
-    worst = next((f for f in results.findings if f[1].severity != "info"), None)
-    if worst is None:
-        problem = _no_problem(analysis) if results.passed and not stuck else ""
+    if analysis.trace.run.exit.state in FAILED:
+        parts: tuple[str, ...] = (ending, _stuck(hangs) or _error(results))
     else:
-        problem = f"Biggest problem: {_lowered(worst[1].headline or worst[0].title)}"
-        gain = worst[1].gain
-        if gain >= 1:
-            problem += f", worth about {gain:.0f}% of the step time"
-    return " ".join(f"{part}." for part in (ending, stuck, time, problem) if part)
+        parts = (_pace(analysis, results), ending)
+    return " ".join(f"{part}." for part in parts if part)
+
+
+def _pace(analysis: Analysis, results: Results) -> str:
+    """`918 → 642 ms per step, -30%: rank 1 is slow in reward`."""
+    step_s = analysis.step_s
+    if not step_s:
+        return _without_steps(analysis)
+    worst = next((f for f in results.findings if f[1].severity != "info"), None)
+    now = formatting.seconds(step_s)
+    if worst is None:
+        return f"{now} per step: {_no_problem(analysis)}"
+    rule, finding = worst
+    what, gain = _lowered(finding.headline or rule.title), round(finding.gain, 1)
+    if gain >= 1:
+        then = formatting.seconds(step_s * (1 - gain / 100))
+        return f"{_from_to(now, then)} per step, {formatting.signed_percent(-gain)}: {what}"
+    if finding.cost >= 0.01:
+        return f"{now} per step, {percent(finding.cost)} of it lost: {what}"
+    return f"{now} per step: {what}"
+
+
+def _from_to(now: str, then: str) -> str:
+    """`918 → 642 ms`: the unit once where it is the same."""
+    (number, _, unit), (_, _, later) = now.partition(" "), then.partition(" ")
+    return f"{number if unit == later else now} → {then}"
 
 
 def _ending(analysis: Analysis, ranks: Sequence[RankEntry]) -> str:
@@ -58,10 +83,8 @@ def _ending(analysis: Analysis, ranks: Sequence[RankEntry]) -> str:
     return f"The recording ends early: {where}" if where else ""
 
 
-def _stuck(analysis: Analysis, hangs: Sequence[HangEntry]) -> str:
-    """What the watchdog said last of a run that did not end well."""
-    if analysis.trace.run.exit.state not in DIED:
-        return ""
+def _stuck(hangs: Sequence[HangEntry]) -> str:
+    """What the watchdog said last."""
     said = [hang.headline for hang in hangs if hang.state in ("stuck", "dead")]
     return said[-1].rstrip(".") if said else ""
 
@@ -102,33 +125,35 @@ def _place(name: str) -> str:
     return name if phase_of(name) else f"{name!r}"
 
 
-def _time(analysis: Analysis) -> str:
-    step_s = analysis.step_s
-    if not step_s:
-        if len(analysis.steps.numbers):
-            return ""
-        if any(process.carries_steps for process in analysis.trace.processes):
-            return "No step was recorded"
-        if analysis.trace.run.framework == "bundled":
-            return "The trainer ended before it recorded anything: see its output"
-        return "The command recorded no phases of its own: it was sampled from outside only"
-    means = analysis.used_seconds.mean(axis=(0, 1))
-    names = (*PHASES, UNATTRIBUTED)
-    top = int(means.argmax())
-    name = "outside all phases" if top == UNATTRIBUTED_CODE else names[top]
-    waited = float(analysis.used_waited.sum(axis=2).mean()) / step_s
-    text = f"A step takes {step_s:.3g} s, {percent(means[top] / step_s)} of it {name}"
-    return text + (f"; {percent(waited)} of step time is spent waiting" if waited >= 0.05 else "")
+def _error(results: Results) -> str:
+    """The finding that names the error which ended the run."""
+    for rule, finding in results.findings:
+        if rule.id == ENDED_BY_AN_ERROR:
+            return finding.headline or rule.title
+    return ""
+
+
+def _without_steps(analysis: Analysis) -> str:
+    run = analysis.trace.run
+    if len(analysis.steps.numbers):
+        return "No step ended on every rank"
+    if any(process.carries_steps for process in analysis.trace.processes):
+        return "No step was recorded"
+    if run.framework == "bundled":
+        return "The trainer ended before it recorded anything: see its output"
+    return "No phases: the command marks none, so only its machine was seen"
 
 
 def _no_problem(analysis: Analysis) -> str:
     if analysis.step_s:
         waited = float(analysis.used_waited.sum(axis=2).mean()) / analysis.step_s
         if waited >= MUCH_WAITING:
-            return "No rule explains that waiting with one cause"
-    return "No rule found a problem"
+            return f"{percent(waited)} of it waiting, which no rule explains with one cause"
+    return "no problem found"
 
 
 def _lowered(title: str) -> str:
+    """For the middle of a line; `ZeRO-3`, `GPU` and `Python` stay."""
     word = title.partition(" ")[0]
-    return title if word.isupper() else title[:1].lower() + title[1:]
+    proper = word.startswith("Python") or word[1:] != word[1:].lower()
+    return title if proper else title[:1].lower() + title[1:]

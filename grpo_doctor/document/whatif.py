@@ -54,10 +54,13 @@ def whatif_entry(view: RunView, results: Results) -> WhatifEntry:
 
 
 def _candidates(results: Results) -> list[_Candidate]:
-    """The predicted fixes that gain most, in the order of their findings; each change once."""
+    """The predicted fixes that gain most, in the order of their findings; each change once.
+
+    Advice is not among them: nobody can tick what has yet to be found out.
+    """
     found: dict[tuple[object, ...], _Candidate] = {}
     for rule, finding in results.findings:
-        for place, fix in enumerate(finding.fixes):
+        for place, fix in enumerate(finding.to_paste):
             if fix.predicted is not None:
                 one = _Candidate(rule, finding, place, fix, fix.predicted)
                 found.setdefault((fix.knob, str(fix.after), fix.spelling), one)
@@ -67,12 +70,12 @@ def _candidates(results: Results) -> list[_Candidate]:
 
 def _label(rule: Rule, finding: Finding, place: int) -> str:
     """What is wrong; of several fixes also what this one sets, so that no two read the same."""
-    title, fix = finding.headline or rule.title, finding.fixes[place]
-    if len(finding.fixes) == 1:
+    title, fix = finding.headline or rule.title, finding.to_paste[place]
+    if len(finding.to_paste) == 1:
         return title
     if fix.knob is None:
         return f"{title}: {fix.spelling}"
-    alone = sum(other.knob == fix.knob for other in finding.fixes) == 1
+    alone = sum(other.knob == fix.knob for other in finding.to_paste) == 1
     return f"{title}: {fix.knob}" if alone else f"{title}: {fix.knob} {spelled(fix.after)}"
 
 
@@ -123,6 +126,6 @@ def _unknown(results: Results) -> list[WhatifUnknown]:
             reason=fix.unpredicted,
         )
         for rule, finding in results.findings
-        for place, fix in enumerate(finding.fixes)
+        for place, fix in enumerate(finding.to_paste)
         if fix.predicted is None and fix.unpredicted
     ]

@@ -18,6 +18,9 @@ from grpo_doctor.findings.rules import ALL
 from grpo_doctor.findings.view import RuleFile, RunView
 from grpo_doctor_reports.severity import SEVERITIES
 
+# What ended a run comes before all that only made it slow.
+ENDED_BY_AN_ERROR = "GD074"
+
 
 @dataclass(frozen=True, slots=True)
 class Results:
@@ -34,7 +37,15 @@ def run_rules(view: RunView, rules: Sequence[RuleFile] = ALL) -> Results:
     """Asks every rule."""
     answers = [(rule.RULE, ask(rule, view)) for rule in rules]
     findings = [(rule, a) for rule, a in answers if isinstance(a, Finding)]
-    findings.sort(key=lambda f: (SEVERITIES.index(f[1].severity), -f[1].gain, -f[1].cost, f[0].id))
+    findings.sort(
+        key=lambda f: (
+            f[0].id != ENDED_BY_AN_ERROR,
+            SEVERITIES.index(f[1].severity),
+            -f[1].gain,
+            -f[1].cost,
+            f[0].id,
+        )
+    )
     return Results(
         findings=tuple(findings),
         passed=tuple((rule, a) for rule, a in answers if isinstance(a, Passed)),

@@ -71,10 +71,12 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A change: of a knob, or (knob None) what `spelling` says.
+    """A change of a knob, or (knob None) what `spelling` says.
 
-    `predicted` is from a replay; where nothing was predicted `unpredicted` may say why, and `risk`
-    says it too.
+    Its `spelling` can be pasted as it is: a flag, a line of a file, of code or of a shell. Where
+    nothing can be (`pasted` False) it is advice on what to look at or to change: the next step of
+    whoever reads it. `predicted` is from a replay; where nothing was predicted `unpredicted` may
+    say why, and `risk` says it too.
     """
 
     knob: str | None
@@ -85,6 +87,7 @@ class Fix:
     safety: Safety
     risk: str
     unpredicted: str = ""
+    pasted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,16 @@ class Finding:
     fixes: tuple[Fix, ...]
     headline: str = ""
     steps: tuple[int, ...] = ()
+
+    @property
+    def to_paste(self) -> tuple[Fix, ...]:
+        """The fixes that can be pasted."""
+        return tuple(fix for fix in self.fixes if fix.pasted)
+
+    @property
+    def next_steps(self) -> tuple[Fix, ...]:
+        """The next steps: what nobody can paste."""
+        return tuple(fix for fix in self.fixes if not fix.pasted)
 
     @property
     def gain(self) -> float:

@@ -6,11 +6,15 @@ rules only one may ask the other: see that the one that is asked never defers ba
 
 from __future__ import annotations
 
+import re
+
 from grpo_doctor.findings.readings import UntimedError
 from grpo_doctor.findings.rule import Finding, NotApplicable, NotRun, Outcome, RuleError
 from grpo_doctor.findings.signals import STEPS, Signal
 from grpo_doctor.findings.view import RuleFile, RunView
 from grpo_doctor.trace.model import Origin, Trace
+
+_RECORD = re.compile(r"record with `grpo-doctor run`( on [^,;()]+)?")
 
 
 def ask(rule: RuleFile, view: RunView) -> Outcome:
@@ -44,6 +48,8 @@ def _way(signal: Signal, trace: Trace) -> str:
     """What is missing, and how to get it: of a job that we did not record, by recording it."""
     origin = trace.run.origin
     recorded_by_us = "grpo-doctor run" in signal.text or "grpo_doctor_probes" in signal.text
+    if origin is None and trace.run.exit.state != "unknown":  # that was just done
+        return _RECORD.sub("`grpo-doctor run` saw none", signal.text)
     if origin is None or (not recorded_by_us and (signal is not STEPS or len(trace.spans))):
         return signal.text
     if signal.text.startswith("metric"):

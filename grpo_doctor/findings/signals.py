@@ -30,7 +30,7 @@ STEPS = Signal(
     lambda a: len(a.steps.used) >= NEEDS_STEPS,
 )
 PHASES = Signal(
-    "phases: record with `grpo-doctor run`, or mark them with grpo_doctor_probes.phase",
+    "phases: record with `grpo-doctor run`; mark them with grpo_doctor_probes.phase",
     lambda a: bool(np.nansum(a.used_seconds[:, :, :-1]) > 0),
 )
 COLLECTIVES = Signal(

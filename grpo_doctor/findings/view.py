@@ -156,17 +156,24 @@ class RunView(Readings):
         safety: Safety,
         risk: str,
     ) -> Fix:
-        """A fix that sets one knob; without a flag of this version it says so in words."""
+        """A fix that sets one knob; without a flag of this version it is advice in words."""
         spelling = self.spell(name, value)
+        known = spelling is not None
         if spelling is None:
             text = str(value).lower() if isinstance(value, bool) else value
             spelling = f"set {name} to {text} (no flag known for {self.framework})"
-        return _judged(Fix(name, self.knob(name), value, spelling, None, safety, risk), outcome)
+        fix = Fix(name, self.knob(name), value, spelling, None, safety, risk, pasted=known)
+        return _judged(fix, outcome)
 
     def advice(
         self, text: str, outcome: Prediction | Withheld, *, safety: Safety, risk: str
     ) -> Fix:
-        """A fix that is no single setting."""
+        """What to look at or to change, where nothing can be pasted. It names no process by its
+        number: by the time that it is read the process may be gone."""
+        return _judged(Fix(None, None, None, text, None, safety, risk, pasted=False), outcome)
+
+    def edit(self, text: str, outcome: Prediction | Withheld, *, safety: Safety, risk: str) -> Fix:
+        """A fix that is no single setting, in the letters to paste: flags, code, a command."""
         return _judged(Fix(None, None, None, text, None, safety, risk), outcome)
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+# How a reader sees what Python does, of a run whose processes may be gone by then.
+STACKS = "`grpo-doctor attach` shows every rank's stack while the job runs"
+PROFILE = "`py-spy record --subprocesses -d 30 -o profile.svg --pid ...` draws where its time goes"
+
 
 def percent(share: float, digits: int = 0) -> str:
     """A share as `12%`."""

@@ -9,12 +9,13 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.finding_model import Finding, Fix
-from grpo_doctor_reports.model import Report, Run
+from grpo_doctor_reports.finding_model import Finding, Fix, NextStep
+from grpo_doctor_reports.model import HangPage, Report, Run
 from grpo_doctor_reports.palette import UNATTRIBUTED
 from grpo_doctor_reports.schema.findings import PredictedEntry
 
 TOP_FINDINGS = 3
+_DIED = ("failed", "killed", "interrupted", "hung")
 _STALLS_SHOWN = 4
 _STEP_TIME_UNIT = "step_time_pct"
 _SAFETY_WORDS = {
@@ -68,14 +69,56 @@ def verdict(report: Report) -> str:
 def key_numbers(report: Report) -> list[KeyNumber]:
     """Return the headline numbers, in the order in which they are read."""
     summary, run = report.summary, report.run
-    return [
+    numbers = [
         KeyNumber("Step time", formatting.seconds(summary.step_time_s), _spread(report)),
-        KeyNumber("GPU busy", formatting.percent(summary.gpu_busy_pct), _gpus(report)),
-        KeyNumber("Tokens/s", formatting.compact(summary.tokens_per_s), "of completions"),
+        _tokens(report),
+        KeyNumber("GPU busy", formatting.percent(summary.gpu_busy_pct), _gpu_truly(report)),
         KeyNumber("Steps", formatting.number(summary.steps), _steps_detail(report)),
         KeyNumber("Ranks", formatting.number(run.world_size or len(run.ranks)), _hosts(run)),
         KeyNumber("Exit", run.exit_state, _exit_detail(run)),
     ]
+    return [number for number in numbers if number.value != formatting.NOTHING]
+
+
+def setup_parts(report: Report) -> list[str]:
+    """Return what was trained, on what, and how it was spread: each where it is known."""
+    run = report.run
+    framework = run.framework if run.framework != "unknown" else ""
+    if framework == "bundled":
+        framework = "bundled trainer"
+    version = f" {run.framework_version}" if framework and run.framework_version else ""
+    return [
+        part for part in (run.model, gpus_words(run), run.parallelism, framework + version) if part
+    ]
+
+
+def gpus_words(run: Run) -> str:
+    """Return `8 × NVIDIA H100 on 2 hosts`; without GPUs, how many ranks ran on CPUs."""  # noqa: RUF002
+    hosts = f" on {formatting.count(len(run.hosts), 'host')}" if len(run.hosts) > 1 else ""
+    if not run.gpus:
+        ranks = run.world_size or len(run.ranks)
+        return f"{formatting.count(ranks, 'rank')} without a GPU{hosts}" if ranks else ""
+    names = {gpu.name for gpu in run.gpus}
+    kind = names.pop() if len(names) == 1 else "GPUs of several kinds"
+    return f"{len(run.gpus)} × {kind}{hosts}"  # noqa: RUF001 (a multiplication sign)
+
+
+def deadly_hang(report: Report) -> HangPage | None:
+    """Return the watchdog's last verdict on a run that then was ended, None where none ended it."""
+    if report.run.exit_state not in _DIED:
+        return None
+    stuck = [hang for hang in report.hangs if hang.state in ("stuck", "dead") and hang.headline]
+    return stuck[-1] if stuck else None
+
+
+def _tokens(report: Report) -> KeyNumber:
+    whole, each = report.summary.tokens_per_s, report.summary.tokens_per_s_per_gpu
+    if each is None:
+        return KeyNumber("Tokens/s", formatting.compact(whole), "of completions")
+    detail = (
+        "of completions" if whole is None else f"of completions, {formatting.compact(whole)} in all"
+    )
+    return KeyNumber("Tokens/s/GPU", formatting.compact(each), detail)
 
 
 def _spread(report: Report) -> str:
@@ -85,16 +128,12 @@ def _spread(report: Report) -> str:
     return f"p10{formatting.NOTHING}p90 {formatting.seconds(low)} to {formatting.seconds(high)}"
 
 
-def _gpus(report: Report) -> str:
-    summary, run = report.summary, report.run
-    if summary.gpu_truly_busy_pct is not None:
-        by = f" by {summary.gpu_busy_by.replace('_', ' ')}" if summary.gpu_busy_by else " in truth"
-        return f"{formatting.percent(summary.gpu_truly_busy_pct)}{by}"
-    names = {gpu.name for gpu in run.gpus}
-    if not names:
-        return "no GPU sampled"
-    kind = names.pop() if len(names) == 1 else "of several kinds"
-    return f"{len(run.gpus)} × {kind}"  # noqa: RUF001 (a multiplication sign)
+def _gpu_truly(report: Report) -> str:
+    summary = report.summary
+    if summary.gpu_truly_busy_pct is None:
+        return ""
+    by = f" by {summary.gpu_busy_by.replace('_', ' ')}" if summary.gpu_busy_by else " in truth"
+    return f"{formatting.percent(summary.gpu_truly_busy_pct)}{by}"
 
 
 def _steps_detail(report: Report) -> str:
@@ -191,6 +230,18 @@ def main_fix(finding: Finding) -> Fix | None:
     """Return the fix to show first: the first with a prediction, else the first."""
     with_gain = [fix for fix in finding.fixes if gain(fix.predicted)]
     return next(iter(with_gain or finding.fixes), None)
+
+
+def main_step(finding: Finding) -> NextStep | None:
+    """Return the advice to show where there is no fix: as of fixes."""
+    with_gain = [step for step in finding.next_steps if gain(step.predicted)]
+    return next(iter(with_gain or finding.next_steps), None)
+
+
+def main_gain(finding: Finding) -> Gain | None:
+    """Return what the fix to show first would bring, else what curing the cause would."""
+    remedy = main_fix(finding) or main_step(finding)
+    return gain(remedy.predicted) if remedy else None
 
 
 def gain(predicted: PredictedEntry | None) -> Gain | None:

@@ -89,6 +89,7 @@ def _read_summary(part: SummaryPart) -> Summary:
         gpu_truly_busy_pct=part.gpu_truly_busy_pct,
         gpu_busy_by=part.gpu_busy_by or "",
         tokens_per_s=part.tokens_per_s,
+        tokens_per_s_per_gpu=part.tokens_per_s_per_gpu,
         accounting=read_accounting(part),
         not_judged=part.not_judged,
     )

@@ -18,12 +18,22 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """One prescription."""
+    """One prescription, to be pasted."""
 
     knob: str
     before: str
     after: str
     spelling: str
+    predicted: PredictedEntry | None
+    safety: str
+    risk: str
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """Advice where nothing can be pasted; `predicted` is the change once the cause is gone."""
+
+    text: str
     predicted: PredictedEntry | None
     safety: str
     risk: str
@@ -47,6 +57,7 @@ class Finding:
     evidence: list[Evidence]
     cause: str
     fixes: list[Fix]
+    next_steps: list[NextStep]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.finding_model import Evidence, Finding, Fix
+from grpo_doctor_reports.finding_model import Evidence, Finding, Fix, NextStep
 from grpo_doctor_reports.run_facts import any_value
 from grpo_doctor_reports.schema.findings import EvidenceEntry, FindingEntry, FixEntry
 
@@ -44,6 +44,9 @@ def _read_finding(entry: FindingEntry, anchor: str) -> Finding:
         evidence=[_read_evidence(item) for item in entry.evidence],
         cause=entry.cause,
         fixes=[_read_fix(item) for item in entry.fixes],
+        next_steps=[
+            NextStep(item.text, item.predicted, item.safety, item.risk) for item in entry.next_steps
+        ],
     )
 
 

@@ -19,6 +19,7 @@ def read_hang_pages(entries: list[HangEntry]) -> list[HangPage]:
             shown=entry.page,
             headline=entry.headline,
             state=entry.state,
+            next_steps=entry.next_steps,
             taken_unix_ns=entry.taken_unix_ns,
         )
         for entry in entries

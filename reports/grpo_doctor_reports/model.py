@@ -20,6 +20,8 @@ class Run:
     command: list[str]
     framework: str
     framework_version: str
+    model: str
+    parallelism: str
     hosts: list[str]
     world_size: int
     started_unix_ns: int
@@ -69,6 +71,7 @@ class Summary:
     gpu_truly_busy_pct: float | None  # by power or by active SMs: waiting in NCCL is not busy
     gpu_busy_by: str
     tokens_per_s: float | None
+    tokens_per_s_per_gpu: float | None
     accounting: Accounting
     not_judged: list[str]
 
@@ -149,6 +152,7 @@ class HangPage:
     shown: str
     headline: str
     state: str
+    next_steps: list[str]
     taken_unix_ns: int
 
 

@@ -18,6 +18,8 @@ def markdown(finding: Finding) -> str:
     lines += ["", f"Cause: {_text(finding.cause)}"] if finding.cause else []
     for fix in finding.fixes:
         lines += ["", *_fix(fix)]
+    for step in finding.next_steps:
+        lines += ["", f"Next step: {_text(step.text)}"]
     return "\n".join(lines)
 
 

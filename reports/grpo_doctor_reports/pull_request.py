@@ -62,6 +62,8 @@ def _finding(finding: Finding) -> Iterator[str]:
     if fix is not None:
         gain = digest.gain_sentence(fix.predicted)
         yield f"  Fix: {_code(digest.fix_line(fix))} ({gain})"
+    elif (step := digest.main_step(finding)) is not None:
+        yield f"  Next step: {_escaped(step.text)} ({digest.gain_sentence(step.predicted)})"
 
 
 def _escaped(text: str) -> str:
@@ -100,6 +102,9 @@ def render_annotations(document: AnyDocument) -> str:
 def _annotation(finding: Finding) -> str:
     fix = digest.main_fix(finding)
     said = finding.cause or finding.title
-    advice = "" if fix is None else f"\nFix: {digest.fix_line(fix)}"
+    step = digest.main_step(finding)
+    advice = (
+        f"\nFix: {digest.fix_line(fix)}" if fix else f"\nNext step: {step.text}" if step else ""
+    )
     title = f"{finding.id} {finding.title}"
     return annotation(level_of(finding.severity), said + advice, title=title)

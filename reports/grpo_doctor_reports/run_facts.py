@@ -18,6 +18,8 @@ def read_run(part: RunEntry) -> Run:
         command=part.command,
         framework=part.framework,
         framework_version=part.framework_version or "",
+        model=part.model,
+        parallelism=part.parallelism,
         hosts=part.hosts,
         world_size=part.world_size,
         started_unix_ns=part.started_unix_ns,

@@ -156,12 +156,13 @@ def _finding(finding: Finding, evidence: int) -> Iterator[RenderableType]:
     cost = ", ".join(_cost(finding))
     if cost:
         yield _indented(Text(f"costs {cost}"))
-    fix = digest.main_fix(finding)
-    if fix is None:
+    fix, step = digest.main_fix(finding), digest.main_step(finding)
+    remedy = fix or step
+    if remedy is None:
         return
-    yield _indented(Text(f"fix   {digest.fix_line(fix)}"))
-    safety = digest.safety_words(fix.safety)
-    gain = ", ".join(filter(None, [digest.gain_sentence(fix.predicted), safety]))
+    yield _indented(Text(f"fix   {digest.fix_line(fix)}" if fix else f"next  {step and step.text}"))
+    safety = digest.safety_words(remedy.safety)
+    gain = ", ".join(filter(None, [digest.gain_sentence(remedy.predicted), safety]))
     yield _indented(Text(f"gain  {gain}"))
 
 
@@ -172,8 +173,7 @@ def _cost(finding: Finding) -> list[str]:
 
 def _one_line(finding: Finding, width: int) -> Text:
     """A finding with its cost and gain on one line: the title gives way, the numbers stay."""
-    fix = digest.main_fix(finding)
-    gain = digest.gain(fix.predicted) if fix else None
+    gain = digest.main_gain(finding)
     cost = [f"costs {formatting.share(finding.cost.share)}"] if finding.cost.share else []
     numbers = ", ".join([*cost, *([f"fix {gain.value}"] if gain else [])])
     title = Text(f"{finding.id} {finding.title}", no_wrap=True, overflow="ellipsis")

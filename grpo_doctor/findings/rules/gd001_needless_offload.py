@@ -67,6 +67,7 @@ MIN_SHARE = 0.05
 # An optimizer step on the GPU takes a few percent; with ZeRO-Offload a tenth says it is the CPU's.
 MIN_ZERO_OPTIMIZER_SHARE = 0.10
 COLLECTING = "offload/collect"
+_OPTIMIZER = "deepspeed.offload_optimizer"
 _CONFIDENCE = {True: 0.9, None: 0.6}
 
 
@@ -132,22 +133,14 @@ def _zero_offload(view: RunView) -> Answer:
     preset = str(view.knob("deepspeed.preset") or "")
     reason = Withheld("a replay can't know how long the optimizer would take on the GPU")
     risk = "Check first that the optimizer's state fits into GPU memory."
-    fix = (
-        view.setting(
-            "deepspeed.preset",
-            preset.removesuffix("_offload"),
-            reason,
-            safety="same-math",
-            risk=risk,
-        )
-        if preset.endswith("_offload")
-        else view.advice(
-            'take "offload_optimizer" out of zero_optimization in the DeepSpeed configuration',
-            reason,
-            safety="same-math",
-            risk=risk,
-        )
-    )
+    if preset.endswith("_offload"):
+        knob, value = "deepspeed.preset", preset.removesuffix("_offload")
+        fix = view.setting(knob, value, reason, safety="same-math", risk=risk)
+    elif view.spell(_OPTIMIZER, False) is not None:
+        fix = view.setting(_OPTIMIZER, False, reason, safety="same-math", risk=risk)
+    else:
+        text = 'take "offload_optimizer" out of zero_optimization in the DeepSpeed configuration'
+        fix = view.advice(text, reason, safety="same-math", risk=risk)
     return Finding(
         severity="medium",  # the part of it that a GPU would take is unknown
         confidence=0.5,

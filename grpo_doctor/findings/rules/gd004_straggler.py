@@ -3,7 +3,8 @@
 ## What it means
 
 At the collectives all ranks wait for each other, and it is nearly always the same rank they wait
-for.
+for: it explains nearly all of the waiting, or it is the last one in nearly every step while the
+others spread as well.
 
 ## Why it costs
 
@@ -49,7 +50,7 @@ from grpo_doctor.findings.knob_access import whole
 from grpo_doctor.findings.reward_functions import FUNCTION_COUNTERS, scorer_imbalance
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, severity_of
 from grpo_doctor.findings.view import RunView
-from grpo_doctor.findings.wording import percent
+from grpo_doctor.findings.wording import STACKS, percent
 from grpo_doctor.phases import PHASES
 from grpo_doctor.trace.model import Process
 from grpo_doctor.whatif import AsOthers, Change, Prediction, Withheld
@@ -69,6 +70,9 @@ MIN_WAIT_SHARE = 0.05
 # (a checkpoint that rank 0 writes alone) is not a slow rank.
 MIN_EXPLAINED = 0.80
 MIN_STEPS_SHARE = 0.50
+# Where the others spread as well (lengths of completions), what one of them explains falls with
+# their number; but of R equal ranks the same one is last in k steps with a chance of R^(1-k).
+MIN_ALWAYS_SHARE, MIN_ALWAYS_EXPLAINED, ALWAYS_NEEDS_STEPS = 0.90, 0.25, 6
 # Phases that make up less of the rank's extra work are not named.
 MIN_PHASE_PART = 0.25
 # A rank that is slow takes longer by three standard errors of the steps' mean: of healthy runs of 8
@@ -78,8 +82,6 @@ MIN_ERRORS = 3.0
 PYTHON_PHASES = ("dataload", "reward")
 # One rank does these for all: there is no other rank whose time could be its own.
 ONE_RANK_PHASES = ("checkpoint", "eval")
-# Rewards and data loading run in child processes of the rank.
-_STACK = "py-spy dump --subprocesses --pid"
 _HOW_OFTEN = {"checkpoint": "checkpoint.save_steps", "eval": "eval.steps"}
 
 
@@ -90,7 +92,9 @@ def check(view: RunView) -> Answer:
     rank = view.analysis.ranks[column]
     share = float(blame.explained_s[column]) / _others_time_s(view)
     explained, often = float(blame.shares[column]), float(blame.late_share[column])
-    if share < MIN_WAIT_SHARE or explained < MIN_EXPLAINED or often < MIN_STEPS_SHARE:
+    nearly_all = explained >= MIN_EXPLAINED and often >= MIN_STEPS_SHARE
+    always = not nearly_all and _always_last(view, rank, explained, often)
+    if share < MIN_WAIT_SHARE or not (nearly_all or always):
         waited = view.used_waited.sum(axis=2).mean() / view.step_s
         return Passed(
             f"ranks wait {percent(waited, 1)} of the step for each other, as far as waits block "
@@ -111,16 +115,18 @@ def check(view: RunView) -> Answer:
     named = ", ".join(f"{phase} +{seconds:.3g} s" for phase, seconds in phases.items())
     return Finding(
         severity=severity_of(share),
-        confidence=0.9,
+        confidence=0.9 if nearly_all else 0.8,
         cost=share,
         phases=tuple(phases),
         ranks=(rank,),
         evidence=_evidence(view, column, phases),
         cause=f"{percent(explained)} of all waiting is for rank {rank} "
-        f"on {_process(view, rank).host}; "
+        f"on {_process(view, rank).host}, in {percent(often)} of the steps; "
         + (f"per step it takes longer in {named}." if named else "its phases do not say why."),
         fixes=(_fix(view, rank, phases),),
-        headline=f"Rank {rank} is the straggler" + (f", in {', '.join(phases)}" if phases else ""),
+        headline=f"Rank {rank} is slow in {' and '.join(phases)}"
+        if phases
+        else f"Rank {rank} is the straggler",
     )
 
 
@@ -169,7 +175,7 @@ def _fix(view: RunView, rank: int, phases: dict[str, float]) -> Fix:
             "one rank does this for all; how much less often it may is yours to say"
         )
         risk = "Fewer checkpoints or evaluations: more work is lost when the run dies."
-        return view.advice(_less_often(view, phases), outcome, safety="same-math", risk=risk)
+        return _less_often(view, phases, outcome, risk)
     outcome = (
         view.predict(edits, f"with rank {rank} as fast as the median of the others")
         if phases and edits
@@ -191,6 +197,13 @@ def _slow_phases(view: RunView, rank: int) -> dict[str, float]:
     return {PHASES[code]: float(extra[code]) for code in order}
 
 
+def _always_last(view: RunView, rank: int, explained: float, often: float) -> bool:
+    """Whether one rank is last in as good as every step, though the others spread as well."""
+    enough = len(view.analysis.step_seconds) >= ALWAYS_NEEDS_STEPS
+    late = explained >= MIN_ALWAYS_EXPLAINED and often >= MIN_ALWAYS_SHARE
+    return enough and late and _steady(view, rank)
+
+
 def _steady(view: RunView, rank: int) -> bool:
     """Whether its own work exceeds the median of the others' by more than steps differ."""
     work = view.analysis.used_work.sum(axis=2)
@@ -199,25 +212,37 @@ def _steady(view: RunView, rank: int) -> bool:
     return bool(longer.mean() >= MIN_ERRORS * error_of_mean(longer))
 
 
-def _less_often(view: RunView, phases: dict[str, float]) -> str:
+def _less_often(
+    view: RunView, phases: dict[str, float], outcome: Prediction | Withheld, risk: str
+) -> Fix:
     flags = [
         view.spell(name, 2 * now)
         for phase, name in _HOW_OFTEN.items()
         if phase in phases and (now := whole(view, name)) and now > 0
     ]
     said = " ".join(flag for flag in flags if flag)
-    return "save and evaluate less often" + (f": {said}" if said else "")
+    if said:
+        return view.edit(said, outcome, safety="same-math", risk=risk)
+    return view.advice("save and evaluate less often", outcome, safety="same-math", risk=risk)
 
 
 def _where_to_look(view: RunView, rank: int, phases: dict[str, float]) -> str:
-    process = _process(view, rank)
+    host = _process(view, rank).host
     slowest = next(iter(phases), None)
     if slowest in PYTHON_PHASES:
-        return f"on {process.host}, while rank {rank} is in {slowest}: {_STACK} {process.os_pid}"
+        return (
+            f"look at what rank {rank} on {host} does in {slowest} that the others do not: {STACKS}"
+        )
     uuid = view.rank_gpu(rank)
     if uuid:
-        return f"on {process.host}: nvidia-smi -i {uuid} -q -d PERFORMANCE,CLOCK,TEMPERATURE"
-    return f"on {process.host}: top -H -p {process.os_pid}, and compare the rank's share of data"
+        return (
+            f"look at the GPU of rank {rank} on {host}: "
+            f"nvidia-smi -i {uuid} -q -d PERFORMANCE,CLOCK,TEMPERATURE"
+        )
+    return (
+        f"look at rank {rank} on {host} beside another rank: what else runs on its cores (top), "
+        "and its share of the data"
+    )
 
 
 def _process(view: RunView, rank: int) -> Process:

@@ -36,7 +36,7 @@ from grpo_doctor.analysis.per_step import gap_seconds, unattributed_span_seconds
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule, severity_of
 from grpo_doctor.findings.view import RunView
-from grpo_doctor.findings.wording import percent
+from grpo_doctor.findings.wording import PROFILE, percent
 from grpo_doctor.phases import UNATTRIBUTED
 from grpo_doctor.trace.model import Origin
 from grpo_doctor.whatif import Edit, Withheld
@@ -88,7 +88,7 @@ def check(view: RunView) -> Answer:
         f"{percent(part / seconds)} of it {of_it}.",
         fixes=(
             view.advice(
-                _faster(view, name) if told else _name_it(view),
+                _faster(name) if told else _name_it(),
                 Withheld("what the time is spent on is not known"),
                 safety="needs-code",
                 risk="",
@@ -97,23 +97,15 @@ def check(view: RunView) -> Answer:
     )
 
 
-def _faster(view: RunView, name: str) -> str:
+def _faster(name: str) -> str:
+    return f"make `{name.rpartition('/')[2]}` faster or call it less often: of a rank, {PROFILE}"
+
+
+def _name_it() -> str:
     return (
-        f"make `{name.rpartition('/')[2]}` faster or call it less often: "
-        f"py-spy record -p {_pid(view)} -d 30 -o profile.svg shows what it does"
+        'put `with grpo_doctor_probes.phase("rollout"):`, or another one, around what has no '
+        f"name yet: of a rank, {PROFILE}"
     )
-
-
-def _name_it(view: RunView) -> str:
-    return (
-        f"py-spy record -p {_pid(view)} -d 30 -o profile.svg, then put "
-        '`with grpo_doctor_probes.phase("rollout"):`, or another one, around what it shows'
-    )
-
-
-def _pid(view: RunView) -> int:
-    stepping = (p for p in view.trace.processes if p.carries_steps)
-    return min(stepping, key=lambda p: (p.rank, p.index)).os_pid
 
 
 def _untimed(view: RunView, origin: Origin, share: float) -> Finding:

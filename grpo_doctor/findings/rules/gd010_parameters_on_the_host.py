@@ -71,6 +71,7 @@ MIN_SHARE = 0.10
 BUSY_LINK_BYTES_PER_S = 8e9
 LINK_BYTES_PER_S = 25e9
 _PRESET = "deepspeed.preset"
+_PARAMETERS = "deepspeed.offload_param"
 _PASSES = ("train", "logprob")
 
 
@@ -153,5 +154,7 @@ def _fix(view: RunView) -> Fix:
     )
     if str(view.knob(_PRESET)) == "zero3_offload":
         return view.setting(_PRESET, "zero3", outcome, safety="same-math", risk=risk)
+    if view.spell(_PARAMETERS, False) is not None:
+        return view.setting(_PARAMETERS, False, outcome, safety="same-math", risk=risk)
     text = 'take "offload_param" out of zero_optimization in the DeepSpeed configuration'
     return view.advice(text, outcome, safety="same-math", risk=risk)

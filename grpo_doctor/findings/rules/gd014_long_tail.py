@@ -202,11 +202,10 @@ def _fix(view: RunView) -> Fix:
     if limit is not None:
         risk = f"{percent(1 - COVERED)} of this run's completions are longer and would be cut off."
         return view.setting(_KNOB, limit, outcome, safety="changes-algorithm", risk=risk)
+    risk = "The later steps train on completions of slightly older weights."
+    more = "roll out more prompts at once and train several steps on them"
     asynchronous = view.spell("rollout.async", True)
-    return view.advice(
-        "roll out more prompts at once and train several steps on them"
-        + (f", or overlap rollouts with training ({asynchronous})" if asynchronous else ""),
-        outcome,
-        safety="changes-algorithm",
-        risk="The later steps train on completions of slightly older weights.",
-    )
+    if asynchronous is None:
+        return view.advice(more, outcome, safety="changes-algorithm", risk=risk)
+    risk = f"Overlaps rollouts with training; or {more}. {risk}"
+    return view.edit(asynchronous, outcome, safety="changes-algorithm", risk=risk)

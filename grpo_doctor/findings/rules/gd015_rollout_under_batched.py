@@ -148,8 +148,8 @@ def _outcome(view: RunView) -> Prediction | Withheld:
 def _more_slots(view: RunView) -> Fix:
     risk = "More requests at once need more of the cache: watch for preemptions."
     if _is_server(view):
-        text = f"start the server with --max-num-seqs {_needed(view)}, as vLLM itself spells it"
-        return view.advice(text, _outcome(view), safety="same-math", risk=risk)
+        text = f"for the vLLM server: --max-num-seqs {_needed(view)}"
+        return view.edit(text, _outcome(view), safety="same-math", risk=risk)
     return view.setting(_SLOTS, _needed(view), _outcome(view), safety="same-math", risk=risk)
 
 

@@ -150,9 +150,7 @@ def _cache_first(view: RunView, before: float) -> Answer:
         "GiB",
         f"gpu.memory_used of GPU {fullest.gpu.index}",
     )
-    text = (
-        'wake in two parts: wake_up(tags=["weights"]), send the weights, wake_up(tags=["kv_cache"])'
-    )
+    text = 'wake_up(tags=["weights"])\n# send the weights here\nwake_up(tags=["kv_cache"])'
     reason = Withheld("it makes room, not time")
     return Finding(
         severity="medium",
@@ -163,6 +161,6 @@ def _cache_first(view: RunView, before: float) -> Answer:
         evidence=(*_evidence(view, before, 0.0), peak),
         cause=f"The engine's cache is woken before the weights are sent, and memory is "
         f"{percent(full)} full meanwhile.",
-        fixes=(view.advice(text, reason, safety="needs-code", risk=""),),
+        fixes=(view.edit(text, reason, safety="needs-code", risk=""),),
         headline="The engine's cache is woken before the weights are sent",
     )

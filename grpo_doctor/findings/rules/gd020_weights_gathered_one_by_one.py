@@ -114,9 +114,7 @@ def _fix(view: RunView) -> Fix:
         return view.setting(_KNOB, GROUPS, outcome, safety="same-math", risk=risk)
     flattened = view.spell("sync.flattened", True)
     text = "send the weights in buckets of some hundred megabytes, not one by one"
-    return view.advice(
-        f"{text} ({flattened})" if flattened else f"{text}: newer versions of most frameworks do",
-        outcome,
-        safety="same-math",
-        risk=risk,
-    )
+    if flattened is not None:
+        return view.edit(flattened, outcome, safety="same-math", risk=risk)
+    text = f"{text}: newer versions of most frameworks do"
+    return view.advice(text, outcome, safety="same-math", risk=risk)

@@ -228,8 +228,8 @@ def _fix(view: RunView, ranks: tuple[int, ...], why: _Why) -> Fix:
         return view.advice(text, _UNKNOWN, safety="same-math", risk="")
     if why == "confined":
         text = (
-            f"on {process.host}: taskset -cp {process.os_pid} shows where rank {ranks[0]} may run; "
-            "give each rank processors of its own"
+            f"on {process.host}: see where rank {ranks[0]} may run (Cpus_allowed_list in "
+            "/proc/.../status) and give each rank processors of its own"
         )
         risk = "Look for a container's CPU limit as well."
         return view.advice(text, _UNKNOWN, safety="same-math", risk=risk)

@@ -98,9 +98,9 @@ def check(view: RunView) -> Answer:
         cause=f"Each rank is stopped for {mean:.3g} s of each {view.step_s:.3g} s step while "
         f"Python collects garbage, for up to {_longest(view):.2g} s at a time.",
         fixes=(
-            view.advice(
-                "call gc.collect(); gc.freeze(); gc.disable() once, after the model and the data "
-                "are loaded, and gc.collect(1) after each step",
+            view.edit(
+                "import gc; gc.collect(); gc.freeze(); gc.disable()  # after model and data load\n"
+                "gc.collect(1)  # after each step",
                 _outcome(view),
                 safety="needs-code",
                 risk="Cycles that outlive their step are never collected: watch the memory.",

@@ -136,6 +136,7 @@ def _slow(view: RunView, rate: float) -> Finding:
         "nvidia-smi -q shows the card's link (width and generation, now and at most); "
         "keep what is moved in pinned host memory"
     )
+    risk = "Pinned memory can't be swapped: it has to be there."
     reason = Withheld("the speed that this machine's link could reach was not measured")
     pinned = view.spell("deepspeed.pin_memory", True)
     return Finding(
@@ -151,10 +152,8 @@ def _slow(view: RunView, rate: float) -> Finding:
         cause=f"What is offloaded moves at {rate / GB:.1f} GB/s, a quarter or less of what a "
         f"PCIe 4 x16 link does; that takes {percent(view.share('offload'))} of the step.",
         fixes=(
-            view.advice(
-                text + (f" ({pinned})" if pinned else ""), reason, safety="same-math",
-                risk="Pinned memory can't be swapped: it has to be there.",
-            ),
+            *([view.edit(pinned, reason, safety="same-math", risk=risk)] if pinned else []),
+            view.advice(text, reason, safety="same-math", risk=risk),
         ),
         headline="Offloading crosses the link to the host slowly",
     )  # fmt: skip

@@ -67,7 +67,7 @@ from grpo_doctor.findings.rules import (
     gd036_reward_timeouts,
 )
 from grpo_doctor.findings.view import RunView
-from grpo_doctor.findings.wording import percent
+from grpo_doctor.findings.wording import PROFILE, percent
 from grpo_doctor.whatif import Prediction, Withheld, without
 from grpo_doctor.whatif.edits import Change
 
@@ -167,12 +167,10 @@ def _fixes(view: RunView, first: Scoring | None) -> list[Fix]:
         risk = f"Takes {_WORKERS} processes{each} and their CPU time."
         outcome = _more_processes(view)
         fixes.append(view.setting(_KNOB, _WORKERS, outcome, safety="same-math", risk=risk))
-    process = min(
-        (p for p in view.trace.processes if p.carries_steps or p.role == _SCORES),
-        key=lambda p: (p.role != _SCORES, p.rank, p.index),
-    )
-    look = f"py-spy record --subprocesses -p {process.os_pid} -d 30 -o reward.svg"
-    text = f"{f'make {first.name} faster' if first else 'find what is slow'}: {look}"
+    scorers = any(p.role == _SCORES for p in view.trace.processes)
+    where = "a process that scores" if scorers else "a rank in reward"
+    what = f"make {first.name} faster" if first else "find what is slow"
+    text = f"{what}: of {where}, {PROFILE}"
     fixes.append(view.advice(text, Withheld(_bound(view, first)), safety="needs-code", risk=""))
     return fixes
 

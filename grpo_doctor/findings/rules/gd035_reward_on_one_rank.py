@@ -54,7 +54,7 @@ from grpo_doctor.findings.rule import (
 from grpo_doctor.findings.rule_overlap import finding_of
 from grpo_doctor.findings.rules import gd004_straggler
 from grpo_doctor.findings.view import RunView
-from grpo_doctor.findings.wording import percent
+from grpo_doctor.findings.wording import STACKS, percent
 from grpo_doctor.whatif.edits import AsOthers, Change, Edit
 
 RULE = Rule(
@@ -131,7 +131,7 @@ def _fix(view: RunView, rank: int, alone: bool) -> Fix:
     process = next(p for p in view.trace.processes if p.rank == rank and p.carries_steps)
     outcome = view.predict(edits, f"with rank {rank} scoring as fast as the median of the others")
     text = (
-        f"on {process.host}, while rank {rank} is in reward: "
-        f"py-spy dump --subprocesses --pid {process.os_pid}"
+        f"look at what rank {rank} on {process.host} does in reward that the others do not: "
+        f"{STACKS}"
     )
     return view.advice(text, outcome, safety="needs-code", risk="Find the cause first.")

@@ -176,12 +176,12 @@ def _alone(view: RunView, found: list[Component], lead: Component, total: float)
         ranks=(),
         evidence=_evidence(found, [lead], total),
         cause=f"{lead.name} has {part} of the deviation of all reward functions together.",
-        fixes=(_advice(view, _weigh_less(view, found, lead)),),
+        fixes=(_weigh_less(view, found, lead),),
         headline=f"Reward `{lead.name}` decides alone",
     )
 
 
-def _weigh_less(view: RunView, found: list[Component], lead: Component) -> str:
+def _weigh_less(view: RunView, found: list[Component], lead: Component) -> Fix:
     """A weight with which the leader varies as much as the next one, where there is a flag."""
     following = max(one.spread for one in found if one is not lead)
     factor = float(f"{following / lead.spread:.1g}")
@@ -191,8 +191,11 @@ def _weigh_less(view: RunView, found: list[Component], lead: Component) -> str:
         for one, weight in zip(found, weights, strict=True)
     )
     flag = view.spell(_WEIGHTS, evidence)
-    order = f" ({', '.join(one.name for one in found)})" if flag else ""
-    return f"weigh {lead.name} {factor:.3g} times as much" + (f": {flag}{order}" if flag else "")
+    if flag is None:
+        return _advice(view, f"weigh {lead.name} {factor:.3g} times as much")
+    order = ", ".join(one.name for one in found)
+    risk = f"Weighs {lead.name} {factor:.3g} times as much; the order is {order}."
+    return view.edit(flag, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk)
 
 
 def _advice(view: RunView, text: str) -> Fix:

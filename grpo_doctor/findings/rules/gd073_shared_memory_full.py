@@ -68,7 +68,7 @@ def check(view: RunView) -> Answer:
     if share < MIN_USED_SHARE:
         return Passed(f"at most {percent(share)} of {size / GIB:.3g} GiB are in use")
     where = f"{_USED}, {_SIZE} of {host}"
-    text = "docker run --shm-size 16g (or --ipc=host); Kubernetes: emptyDir, medium: Memory"
+    text = "for `docker run`: --shm-size 16g"
     return Finding(
         severity="high" if share >= HIGH_USED_SHARE else "medium",
         confidence=0.9,
@@ -83,11 +83,12 @@ def check(view: RunView) -> Answer:
         cause=f"{percent(share)} of the {size / GIB:.3g} GiB of /dev/shm on {host} are in use"
         + (", which has a container's default size." if size <= DEFAULT_BYTES else "."),
         fixes=(
-            view.advice(
+            view.edit(
                 text,
                 Withheld("it keeps the run alive and makes no step shorter"),
                 safety="same-math",
-                risk="Takes its share of the host's memory as it fills.",
+                risk="Takes its share of the host's memory as it fills. In Kubernetes it is an "
+                "emptyDir volume of medium Memory at /dev/shm.",
             ),
         ),
     )

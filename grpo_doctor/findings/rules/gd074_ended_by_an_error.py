@@ -36,6 +36,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from grpo_doctor.analysis.steps import ERROR_PREFIX
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Rule
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView
@@ -54,7 +55,6 @@ RULE = Rule(
         ),
     ),
 )
-_PREFIX = "error/"
 _FOLLOWS = ("connection closed by peer", "connection reset by peer", "remote process exited")
 _ENDED = Withheld("a run that ended has no step time to change")
 _ONE_DEVICE = (
@@ -125,13 +125,13 @@ def failures(view: RunView) -> list[Failure]:
     trace = view.trace
     spans = trace.spans
     last: dict[int, Failure] = {}
-    wanted = {n for n, name in enumerate(trace.names) if name.startswith(_PREFIX)}
+    wanted = {n for n, name in enumerate(trace.names) if name.startswith(ERROR_PREFIX)}
     ranks = {process.index: process.rank for process in trace.processes}
     for row in np.flatnonzero(spans.kind == Kind.INSTANT):
         name, rank = int(spans.name[row]), ranks.get(int(spans.process[row]))
         if name not in wanted or rank is None:
             continue
-        phase, _, text = trace.names[name].removeprefix(_PREFIX).partition("/")
+        phase, _, text = trace.names[name].removeprefix(ERROR_PREFIX).partition("/")
         failure = Failure(int(spans.start_ns[row]), rank, phase, text)
         if rank not in last or last[rank].at_ns <= failure.at_ns:
             last[rank] = failure

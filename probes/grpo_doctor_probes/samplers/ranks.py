@@ -36,6 +36,9 @@ class RankSampler:
     (how many it may run on), and `rank.cpu_wait`, the share of the time in which its main thread
     was ready to run and had no processor.
 
+    A job in which no process has a rank, a plain script, is sampled as a whole: `job.cpu`,
+    `job.rss` and `job.processes`.
+
     Memory that processes share, such as pages that a forked worker has not written to, is counted
     in each of them. Processes are looked for once a second.
     """
@@ -66,6 +69,8 @@ class RankSampler:
         begun_ns = time.thread_time_ns()
         for group in self._groups:
             reading.values.update(self._sample(group, now_ns))
+        if not self._groups and self._tree.processes:
+            reading.values.update(self._sample_job(now_ns))
         self._sampled_ns = now_ns
         for pid in self._usage.keys() - self._tree.processes.keys():
             del self._usage[pid]
@@ -98,6 +103,19 @@ class RankSampler:
             cpu_s = total.cpu_ticks / CLOCK_TICKS_PER_S
             values[_track("rank.cpu", "%", group)] = 100.0 * cpu_s / elapsed_s
             values[_track("rank.major_faults", "1/s", group)] = total.major_faults / elapsed_s
+        return values
+
+    def _sample_job(self, now_ns: int) -> dict[Track, float | None]:
+        total = _Sum()
+        for pid in tuple(self._tree.processes):
+            self._add(total, pid, is_main=False)
+        values: dict[Track, float | None] = {
+            Track("job.rss", "bytes"): total.rss_bytes,
+            Track("job.processes", "count"): len(self._tree.processes),
+        }
+        if total.sampled and self._sampled_ns is not None and now_ns > self._sampled_ns:
+            cpu_s = total.cpu_ticks / CLOCK_TICKS_PER_S
+            values[Track("job.cpu", "%")] = 100.0 * cpu_s / ((now_ns - self._sampled_ns) / 1e9)
         return values
 
     def _wait(self, group: RankGroup, now_ns: int) -> dict[Track, float | None]:

@@ -29,12 +29,22 @@ class PredictedEntry(Part, frozen=True):
 
 
 class FixEntry(Part, rename={"before": "from", "after": "to"}, frozen=True):
-    """A change to make: of a setting, as the framework spells it, or in words."""
+    """A change to make, its `spelling` in the letters to paste: a flag, an edit, a command."""
 
     knob: Name | None = None
     before: Any = None
     after: Any = None
     spelling: Block = ""
+    predicted: PredictedEntry | None = None
+    safety: Name = ""
+    risk: Prose = ""
+
+
+class NextStepEntry(Part, frozen=True):
+    """What to look at or to change, where nothing can be pasted; `predicted` is what the step time
+    changes by once the cause is gone."""
+
+    text: Block = ""
     predicted: PredictedEntry | None = None
     safety: Name = ""
     risk: Prose = ""
@@ -69,6 +79,7 @@ class FindingEntry(Part, frozen=True):
     evidence: list[EvidenceEntry] = []
     cause: Block = ""
     fixes: list[FixEntry] = []
+    next_steps: list[NextStepEntry] = []
 
 
 class RuleEntry(Part, frozen=True):

@@ -92,6 +92,8 @@ class RunEntry(Part, frozen=True):
     command: list[Prose] = []
     framework: Name = ""
     framework_version: Name | None = None
+    model: Name = ""
+    parallelism: Prose = ""
     hosts: list[Name] = []
     world_size: int = 0
     started_unix_ns: int = 0
@@ -148,6 +150,7 @@ class Summary(Part, frozen=True):
     gpu_truly_busy_pct: float | None = None
     gpu_busy_by: Name | None = None
     tokens_per_s: float | None = None
+    tokens_per_s_per_gpu: float | None = None
     accounting: dict[Name, float] = {}
     steady: SteadyEntry = field(default_factory=SteadyEntry)
     set_apart: dict[Name, list[int]] = {}
@@ -155,11 +158,13 @@ class Summary(Part, frozen=True):
 
 
 class HangEntry(Part, frozen=True):
-    """A verdict of the watchdog; `page` is relative to the run directory."""
+    """A verdict of the watchdog; `page` is relative to the run directory, `next_steps` are what it
+    said to do."""
 
     page: Name = ""
     headline: Prose = ""
     state: Name = ""
+    next_steps: list[Prose] = []
     taken_unix_ns: int = 0
 
 

@@ -118,19 +118,6 @@ def test_rows_without_sense_give_a_valid_document_too(seed: int) -> None:
     assert document.rule_errors == []
 
 
-def test_the_verdict_names_the_dominant_phase_and_the_biggest_finding() -> None:
-    text = build(straggling().build()).summary.verdict
-    assert text == (
-        "A step takes 12 s, 46% of it rollout; 13% of step time is spent waiting. "
-        "Biggest problem: rank 2 is the straggler, in rollout, worth about 17% of the step time."
-    )
-
-
-def test_the_verdict_of_a_healthy_run() -> None:
-    text = build(run().build()).summary.verdict
-    assert text == "A step takes 9.95 s, 51% of it rollout. No rule found a problem."
-
-
 def test_the_verdict_of_a_run_that_died_says_which_rank_was_where() -> None:
     document = build(died().build())
     assert document.summary.verdict.startswith(
@@ -150,8 +137,7 @@ def test_the_verdict_of_a_run_that_was_stuck_has_what_the_watchdog_said_of_it() 
     said = "Rank 2 sleeps in rollout (gen.py:9, ask); ranks 0, 1, 3 wait for it."
     hangs = [HangEntry(page="hangs/1/hang.html", headline=said, state="stuck", taken_unix_ns=1)]
     text = build_document(died().build(), hangs=hangs).summary.verdict
-    assert f"in train (34 s). {said} A step takes" in text
-    assert "No rule" not in text
+    assert text.endswith(f"in train (34 s). {said}")
     well = build_document(run().build(), hangs=hangs).summary.verdict
     assert "sleeps" not in well
 
@@ -160,7 +146,7 @@ def test_a_finding_that_nobody_can_act_on_is_not_the_verdict() -> None:
     trace = without_vllm(memory_gib=None).build()  # no GPU
     document = build(trace)
     assert [f.severity for f in document.findings] == ["info"]
-    assert "No rule found a problem" in document.summary.verdict
+    assert "no problem found" in document.summary.verdict
 
 
 def test_phases_add_up_to_the_step() -> None:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import random
+
 import pytest
 
+from grpo_doctor.trace.model import Kind
 from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import finding, mid, passed, run, value, with_knobs
 
@@ -28,7 +31,7 @@ def test_who_is_late_because_it_waited_is_not_blamed() -> None:
     assert found.ranks == (0,)
     assert found.phases == ("train",)
     assert value(found, "rank 0's part of all waiting") >= 90
-    assert "Rank 0 is the straggler" in found.headline
+    assert "Rank 0 is slow in train" in found.headline
 
 
 def test_the_gain_is_of_the_root() -> None:
@@ -40,3 +43,44 @@ def test_the_gain_is_of_the_root() -> None:
 def test_a_rank_that_the_server_answers_last_is_not_slow() -> None:
     build = run(slow={2: {"rollout": 2.0}}, knobs=with_knobs(vllm__mode="server"))
     assert "answers rank 2 last" in passed(build, "GD004")
+
+
+def spread(always_late_s: float, steps: int = 12) -> TraceBuilder:
+    """Eight ranks whose rollouts spread by 1.2 s; rank 7's take some seconds more, in every step.
+
+    The collective behind the rollout returns at once, and each rank blocks in a later wait.
+    """
+    draw = random.Random(3)
+    build = TraceBuilder(ranks=8)
+    for number in range(steps):
+        at = 20.0 * number
+        rollouts = [5.0 + 1.2 * draw.random() for _ in range(8)]
+        rollouts[7] += always_late_s
+        last = at + max(rollouts)
+        for rank, rollout in enumerate(rollouts):
+            build.span(rank, "rollout", at, at + rollout)
+            build.collective(rank, number, at + rollout, at + rollout + 0.001)
+            args, waits = {"group": "world"}, (at + rollout + 0.01, last + 0.1)
+            build.span(rank, "train", at + rollout, last + 3.0)
+            build.row(
+                Kind.COLLECTIVE_WAIT, rank, "wait", *waits, depth=2, value=float(number), args=args
+            )
+            build.step(rank, number, at, {}, end_s=last + 3.1)
+    return build
+
+
+def test_who_is_always_last_is_named_though_the_others_spread_too() -> None:
+    found = finding(spread(1.3), "GD004")
+    assert found.ranks == (7,)
+    assert found.phases == ("rollout",)
+    assert value(found, "steps in which rank 7 is late") >= 90
+    assert 25 <= value(found, "rank 7's part of all waiting") < 80
+    assert found.next_steps[0].predicted is not None
+
+
+def test_spread_alone_names_nobody() -> None:
+    assert "in " in passed(spread(0.0), "GD004")
+
+
+def test_a_few_steps_do_not_make_always() -> None:
+    assert "ranks wait" in passed(spread(1.3, steps=5), "GD004")

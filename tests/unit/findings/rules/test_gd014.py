@@ -90,7 +90,7 @@ def test_a_limit_that_nearly_all_stay_below_is_advised() -> None:
 def test_without_lengths_more_prompts_are() -> None:
     (fix,) = finding(decaying(1.0), "GD014").fixes
     assert fix.knob is None
-    assert "more prompts" in fix.spelling
+    assert "more prompts" in fix.risk
 
 
 def test_an_engine_that_stays_full_passes() -> None:

@@ -40,7 +40,7 @@ def test_a_rank_in_line_beside_idle_processors_is_confined() -> None:
     assert (found.severity, found.confidence) == ("high", 0.9)
     assert found.cost == pytest.approx(0.3)
     assert found.headline == "Ranks are pinned to too few CPUs"
-    assert "taskset -cp 4000" in found.fixes[0].spelling
+    assert "Cpus_allowed_list" in found.fixes[0].spelling
 
 
 def test_a_full_host_has_too_much_to_do() -> None:

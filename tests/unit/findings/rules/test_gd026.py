@@ -56,7 +56,9 @@ def test_slow_copies_cost_what_a_good_link_would_save() -> None:
     share = 2.02 / step_s(OFFLOADED)
     assert found.cost == pytest.approx(share * (1 - rate / 20), rel=0.01)
     assert (found.severity, found.confidence) == ("medium", 0.7)
-    assert "nvidia-smi" in found.fixes[0].spelling
+    (pinned,) = found.to_paste
+    assert '"zero_optimization.offload_optimizer.pin_memory": true' in pinned.spelling
+    assert "nvidia-smi" in found.next_steps[0].spelling
 
 
 def test_a_good_link_passes() -> None:

@@ -66,7 +66,7 @@ def test_who_alone_scores_is_told_once() -> None:
 def test_without_collectives_a_slow_rank_is_still_told_apart() -> None:
     finding = found(rule, slow_at_it(uncoupled()))
     assert finding.headline == "Rank 1 is slow at scoring while the others wait"
-    assert "py-spy dump" in finding.fixes[0].spelling
+    assert "grpo-doctor attach" in finding.next_steps[0].spelling
     assert finding.fixes[0].predicted is not None
 
 
@@ -80,7 +80,5 @@ def test_a_run_without_rewards_is_not_asked() -> None:
     assert isinstance(judged(rule, run(phases)), NotApplicable)
 
 
-def test_whose_process_is_to_be_looked_at() -> None:
-    build = slow_at_it(uncoupled())
-    process = build.build().processes[1]
-    assert f"--pid {process.os_pid}" in found(rule, build).fixes[0].spelling
+def test_which_rank_is_to_be_looked_at_and_where() -> None:
+    assert "rank 1 on host-a" in found(rule, slow_at_it(uncoupled())).next_steps[0].spelling

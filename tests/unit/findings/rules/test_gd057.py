@@ -35,9 +35,12 @@ def test_one_that_decides_alone() -> None:
     assert found.severity == "low"
     assert "`accuracy` decides alone" in found.headline
     assert value(found, "accuracy: part") == pytest.approx(98.4, abs=0.3)
-    assert "weigh accuracy 0.01 times as much: --reward_weights 0.01 1" in found.fixes[0].spelling
+    (fix,) = found.to_paste
+    assert fix.spelling == "--reward_weights 0.01 1"
+    assert "Weighs accuracy 0.01 times as much" in fix.risk
     other = learner({"rewards/accuracy/std": 30.0}, framework="unknown", framework_version=None)
-    assert "--" not in finding(other, "GD057").fixes[0].spelling
+    (step,) = finding(other, "GD057").next_steps
+    assert step.spelling == "weigh accuracy 0.01 times as much"
 
 
 def test_weights_count() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import random
+import re
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +64,20 @@ def test_the_sick_run_has_it_and_the_other_has_not(rule: str) -> None:
     assert found.fixes
     assert any(e.value for e in found.evidence)
     assert finding(judge(other().build()), rule) is None
+
+
+@pytest.mark.parametrize("rule", EXAMPLES)
+def test_what_is_pasted_can_be_and_advice_names_no_process(rule: str) -> None:
+    sick, _ = EXAMPLES[rule]
+    trace = sick().build()
+    found = finding(judge(trace), rule)
+    assert found is not None
+    for fix in found.to_paste:
+        assert re.search(r"-[a-z]|=|\(|\": ", fix.spelling), fix.spelling
+        assert "no flag known" not in fix.spelling
+    for step in found.next_steps:
+        numbers = set(re.findall(r"\d+", step.spelling))
+        assert not numbers & {str(process.os_pid) for process in trace.processes}
 
 
 def test_a_healthy_run_has_no_finding() -> None:

@@ -24,14 +24,16 @@ for line in sys.stdin:
     print("burnt", flush=True)
 """
 
+_VARIABLES = ("RANK", "LOCAL_RANK")
 
-def start(rank: int) -> subprocess.Popen[str]:
+
+def start(rank: int | None) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", BURNER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        env={**os.environ, **({} if rank is None else dict.fromkeys(_VARIABLES, str(rank)))},
     )
     assert process.stdout is not None
     process.stdout.readline()
@@ -109,3 +111,17 @@ def test_two_ranks_on_one_processor_wait_for_it(tmp_path: Path) -> None:
         sampler.close()
         for process in (one, other):
             process.communicate("")
+
+
+def test_a_job_without_ranks_is_measured_as_a_whole(tmp_path: Path) -> None:
+    with start(None) as script:
+        sampler = RankSampler(script.pid, run_dir=tmp_path, host="a")
+        first = {t.name: v for t, v in sampler.read(0).values.items()}
+        assert first["job.processes"] == 1
+        assert (first["job.rss"] or 0) > 2**20
+        burn(script)
+        second = {t.name: v for t, v in sampler.read(1 * S).values.items()}
+        assert 45 <= (second["job.cpu"] or 0) <= 70
+        script.communicate("")
+        assert set(sampler.read(3 * S).values.values()) == {None}
+        sampler.close()

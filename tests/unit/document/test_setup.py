@@ -1,0 +1,47 @@
+"""What was trained and how it was spread, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from grpo_doctor.document.setup import model_name, parallelism
+from grpo_doctor.trace.model import Run
+
+
+def run(**knobs: Any) -> Run:
+    named = {name.replace("__", "."): value for name, value in knobs.items()}
+    return Run(id="r", framework="trl", world_size=8, knobs=named)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("Qwen/Qwen2.5-7B", "Qwen/Qwen2.5-7B"),
+        ("/data/models/Qwen2.5-7B", "Qwen2.5-7B"),
+        ("./tiny/", "tiny"),
+        (None, ""),
+    ],
+)
+def test_a_model_is_called_by_its_name(said: str | None, shown: str) -> None:
+    assert model_name(run(model__name=said)) == shown
+
+
+@pytest.mark.parametrize(
+    ("knobs", "said"),
+    [
+        ({}, ""),
+        ({"vllm__use": False}, "data parallel"),
+        ({"deepspeed__preset": "zero3_offload", "train__type": "lora"}, "ZeRO-3, LoRA"),
+        ({"deepspeed__stage": 2, "parallel__strategy": "deepspeed"}, "ZeRO-2"),
+        ({"parallel__strategy": "fsdp2"}, "FSDP2"),
+        (
+            {"parallel__strategy": "megatron", "parallel__tensor": 2, "parallel__pipeline": 1,
+             "vllm__use": True, "vllm__mode": "colocate", "vllm__tensor_parallel_size": 4},
+            "megatron, tensor 2; vLLM colocate, tensor 4",
+        ),
+    ],
+)  # fmt: skip
+def test_how_it_was_spread_is_read_from_the_settings(knobs: dict[str, Any], said: str) -> None:
+    assert parallelism(run(**knobs)) == said

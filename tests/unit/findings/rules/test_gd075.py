@@ -1,0 +1,66 @@
+"""A run that marked nothing says what was seen of it, and what brings phases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from grpo_doctor.document import build_document
+from grpo_doctor.findings import RunView, run_rules
+from grpo_doctor.findings.rule import Finding
+from grpo_doctor.trace.model import Trace
+from tests.build import TraceBuilder
+from tests.unit.findings.example_runs import run
+
+
+def sick() -> TraceBuilder:
+    build = TraceBuilder(ranks=0, framework="unknown", framework_version=None, hosts=["host-a"])
+    build.series("job.cpu", "%", [0, 10, 20], [90.0, 100.0, 110.0])
+    build.series("job.rss", "bytes", [0, 10, 20], [1e9, 3e9, 2e9])
+    build.series("job.processes", "count", [0, 10, 20], [1, 3, 3])
+    return build.series("host.cpu", "%", [0, 10, 20], [40.0, 50.0, 60.0])
+
+
+def well() -> TraceBuilder:
+    return run()
+
+
+def started(*command: str) -> Trace:
+    trace = sick().build()
+    return replace(trace, run=replace(trace.run, command=command))
+
+
+def found(trace: Trace) -> Finding:
+    results = run_rules(RunView.of(trace))
+    return next(f for rule, f in results.findings if rule.id == "GD075")
+
+
+def test_what_was_seen_of_a_plain_script_is_said() -> None:
+    finding = found(started("python3", "plain.py"))
+    seen = {e.source: e.value for e in finding.evidence}
+    assert seen == {
+        "job.processes": 3.0,
+        "job.rss": 3e9,
+        "job.cpu": 100.0,
+        "host.cpu": 50.0,
+        "run.json": "python3 plain.py",
+    }
+    (fix,) = finding.to_paste
+    assert fix.spelling.count("\n") == 4
+    assert 'with phase("rollout")' in fix.spelling
+
+
+def test_a_known_framework_is_named_with_its_prefix() -> None:
+    finding = found(started("swift", "rlhf", "--rlhf_type", "grpo"))
+    assert finding.headline == "ms-swift ran without its phases"
+    (fix,) = finding.to_paste
+    assert fix.spelling == "grpo-doctor run -- swift rlhf --rlhf_type grpo"
+    assert "--no-hooks" in fix.risk
+
+
+def test_nobody_is_told_to_record_what_was_just_recorded() -> None:
+    document = build_document(started("python3", "plain.py"))
+    texts = [text for rule in document.not_run for text in rule.signals]
+    assert not [text for text in texts if "record with" in text]
+    assert any("`grpo-doctor run` saw none" in text for text in texts)
+    said = "No phases: the command marks none, so only its machine was seen."
+    assert document.summary.verdict == said
