@@ -22,7 +22,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 READY := $(VENV)/.ready
 VLLM_READY := $(VENV)/.vllm-ready
 
-.PHONY: demo test test-fast test-heavy test-faults test-attach test-watchdog test-wheels case-studies test-vllm accuracy replay gpu hooks frameworks frameworks-all test-torch-contract lint format bench docs site picture clean help
+.PHONY: demo test test-fast test-heavy test-faults test-attach test-watchdog test-wheels case-studies test-vllm accuracy replay gpu accessibility hooks frameworks frameworks-all test-torch-contract lint format bench docs site picture clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -63,6 +63,9 @@ frameworks: $(READY) ## phases of real TRL, ms-swift, verl and OpenRLHF jobs aga
 
 frameworks-all: ## the same with two older versions each of TRL and ms-swift
 	$(MAKE) frameworks OLDER=--older
+
+accessibility: $(READY) ## axe-core and layout shift on every page: AXE=axe.min.js, out of `npm pack axe-core`
+	$(BIN)/python -m tests.accessibility $(if $(AXE),--axe $(AXE))
 
 hooks: $(READY) ## look up every hooked function in the wheels of the frameworks (100 MB)
 	$(BIN)/python -m tests.wheels --hooks --check

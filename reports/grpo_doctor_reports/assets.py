@@ -35,6 +35,7 @@ _SCRIPTS: Final = (
     "charts/curves.js",
     "boot.js",
 )
+_FIRST_SCRIPT: Final = "first.js"
 _HANG_SCRIPTS: Final = ("page.js", "clipboard.js", "still.js")
 _COMPARE_SCRIPTS: Final = _HANG_SCRIPTS
 
@@ -45,6 +46,12 @@ class PlotlySource:
 
     packed: str
     csp_hash: str
+
+
+@cache
+def first_script() -> str:
+    """Return the script that every page runs before its first paint."""
+    return _read(_FIRST_SCRIPT)
 
 
 @cache
@@ -118,9 +125,10 @@ def csp_hash(source: str) -> str:
 
 
 def policy(*scripts: str) -> str:
-    """Return the content-security-policy of a page that runs these scripts, by hash, alone."""
+    """Return the content-security-policy of a page: it runs these, by hash, and `first_script`."""
+    allowed = " ".join([csp_hash(first_script()), *scripts])
     return (
-        f"default-src 'none'; script-src {' '.join(scripts)}; style-src 'unsafe-inline'; "
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
 

@@ -45,7 +45,7 @@ def test_clicking_a_finding_lights_its_spans_and_escape_puts_the_light_out(slow:
     slow.wait_for(lambda: slow.evaluate(_LIT) == "GD007")
     assert slow.evaluate("location.hash") == "#GD007"
     phases = slow.evaluate("JSON.stringify([...document.querySelectorAll('tr[data-phase]')]"
-                           ".filter((row) => !row.classList.contains('dim'))"
+                           ".filter((row) => row.classList.contains('lit'))"
                            ".map((row) => row.dataset.phase))")  # fmt: skip
     assert set(re.findall(r"\w+", phases)) == {"offload", "optimizer"}
     show(slow, "waterfall")

@@ -1,4 +1,4 @@
-// A finding that is chosen lights up what it is about in every chart; the rest is dimmed.
+// A finding that is chosen marks what it is about, in every chart and table.
 function litFinding() {
   return view.finding === null ? null : facts.findings[view.finding];
 }
@@ -46,7 +46,7 @@ function showLit() {
   const finding = litFinding();
   root.classList.toggle("lit", finding !== null);
   for (const element of document.querySelectorAll("[data-phase]")) {
-    element.classList.toggle("dim", !litPhase(element.dataset.phase));
+    element.classList.toggle("lit", Boolean(finding?.phases.length) && litPhase(element.dataset.phase));
   }
   document.querySelectorAll(".finding").forEach((one) => one.classList.toggle("lit", one.id === view.finding));
   document.querySelectorAll("button.light").forEach((one) => one.setAttribute("aria-pressed", String(one.dataset.finding === view.finding)));
@@ -54,7 +54,7 @@ function showLit() {
   if (chip) {
     chip.hidden = finding === null;
     chip.textContent = finding ? `${finding.name} lit` : "";
-    chip.setAttribute("aria-label", finding ? `Put out the light on ${finding.name}: ${finding.title}` : "");
+    chip.setAttribute("aria-label", finding ? `${finding.name} lit: ${finding.title}. Put it out` : "");
   }
   ["waterfall", "steps", "heatmap", "lanes", "strips", "curves"].forEach(repaint);
 }

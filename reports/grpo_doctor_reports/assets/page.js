@@ -1,6 +1,5 @@
 // The page itself: theme, paper, links. Everything below works without charts.
 const root = document.documentElement;
-root.classList.add("scripted");
 
 const THEME_KEY = "grpo-doctor-theme";
 
