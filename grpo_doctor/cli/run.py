@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_doctor import __version__
 from grpo_doctor.cli.console import say
 from grpo_doctor.cli.finish import Finished, finish
-from grpo_doctor.cli.output import STDOUT, add_output, document_json, write_bytes
+from grpo_doctor.cli.output import STDOUT, add_output, document_json, given_path, write_bytes
 from grpo_doctor.errors import LaunchError, OutputError, UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ examples:
   grpo-doctor run --nproc 8 -- --model ... --train_type lora
   grpo-doctor run -o /data/run1 -- swift rlhf --rlhf_type grpo ...
   grpo-doctor run --on-hang stop -- swift rlhf ...       end it when it is stuck, say why, exit 3
+  grpo-doctor run --join /data/run1 -- trl vllm-serve --model ...   a rollout server of that run
   grpo-doctor run --hang-after 300 -- swift rlhf ...     a phase of 5 minutes is suspicious here
   grpo-doctor run -- --help                              the bundled trainer's flags
 
@@ -54,6 +55,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
     add_output(
         parser, "DIR", "the run directory; default: grpo-doctor-out/<date>-<time>", "--run-dir"
+    )
+    parser.add_argument(
+        "--join",
+        type=given_path,
+        metavar="RUN",
+        help="the command is a rollout server (trl vllm-serve, swift rollout, vllm serve, SGLang) "
+        "of the run in this folder, which may begin later: what it does is in that run's report, "
+        "as a role of its own. It gets no watchdog and no report",
     )
     parser.add_argument(
         "--nproc",
@@ -121,7 +130,7 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     arguments = list(theirs or [])
     if arguments and arguments[0].startswith("-") and {"-h", "--help"} & set(arguments):
         return _trainer_help()
-    folder = _make_folder(options.output)
+    folder = _make_folder(options)
     try:
         launch = plan(
             arguments,
@@ -144,6 +153,8 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
 
 
 def _check(options: argparse.Namespace, theirs: Sequence[str] | None) -> None:
+    if options.join is not None:
+        _check_join(options, theirs)
     if options.nproc is not None and options.nproc < 1:
         raise UsageError(f"--nproc {options.nproc}: at least 1 rank is needed.")
     if not 0.01 <= options.hz <= 100:
@@ -164,19 +175,32 @@ def _check(options: argparse.Namespace, theirs: Sequence[str] | None) -> None:
         raise UsageError(f"--max-mb {options.max_mb}: at least 1 MiB is needed.")
 
 
-def _make_folder(wanted: Path | None) -> Path:
-    from grpo_doctor_probes.supervisor import create_run_dir  # noqa: PLC0415
+def _check_join(options: argparse.Namespace, theirs: Sequence[str] | None) -> None:
+    if not theirs or theirs[0].startswith("-"):
+        raise UsageError("--join: give the command of the server after `--`.")
+    if options.output is not None:
+        raise UsageError("--join and -o: a server that joins a run records into that run's folder.")
+    options.no_watchdog = options.no_live = True
 
+
+def _make_folder(options: argparse.Namespace) -> Path:
+    from grpo_doctor_probes.supervisor import create_joined_dir, create_run_dir  # noqa: PLC0415
+
+    join: Path | None = options.join
+    wanted: Path | None = join or options.output
     try:
-        return create_run_dir(wanted)
+        return create_joined_dir(join) if join else create_run_dir(wanted)
     except FileExistsError as problem:
-        raise UsageError(
-            f"-o: {problem}. Two runs never share a folder; choose a new one."
-        ) from problem
+        what_to_do = (
+            "--join: {}. Give the folder that the run has with -o."
+            if join
+            else "-o: {}. Two runs never share a folder; choose a new one."
+        )
+        raise UsageError(what_to_do.format(problem)) from problem
     except OSError as problem:
         raise OutputError(
             f"can't make the run directory {wanted or ''}: {problem.strerror}. "
-            "Choose another with -o DIR."
+            f"Choose another with {'--join RUN' if join else '-o DIR'}."
         ) from problem
 
 
@@ -206,6 +230,9 @@ def _run(
         say(sampling.problem)
     aftermath = watching.close(ended)
     _try_write(run_file, ended, {**facts, **aftermath.facts})
+    if options.join is not None:
+        say(f"what the server did is in the report of the run: grpo-doctor report {options.join}")
+        return Finished(folder, ended.code, ended.state, None, None, None, aftermath)
     return finish(folder, ended, aftermath, report=not options.no_report)
 
 

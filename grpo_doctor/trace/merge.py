@@ -15,20 +15,14 @@ from grpo_doctor.trace import columns
 from grpo_doctor.trace.entries import entry_rows
 from grpo_doctor.trace.facts import RunFacts, read_facts
 from grpo_doctor.trace.hooked import hook_notes
+from grpo_doctor.trace.joined import read_joined, within_run
 from grpo_doctor.trace.jsonfile import BAD_JSON, mapping, number, read_lines, whole
 from grpo_doctor.trace.model import Gpu, Kind, Loss, Metrics, Process, Spans, Trace
 from grpo_doctor.trace.processes import NameTable, Recording, read_recordings
 from grpo_doctor.trace.rows import rows_of
-from grpo_doctor.trace.samples import Samples, read_samples
+from grpo_doctor.trace.samples import Samples, read_host_samples
 from grpo_doctor.trace.timeline import PROCESS_PID_STEP, Timeline
-from grpo_doctor_probes.rundir import (
-    DRIVER,
-    HOSTS,
-    METRICS_JSONL,
-    RANKS,
-    RUN_JSON,
-    SAMPLES_SUFFIX,
-)
+from grpo_doctor_probes.rundir import DRIVER, METRICS_JSONL, RANKS, RUN_JSON
 
 # The largest jobs known have some 10**5 ranks; a damaged file must not make a list of 10**18.
 _MAX_WORLD_SIZE = 1 << 20
@@ -54,18 +48,20 @@ def merge(folder: Path) -> Trace:
             f"{folder}: no rank left a readable recording. {said} "
             "Was the command started with `grpo-doctor run`?"
         )
-    samples = [
-        section
-        for path in sorted((folder / HOSTS).glob(f"*{SAMPLES_SUFFIX}"))
-        for section in read_samples(path)
-    ]
+    samples = read_host_samples(folder)
+    joined = read_joined(folder, frozenset(section.host for section in samples))
+    if recordings:  # else the launcher alone is the run
+        recordings += joined.recordings
+    samples += joined.samples
     timeline = Timeline(facts, recordings, samples)
     processes, names, args, blocks = _rows(timeline, facts)
     metrics, damaged = read_metrics(folder / METRICS_JSONL)
     unseen = hook_notes((r.facts for r in recordings), names)
+    notes = (*_notes(samples), *joined.notes)
+    problems += [*joined.problems, *facts.problems, *damaged, *unseen]
     return Trace(
         source=str(folder),
-        run=replace(facts.run, duration_ns=timeline.duration_ns, notes=_notes(samples)),
+        run=replace(facts.run, duration_ns=timeline.duration_ns, notes=notes),
         processes=tuple(processes),
         gpus=_gpus(samples),
         names=names,
@@ -73,7 +69,7 @@ def merge(folder: Path) -> Trace:
         spans=columns.join(blocks),
         series=timeline.series(),
         metrics=metrics,
-        loss=_loss(facts, recordings, [*problems, *facts.problems, *damaged, *unseen], samples),
+        loss=_loss(facts, recordings, problems, samples),
     )
 
 
@@ -88,14 +84,19 @@ def _rows(
     table = NameTable()
     processes = [timeline.process(index) for index in range(len(recordings))]
     blocks = [
-        rows_of(recording, process, table, process.clock_offset_ns - timeline.zero_ns)
+        _within(rows_of(recording, process, table, shift_ns), recording, timeline)
         for recording, process in zip(recordings, processes)
+        for shift_ns in [process.clock_offset_ns - timeline.zero_ns]
     ]
     blocks += [
         entry_rows(recording, process, table, process.clock_offset_ns - timeline.zero_ns)
         for recording, process in zip(recordings, processes)
     ]
     return processes, table.names, tuple(_decode_args(text) for text in table.args), blocks
+
+
+def _within(spans: Spans, recording: Recording, timeline: Timeline) -> Spans:
+    return within_run(spans, timeline.duration_ns) if recording.joined else spans
 
 
 def _launcher_only(timeline: Timeline, facts: RunFacts) -> tuple[Process, Spans]:
@@ -179,6 +180,7 @@ def _decode_args(text: str) -> Mapping[str, Any]:
 
 def _seen_ranks(recordings: Sequence[Recording]) -> set[int]:
     """The ranks that recorded; of a driver's workers, those that know of other ranks."""
+    recordings = [r for r in recordings if not r.joined]
     if any(r.role == DRIVER for r in recordings):
         return {r.rank for r in recordings if (whole(r.facts.get("world_size")) or 0) > 0}
     return {r.rank for r in recordings}

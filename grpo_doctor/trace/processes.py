@@ -26,12 +26,16 @@ _MAX_INIT_NS = 3600 * 1_000_000_000
 
 @dataclass(frozen=True)
 class Recording:
-    """What one process left: records with local times, and `facts`, its rank file."""
+    """What one process left: records with local times, and `facts`, its rank file.
+
+    `joined` says that it is a server's, which has a life of its own beside the run's.
+    """
 
     path: Path
     content: SpanRecords
     facts: Mapping[str, Any]
     role: str = "trainer"
+    joined: bool = False
 
     @property
     def rank(self) -> int:

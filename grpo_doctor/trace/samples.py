@@ -22,6 +22,7 @@ from grpo_doctor.trace.jsonfile import (
     whole,
 )
 from grpo_doctor.trace.model import Gpu, Series
+from grpo_doctor_probes.rundir import HOSTS, SAMPLES_SUFFIX
 
 FORMAT = 1
 
@@ -36,6 +37,13 @@ class Samples:
     gpus: tuple[Gpu, ...]
     notes: tuple[str, ...]  # what the samplers said: no NVIDIA driver, for example
     problems: tuple[str, ...] = ()  # what of the file could not be used
+    joined: bool = False  # of a host where only a server runs, which may outlive the run
+
+
+def read_host_samples(folder: Path) -> list[Samples]:
+    """All that was sampled into a run directory, by host."""
+    paths = sorted((folder / HOSTS).glob(f"*{SAMPLES_SUFFIX}"))
+    return [section for path in paths for section in read_samples(path)]
 
 
 def read_samples(path: Path) -> list[Samples]:

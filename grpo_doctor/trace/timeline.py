@@ -10,6 +10,7 @@ import numpy as np
 
 from grpo_doctor.trace.clocks import Alignment, align
 from grpo_doctor.trace.facts import RunFacts
+from grpo_doctor.trace.joined import series_within_run
 from grpo_doctor.trace.model import Process, Series
 from grpo_doctor.trace.processes import Recording
 from grpo_doctor.trace.samples import Samples
@@ -37,12 +38,18 @@ class Timeline:
         hosts = {facts.host: self.launcher}
         hosts.update({r.host: clock for r, clock in zip(recordings, self.clocks)})
         self.sample_clocks = [_sample_clock(reference, s, hosts) for s in samples]
-        begun = [r.first_ns + c.offset_ns for r, c in zip(recordings, self.clocks)]
-        ended = [r.last_ns + c.offset_ns for r, c in zip(recordings, self.clocks)]
+        own = [(r, clock) for r, clock in zip(recordings, self.clocks) if not r.joined]
+        begun = [r.first_ns + clock.offset_ns for r, clock in own]
+        ended = [r.last_ns + clock.offset_ns for r, clock in own]
         if facts.start_ns is not None:
             begun.append(facts.start_ns + self.launcher.offset_ns)
             ended.append((facts.end_ns or facts.start_ns) + self.launcher.offset_ns)
-        ended += [int(s.t_ns[-1]) + c.offset_ns for s, c in self._sampled()]
+        ended += [
+            int(series.t_ns[-1]) + clock.offset_ns
+            for section, clock in zip(self.samples, self.sample_clocks)
+            if not section.joined
+            for series in section.series
+        ]
         self.zero_ns = min(begun)
         self.end_ns = max(ended)
 
@@ -66,9 +73,13 @@ class Timeline:
             clock_offset_ns=clock.offset_ns,
             clock_error_ns=clock.error_ns,
             clock_method=clock.method,
-            start_ns=recording.first_ns + clock.offset_ns - self.zero_ns,
-            end_ns=self._last_seen(recording, clock) - self.zero_ns,
+            start_ns=self._within(recording, recording.first_ns + clock.offset_ns),
+            end_ns=self._within(recording, self._last_seen(recording, clock)),
         )
+
+    def _within(self, recording: Recording, aligned_ns: int) -> int:
+        moment_ns = aligned_ns - self.zero_ns
+        return min(max(0, moment_ns), self.duration_ns) if recording.joined else moment_ns
 
     def _last_seen(self, recording: Recording, clock: Alignment) -> int:
         """When the process ended: its own word, else its last sample, else the run's end."""
@@ -91,13 +102,20 @@ class Timeline:
 
     def series(self) -> tuple[Series, ...]:
         """Samples and the ranks' own counters on the common axis."""
-        shifted = [
-            replace(s, t_ns=s.t_ns + (clock.offset_ns - self.zero_ns))
-            for s, clock in self._sampled()
-        ]
+        shifted: list[Series] = []
+        for section, clock in zip(self.samples, self.sample_clocks):
+            moved = [_moved(s, clock.offset_ns - self.zero_ns) for s in section.series]
+            if section.joined:
+                moved = [series_within_run(s, self.duration_ns) for s in moved]
+            shifted += [s for s in moved if len(s.t_ns)]
         for recording, clock in zip(self.recordings, self.clocks):
-            shifted += _counters(recording, clock.offset_ns - self.zero_ns)
+            if not recording.joined:  # collector pauses of a server are no rank's
+                shifted += _counters(recording, clock.offset_ns - self.zero_ns)
         return tuple(shifted)
+
+
+def _moved(series: Series, shift_ns: int) -> Series:
+    return replace(series, t_ns=series.t_ns + shift_ns)
 
 
 def _sample_clock(

@@ -19,6 +19,8 @@ REPORT_HTML = "report.html"
 RANKS = "ranks"
 HOSTS = "hosts"
 FLIGHT = "flight"
+# Run directories of the servers that `run --join` started, within the run's.
+JOINED = "joined"
 SPANS_SUFFIX = ".spans"
 ENTRIES_SUFFIX = ".flight.jsonl"
 SAMPLES_SUFFIX = ".samples.jsonl"

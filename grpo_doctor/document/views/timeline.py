@@ -9,6 +9,7 @@ from grpo_doctor.analysis.intervals import Intervals, overlaps, subtract, union
 from grpo_doctor.analysis.rows import COLUMNS, UNATTRIBUTED_CODE
 from grpo_doctor.analysis.tracks import PhaseTrack
 from grpo_doctor.document.numbers import SECONDS_DIGITS, seconds
+from grpo_doctor.document.views.roles import role_tracks
 from grpo_doctor.document.views.tracks import track_entries
 from grpo_doctor.phases import PHASES
 from grpo_doctor_reports.schema.views import Band, Timeline
@@ -33,7 +34,7 @@ def timeline(analysis: Analysis) -> Timeline:
     return Timeline(
         end_s=seconds(max(trace.run.duration_ns, last_ns)),
         bands=bands,
-        tracks=tracks,
+        tracks=[*role_tracks(trace), *tracks],
         thinned=thinned or dropped,
     )
 

@@ -16,7 +16,12 @@ from grpo_doctor_probes.supervisor.launch import (
 )
 from grpo_doctor_probes.supervisor.liveline import LiveLine
 from grpo_doctor_probes.supervisor.members import Members
-from grpo_doctor_probes.supervisor.runfile import RunFile, create_run_dir, remove_if_unused
+from grpo_doctor_probes.supervisor.runfile import (
+    RunFile,
+    create_joined_dir,
+    create_run_dir,
+    remove_if_unused,
+)
 from grpo_doctor_probes.supervisor.standing import Headers
 from grpo_doctor_probes.supervisor.watchdog import Hang, Watchdog
 
@@ -34,6 +39,7 @@ __all__ = [
     "RunFile",
     "Watchdog",
     "check_trainer_flags",
+    "create_joined_dir",
     "create_run_dir",
     "plan",
     "remove_if_unused",

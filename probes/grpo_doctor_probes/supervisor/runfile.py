@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any
 
 from grpo_doctor_probes import clock, sidecar
 from grpo_doctor_probes.redact import redact_command
-from grpo_doctor_probes.rundir import HOSTS, RANKS, RUN_JSON
+from grpo_doctor_probes.rundir import HOSTS, JOINED, RANKS, RUN_JSON
 from grpo_doctor_probes.supervisor.job import Ended, Job
 from grpo_doctor_probes.supervisor.launch import Launch
 
@@ -24,7 +25,8 @@ def create_run_dir(wanted: Path | None) -> Path:
     """Makes the run directory, readable by the user alone; default `grpo-doctor-out/<time>`.
 
     Raises:
-        FileExistsError: `wanted` holds something already: two runs never share a folder.
+        FileExistsError: `wanted` holds something already, other than servers that joined the run
+            before it began: two runs never share a folder.
         OSError: it can't be made.
     """
     if wanted is None:
@@ -34,18 +36,39 @@ def create_run_dir(wanted: Path | None) -> Path:
         while wanted.exists():
             attempt += 1
             wanted = Path(DEFAULT_PARENT) / f"{stamp}-{attempt}"
-    elif wanted.exists() and any(wanted.iterdir()):
+    elif wanted.exists() and {entry.name for entry in wanted.iterdir()} - {JOINED}:
         raise FileExistsError(f"{wanted} is not empty")
     wanted.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return _with_parts(wanted)
+
+
+def create_joined_dir(run_dir: Path) -> Path:
+    """Makes the run directory of a server that joins a run, which may not have begun yet.
+
+    Raises:
+        FileExistsError: `run_dir` is a folder of something else.
+        OSError: it can't be made.
+    """
+    names = {entry.name for entry in run_dir.iterdir()} if run_dir.exists() else set()
+    if names and not names & {JOINED, RUN_JSON, RANKS}:
+        raise FileExistsError(f"{run_dir} is not a run directory")
+    (run_dir / JOINED).mkdir(parents=True, exist_ok=True, mode=0o700)
+    parent = run_dir / JOINED
+    # Two containers may have one host name and one process id.
+    return _with_parts(Path(tempfile.mkdtemp(prefix=f"{os.uname().nodename}-", dir=parent)))
+
+
+def _with_parts(folder: Path) -> Path:
     for name in (RANKS, HOSTS):
-        (wanted / name).mkdir(mode=0o700, exist_ok=True)
-    return wanted
+        (folder / name).mkdir(mode=0o700, exist_ok=True)
+    return folder
 
 
 def remove_if_unused(folder: Path) -> None:
-    """Takes a run directory away again in which nothing was written."""
+    """Takes a run directory away again in which nothing was written; a server's parents too."""
+    parents = (folder.parent, folder.parent.parent) if folder.parent.name == JOINED else ()
     with contextlib.suppress(OSError):
-        for unused in (folder / RANKS, folder / HOSTS, folder):
+        for unused in (folder / RANKS, folder / HOSTS, folder, *parents):
             unused.rmdir()
 
 
