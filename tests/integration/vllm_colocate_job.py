@@ -97,10 +97,10 @@ KINDS = {"rounds": rounds, "hang": hang, "wrong weights": wrong_weights, "never"
 def one_round(run: Any) -> dict[str, Any]:
     import torch
 
-    from grpo_doctor_trainer.algorithm.logprobs import logprobs_in_parts
     from grpo_doctor_trainer.rollout.transformers import TransformersRollout
 
-    prompts = next(run.prompts)
+    # With a vision-language model, those that have images.
+    prompts = next(p for p in run.prompts if p.images is None or any(p.images.counts))
     before = fingerprint(run.engine)
     run.rollout.sync()
     drawn = torch.random.get_rng_state()
@@ -114,7 +114,7 @@ def one_round(run: Any) -> dict[str, Any]:
     found["draws"] = bool((drawn != torch.random.get_rng_state()).any())
     found["tokens"] = made.tokens.completion_tokens.tolist()
 
-    mine = logprobs_in_parts(run.engine.model, made.tokens, run.config.temperature, 64)
+    mine = own_logprobs(run, made.tokens)
     mask = made.tokens.completion_mask.bool()
     gap = (mine - made.logprobs)[mask].abs()
     found["gap_max"], found["gap_mean"] = float(gap.max()), float(gap.mean())
@@ -125,6 +125,24 @@ def one_round(run: Any) -> dict[str, Any]:
     train(run, made.tokens)
     found["trained"] = before != fingerprint(run.engine)
     return found
+
+
+def own_logprobs(run: Any, tokens: Any) -> Any:
+    """The trainer's log-probs, among the tokens that may be sampled: of a vision-language model
+    placeholders of images may not, and a random one gives them 2 of 265 parts.
+    """
+    import torch
+
+    from grpo_doctor_trainer.algorithm.logprobs import completion_logits, logprobs_in_parts
+
+    vision = run.rollout._loaded.vision
+    if vision is None:
+        return logprobs_in_parts(run.engine.model, tokens, run.config.temperature, 64)
+    with torch.no_grad():
+        logits = completion_logits(run.engine.model, tokens, run.config.temperature)
+    logits[..., list(vision.placeholders)] = -torch.inf
+    chosen = tokens.completion_tokens.unsqueeze(-1)
+    return logits.log_softmax(-1).gather(-1, chosen).squeeze(-1)
 
 
 def same(left: Any, right: Any) -> float:

@@ -25,7 +25,8 @@ GAPS: tuple[Gap, ...] = (
     Gap(
         "images with vLLM, colocate and server",
         "vLLM's Qwen2.5-VL imports torchvision, and the package index has no build of it for a "
-        "torch without CUDA",
+        "torch without CUDA; one that is built for CUDA is bent to it for the colocated engine's "
+        "comparison with the trainer, in `tests/integration/test_vllm_colocate.py`",
         images_with_vllm,
     ),
 )

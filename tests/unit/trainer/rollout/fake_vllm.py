@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
@@ -15,6 +16,23 @@ class SamplingParams(SimpleNamespace):
 
 class EngineArgs(SimpleNamespace):
     """Keeps its options."""
+
+
+class RandomLoader:
+    """Changes every tensor, as vLLM's loader of random weights does."""
+
+    def load_weights(self, model: Any, model_config: Any) -> None:
+        del model_config
+        for tensor in model.state_dict().values():
+            tensor.fill_(7)
+
+
+LOADERS: dict[str, Any] = {}
+
+
+def register_loader(load_format: str) -> Callable[[Any], Any]:
+    """Keeps the class as vLLM's registry does."""
+    return lambda kind: LOADERS.setdefault(load_format, kind)
 
 
 class LLMEngine:
@@ -74,11 +92,15 @@ class LLMEngine:
 def install(monkeypatch: pytest.MonkeyPatch, *, on_cpu: bool = True) -> type[LLMEngine]:
     """Lets `import vllm` find it; gives the engine's class, whose `started` are the engines."""
     LLMEngine.started.clear()
+    LOADERS.clear()
     contents: dict[str, dict[str, Any]] = {
         "vllm": {"EngineArgs": EngineArgs, "SamplingParams": SamplingParams, "__version__": "0"},
         "vllm.engine": {},
         "vllm.engine.arg_utils": {"EngineArgs": EngineArgs},
         "vllm.sampling_params": {"RequestOutputKind": SimpleNamespace(FINAL_ONLY="final only")},
+        "vllm.model_executor": {},
+        "vllm.model_executor.model_loader": {"register_model_loader": register_loader},
+        "vllm.model_executor.model_loader.dummy_loader": {"DummyModelLoader": RandomLoader},
         "vllm.platforms": {"current_platform": SimpleNamespace(is_cpu=lambda: on_cpu)},
         "vllm.v1": {},
         "vllm.v1.engine": {},

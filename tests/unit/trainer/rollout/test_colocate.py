@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch", reason="needs the trainer extra")
 
 from grpo_doctor_trainer.errors import ConfigError, RolloutError  # noqa: E402
 from grpo_doctor_trainer.flags import parse  # noqa: E402
+from grpo_doctor_trainer.rollout.vllm import unloaded  # noqa: E402
 from grpo_doctor_trainer.rollout.vllm.local_engine import (  # noqa: E402
     cache_bytes,
     engine_options,
@@ -65,7 +66,7 @@ def test_the_options_become_those_of_the_engine() -> None:
     )  # fmt: skip
     assert options["tensor_parallel_size"] == 2
     assert options["max_num_seqs"] == 7
-    assert options["load_format"] == "dummy"
+    assert options["load_format"] == unloaded.FORMAT
     assert not options["enforce_eager"]
     assert not options["enable_sleep_mode"]
     assert "kv_cache_memory_bytes" not in options

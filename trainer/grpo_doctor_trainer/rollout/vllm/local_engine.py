@@ -16,6 +16,7 @@ import torch
 
 from grpo_doctor_trainer.config.validation import VLLM_LORA_RANKS
 from grpo_doctor_trainer.errors import ConfigError, RolloutError
+from grpo_doctor_trainer.rollout.vllm import unloaded
 from grpo_doctor_trainer.rollout.vllm.deadline import EngineDeadline
 from grpo_doctor_trainer.rollout.vllm.engine_log import console_to_file, explained, log_to_file
 from grpo_doctor_trainer.rollout.vllm.requests import longest_sequence
@@ -91,6 +92,7 @@ def start_engine(
             from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415 - takes seconds
             from vllm.v1.engine.llm_engine import LLMEngine  # noqa: PLC0415
 
+            unloaded.register_format()
             options = engine_options(
                 config,
                 model=model,
@@ -194,7 +196,7 @@ def engine_options(
         "enforce_eager": config.vllm_enforce_eager or cache_bytes is not None,
         "enable_prefix_caching": config.vllm_enable_prefix_caching,
         # The first sync brings all weights; with adapters alone the base has to be read.
-        "load_format": "auto" if config.vllm_enable_lora else "dummy",
+        "load_format": "auto" if config.vllm_enable_lora else unloaded.FORMAT,
         "seed": config.seed,
         "generation_config": "vllm",  # sampling is the trainer's matter, not the model folder's
         "logprobs_mode": "processed_logprobs",
