@@ -108,7 +108,6 @@ ROUNDS: tuple[Round, ...] = (
     Round("verl", (Case("rollout killed", "kill", ENGINE, line="",
                         target="ray::RolloutServer", actor="RolloutServer"),)),
     Round("verl", (_reward("answer", _VERL),)),
-    Round("verl", (_reward("store", _VERL),)),
     Round("openrlhf", (*_judges(actor=_OPENRLHF), _reward("socket", _OPENRLHF)), healthy=12),
     Round("openrlhf", (
         Case("engine stopped", "stop", ENGINE, line="", target="VLLM::EngineCore",
@@ -124,7 +123,6 @@ ROUNDS: tuple[Round, ...] = (
     Round("openrlhf", (Case("engine killed", "kill", ENGINE, line="", culprits=None,
                             target="VLLM::EngineCore"),)),
     Round("openrlhf", (_reward("answer", _OPENRLHF),)),
-    Round("openrlhf", (_reward("store", _OPENRLHF),)),
     Round("swift", (*_judges(), Case("reward: socket on one rank", "socket", rank=1,
                                      culprits=(1,))), healthy=12),
     Round("swift", (Case("reward: sleep on one rank", "sleep", rank=1, culprits=(1,)),)),

@@ -253,7 +253,10 @@ def _by_place(scene: Scene, actor: Actor) -> Candidate:
     """A sleep, a queue, a future, an event loop: nothing outside shows what is awaited."""
     sleeping = actor.doer is not None and "nanosleep" in actor.doer.wchan
     what = _CALLS.get(actor.deed.call, "")
-    if not what and actor.hold is not None:
+    if not what and actor.doer is not None and actor.tid != actor.pid:
+        # A main thread that polls for the next task tells nothing of the thread that has one.
+        what = _CALLS["lock"] if "futex" in actor.doer.wchan else ""
+    elif not what and actor.hold is not None:
         what = _HOLDS.get(actor.hold.kind, "waits")
     what = what or ("sleeps" if sleeping else "does not move")
     hidden = asks_engine(actor) and bool(scene.engine_parts())

@@ -133,6 +133,17 @@ def test_the_socket_of_that_thread_is_what_is_said() -> None:
     assert "10.0.0.9:80" in job.verdict().summary
 
 
+def test_a_lock_in_that_thread_is_no_poll_of_the_main_one() -> None:
+    job = VerlJob()
+    job.scores("take_lock /home/me/rewards.py:38", *SCORES[1:])
+    python, seen = job.reward.threads[-1]
+    job.reward.threads[-1] = (python, replace(seen, wchan="futex_wait_queue"))
+    job.reward.blocks("poll", tid=REWARD)
+    verdict = job.verdict()
+    assert "waits for another thread in reward (rewards.py:38, take_lock)" in verdict.summary
+    assert verdict.can_go_on.startswith("Only if another thread of its process")
+
+
 def test_one_thread_that_gets_on_speaks_for_those_that_wait_for_its_lock() -> None:
     job = VerlJob()
     job.scores("acquire /home/me/rewards.py:11", *SCORES)
