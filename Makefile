@@ -110,11 +110,11 @@ docs: $(READY) ## write docs/ (rules, whatif, knobs, check, hang, trainer_matrix
 	$(BIN)/python -m tests.matrix.table
 	mkdir -p docs/schemas; for name in `$(BIN)/grpo-doctor schema`; do $(BIN)/grpo-doctor schema $$name > docs/schemas/$$name.json; done
 
-# An environment of its own: half a minute, and no torch.
+# An environment of its own: half a minute, and no torch. Never --quiet: what is not printed is not counted as broken.
 SITE := .site
 SITE_READY := $(SITE)/.ready
 site: $(SITE_READY) ## build site/ from docs/ (no link may break, no page fetches from another host)
-	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/python -m mkdocs build --quiet --clean || \
+	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/python -m mkdocs build --strict --clean || \
 	  { echo "the site was not built: mend what the warnings above name, in docs/ or mkdocs.yml"; exit 1; }
 	@$(SITE)/bin/python -m tests.site.built site
 	@echo "look at it: $(SITE)/bin/python -m http.server --directory site"

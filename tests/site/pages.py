@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,12 +34,25 @@ _NESTED = re.compile(r"^(?: {2})+(?=[-*] )", re.MULTILINE)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Lists the page of each rule under the entry that has the table of all."""
-    rules = sorted(f"rules/{path.name}" for path in (ROOT / "docs" / "rules").glob("GD*.md"))
+    """Lists each rule's page under the table of all, and what no entry names under "Reference"."""
+    docs = ROOT / "docs"
+    pages = sorted(path.relative_to(docs).as_posix() for path in docs.rglob("*.md"))
+    rules = [page for page in pages if re.fullmatch(r"rules/GD\d+\.md", page)]
+    unnamed = sorted({*pages} - {*rules} - {*_named(config.nav)})
     for entry in config.nav or []:
         if "Rules" in entry:
             entry["Rules"] += rules
+        if "Reference" in entry:
+            entry["Reference"] += unnamed
     return config
+
+
+def _named(nav: object) -> Iterator[str]:
+    """Every page that the navigation names."""
+    if isinstance(nav, str):
+        yield nav
+    for entry in nav if isinstance(nav, list) else nav.values() if isinstance(nav, dict) else ():
+        yield from _named(entry)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -66,8 +80,10 @@ def linked(markdown: str, page: str) -> str:
             return match[0]
         path = posixpath.normpath(posixpath.join(folder, target))
         to = INCLUDED.get(path) or (path[len("docs/") :] if path.startswith("docs/") else None)
+        if (ROOT / path).is_dir() or (to is None and (ROOT / path).exists()):
+            return match["words"]
         if to is None:
-            return match["words"] if (ROOT / path).exists() else match[0]
+            return match[0]
         relative = posixpath.relpath(to, posixpath.dirname(page) or ".")
         return f"{match['image']}[{match['words']}]({relative}{match['anchor'] or ''})"
 

@@ -39,6 +39,7 @@ def test_links_to_files_of_the_repository_lead_somewhere(source: str) -> None:
         ("project/trainer.md", "[all](../docs/trainer_matrix.md)", "[all](../trainer_matrix.md)"),
         ("project/trainer.md", "[`loop.py`](grpo_doctor_trainer/loop.py)", "`loop.py`"),
         ("quickstart/trl.md", "[own](../../probes/README.md)", "[own](../project/recorder.md)"),
+        ("project/changelog.md", "[all](docs/schemas)", "all"),
         ("hang.md", "[sure](accuracy.md#totals)", "[sure](accuracy.md#totals)"),
         ("hang.md", "[there](https://example.org/a.md)", "[there](https://example.org/a.md)"),
         ("hang.md", "[nowhere](../gone.md)", "[nowhere](../gone.md)"),
