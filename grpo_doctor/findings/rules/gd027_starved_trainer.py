@@ -1,29 +1,34 @@
-"""Training waits for an asynchronous rollout.
+"""One side of an asynchronous run waits for the other.
 
 ## What it means
 
-Rollout and training run side by side, and the ranks that train find no samples: generation is the
-slower side.
+Rollout and training run side by side, and one is slower. Either the ranks that train find no
+samples, or the rollout finds no room in the queue, or what it generates is too old when its turn
+comes, and is dropped.
 
 ## Why it costs
 
-The trainer's GPUs hold weights and wait. The step is as long as the rollout needs for its samples,
-whatever the trainer does.
+The GPUs of the faster side hold weights and wait, or compute what nobody trains on. The step takes
+as long as the slower side, whatever the other does.
 
 ## Evidence shown
 
-How long the ranks wait for samples per step, how much faster the rollout must get until they do
-not, and what takes the rollout loop's own time, where it was recorded: generating, tools, rewards.
+How long the ranks wait for samples and the rollout for room, as shares of the step; what takes the
+rollout loop's own time, where it was recorded: generating, tools, rewards. From the framework's own
+metrics, where it logs them: how stale samples are, how many are in the queue and how many were
+dropped, and what share of generated tokens is never trained on.
 
 ## Fix
 
-Move GPUs from training to the rollout engine until neither waits. Where rewards or tools take most
-of the loop's time, make those faster first. Nothing is predicted: how both sides scale with their
-GPUs was not measured.
+Move GPUs from the side that waits to the other one, until neither waits: how many is said where
+both numbers are known, as if each side's time were inverse to its GPUs. Where rewards or tools take
+most of the loop's time, make those faster first. Nothing is predicted: how both sides scale with
+their GPUs was not measured.
 
 ## When it is wrong
 
-A queue that is filled only after each weight update waits by design.
+A queue that is filled only after each weight update waits by design. A rollout that waits for room
+costs little where its GPUs have other work.
 
 ## References
 
@@ -33,10 +38,9 @@ A queue that is filled only after each weight update waits by design.
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping
 
 from grpo_doctor.analysis.accounting import ROLLOUT_WAIT_SPAN
-from grpo_doctor.analysis.intervals import intersect, union
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import (
     Answer,
@@ -47,62 +51,47 @@ from grpo_doctor.findings.rule import (
     Rule,
     severity_of,
 )
+from grpo_doctor.findings.sides import (
+    METRICS,
+    QUEUE_SPAN,
+    Sides,
+    evidence_of,
+    loop_shares,
+    sides_of,
+)
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.trace.model import Kind
 from grpo_doctor.whatif import Edit, Withheld
 
 RULE = Rule(
     id="GD027",
     slug="starved-trainer",
-    title="Training waits for an asynchronous rollout",
+    title="One side of an asynchronous run waits for the other",
     family="rollout",
     needs=(signals.STEPS, signals.PHASES),
+    uses=METRICS,
 )
 # Below it moving a whole GPU would only move the wait to the other side.
 MIN_SHARE = 0.1
 # What the rollout loop does beside generating, and what to do where it takes most of the time.
 _BESIDE = {"reward": "the reward", "rollout/tools": "the tools"}
+_GENERATE = "rollout/generate"
+_WITHHELD = "how both sides scale with their GPUs was not measured"
 
 
 def check(view: RunView) -> Answer:
-    """Compares the trainer's wait for samples with the step."""
-    if ROLLOUT_WAIT_SPAN not in view.trace.names:
+    """Compares what each side waits for the other, in shares of the step."""
+    if not {ROLLOUT_WAIT_SPAN, QUEUE_SPAN} & set(view.trace.names):
         return NotApplicable("rollout and training do not run side by side, or were not seen to")
-    waits = view.span_seconds(ROLLOUT_WAIT_SPAN)
-    share = waits / view.step_s
-    if share < MIN_SHARE:
+    sides = sides_of(view)
+    if max(sides.trainer_waits, sides.surplus) < MIN_SHARE:
         return Passed(
-            f"the ranks wait {percent(share, 1)} of the step for samples: training is the slower "
-            "side, or both are alike"
+            f"the ranks wait {percent(sides.trainer_waits, 1)} of the step for samples: "
+            "training is the slower side, or both are alike"
         )
-    busy = _rollout_shares(view)
-    faster = 1 / (1 - share) if share < 1 else None
-    return Finding(
-        severity=severity_of(share),
-        confidence=0.9,
-        cost=share,
-        phases=("rollout",),
-        ranks=(),
-        evidence=(
-            Evidence("waiting for samples, per step", waits, "s", f"{ROLLOUT_WAIT_SPAN} spans"),
-            Evidence("of the step", 100 * share, "%", f"{ROLLOUT_WAIT_SPAN} spans"),
-            *(
-                Evidence(f"rollout loop in {name}", 100 * part, "%", "spans of the rollout loop")
-                for name, part in busy.items()
-            ),
-        ),
-        cause=f"The ranks that train wait {percent(share)} of each step for samples"
-        + (f"; generation must get {faster:.2g} times as fast to keep up." if faster else "."),
-        fixes=(
-            view.advice(
-                _what_to_do(busy),
-                Withheld("how both sides scale with their GPUs was not measured"),
-                safety="same-math",
-                risk="Fewer GPUs for training take longer for each step of it.",
-            ),
-        ),
-    )
+    if sides.trainer_waits >= sides.surplus:
+        return _starved_trainer(view, sides)
+    return _idle_rollout(view, sides)
 
 
 def counterfactual(view: RunView) -> tuple[Edit, ...]:
@@ -111,27 +100,85 @@ def counterfactual(view: RunView) -> tuple[Edit, ...]:
     return ()
 
 
-def _what_to_do(busy: dict[str, float]) -> str:
+def _starved_trainer(view: RunView, sides: Sides) -> Finding:
+    share = sides.trainer_waits
+    busy = loop_shares(view, (_GENERATE, *_BESIDE))
+    faster = 1 / (1 - share) if share < 1 else None
+    return Finding(
+        severity=severity_of(share),
+        confidence=0.9,
+        cost=share,
+        phases=("rollout",),
+        ranks=(),
+        evidence=(
+            Evidence("waiting for samples, per step", share * view.step_s, "s", _WAITS),
+            Evidence("of the step", 100 * share, "%", _WAITS),
+            *(
+                Evidence(f"rollout loop in {name}", 100 * part, "%", "spans of the rollout loop")
+                for name, part in busy.items()
+            ),
+            *evidence_of(view, sides),
+        ),
+        cause=f"The ranks that train wait {percent(share)} of each step for samples"
+        + (f"; generation must get {faster:.2g} times as fast to keep up." if faster else "."),
+        fixes=(
+            view.advice(
+                _what_to_do(sides, busy),
+                Withheld(_WITHHELD),
+                safety="same-math",
+                risk="Fewer GPUs for training take longer for each step of it.",
+            ),
+        ),
+    )
+
+
+def _idle_rollout(view: RunView, sides: Sides) -> Finding:
+    """The step would be shorter by what the rollout's GPUs could do of it."""
+    train, generate = sides.gpus or (1, 1)
+    cost = sides.surplus * generate / (train + generate)
+    parts = []
+    if sides.rollout_waits:
+        parts.append(f"waits {percent(sides.rollout_waits)} of the time for room in the queue")
+    if sides.unused:
+        parts.append(f"generates {percent(sides.unused)} for nothing")
+    return Finding(
+        severity=severity_of(cost),
+        confidence=0.8,
+        cost=cost,
+        phases=("rollout",),
+        ranks=(),
+        evidence=(
+            *evidence_of(view, sides),
+            Evidence("ranks wait for samples", 100 * sides.trainer_waits, "%", _WAITS),
+        ),
+        cause=f"The rollout {' and '.join(parts)}: training is the slower side.",
+        fixes=(
+            view.advice(
+                _move(sides, "the rollout engine", "training"),
+                Withheld(_WITHHELD),
+                safety="same-math",
+                risk="Fewer GPUs for the rollout take longer for each batch of samples.",
+            ),
+        ),
+    )
+
+
+_WAITS = f"{ROLLOUT_WAIT_SPAN} spans"
+
+
+def _what_to_do(sides: Sides, busy: Mapping[str, float]) -> str:
     beside = max(_BESIDE, key=lambda name: busy.get(name, 0.0))
-    if busy.get(beside, 0.0) > busy.get("rollout/generate", 0.0):
+    if busy.get(beside, 0.0) > busy.get(_GENERATE, 0.0):
         return (
             f"make {_BESIDE[beside]} faster, or run more of it at once: it takes more of the "
             "rollout loop's time than generating"
         )
-    return "move GPUs from training to the rollout engine, one at a time, until neither side waits"
+    return _move(sides, "training", "the rollout engine")
 
 
-def _rollout_shares(view: RunView) -> dict[str, float]:
-    """What part of the steps' time something of a kind was going on in rollout loops, by span."""
-    spans, names = view.trace.spans, view.trace.names
-    loops = [p.index for p in view.trace.processes if p.role == "rollout"]
-    windows = view.analysis.used_windows
-    shares = {}
-    for name in ("rollout/generate", *_BESIDE):
-        if not loops or name not in names or not windows.total_ns:
-            continue
-        chosen = np.isin(spans.process, loops) & (spans.kind == Kind.SPAN)
-        rows = np.flatnonzero(chosen & (spans.name == names.index(name)))
-        inside = intersect(union(spans.start_ns[rows], spans.end_ns[rows]), windows)
-        shares[name] = inside.total_ns / (windows.total_ns * len(loops))
-    return {name: part for name, part in shares.items() if part > 0}
+def _move(sides: Sides, giver: str, taker: str) -> str:
+    count = sides.gpus_to_move()
+    if not count or sides.gpus is None:  # unknown, or less than a whole one
+        return f"move GPUs from {giver} to {taker}, one at a time, until neither side waits"
+    of = sides.gpus[0 if count > 0 else 1]
+    return f"move about {abs(count)} of the {of} GPUs of {giver} to {taker}"

@@ -7,20 +7,27 @@ yet, which looks like slow data loading and is not.
 
 from __future__ import annotations
 
+from time import monotonic_ns
+
+from grpo_doctor_probes import layout, recorder
 from grpo_doctor_probes.hooks.roles import with_role
 from grpo_doctor_probes.hooks.table import Hook
-from grpo_doctor_probes.hooks.wrapping import replace
+from grpo_doctor_probes.hooks.wrapping import quietly, replace
 
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
+    from typing import Any
 
 _TRAINER = "trl.experimental.async_grpo.async_grpo_trainer"
 _LOOP = "trl.experimental.async_grpo.async_rollout_worker"
 _TRANSFER = "trl.experimental.async_grpo.weight_transfer"
 # A phase's part, so that the time is the rollout's and never `dataload`.
 WAIT = "rollout/wait"
+# On the other side: no room in the queue that the trainer empties.
+QUEUE = "rollout/queue"
+_BACKPRESSURE = "rollout/backpressure_s"
 
 HOOKS = (
     Hook(_TRAINER, "AsyncGRPOTrainer._sync_weight", "sync", "1.0-"),
@@ -42,6 +49,25 @@ def fetch_span(trainer: object, *_: object, **__: object) -> str:
 
 def _patch_loop(module: ModuleType) -> None:
     replace(module, "_AsyncRolloutLoop.run", with_role("rollout"))
+    replace(module, "_AsyncRolloutLoop._push_metrics", _around_metrics)
+
+
+def _around_metrics(push: Callable[..., Any]) -> Callable[..., Any]:
+    """How long the loop has just waited for room is told where it ends, by the loop itself."""
+
+    def wrapper(self: Any, values: Any, *args: Any, **kwargs: Any) -> Any:
+        quietly(_write_wait, values)
+        return push(self, values, *args, **kwargs)
+
+    return wrapper
+
+
+def _write_wait(values: dict[str, Any]) -> None:
+    waited_s, active = values.get(_BACKPRESSURE), recorder.ACTIVE
+    if waited_s is not None and active is not None:
+        now_ns = monotonic_ns()
+        begun_ns = now_ns - round(1e9 * waited_s)
+        active.write(layout.SPAN, active.name_id(QUEUE), begun_ns, now_ns, 0.0)
 
 
 PATCHES: dict[str, Callable[[ModuleType], None]] = {_LOOP: _patch_loop}

@@ -66,3 +66,72 @@ def test_phases_one_after_the_other_are_another_matter() -> None:
     for number in range(STEPS):
         build.step(0, number, 10.0 * number, {"rollout": 5.0, "train": 5.0})
     assert "side by side" in not_applicable(build, "GD027")
+
+
+def ahead(queue_s: float, *, ranks: int = 2, **knobs: int) -> TraceBuilder:
+    """The ranks never wait; the loop waits for room in the queue."""
+    named = {name.replace("__", "."): value for name, value in knobs.items()}
+    build = TraceBuilder(ranks=ranks + 1, framework="openrlhf", knobs=named)
+    build.roles[ranks] = "rollout-loop"
+    for number in range(STEPS):
+        at = 10.0 * number
+        for rank in range(ranks):
+            build.step(rank, number, at, {"rollout/wait": 0.1, "train": 9.9})
+        build.span(ranks, "rollout/queue", at, at + queue_s)
+    return build
+
+
+def test_a_rollout_without_room_is_the_other_side() -> None:
+    found = finding(ahead(6.0), "GD027")
+    assert "training is the slower side" in found.cause
+    assert "waits 60% of the time for room" in found.cause
+    assert value(found, "rollout waits for room") == pytest.approx(60.0)
+    assert found.cost == pytest.approx(0.3)  # as if both sides had the same number of GPUs
+    assert found.fixes[0].spelling.startswith("move GPUs from the rollout engine to training, one")
+
+
+def test_how_many_gpus_to_move_is_said_where_both_numbers_are_known() -> None:
+    """8 train for 9.9 of 10 s, 8 generate for 4 of 10: 11.4 and 4.6 take the same time."""
+    found = finding(
+        ahead(6.0, ranks=8, vllm__tensor_parallel_size=4, vllm__data_parallel_size=2), "GD027"
+    )
+    text = "move about 3 of the 8 GPUs of the rollout engine to training"
+    assert found.fixes[0].spelling == text
+    starved = overlapping(5.0)
+    starved.knobs = {"vllm.tensor_parallel_size": 1}
+    # 2 train for half of the step, 1 generates all of it: 1.5 each.
+    assert "one at a time" in finding(starved, "GD027").fixes[0].spelling
+    starved.knobs = {"vllm.tensor_parallel_size": 2}
+    assert finding(starved, "GD027").fixes[0].spelling.startswith("move about 1 of the 2 GPUs of t")
+
+
+def test_a_rollout_that_hardly_waits_passes() -> None:
+    passed(ahead(0.9), "GD027")
+
+
+def test_what_is_generated_for_nothing_is_surplus() -> None:
+    build = overlapping(0.5)
+    for number in range(STEPS):
+        build.metrics(number, **{
+            "rollout/generated_tok_s": 1000.0, "perf/trained_tok_s_wall_clock": 700.0,
+            "sample/dropped_stale_total": 3.0, "batch/dropped_oversize_total": 1.0,
+            "sample/staleness_mean": 2.5, "sample/rollout_queue_size": 12.0,
+        })  # fmt: skip
+    found = finding(build, "GD027")
+    assert "generates 30% for nothing" in found.cause
+    assert value(found, "generated and never trained on") == pytest.approx(30.0)
+    assert value(found, "samples dropped") == 4.0 * STEPS
+    assert value(found, "staleness of samples") == 2.5
+    assert value(found, "samples in the queue") == 12.0
+
+
+def test_verls_counts_since_the_beginning() -> None:
+    build = overlapping(0.5)
+    for number in range(STEPS):
+        build.metrics(number, **{
+            "fully_async/count/total_generated_samples": 100.0 * (number + 1),
+            "fully_async/count/dropped_stale_samples": 25.0 * (number + 1),
+        })  # fmt: skip
+    found = finding(build, "GD027")
+    assert value(found, "samples dropped") == 25.0 * STEPS
+    assert value(found, "generated and never trained on") == pytest.approx(25.0)

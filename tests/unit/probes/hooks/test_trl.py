@@ -91,6 +91,10 @@ class _AsyncRolloutLoop:
         await asyncio.gather(*(self._generate_one_turn() for _ in range(4)))
         await self._execute_tool_calls()
         await self._score_group()
+        self._push_metrics({"rollout/score_s": 0.1})
+        self._push_metrics({"rollout/backpressure_s": 0.005})
+
+    def _push_metrics(self, values): ...
 
     async def _generate_one_turn(self):
         await asyncio.sleep(0.02)
@@ -136,3 +140,5 @@ def test_ranks_of_an_asynchronous_run_wait_for_the_rollout_and_load_no_data(
     generating = (spans.process == 1) & (spans.name == trace.names.index("rollout/generate"))
     assert (generating & (spans.kind == Kind.SPAN)).sum() == 1  # four turns side by side
     assert trace.ranks == (0,)
+    waiting = (spans.process == 1) & (spans.name == trace.names.index("rollout/queue"))
+    assert (spans.end_ns - spans.start_ns)[waiting].tolist() == [5_000_000]

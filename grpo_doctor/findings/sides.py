@@ -1,0 +1,168 @@
+"""Rollout and training side by side: which of them waits for the other, and what GPUs each has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from grpo_doctor.analysis.accounting import ROLLOUT_WAIT_SPAN
+from grpo_doctor.analysis.intervals import intersect, union
+from grpo_doctor.findings.rule import Evidence
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.trace.model import Kind
+
+# A rollout that is ahead waits here for the trainer to take samples.
+QUEUE_SPAN = "rollout/queue"
+_LOOPS = ("rollout", "rollout-loop")
+_STALENESS = ("sample/staleness_mean", "training/off_policy/trajectory_staleness/mean")
+_QUEUE_DEPTH = ("sample/rollout_queue_size", "fully_async/monitor/queue/mq_queue_size")
+# Of each log alone.
+_DROPPED = (
+    "sample/dropped_stale_total", "batch/dropped_oversize_total",
+    "training/off_policy/evicted_samples",
+)  # fmt: skip
+# Since the run began.
+_DROPPED_SO_FAR = "fully_async/count/dropped_stale_samples"
+_GENERATED_SO_FAR = "fully_async/count/total_generated_samples"
+_GENERATED, _TRAINED = "rollout/generated_tok_s", "perf/trained_tok_s_wall_clock"
+METRICS = (
+    *_STALENESS, *_QUEUE_DEPTH, *_DROPPED, _DROPPED_SO_FAR, _GENERATED_SO_FAR, _GENERATED, _TRAINED,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Shares of the steps' time, 0 to 1.
+
+    Attributes:
+        trainer_waits: the ranks wait for samples.
+        rollout_waits: the rollout waits for room in the queue.
+        unused: of what was generated, what was dropped or is never trained on; None if unknown.
+        gpus: how many train and how many generate; None if unknown.
+    """
+
+    trainer_waits: float
+    rollout_waits: float
+    unused: float | None
+    gpus: tuple[int, int] | None
+
+    @property
+    def surplus(self) -> float:
+        """The share of the rollout's time that no step needed."""
+        return 1 - (1 - self.rollout_waits) * (1 - (self.unused or 0.0))
+
+    def gpus_to_move(self) -> int | None:
+        """From training to rollout, negative the other way; None where the numbers are unknown.
+
+        As if each side's time were inverse to its GPUs: that they then take the same time.
+        """
+        if self.gpus is None:
+            return None
+        train, generate = self.gpus
+        work = (1 - self.trainer_waits) * train, (1 - self.surplus) * generate
+        if not sum(work):
+            return None
+        balanced = round((train + generate) * work[0] / sum(work))
+        return train - min(max(1, balanced), train + generate - 1)
+
+
+def sides_of(view: RunView) -> Sides:
+    """What the spans and the framework's own metrics say of both sides."""
+    return Sides(
+        trainer_waits=view.span_seconds(ROLLOUT_WAIT_SPAN) / view.step_s if view.step_s else 0.0,
+        rollout_waits=loop_shares(view, (QUEUE_SPAN,)).get(QUEUE_SPAN, 0.0),
+        unused=_unused(view),
+        gpus=_gpus(view),
+    )
+
+
+def loop_shares(view: RunView, names: tuple[str, ...]) -> Mapping[str, float]:
+    """What part of the steps' time something of a kind was going on in rollout loops, by span.
+
+    The mean over the loops that have any such span: a server beside them has none.
+    """
+    spans, known = view.trace.spans, view.trace.names
+    windows = view.analysis.used_windows
+    shares = {}
+    for name in names:
+        if name not in known or not windows.total_ns:
+            continue
+        parts = []
+        for process in view.trace.processes:
+            block = spans.of_process(process.index)
+            chosen = (spans.kind[block] == Kind.SPAN) & (spans.name[block] == known.index(name))
+            if process.role in _LOOPS and chosen.any():
+                busy = union(spans.start_ns[block][chosen], spans.end_ns[block][chosen])
+                parts.append(intersect(busy, windows).total_ns / windows.total_ns)
+        if any(parts):
+            shares[name] = float(np.mean(parts))
+    return shares
+
+
+def evidence_of(view: RunView, sides: Sides) -> tuple[Evidence, ...]:
+    """What is known of the queue between both: staleness, depth, what was dropped or not used."""
+    rows = [
+        _mean(view, "staleness of samples", _STALENESS, "weight updates"),
+        _mean(view, "samples in the queue", _QUEUE_DEPTH, "samples"),
+        _dropped(view),
+    ]
+    if sides.rollout_waits:
+        rows.append(
+            Evidence(
+                "rollout waits for room", 100 * sides.rollout_waits, "%", f"{QUEUE_SPAN} spans"
+            )
+        )
+    if sides.unused is not None:
+        rows.append(Evidence("generated and never trained on", 100 * sides.unused, "%", "metrics"))
+    return tuple(row for row in rows if row is not None)
+
+
+def _mean(view: RunView, text: str, keys: tuple[str, ...], unit: str) -> Evidence | None:
+    for key in keys:
+        curve = view.metric_called(key)
+        if curve is not None and len(curve.finite):
+            return Evidence(text, float(curve.finite.values.mean()), unit, f"metric {key}")
+    return None
+
+
+def _dropped(view: RunView) -> Evidence | None:
+    said = [key for key in _DROPPED if view.metric_called(key) is not None]
+    if said:
+        return Evidence("samples dropped", _sum(view, said), "samples", f"metric {said[0]}")
+    last = _last(view, _DROPPED_SO_FAR)
+    return None if last is None else Evidence("samples dropped", last, "samples", _DROPPED_SO_FAR)
+
+
+def _unused(view: RunView) -> float | None:
+    dropped, generated = _last(view, _DROPPED_SO_FAR), _last(view, _GENERATED_SO_FAR)
+    if dropped is not None and generated:
+        return min(1.0, dropped / generated)
+    rates = [view.metric_called(key) for key in (_GENERATED, _TRAINED)]
+    means = [
+        float(rate.finite.values.mean()) for rate in rates if rate is not None and len(rate.finite)
+    ]
+    if len(means) < len(rates) or means[0] <= 0:
+        return None
+    return min(1.0, max(0.0, 1 - means[1] / means[0]))
+
+
+def _sum(view: RunView, keys: list[str]) -> float:
+    curves = [view.metric_called(key) for key in keys]
+    return float(sum(curve.finite.values.sum() for curve in curves if curve is not None))
+
+
+def _last(view: RunView, key: str) -> float | None:
+    curve = view.metric_called(key)
+    return float(curve.finite.values[-1]) if curve is not None and len(curve.finite) else None
+
+
+def _gpus(view: RunView) -> tuple[int, int] | None:
+    """By the GPUs that were sampled; else by the engine's own settings."""
+    train = len(view.trace.ranks)
+    sampled = sum(gpu.visible for gpu in view.trace.gpus)
+    parts = [view.trace.run.knobs.get(f"vllm.{way}_parallel_size") for way in ("tensor", "data")]
+    known = [part for part in parts if isinstance(part, int) and part > 0]
+    generate = sampled - train if sampled > train else int(np.prod(known)) if known else 0
+    return (train, generate) if train and generate else None
