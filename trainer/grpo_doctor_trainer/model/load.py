@@ -143,7 +143,22 @@ def _load_processor(config: TrainerConfig) -> VisionProcessor | None:
         images = AutoImageProcessor.from_pretrained(config.model)
     except (OSError, ValueError, ImportError) as error:
         raise ModelError(_cannot_load("image processor", config.model, error)) from error
-    return VisionProcessor(_load_tokenizer(config), images)
+    tokenizer = _load_tokenizer(config)
+    if tokenizer.chat_template is None:
+        tokenizer.chat_template = _processors_chat_template(config.model)
+    return VisionProcessor(tokenizer, images)
+
+
+def _processors_chat_template(model: str) -> str | None:
+    """Reads the template where older processors keep it: `chat_template.json`, for none but them."""
+    from transformers import ProcessorMixin  # noqa: PLC0415 - vision-language models only
+
+    try:
+        settings, _ = ProcessorMixin.get_processor_dict(model)
+    except (OSError, ValueError):
+        return None  # no processor's files at all
+    template = settings.get("chat_template")
+    return template if isinstance(template, str) else None
 
 
 def _load_tokenizer(config: TrainerConfig) -> Any:

@@ -93,7 +93,7 @@ def vision_layout(model: Any, *, companion: bool) -> VisionLayout:
     except AttributeError as error:
         raise ModelError(
             f"{type(model).__name__} takes images in a way that this trainer does not know "
-            f"({error}); it trains the Qwen2-VL and Qwen2.5-VL family"
+            f"({error}); it trains Qwen2-VL, Qwen2.5-VL and Qwen3-VL"
         ) from None
     typed = "mm_token_type_ids" in inspect.signature(model.forward).parameters
     return VisionLayout(tokens[0], tokens, merge, values, companion, typed)

@@ -1,7 +1,9 @@
 """The built-in reward functions, two of them here.
 
 `format`: 1 if a completion is `<think>...</think><answer>...</answer>` and nothing else. The
-pattern of DeepSeek-R1 (arXiv 2501.12948, table 1); white space around the elements is free.
+pattern of DeepSeek-R1 (arXiv 2501.12948, table 1); white space around the elements is free. Chat
+templates such as that of R1's distilled models open `<think>` in the prompt already: the completion
+then has to close it, and may not open it again.
 
 `length`: the soft overlong punishment of DAPO (arXiv 2503.14476, equation 13). 0 up to a soft
 limit, then falling in a straight line to -1 at the longest completion there can be. DAPO punishes
@@ -11,6 +13,7 @@ fifth.
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -18,18 +21,31 @@ from grpo_doctor_trainer.rewards.accuracy import make_accuracy
 from grpo_doctor_trainer.tasks import arithmetic_reward
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from grpo_doctor_trainer.config import TrainerConfig
 
 _LAYOUT = re.compile(r"\s*<think>(.*?)</think>\s*<answer>(.*?)</answer>\s*", re.DOTALL)
 _TAG = re.compile(r"</?(?:think|answer)>")
+_THINK = "<think>"
 _PUNISHED_SHARE = 4096 / 20480
 
 
-def think_then_answer(completions: list[str], **_columns: object) -> list[float]:
-    """Scores each completion 1 or 0; each of the four tags must occur exactly once."""
-    return [float(_fits(completion)) for completion in completions]
+def think_then_answer(
+    completions: list[str], prompts: Sequence[str] = (), **_columns: object
+) -> list[float]:
+    """Scores each completion 1 or 0; each of the four tags must occur exactly once.
+
+    Args:
+        completions: the texts.
+        prompts: of each as the model saw it; none: no prompt opens `<think>`.
+    """
+    paired = itertools.zip_longest(completions, prompts, fillvalue="")
+    return [float(_fits(_opened_by(prompt) + completion)) for completion, prompt in paired]
+
+
+def _opened_by(prompt: str) -> str:
+    return _THINK if prompt.rstrip().endswith(_THINK) else ""
 
 
 def _fits(completion: str) -> bool:

@@ -17,6 +17,7 @@ from grpo_doctor_trainer.errors import ConfigError
 from grpo_doctor_trainer.logs.console import set_up_console
 from grpo_doctor_trainer.model.load import LoadedModel
 from grpo_doctor_trainer.model.tiny import tiny_tokenizer
+from grpo_doctor_trainer.rewards.built_in import think_then_answer
 
 ROWS = [Row([{"role": "user", "content": "+" * n}], {"number": n}) for n in range(1, 8)]
 
@@ -185,3 +186,27 @@ def test_the_work_of_making_a_batch_is_counted(monkeypatch: pytest.MonkeyPatch) 
     assert len(seen["dataload/tokenize_s"]) == 2
     assert all(seconds > 0 for seconds in seen["dataload/tokenize_s"] + seen["dataload/join_s"])
     assert seen["dataload/read_s"] == seen["dataload/images"] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("completion", "value"),
+    [
+        ("a</think><answer>b</answer>", 1.0),
+        ("\n</think>\n<answer>b</answer>", 1.0),
+        ("<think>a</think><answer>b</answer>", 0.0),
+        ("a<answer>b</answer>", 0.0),
+    ],
+)
+def test_format_where_the_prompt_opens_the_thinking(completion: str, value: float) -> None:
+    """As the chat template of R1's distilled models does."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens({"bos_token": "<|begin|>"})
+    tokenizer.chat_template = (
+        "{{ bos_token }}{% for m in messages %}{{ '<|user|>' + m['content'] }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|assistant|><think>\n' }}{% endif %}"
+    )
+    row = Row([{"role": "user", "content": "1+1?"}])
+    prompt = PromptMaker(tokenizer, 99).make(row, 1)
+    assert prompt.text.endswith("<think>\n")
+    assert prompt.tokens.count(tokenizer.bos_token_id) == 1  # the template's, and no second one
+    assert think_then_answer([completion], [prompt.text], solution=["b"]) == [value]
