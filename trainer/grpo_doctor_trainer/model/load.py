@@ -150,7 +150,7 @@ def _load_processor(config: TrainerConfig) -> VisionProcessor | None:
 
 
 def _processors_chat_template(model: str) -> str | None:
-    """Reads the template where older processors keep it: `chat_template.json`, for none but them."""
+    """Reads the template from where processors keep it, which tokenizers do not look at."""
     from transformers import ProcessorMixin  # noqa: PLC0415 - vision-language models only
 
     try:
