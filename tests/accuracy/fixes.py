@@ -156,6 +156,7 @@ FIXES: tuple[Fix, ...] = (
             per_device_train_batch_size="4",
             gradient_accumulation_steps="4",
             num_generations="2",
+            share_prompts="false",
         ),
         {"train.group_by_length": True},
     ),

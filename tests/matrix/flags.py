@@ -90,6 +90,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("epsilon", ("0.1", "0.2")),
     Flag("epsilon_high", ("0.28", "none")),
     Flag("group_by_length", ("true", "false")),
+    Flag("share_prompts", ("true", "false")),
     Flag("scale_rewards", ("group", "batch", "none")),
     Flag("mask_truncated_completions", ("false", "true")),
     Flag("temperature", ("0.9", "1.0")),

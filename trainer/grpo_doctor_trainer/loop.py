@@ -50,12 +50,19 @@ def train(run: Run) -> None:
                 feed, values = collect(run, number)
 
             with phase("train"):
-                counter("train/token_places_by_length", float(feed.places_by_length(accumulation)))
-                micro_batches = feed.take(accumulation, by_length=config.group_by_length)
+                by_length = feed.places_by_length(accumulation)
+                micro_batches = feed.take(
+                    accumulation, by_length=config.group_by_length, by_prompt=config.groups_prompts
+                )
                 tokens = tokens_in_loss(micro_batches, run.ranks)
+                padded = not config.share_prompts
+                if not padded:
+                    by_length = sum(part.tokens.filled for part in micro_batches)
+                counter("train/token_places_by_length", float(by_length))
                 statistics = []
                 for index, micro_batch in enumerate(micro_batches):
-                    counter("train/token_places", float(micro_batch.tokens.places))
+                    batch = micro_batch.tokens
+                    counter("train/token_places", float(batch.places if padded else batch.filled))
                     with (
                         phase("train/micro_batch"),
                         engine.micro_batch(last=index == accumulation - 1),
@@ -163,13 +170,16 @@ def earlier_logprobs(
     """
     config, old, reference = run.config, None, None
     size, temperature = config.per_device_train_batch_size, config.temperature
+    share = config.share_prompts
     if config.off_policy:
         with phase("logprob/old"):
-            old = logprobs_in_parts(run.engine.model, tokens, temperature, size)
+            old = logprobs_in_parts(
+                run.engine.model, tokens, temperature, size, share_prompts=share
+            )
     if config.beta > 0:
         with (
             phase("logprob/reference"),
             reference_weights(run.engine, run.reference) as model,
         ):
-            reference = logprobs_in_parts(model, tokens, temperature, size)
+            reference = logprobs_in_parts(model, tokens, temperature, size, share_prompts=share)
     return old, reference

@@ -18,11 +18,13 @@ from grpo_doctor_trainer.config import EMBEDDED_VL
 from grpo_doctor_trainer.data.checking import usable_rows
 from grpo_doctor_trainer.data.prompts import prompt_loader, steps_in
 from grpo_doctor_trainer.data.rows import load_rows
+from grpo_doctor_trainer.logs.console import LOG
 from grpo_doctor_trainer.logs.introduction import introduce
 from grpo_doctor_trainer.logs.steplog import StepLog
 from grpo_doctor_trainer.logs.trackers import make_trackers
 from grpo_doctor_trainer.memory.offload import make_offload
 from grpo_doctor_trainer.model.load import load_model
+from grpo_doctor_trainer.model.sharing import reason_not_to_share
 from grpo_doctor_trainer.ranks.accelerator import default_dtype, make_accelerator
 from grpo_doctor_trainer.ranks.engine import frozen_engine, make_engine
 from grpo_doctor_trainer.rewards.registry import find_rewards
@@ -89,7 +91,7 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
     start = resume.load(engine, loaded.vision, ranks) if resume else Progress()
     trackers = make_trackers(config, start.number) if ranks.is_main else None
     run = Run(
-        config=config,
+        config=_with_sharing(config, engine, loaded, ranks),
         ranks=ranks,
         steps=config.max_steps,
         prompts=prompts,
@@ -110,6 +112,20 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
     if ranks.is_main:
         introduce(run, len(rows), resume)
     return run
+
+
+def _with_sharing(
+    config: TrainerConfig, engine: Engine, loaded: LoadedModel, ranks: Ranks
+) -> TrainerConfig:
+    """Leaves `--share_prompts` as it is, or switches it off, with a sentence."""
+    if not config.share_prompts:
+        return config
+    reason = reason_not_to_share(engine.module, engine.device, loaded.vision)
+    if reason is None:
+        return config
+    if ranks.is_main:
+        LOG.warning("--share_prompts has no effect with this model, because %s", reason)
+    return dataclasses.replace(config, share_prompts=False)
 
 
 def _make_rollout(

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from grpo_doctor_trainer.algorithm.shared_attention import ARGUMENT, install
+
 if TYPE_CHECKING:
+    from grpo_doctor_trainer.algorithm.packing import Packing
     from grpo_doctor_trainer.data.experience import ImageFeatures, TokenBatch
     from grpo_doctor_trainer.model.vision import VisionLayout
 
@@ -43,6 +46,52 @@ def model_inputs(batch: TokenBatch) -> dict[str, Any]:
         "attention_mask": mask,
         "position_ids": positions.permute(1, 0, 2),
         **_pixels(batch.images, tokens.device, companion=layout.companion),
+    }
+
+
+def needs_companion(batch: TokenBatch) -> bool:
+    """Whether the batch has to be given an image of its own."""
+    images = batch.images
+    return images is not None and images.layout.companion and not any(images.counts)
+
+
+def packed_inputs(batch: TokenBatch, packing: Packing) -> dict[str, Any]:
+    """Makes the arguments of a forward pass over one row, as `pack` laid it out.
+
+    Returns:
+        the same as `model_inputs`, for a row of [1, tokens], and the layout for the attention; the
+        mask is one that masks nothing.
+    """
+    install()
+    of_prompts, of_completions = batch.prompt_mask[packing.rows].bool(), packing.fed
+    prompts = batch.prompt_tokens[packing.rows][of_prompts]
+    completions = batch.completion_tokens
+    inputs: dict[str, Any] = {
+        "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool, device=prompts.device),
+        ARGUMENT: packing,
+    }
+    if batch.images is None:
+        tokens = torch.cat([prompts, completions[of_completions]])
+        positions = torch.cat(packing.positions)
+        return inputs | {"input_ids": tokens[None], "position_ids": positions[None]}
+    layout = batch.images.layout
+    completions = _without_placeholders(completions, layout)
+    companion = prompts.new_full((int(needs_companion(batch)),), layout.image_token)
+    tokens = torch.cat([prompts, companion, completions[of_completions]])
+    places = _positions(batch.images, completions.size(1)).to(tokens.device).transpose(1, 2)
+    length = batch.prompt_tokens.size(1)
+    positions = torch.cat(
+        [
+            places[packing.rows, :length][of_prompts],
+            places.new_zeros(len(companion), 3),
+            places[:, length:][of_completions],
+        ]
+    )
+    images = batch.images.select(packing.rows)
+    return inputs | {
+        "input_ids": tokens[None],
+        "position_ids": positions.T[:, None],
+        **_pixels(images, tokens.device, companion=layout.companion),
     }
 
 

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from grpo_doctor_trainer.algorithm.inputs import model_inputs
+from grpo_doctor_trainer.algorithm.inputs import (
+    model_inputs,
+    needs_companion,
+    packed_inputs,
+)
+from grpo_doctor_trainer.algorithm.packing import pack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,9 +82,45 @@ def token_logprobs(
     return TokenLogprobs(chosen, entropies)
 
 
+def completion_logprobs(
+    model: Any,
+    batch: TokenBatch,
+    temperature: float,
+    *,
+    share_prompts: bool = False,
+    entropy: bool = False,
+) -> TokenLogprobs:
+    """Runs the model and gives the log-probability of each token of the completions.
+
+    Args:
+        model: what is called, an engine's or a plain one; of those that `can_share` if it shares.
+        batch: prompts and completions.
+        temperature: of the sampling.
+        share_prompts: compute what is equal in prompts once, and no padding. At padding there is 0
+            then, otherwise what the model says of it.
+        entropy: whether entropies are wanted.
+    """
+    packing = pack(batch, companion=needs_companion(batch)) if share_prompts else None
+    if packing is None:
+        logits = completion_logits(model, batch)
+        return token_logprobs(logits, batch.completion_tokens, temperature, entropy=entropy)
+    inputs = packed_inputs(batch, packing)
+    logits = model(**inputs, logits_to_keep=packing.predicting, use_cache=False).logits
+    tokens = batch.completion_tokens.flatten()[packing.predicted]
+    found = token_logprobs(logits, tokens[None], temperature, entropy=entropy)
+    return TokenLogprobs(
+        *(packing.scattered(values[0], batch.completion_tokens) for values in found)
+    )
+
+
 @torch.no_grad()
 def logprobs_in_parts(
-    model: Any, batch: TokenBatch, temperature: float, part_size: int
+    model: Any,
+    batch: TokenBatch,
+    temperature: float,
+    part_size: int,
+    *,
+    share_prompts: bool = False,
 ) -> torch.Tensor:
     """Gives the log-probabilities of a whole rollout without gradients, `part_size` at a time.
 
@@ -88,12 +129,13 @@ def logprobs_in_parts(
         batch: prompts and completions of the rollout.
         temperature: of the sampling.
         part_size: completions in one forward pass.
+        share_prompts: as in `completion_logprobs`.
 
     Returns:
         [completions, tokens], float32.
     """
     parts = [
-        token_logprobs(completion_logits(model, part), part.completion_tokens, temperature).chosen
+        completion_logprobs(model, part, temperature, share_prompts=share_prompts).chosen
         for part in batch.parts(part_size)
     ]
     return torch.cat(parts)

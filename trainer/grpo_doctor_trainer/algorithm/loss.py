@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from grpo_doctor_trainer.algorithm.importance import rollout_gap
-from grpo_doctor_trainer.algorithm.logprobs import completion_logits, token_logprobs
+from grpo_doctor_trainer.algorithm.logprobs import completion_logprobs
 from grpo_doctor_trainer.algorithm.statistics import LossStatistics, LossTerms, loss_statistics
 from grpo_doctor_trainer.ranks.group import sum_over_ranks
 
@@ -118,9 +118,13 @@ def grpo_loss(
     Returns:
         the loss, with gradient, and what is worth knowing about it.
     """
-    logits = completion_logits(model, experience.tokens)
-    tokens, temperature = experience.tokens.completion_tokens, config.temperature
-    logprobs = token_logprobs(logits, tokens, temperature, entropy=True)
+    logprobs = completion_logprobs(
+        model,
+        experience.tokens,
+        config.temperature,
+        share_prompts=config.share_prompts,
+        entropy=True,
+    )
     terms = token_loss(logprobs.chosen, experience, config)
     loss = reduce_loss(
         terms.loss,

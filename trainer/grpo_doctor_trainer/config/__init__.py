@@ -71,6 +71,14 @@ class TrainerConfig(
         return self.steps_per_rollout > 1
 
     @property
+    def groups_prompts(self) -> bool:
+        """Whether the passes of a step are cut so that completions of a prompt stay together.
+
+        `bnpo` is a mean over each pass, so its loss would be another one.
+        """
+        return self.share_prompts and self.loss_type != "bnpo"
+
+    @property
     def weights(self) -> list[float]:
         """The weight of each reward function."""
         return self.reward_weights or [1.0] * len(self.reward_funcs)

@@ -99,6 +99,12 @@ class OptimizationOptions:
     group_by_length: bool = option(
         False, "batch", "put completions of like length into one pass, which saves padding"
     )
+    share_prompts: bool = option(
+        True,
+        "batch",
+        "compute a prompt once for those of its completions that are in one pass, and no padding; "
+        "false: each completion with its prompt, padded to the longest",
+    )
 
     # -- loss
     beta: float = option(

@@ -113,10 +113,35 @@ class TokenBatch:
             None if self.images is None else self.images.trimmed(first),
         )
 
+    def distinct_prompts(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Finds prompts that are equal in tokens and images.
+
+        Returns:
+            [prompts], the first completion of each, and [completions], the prompt of each; both in
+            host memory.
+        """
+        tokens, mask = self.prompt_tokens.cpu(), self.prompt_mask.cpu().bool()
+        numbers: dict[tuple[bytes, tuple[int, ...]], int] = {}
+        first: list[int] = []
+        prompt_of: list[int] = []
+        for row in range(len(self)):
+            images = () if self.images is None else self.images.indices[row]
+            key = (tokens[row][mask[row]].numpy().tobytes(), images)
+            if key not in numbers:
+                numbers[key] = len(first)
+                first.append(row)
+            prompt_of.append(numbers[key])
+        return torch.tensor(first, dtype=torch.long), torch.tensor(prompt_of, dtype=torch.long)
+
     @property
     def places(self) -> int:
         """Counts tokens and padding."""
         return self.prompt_tokens.numel() + self.completion_tokens.numel()
+
+    @property
+    def filled(self) -> int:
+        """Counts tokens without padding."""
+        return int(self.prompt_mask.sum() + self.completion_mask.sum())
 
     def parts(self, size: int) -> Iterator[TokenBatch]:
         """Cuts the batch into parts of at most `size` completions."""

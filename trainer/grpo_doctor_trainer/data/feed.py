@@ -42,18 +42,24 @@ class Feed:
         """Whether a new rollout is due."""
         return len(self.order) == 0
 
-    def take(self, count: int, *, by_length: bool = False) -> list[Experience]:
+    def take(
+        self, count: int, *, by_length: bool = False, by_prompt: bool = False
+    ) -> list[Experience]:
         """Takes the next `count` micro-batches.
 
         Args:
             count: as many as go into one optimizer step.
             by_length: put completions of like length together, the longest first, and cut off the
                 padding that a micro-batch does not need. The same completions are in the step.
+            by_prompt: otherwise, put completions of the same prompt together.
         """
         device = self.experience.advantages.device
         rows, self.order = self.order[: count * self.size], self.order[count * self.size :]
         if by_length:
             return self._by_length(rows)
+        if by_prompt and count > 1:
+            _, prompt_of = self.experience.tokens.select(rows.to(device)).distinct_prompts()
+            rows = rows[prompt_of.argsort(stable=True)]
         return [self.experience.select(part.to(device)) for part in torch.split(rows, self.size)]
 
     def places_by_length(self, count: int) -> int:

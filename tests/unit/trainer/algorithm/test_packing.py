@@ -1,0 +1,166 @@
+"""A prompt computed once for its completions gives the log-probs and gradients of each alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from grpo_doctor_trainer.algorithm.logprobs import completion_logprobs, logprobs_in_parts
+from grpo_doctor_trainer.algorithm.packing import Segments, pack
+from grpo_doctor_trainer.data.experience import ImageFeatures, TokenBatch
+from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
+from grpo_doctor_trainer.model.tiny_vl import tiny_processor, tiny_vl_model
+from grpo_doctor_trainer.model.vision import rope_positions, vision_layout
+
+PAD, TEMPERATURE = 256, 0.8
+TOLERANCE = 1e-5
+
+
+def make_batch(prompts: list[int], of: list[int], lengths: list[int], width: int) -> TokenBatch:
+    """Completions of `lengths` tokens of the prompts numbered `of`, each of `prompts` tokens."""
+    generator = torch.Generator().manual_seed(5)
+    texts = [torch.randint(0, 250, (length,), generator=generator) for length in prompts]
+    longest = max(prompts)
+    tokens = torch.full((len(of), longest), PAD)
+    mask = torch.zeros_like(tokens)
+    for row, number in enumerate(of):
+        tokens[row, longest - prompts[number] :] = texts[number]
+        mask[row, longest - prompts[number] :] = 1
+    completions = torch.randint(0, 250, (len(of), width), generator=generator)
+    filled = (torch.arange(width) < torch.tensor(lengths).unsqueeze(1)).long()
+    return TokenBatch(tokens, mask, completions.where(filled.bool(), PAD), filled)
+
+
+BATCHES = {
+    "whole groups": make_batch([6, 3], [0, 0, 0, 1, 1, 1], [5, 2, 4, 1, 5, 3], 5),
+    "nothing is padded": make_batch([4, 4], [0, 0, 1, 1], [3, 3, 3, 3], 3),
+    "groups that a pass cuts": make_batch([6, 3, 9], [1, 0, 2, 1, 1], [5, 2, 4, 1, 2], 6),
+    "one completion of each prompt": make_batch([2, 7], [0, 1], [4, 3], 4),
+    "one completion": make_batch([3], [0], [4], 4),
+    "one token each": make_batch([3, 2], [0, 0, 1], [1, 1, 1], 4),
+    "empty completions": make_batch([3, 2], [0, 0, 1], [0, 4, 0], 4),
+    "a prompt of one token": make_batch([1, 5], [0, 0, 1], [2, 3, 1], 3),
+}
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    made = tiny_model(tiny_tokenizer())
+    made.config.num_hidden_layers, made.config.layer_types = 2, ["full_attention"] * 2
+    torch.manual_seed(3)
+    return type(made)(made.config).train()
+
+
+def results(
+    model: Any, batch: TokenBatch, *, share: bool
+) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
+    """Log-probs and entropies of the tokens that count, and gradients of all that has some."""
+    found = completion_logprobs(model, batch, TEMPERATURE, share_prompts=share, entropy=True)
+    counted = batch.completion_mask.bool()
+    weights = torch.randn(counted.shape, generator=torch.Generator().manual_seed(2))
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    loss = (found.chosen * weights)[counted].sum()
+    gradients = torch.autograd.grad(loss, trained, allow_unused=True)
+    kept = [gradient for gradient in gradients if gradient is not None]
+    return found.chosen.detach()[counted], found.entropies[counted], kept
+
+
+def assert_equal(model: Any, batch: TokenBatch) -> None:
+    ours, expected = (results(model, batch, share=share) for share in (True, False))
+    torch.testing.assert_close(ours[:2], expected[:2], atol=TOLERANCE, rtol=TOLERANCE)
+    assert len(ours[2]) == len(expected[2])
+    for gradient, wanted in zip(ours[2], expected[2], strict=True):
+        assert float((gradient - wanted).norm()) <= TOLERANCE * float(wanted.norm())
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_log_probs_entropies_and_gradients(model: Any, name: str) -> None:
+    assert_equal(model, BATCHES[name])
+
+
+def test_gradients_of_recomputed_layers(model: Any) -> None:
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    try:
+        assert_equal(model, BATCHES["groups that a pass cuts"])
+    finally:
+        model.gradient_checkpointing_disable()
+
+
+def test_nothing_but_completions_at_padding(model: Any) -> None:
+    batch = BATCHES["whole groups"]
+    found = logprobs_in_parts(model, batch, TEMPERATURE, 4, share_prompts=True)
+    assert found.shape == batch.completion_tokens.shape
+    assert not found[batch.completion_mask == 0].any()
+
+
+def test_a_prompt_without_tokens_is_left_to_the_padded_pass(model: Any) -> None:
+    batch = BATCHES["whole groups"]
+    emptied = replace(batch, prompt_mask=batch.prompt_mask * torch.tensor([[1]] * 5 + [[0]]))
+    assert pack(emptied) is None
+    assert completion_logprobs(model, emptied, TEMPERATURE, share_prompts=True).chosen.any()
+
+
+def test_a_row_has_each_prompt_once_and_no_last_tokens() -> None:
+    packing = pack(BATCHES["groups that a pass cuts"])
+    assert packing is not None
+    assert packing.rows.tolist() == [0, 1, 2]
+    assert packing.prompt_of.tolist() == [0, 1, 2, 0, 0]
+    assert len(packing.prompts.flat) == 3 + 6 + 9
+    assert len(packing.completions.flat) == 4 + 1 + 3 + 0 + 1
+    assert packing.predicting.tolist()[:5] == [2, 18, 19, 20, 21]
+
+
+def test_segments_spread_and_gather() -> None:
+    segments = Segments.of(torch.tensor([2, 0, 3]), torch.device("cpu"))
+    values = torch.arange(10.0).view(1, 5, 2)
+    spread = segments.spread(values)
+    assert spread.shape == (3, 1, 3, 2)
+    assert spread[0, 0, :2].tolist() == values[0, :2].tolist()
+    assert spread[2, 0].tolist() == values[0, 2:].tolist()
+    assert segments.gathered(spread)[:, 0].tolist() == values[0].tolist()
+
+
+@pytest.fixture(scope="module")
+def vision_model() -> Any:
+    return tiny_vl_model(tiny_processor().tokenizer).train()
+
+
+def with_images(model: Any, grids: list[list[int]], *, companion: bool) -> TokenBatch:
+    """Three completions of a prompt with the images, two of one without, padded on the left."""
+    layout = vision_layout(model, companion=companion)
+    generator = torch.Generator().manual_seed(9)
+    places = [layout.image_token] * sum(layout.image_tokens(grid) for grid in grids)
+    seen, blind = [7, *places, 8, 9], [5, 6]
+    of = [seen, seen, blind, seen, blind]
+    longest = len(seen)
+    tokens, mask = torch.full((5, longest), PAD), torch.zeros(5, longest, dtype=torch.long)
+    positions = torch.zeros(5, 3, longest, dtype=torch.long)
+    for row, text in enumerate(of):
+        tokens[row, longest - len(text) :] = torch.tensor(text)
+        mask[row, longest - len(text) :] = 1
+        images = grids if text is seen else []
+        positions[row, :, longest - len(text) :] = rope_positions(text, images, layout)
+    numbers = tuple(range(len(grids)))
+    patches = sum(t * h * w for t, h, w in grids)
+    features = ImageFeatures(
+        torch.randn(patches, layout.patch_values, generator=generator),
+        torch.tensor(grids).view(-1, 3),
+        tuple(numbers if text is seen else () for text in of),
+        positions,
+        layout,
+    )
+    completions = torch.randint(0, 250, (5, 4), generator=generator)
+    completions[0, 1] = layout.image_token  # the model said a placeholder
+    lengths = torch.tensor([4, 2, 3, 1, 4])
+    return TokenBatch(
+        tokens, mask, completions, (torch.arange(4) < lengths[:, None]).long(), features
+    )
+
+
+@pytest.mark.parametrize("companion", [False, True], ids=["alone", "companion"])
+@pytest.mark.parametrize("grids", [[[1, 2, 4], [1, 4, 2]], [[1, 2, 2]], []], ids=str)
+def test_images(vision_model: Any, grids: list[list[int]], companion: bool) -> None:
+    assert_equal(vision_model, with_images(vision_model, grids, companion=companion))
