@@ -8,6 +8,7 @@ from dataclasses import replace
 import grpo_doctor
 from grpo_doctor.document.cost import Price
 from grpo_doctor.document.facts import rank_entries, run_entry
+from grpo_doctor.document.memory import memory_entry
 from grpo_doctor.document.results import (
     finding_entries,
     not_applicable_entries,
@@ -54,4 +55,5 @@ def build_document(
         views=views(view.analysis),
         whatif=whatif_entry(view, results),
         hangs=list(hangs),
+        memory=memory_entry(view.analysis),
     )

@@ -22,8 +22,8 @@ class Job:
     assumptions: tuple[str, ...]
 
 
-def setup_of(launch: Launch, machine: Machine) -> Job:
-    """What the launch's memory depends on.
+def setup_of(launch: Launch, machine: Machine, shape: ModelShape | None = None) -> Job:
+    """What the launch's memory depends on; `shape` where the model is known otherwise than by name.
 
     Raises:
         UsageError: the launch names no model.
@@ -32,7 +32,7 @@ def setup_of(launch: Launch, machine: Machine) -> Job:
     assumptions: list[str] = []
     if launch.role == "rollout server":
         return Job(None, _server(launch, machine, assumptions), tuple(assumptions))
-    setup = _rollout(trainer_of(launch, machine, assumptions), launch, machine)
+    setup = _rollout(trainer_of(launch, machine, assumptions, shape), launch, machine)
     server = None
     if launch.server is not None:
         server = replace(

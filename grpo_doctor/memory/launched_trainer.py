@@ -32,9 +32,11 @@ def launched_shape(launch: Launch) -> ModelShape:
     return model_shape(str(name))
 
 
-def trainer_of(launch: Launch, machine: Machine, assumptions: list[str]) -> Setup:
+def trainer_of(
+    launch: Launch, machine: Machine, assumptions: list[str], shape: ModelShape | None = None
+) -> Setup:
     """The setup without its rollouts; what nobody said goes to `assumptions`."""
-    model = launched_shape(launch)
+    model = shape or launched_shape(launch)
     value = launch.value
     per_node = launch.processes_per_node or value("run.gpus_per_node") or machine.cards_per_node
     if not launch.processes_per_node and launch.visible_gpus:

@@ -46,6 +46,7 @@ def read_document(document: schema.AnyDocument) -> Report:
         collectives=read_collectives(views.collectives),
         whatif=read_whatif(whole.whatif),
         hangs=read_hang_pages(whole.hangs),
+        memory=whole.memory,
     )
 
 

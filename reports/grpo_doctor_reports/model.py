@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grpo_doctor_reports.finding_model import Checks, Finding
+from grpo_doctor_reports.schema.memory import MemoryCompared
 from grpo_doctor_reports.schema.part import Numbers
 from grpo_doctor_reports.schema.report import ClockEntry, GpuEntry, LossEntry, RankEntry
 from grpo_doctor_reports.time_model import Accounting, Collective, CriticalPath, StepTime
@@ -175,3 +176,4 @@ class Report:
     collectives: list[Collective]
     whatif: WhatIf | None
     hangs: list[HangPage]
+    memory: MemoryCompared

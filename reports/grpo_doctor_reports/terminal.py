@@ -14,6 +14,7 @@ from grpo_doctor_reports.console import as_text
 from grpo_doctor_reports.costs import cost_words
 from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.finding_model import Finding
+from grpo_doctor_reports.memory_words import memory_sentences
 from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.palette import color_of
 from grpo_doctor_reports.schema import AnyDocument
@@ -59,6 +60,8 @@ def _parts(report: Report, width: int) -> Iterator[RenderableType]:
         yield Text(sentence, style="bold red")
     yield Text(_key_numbers(report) + "\n")
     yield from _step_bar(report, width)
+    for sentence in memory_sentences(report.memory):
+        yield Text(sentence, style="dim")
     yield from _findings(report, width)
     yield Text("\n" + _checks(report), style="dim")
     for sentence in report.summary.not_judged[:_NOTES]:

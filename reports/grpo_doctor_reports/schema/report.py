@@ -18,6 +18,7 @@ from grpo_doctor_reports.schema.findings import (
     RuleErrorEntry,
     WhatifEntry,
 )
+from grpo_doctor_reports.schema.memory import MemoryCompared
 from grpo_doctor_reports.schema.part import Name, Part, Prose
 from grpo_doctor_reports.schema.views import Views
 
@@ -183,3 +184,4 @@ class ReportDocument(Part, frozen=True):
     views: Views = field(default_factory=Views)
     whatif: WhatifEntry = field(default_factory=WhatifEntry)
     hangs: list[HangEntry] = []
+    memory: MemoryCompared = field(default_factory=MemoryCompared)

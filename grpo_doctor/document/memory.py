@@ -1,0 +1,263 @@
+"""The document's memory part: the ledger of the job's own settings beside its first step."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from typing import get_args
+
+import numpy as np
+
+from grpo_doctor.analysis import Analysis
+from grpo_doctor.analysis.gpu import MEMORY, rank_gpus
+from grpo_doctor.analysis.intervals import Intervals
+from grpo_doctor.analysis.sampled import max_over, series_named, values_in
+from grpo_doctor.errors import GrpoDoctorError
+from grpo_doctor.knobs.advice import instruct
+from grpo_doctor.launches.model import Framework, Launch
+from grpo_doctor.memory import Edit, Machine, Setup, ledger_of, model_shape, setup_of
+from grpo_doctor.memory.anchor import LOADED, Anchor, Held, anchor, with_rows_of
+from grpo_doctor.memory.edits import SOLVABLE, apply, spending
+from grpo_doctor.memory.ledger import FITS
+from grpo_doctor.memory.models import shape_of
+from grpo_doctor.memory.models.shape import ModelShape
+from grpo_doctor.phases import PHASES
+from grpo_doctor.trace.model import Run, Series, Trace
+from grpo_doctor.whatif.room import USABLE
+from grpo_doctor_reports.schema.memory import MemoryAddition, MemoryAdvice, MemoryCompared
+
+_RSS, _PLACES = "rank.rss", "train/token_places"
+_NO_CARD_BYTES = 1 << 50
+_LARGEST = "train.micro_batch"
+_OF_CARD = (
+    "The whole card, other programs on it included; blocks that PyTorch's allocator keeps count as "
+    "held, so of each phase its first pass is compared."
+)
+_OF_HOST = (
+    "The model is on the CPU: resident memory of the rank and its helpers. Python and its "
+    "libraries are in what was loaded, and not in the ledger."
+)
+
+
+class _NothingToCompareError(Exception):
+    """Why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fullest:
+    column: int
+    rank: int
+    series: Series
+    capacity_bytes: int | None
+
+
+def memory_entry(analysis: Analysis) -> MemoryCompared:
+    """What the ledger of the recorded settings says of the first step, and what was measured."""
+    trace = analysis.trace
+    try:
+        fullest = _fullest(analysis)
+        setup, assumptions = _setup(trace, fullest)
+        row_tokens = _row_tokens(analysis, fullest, setup)
+        recorded = setup if row_tokens is None else with_rows_of(setup, row_tokens)
+        anchored = anchor(
+            recorded, _held(analysis, fullest), on_card=fullest.capacity_bytes is not None
+        )
+    except _NothingToCompareError as problem:
+        return MemoryCompared(reason=str(problem))
+    except (GrpoDoctorError, ValueError, ZeroDivisionError, KeyError) as problem:
+        return MemoryCompared(reason=f"not estimated: {problem}")
+    return MemoryCompared(
+        instrument=fullest.series.name,
+        note=_OF_HOST if fullest.capacity_bytes is None else _OF_CARD,
+        rank=fullest.rank,
+        capacity_bytes=fullest.capacity_bytes,
+        low_bytes=anchored.predicted.low,
+        predicted_bytes=anchored.predicted.middle,
+        high_bytes=anchored.predicted.high,
+        measured_bytes=anchored.measured_bytes,
+        row_tokens=row_tokens,
+        longest_row_tokens=setup.prompt_tokens + setup.completion_tokens,
+        longest_bytes=anchored.bytes(setup),
+        additions=[
+            MemoryAddition(
+                phase=addition.phase,
+                entries=list(addition.entries),
+                predicted_bytes=addition.predicted_bytes,
+                measured_bytes=addition.measured_bytes,
+            )
+            for addition in anchored.additions
+        ],
+        advice=_advice(trace.run, setup, anchored, fullest.capacity_bytes),
+        assumptions=assumptions,
+    )
+
+
+# -- what was measured
+
+
+def _fullest(analysis: Analysis) -> _Fullest:
+    """The rank whose card is the fullest in the first step; on a CPU whose process is."""
+    trace = analysis.trace
+    if trace.run.origin is not None:
+        raise _NothingToCompareError(f"memory is not in {trace.run.origin.what}")
+    if not len(analysis.steps.numbers):
+        raise _NothingToCompareError("no step was recorded")
+    if any(p.role != "trainer" for p in trace.processes if p.carries_steps):
+        raise _NothingToCompareError("the model is in actors, and the steps are in their driver")
+    capacities = {gpu.uuid: gpu.memory_total_bytes for gpu in trace.gpus if gpu.visible}
+    by_rank: dict[int | None, Series]
+    if capacities:
+        owner = {uuid: rank for rank, uuid in rank_gpus(trace).items()}
+        sampled = [s for s in series_named(trace, MEMORY) if s.gpu in owner]
+        by_rank = {owner[s.gpu]: s for s in sampled if s.gpu}
+    else:
+        if trace.run.config.get("device", "cpu") != "cpu":
+            raise _NothingToCompareError("no GPU's memory was sampled")
+        by_rank = {s.rank: s for s in series_named(trace, _RSS)}
+    fullest: _Fullest | None = None
+    most = 0.0
+    for column, rank in enumerate(analysis.ranks):
+        series = by_rank.get(rank)
+        end = int(analysis.steps.end_ns[0, column])
+        if series is None or end < 0:
+            continue
+        peak = max_over(series, _until(end)) or 0.0
+        if peak > most:
+            capacity = capacities.get(series.gpu or "") if capacities else None
+            fullest, most = _Fullest(column, rank, series, capacity), peak
+    if fullest is None:
+        raise _NothingToCompareError("no memory was sampled in the first step")
+    return fullest
+
+
+def _until(end_ns: int) -> Intervals:
+    return Intervals(np.array([0], np.int64), np.array([max(1, end_ns)], np.int64))
+
+
+def _held(analysis: Analysis, fullest: _Fullest) -> list[Held]:
+    """The running maximum at the end of each phase of the first step, and before it."""
+    begin = int(analysis.steps.start_ns[0, fullest.column])
+    end = int(analysis.steps.end_ns[0, fullest.column])
+    track = analysis.tracks[fullest.column]
+    inside = (track.pieces.start_ns >= begin) & (track.pieces.end_ns <= end)
+    ends: dict[str, int] = {}
+    for code, piece_end in zip(
+        track.phase[inside].tolist(), track.pieces.end_ns[inside].tolist(), strict=True
+    ):
+        ends[PHASES[code]] = piece_end
+    loaded = max_over(fullest.series, _until(begin))
+    if loaded is None:
+        raise _NothingToCompareError("memory was not sampled before the first step")
+    ordered = sorted(ends, key=lambda phase: ends[phase])
+    return [
+        Held(LOADED, loaded),
+        *(Held(phase, max_over(fullest.series, _until(ends[phase])) or 0.0) for phase in ordered),
+    ]
+
+
+def _row_tokens(analysis: Analysis, fullest: _Fullest, setup: Setup) -> int | None:
+    """Tokens of a row of the first step's largest micro-batch, padding included, if recorded."""
+    steps, column = analysis.steps, fullest.column
+    begin, end = int(steps.start_ns[0, column]), int(steps.end_ns[0, column])
+    window = Intervals(np.array([begin], np.int64), np.array([end], np.int64))
+    places = [
+        float(values.max())
+        for series in series_named(analysis.trace, _PLACES)
+        if series.rank == fullest.rank and len(values := values_in(series, window))
+    ]
+    return max(1, round(max(places) / setup.micro_batch)) if places else None
+
+
+# -- what was foretold
+
+
+def _setup(trace: Trace, fullest: _Fullest) -> tuple[Setup, list[str]]:
+    """The recorded settings as `check` would read them from a launch."""
+    run = trace.run
+    if run.framework not in get_args(Framework):
+        raise _NothingToCompareError(f"the settings of {run.framework} are not known here")
+    hosts = max(1, len({p.host for p in trace.processes if p.carries_steps}))
+    per_node = max(1, (run.world_size or len(trace.ranks)) // hosts)
+    launch = Launch(
+        framework=run.framework,  # type: ignore[arg-type]
+        version=run.framework_version,
+        role="train",
+        versions=dict(run.versions),
+        settings=dict(run.knobs),
+        processes_per_node=per_node,
+        nodes=hosts,
+        launcher="torchrun",
+        model=str(run.knobs.get("model.name") or "") or None,
+        backend="megatron" if run.knobs.get("parallel.strategy") == "megatron" else "",
+    )
+    machine = Machine(fullest.capacity_bytes or _NO_CARD_BYTES, per_node, nodes=hosts)
+    shape, assumed = _shape(run)
+    job = setup_of(launch, machine, shape)
+    if job.trainer is None:
+        raise _NothingToCompareError("the recording is of a server")
+    return job.trainer, [*assumed, *job.assumptions]
+
+
+def _shape(run: Run) -> tuple[ModelShape, list[str]]:
+    """By the model's name, else from the sizes that the job described."""
+    name = str(run.knobs.get("model.name") or "")
+    try:
+        if name:
+            return model_shape(name), []
+    except GrpoDoctorError:
+        pass
+    known = ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")
+    sizes = {key: run.config.get(f"model_{key}") for key in known}
+    if not all(isinstance(size, int) and size > 0 for size in sizes.values()):
+        raise _NothingToCompareError(
+            f"the shape of {name or 'the model'} is not known: its config.json is not here"
+        )
+    heads = max(1, int(sizes["hidden_size"] or 0) // 64)
+    config = {**sizes, "num_attention_heads": heads}
+    both = [
+        shape_of(name or "the model", {**config, "tie_word_embeddings": tied}, "the recording")
+        for tied in (True, False)
+    ]
+    counted = run.config.get("model_parameters")
+    whole = counted if isinstance(counted, int) else both[0].parameters
+    nearest = min(both, key=lambda shape: abs(shape.parameters - whole))
+    return nearest, [f"a decoder with {heads} heads of 64: the recording has its sizes alone"]
+
+
+# -- what follows from it
+
+
+def _advice(run: Run, setup: Setup, anchored: Anchor, capacity: int | None) -> list[MemoryAdvice]:
+    """What would be faster with more memory, and the largest micro-batch; on a card alone.
+
+    With rows as long as the settings allow: those of the first step may have been short.
+    """
+    if capacity is None:
+        return []
+    limit = USABLE * capacity
+    edits = [edit for edit in spending(setup) if edit.knob != _LARGEST]
+    values = SOLVABLE[_LARGEST]
+    fitting = bisect_right(
+        values, limit, key=lambda value: anchored.bytes(apply(setup, _LARGEST, int(value)))
+    )
+    largest = values[fitting - 1] if fitting else setup.micro_batch
+    if largest != setup.micro_batch:
+        edits.append(Edit(_LARGEST, int(largest), "", 0))
+    versions = {**run.versions, run.framework: run.framework_version}
+    advice = []
+    for edit in edits:
+        changed = apply(setup, edit.knob, edit.value)
+        needed = anchored.bytes(changed)
+        spelling = instruct(run.framework, versions, run.knobs, edit.knob, edit.value)
+        if spelling is not None:
+            alone = ledger_of(replace(changed, card_bytes=capacity)).probability >= FITS
+            advice.append(
+                MemoryAdvice(
+                    knob=edit.knob,
+                    spelling=spelling,
+                    bytes=needed,
+                    fits=needed <= limit,
+                    fits_by_ledger=alone,
+                )
+            )
+    return advice

@@ -1,0 +1,168 @@
+"""The ledger beside what a recorded step took, and every further answer corrected by it.
+
+What an instrument outside the process shows only grows while PyTorch's allocator, or the C library,
+keeps what was freed. So the first step is compared: what was there before it, and what the first
+pass through each phase added. Of each addition the ledger says which entries it is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from grpo_doctor.memory.estimate import ledger_of
+from grpo_doctor.memory.facts import calibration
+from grpo_doctor.memory.ledger import Component, Interval
+from grpo_doctor.memory.setup import GIB, Setup
+from grpo_doctor.memory.states import states_of
+
+LOADED = "loaded"
+"""The name of what is there before the first step."""
+_OF_CARDS = frozenset({"CUDA context", "NCCL buffers", "workspaces"})
+_STATES_AT_START = ("deepspeed", "megatron")
+"""They allocate the optimizer's state before the first step, the others in its optimizer step."""
+_SMALLEST = GIB // 16
+"""Below 64 MiB an addition is lost among buffers, and its ratio says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The most that was held up to the end of the first pass through a phase, in bytes."""
+
+    phase: str
+    bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """What a phase added to what was held before it; `entries` are the ledger's, largest first."""
+
+    phase: str
+    entries: tuple[str, ...]
+    predicted_bytes: int
+    measured_bytes: int
+
+    @property
+    def ratio(self) -> float:
+        """Measured over predicted. 1 where either is too small to tell."""
+        if min(self.predicted_bytes, self.measured_bytes) < _SMALLEST:
+            return 1.0
+        return self.measured_bytes / self.predicted_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """A job's ledger and what was measured of the job."""
+
+    setup: Setup
+    on_card: bool
+    additions: tuple[Addition, ...]
+    predicted: Interval
+    """Of the most that is held in the recorded phases."""
+    measured_bytes: int
+
+    def bytes(self, changed: Setup) -> int:
+        """What the job would hold at most with another setup: the measured peak, and what the
+        ledger adds or takes, each phase's share as far off as it was seen to be."""
+        phases = [addition.phase for addition in self.additions[1:]]
+        before = _additions(self.setup, phases, on_card=self.on_card)
+        after = _additions(changed, phases, on_card=self.on_card)
+        ratios = [1.0, *(addition.ratio for addition in self.additions[1:])]
+        moved = sum(
+            ratio * (_total(new) - _total(old))
+            for ratio, old, new in zip(ratios, before, after, strict=True)
+        )
+        return round(self.measured_bytes + moved)
+
+
+def anchor(setup: Setup, held: Sequence[Held], *, on_card: bool) -> Anchor:
+    """Puts a ledger beside a recording.
+
+    Args:
+        setup: what ran.
+        held: first `LOADED`, then the phases in the order of their first pass; of other phases
+            than the ledger's nothing is said.
+        on_card: whether this is a GPU's memory; else the process's on a host, where nothing of
+            CUDA is.
+    """
+    known = {phase.name for phase in ledger_of(setup).train.phases}
+    seen = [held[0], *(each for each in held[1:] if each.phase in known)]
+    added = _additions(setup, [each.phase for each in seen[1:]], on_card=on_card)
+    peaks = [round(max(each.bytes for each in seen[: place + 1])) for place in range(len(seen))]
+    additions = tuple(
+        Addition(
+            each.phase,
+            tuple(entry.name for entry in sorted(entries, key=lambda entry: -entry.bytes)),
+            _total(entries),
+            peak - before,
+        )
+        for each, entries, peak, before in zip(seen, added, peaks, [0, *peaks], strict=False)
+    )
+    predicted = sum(addition.predicted_bytes for addition in additions)
+    spread = ledger_of(setup).train.peak.interval
+    return Anchor(
+        setup,
+        on_card,
+        additions,
+        Interval(
+            round(predicted * spread.low / max(1, spread.middle)),
+            predicted,
+            round(predicted * spread.high / max(1, spread.middle)),
+        ),
+        peaks[-1],
+    )
+
+
+def with_rows_of(setup: Setup, row_tokens: int) -> Setup:
+    """The setup where a row, prompt and completion, has so many tokens."""
+    completion = min(setup.completion_tokens, max(1, row_tokens - 1))
+    return replace(
+        setup,
+        completion_tokens=completion,
+        prompt_tokens=max(1, row_tokens - completion),
+        padding_free=False,
+    )
+
+
+def _total(entries: Sequence[Component]) -> int:
+    return sum(entry.bytes for entry in entries)
+
+
+def _additions(setup: Setup, phases: Sequence[str], *, on_card: bool) -> list[list[Component]]:
+    """What is loaded, then for each phase what it needs beyond the most that was held before."""
+    pool = ledger_of(setup).train
+    entries = {phase.name: phase.components for phase in pool.phases}
+    states = states_of(setup, calibration())
+    unborn = {"gradients"}
+    if setup.engine not in _STATES_AT_START:
+        unborn |= {entry.name for entry in states.optimizer}
+    resident = entries.get("init") or entries["checkpoint"][:-1]
+    if setup.engine in _STATES_AT_START and "init" in entries:
+        resident = (*resident, *states.optimizer)
+    added = [_alive(resident, unborn, on_card=on_card)]
+    held = _total(added[0])
+    known = {entry.name for entry in added[0]}
+    for phase in phases:
+        unborn -= {"gradients"} if phase in ("train", "optimizer") else set()
+        if phase == "optimizer":
+            unborn -= {entry.name for entry in states.optimizer}
+        alive = _alive(entries[phase], unborn, on_card=on_card)
+        more = max(0, _total(alive) - held)
+        new = [entry for entry in alive if entry.name not in known] or alive
+        added.append(_scaled(new, more))
+        known |= {entry.name for entry in alive}
+        held += more
+    return added
+
+
+def _alive(entries: Sequence[Component], unborn: set[str], *, on_card: bool) -> list[Component]:
+    left_out = unborn if on_card else unborn | _OF_CARDS
+    return [entry for entry in entries if entry.name not in left_out and entry.bytes]
+
+
+def _scaled(entries: list[Component], total: int) -> list[Component]:
+    """The entries with `total` bytes together: some lie where earlier ones were freed."""
+    whole = _total(entries)
+    if not whole or not total:
+        return []
+    return [replace(entry, bytes=round(entry.bytes * total / whole)) for entry in entries]

@@ -1,0 +1,52 @@
+"""The report's memory part: what was foretold of the first step beside what was measured."""
+
+from __future__ import annotations
+
+from grpo_doctor_reports.schema.part import Name, Part, Prose
+
+
+class MemoryAddition(Part, frozen=True):
+    """What was there before the first step (`loaded`), or what the first pass through a phase added
+    to the most that was held before it. `entries` are the ledger's, largest first."""
+
+    phase: Name = ""
+    entries: list[Name] = []
+    predicted_bytes: int | None = None
+    measured_bytes: int | None = None
+
+
+class MemoryAdvice(Part, frozen=True):
+    """A setting that trades memory for time: what would be held with it, by the ledger corrected by
+    this recording, and whether that fits; `fits_by_ledger` is what the ledger alone says."""
+
+    knob: Name = ""
+    spelling: Prose = ""
+    bytes: int | None = None
+    fits: bool = False
+    fits_by_ledger: bool = False
+
+
+class MemoryCompared(Part, frozen=True):
+    """The peak of the first step on the fullest rank, or in `reason` why there is nothing to
+    compare. `instrument` is what measured: `gpu.memory_used` or `rank.rss`.
+
+    Foretold is for rows of `row_tokens`, as recorded; `longest_bytes` is what rows of
+    `longest_row_tokens`, the most that the settings allow, would take by what was measured, and of
+    such rows the advice is.
+    """
+
+    reason: Prose = ""
+    instrument: Name = ""
+    note: Prose = ""
+    rank: int | None = None
+    capacity_bytes: int | None = None
+    low_bytes: int | None = None
+    predicted_bytes: int | None = None
+    high_bytes: int | None = None
+    measured_bytes: int | None = None
+    row_tokens: int | None = None
+    longest_row_tokens: int | None = None
+    longest_bytes: int | None = None
+    additions: list[MemoryAddition] = []
+    advice: list[MemoryAdvice] = []
+    assumptions: list[Prose] = []

@@ -1,0 +1,148 @@
+"""The memory part of the document: what was foretold of the first step, and what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from grpo_doctor.analysis import analyse
+from grpo_doctor.document import build_document
+from grpo_doctor.document.memory import memory_entry
+from grpo_doctor.trace.model import Origin, Trace
+from grpo_doctor_reports.schema.memory import MemoryCompared
+from grpo_doctor_reports.terminal import render_text
+from tests.build import TraceBuilder
+
+GIB = 1 << 30
+KNOBS: Mapping[str, Any] = {
+    "model.name": "Qwen/Qwen2.5-7B-Instruct",
+    "train.type": "lora",
+    "deepspeed.stage": 2,
+    "deepspeed.preset": "zero2",
+    "train.micro_batch": 2,
+    "data.max_length": 1024,
+    "rollout.max_completion_length": 1024,
+    "vllm.use": True,
+    "vllm.mode": "server",
+}
+PHASES = {"rollout": 1.0, "train": 1.0, "optimizer": 1.0}
+
+
+def recorded(
+    loaded: float = 17.0, trained: float = 30.0, *, gpu: bool = True, **more: Any
+) -> TraceBuilder:
+    build = TraceBuilder(
+        ranks=2,
+        framework=more.pop("framework", "ms-swift"),
+        framework_version="4.6.0",
+        knobs={**KNOBS, **more.pop("knobs", {})},
+        config=more,
+    )
+    for rank in (0, 1):
+        for number in range(3):
+            build.step(rank, number, 10.0 + 3 * number, PHASES)
+        values = [float(GIB * size) for size in (1.0, loaded, trained + rank, trained + rank)]
+        if gpu:
+            build.gpu(f"GPU-{rank}", index=rank)
+            build.series("gpu.memory_used", "bytes", (0, 5, 11.5, 20), values, scope="gpu",
+                         gpu=f"GPU-{rank}")  # fmt: skip
+        else:
+            build.series("rank.rss", "bytes", (0, 5, 11.5, 20), values, scope="rank", rank=rank)
+    return build
+
+
+def compared(trace: Trace) -> MemoryCompared:
+    return memory_entry(analyse(trace))
+
+
+def test_the_fullest_card_is_compared_phase_by_phase() -> None:
+    memory = compared(recorded().build())
+    assert (memory.reason, memory.instrument, memory.rank) == ("", "gpu.memory_used", 1)
+    assert memory.capacity_bytes == 80 * GIB
+    assert memory.measured_bytes == 31 * GIB
+    sizes = {a.phase: round((a.measured_bytes or 0) / GIB) for a in memory.additions}
+    assert sizes == {"loaded": 17, "train": 14, "optimizer": 0}
+    assert "frozen weights" in memory.additions[0].entries
+
+
+def test_advice_is_corrected_by_what_was_measured() -> None:
+    def largest(trained: float) -> int:
+        (advice,) = (
+            a for a in compared(recorded(trained=trained).build()).advice
+            if a.knob == "train.micro_batch"
+        )  # fmt: skip
+        assert advice.fits
+        return int(advice.spelling.split()[-1])
+
+    assert largest(22.0) > largest(30.0) > 2
+
+
+def test_what_no_longer_fits_is_said_though_the_ledger_alone_would_let_it() -> None:
+    offloaded = {"deepspeed.offload_optimizer": True, "deepspeed.preset": "zero2_offload"}
+    memory = compared(recorded(trained=71.9, knobs=offloaded).build())
+    fits = {a.knob: (a.fits, a.fits_by_ledger) for a in memory.advice}
+    assert fits["deepspeed.offload_optimizer"] == (False, True)
+
+
+def test_rows_of_the_first_step_are_told_from_the_longest_allowed() -> None:
+    build = recorded()
+    for rank in (0, 1):
+        build.series("train/token_places", "", (11.2, 11.6), (300.0, 400.0), scope="counter",
+                     rank=rank)  # fmt: skip
+    memory = compared(build.build())
+    assert (memory.row_tokens, memory.longest_row_tokens) == (200, 2048)
+    assert (memory.longest_bytes or 0) > (memory.measured_bytes or 0)
+    assert (memory.predicted_bytes or 0) < (compared(recorded().build()).predicted_bytes or 0)
+
+
+def test_on_a_cpu_resident_memory_is_compared_and_no_card_advised() -> None:
+    memory = compared(recorded(gpu=False, device="cpu").build())
+    assert (memory.instrument, memory.capacity_bytes, memory.advice) == ("rank.rss", None, [])
+    assert "CPU" in memory.note
+
+
+def test_a_model_without_a_config_is_known_by_the_sizes_that_were_recorded() -> None:
+    sizes: dict[str, Any] = {
+        "model_hidden_size": 128,
+        "model_intermediate_size": 256,
+        "model_vocab_size": 261,
+        "model_num_hidden_layers": 1,
+        "model_parameters": 214_912,
+    }
+    memory = compared(recorded(knobs={"model.name": "own/model"}, **sizes).build())
+    assert memory.reason == ""
+    assert any("heads" in text for text in memory.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("trace", "reason"),
+    [
+        (TraceBuilder(knobs=KNOBS).build(), "no step"),
+        (recorded(gpu=False, device="cuda").build(), "no GPU's memory"),
+        (recorded(knobs={"model.name": "nobody/knows-it"}).build(), "is not known"),
+        (recorded(framework="areal").build(), "areal are not known"),
+    ],
+)
+def test_where_there_is_nothing_to_compare_it_says_why(trace: Trace, reason: str) -> None:
+    memory = compared(trace)
+    assert reason in memory.reason
+    assert memory.measured_bytes is None
+
+
+def test_imported_logs_have_no_memory() -> None:
+    trace = recorded().build()
+    origin = Origin("a console log", (), frozenset(), durations_only=True)
+    assert "a console log" in compared(replace(trace, run=replace(trace.run, origin=origin))).reason
+
+
+def test_the_terminal_says_it_in_a_line() -> None:
+    said = render_text(build_document(recorded().build()), width=120, color=False)
+    assert "Memory, first step: 31 GiB of 80 GiB on rank 1" in " ".join(said.split())
+    assert "there is room for one of" in " ".join(said.split())
+    on_cpu = render_text(
+        build_document(recorded(gpu=False, device="cpu").build()), width=120, color=False
+    )
+    assert "14 GiB more on rank 1 than the 17 GiB that were loaded" in " ".join(on_cpu.split())

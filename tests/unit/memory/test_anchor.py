@@ -1,0 +1,82 @@
+"""The ledger beside what was measured, and what follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from grpo_doctor.memory import GIB, Setup, ledger_of
+from grpo_doctor.memory.anchor import LOADED, Anchor, Held, anchor, with_rows_of
+from tests.unit.memory.jobs import TEXT, VISION
+
+PLAIN = replace(TEXT, engine="torch", zero_stage=0, ranks=1, rollout="generate", method="full")
+
+
+def anchored(setup: Setup, *held: tuple[str, float], on_card: bool = True) -> Anchor:
+    return anchor(setup, [Held(phase, size * GIB) for phase, size in held], on_card=on_card)
+
+
+def test_a_phase_adds_what_was_not_there_before() -> None:
+    found = anchored(PLAIN, (LOADED, 16.0), ("rollout", 17.0), ("train", 40.0), ("optimizer", 70.0))
+    entries = {addition.phase: addition.entries for addition in found.additions}
+    assert entries[LOADED] == ("trained weights", "CUDA context")
+    assert entries["rollout"] == ("generation cache",)
+    assert set(entries["train"]) >= {"gradients", "logits and loss"}
+    assert set(entries["optimizer"]) == {"optimizer moments"}
+    assert [addition.measured_bytes // GIB for addition in found.additions] == [16, 1, 23, 30]
+
+
+def test_deepspeed_has_its_states_before_the_first_step() -> None:
+    found = anchored(replace(TEXT, rollout="server"), (LOADED, 20.0), ("train", 30.0))
+    assert "optimizer moments" in found.additions[0].entries
+    assert "gradients" in found.additions[1].entries
+
+
+def test_a_colocated_engine_is_loaded_first() -> None:
+    found = anchored(VISION, (LOADED, 60.0), ("rollout", 60.0), ("train", 66.0))
+    assert "engine weights" in found.additions[0].entries
+    assert found.additions[1].predicted_bytes == 0
+
+
+def test_nothing_changed_takes_what_was_measured() -> None:
+    found = anchored(PLAIN, (LOADED, 16.0), ("train", 40.0), ("optimizer", 70.0))
+    assert found.bytes(PLAIN) == found.measured_bytes == 70 * GIB
+
+
+def test_what_was_foretold_is_that_far_off_for_other_settings_too() -> None:
+    larger = replace(PLAIN, micro_batch=2 * PLAIN.micro_batch)
+    usual = anchored(PLAIN, (LOADED, 16.0), ("train", 40.0))
+    predicted = usual.additions[1].predicted_bytes / GIB
+    exact = anchored(PLAIN, (LOADED, 16.0), ("train", 16.0 + predicted))
+    twice = anchored(PLAIN, (LOADED, 16.0), ("train", 16.0 + 2 * predicted))
+    grown = exact.bytes(larger) - exact.measured_bytes
+    before, after = (ledger_of(setup).train.phases[0].bytes for setup in (PLAIN, larger))
+    assert grown == pytest.approx(after - before, rel=0.01)
+    assert twice.bytes(larger) - twice.measured_bytes == pytest.approx(2 * grown, rel=0.01)
+
+
+def test_an_addition_that_no_sample_shows_keeps_the_ledgers_size() -> None:
+    hidden = anchored(PLAIN, (LOADED, 16.0), ("train", 16.0))
+    assert hidden.additions[1].ratio == 1.0
+    assert hidden.bytes(replace(PLAIN, micro_batch=8)) > hidden.measured_bytes
+
+
+def test_phases_that_the_ledger_lacks_are_left_out() -> None:
+    found = anchored(PLAIN, (LOADED, 16.0), ("reward", 18.0), ("train", 40.0))
+    assert [addition.phase for addition in found.additions] == [LOADED, "train"]
+    assert found.additions[1].measured_bytes == 24 * GIB
+
+
+def test_on_a_host_nothing_of_cuda_is_foretold() -> None:
+    found = anchored(PLAIN, (LOADED, 16.0), ("train", 40.0), on_card=False)
+    assert found.additions[0].entries == ("trained weights",)
+
+
+def test_rows_are_as_long_as_recorded() -> None:
+    assert (
+        with_rows_of(PLAIN, 100).prompt_tokens + with_rows_of(PLAIN, 100).completion_tokens == 100
+    )
+    short = with_rows_of(PLAIN, 1)
+    assert (short.prompt_tokens, short.completion_tokens) == (1, 1)
+    assert with_rows_of(PLAIN, 2000).completion_tokens == PLAIN.completion_tokens
