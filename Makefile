@@ -22,13 +22,30 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 READY := $(VENV)/.ready
 VLLM_READY := $(VENV)/.vllm-ready
 
-.PHONY: demo test test-fast test-heavy test-faults test-attach test-watchdog test-wheels case-studies test-vllm accuracy replay gpu accessibility hooks frameworks frameworks-all test-torch-contract lint format bench docs site picture clean help
+.PHONY: demo demo-fixed test test-fast test-heavy test-faults test-attach test-watchdog test-wheels case-studies test-vllm accuracy replay gpu accessibility hooks frameworks frameworks-all test-torch-contract lint format bench docs site picture clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
-demo: $(READY) ## record a tiny GRPO run on 2 ranks and report on it; no GPU needed
-	$(BIN)/grpo-doctor run
+# A run with two handicaps: a reward that is slow on rank 1, and garbage collected after each offload.
+DEMO := grpo-doctor-out/demo
+DEMO_FAULT := --gc_collect_after_offload true
+DEMO_FLAGS := --reward_funcs docs/examples/slow_reward.py:judged --offload_optimizer true $(DEMO_FAULT) --max_steps 30
+# What its report says to change (tests/integration/test_run_trainer.py holds that).
+DEMO_FIX := --gc_collect_after_offload false
+
+demo: $(READY) ## record a tiny GRPO run on 2 ranks that loses time, and report on it; no GPU needed
+	@rm -rf $(DEMO)
+	$(BIN)/grpo-doctor run -o $(DEMO) -- $(DEMO_FLAGS)
+	@echo
+	@echo "Run it again with $(DEMO_FIX), and compare the two:"
+	@echo "  make demo-fixed"
+
+demo-fixed: $(READY) ## run the demo again with what its report says to change, and compare
+	@test -d $(DEMO) || { echo "the run before is missing: make demo"; exit 1; }
+	@rm -rf $(DEMO)-fixed
+	$(BIN)/grpo-doctor run --no-report -o $(DEMO)-fixed -- $(subst $(DEMO_FAULT),$(DEMO_FIX),$(DEMO_FLAGS))
+	$(BIN)/grpo-doctor compare $(DEMO) $(DEMO)-fixed --html $(DEMO)-fixed/compare.html
 
 test: $(READY) ## the test suite but for its heavy parts, below (7 minutes on 2 cores)
 	$(PYTEST) -m "not vllm and not faults and not heavy"

@@ -9,6 +9,8 @@ import os
 import time
 from typing import Any
 
+from grpo_doctor_trainer.tasks import arithmetic_reward
+
 SECONDS = 0.3
 
 
@@ -17,3 +19,9 @@ def slow(completions: list[str], **_columns: Any) -> list[float]:
     if os.environ.get("RANK") == "1":
         time.sleep(SECONDS)
     return [0.0] * len(completions)
+
+
+def judged(completions: list[str], solution: list[str], **_columns: Any) -> list[float]:
+    """Scores as `arithmetic` does, by a judge that answers late on rank 1: `make demo`."""
+    slow(completions)
+    return arithmetic_reward(completions, solution)

@@ -17,6 +17,7 @@ from grpo_doctor.compare.run import ComparedRun
 from grpo_doctor.compare.settings import setting_changes
 from grpo_doctor.phases import PHASES, UNATTRIBUTED
 from grpo_doctor.trace.model import Trace
+from grpo_doctor_reports.compare.ratio import change_ratio
 from grpo_doctor_reports.schema.compare import (
     SCHEMA,
     Change,
@@ -66,13 +67,7 @@ def _verdict(
         return f"These runs can't be compared: {reasons[0]}."
     if step.verdict == times.UNKNOWN:
         return f"Not enough evidence: {step.note}."
-    low, high = step.low_pct or 0.0, step.high_pct or 0.0
-    words = {
-        times.FASTER: f"The run after is {_size(step.change_pct)}% faster per step",
-        times.SLOWER: f"The run after is {_size(step.change_pct)}% slower per step",
-        times.SAME: "No difference in step time that these steps could show",
-    }
-    text = f"{words[step.verdict]} ({_signed(low)}% to {_signed(high)}%)"
+    text = _step_words(step)
     judged = token.change_pct is not None and token.verdict != times.UNKNOWN
     if judged and token.verdict != step.verdict:
         per_token = f"{_signed(token.low_pct)}% to {_signed(token.high_pct)}%"
@@ -84,8 +79,19 @@ def _verdict(
     return text + "."
 
 
-def _size(percent: float | None) -> str:
-    return _signed(abs(percent or 0.0)).removeprefix("+")
+def _step_words(step: Change) -> str:
+    """How much faster or slower a step is: a large change as a ratio, since -59% is 2.4x."""
+    interval = f"({_signed(step.low_pct)}% to {_signed(step.high_pct)}%)"
+    if step.verdict == times.SAME:
+        return f"No difference in step time that these steps could show {interval}"
+    ratio = change_ratio(step.change_pct, step.low_pct, step.high_pct)
+    if ratio is None:
+        less = "less" if step.verdict == times.FASTER else "more"
+        size = _signed(abs(step.change_pct or 0.0)).removeprefix("+")
+        return f"The run after takes {size}% {less} time per step {interval}"
+    is_faster = step.verdict == times.FASTER
+    compared = f"is {ratio.mid} as fast" if is_faster else f"takes {ratio.mid} as long"
+    return f"The run after {compared} per step ({ratio.low} to {ratio.high})"
 
 
 def _signed(percent: float | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from grpo_doctor_probes.live import read_header
 pytest.importorskip("deepspeed", reason="needs the trainer extra")
 pytestmark = pytest.mark.slow
 PATIENCE_S = 500
+ROOT = Path(__file__).parents[2]
 
 
 def command(folder: Path, *flags: str) -> list[str]:
@@ -30,12 +32,23 @@ def command(folder: Path, *flags: str) -> list[str]:
     ]  # fmt: skip
 
 
+def demo_flags(target: str) -> list[str]:
+    """The trainer's flags of `make demo` or `make demo-fixed`."""
+    shown = subprocess.run(
+        ["make", "--dry-run", "--old-file", ".venv/.ready", target],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    (run,) = [line for line in shown.stdout.splitlines() if "grpo-doctor run " in line]
+    return shlex.split(run.partition(" -- ")[2])
+
+
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What `make demo` runs, with fewer steps; the result of `--json`."""
     folder = tmp_path_factory.mktemp("demo") / "run"
     done = subprocess.run(
-        command(folder, "--max_steps", "12", "--save_steps", "6"),
+        command(folder, *demo_flags("demo"), "--max_steps", "12", "--save_steps", "6"),
+        cwd=ROOT,
         capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
@@ -69,6 +82,18 @@ def test_almost_all_of_a_step_is_attributed(demo: dict[str, Any]) -> None:
     assert demo["summary"]["steps"] >= 8
     assert demo["summary"]["unattributed_share"] < 0.02
     assert set(demo["summary"]["phases"]) >= {"rollout", "train"}
+
+
+def test_its_report_says_what_demo_fixed_changes(demo: dict[str, Any]) -> None:
+    findings = json.loads((Path(demo["trace"]).parent / "findings.json").read_text())["findings"]
+    (finding,) = [finding for finding in findings if finding["id"] == "GD011"]
+    fix = finding["fixes"][0]
+    assert fix["predicted"]["mid"] < 0
+    knob, value = fix["spelling"].split()
+    flags, fixed = demo_flags("demo"), demo_flags("demo-fixed")
+    assert len(flags) == len(fixed)
+    changed = [at for at, pair in enumerate(zip(flags, fixed, strict=True)) if len(set(pair)) > 1]
+    assert [fixed[at - 1 : at + 1] for at in changed] == [[knob, value]]
 
 
 def test_collectives_of_both_ranks_match(demo: dict[str, Any]) -> None:

@@ -68,13 +68,7 @@ def _setting(part: parts.SettingChange) -> Setting:
 
 
 def _fix(part: parts.FixResult) -> FixResult:
-    settings = []
-    for name, pair in part.knobs.items():
-        values = pair if isinstance(pair, list) and len(pair) == 2 else (None, pair)
-        before, after = (any_value(value) or "not set" for value in values)
-        settings.append(f"{name}: {before} to {after}")
     return FixResult(
-        settings=settings[:_MOST],
         findings=part.findings,
         low_pct=part.predicted_low_pct,
         mid_pct=part.predicted_mid_pct,

@@ -37,7 +37,6 @@ class Setting:
 class FixResult:
     """What changed settings were predicted to bring, and what they brought, in percent."""
 
-    settings: list[str]
     findings: list[str]
     low_pct: float | None
     mid_pct: float | None

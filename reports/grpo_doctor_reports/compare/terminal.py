@@ -16,11 +16,9 @@ from grpo_doctor_reports.compare.document import read_comparison
 from grpo_doctor_reports.compare.model import Comparison
 from grpo_doctor_reports.console import as_text
 from grpo_doctor_reports.schema import AnyDocument
-from grpo_doctor_reports.schema.compare import Change
 
 _NARROWEST: Final = 60
 _WIDEST: Final = 110
-_ROWS: Final = 12  # of settings and metrics; the page and the JSON have the rest
 _STYLES: Final = {"faster": "green", "slower": "red", "not enough evidence": "yellow"}
 _STATES: Final = {"gone": "green", "new": "red"}
 
@@ -44,31 +42,55 @@ def comparison_text(document: AnyDocument, width: int, color: bool) -> str:
     )
 
 
-def _lines(one: Comparison) -> Iterator[RenderableType]:
-    yield Text(one.verdict, style="bold")
-    for caution in one.cautions:
+def _lines(comparison: Comparison) -> Iterator[RenderableType]:
+    yield Text(comparison.verdict, style="bold")
+    for caution in comparison.cautions:
         yield Text(f"  note: {caution}", style="yellow")
+    yield from _settings(comparison)
     yield Text("")
-    yield _totals(one)
-    if one.phases:
+    yield _totals(comparison)
+    yield from _predictions(comparison)
+    if comparison.phases:
         yield Text("")
-        yield _phases(one)
-    yield from _fixes(one)
-    yield from _settings(one)
-    yield Text(f"\n{words.metrics_sentence(one)}")
-    yield from _findings(one)
+        yield _phases(comparison)
+    yield Text(f"\n{words.metrics_sentence(comparison)}")
+    yield from _findings(comparison)
 
 
-def _totals(one: Comparison) -> Table:
+def _settings(comparison: Comparison) -> Iterator[RenderableType]:
+    """Every setting that differs: what is left out here might be the reason of it all."""
+    if not comparison.settings:
+        yield Text("\nNothing was set differently, as far as it was recorded.")
+        return
+    yield Text("\nSet differently", style="bold")
+    for setting in comparison.settings:
+        yield _indented(words.setting_change(setting))
+    if reason := words.not_predicted(comparison.fixes):
+        yield _indented(reason)
+
+
+def _totals(comparison: Comparison) -> Table:
     table = _table("", "before", "after", "change (95% interval)")
-    for name, change in (("step", one.step_time), ("per 1,000 tokens", one.per_token)):
-        table.add_row(name, _s(change.before), _s(change.after), _changed(change))
+    rows = (("step", comparison.step_time), ("per 1,000 tokens", comparison.per_token))
+    for name, change in rows:
+        style = _STYLES.get(change.verdict, "")
+        table.add_row(
+            name, _s(change.before), _s(change.after), Text(words.change(change), style=style)
+        )
     return table
 
 
-def _phases(one: Comparison) -> Table:
+def _predictions(comparison: Comparison) -> Iterator[RenderableType]:
+    for fix in words.predicted(comparison.fixes):
+        yield Text("\nPredicted and measured", style="bold")
+        yield _indented(f"predicted {words.prediction(fix)} of the step time")
+        measured = formatting.signed_percent(fix.measured_pct)
+        yield _indented(f"measured  {measured}: {words.held(fix)}")
+
+
+def _phases(comparison: Comparison) -> Table:
     table = _table("phase", "before", "after", "change (95% interval)")
-    for phase in one.phases:
+    for phase in comparison.phases:
         shown = f"{'+' if phase.change_s > 0 else ''}{_s(phase.change_s)}"
         if phase.low_s is not None:
             shown += f" ({_s(phase.low_s)} to {_s(phase.high_s)})"
@@ -77,36 +99,11 @@ def _phases(one: Comparison) -> Table:
     return table
 
 
-def _fixes(one: Comparison) -> Iterator[RenderableType]:
-    for fix in one.fixes:
-        yield Text("\nPredicted and measured", style="bold")
-        for setting in fix.settings[:_ROWS]:
-            yield _indented(setting)
-        if len(fix.settings) > _ROWS:
-            yield _indented(f"and {len(fix.settings) - _ROWS} more")
-        yield _indented(f"predicted {words.prediction(fix)}")
-        measured = formatting.signed_percent(fix.measured_pct)
-        yield _indented(f"measured  {measured}: {words.held(fix)}")
-
-
-def _settings(one: Comparison) -> Iterator[RenderableType]:
-    rows = [s for s in one.settings if s.known or not one.fixes]
-    if not one.settings:
-        yield Text("\nNothing was set differently, as far as it was recorded.")
-        return
-    yield Text("\nSet differently", style="bold")
-    for setting in rows[:_ROWS]:
-        before, after = setting.before or "not set", setting.after or "not set"
-        yield _indented(f"{setting.name}: {before} to {after}")
-    if len(one.settings) > len(rows[:_ROWS]):
-        yield _indented(f"and {len(one.settings) - len(rows[:_ROWS])} more (--json has all)")
-
-
-def _findings(one: Comparison) -> Iterator[RenderableType]:
-    if not one.findings:
+def _findings(comparison: Comparison) -> Iterator[RenderableType]:
+    if not comparison.findings:
         return
     yield Text("\nFindings", style="bold")
-    for finding in one.findings:
+    for finding in comparison.findings:
         line = Text(f"{finding.state:<6}", style=_STATES.get(finding.state, "dim"))
         yield Padding(line.append(f"{finding.id} {finding.title}", style="default"), (0, 0, 0, 2))
 
@@ -120,10 +117,6 @@ def _table(*columns: str) -> Table:
 
 def _indented(text: str) -> Padding:
     return Padding(Text(text), (0, 0, 0, 2))
-
-
-def _changed(change: Change) -> Text:
-    return Text(words.change(change), style=_STYLES.get(change.verdict, ""))
 
 
 def _s(value: float | None) -> str:

@@ -3,34 +3,54 @@
 from __future__ import annotations
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.compare.model import Comparison, FixResult, Side
+from grpo_doctor_reports.compare.model import Comparison, FixResult, Setting, Side
+from grpo_doctor_reports.compare.ratio import change_ratio
 from grpo_doctor_reports.schema.compare import Change, MetricChange
 
 _CURVES_NAMED = 6
 
 
-def change(one: Change) -> str:
-    """Return the change with its interval, or why there is none."""
-    if one.change_pct is None:
-        return one.note or "unknown"
-    shown = formatting.signed_percent(one.change_pct)
-    if one.low_pct is None or one.high_pct is None:
-        return f"{shown} ({one.note or 'no interval'})"
-    low, high = map(formatting.signed_percent, (one.low_pct, one.high_pct))
+def change(changed: Change) -> str:
+    """Return the change with its interval, a large one as a ratio; or why there is none."""
+    if changed.change_pct is None:
+        return changed.note or "unknown"
+    ratio = change_ratio(changed.change_pct, changed.low_pct, changed.high_pct)
+    if ratio is not None:
+        return (
+            f"{ratio.mid} as {'fast' if ratio.is_faster else 'long'} ({ratio.low} to {ratio.high})"
+        )
+    shown = formatting.signed_percent(changed.change_pct)
+    if changed.low_pct is None or changed.high_pct is None:
+        return f"{shown} ({changed.note or 'no interval'})"
+    low, high = map(formatting.signed_percent, (changed.low_pct, changed.high_pct))
     return f"{shown} ({low} to {high})"
 
 
-def side(one: Side) -> str:
+def side(run: Side) -> str:
     """Return the facts of a run in one line."""
-    steps = f"{formatting.count(one.steps, 'step')} of {one.steps_total}"
-    facts = [one.framework, formatting.count(one.world_size, "rank"), one.gpus, steps]
+    steps = f"{formatting.count(run.steps, 'step')} of {run.steps_total}"
+    facts = [run.framework, formatting.count(run.world_size, "rank"), run.gpus, steps]
     return " · ".join(fact for fact in facts if fact)
 
 
+def setting_change(setting: Setting) -> str:
+    """Return what a setting was and is: `train.beta: 0.04 → not set`."""
+    return f"{setting.name}: {setting.before or 'not set'} → {setting.after or 'not set'}"
+
+
+def not_predicted(fixes: list[FixResult]) -> str:
+    """Return why the changed settings have no prediction; empty where they have one."""
+    reasons = [fix.unpredicted for fix in fixes if fix.mid_pct is None and fix.unpredicted]
+    return f"What this brings was not predicted: {'; '.join(reasons)}." if reasons else ""
+
+
+def predicted(fixes: list[FixResult]) -> list[FixResult]:
+    """Return the changes that have a prediction to hold the measurement to."""
+    return [fix for fix in fixes if fix.mid_pct is not None]
+
+
 def prediction(fix: FixResult) -> str:
-    """Return the prediction with its interval, or why there is none."""
-    if fix.mid_pct is None:
-        return f"nothing ({fix.unpredicted})" if fix.unpredicted else "nothing"
+    """Return the prediction with its interval."""
     mid, low, high = map(formatting.signed_percent, (fix.mid_pct, fix.low_pct, fix.high_pct))
     return f"{mid} ({low} to {high})"
 
@@ -38,8 +58,7 @@ def prediction(fix: FixResult) -> str:
 def held(fix: FixResult) -> str:
     """Return whether the prediction held; where that can't be said, why."""
     if fix.inside is None:
-        why = f": {fix.note}" if fix.note and fix.mid_pct is not None else ""
-        return f"could not be judged{why}"
+        return f"could not be judged{f': {fix.note}' if fix.note else ''}"
     return "as predicted" if fix.inside else "not as predicted"
 
 

@@ -47,7 +47,7 @@ def steps(count: int, seconds: float, **more: float) -> TraceBuilder:
 def test_a_fix_is_measured_beside_its_prediction() -> None:
     found = compared(offloaded().build(), healthy())
     assert found.step_time.verdict == "faster"
-    assert found.verdict.startswith("The run after is 17% faster per step")
+    assert found.verdict.startswith("The run after takes 17% less time per step")
     (fix,) = found.fixes
     assert fix.knobs == {"offload.optimizer": [True, False]}
     assert fix.findings == ["GD001"]
@@ -84,7 +84,14 @@ def test_few_steps_are_not_enough_evidence() -> None:
 
 def test_a_small_change_is_not_rounded_to_none() -> None:
     found = compared(steps(60, 1.0).build(), steps(60, 0.992).build())
-    assert "0.8% faster per step" in found.verdict
+    assert "0.8% less time per step" in found.verdict
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0.41, "is 2.4x as fast per step"), (2.4, "takes 2.4x as long per step")]
+)
+def test_a_large_change_is_a_ratio(seconds: float, said: str) -> None:
+    assert said in compared(steps(12, 1.0).build(), steps(12, seconds).build()).verdict
 
 
 def test_runs_without_steps_are_said_to_be_incomparable() -> None:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from grpo_doctor.compare import compare
+from grpo_doctor_reports import formatting
 from grpo_doctor_reports.compare import comparison_page, comparison_text
 from grpo_doctor_reports.compare.document import read_comparison
 from grpo_doctor_reports.compare.drawing import HEIGHT, phase_bars, steps_drawing
@@ -106,6 +107,28 @@ def test_what_was_not_predicted_says_why_once(document: dict[str, Any]) -> None:
     fix = {**document["fixes"][0], **nothing, "knobs": knobs, "inside": None}
     fix["unpredicted"] = "no model predicts it"
     text = comparison_text({**document, "fixes": [fix]}, 100, color=False)
-    assert "predicted nothing (no model predicts it)" in text
-    assert "train.knob_03: not set to 3" in text
-    assert "and 8 more\n" in text
+    assert text.count("no model predicts it") == 1
+    assert "Predicted and measured" not in text
+    page = comparison_page({**document, "fixes": [fix]}).decode()
+    assert page.count("no model predicts it") == 1
+    assert "Predicted from the run before" not in page
+
+
+def test_settings_come_first_and_none_is_left_out(document: dict[str, Any]) -> None:
+    settings = [
+        {"knob": f"train.knob_{n:02}", "name": f"knob_{n:02}", "after": n} for n in range(40)
+    ]
+    settings.append({"knob": None, "name": "reward_funcs", "before": "[a]", "after": "[a, b]"})
+    text = comparison_text({**document, "settings": settings}, 100, color=False)
+    assert "knob_39: not set → 39" in text
+    assert text.index("reward_funcs: [a] → [a, b]") < text.index("change (95% interval)")
+    page = comparison_page({**document, "settings": settings}).decode()
+    assert page.index("reward_funcs") < page.index("step time</th>")
+
+
+def test_the_axes_of_the_drawing_are_labelled(document: dict[str, Any]) -> None:
+    drawing = steps_drawing(read_comparison(document))
+    assert drawing is not None
+    page = comparison_page(document).decode()
+    axis = page[page.index('class="y-axis"') : page.index("<svg")]
+    assert [formatting.seconds(value) in axis for _, value in drawing.marks] == [True] * 3

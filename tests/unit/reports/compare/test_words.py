@@ -32,6 +32,12 @@ def result(**changes: Any) -> FixResult:
         (Change(change_pct=None, note="no step"), "no step"),
         (Change(change_pct=None), "unknown"),
         (Change(change_pct=5.0, low_pct=1.0, high_pct=9.0), "+5% (+1% to +9%)"),
+        (Change(change_pct=-59.0, low_pct=-65.0, high_pct=-52.0), "2.4x as fast (2.1x to 2.9x)"),
+        (Change(change_pct=140.0, low_pct=90.0, high_pct=190.0), "2.4x as long (1.9x to 2.9x)"),
+        (Change(change_pct=-95.0, low_pct=-96.0, high_pct=-94.0), "20x as fast (17x to 25x)"),
+        (Change(change_pct=-33.0, low_pct=-38.0, high_pct=-28.0), "−33% (−38% to −28%)"),
+        (Change(change_pct=-59.0, low_pct=-95.0, high_pct=9.0), "−59% (−95% to +9%)"),
+        (Change(change_pct=-100.0, low_pct=-100.0, high_pct=-99.0), "−100% (−100% to −99%)"),
         (Change(change_pct=5.0, low_pct=1.0), "+5% (no interval)"),
         (Change(change_pct=5.0, high_pct=1.0, note="one step"), "+5% (one step)"),
     ],
@@ -46,14 +52,16 @@ def test_whether_a_prediction_held() -> None:
     assert words.held(result(note="too few steps", mid_pct=-5.0)) == (
         "could not be judged: too few steps"
     )
-    assert words.held(result(note="too few steps")) == "could not be judged"
     assert words.held(result(mid_pct=-5.0)) == "could not be judged"
 
 
 def test_a_prediction_or_none() -> None:
     assert words.prediction(result(low_pct=-9, mid_pct=-5, high_pct=0)) == "−5% (−9% to 0%)"
-    assert words.prediction(result()) == "nothing"
-    assert words.prediction(result(unpredicted="no model")) == "nothing (no model)"
+    assert words.predicted([result(), result(mid_pct=-5)]) == [result(mid_pct=-5)]
+    assert words.not_predicted([result(unpredicted="no model")]) == (
+        "What this brings was not predicted: no model."
+    )
+    assert words.not_predicted([result(mid_pct=-5)]) == ""
 
 
 def metrics(*states: str) -> Comparison:
@@ -94,20 +102,19 @@ def test_points_without_a_step_or_a_time_are_left_out() -> None:
     assert (none.steps, none.seconds) == ([], [])
 
 
-def test_settings_that_no_knob_stands_for_are_listed_where_no_fix_is() -> None:
+def test_settings_that_no_knob_stands_for_are_listed_too() -> None:
     settings = [
         {"name": "known", "knob": "train.lr", "before": 1, "after": 2},
         {"name": "own", "before": None, "after": "x"},
     ]
     alone = text(settings=settings)
-    assert "known: 1 to 2" in alone
-    assert "own: not set to x" in alone
-    assert "more" not in alone
+    assert "known: 1 → 2" in alone
+    assert "own: not set → x" in alone
     fix = {"knobs": {"train.lr": [1, None]}, "predicted_mid_pct": -5.0, "measured_pct": -4.0}
     beside = text(settings=settings, fixes=[fix])
-    assert "train.lr: 1 to not set" in beside
-    assert "own: not set to x" not in beside
-    assert "and 1 more (--json has all)" in beside
+    assert "known: 1 → 2" in beside
+    assert "own: not set → x" in beside
+    assert "predicted −5%" in beside
     assert "Nothing was set differently" in text()
 
 
