@@ -110,11 +110,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="your command's Trainer (transformers, TRL, ms-swift) also logs the seconds of each "
         "phase, grpo_doctor/<phase>_s, to its TensorBoard, wandb or swanlab (default: no)",
     )
+    parser.add_argument(
+        "--torch-profile",
+        type=_profiled_steps,
+        metavar="STEP[:N]",
+        help="each rank writes a trace of the PyTorch profiler of N steps (default: 1) from step "
+        "STEP on into the run directory's profiles/; those steps are slower",
+    )
     parser.add_argument("--no-live", action="store_true", help="no live line while the job runs")
     parser.add_argument("--no-report", action="store_true", help="only record; report later")
     parser.add_argument(
         "--json", action="store_true", help="when it has ended, print paths and summary as JSON"
     )
+
+
+def _profiled_steps(text: str) -> str:
+    first, _, count = text.partition(":")
+    if not (first.isdecimal() and (count or "1").isdecimal() and int(count or 1)):
+        raise argparse.ArgumentTypeError(f"{text!r}: give a step, as in 12, or 12:3 for three")
+    return text
 
 
 def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
@@ -139,6 +153,7 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
             max_mb=options.max_mb,
             hooks=not options.no_hooks,
             log_metrics=options.log_metrics,
+            torch_profile=options.torch_profile,
         )
         if launch.bundled and (code := check_trainer_flags(launch, arguments)):
             remove_if_unused(folder)
@@ -169,6 +184,8 @@ def _check(options: argparse.Namespace, theirs: Sequence[str] | None) -> None:
             "--log-metrics adds to what a Trainer of your own command logs: give a command after "
             "`--`, and leave --no-hooks away."
         )
+    if options.torch_profile and options.no_hooks:
+        raise UsageError("--torch-profile needs the steps that --no-hooks leaves unseen.")
     if options.hang_after is not None and not 1 <= options.hang_after < math.inf:
         raise UsageError(f"--hang-after {options.hang_after:g}: give at least 1 second.")
     if options.max_mb is not None and options.max_mb < 1:

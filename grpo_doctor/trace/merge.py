@@ -22,7 +22,7 @@ from grpo_doctor.trace.processes import NameTable, Recording, read_recordings
 from grpo_doctor.trace.rows import rows_of
 from grpo_doctor.trace.samples import Samples, read_host_samples
 from grpo_doctor.trace.timeline import PROCESS_PID_STEP, Timeline
-from grpo_doctor_probes.rundir import DRIVER, METRICS_JSONL, RANKS, RUN_JSON
+from grpo_doctor_probes.rundir import DRIVER, METRICS_JSONL, PROFILES, RANKS, RUN_JSON
 
 # The largest jobs known have some 10**5 ranks; a damaged file must not make a list of 10**18.
 _MAX_WORLD_SIZE = 1 << 20
@@ -57,7 +57,7 @@ def merge(folder: Path) -> Trace:
     processes, names, args, blocks = _rows(timeline, facts)
     metrics, damaged = read_metrics(folder / METRICS_JSONL)
     unseen = hook_notes((r.facts for r in recordings), names)
-    notes = (*_notes(samples), *joined.notes)
+    notes = (*_notes(samples), *joined.notes, *_profile_notes(folder))
     problems += [*joined.problems, *facts.problems, *damaged, *unseen]
     return Trace(
         source=str(folder),
@@ -126,6 +126,16 @@ def _gpus(samples: Sequence[Samples]) -> tuple[Gpu, ...]:
 
 def _notes(samples: Sequence[Samples]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(note for s in samples for note in s.notes))
+
+
+def _profile_notes(folder: Path) -> list[str]:
+    """Where the traces of `run --torch-profile` are."""
+    files = list((folder / PROFILES).glob("*.json*"))
+    if not files:
+        return []
+    ranks = f"{len(files)} rank{'s' * (len(files) != 1)}"
+    where = folder / PROFILES
+    return [f"PyTorch profiler traces of {ranks}: `grpo-doctor report {where}`, or Perfetto"]
 
 
 def read_metrics(path: Path) -> tuple[Metrics, list[str]]:

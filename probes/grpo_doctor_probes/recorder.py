@@ -16,17 +16,19 @@ from grpo_doctor_probes.entrytimes import EntryTimes
 from grpo_doctor_probes.pauses import LONGEST, SECONDS, Pauses
 from grpo_doctor_probes.rundir import (
     MAX_MB_VARIABLE,
+    PROFILE_VARIABLE,
     RANKS,
     RUN_DIR_VARIABLE,
     SPANS_SUFFIX,
     rank_stem,
 )
-from grpo_doctor_probes.spanfile import DEFAULT_MAX_MB, SpanFile
+from grpo_doctor_probes.spanfile import DEFAULT_MAX_MB, SpanFile, encoded_name
 from grpo_doctor_probes.threads import Level, Tenancy, ThreadState, current_thread_name
 
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
 if TYPE_CHECKING:
     from grpo_doctor_probes.threads import GpuTimer
+    from grpo_doctor_probes.torchprofile import TorchProfile
 
 ACTIVE: Recorder | None = None
 STEP_KEY = object()  # stands for the name of steps where a span's name is looked up
@@ -71,6 +73,11 @@ class Recorder:
         self._rank_file.write()
         self.pauses = Pauses()
         self.entries = EntryTimes.if_asked(path.removesuffix(SPANS_SUFFIX))
+        self.profile: TorchProfile | None = None
+        if PROFILE_VARIABLE in os.environ:
+            from grpo_doctor_probes.torchprofile import TorchProfile  # noqa: PLC0415 - seldom
+
+            self.profile = TorchProfile.if_asked(run_dir, rank)
 
     def thread(self) -> ThreadState:
         """This thread's state, made on its first span."""
@@ -117,12 +124,12 @@ class Recorder:
         if isinstance(key, tuple):
             plain = self.name_id(key[0])
             variants = self._variants[key[0]] = self._variants.get(key[0], 0) + 1
-            identity = self.file.add_name(_encode(key)) if variants <= _MAX_VARIANTS else 0
+            identity = self.file.add_name(encoded_name(key)) if variants <= _MAX_VARIANTS else 0
             if not identity:
                 self.file.state[layout.STATE_NAME_OVERFLOW] += 1
                 return plain
         else:
-            identity = self.file.add_name(_encode(key))
+            identity = self.file.add_name(encoded_name(key))
             if not identity:
                 self.file.state[layout.STATE_NAME_OVERFLOW] += 1
                 return 0
@@ -184,6 +191,8 @@ class Recorder:
         self._rank_file.write()
         if self.entries is not None:
             self.entries.look()
+        if self.profile is not None:
+            self.profile.close()
 
 
 def start(run_dir: str | None = None, rank: int | None = None) -> bool:
@@ -279,16 +288,6 @@ def _create(run_dir: str, rank: int) -> tuple[str, int]:
             # each its own file beside the first.
             path = f"{stem}.{os.getpid()}" + (f".{attempt}" if attempt else "")
             attempt += 1
-
-
-def _encode(key: object) -> bytes:
-    if isinstance(key, tuple):
-        name, args = key
-        text = f"{name}{layout.ARGS_SEPARATOR}{sidecar.to_json(dict(args))}"
-    else:
-        text = str(key)
-    encoded = text.encode("utf-8", "replace")[: layout.MAX_NAME_BYTES]
-    return encoded.decode("utf-8", "ignore").encode()
 
 
 def _say(message: str) -> None:

@@ -9,6 +9,8 @@ ENTRIES_VARIABLE = "GRPO_DOCTOR_FLIGHT"
 HOOKS_VARIABLE = "GRPO_DOCTOR"
 # "1": seconds of phases also go to the loggers of the job's own framework.
 LOG_METRICS_VARIABLE = "GRPO_DOCTOR_LOG_METRICS"
+# "12:3": a trace of the PyTorch profiler of the steps 12 to 14.
+PROFILE_VARIABLE = "GRPO_DOCTOR_TORCH_PROFILE"
 
 RUN_JSON = "run.json"
 JOB_JSON = "job.json"
@@ -21,6 +23,7 @@ HOSTS = "hosts"
 FLIGHT = "flight"
 # Run directories of the servers that `run --join` started, within the run's.
 JOINED = "joined"
+PROFILES = "profiles"
 SPANS_SUFFIX = ".spans"
 ENTRIES_SUFFIX = ".flight.jsonl"
 SAMPLES_SUFFIX = ".samples.jsonl"

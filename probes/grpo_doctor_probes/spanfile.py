@@ -8,7 +8,7 @@ import os
 import time
 from _thread import allocate_lock
 
-from grpo_doctor_probes import layout
+from grpo_doctor_probes import layout, sidecar
 
 DEFAULT_MAX_MB = 256
 _RETRY_AFTER_NS = 1_000_000_000
@@ -182,3 +182,14 @@ def _allocate(file: int, offset: int, size: int) -> None:
     while zeros:
         written = os.pwrite(file, zeros, offset)
         zeros, offset = zeros[written:], offset + written
+
+
+def encoded_name(key: object) -> bytes:
+    """A name, or a (name, arguments) pair, as it stands in the file."""
+    if isinstance(key, tuple):
+        name, args = key
+        text = f"{name}{layout.ARGS_SEPARATOR}{sidecar.to_json(dict(args))}"
+    else:
+        text = str(key)
+    encoded = text.encode("utf-8", "replace")[: layout.MAX_NAME_BYTES]
+    return encoded.decode("utf-8", "ignore").encode()

@@ -136,10 +136,12 @@ class step(phase):  # noqa: N801
             recorder.note_error()
 
     def __enter__(self) -> None:
-        super().__enter__()
-        active = recorder.ACTIVE
+        active = recorder.ACTIVE or recorder.start_if_asked()
         if active is None:
             return
+        if active.profile is not None:
+            _quietly(active.profile.before_step, int(self._number), phase)
+        super().__enter__()
         try:
             active.pauses.forget()
             active.file.state[layout.STATE_STEP] = max(0, int(self._number) + 1)
@@ -169,6 +171,8 @@ class step(phase):  # noqa: N801
                 self._finish_cuda(level, end_ns)
             if active.entries is not None:
                 active.entries.after_step()
+            if active.profile is not None:
+                active.profile.after_step(int(self._number))
         except Exception:  # noqa: BLE001 - a guest never raises into its host
             recorder.note_error()
 
@@ -181,6 +185,13 @@ def _note(key: object, error: BaseException) -> None:
         from grpo_doctor_probes.failures import note_failure  # noqa: PLC0415 - seldom needed
 
         note_failure(key, error)
+    except Exception:  # noqa: BLE001 - a guest never raises into its host
+        recorder.note_error()
+
+
+def _quietly(function: Callable[..., None], *args: object) -> None:
+    try:
+        function(*args)
     except Exception:  # noqa: BLE001 - a guest never raises into its host
         recorder.note_error()
 

@@ -16,6 +16,7 @@ from grpo_doctor_probes.rundir import (
     HOOKS_VARIABLE,
     LOG_METRICS_VARIABLE,
     MAX_MB_VARIABLE,
+    PROFILE_VARIABLE,
     RUN_DIR_VARIABLE,
 )
 
@@ -46,6 +47,7 @@ def plan(  # noqa: PLR0913 - options of `grpo-doctor run`
     max_mb: int | None = None,
     hooks: bool = True,
     log_metrics: bool = False,
+    torch_profile: str | None = None,
 ) -> Launch:
     """The launch for what stands after `--`.
 
@@ -56,6 +58,7 @@ def plan(  # noqa: PLR0913 - options of `grpo-doctor run`
         max_mb: largest size of one rank's span file, MiB.
         hooks: whether a command of the user's is given phases, by watching its imports.
         log_metrics: whether its Trainer logs the seconds of its phases too.
+        torch_profile: the steps of which PyTorch's profiler writes a trace: `12` or `12:3`.
 
     Raises:
         CannotStartError: the command or the trainer's packages are not there.
@@ -66,6 +69,8 @@ def plan(  # noqa: PLR0913 - options of `grpo-doctor run`
         environment[MAX_MB_VARIABLE] = str(max_mb)
     if log_metrics:
         environment[LOG_METRICS_VARIABLE] = "1"
+    if torch_profile is not None:
+        environment[PROFILE_VARIABLE] = torch_profile
     if arguments and not arguments[0].startswith("-"):
         _set_hooks(environment, wanted=hooks)
         return Launch(tuple(_found(arguments)), environment, bundled=False, world_size=None)
