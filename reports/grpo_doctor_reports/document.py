@@ -18,7 +18,8 @@ from grpo_doctor_reports.palette import order_of
 from grpo_doctor_reports.run_facts import read_run
 from grpo_doctor_reports.schema.report import SCHEMA, PhaseEntry, ReportDocument
 from grpo_doctor_reports.schema.report import Summary as SummaryPart
-from grpo_doctor_reports.views import read_curves, read_heatmap, read_timeline, read_waterfall
+from grpo_doctor_reports.timeline import read_step_buckets, read_timeline
+from grpo_doctor_reports.views import read_curves, read_heatmap, read_waterfall
 from grpo_doctor_reports.whatif import read_whatif
 
 
@@ -30,6 +31,7 @@ def read_document(document: schema.AnyDocument) -> Report:
     """
     whole = schema.read(document, ReportDocument, SCHEMA, "grpo-doctor report --json")
     views = whole.views
+    heatmap, steps = read_heatmap(views.heatmap), read_steps(views.steps)
     return Report(
         tool=whole.tool.name or "grpo-doctor",
         version=whole.tool.version,
@@ -38,10 +40,11 @@ def read_document(document: schema.AnyDocument) -> Report:
         findings=read_findings(whole.findings),
         checks=_read_checks(whole),
         waterfall=read_waterfall(views.waterfall),
-        heatmap=read_heatmap(views.heatmap),
+        heatmap=heatmap,
         timeline=read_timeline(views.timeline),
         curves=read_curves(views.metrics),
-        steps=read_steps(views.steps),
+        steps=steps,
+        step_buckets=read_step_buckets(views.step_buckets, steps, heatmap),
         paths=read_paths(views),
         collectives=read_collectives(views.collectives),
         whatif=read_whatif(whole.whatif),

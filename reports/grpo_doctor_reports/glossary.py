@@ -42,8 +42,8 @@ PHASE_MEANINGS: Final = (
 
 KEYS: Final = (
     ("n p", "next worst step, previous worst step"),
-    ("+ -", "zoom all charts over time in and out"),
-    ("← →", "move along the run"),
+    ("w s", "zoom all charts over time in and out, around the pointer; so do + and -"),
+    ("a d", "move along the run; so do ← and →"),
     ("0", "show the whole run again; so does a double click"),
     ("Esc", "stop highlighting a finding"),
     ("g", "open and close this drawer"),

@@ -8,7 +8,9 @@ from grpo_doctor_reports.finding_model import Checks, Finding
 from grpo_doctor_reports.schema.memory import MemoryCompared
 from grpo_doctor_reports.schema.part import Numbers
 from grpo_doctor_reports.schema.report import ClockEntry, GpuEntry, LossEntry, RankEntry
+from grpo_doctor_reports.schema.views import RankMeans
 from grpo_doctor_reports.time_model import Accounting, Collective, CriticalPath, StepTime
+from grpo_doctor_reports.timeline_model import StepBuckets, Timeline
 from grpo_doctor_reports.whatif_model import WhatIf
 
 
@@ -94,46 +96,19 @@ class WaterfallBar:
 
 @dataclass(frozen=True, slots=True)
 class Heatmap:
-    """Seconds by rank (rows) and step (columns); None where a rank has no such step."""
+    """Seconds by rank (rows) and step (columns); None where a rank has no such step.
+
+    Of `steps_total` steps the slowest are here; the means per used step are of every rank.
+    """
 
     ranks: list[int]
     steps: list[int]
     step_s: list[Numbers]
     wait_s: list[Numbers]
     phases_s: dict[str, list[Numbers]]
-
-
-@dataclass(frozen=True, slots=True)
-class Band:
-    """A rank is in one phase from start to end, in seconds since the start of the run."""
-
-    rank: int
-    phase: str
-    start_s: float
-    end_s: float
-    open: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Track:
-    """Samples of one quantity over time."""
-
-    name: str
-    label: str
-    unit: str
-    group: str
-    times_s: Numbers
-    values: Numbers
-
-
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """Phases and samples over the whole run."""
-
-    end_s: float
-    bands: list[Band]
-    tracks: list[Track]
-    thinned: bool
+    phase_waits_s: dict[str, list[Numbers]]
+    steps_total: int
+    means: RankMeans
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +147,7 @@ class Report:
     timeline: Timeline
     curves: list[Curve]
     steps: list[StepTime]
+    step_buckets: StepBuckets
     paths: list[CriticalPath]  # of the median step, then of the worst
     collectives: list[Collective]
     whatif: WhatIf | None

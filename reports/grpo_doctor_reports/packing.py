@@ -39,6 +39,11 @@ class NumberPool:
         """Store whole numbers unrounded; return the index."""
         return self._store(values, 0)
 
+    @property
+    def arrays(self) -> Sequence[Sequence[int | None]]:
+        """Return what is stored, as the script reads it."""
+        return self._arrays
+
     def packed(self) -> str:
         """Return all arrays as base64 of gzipped JSON."""
         return pack_text(json.dumps(self._arrays, separators=(",", ":")))

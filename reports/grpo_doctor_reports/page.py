@@ -12,7 +12,7 @@ from grpo_doctor_reports import assets
 from grpo_doctor_reports.charts.chart import Chart
 from grpo_doctor_reports.charts.curves import curves_chart
 from grpo_doctor_reports.charts.heatmap import heatmap_chart
-from grpo_doctor_reports.charts.lanes import lanes_chart
+from grpo_doctor_reports.charts.lanes import lanes_chart, lanes_shown
 from grpo_doctor_reports.charts.steps import slowest_ranks, steps_chart
 from grpo_doctor_reports.charts.strips import strips_chart
 from grpo_doctor_reports.charts.waterfall import waterfall_chart
@@ -55,7 +55,7 @@ def render_html(document: AnyDocument) -> str:
         waterfall=waterfall_chart(report.waterfall),
         steps=steps_chart(report, pool),
         heatmap=heatmap_chart(report.heatmap, pool),
-        lanes=lanes_chart(report.timeline, pool),
+        lanes=lanes_chart(report, pool),
         strips=strips_chart(report.timeline, pool),
         curves=curves_chart(report.curves, pool),
     )
@@ -102,7 +102,7 @@ def _facts(report: Report, charts: Charts) -> dict[str, Any]:
 
 def _ranks(report: Report) -> list[int]:
     known = {rank.rank for rank in report.run.ranks} | set(report.heatmap.ranks)
-    return sorted(known | {band.rank for band in report.timeline.bands})
+    return sorted(known | set(lanes_shown(report.timeline)))
 
 
 def _rank_example(ranks: list[int]) -> str:

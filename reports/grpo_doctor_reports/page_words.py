@@ -65,5 +65,6 @@ def phase_class(phase: str) -> str:
 
 def phases_drawn(report: Report) -> list[str]:
     """Return the known phases that the timeline shows, in the order of the palette."""
-    present = {band.phase for band in report.timeline.bands}
+    exact, ranks = report.timeline.exact, report.timeline.ranks
+    present = {*exact.names, *ranks.phases_s, *report.step_buckets.phases_s}
     return [phase for phase in PHASE_COLORS if phase in present]

@@ -1,13 +1,11 @@
-"""Draw less than was recorded without losing what matters: peaks, dips, dominant phases."""
+"""Draw less than was recorded without losing what matters: peaks and dips."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-from grpo_doctor_reports.model import Band
 from grpo_doctor_reports.schema.part import Numbers
 
 
@@ -56,44 +54,6 @@ def bin_edges(width: int, columns: int) -> list[tuple[int, int]]:
     """Return [start, end) of each of `columns` nearly equal bins of `width` items."""
     cuts = [round(at * width / columns) for at in range(columns + 1)]
     return list(pairwise(cuts))
-
-
-def thin_bands(bands: list[Band], end_s: float, limit: int) -> list[Band]:
-    """Return at most about `limit` bands of one rank.
-
-    Time is cut into `limit` equal buckets and each goes to the phase that covers most of it; runs
-    of equal buckets become one band. Open bands stay as they are.
-    """
-    if len(bands) <= limit or end_s <= 0:
-        return bands
-    width = end_s / limit
-    covered: list[dict[str, float]] = [defaultdict(float) for _ in range(limit)]
-    for band in bands:
-        _cover(covered, band, width)
-    kept = [band for band in bands if band.open]
-    return _runs(covered, width, bands[0].rank) + kept
-
-
-def _cover(covered: list[dict[str, float]], band: Band, width: float) -> None:
-    first = min(len(covered) - 1, int(band.start_s / width))
-    last = min(len(covered) - 1, int(band.end_s / width))
-    for bucket in range(first, last + 1):
-        start, end = max(band.start_s, bucket * width), min(band.end_s, (bucket + 1) * width)
-        covered[bucket][band.phase] += max(0.0, end - start)
-
-
-def _runs(covered: list[dict[str, float]], width: float, rank: int) -> list[Band]:
-    runs: list[Band] = []
-    for bucket, phases in enumerate(covered):
-        if sum(phases.values()) < width / 2:
-            continue
-        phase = max(phases, key=lambda name: phases[name])
-        start, end = bucket * width, (bucket + 1) * width
-        if runs and runs[-1].phase == phase and abs(runs[-1].end_s - start) < width / 2:
-            runs[-1] = Band(rank, phase, runs[-1].start_s, end, open=False)
-        else:
-            runs.append(Band(rank, phase, start, end, open=False))
-    return runs
 
 
 def _mean(values: Numbers) -> float | None:

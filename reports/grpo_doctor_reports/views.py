@@ -1,9 +1,12 @@
-"""Read the parts that become charts: waterfall, heatmap, timeline, learning curves."""
+"""Read the parts that become charts: waterfall, heatmap, learning curves."""
 
 from __future__ import annotations
 
+from itertools import zip_longest
+from statistics import fmean
+
 from grpo_doctor_reports.accounting import read_kinds
-from grpo_doctor_reports.model import Band, Curve, Heatmap, Timeline, Track, WaterfallBar
+from grpo_doctor_reports.model import Curve, Heatmap, WaterfallBar
 from grpo_doctor_reports.palette import order_of
 from grpo_doctor_reports.schema import views as parts
 from grpo_doctor_reports.schema.part import Numbers
@@ -34,25 +37,33 @@ def read_heatmap(part: parts.Heatmap) -> Heatmap:
     """Return the seconds by rank and step; rows and columns that are not there read as None."""
     height, width = len(part.ranks), len(part.steps)
     phases = {name: _matrix(rows, height, width) for name, rows in part.phase_seconds.items()}
+    waits = {name: _matrix(rows, height, width) for name, rows in part.phase_wait_seconds.items()}
     return Heatmap(
         ranks=part.ranks,
         steps=part.steps,
         step_s=_matrix(part.step_seconds, height, width),
         wait_s=_matrix(part.wait_seconds, height, width),
         phases_s={name: phases[name] for name in sorted(phases, key=order_of)},
+        phase_waits_s={name: rows for name, rows in waits.items() if rows},
+        steps_total=max(width, part.steps_total),
+        means=_read_means(part),
     )
 
 
-def read_timeline(part: parts.Timeline) -> Timeline:
-    """Return bands and tracks, in seconds since the start of the run."""
-    end_s = max(0.0, part.end_s)
-    bands = [_read_band(band, end_s) for band in part.bands]
-    tracks = [_read_track(track) for track in part.tracks]
-    latest = max([band.end_s for band in bands], default=0.0)
-    sampled = max((t for track in tracks for t in track.times_s if t is not None), default=0.0)
-    return Timeline(
-        end_s=max(end_s, latest, sampled), bands=bands, tracks=tracks, thinned=part.thinned
-    )
+def _read_means(part: parts.Heatmap) -> parts.RankMeans:
+    """Return the ranks whose own work is known; for an older document, means of its cells."""
+    if not part.means.ranks:
+        own = [
+            _mean([s - (w or 0.0) for s, w in zip_longest(*rows) if s is not None])
+            for rows in zip_longest(part.step_seconds, part.wait_seconds, fillvalue=())
+        ]
+        waits = [_mean([w for w in row if w is not None]) for row in part.wait_seconds]
+        return parts.RankMeans(ranks=part.ranks, own_seconds=own, wait_seconds=waits)
+    return part.means
+
+
+def _mean(known: list[float]) -> float | None:
+    return fmean(known) if known else None
 
 
 def read_curves(part: parts.MetricsView) -> list[Curve]:
@@ -62,29 +73,6 @@ def read_curves(part: parts.MetricsView) -> list[Curve]:
         for name, values in part.series.items()
     ]
     return [curve for curve in curves if any(value is not None for value in curve.values)]
-
-
-def _read_band(part: parts.Band, end_s: float) -> Band:
-    start = max(0.0, part.start_s)
-    return Band(
-        rank=part.rank,
-        phase=part.phase,
-        start_s=start,
-        end_s=max(start, end_s if part.end_s is None else part.end_s),
-        open=part.open,
-    )
-
-
-def _read_track(part: parts.TrackEntry) -> Track:
-    length = min(len(part.t_s), len(part.v))
-    return Track(
-        name=part.name,
-        label=part.label,
-        unit=part.unit,
-        group=part.group,
-        times_s=part.t_s[:length],
-        values=part.v[:length],
-    )
 
 
 def _matrix(rows: list[Numbers], height: int, width: int) -> list[Numbers]:

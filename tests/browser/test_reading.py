@@ -62,14 +62,17 @@ def test_clicking_a_finding_lights_its_spans_and_escape_puts_the_light_out(slow:
     assert slow.problems() == []
 
 
-def test_a_finding_about_a_rank_veils_the_others(slow: Tab) -> None:
+def test_a_finding_about_a_rank_has_a_frame_and_no_colour_changes(slow: Tab) -> None:
     show(slow, "heatmap", "lanes")
+    heatmap = "document.querySelector('[data-chart=heatmap]')._fullData"
     slow.evaluate("location.hash = '#GD003'")
     show(slow, "heatmap")
-    veil = "document.querySelector('[data-chart=heatmap]')._fullData[1]?.z.map((row) => row[0])"
-    slow.wait_for(lambda: slow.evaluate(veil))
-    assert slow.evaluate(veil) == [1, 1, 1, 1, 1, None, 1, 1]
-    slow.wait_for(lambda: _put_light_out(slow) and not slow.evaluate(veil))
+    frame = f"[...new Set({heatmap}[1]?.y.filter((edge) => edge !== null))]"
+    slow.wait_for(lambda: slow.evaluate(frame))
+    assert slow.evaluate(frame) == [4.5, 5.5]
+    drawn = f"{heatmap}.map((trace) => [trace.type, trace.opacity])"
+    assert slow.evaluate(drawn) == [["heatmap", 1], ["scatter", 1], ["scatter", 1]]
+    slow.wait_for(lambda: _put_light_out(slow) and not slow.evaluate(frame))
 
 
 def _put_light_out(tab: Tab) -> bool:
@@ -138,7 +141,7 @@ def test_dragging_in_one_chart_zooms_all_and_a_double_click_shows_the_run(slow: 
 
 def _reset_by_double_click(tab: Tab) -> bool:
     """Plotly takes two clicks for a double one within 0.3 s: a busy machine needs a second try."""
-    double_click(tab, "[data-chart=lanes] .nsewdrag")
+    double_click(tab, "[data-chart=lanes] .lanes-body")
     return text_of(tab, "#window-label") == "whole run"
 
 
@@ -160,7 +163,7 @@ def test_keys_zoom_and_move_and_leave_fields_alone(slow: Tab) -> None:
 def test_the_rank_filter_takes_lists_and_words_and_says_what_it_found(slow: Tab) -> None:
     show(slow, "heatmap", "lanes")
     rows = "document.querySelector('[data-chart=heatmap]')._fullData[0].z.length"
-    lanes = "document.querySelector('[data-chart=lanes]')._fullLayout.yaxis.ticktext.length"
+    lanes = "document.querySelector('[data-chart=lanes]').lanesDrawn"
     for typed, count, said in (("0-2,7", 4, "4 of 8"), ("slowest", 1, "1 of 8"), ("", 8, "8 of 8")):
         _type_ranks(slow, typed)
         show(slow, "heatmap")

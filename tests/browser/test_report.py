@@ -54,7 +54,8 @@ def test_nothing_is_fetched_and_nothing_complains(shown: Tab) -> None:
 def test_every_chart_is_really_drawn(shown: Tab) -> None:
     traces = shown.evaluate(
         "Object.fromEntries([...document.querySelectorAll('.plot')].map((plot) => "
-        "[plot.dataset.chart + plot.dataset.index, plot._fullData.length]))"
+        "[plot.dataset.chart + plot.dataset.index,"
+        " plot._fullData?.length ?? plot.querySelectorAll('canvas').length]))"
     )
     assert set(traces) >= {
         "waterfall", "steps", "heatmap", "lanes", "strips0", "strips1", "strips2", "curves0",
@@ -187,7 +188,7 @@ def test_without_scripts_the_page_is_whole_but_for_its_charts(tab: Tab, reports:
         "A third of each step",
         "8.4% to",
         "--offload_optimizer false",
-        "The longest step is",
+        "The longest own work in a step is",
     ):
         assert said in text
     assert tab.evaluate("document.querySelector('.copy').checkVisibility()") is False
@@ -213,7 +214,7 @@ def test_64_ranks_and_2000_steps_open_in_seconds_and_stay_small(
 ) -> None:
     page = tmp_path / "wide.html"
     page.write_text(render_html(wide_document(64, 2_000)), encoding="utf-8")
-    assert page.stat().st_size < 5_000_000
+    assert page.stat().st_size < 2_500_000
     took, least = _opening_s(tab, page), _opening_s(tab, reports / "minimal.html")
     # 1 s where nothing else runs; a machine that opens an empty report slowly is busy. What grows
     # with the square of the steps takes minutes.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from grpo_doctor.analysis import Analysis
+from grpo_doctor.document.views.buckets import step_buckets
 from grpo_doctor.document.views.collectives import collective_entries
 from grpo_doctor.document.views.critical import median_path, worst_path
 from grpo_doctor.document.views.heatmap import heatmap
@@ -21,6 +22,7 @@ def views(analysis: Analysis) -> Views:
         timeline=timeline(analysis),
         metrics=metrics_view(analysis.trace),
         steps=step_entries(analysis),
+        step_buckets=step_buckets(analysis),
         critical_path=median_path(analysis),
         critical_path_worst=worst_path(analysis),
         collectives=collective_entries(analysis),

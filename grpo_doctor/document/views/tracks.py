@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from grpo_doctor.document.numbers import SECONDS_DIGITS, significant_column
 from grpo_doctor.trace.model import Series, Trace
-from grpo_doctor_reports.schema.views import TrackEntry
+from grpo_doctor_reports.schema.timeline import TrackEntry
 
 MAX_POINTS = 500
 # A page with 64 GPUs would hold 500 tracks; a reader looks at these few, in this order.
@@ -28,8 +28,8 @@ _ORDER = (
 _GROUPS = {"gpu": "gpu", "host": "host", "rank": "rank", "counter": "rank"}
 
 
-def track_entries(trace: Trace) -> tuple[list[TrackEntry], bool]:
-    """The series to draw, and whether some were left out."""
+def track_entries(trace: Trace) -> tuple[list[TrackEntry], int]:
+    """The series to draw, and how many were left out."""
     known = [s for s in trace.series if np.isfinite(s.values).any()]
     known.sort(key=lambda s: (_importance(s.name), s.name))
     chosen = known[:MAX_TRACKS]
@@ -48,7 +48,7 @@ def track_entries(trace: Trace) -> tuple[list[TrackEntry], bool]:
                 v=significant_column(values),
             )
         )
-    return entries, len(known) > len(chosen)
+    return entries, len(known) - len(chosen)
 
 
 def thinned(

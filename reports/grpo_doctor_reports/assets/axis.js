@@ -104,11 +104,12 @@ function pan(part) {
   zoom(axisKind(), [from + part * (to - from), to + part * (to - from)]);
 }
 
-function zoomBy(factor) {
+// `around` stays where it is; the middle does without one.
+function zoomBy(factor, around) {
   if (!numbers) return;
   const [from, to] = axisInUse();
-  const [middle, half] = [(from + to) / 2, ((to - from) * factor) / 2];
-  zoom(axisKind(), [middle - half, middle + half]);
+  const still = around ?? (from + to) / 2;
+  zoom(axisKind(), [still - factor * (still - from), still + factor * (to - still)]);
 }
 
 function axisKind() {
@@ -121,6 +122,7 @@ function axisInUse() {
 
 const shapers = {}; // chart name -> (element) => lines and frames over the chart
 const axisExtras = {}; // chart name -> (range) => more of the layout that depends on the range
+const movers = {}; // chart name -> painter of charts that another range changes altogether
 
 function followAxis(element, kind) {
   if (element.dataset.follows) return;
@@ -129,26 +131,46 @@ function followAxis(element, kind) {
     if ("xaxis.range[0]" in change) zoom(kind, [change["xaxis.range[0]"], change["xaxis.range[1]"]]);
   });
   element.on("plotly_doubleclick", showWholeRun);
+  if (kind === "time") {
+    followWheel(element, (event) => {
+      const { xaxis } = element._fullLayout;
+      return xaxis.p2d(event.clientX - element.getBoundingClientRect().left - xaxis._offset);
+    });
+  }
+}
+
+// The wheel zooms around the pointer with Ctrl, or once the chart has the focus; else it scrolls
+// the page. With Shift it moves.
+function followWheel(element, valueAt) {
+  element.addEventListener("wheel", (event) => {
+    const zooms = event.ctrlKey || event.metaKey || element.contains(document.activeElement);
+    if (!numbers || !(zooms || event.shiftKey)) return;
+    event.preventDefault();
+    const amount = event.deltaY || event.deltaX;
+    if (event.shiftKey) { pan(Math.sign(amount) * 0.1); return; }
+    zoomBy(Math.exp(Math.max(-120, Math.min(120, amount)) / 400), valueAt(event));
+  }, { passive: false });
 }
 
 // Brings a drawn chart to the range and the step that are looked at; no more is drawn anew.
 function moveAlong(element) {
   if (!element.dataset.follows) return;
   const { chart, follows } = element.dataset;
+  if (movers[chart]) return movers[chart](element);
   const wanted = rangeOf(follows);
   const [from, to] = element._fullLayout.xaxis.range;
   const isThere = Math.abs(from - wanted[0]) + Math.abs(to - wanted[1]) <= 1e-9 * Math.abs(to - from);
   if (isThere && element.drawnFocus === view.focus) return;
   element.drawnFocus = view.focus;
   const extra = axisExtras[chart]?.(wanted, element) ?? {};
-  Plotly.relayout(element, { "xaxis.range": wanted, ...extra, shapes: shapers[chart]?.(element) ?? [] });
+  return Plotly.relayout(element, { "xaxis.range": wanted, ...extra, shapes: shapers[chart]?.(element) ?? [] });
 }
 
 function setUpAxis() {
   const label = document.getElementById("window-label");
   const reset = document.getElementById("window-reset");
   when("range", () => {
-    document.querySelectorAll(".plot.drawn").forEach((element) => { if (inView.has(element)) moveAlong(element); });
+    moveDrawn();
     const [from, to] = view.time ?? view.step ?? [];
     const steps = `steps ${Math.round(from)} to ${Math.round(to)}`;
     if (reset) reset.hidden = from === undefined;

@@ -12,13 +12,37 @@ async function load() {
   if (!window.Plotly) throw new Error("plotly.js did not run");
 }
 
-async function paint(element) {
+// An element is painted by one run at a time. Whatever is asked for meanwhile is done once more
+// after it, with the state of then: the last state wins, in whatever order plotly gets ready.
+function paint(element) {
   element.isStale = false;
+  element.isWanted = true;
+  run(element);
+}
+
+// The same for a chart that only has to follow the axis.
+function move(element) {
+  element.isBehind = true;
+  run(element);
+}
+
+async function run(element) {
+  if (element.isRunning) return;
+  element.isRunning = true;
+  while (element.isWanted || element.isBehind) {
+    const paints = element.isWanted;
+    element.isWanted = element.isBehind = false;
+    await (paints ? paintOnce(element) : Promise.resolve(moveAlong(element)).catch(console.error));
+  }
+  element.isRunning = false; // nothing is awaited since the last look, so that nothing is missed
+}
+
+async function paintOnce(element) {
+  const painter = painters[element.dataset.chart];
   try {
-    ready ??= load();
-    await ready;
+    await (painter.needsNoPlotly ? numbersRead : (ready ??= load()));
     element.drawnFocus = view.focus;
-    await painters[element.dataset.chart](element, Number(element.dataset.index));
+    await painter(element, Number(element.dataset.index));
     element.classList.add("drawn");
   } catch (error) {
     element.classList.add("failed");
@@ -27,9 +51,16 @@ async function paint(element) {
   }
 }
 
+// What was drawn or is being drawn looks different now; what was never in view is drawn later.
 function repaint(name) {
-  const drawn = document.querySelectorAll(name ? `.plot.drawn[data-chart="${name}"]` : ".plot.drawn");
-  drawn.forEach((element) => { if (inView.has(element)) paint(element); else element.isStale = true; });
+  document.querySelectorAll(name ? `.plot[data-chart="${name}"]` : ".plot").forEach((element) => {
+    if (element.isStale === undefined) return;
+    if (inView.has(element)) paint(element); else element.isStale = true;
+  });
+}
+
+function moveDrawn() {
+  inView.forEach((element) => { if (element.isStale === false) move(element); });
 }
 
 function setUpCharts() {
@@ -38,7 +69,7 @@ function setUpCharts() {
       if (!isIntersecting) { inView.delete(target); continue; }
       inView.add(target);
       if (target.isStale ?? true) paint(target); // never drawn, or drawn for something else
-      else if (target.classList.contains("drawn")) moveAlong(target);
+      else move(target);
     }
   }, { rootMargin: "300px" });
   document.querySelectorAll(".plot").forEach((element) => watcher.observe(element));
@@ -70,6 +101,7 @@ setUpChecks();
 setUpDrawer();
 setUpWhatif();
 setUpAxis();
+setUpWindows();
 setUpRanks();
 setUpStepper();
 setUpHeatmap();

@@ -25,11 +25,21 @@ function keyAction(key, target) {
     "+": () => zoomBy(0.5),
     "=": () => zoomBy(0.5),
     "-": () => zoomBy(2),
+    w: () => zoomBy(0.5, pointedAt()),
+    s: () => zoomBy(2, pointedAt()),
+    a: () => pan(-0.25),
+    d: () => pan(0.25),
     0: leaveZoom,
     Escape: view.finding === null ? null : lightOff,
     ArrowLeft: isZoomed && arrowsFree ? () => pan(-0.25) : null,
     ArrowRight: isZoomed && arrowsFree ? () => pan(0.25) : null,
   }[key];
+}
+
+// Where the pointer is over the timeline, in the unit of its axis.
+function pointedAt() {
+  const moment = document.querySelector(".plot[data-chart=lanes]")?.hovered;
+  return moment ? moment / timeUnit().divisor : undefined;
 }
 
 function leaveZoom() {

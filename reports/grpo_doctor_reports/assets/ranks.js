@@ -1,5 +1,4 @@
 // Which ranks the charts show: all, the slowest, or a list such as 0-7,12.
-const LANES = 16; // more lanes than this are a wall
 
 function parseRanks(text) {
   const known = facts.ranks.all;
@@ -18,15 +17,6 @@ function parseRanks(text) {
 
 function isShown(rank) {
   return view.ranks === null || view.ranks.has(rank);
-}
-
-// At most a screenful of lanes; those that a lit finding names, or the slowest, are among them.
-function lanesShown() {
-  const lanes = facts.lanes.ranks.filter(({ rank }) => isShown(rank));
-  if (lanes.length <= LANES) return lanes;
-  const first = new Set([...(litFinding()?.ranks ?? []), ...facts.ranks.slowest]);
-  const ordered = [...lanes.filter(({ rank }) => first.has(rank)), ...lanes.filter(({ rank }) => !first.has(rank))];
-  return ordered.slice(0, LANES).sort((a, b) => a.rank - b.rank);
 }
 
 function setUpRanks() {

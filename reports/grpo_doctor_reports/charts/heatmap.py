@@ -1,8 +1,8 @@
-"""Rank by step, one matrix at a time: step time, wait, or one phase."""
+"""Rank by step, one matrix at a time: own work, wait, step time, or one phase."""
 
 from __future__ import annotations
 
-from statistics import mean, median
+from statistics import fmean
 
 from grpo_doctor_reports import formatting
 from grpo_doctor_reports.charts.chart import Chart
@@ -12,7 +12,7 @@ from grpo_doctor_reports.schema.part import Numbers
 from grpo_doctor_reports.thinning import slowest_columns
 
 _ROWS = 128
-_CELLS = 16_000  # per matrix; 13 matrices of it are about 300 kB in the page
+_CELLS = 12_000  # per matrix; 13 matrices of it are about 200 kB in the page
 
 
 def heatmap_chart(heatmap: Heatmap, pool: NumberPool) -> Chart | None:
@@ -40,8 +40,22 @@ def heatmap_chart(heatmap: Heatmap, pool: NumberPool) -> Chart | None:
 
 
 def _matrices(heatmap: Heatmap) -> list[tuple[str, list[Numbers]]]:
-    named = [("step time", heatmap.step_s), ("wait", heatmap.wait_s)]
-    return named + list(heatmap.phases_s.items())
+    """Own work first: who waits for a slow rank takes as long as that rank."""
+    own = [("own work", _without(heatmap.step_s, heatmap.wait_s))]
+    phases = [
+        (name, _without(rows, heatmap.phase_waits_s.get(name, [])))
+        for name, rows in heatmap.phases_s.items()
+    ]
+    return [*own, ("wait", heatmap.wait_s), ("step time", heatmap.step_s), *phases]
+
+
+def _without(rows: list[Numbers], waits: list[Numbers]) -> list[Numbers]:
+    if not waits:
+        return rows
+    return [
+        [None if v is None else max(0.0, v - (w or 0.0)) for v, w in zip(row, wait, strict=True)]
+        for row, wait in zip(rows, waits, strict=True)
+    ]
 
 
 def _flat(rows: list[Numbers], columns: list[int]) -> Numbers:
@@ -49,41 +63,42 @@ def _flat(rows: list[Numbers], columns: list[int]) -> Numbers:
 
 
 def _summary(heatmap: Heatmap) -> str:
+    means = heatmap.means
+    own = [(v, r) for v, r in zip(means.own_seconds, means.ranks, strict=False) if v is not None]
+    waits = [(v, r) for v, r in zip(means.wait_seconds, means.ranks, strict=False) if v is not None]
+    said = []
+    if own:
+        longest, rank = max(own)
+        of = f"of {formatting.count(len(own), 'rank')}" if len(own) > 1 else ""
+        most = f", most on rank {rank} with {formatting.seconds(longest)}" if len(own) > 1 else ""
+        mean = formatting.seconds(fmean(value for value, _ in own))
+        said.append(f"Own work per step is {mean} in the mean {of}{most}.".replace(" .", "."))
+    if len(waits) > 1:
+        (least, waits_least), (most_s, waits_most) = min(waits), max(waits)
+        said.append(
+            f"Mean wait per step runs from {formatting.seconds(least)} (rank {waits_least}) to "
+            f"{formatting.seconds(most_s)} (rank {waits_most})."
+        )
     cells = [
         (value, rank, step)
-        for rank, row in zip(heatmap.ranks, heatmap.step_s, strict=False)
+        for rank, row in zip(heatmap.ranks, _without(heatmap.step_s, heatmap.wait_s), strict=False)
         for step, value in zip(heatmap.steps, row, strict=False)
         if value is not None
     ]
-    said = []
     if cells:
         value, rank, step = max(cells)
-        said.append(
-            f"The longest step is {formatting.seconds(value)} (rank {rank}, step {step}); "
-            f"the median is {formatting.seconds(median(cell[0] for cell in cells))}."
-        )
-    return " ".join([*said, *_wait_summary(heatmap)])
-
-
-def _wait_summary(heatmap: Heatmap) -> list[str]:
-    waits = []
-    for rank, row in zip(heatmap.ranks, heatmap.wait_s, strict=False):
-        known = [value for value in row if value is not None]
-        if known:
-            waits.append((mean(known), rank))
-    if len(waits) < 2:
-        return []
-    (least, waits_least), (most, waits_most) = min(waits), max(waits)
-    lowest = f"{formatting.seconds(least)} (rank {waits_least})"
-    highest = f"{formatting.seconds(most)} (rank {waits_most})"
-    return [f"Mean wait per step runs from {lowest} to {highest}."]
+        cell = f"{formatting.seconds(value)} (rank {rank}, step {step})"
+        said.append(f"The longest own work in a step is {cell}.")
+    return " ".join(said)
 
 
 def _note(heatmap: Heatmap, columns: list[int]) -> str:
-    notes = []
-    if len(heatmap.ranks) > _ROWS:
-        notes.append(f"The first {_ROWS} of {len(heatmap.ranks):,} ranks are drawn.")
-    if len(heatmap.steps) > len(columns):
-        shown = formatting.number(len(heatmap.steps) / len(columns), 2)
-        notes.append(f"Of every {shown} steps the slowest is drawn.")
+    rows, ranks = min(len(heatmap.ranks), _ROWS), len(heatmap.means.ranks)
+    notes = ["Own work and phases are without waiting for other ranks."] if heatmap.wait_s else []
+    if ranks > rows:
+        every = formatting.number(ranks / rows, 2)
+        notes.append(f"{rows} of {ranks:,} ranks: of every {every} the one that works longest.")
+    if heatmap.steps_total > len(columns):
+        every = formatting.number(heatmap.steps_total / len(columns), 2)
+        notes.append(f"Of every {every} steps the slowest is drawn.")
     return " ".join(notes)

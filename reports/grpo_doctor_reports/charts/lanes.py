@@ -1,31 +1,159 @@
-"""The phases of the ranks over time, a lane for each."""
+"""The run over time: the mean of all ranks, then a lane for each."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from typing import Any
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.charts.bands import bands_data
+from grpo_doctor_reports.charts.buckets import (
+    buckets_data,
+    phases_of_buckets,
+    rank_stacks,
+    shares,
+    step_stacks,
+)
 from grpo_doctor_reports.charts.chart import Chart
-from grpo_doctor_reports.model import Timeline
+from grpo_doctor_reports.charts.exact import exact_data, phases_of_spans
+from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.packing import NumberPool
+from grpo_doctor_reports.palette import color_of, ink_on, order_of
+from grpo_doctor_reports.timeline_model import Exact, StepBuckets, Timeline
+
+_NAMED = 4
+_HEAD_PX, _MEAN_PX, _LANE_PX, _LEAST_PX, _MOST_PX = 36, 64, 40, 60, 560  # as in lanes.js
+_WORDS = {
+    "open": "the step that never ended",
+    "median": "the median step",
+    "worst": "the worst step",
+    "start": "the time before the steps",
+    "end": "the time after them",
+}
 
 
-def lanes_chart(timeline: Timeline, pool: NumberPool) -> Chart | None:
+def lanes_chart(report: Report, pool: NumberPool) -> Chart | None:
     """Return the lanes, None where no rank's phases were recorded."""
-    if not timeline.bands:
+    timeline, steps = report.timeline, report.step_buckets
+    has_means = steps.is_timed and bool(steps.buckets)
+    if not timeline.exact.lanes and not timeline.ranks.buckets:
         return None
-    data, note = bands_data(timeline, pool)
-    taken: dict[str, float] = defaultdict(float)
-    for band in timeline.bands:
-        if "/" not in band.phase:
-            taken[band.phase] += band.end_s - band.start_s
+    if not any(lane.name for lane in timeline.exact.lanes) and not has_means:
+        return None
+    phases, summary = _phases(steps, timeline), _summary(report)
+    data: dict[str, Any] = {
+        "end": timeline.end_s,
+        "height": _height_px(len(lanes_shown(timeline)), has_means),
+        "summary": summary,
+        "phases": [
+            {"name": phase, "color": color_of(phase), "ink": ink_on(phase)} for phase in phases
+        ],
+        "exact": exact_data(timeline.exact, phases, pool),
+        "mean": None,
+        "ranks": None,
+    }
+    if has_means:
+        data["mean"] = {
+            **buckets_data(steps.buckets, timeline.end_s, pool),
+            "stacks": step_stacks(steps, phases, pool),
+        }
+    if timeline.ranks.buckets:
+        data["ranks"] = {
+            **buckets_data(timeline.ranks.buckets, timeline.end_s, pool),
+            "ranks": pool.add_integers(timeline.ranks.ranks),
+            "stacks": rank_stacks(timeline.ranks, phases, pool),
+        }
+    return Chart(data=data, summary=summary, note=_note(report))
+
+
+def _height_px(lanes: int, has_means: bool) -> int:
+    """As the script computes it (`lanesHeight`), so that nothing moves when the chart is drawn."""
+    body = min(_MOST_PX, max(_LEAST_PX, _LANE_PX * lanes))
+    return _HEAD_PX + (_MEAN_PX if has_means else 0) + body
+
+
+def lanes_shown(timeline: Timeline) -> list[int]:
+    """Return the ranks that have a lane."""
+    return sorted({*timeline.ranks.ranks, *(lane.rank for lane in timeline.exact.lanes)})
+
+
+def _phases(steps: StepBuckets, timeline: Timeline) -> list[str]:
+    known = {*phases_of_buckets(steps, timeline.ranks), *phases_of_spans(timeline.exact)}
+    return sorted(known, key=order_of)
+
+
+def _summary(report: Report) -> str:
+    count, parts = shares(report.step_buckets)
+    if not parts:
+        return _of_spans(report.timeline)
+    lanes = len(lanes_shown(report.timeline))
+    ranks = formatting.count(max(len(report.heatmap.means.ranks), lanes), "rank")
+    said = [
+        f"{name} {formatting.share(share)}"
+        + (f" ({formatting.share(wait)} waiting)" if wait >= 0.005 else "")
+        for name, share, wait in sorted(parts, key=lambda part: -part[1])
+        if share >= 0.0005
+    ]
+    return f"Mean of {ranks} over {formatting.count(count, 'step')}: {', '.join(said)}."
+
+
+def _of_spans(timeline: Timeline) -> str:
+    """What the outermost spans take, where no step is known."""
+    taken: dict[str, float] = {}
+    for lane in timeline.exact.lanes:
+        for name, depth, start, end in zip(
+            lane.name, lane.depth, lane.start_s, lane.end_s, strict=True
+        ):
+            if depth == 0:
+                phase = timeline.exact.names[name].partition("/")[0]
+                taken[phase] = taken.get(phase, 0.0) + end - start
     whole = sum(taken.values()) or 1.0
-    most = sorted(taken.items(), key=lambda item: -item[1])[:3]
+    most = sorted(taken.items(), key=lambda item: -item[1])[:_NAMED]
     said = ", ".join(f"{phase} {formatting.share(seconds / whole)}" for phase, seconds in most)
-    ranks = formatting.count(len(data["ranks"]), "rank")
-    return Chart(
-        data={"end": timeline.end_s, **data},
-        summary=f"Recorded phases of {ranks} over {formatting.seconds(timeline.end_s)}: {said}.",
-        note=note,
+    ranks = formatting.count(len(timeline.exact.lanes), "rank")
+    return f"Recorded phases of {ranks} over {formatting.seconds(timeline.end_s)}: {said}."
+
+
+def _note(report: Report) -> str:
+    timeline, steps = report.timeline, report.step_buckets
+    notes = [_means_note(steps, timeline), _exact_note(timeline.exact)]
+    lanes, total = lanes_shown(timeline), len(report.heatmap.means.ranks)
+    if len(lanes) < total:
+        notes.append(
+            f"{formatting.count(total - len(lanes), 'rank')} of {total:,} have no lane: of each "
+            f"{formatting.number(total / len(lanes))} the one that works longest has. "
+            "The means are over all."
+        )
+    return " ".join(note for note in notes if note)
+
+
+def _means_note(steps: StepBuckets, timeline: Timeline) -> str:
+    widest = max((bucket.steps for bucket in timeline.ranks.buckets), default=1)
+    all_ranks = max((bucket.steps for bucket in steps.buckets), default=1)
+    if widest <= 1 or _is_whole(timeline.exact):
+        return ""
+    mean = "" if all_ranks == widest else f", {all_ranks} for the mean of all ranks"
+    return (
+        f"A column of a lane is the mean of up to {widest} steps{mean}; its height is shared by "
+        "the phases."
     )
+
+
+def _exact_note(exact: Exact) -> str:
+    notes = []
+    if exact.windows and not _is_whole(exact):
+        named = [
+            _WORDS[window.why] + (f" {window.step}" if window.step is not None else "")
+            for why in _WORDS
+            for window in exact.windows
+            if window.why == why
+        ]
+        slow = sum(window.why == "slow" for window in exact.windows)
+        named += [f"the {formatting.count(slow, 'next slowest step')}"] if slow else []
+        notes.append(f"Drawn span by span: {'; '.join(named)}.")
+    if exact.spans_left_out:
+        count, longest = formatting.count(exact.spans_left_out, "span"), exact.longest_left_out_s
+        notes.append(f"{count} of at most {formatting.seconds(longest)} are not drawn.")
+    return " ".join(notes)
+
+
+def _is_whole(exact: Exact) -> bool:
+    return any(window.why == "whole" for window in exact.windows)

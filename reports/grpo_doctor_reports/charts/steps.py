@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from statistics import fmean, median
 from typing import Any, Final
 
 from grpo_doctor_reports import formatting
+from grpo_doctor_reports.charts.buckets import buckets_data, phases_of_buckets, step_stacks
 from grpo_doctor_reports.charts.chart import Chart
 from grpo_doctor_reports.model import Heatmap, Report
 from grpo_doctor_reports.packing import NumberPool
 from grpo_doctor_reports.palette import color_of
-from grpo_doctor_reports.schema.part import Numbers
 from grpo_doctor_reports.time_model import StepTime
+from grpo_doctor_reports.timeline import column_means
+from grpo_doctor_reports.timeline_model import StepBuckets
 
 _STEADY: Final = "steady"
 _WORST: Final = 100  # as many worst steps can be stepped through
@@ -22,15 +23,16 @@ _RANKS_NAMED: Final = 8
 def steps_chart(report: Report, pool: NumberPool) -> Chart | None:
     """Return the chart of all steps, None where no step is known.
 
-    Without `views.steps` the heatmap's steps stand in: their times are unknown, so that `start`
-    and `end` are null and the axis counts steps.
+    Bars are drawn from buckets of steps, `buckets`; the other members are single steps, for
+    stepping through the worst. Without `views.steps` the heatmap's steps stand in: their times are
+    unknown, so that `start` and `end` are null and the axis counts steps.
     """
     timed = bool(report.steps)
-    steps = report.steps or _from_heatmap(report.heatmap)
+    steps = report.steps or _counted(report.step_buckets)
     if not steps:
         return None
     steady = [step for step in steps if step.kind == _STEADY] or steps
-    middle = median(step.seconds for step in steady)
+    middle = report.step_buckets.median_s
     kinds = sorted({step.kind for step in steps})
     ranked = sorted(range(len(steps)), key=lambda at: -steps[at].seconds)
     worst = [at for at in ranked if steps[at] in steady][:_WORST]
@@ -47,74 +49,91 @@ def steps_chart(report: Report, pool: NumberPool) -> Chart | None:
             "kinds": kinds,
             "worst": worst,
             "median": _rounded(middle),
-            "phases": _phases(report.heatmap, steps, steady, pool),
+            "phases": _phases(report, steps, pool),
+            "buckets": _buckets(report, pool),
         },
-        summary=_summary(steps, steady, middle),
-        note="" if timed else "When the steps were is not in the document; the axis counts them.",
+        summary=_summary(report, steady, middle),
+        note=_note(report, timed),
     )
 
 
 def slowest_ranks(heatmap: Heatmap) -> list[int]:
     """Return the ranks that work longest by themselves, an eighth of all, the longest first."""
-    works = []
-    for at, rank in enumerate(heatmap.ranks):
-        waits = heatmap.wait_s[at] if heatmap.wait_s else [None] * len(heatmap.steps)
-        taken = heatmap.step_s[at] if heatmap.step_s else []
-        own = [s - (w or 0.0) for s, w in zip(taken, waits, strict=False) if s is not None]
-        if own:
-            works.append((fmean(own), rank))
+    means = zip(heatmap.means.own_seconds, heatmap.means.ranks, strict=False)
+    works = [(own, rank) for own, rank in means if own is not None]
     count = min(_RANKS_NAMED, max(1, len(works) // 8))
     return [rank for _, rank in sorted(works, reverse=True)[:count]]
 
 
-def _from_heatmap(heatmap: Heatmap) -> list[StepTime]:
-    means = _column_means(heatmap.step_s, len(heatmap.steps))
-    return [
-        StepTime(number, 0.0, 0.0, seconds, _STEADY, None)
-        for number, seconds in zip(heatmap.steps, means, strict=True)
-        if seconds is not None
-    ]
+def _counted(buckets: StepBuckets) -> list[StepTime]:
+    lengths = zip(buckets.buckets, buckets.seconds, strict=True)
+    return [StepTime(b.first, 0.0, 0.0, s, _STEADY, None) for b, s in lengths if s is not None]
 
 
-def _column_means(rows: list[Numbers], width: int) -> Numbers:
-    means: Numbers = []
-    for at in range(width):
-        known = [value for row in rows if (value := row[at]) is not None]
-        means.append(fmean(known) if known else None)
-    return means
-
-
-def _phases(
-    heatmap: Heatmap, steps: list[StepTime], steady: list[StepTime], pool: NumberPool
-) -> list[dict[str, Any]]:
-    numbers = {step.number for step in steady}
+def _phases(report: Report, steps: list[StepTime], pool: NumberPool) -> list[dict[str, Any]]:
+    """Each phase of the single steps, beside its median over the steady ones."""
+    heatmap, medians = report.heatmap, report.step_buckets.median_phases_s
     phases = []
     for phase, rows in heatmap.phases_s.items():
-        means = dict(zip(heatmap.steps, _column_means(rows, len(heatmap.steps)), strict=True))
-        known = [v for number, v in means.items() if v is not None and number in numbers]
-        if known:
+        means = dict(zip(heatmap.steps, column_means(rows, len(heatmap.steps)), strict=True))
+        if phase in medians:
             phases.append(
                 {
                     "name": phase,
                     "color": color_of(phase),
-                    "median": _rounded(median(known)),
+                    "median": _rounded(medians[phase]),
                     "v": pool.add([means.get(step.number) for step in steps]),
                 }
             )
     return phases
 
 
-def _summary(steps: list[StepTime], steady: list[StepTime], middle: float) -> str:
+def _buckets(report: Report, pool: NumberPool) -> dict[str, Any]:
+    steps = report.step_buckets
+    names = phases_of_buckets(steps, report.timeline.ranks)
+    return {
+        **buckets_data(steps.buckets, report.timeline.end_s, pool),
+        "timed": steps.is_timed,
+        "names": [{"name": name, "color": color_of(name)} for name in names],
+        "stacks": step_stacks(steps, names, pool),
+        "seconds": pool.add(steps.seconds),
+        "worst": pool.add([worst.seconds for worst in steps.worst]),
+        "worstStep": pool.add_integers([worst.step for worst in steps.worst]),
+        "worstRank": pool.add_integers(
+            [-1 if worst.rank is None else worst.rank for worst in steps.worst]
+        ),
+    }
+
+
+def _summary(report: Report, steady: list[StepTime], middle: float) -> str:
     worst = max(steady, key=lambda step: step.seconds)
-    kinds = Counter(step.kind for step in steps if step.kind != _STEADY)
+    kinds: Counter[str] = Counter()
+    for bucket in report.step_buckets.buckets:
+        kinds[bucket.kind] += bucket.steps
+    many = kinds.pop(_STEADY, 0) or len(steady)
     apart = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
     change = formatting.signed_percent(100 * (worst.seconds / middle - 1)) if middle > 0 else ""
     longer = f", {change} against the median of {formatting.seconds(middle)}" if change else ""
     by = "" if worst.slowest_rank is None else f", rank {worst.slowest_rank} the slowest"
     return (
-        f"Of {formatting.count(len(steady), 'step')}, step {worst.number} is the longest with "
+        f"Of {formatting.count(many, 'step')}, step {worst.number} is the longest with "
         f"{formatting.seconds(worst.seconds)}{longer}{by}."
         + (f" Beside them {apart}." if apart else "")
+    )
+
+
+def _note(report: Report, timed: bool) -> str:
+    if not timed:
+        return "When the steps were is not in the document; the axis counts them."
+    widest = max((bucket.steps for bucket in report.step_buckets.buckets), default=1)
+    closest = (
+        "closer, each step has its own bar."
+        if widest == 1
+        else f"even closest, up to {widest} steps share one."
+    )
+    return (
+        "Where steps are too narrow to see, a bar is the mean of several and the mark over it the "
+        f"longest of them; {closest}"
     )
 
 

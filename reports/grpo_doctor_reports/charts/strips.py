@@ -8,12 +8,12 @@ from typing import Any
 
 from grpo_doctor_reports import formatting
 from grpo_doctor_reports.charts.chart import Chart, line_values
-from grpo_doctor_reports.model import Timeline, Track
 from grpo_doctor_reports.packing import NumberPool
 from grpo_doctor_reports.schema.part import Numbers
 from grpo_doctor_reports.thinning import thin_line
+from grpo_doctor_reports.timeline_model import Timeline, Track
 
-_POINTS = 18_000  # over all tracks; merged points are three numbers each
+_POINTS = 12_000  # over all tracks; merged points are three numbers each
 _POINTS_PER_TRACK = (40, 600)
 _TRACKS = 400
 _STRIPS = 30  # in one group; more named quantities than this are not ours
@@ -56,21 +56,38 @@ _ORDER = {name: at for at, name in enumerate(_TITLES)}
 
 
 def strips_chart(timeline: Timeline, pool: NumberPool) -> Chart | None:
-    """Return all strips, None where nothing was sampled."""
-    if not timeline.tracks:
-        return None
+    """Return all strips, None where nothing was sampled. What never changes is said, not drawn."""
     tracks = timeline.tracks[:_TRACKS]
-    limit = _points_per_track(len(tracks))
+    by_name = _by_name(tracks)
+    flat = {name: every for name, every in by_name.items() if _is_flat(every)}
+    moving = [track for name, every in by_name.items() if name not in flat for track in every]
+    if not by_name:
+        return None
+    limit = _points_per_track(len(moving))
     groups = [
         {"key": key, "title": title, "strips": strips}
-        for key, title in _group_titles(tracks)
-        if (strips := _strips([t for t in tracks if _group(t) == key], limit, timeline, pool))
+        for key, title in _group_titles(moving)
+        if (strips := _strips([t for t in moving if _group(t) == key], limit, timeline, pool))
     ]
     return Chart(
         data={"end": timeline.end_s, "groups": groups},
-        summary=_summary(timeline, tracks),
-        note=_note(timeline, limit),
+        summary=_summary(timeline, moving),
+        note=_note(timeline, moving, limit, flat),
     )
+
+
+def _by_name(tracks: list[Track]) -> dict[str, list[Track]]:
+    by_name: dict[str, list[Track]] = defaultdict(list)
+    for track in tracks:
+        if any(value is not None for value in track.values):
+            by_name[track.name].append(track)
+    return by_name
+
+
+def _is_flat(tracks: list[Track]) -> bool:
+    """Whether no track changes; a single sample each is worth a look still."""
+    known = [[value for value in track.values if value is not None] for track in tracks]
+    return all(len(row) > 1 and min(row) == max(row) for row in known)
 
 
 def _points_per_track(tracks: int) -> int:
@@ -90,10 +107,7 @@ def _group_titles(tracks: list[Track]) -> list[tuple[str, str]]:
 def _strips(
     tracks: list[Track], limit: int, timeline: Timeline, pool: NumberPool
 ) -> list[dict[str, Any]]:
-    by_name: dict[str, list[Track]] = defaultdict(list)
-    for track in tracks:
-        if any(value is not None for value in track.values):
-            by_name[track.name].append(track)
+    by_name = _by_name(tracks)
     ordered = sorted(by_name, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
     return [_strip(name, by_name[name], limit, timeline, pool) for name in ordered[:_STRIPS]]
 
@@ -143,10 +157,25 @@ def _known(rows: list[Numbers]) -> list[float]:
     return [value for row in rows for value in row if value is not None]
 
 
-def _note(timeline: Timeline, limit: int) -> str:
-    cut = len(timeline.tracks) > _TRACKS
-    thinner = timeline.thinned or any(len(track.values) > limit for track in timeline.tracks)
-    notes = [f"The first {_TRACKS} of {len(timeline.tracks):,} tracks are drawn."] if cut else []
-    if thinner:
+def _note(timeline: Timeline, moving: list[Track], limit: int, flat: dict[str, list[Track]]) -> str:
+    notes = []
+    left_out = timeline.tracks_left_out + max(0, len(timeline.tracks) - _TRACKS)
+    if left_out:
+        notes.append(f"{formatting.count(left_out, 'more track')} not drawn; the trace has them.")
+    if any(len(track.values) > limit for track in moving):
         notes.append("Lines are means between lows and highs; the trace has every sample.")
+    if flat:
+        ordered = sorted(flat, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
+        named = [_flat_words(name, flat[name]) for name in ordered[:_STRIPS]]
+        more = f" and {len(ordered) - _STRIPS} more" if len(ordered) > _STRIPS else ""
+        notes.append(f"The same throughout: {', '.join(named)}{more}.")
     return " ".join(notes)
+
+
+def _flat_words(name: str, tracks: list[Track]) -> str:
+    values = _known([track.values for track in tracks])
+    least, most = (
+        formatting.quantity(value, tracks[0].unit) for value in (min(values), max(values))
+    )
+    title = _TITLES.get(name, name).partition(",")[0]
+    return f"{title} {least}" if least == most else f"{title} {least} to {most}"

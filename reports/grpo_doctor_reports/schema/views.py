@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec import field
 
-from grpo_doctor_reports.schema.part import Name, Numbers, Part, Prose
+from grpo_doctor_reports.schema.part import Name, Numbers, Part
+from grpo_doctor_reports.schema.timeline import StepBuckets, Timeline
 
 
 class WaterfallEntry(Part, frozen=True):
@@ -21,44 +22,30 @@ class WaterfallEntry(Part, frozen=True):
     idle_seconds: float = 0.0
 
 
+class RankMeans(Part, frozen=True):
+    """Mean seconds per used step of every rank: its own work, and waiting for other ranks."""
+
+    ranks: list[int] = []
+    own_seconds: Numbers = []
+    wait_seconds: Numbers = []
+
+
 class Heatmap(Part, frozen=True):
-    """Seconds by rank (outer list) and step (inner); null where a rank has no such step."""
+    """Seconds by rank (outer list) and step (inner); null where a rank has no such step.
+
+    Of more ranks or steps than fit, each stands for its neighbours and is the slowest of them;
+    `means` has all ranks, and `steps_total` is how many steps there are. What of a phase is not
+    in `phase_wait_seconds` is the rank's own work.
+    """
 
     ranks: list[int] = []
     steps: list[int] = []
     step_seconds: list[Numbers] = []
     phase_seconds: dict[Name, list[Numbers]] = {}
     wait_seconds: list[Numbers] = []
-
-
-class Band(Part, frozen=True):
-    """A stretch that one rank spent in one phase; seconds since the trace began."""
-
-    rank: int = 0
-    phase: Name = ""
-    start_s: float = 0.0
-    end_s: float | None = None
-    open: bool = False
-
-
-class TrackEntry(Part, frozen=True):
-    """A sampled series, thinned so that no peak is lost; group is gpu, host or rank."""
-
-    name: Name = ""
-    label: Prose = ""
-    unit: Name = ""
-    group: Name = ""
-    t_s: Numbers = []
-    v: Numbers = []
-
-
-class Timeline(Part, frozen=True):
-    """The run over time; `thinned` says that not every rank or span is shown."""
-
-    end_s: float = 0.0
-    bands: list[Band] = []
-    tracks: list[TrackEntry] = []
-    thinned: bool = False
+    phase_wait_seconds: dict[Name, list[Numbers]] = {}
+    steps_total: int = 0
+    means: RankMeans = field(default_factory=RankMeans)
 
 
 class MetricsView(Part, frozen=True):
@@ -124,6 +111,7 @@ class Views(Part, frozen=True):
     timeline: Timeline = field(default_factory=Timeline)
     metrics: MetricsView = field(default_factory=MetricsView)
     steps: list[StepEntry] = []
+    step_buckets: StepBuckets = field(default_factory=StepBuckets)
     critical_path: CriticalPath | None = None
     critical_path_worst: CriticalPath | None = None
     collectives: list[CollectiveEntry] = []

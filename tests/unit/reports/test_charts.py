@@ -21,6 +21,18 @@ def slow() -> Report:
     return read_document(DEMOS["slow"]())
 
 
+def unpacked(pool: NumberPool, index: int) -> list[float | None]:
+    """What the page's script makes of an array."""
+    decimals, *differences = pool.arrays[index]
+    assert decimals is not None
+    total = 0
+    values: list[float | None] = []
+    for difference in differences:
+        total += difference or 0
+        values.append(None if difference is None else total / 10**decimals)
+    return values
+
+
 def report(**views: object) -> Report:
     return read_document({"schema": 1, "views": views})
 
@@ -29,7 +41,7 @@ def test_nothing_to_draw_is_no_chart() -> None:
     empty, pool = report(), NumberPool()
     assert waterfall_chart(empty.waterfall) is None
     assert heatmap_chart(empty.heatmap, pool) is None
-    assert lanes_chart(empty.timeline, pool) is None
+    assert lanes_chart(empty, pool) is None
     assert strips_chart(empty.timeline, pool) is None
     assert steps_chart(empty, pool) is None
     assert curves_chart(empty.curves, pool) is None
@@ -43,12 +55,12 @@ def test_the_waterfall_keeps_the_order_and_names_the_longest(slow: Report) -> No
     assert "its longest phase is train with 15.7 s" in chart.summary
 
 
-def test_the_heatmap_offers_step_wait_and_each_phase_in_order(slow: Report) -> None:
+def test_the_heatmap_shows_own_work_first_then_wait_step_and_each_phase(slow: Report) -> None:
     chart = heatmap_chart(slow.heatmap, NumberPool())
     assert chart is not None
     labels = [option["label"] for option in chart.data["options"]]
-    assert labels[:4] == ["step time", "wait", "dataload", "rollout"]
-    assert "(rank 5)" in chart.summary
+    assert labels[:5] == ["own work", "wait", "step time", "dataload", "rollout"]
+    assert "most on rank 5 with" in chart.summary
 
 
 def test_a_wide_heatmap_is_binned_and_says_so() -> None:
@@ -60,7 +72,7 @@ def test_a_wide_heatmap_is_binned_and_says_so() -> None:
         NumberPool(),
     )
     assert chart is not None
-    assert chart.note == "Of every 6.2 steps the slowest is drawn."
+    assert chart.note == "Of every 8.3 steps the slowest is drawn."
 
 
 def test_strips_are_grouped_and_scaled_to_readable_units(slow: Report) -> None:
@@ -73,15 +85,19 @@ def test_strips_are_grouped_and_scaled_to_readable_units(slow: Report) -> None:
     assert len(groups["gpu"][0]["lines"]) == 8
 
 
-def test_an_open_band_is_marked_and_sub_spans_are_left_to_their_phase() -> None:
+def test_an_open_band_is_marked_and_sub_spans_lie_in_their_phase() -> None:
     bands = [
         {"rank": 1, "phase": "rollout", "start_s": 3.0, "end_s": 9.0, "open": True},
         {"rank": 1, "phase": "rollout/generate", "start_s": 3.0, "end_s": 9.0, "open": True},
     ]
-    chart = lanes_chart(report(timeline={"end_s": 9.0, "bands": bands}).timeline, NumberPool())
+    pool = NumberPool()
+    chart = lanes_chart(report(timeline={"end_s": 9.0, "bands": bands}), pool)
     assert chart is not None
-    assert [phase["name"] for phase in chart.data["phases"]] == ["rollout"]
-    assert chart.data["ranks"][0]["open"] == [0]
+    assert [phase["name"] for phase in chart.data["phases"]] == ["rollout", "unattributed"]
+    exact = chart.data["exact"]
+    assert [name["name"] for name in exact["names"]] == ["rollout", "rollout/generate"]
+    assert unpacked(pool, exact["depth"]) == [0, 1]
+    assert unpacked(pool, exact["open"]) == [0, 1]
     assert chart.summary == "Recorded phases of 1 rank over 9 s: rollout 100%."
 
 

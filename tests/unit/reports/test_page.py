@@ -121,7 +121,7 @@ def test_the_page_reads_without_its_scripts(pages: Pages) -> None:
         "Peak memory rises by 10.6 GiB per GPU.",
         "missing: gpu.sm_active (GPM counters)",
         "rollout is colocated",
-        "The longest step is",
+        "The longest own work in a step is",
         "mean GPU utilisation",
         "reward goes from",
         "Time that a rank spends for another rank to arrive.",

@@ -27,16 +27,33 @@ axisExtras.heatmap = (range, element) => {
   return { "xaxis.tickvals": tickvals, "xaxis.ticktext": ticktext };
 };
 
-// What a lit finding is not about lies under a veil.
-function veil(rows, steps) {
+// Runs of neighbours among places in order, as [first, last].
+function runsOf(places) {
+  const runs = [];
+  for (const place of places) {
+    const before = runs[runs.length - 1];
+    if (before && place === before[1] + 1) before[1] = place; else runs.push([place, place]);
+  }
+  return runs;
+}
+
+// What a lit finding is about has a frame; the colours of all cells stay those of the scale.
+function frames(rows, steps) {
   const finding = litFinding();
   if (!finding || !(finding.ranks.length || finding.steps.length)) return [];
-  const z = rows.map(({ rank }) => steps.map((step) => (litRank(rank) && litStep(step) ? null : 1)));
-  const color = token("page");
-  return [{
-    type: "heatmap", z, hoverinfo: "skip", showscale: false, opacity: 0.78, zmin: 0, zmax: 1,
-    colorscale: [[0, color], [1, color]], hoverongaps: false,
-  }];
+  const within = (items, isLit) => runsOf(items.flatMap((item, at) => (isLit(item) ? [at] : [])));
+  const [down, across] = [within(rows, ({ rank }) => litRank(rank)), within(steps, litStep)];
+  const x = [];
+  const y = [];
+  for (const [top, bottom] of down) {
+    for (const [left, right] of across) {
+      const [x0, x1, y0, y1] = [left - 0.5, right + 0.5, top - 0.5, bottom + 0.5];
+      x.push(x0, x1, x1, x0, x0, null);
+      y.push(y0, y0, y1, y1, y0, null);
+    }
+  }
+  const frame = { type: "scatter", mode: "lines", x, y, hoverinfo: "skip", connectgaps: false };
+  return [{ ...frame, line: { color: token("page"), width: 5 } }, { ...frame, line: { color: token("high"), width: 2 } }];
 }
 
 shapers.heatmap = () => focusFrame("column");
@@ -64,7 +81,7 @@ painters.heatmap = (element) => {
       tickfont: { size: 11, color: token("muted") },
     },
   };
-  return Plotly.react(element, [trace, ...veil(rows, steps)], layout({
+  return Plotly.react(element, [trace, ...frames(rows, steps)], layout({
     height, hovermode: "closest", dragmode: "zoom", margin: { l: 64, r: 8, t: 4, b: 38 },
     xaxis: axis({
       ...columnTicks(range, element), range, fixedrange: false, showgrid: false, automargin: false,

@@ -2,21 +2,22 @@ const STRIP_PX = 58;
 const STRIP_GAP_PX = 26;
 const AXIS_PX = 40;
 
-// Strips lie on the phases of one rank: one that is lit, else the first that is shown.
-function backgroundLane() {
-  const lanes = facts.lanes?.ranks ?? [];
+// Strips lie on the phases of one rank where those are exact: one that is lit, else the first shown.
+function backgroundRank() {
+  if (!facts.lanes) return null;
   const lit = litFinding()?.ranks ?? [];
-  return lanes.find(({ rank }) => isShown(rank) && lit.includes(rank)) ?? lanes.find(({ rank }) => isShown(rank));
+  const lanes = lanesShown();
+  return (lanes.find(({ rank }) => lit.includes(rank)) ?? lanes[0])?.rank ?? null;
 }
 
-function tints(lane, divisor) {
-  if (!lane) return [];
+function tints(rank, divisor) {
+  if (rank === null) return [];
   const moments = litMoments();
-  const boxes = boxesOf(lane, divisor, 0, 1);
+  const pieces = phasePieces(rank);
   return facts.lanes.phases.flatMap(({ name, color }, phase) => [true, false].map((light) => {
-    const mine = boxes.filter((one) => one.phase === phase && (litPhase(name) && isLitTime(moments, one.start, one.end)) === light);
-    const opacity = litFinding() ? (light ? 0.4 : 0.04) : 0.16;
-    return { ...outlines(mine.map(({ box }) => box)), yaxis: "y", fillcolor: color, opacity };
+    const mine = pieces.filter((one) => one.phase === phase && (litPhase(name) && isLitTime(moments, one.start, one.end)) === light);
+    const opacity = litFinding() ? (light ? 0.4 : 0.06) : 0.16;
+    return { ...outlines(mine.map(({ start, end }) => [start / divisor, end / divisor, 0, 1])), yaxis: "y", fillcolor: color, opacity };
   }));
 }
 
@@ -62,7 +63,7 @@ painters.strips = (element, index) => {
   const inner = height - AXIS_PX - 8;
   const top = (at) => 1 - ((at + 1) * STRIP_GAP_PX + at * STRIP_PX) / inner;
   const axes = { yaxis: axis({ domain: [0, 1], range: [0, 1], visible: false, anchor: "x" }) };
-  const traces = tints(backgroundLane(), divisor);
+  const traces = tints(backgroundRank(), divisor);
   strips.forEach((strip, at) => {
     axes[`yaxis${at + 2}`] = stripAxis(strip, [Math.max(0, top(at) - STRIP_PX / inner), top(at)]);
     traces.push(...stripTraces(strip, `y${at + 2}`, divisor, name));
@@ -83,6 +84,6 @@ function sayStrip(element) {
   element.dataset.says = "yes";
   element.on("plotly_hover", ({ points }) => {
     const time = points[0].x * timeUnit().divisor;
-    document.getElementById("strips-readout").textContent = `${duration(time)}: ${phaseAt(backgroundLane(), time)}`;
+    say(`${duration(time)}: ${facts.lanes ? meanWordsAt(time) : "no phases recorded"}`);
   });
 }

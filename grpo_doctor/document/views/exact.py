@@ -1,0 +1,187 @@
+"""Every span of the median step, the worst steps and what never ended, on all ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpo_doctor.analysis import Analysis
+from grpo_doctor.analysis.collectives import collective_keys
+from grpo_doctor.analysis.intervals import Intervals, Rows, overlaps, union
+from grpo_doctor.document.numbers import SECONDS_DIGITS, seconds
+from grpo_doctor.trace.columns import Interned
+from grpo_doctor.trace.model import Kind
+from grpo_doctor_reports.schema.timeline import Exact, ExactLane, ExactWindow
+
+# A span is about five bytes of the page.
+MAX_SPANS = 15_000
+# As many worst steps can be stepped through in the page.
+MAX_WINDOWS = 100
+_CALLS = (Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT)
+_DRAWN = (Kind.SPAN, *_CALLS)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of time to draw exactly; see `ExactWindow`."""
+
+    why: str
+    step: int | None
+    start_ns: int
+    end_ns: int
+
+
+def exact_windows(analysis: Analysis) -> list[Window]:
+    """The whole run if its spans are few enough; else as many windows as are, the median step and
+    the worst always."""
+    rows = _drawn_rows(analysis)
+    moments = [analysis.trace.spans.start_ns[each] for each in rows]
+    if sum(len(each) for each in moments) <= MAX_SPANS:
+        any_at_all = any(len(each) for each in rows)
+        return [Window("whole", None, 0, max(1, _end_ns(analysis)))] if any_at_all else []
+    chosen: list[Window] = []
+    spans = 0
+    for window in _wanted(analysis):
+        edges = [window.start_ns, window.end_ns]
+        spans += sum(int(np.diff(np.searchsorted(each, edges))[0]) for each in moments)
+        if len(chosen) == MAX_WINDOWS or (spans > MAX_SPANS and window.why == "slow"):
+            break
+        chosen.append(window)
+    return sorted(chosen, key=lambda window: window.start_ns)
+
+
+def exact(analysis: Analysis, windows: list[Window]) -> Exact:
+    """All spans that touch a window; of too many the longest."""
+    spans = analysis.trace.spans
+    inside = union(
+        np.array([window.start_ns for window in windows], dtype=np.int64),
+        np.array([window.end_ns for window in windows], dtype=np.int64),
+    )
+    rows = [_touching(analysis, each, inside) for each in _drawn_rows(analysis)]
+    lengths = [spans.end_ns[each] - spans.start_ns[each] for each in rows]
+    together = np.concatenate(lengths) if lengths else np.empty(0, dtype=np.int64)
+    left_out = np.sort(together)[: max(0, len(together) - MAX_SPANS)]
+    shortest = int(left_out[-1]) if len(left_out) else -1
+    rows = [each[length > shortest] for each, length in zip(rows, lengths, strict=True)]
+    meetings = _meetings(analysis, rows)
+    names = Interned()
+    lanes = [
+        _lane(analysis, column, each, meetings[column], names, inside)
+        for column, each in enumerate(rows)
+    ]
+    drawn = np.concatenate(rows) if rows else np.empty(0, dtype=np.intp)
+    calls = drawn[np.isin(spans.kind[drawn], _CALLS)]
+    return Exact(
+        windows=[
+            ExactWindow(
+                why=window.why,
+                step=window.step,
+                start_s=seconds(window.start_ns),
+                end_s=seconds(window.end_ns),
+            )
+            for window in windows
+        ],
+        names=[analysis.trace.names[name] for name in names.names],
+        collectives=sorted({analysis.trace.names[n] for n in spans.name[calls]}),
+        lanes=lanes,
+        spans_left_out=int((together <= shortest).sum()),
+        longest_left_out_s=seconds(max(0, shortest)),
+    )
+
+
+def _drawn_rows(analysis: Analysis) -> list[Rows]:
+    """Phases, sub-spans and collectives of each rank's main thread, by start."""
+    kind = analysis.trace.spans.kind
+    return [main.rows[np.isin(kind[main.rows], _DRAWN)] for main in analysis.mains]
+
+
+def _touching(analysis: Analysis, rows: Rows, inside: Intervals) -> Rows:
+    """Those that share time with a window, or are a moment in it."""
+    start = analysis.trace.spans.start_ns[rows]
+    end = np.maximum(analysis.trace.spans.end_ns[rows], start + 1)
+    first = np.searchsorted(inside.end_ns, start, side="right")
+    beyond = np.searchsorted(inside.start_ns, end, side="left")
+    return rows[beyond > first]
+
+
+def _wanted(analysis: Analysis) -> list[Window]:
+    """What is worth a window, the most important first."""
+    steps = analysis.steps
+    begun = steps.start_ns >= 0
+    rows = np.flatnonzero(begun.any(axis=1))
+    if not len(rows):
+        return [Window("whole", None, 0, max(1, _end_ns(analysis)))]
+    start = np.where(begun, steps.start_ns, np.iinfo(np.int64).max).min(axis=1, initial=2**62)
+    end = np.where(begun, steps.end_ns, 0).max(axis=1)
+
+    def of_step(why: str, row: int) -> Window:
+        return Window(why, int(steps.numbers[row]), int(start[row]), int(end[row]))
+
+    never_ended = rows[(begun & ~steps.closed)[rows].any(axis=1)]
+    wanted = [of_step("open", int(row)) for row in never_ended[-1:]]
+    order = np.argsort(analysis.step_seconds, kind="stable")
+    if len(order):
+        wanted.append(of_step("median", int(steps.used[order[len(order) // 2]])))
+        wanted.append(of_step("worst", int(steps.used[order[-1]])))
+    wanted.append(Window("start", None, 0, int(start[rows].min())))
+    wanted.append(Window("end", None, int(end[rows].max()), _end_ns(analysis)))
+    wanted += [of_step("slow", int(steps.used[each])) for each in order[-2::-1]]
+    unique: dict[int | None, Window] = {}
+    for window in wanted:
+        key = window.step if window.step is not None else -len(unique) - 1
+        if window.end_ns > window.start_ns:
+            unique.setdefault(key, window)
+    return list(unique.values())
+
+
+def _end_ns(analysis: Analysis) -> int:
+    spans = analysis.trace.spans
+    return max((int(spans.end_ns[main.rows].max(initial=0)) for main in analysis.mains), default=0)
+
+
+def _meetings(analysis: Analysis, rows: list[Rows]) -> list[NDArray[np.int64]]:
+    """Of each lane, a number per span that is equal where ranks meet; -1 for what is no meeting."""
+    together = np.concatenate(rows) if rows else np.empty(0, dtype=np.intp)
+    calls = np.flatnonzero(np.isin(analysis.trace.spans.kind[together], _CALLS))
+    keys = collective_keys(analysis.trace, together[calls])
+    met = np.isin(keys, analysis.waits.arrivals.key)
+    meetings = np.full(len(together), -1, dtype=np.int64)
+    meetings[calls[met]] = np.unique(keys[met], return_inverse=True)[1]
+    return np.split(meetings, np.cumsum([len(each) for each in rows])[:-1])
+
+
+def _lane(  # noqa: PLR0913 - what one lane is made of
+    analysis: Analysis,
+    column: int,
+    rows: Rows,
+    meetings: NDArray[np.int64],
+    names: Interned,
+    inside: Intervals,
+) -> ExactLane:
+    spans = analysis.trace.spans
+    start, end = spans.start_ns[rows], spans.end_ns[rows]
+    waits = overlaps(analysis.waits.per_rank[column], inside).intervals
+    edges = np.stack([waits.start_ns, waits.end_ns], axis=1).ravel()
+    return ExactLane(
+        rank=analysis.ranks[column],
+        name=[names[int(name)] for name in spans.name[rows]],
+        depth=_depths(start, end),
+        start_s=np.round(start / 1e9, SECONDS_DIGITS).tolist(),
+        end_s=np.round(end / 1e9, SECONDS_DIGITS).tolist(),
+        meeting=meetings.tolist(),
+        open=np.flatnonzero(spans.open[rows]).tolist(),
+        wait_s=np.round(edges / 1e9, SECONDS_DIGITS).tolist(),
+    )
+
+
+def _depths(start: NDArray[np.int64], end: NDArray[np.int64]) -> list[int]:
+    """How many spans lie around each; rows are by start, the longest first."""
+    around: list[int] = []
+    depths = []
+    for begins, ends in zip(start.tolist(), end.tolist(), strict=True):
+        around = [other for other in around if other > begins]
+        depths.append(len(around))
+        around.append(ends)
+    return depths
