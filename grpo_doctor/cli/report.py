@@ -41,7 +41,7 @@ examples:
 exit codes: 0 written; 2 wrong usage; 3 the recording can't be read; 4 the report can't be written;
 6 written, and --fail-on found something.
 """
-_FORMATS = ("html", "text", "json", "markdown", "github", "prometheus")
+_FORMATS = ("html", "text", "json", "markdown", "github", "prometheus", "otlp-json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=_FORMATS,
         help="html (default), text or json; markdown for a comment, github for annotations in the "
-        "log of an action, prometheus for a textfile collector",
+        "log of an action, prometheus for a textfile collector, otlp-json for OpenTelemetry "
+        "(its names are not stable yet)",
     )
     parser.add_argument("--json", action="store_true", help="the same as --format json")
     add_rule_options(parser)
@@ -76,6 +77,7 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     from grpo_doctor.document import build_document  # noqa: PLC0415
     from grpo_doctor.document.hangs import hang_entries  # noqa: PLC0415
     from grpo_doctor.importers.load import load  # noqa: PLC0415
+    from grpo_doctor.trace.otlp import otlp_lines  # noqa: PLC0415
 
     selection, price = selection_of(options), price_of(options)
     trace = load(options.recording)
@@ -84,6 +86,8 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     output = options.output or (_beside(options.recording) if form == "html" else STDOUT)
     if form == "json":
         rendered = document_json(document)
+    elif form == "otlp-json":
+        rendered = b"".join(otlp_lines(trace))
     elif form == "text":
         rendered = digest(document, sys.stdout if output == STDOUT else None).encode()
     elif form == "html":
