@@ -22,7 +22,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 READY := $(VENV)/.ready
 VLLM_READY := $(VENV)/.vllm-ready
 
-.PHONY: demo demo-fixed test test-fast test-heavy test-faults test-attach test-watchdog test-wheels case-studies test-vllm accuracy replay gpu accessibility hooks frameworks frameworks-all test-torch-contract lint format bench docs site picture clean help
+.PHONY: demo demo-fixed test test-fast test-heavy test-faults test-attach test-watchdog test-wheels case-studies test-vllm accuracy replay gpu accessibility hooks frameworks frameworks-all test-torch-contract lint format bench docs site first-screens picture clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -135,6 +135,9 @@ site: $(SITE_READY) ## build site/ from docs/ (no link may break, no page fetche
 	  { echo "the site was not built: mend what the warnings above name, in docs/ or mkdocs.yml"; exit 1; }
 	@$(SITE)/bin/python -m tests.site.built site
 	@echo "look at it: $(SITE)/bin/python -m http.server --directory site"
+
+first-screens: $(READY) ## draw the ten first screens of docs/reading-a-report.md (needs Chromium)
+	$(BIN)/python -m tests.first_screens
 
 picture: $(READY) ## draw docs/images/attach.svg: what attach says of a real job that is stuck
 	$(BIN)/python -m tests.site.attach_picture docs/images/attach.svg

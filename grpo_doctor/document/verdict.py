@@ -18,7 +18,7 @@ _HOW = {
     "failed": "failed",
     "killed": "was killed",
     "interrupted": "was interrupted",
-    "hung": "was stuck and was ended",
+    "hung": "hung",
 }
 DIED = tuple(_HOW)
 # Not those that somebody interrupted: many a recording is ended that way.
@@ -77,7 +77,12 @@ def _ending(analysis: Analysis, ranks: Sequence[RankEntry]) -> str:
     where = _where(ranks)
     if ended.state in DIED:
         step = _last_step(analysis)
-        return f"The run {_HOW[ended.state]}{_code(ended)}{step}" + (f": {where}" if where else "")
+        said = (
+            f"The run hung{step} and was ended"
+            if ended.state == "hung"
+            else f"The run {_HOW[ended.state]}{_code(ended)}{step}"
+        )
+        return said + (f": {where}" if where else "")
     if ended.state == "running":
         return "The run still goes on" + (f": {where}" if where else "")
     return f"The recording ends early: {where}" if where else ""

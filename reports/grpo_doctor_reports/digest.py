@@ -5,6 +5,7 @@ Only wording and grouping of what the document holds; nothing is judged here.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ from grpo_doctor_reports.schema.findings import PredictedEntry
 TOP_FINDINGS = 3
 _DIED = ("failed", "killed", "interrupted", "hung")
 _STALLS_SHOWN = 4
+_NOTHING = (formatting.NOTHING, "0")
+_ELSEWHERE = re.compile(r"(for [^:]+): (?=-)")
 _STEP_TIME_UNIT = "step_time_pct"
 _SAFETY_WORDS = {
     "same-math": "same math",
@@ -49,6 +52,14 @@ class BarPart:
 
 
 @dataclass(frozen=True, slots=True)
+class Pasted:
+    """What to type, and (`where`) into which command; empty: into the job's own."""
+
+    where: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Gain:
     """A predicted effect: `-14%`, `step time`, `-18 to -9%`."""
 
@@ -77,7 +88,7 @@ def key_numbers(report: Report) -> list[KeyNumber]:
         KeyNumber("Ranks", formatting.number(run.world_size or len(run.ranks)), _hosts(run)),
         KeyNumber("Exit", run.exit_state, _exit_detail(run)),
     ]
-    return [number for number in numbers if number.value != formatting.NOTHING]
+    return [number for number in numbers if number.value not in _NOTHING]
 
 
 def setup_parts(report: Report) -> list[str]:
@@ -115,9 +126,7 @@ def _tokens(report: Report) -> KeyNumber:
     whole, each = report.summary.tokens_per_s, report.summary.tokens_per_s_per_gpu
     if each is None:
         return KeyNumber("Tokens/s", formatting.compact(whole), "of completions")
-    detail = (
-        "of completions" if whole is None else f"of completions, {formatting.compact(whole)} in all"
-    )
+    detail = "" if whole is None else f"{formatting.compact(whole)} in all"
     return KeyNumber("Tokens/s/GPU", formatting.compact(each), detail)
 
 
@@ -275,6 +284,13 @@ def gain_sentence(predicted: PredictedEntry | None) -> str:
 def fix_line(fix: Fix) -> str:
     """Return what to type; the knob's change where no spelling is known."""
     return fix.spelling or knob_change(fix)
+
+
+def pasted(fix: Fix) -> Pasted:
+    """Return what the Copy button yields: of ``for `swift rollout`: --x 1`` the flag alone."""
+    line = fix_line(fix)
+    match = _ELSEWHERE.match(line)
+    return Pasted(match[1], line[match.end() :]) if match else Pasted("", line)
 
 
 def knob_change(fix: Fix) -> str:

@@ -237,7 +237,7 @@ def _where_to_look(view: RunView, rank: int, phases: dict[str, float]) -> str:
     if uuid:
         return (
             f"look at the GPU of rank {rank} on {host}: "
-            f"nvidia-smi -i {uuid} -q -d PERFORMANCE,CLOCK,TEMPERATURE"
+            f"`nvidia-smi -i {uuid} -q -d PERFORMANCE,CLOCK,TEMPERATURE`"
         )
     return (
         f"look at rank {rank} on {host} beside another rank: what else runs on its cores (top), "

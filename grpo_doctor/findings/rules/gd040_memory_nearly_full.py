@@ -55,6 +55,8 @@ from grpo_doctor.findings.rule import (
     Rule,
     Severity,
 )
+from grpo_doctor.findings.rule_overlap import finding_of
+from grpo_doctor.findings.rules import gd074_ended_by_an_error
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
@@ -121,6 +123,8 @@ def check(view: RunView) -> Answer:
         return Passed(f"the fullest GPU reaches {percent(state.filled)} of its memory, no retries")
     if state.ran_out is None and not state.retries and state.phase == "rollout":
         return Passed(f"vLLM fills {percent(state.filled)} of a GPU in rollouts, as it is told to")
+    if state.ran_out is None and _ended_for_memory(view):
+        return Passed(f"{percent(state.filled)} of the fullest GPU: GD074 says what became of it")
     return Finding(
         severity=_severity(state),
         confidence=0.95 if state.ran_out else (0.85 if state.retries else 0.5),
@@ -132,6 +136,12 @@ def check(view: RunView) -> Answer:
         fixes=tuple(fixes_for_memory(view, state.where)) or (_advice(view),),
         headline=f"Memory ran out in {state.ran_out}" if state.ran_out else "",
     )
+
+
+def _ended_for_memory(view: RunView) -> bool:
+    """Whether another rule names the error that memory ran out with, and advises the same."""
+    ended = finding_of(gd074_ended_by_an_error, view)
+    return ended is not None and gd074_ended_by_an_error.OUT_OF_MEMORY in ended.cause.lower()
 
 
 def counterfactual(view: RunView) -> tuple[Change, ...]:

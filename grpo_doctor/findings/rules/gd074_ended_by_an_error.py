@@ -37,6 +37,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from grpo_doctor.analysis.steps import ERROR_PREFIX
+from grpo_doctor.findings.memory_fixes import fixes_for_memory
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Rule
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView
@@ -69,12 +70,14 @@ _WHOLE_BATCHES = (
 _LESS_FOR_VLLM = (
     "lower the engine's share of the GPU, or end what else holds its memory (nvidia-smi)"
 )
+OUT_OF_MEMORY = "out of memory"
 # Words of the error: what helped. The first that fits is told.
 KNOWN: tuple[tuple[str, str], ...] = (
     ("to be on the same device", _ONE_DEVICE),  # kernels for GPUs
     ("is not on the expected device", _ONE_DEVICE),  # torch's own comparison
     ("ds_active_sub_modules", _WHOLE_BATCHES),
     ("less than desired gpu memory utilization", _LESS_FOR_VLLM),
+    (OUT_OF_MEMORY, "shorter completions, fewer of them per pass, or more GPUs"),
 )
 
 
@@ -108,10 +111,16 @@ def check(view: RunView) -> Answer:
             Evidence("ranks that failed", len({f.rank for f in failed}), "", "errors in phases"),
         ),
         cause=f"Rank {first.rank} ended in {first.phase}: {first.text}",
-        fixes=(_fix(view, first),),
-        headline=f"Rank {first.rank} ended the run in {first.phase}: "
-        f"{first.text.partition(':')[0]}",
+        fixes=_fixes(view, first),
+        headline=_headline(first),
     )
+
+
+def _headline(first: Failure) -> str:
+    if OUT_OF_MEMORY in first.text.lower():
+        return f"Rank {first.rank} ran out of memory in {first.phase}"
+    name = first.text.partition(":")[0]
+    return f"Rank {first.rank} ended the run in {first.phase}: {name}"
 
 
 def counterfactual(view: RunView) -> tuple[Edit, ...]:
@@ -140,6 +149,14 @@ def failures(view: RunView) -> list[Failure]:
 
 def _follows(text: str) -> bool:
     return any(words in text.lower() for words in _FOLLOWS)
+
+
+def _fixes(view: RunView, failure: Failure) -> tuple[Fix, ...]:
+    if OUT_OF_MEMORY in failure.text.lower():
+        settings = fixes_for_memory(view, failure.phase)
+        if settings:
+            return tuple(settings)
+    return (_fix(view, failure),)
 
 
 def _fix(view: RunView, failure: Failure) -> Fix:

@@ -37,12 +37,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    Fix,
+    NotApplicable,
+    Passed,
+    Rule,
+    Safety,
+)
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.launches.launcher import unwrap
 from grpo_doctor.launches.programs import recognize
 from grpo_doctor.launches.words import from_arguments
-from grpo_doctor.whatif import Edit, Withheld
+from grpo_doctor.whatif import Edit
 
 _PEAKS = {
     "job.processes": ("processes of the job, at most", ""),
@@ -67,10 +76,9 @@ RULE = Rule(
 _FIVE_LINES = """from grpo_doctor_probes import phase, step
 for number, batch in enumerate(batches):
     with step(number):
-        with phase("rollout"): samples = generate(batch)
-        with phase("train"): train(samples)"""
+        with phase("rollout"): generate(batch)
+        with phase("train"): train(batch)"""
 _NAMES = {"trl": "TRL", "verl": "verl", "openrlhf": "OpenRLHF"}
-_WITHHELD = Withheld("without phases there is no step to shorten")
 
 
 def check(view: RunView) -> Answer:
@@ -92,7 +100,7 @@ def check(view: RunView) -> Answer:
         cause=f"The command starts {framework}, but none of its hooks took effect."
         if framework
         else "The command is of no framework that brings phases by itself, and marks none.",
-        fixes=(_without_hooks(view, framework),) if framework else (_by_hand(view),),
+        fixes=(_without_hooks(view, framework) if framework else _by_hand(),),
         headline=f"{framework} ran without its phases" if framework else "",
     )
 
@@ -132,9 +140,14 @@ def _without_hooks(view: RunView, framework: str) -> Fix:
         f"{framework} brings phases by itself unless --no-hooks was said, Python was started with "
         "-I or -E, or the script replaces PYTHONPATH instead of adding to it."
     )
-    return view.edit(f"grpo-doctor run -- {command}", _WITHHELD, safety="same-math", risk=risk)
+    return _edit(f"grpo-doctor run -- {command}", "same-math", risk)
 
 
-def _by_hand(view: RunView) -> Fix:
+def _by_hand() -> Fix:
     risk = "Phases are dataload, rollout, reward, logprob, train, optimizer, sync and checkpoint."
-    return view.edit(_FIVE_LINES, _WITHHELD, safety="needs-code", risk=risk)
+    return _edit(_FIVE_LINES, "needs-code", risk)
+
+
+def _edit(text: str, safety: Safety, risk: str) -> Fix:
+    """Nothing is said of its gain: there is no step to shorten."""
+    return Fix(None, None, None, text, None, safety, risk)

@@ -32,7 +32,7 @@ def ended(exit_: Exit, *, ranks: int = 1) -> TraceBuilder:
         (Exit("failed", 3), "The run failed (exit code 3) after step 3."),
         (Exit("killed", None, "SIGKILL"), "The run was killed (SIGKILL) after step 3."),
         (Exit("failed", 0), "The run failed after step 3."),
-        (Exit("hung", None), "The run was stuck and was ended in step 3."),
+        (Exit("hung", None), "The run hung in step 3 and was ended."),
     ],
 )
 def test_how_it_died_is_all_that_is_said(exit_: Exit, said: str) -> None:

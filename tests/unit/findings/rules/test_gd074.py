@@ -65,3 +65,13 @@ def test_a_failed_run_without_a_recorded_error_points_to_the_log() -> None:
     answer = judged(rule, ended())
     assert isinstance(answer, NotApplicable)
     assert "log" in answer.reason
+
+
+def test_who_ran_out_of_memory_gets_the_settings_that_save_some() -> None:
+    build = ended((1, 4.0, "OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"))
+    build.knobs = {**SETTINGS, "train.micro_batch": 4, "train.grad_accumulation": 2}
+    finding = found(rule, build)
+    assert finding.headline == "Rank 1 ran out of memory in train"
+    assert [fix.knob for fix in finding.to_paste] == ["train.micro_batch"]
+    build.knobs = {}
+    assert "fewer of them per pass" in found(rule, build).next_steps[0].spelling
