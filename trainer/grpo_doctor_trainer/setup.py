@@ -85,13 +85,14 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
     reference = loaded.reference
     if reference is not None:
         reference = frozen_engine(reference, engine, accelerator)
-    rollout = _make_rollout(config, engine, loaded, ranks)
+    shared = _with_sharing(config, engine, loaded, ranks)
+    rollout = _make_rollout(shared, engine, loaded, ranks)
     undo.callback(rollout.close)
     torch.manual_seed(config.seed + ranks.rank)  # from here on each rank samples for itself
     start = resume.load(engine, loaded.vision, ranks) if resume else Progress()
     trackers = make_trackers(config, start.number) if ranks.is_main else None
     run = Run(
-        config=_with_sharing(config, engine, loaded, ranks),
+        config=shared,
         ranks=ranks,
         steps=config.max_steps,
         prompts=prompts,

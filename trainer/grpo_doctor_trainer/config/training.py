@@ -102,7 +102,8 @@ class OptimizationOptions:
     share_prompts: bool = option(
         True,
         "batch",
-        "compute a prompt once for those of its completions that are in one pass, and no padding; "
+        "compute a prompt once for its completions: in the rollout with transformers, and in each "
+        "pass for those that are in it, without padding; "
         "false: each completion with its prompt, padded to the longest",
     )
 

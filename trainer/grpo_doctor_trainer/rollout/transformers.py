@@ -9,14 +9,17 @@ import torch
 
 from grpo_doctor_trainer.algorithm.inputs import generation_inputs
 from grpo_doctor_trainer.data.experience import TokenBatch, mask_after_end
+from grpo_doctor_trainer.logs.console import LOG
 from grpo_doctor_trainer.phases import phase
 from grpo_doctor_trainer.rollout import Completions
+from grpo_doctor_trainer.rollout.decoding import Sampler, own_settings, sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.data.batch import PromptBatch
+    from grpo_doctor_trainer.data.experience import ImageFeatures
     from grpo_doctor_trainer.model.load import LoadedModel
     from grpo_doctor_trainer.ranks.engine import Engine
 
@@ -48,6 +51,19 @@ class TransformersRollout:
             # Outside a prompt they stand for nothing, and a random model would sample them.
             self._options["suppress_tokens"] = list(loaded.vision.placeholders)
 
+        self._sampler = None
+        # Ranks that go through the layers together need as many passes as the longest of all.
+        if config.share_prompts and not self._in_step:
+            settings = own_settings(engine.module)
+            if settings:
+                LOG.info(
+                    "--share_prompts has no effect on the rollout, because the model's "
+                    "generation_config sets %s",
+                    ", ".join(settings),
+                )
+            else:
+                self._sampler = Sampler(config, loaded)
+
     def sync(self) -> None:
         """Does nothing: these are the trained weights."""
 
@@ -61,15 +77,24 @@ class TransformersRollout:
         module = self._engine.module
         device = self._engine.device
         tokens, mask = prompts.tokens.to(device), prompts.mask.to(device)
-        inputs = generation_inputs(tokens, mask, prompts.images, in_step=self._in_step)
         module.eval()
         with self._whole_weights(), phase("rollout/generate"):
-            sequences = module.generate(**inputs, **self._options)
+            if self._sampler is None:
+                completions = self._generate(tokens, mask, prompts.images)
+            else:
+                empty = TokenBatch(tokens, mask, tokens[:, :0], mask[:, :0], prompts.images)
+                completions = sample(module, empty, self._sampler)
         module.train()
-        # Behind the prompts; the last row may be a companion, which is none of ours.
-        completions = sequences[: len(tokens), tokens.size(1) :]
         ended = mask_after_end(completions, self._end_tokens)
         return Completions(TokenBatch(tokens, mask, completions, ended, prompts.images), None)
+
+    def _generate(
+        self, tokens: torch.Tensor, mask: torch.Tensor, images: ImageFeatures | None
+    ) -> torch.Tensor:
+        inputs = generation_inputs(tokens, mask, images, in_step=self._in_step)
+        sequences: torch.Tensor = self._engine.module.generate(**inputs, **self._options)
+        # Behind the prompts; the last row may be a companion, which is none of ours.
+        return sequences[: len(tokens), tokens.size(1) :]
 
     def close(self) -> None:
         """Does nothing: there is nothing to end."""
