@@ -139,8 +139,9 @@ site: $(SITE_READY) ## build site/ from docs/ (no link may break, no page fetche
 first-screens: $(READY) ## draw the ten first screens of docs/reading-a-report.md (needs Chromium)
 	$(BIN)/python -m tests.first_screens
 
-picture: $(READY) ## draw docs/images/attach.svg: what attach says of a real job that is stuck
+picture: $(READY) ## draw docs/images: attach.svg of a real job that is stuck, report.png of the last `make demo`
 	$(BIN)/python -m tests.site.attach_picture docs/images/attach.svg
+	@test ! -e $(DEMO)/report.html || $(BIN)/python -m tests.site.report_picture $(DEMO)/report.html
 
 clean: ## remove the environment and caches; recordings stay
 	rm -rf $(VENV) $(SITE) site .mypy_cache .ruff_cache .pytest_cache .hypothesis
