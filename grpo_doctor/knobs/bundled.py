@@ -83,6 +83,7 @@ SPELLINGS: tuple[Spelling, ...] = (
     _row("sync.move_model_batches", "move_model_batches", None),
     _row("sync.gather_for_generation", "ds3_gather_for_generation", True),
     _row("log.completions", "log_completions", False),
+    _row("eval.steps", "eval_steps", 0),
     _row("checkpoint.save_steps", "save_steps", 500),
     _row("checkpoint.save_only_model", "save_only_model", False),
     _row("checkpoint.save_total_limit", "save_total_limit", None),

@@ -15,6 +15,7 @@ from grpo_doctor_trainer.algorithm.loss import grpo_loss, tokens_in_loss
 from grpo_doctor_trainer.checkpoint import Progress
 from grpo_doctor_trainer.data.experience import Experience
 from grpo_doctor_trainer.data.feed import Feed
+from grpo_doctor_trainer.evaluation import evaluate_if_due
 from grpo_doctor_trainer.interrupts import stop_if_asked
 from grpo_doctor_trainer.logs.completions import decode, write_completions
 from grpo_doctor_trainer.logs.metrics import (
@@ -81,7 +82,8 @@ def train(run: Run) -> None:
                 report_memory(run.ranks.device)
                 run.log.write(number, values, time.perf_counter() - started)
 
-            if run.checkpoints.due(number, run.steps):
+            evaluate_if_due(run, number)
+            if run.checkpoints.due(number, run.steps, run.log.best):
                 with phase("checkpoint"):
                     run.checkpoints.save(Progress(number, feed, values, run.log.state()))
 

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import grpo_doctor_probes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
 _NOTE = "grpo_doctor_phase"
+
+
+_within: list[str] = []
+
+
+@contextmanager
+def within(name: str) -> Iterator[None]:
+    """A phase whose inner phases are its parts: `reward/x` within `eval` is `eval/reward/x`."""
+    with phase(name):
+        _within.append(f"{name}/")
+        try:
+            yield
+        finally:
+            _within.pop()
 
 
 class phase(grpo_doctor_probes.phase):  # noqa: N801 - reads like the recorder's
@@ -18,8 +34,8 @@ class phase(grpo_doctor_probes.phase):  # noqa: N801 - reads like the recorder's
     __slots__ = ("_name",)
 
     def __init__(self, name: str, /, **args: object) -> None:
-        super().__init__(name, **args)
-        self._name = name
+        self._name = "".join((*_within, name))
+        super().__init__(self._name, **args)
 
     def __exit__(
         self,

@@ -18,6 +18,7 @@ from grpo_doctor_trainer.config import EMBEDDED_VL
 from grpo_doctor_trainer.data.checking import usable_rows
 from grpo_doctor_trainer.data.prompts import prompt_loader, steps_in
 from grpo_doctor_trainer.data.rows import load_rows
+from grpo_doctor_trainer.evaluation import make_evaluation
 from grpo_doctor_trainer.logs.console import LOG
 from grpo_doctor_trainer.logs.introduction import introduce
 from grpo_doctor_trainer.logs.steplog import StepLog
@@ -104,6 +105,7 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
         rollout=rollout,
         offload=make_offload(config, engine, reference, rollout),
         rewards=rewards,
+        evaluation=make_evaluation(rows, loaded, config, ranks),
         checkpoints=Checkpointer(config, engine, loaded.saved_with_weights, ranks),
         log=StepLog(
             config, config.max_steps, writes=ranks.is_main, trackers=trackers, saved=start.log

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 PREFIX = "checkpoint-"
 STATE_JSON = "trainer_state.json"
+BEST_JSON = "best_checkpoint.json"
 OPTIMIZER = "optimizer"
 PROGRESS = "resume"
 _WEIGHTS = (".safetensors", ".bin")

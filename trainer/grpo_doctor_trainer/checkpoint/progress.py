@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ from grpo_doctor_trainer.data.experience import Experience, ImageFeatures, Token
 from grpo_doctor_trainer.data.feed import Feed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from grpo_doctor_trainer.logs.metrics import Metrics
     from grpo_doctor_trainer.model.vision import VisionLayout
 
@@ -33,6 +36,21 @@ class Progress:
     feed: Feed | None = None
     metrics: Metrics = field(default_factory=dict)
     log: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def best(self) -> Evaluated | None:
+        """The evaluation with the highest reward so far, the first of equals."""
+        return best_of(self.log.get("evaluations", ()))
+
+
+Evaluated = tuple[int, float]
+"""An evaluation: after which step, and its mean reward."""
+
+
+def best_of(evaluations: Sequence[Evaluated]) -> Evaluated | None:
+    """Gives the one with the highest reward, the first of equals; none where none has a reward."""
+    rewarded = [each for each in evaluations if math.isfinite(each[1])]
+    return max(rewarded, key=lambda each: each[1], default=None)
 
 
 def to_plain(progress: Progress) -> dict[str, Any]:

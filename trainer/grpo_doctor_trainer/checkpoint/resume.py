@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 LATEST = "latest"
 # Whole groups of options that change no number of the steps to come, and single ones.
-_FREE_GROUPS = ("output", "vllm")
+_FREE_GROUPS = ("evaluation", "output", "vllm")
 _FREE = frozenset(
     {
         "max_steps",

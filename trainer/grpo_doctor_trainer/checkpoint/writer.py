@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from grpo_doctor_trainer.checkpoint.layout import (
+    BEST_JSON,
     FORMAT,
     OPTIMIZER,
     PREFIX,
@@ -31,7 +32,7 @@ from grpo_doctor_trainer.phases import phase
 from grpo_doctor_trainer.ranks.group import worst_on_any_rank
 
 if TYPE_CHECKING:
-    from grpo_doctor_trainer.checkpoint.progress import Progress
+    from grpo_doctor_trainer.checkpoint.progress import Evaluated, Progress
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.ranks.engine import Engine
     from grpo_doctor_trainer.ranks.group import Ranks
@@ -64,10 +65,14 @@ class Checkpointer:
         self._ranks = ranks
         self._folder = Path(config.output_dir)
 
-    def due(self, number: int, total: int) -> bool:
-        """Whether step `number` ends with a checkpoint: every `--save_steps`, and the last."""
+    def due(self, number: int, total: int, best: Evaluated | None = None) -> bool:
+        """Whether step `number` ends with a checkpoint.
+
+        Every `--save_steps`, the last, and those that an evaluation says are the best so far.
+        """
         every = self._config.save_steps
-        return every > 0 and (number % every == 0 or number == total)
+        is_best = best is not None and best[0] == number
+        return every > 0 and (number % every == 0 or number == total or is_best)
 
     def save(self, progress: Progress) -> Path:
         """Writes the checkpoint of the step that `progress` has come to.
@@ -95,7 +100,7 @@ class Checkpointer:
         failed = worst_on_any_rank(problem is not None, self._ranks)
         if self._ranks.is_main and not failed:
             try:
-                self._finish(unfinished, final, progress.number)
+                self._finish(unfinished, final, progress)
             except OSError as error:
                 problem = error
         if worst_on_any_rank(problem is not None, self._ranks):
@@ -138,7 +143,7 @@ class Checkpointer:
             torch.save(capture(self._engine), folder / OPTIMIZER / own)
         torch.save(to_plain(progress), folder / PROGRESS / own)
 
-    def _finish(self, unfinished: Path, final: Path, number: int) -> None:
+    def _finish(self, unfinished: Path, final: Path, progress: Progress) -> None:
         if not self._config.save_only_model:
             for rank in range(self._ranks.world_size):
                 if not (unfinished / PROGRESS / rank_file(rank)).is_file():
@@ -150,7 +155,7 @@ class Checkpointer:
         files = (path for path in unfinished.rglob("*") if path.is_file())
         state = {
             "format": FORMAT,
-            "step": number,
+            "step": progress.number,
             "world_size": self._ranks.world_size,
             "zero_stage": self._engine.zero_stage,
             "save_only_model": self._config.save_only_model,
@@ -160,13 +165,17 @@ class Checkpointer:
         text = json.dumps(state, indent=2) + "\n"
         (unfinished / STATE_JSON).write_text(text, encoding="utf-8")
         _replace(unfinished, final)
-        self._remove_old(keep=final)
+        best = None if progress.best is None else self._folder / f"{PREFIX}{progress.best[0]}"
+        if progress.best is not None and best == final:
+            facts = {"checkpoint": final.name, "eval_reward": progress.best[1]}
+            (self._folder / BEST_JSON).write_text(json.dumps(facts) + "\n", encoding="utf-8")
+        self._remove_old(keep={final, best})
 
-    def _remove_old(self, keep: Path) -> None:
+    def _remove_old(self, keep: set[Path | None]) -> None:
         limit = self._config.save_total_limit
         if limit is None:
             return
-        others = [path for path in checkpoints_in(self._folder) if path != keep]
+        others = [path for path in checkpoints_in(self._folder) if path not in keep]
         for path in others[: max(0, len(others) - (limit - 1))]:
             try:
                 shutil.rmtree(path)

@@ -160,7 +160,7 @@ class OptimizationOptions:
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """Distribution over ranks, checkpoints, logs."""
+    """Distribution over ranks, evaluation, checkpoints, logs."""
 
     # -- distribution
     deepspeed: str | None = option(
@@ -172,6 +172,21 @@ class OutputOptions:
     )
     ddp_timeout: int = option(
         1800, "distribution", "seconds until a stuck collective is an error", ge=1
+    )
+
+    # -- evaluation
+    eval_steps: int = option(
+        0,
+        "evaluation",
+        "optimizer steps between evaluations, which leave the run as it would be without them; "
+        "the last step has one too, and the best checkpoint stays; 0: none",
+        ge=0,
+    )
+    val_dataset: list[str] = option(
+        [],
+        "evaluation",
+        "what is evaluated, one completion per row, given like --dataset; none: as many rows of "
+        "--dataset as a rollout has completions",
     )
 
     # -- output

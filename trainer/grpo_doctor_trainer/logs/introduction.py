@@ -122,6 +122,7 @@ def ignored(config: TrainerConfig, *, takes_images: bool) -> Iterator[str]:
         (config.train_type == "lora", _LORA, "--train_type lora"),
         (takes_images, _VISION, "a vision-language model"),
         (config.embedded, ("embedded_width",), "an embedded model"),
+        (bool(config.eval_steps) or not config.val_dataset, ("val_dataset",), "--eval_steps"),
         (zero3 and not config.use_vllm, ("ds3_gather_for_generation",), "ZeRO-3 without vLLM"),
     ):
         given = [name for name in names if _is_given(config, name)]

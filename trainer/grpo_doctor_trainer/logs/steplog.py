@@ -6,9 +6,11 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from grpo_doctor_probes import metrics
+from grpo_doctor_trainer.checkpoint.progress import best_of
 from grpo_doctor_trainer.logs.console import LOG, sparkline
 
 if TYPE_CHECKING:
+    from grpo_doctor_trainer.checkpoint.progress import Evaluated
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.logs.metrics import Metrics
     from grpo_doctor_trainer.logs.trackers import Trackers
@@ -43,10 +45,39 @@ class StepLog:
         self._tokens: float = saved.get("tokens", 0.0)
         self._rewards: list[float] = list(saved.get("rewards", []))
         self._first = len(self._rewards) + 1
+        self._evaluations: list[Evaluated] = [(n, r) for n, r in saved.get("evaluations", ())]
+        self._saves = config.save_steps > 0
 
     def state(self) -> dict[str, Any]:
         """Gives the sums, for a checkpoint."""
-        return {"tokens": self._tokens, "rewards": list(self._rewards)}
+        sums: dict[str, Any] = {"tokens": self._tokens, "rewards": list(self._rewards)}
+        return sums | ({"evaluations": list(self._evaluations)} if self._evaluations else {})
+
+    @property
+    def best(self) -> Evaluated | None:
+        """The evaluation with the highest reward so far; none without evaluations."""
+        return best_of(self._evaluations)
+
+    def evaluated(self, number: int, values: Metrics) -> None:
+        """Logs an evaluation.
+
+        Args:
+            number: of the step after which it was.
+            values: its metrics.
+        """
+        self._evaluations.append((number, values["eval_reward"]))
+        if not self._writes:
+            return
+        metrics(number, values)
+        is_best = self.best is not None and self.best[0] == number
+        LOG.info(
+            "evaluation after step %d | reward %.3f%s | length %.1f (%.0f%% clipped)",
+            number, values["eval_reward"], ", the best so far" * is_best,
+            values["eval_completions/mean_length"],
+            100 * values["eval_completions/clipped_ratio"],
+        )  # fmt: skip
+        if self._trackers is not None:
+            self._trackers.log(number, values)
 
     def write(self, number: int, values: Metrics, seconds: float) -> None:
         """Logs one step; `step_tokens` are the prompt and completion tokens trained on.
@@ -79,6 +110,16 @@ class StepLog:
             ends = max(1, len(rewards) // 10)
             first, last = sum(rewards[:ends]) / ends, sum(rewards[-ends:]) / ends
             LOG.info("reward %.3f -> %.3f  %s", first, last, sparkline(rewards))
+        if self._writes and self.best is not None:
+            self._finish_evaluations(*self.best)
+
+    def _finish_evaluations(self, step: int, reward: float) -> None:
+        rewards = [value for _, value in self._evaluations if math.isfinite(value)]
+        kept = f", kept as checkpoint-{step}" * self._saves
+        LOG.info(
+            "evaluation %.3f -> %.3f  %s  best %.3f after step %d%s",
+            rewards[0], rewards[-1], sparkline(rewards), reward, step, kept,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Ends the trackers; also after an error."""

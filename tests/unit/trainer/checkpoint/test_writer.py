@@ -142,6 +142,24 @@ def test_only_the_newest_are_kept(tmp_path: Path, engine: Engine) -> None:
     assert names(tmp_path) == ["checkpoint-10", "checkpoint-9", "checkpoint-best"]
 
 
+def test_the_best_is_kept_besides(tmp_path: Path, engine: Engine) -> None:
+    writer = checkpointer(tmp_path, engine, save_total_limit=1, save_only_model=True)
+    evaluations = [(8, 0.1), (9, 0.7), (10, float("nan")), (11, 0.7)]
+    for count, (number, _) in enumerate(evaluations, start=1):
+        progress = Progress(number, log={"evaluations": evaluations[:count]})
+        os.utime(writer.save(progress), ns=(number, number))
+    assert names(tmp_path) == ["best_checkpoint.json", "checkpoint-11", "checkpoint-9"]
+    assert json.loads((tmp_path / "best_checkpoint.json").read_text()) == {
+        "checkpoint": "checkpoint-9", "eval_reward": 0.7,
+    }  # fmt: skip
+
+
+def test_the_best_so_far_is_due_at_any_step(tmp_path: Path, engine: Engine) -> None:
+    writer = checkpointer(tmp_path, engine, save_steps=5)
+    assert [n for n in range(1, 8) if writer.due(n, 7, best=(3, 0.5))] == [3, 5, 7]
+    assert not checkpointer(tmp_path, engine, save_steps=0).due(3, 7, best=(3, 0.5))
+
+
 def test_a_limit_of_one_keeps_the_last_even_in_a_folder_of_an_earlier_run(
     tmp_path: Path, engine: Engine
 ) -> None:

@@ -10,8 +10,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the trainer extra")
 
 from grpo_doctor_trainer.errors import RolloutError  # noqa: E402
+from grpo_doctor_trainer.rollout.seeded import seeded  # noqa: E402
 from grpo_doctor_trainer.rollout.vllm import requests, sampling  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.colocate import EngineGroup, seeded  # noqa: E402
+from grpo_doctor_trainer.rollout.vllm.colocate import EngineGroup  # noqa: E402
 from tests.unit.trainer.rollout.colocated import CPU, config  # noqa: E402
 
 

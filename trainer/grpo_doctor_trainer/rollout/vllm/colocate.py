@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import distributed as dist
 
 from grpo_doctor_trainer.errors import RolloutError
 from grpo_doctor_trainer.phases import phase
 from grpo_doctor_trainer.ranks.group import settle
+from grpo_doctor_trainer.rollout.seeded import seeded
 from grpo_doctor_trainer.rollout.vllm.deadline import EngineDeadline
 from grpo_doctor_trainer.rollout.vllm.engine_log import explained
 from grpo_doctor_trainer.rollout.vllm.loading import WeightLoader
@@ -218,26 +217,6 @@ class EngineGroup:
         first = sum(len(theirs) for _, theirs in every[: self.member])
         joined = [request for _, theirs in every for request in theirs]
         return joined, slice(first, first + len(requests)), every[0][0]
-
-
-@contextmanager
-def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Lets the engine, which draws from the process's global generators, draw from this seed.
-
-    A seed per request would do the same, but makes vLLM sample the requests one by one. The
-    generators go on afterwards as if nothing had been drawn.
-    """
-    python, numpy = random.getstate(), np.random.get_state()
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
-        random.seed(seed)
-        np.random.seed(seed)
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy)
 
 
 def watch_steps(engine: Engine, stepped: Callable[[], None]) -> None:
