@@ -48,6 +48,10 @@ ELSEWHERE: tuple[tuple[str, str], ...] = (
         "a server that is killed, tensor parallel, weights by file and by collective",
         "tests/integration/test_vllm_server.py",
     ),
+    (
+        "evaluation, the best checkpoint, resuming with both",
+        "tests/integration/test_trainer_evaluation.py",
+    ),
     ("the same math as TRL", "tests/integration/test_trainer_equals_trl.py"),
     ("a real size on GPUs (not run yet: no GPU was at hand)", "tests/gpu/test_trainer.py"),
 )

@@ -138,4 +138,5 @@ _BY_PHASE: dict[str, Callable[[TrainerConfig], list[str]]] = {
     "sync": _sync,
     "offload": _offload,
     "checkpoint": _checkpoint,
+    "eval": _rollout,
 }
