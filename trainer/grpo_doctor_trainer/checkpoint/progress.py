@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,11 +12,10 @@ import torch
 
 from grpo_doctor_trainer.data.experience import Experience, ImageFeatures, TokenBatch
 from grpo_doctor_trainer.data.feed import Feed
+from grpo_doctor_trainer.logs.metrics import best_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from grpo_doctor_trainer.logs.metrics import Metrics
+    from grpo_doctor_trainer.logs.metrics import Evaluated, Metrics
     from grpo_doctor_trainer.model.vision import VisionLayout
 
 
@@ -41,16 +39,6 @@ class Progress:
     def best(self) -> Evaluated | None:
         """The evaluation with the highest reward so far, the first of equals."""
         return best_of(self.log.get("evaluations", ()))
-
-
-Evaluated = tuple[int, float]
-"""An evaluation: after which step, and its mean reward."""
-
-
-def best_of(evaluations: Sequence[Evaluated]) -> Evaluated | None:
-    """Gives the one with the highest reward, the first of equals; none where none has a reward."""
-    rewarded = [each for each in evaluations if math.isfinite(each[1])]
-    return max(rewarded, key=lambda each: each[1], default=None)
 
 
 def to_plain(progress: Progress) -> dict[str, Any]:

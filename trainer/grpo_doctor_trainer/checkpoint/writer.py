@@ -32,8 +32,9 @@ from grpo_doctor_trainer.phases import phase
 from grpo_doctor_trainer.ranks.group import worst_on_any_rank
 
 if TYPE_CHECKING:
-    from grpo_doctor_trainer.checkpoint.progress import Evaluated, Progress
+    from grpo_doctor_trainer.checkpoint.progress import Progress
     from grpo_doctor_trainer.config import TrainerConfig
+    from grpo_doctor_trainer.logs.metrics import Evaluated
     from grpo_doctor_trainer.ranks.engine import Engine
     from grpo_doctor_trainer.ranks.group import Ranks
 

@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.ranks.group import Ranks
 
 Metrics = dict[str, float]
+Evaluated = tuple[int, float]
+"""An evaluation: after which step, and its mean reward."""
+
+
+def best_of(evaluations: Sequence[Evaluated]) -> Evaluated | None:
+    """Gives the one with the highest reward, the first of equals; none where none has a reward."""
+    rewarded = [each for each in evaluations if math.isfinite(each[1])]
+    return max(rewarded, key=lambda each: each[1], default=None)
 
 
 def reward_metrics(

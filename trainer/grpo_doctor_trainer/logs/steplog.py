@@ -6,13 +6,12 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from grpo_doctor_probes import metrics
-from grpo_doctor_trainer.checkpoint.progress import best_of
 from grpo_doctor_trainer.logs.console import LOG, sparkline
+from grpo_doctor_trainer.logs.metrics import best_of
 
 if TYPE_CHECKING:
-    from grpo_doctor_trainer.checkpoint.progress import Evaluated
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.logs.metrics import Metrics
+    from grpo_doctor_trainer.logs.metrics import Evaluated, Metrics
     from grpo_doctor_trainer.logs.trackers import Trackers
 
 
