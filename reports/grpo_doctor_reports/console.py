@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from io import StringIO
-from typing import Literal
+from typing import Final, Literal
 
 from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.text import Text
 
 ColorSystem = Literal["standard", "truecolor"]
+_QUOTED: Final = re.compile(r"`[^`]*`")
+# Stands for a space inside a quoted command, where no line ends; one that no text holds.
+_FIRM_SPACE: Final = "\ue000"
+
+
+class Command(Text):
+    """A line that is whole for whoever copies it or reads the first one alone: never wrapped."""
+
+
+def sentence(text: str, *, width: int, style: str = "", indent: int = 0) -> RenderableType:
+    """Return prose that is wrapped, but never inside a command between backticks.
+
+    Args:
+        text: what to say.
+        width: columns to use; prose with a longer command than that is not wrapped at all.
+        style: how to show it.
+        indent: columns to leave free on the left.
+    """
+    longest = max((len(quoted) for quoted in _QUOTED.findall(text)), default=0)
+    if longest > width - indent:
+        return Command(" " * indent + text, style=style)
+    return Padding(Text(unbroken(text), style=style), (0, 0, 0, indent))
+
+
+def unbroken(text: str) -> str:
+    """Return prose for `as_text` that is not broken inside a command, as long as that fits."""
+    return _QUOTED.sub(lambda quoted: quoted.group().replace(" ", _FIRM_SPACE), text)
 
 
 def as_text(
@@ -16,7 +46,6 @@ def as_text(
     *,
     width: int,
     colors: ColorSystem | None,
-    unwrapped: tuple[type, ...] = (),
 ) -> str:
     """Return what `parts(width)` draws, without blank lines around it, ending with a newline.
 
@@ -24,7 +53,6 @@ def as_text(
         parts: makes the renderables for a width in columns.
         width: columns to use.
         colors: which ANSI colours to write; None: no escape sequence at all.
-        unwrapped: renderables of these types are never broken into lines.
     """
     out = StringIO()
     console = Console(
@@ -40,6 +68,6 @@ def as_text(
         _environ={},
     )
     for part in parts(width):
-        console.print(part, soft_wrap=isinstance(part, unwrapped))
-    lines = out.getvalue().splitlines()
+        console.print(part, soft_wrap=isinstance(part, Command))
+    lines = out.getvalue().replace(_FIRM_SPACE, " ").splitlines()
     return "\n".join(lines if colors else (line.rstrip() for line in lines)).strip("\n") + "\n"

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grpo_doctor_reports import digest, formatting
-from grpo_doctor_reports.console import as_text
+from grpo_doctor_reports.console import Command, as_text, sentence
 from grpo_doctor_reports.costs import cost_words
 from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.finding_model import Finding
@@ -25,6 +25,7 @@ _NARROWEST = 40
 _NOTES = 5
 _WIDEST = 120
 _WORK, _TRANSFER, _WAIT = "█", "▒", "░"
+_EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 _SEVERITY_STYLES = {"high": "bold red", "medium": "bold yellow", "low": "bold", "info": "bold"}
 _INDENT = 4
 _EVIDENCE, _FEW = 2, 5  # numbers under a finding; of more findings than a few only one
@@ -56,18 +57,18 @@ def _parts(report: Report, width: int) -> Iterator[RenderableType]:
     yield Text(_head(report), style="dim")
     yield from _losses(report)
     yield Text("\n" + digest.verdict(report) + "\n", style="bold")
-    for sentence in digest.stalls(report):
-        yield Text(sentence, style="bold red")
+    for stall in digest.stalls(report):
+        yield Text(stall, style="bold red")
     yield Text(_key_numbers(report) + "\n")
     yield from _step_bar(report, width)
-    for sentence in memory_sentences(report.memory):
-        yield Text(sentence, style="dim")
+    for said in memory_sentences(report.memory):
+        yield sentence(said, width=width, style="dim")
     yield from _findings(report, width)
-    yield Text("\n" + _checks(report), style="dim")
-    for sentence in report.summary.not_judged[:_NOTES]:
-        yield Text(f"Open: {sentence}", style="dim")
-    for note in report.run.notes[:_NOTES]:
-        yield Text(f"Note: {note}", style="dim")
+    yield Text("")
+    open_questions = [f"Open: {said}" for said in report.summary.not_judged[:_NOTES]]
+    notes = [f"Note: {note}" for note in report.run.notes[:_NOTES]]
+    for said in [*_checks(report), *open_questions, *notes]:
+        yield sentence(said, width=width, style="dim")
 
 
 def _head(report: Report) -> str:
@@ -120,11 +121,20 @@ def _step_bar(report: Report, width: int) -> Iterator[RenderableType]:
 
 
 def _bar(part: digest.BarPart, scale: float) -> Text:
-    cells = max(1, round(part.fraction * scale))
-    waiting = min(cells, round(cells * (part.wait_s + part.idle_s) / part.seconds))
-    moving = min(cells - waiting, round(cells * part.transfer_s / part.seconds))
-    bar = _WORK * (cells - waiting - moving) + _TRANSFER * moving + _WAIT * waiting
+    """A bar as long as the share, to an eighth of a cell: nothing is drawn longer than it is."""
+    cells = part.fraction * scale
+    work = cells * part.work_s / part.seconds
+    moving = round(work + cells * part.transfer_s / part.seconds) - round(work)
+    waiting = round(cells) - round(work) - moving
+    if moving + waiting <= 0:
+        return Text(_eighths(cells), style=color_of(part.phase))
+    bar = _WORK * round(work) + _TRANSFER * moving + _WAIT * waiting
     return Text(bar, style=color_of(part.phase))
+
+
+def _eighths(cells: float) -> str:
+    whole, rest = divmod(round(8 * cells), 8)
+    return _WORK * whole + _EIGHTHS[rest]
 
 
 def _findings(report: Report, width: int) -> Iterator[RenderableType]:
@@ -134,7 +144,7 @@ def _findings(report: Report, width: int) -> Iterator[RenderableType]:
         return
     evidence = _EVIDENCE if len(report.findings) <= _FEW else 1
     for finding in shown:
-        yield from _finding(finding, evidence)
+        yield from _finding(finding, evidence, width)
     yield from _together(report)
     more = report.findings[digest.TOP_FINDINGS :]
     if more:
@@ -147,7 +157,7 @@ def _findings(report: Report, width: int) -> Iterator[RenderableType]:
         yield _indented(Text(f"and {formatting.number(len(rest))} more: {ids}", style="dim"))
 
 
-def _finding(finding: Finding, evidence: int) -> Iterator[RenderableType]:
+def _finding(finding: Finding, evidence: int, width: int) -> Iterator[RenderableType]:
     line = Text("\n")
     line.append(
         f"{finding.id} {finding.severity}", style=_SEVERITY_STYLES[severity_class(finding.severity)]
@@ -163,7 +173,10 @@ def _finding(finding: Finding, evidence: int) -> Iterator[RenderableType]:
     remedy = fix or step
     if remedy is None:
         return
-    yield _indented(Text(f"fix   {digest.fix_line(fix)}" if fix else f"next  {step and step.text}"))
+    if fix is not None:
+        yield Command(f"{' ' * _INDENT}fix   {digest.fix_line(fix)}")
+    elif step is not None:
+        yield sentence(f"next  {step.text}", width=width, indent=_INDENT)
     safety = digest.safety_words(remedy.safety)
     gain = ", ".join(filter(None, [digest.gain_sentence(remedy.predicted), safety]))
     yield _indented(Text(f"gain  {gain}"))
@@ -198,21 +211,27 @@ def _indented(text: Text) -> Padding:
     return Padding(text, (0, 0, 0, _INDENT))
 
 
-def _checks(report: Report) -> str:
+def _checks(report: Report) -> list[str]:
+    """What the rules came to, in sentences; what was skipped, with what it lacked."""
     checks = report.checks
     unasked = sum(check.left_out for check in checks.not_applicable)
-    counts = (
-        f"{formatting.count(len(report.findings), 'finding')}, {len(checks.passed):,} passed, "
-        f"{len(checks.not_run):,} skipped, {len(checks.not_applicable) - unasked:,} not applicable"
-    ) + (f", {unasked:,} left out" if unasked else "")
+    counts = [
+        f"{formatting.count(len(checks.passed), 'check')} passed",
+        f"{len(checks.not_run):,} could not be made",
+        f"{len(checks.not_applicable) - unasked:,} did not apply",
+        *([f"{unasked:,} {'was' if unasked == 1 else 'were'} left out"] if unasked else []),
+    ]
+    found = formatting.count(len(report.findings), "finding")
     missing = list(
         dict.fromkeys(
             text for check in checks.not_run for text in check.signals or [check.note] if text
         )
     )
-    more = f" and {len(missing) - _WANTED} more" if len(missing) > _WANTED else ""
-    said = f"; skipped: missing {'; '.join(missing[:_WANTED])}{more}" if missing else ""
-    failed = "".join(
-        f"\n{check.id} failed, please report it: {check.note}" for check in checks.failed
-    )
-    return counts + said + failed
+    more = len(missing) - _WANTED
+    return [
+        f"{found}. {', '.join(counts[:-1])} and {counts[-1]}.",
+        *(f"Missing: {text}." for text in missing[:_WANTED]),
+        *([f"The page and --json name {more} more that {'is' if more == 1 else 'are'} missing."]
+          if more > 0 else []),
+        *(f"{check.id} failed, please report it: {check.note}" for check in checks.failed),
+    ]  # fmt: skip

@@ -20,7 +20,12 @@ from grpo_doctor_probes.outlet import Outlet
 
 _STEPS_REMEMBERED = 8
 _LOOKS_REMEMBERED = 600
+_LOOKS_AT_MOST = 20_000  # hours, of steps that take hours
+_SHARES_SHOWN = 4
+_UNATTRIBUTED = "unattributed"
 LOG_EVERY_S = 30.0
+# A span that is open for less is what a rank does just now, not what it is in.
+_OLD_S = 1.0
 _SAVE, _RESTORE, _CLEAR_LINE, _INDEX = "\0337", "\0338", "\033[2K", "\033D"
 
 
@@ -39,35 +44,43 @@ class Watch:
     """Remembers of the headers it is shown what the line needs.
 
     Shares come from looking, not from records: how often a phase was open when looked at. That
-    costs the same for a thousand spans a second as for one.
+    costs the same for a thousand spans a second as for one. Step time and shares are of the same
+    steps, the last eight or, of short ones, those of 600 looks, however many ranks there are.
     """
 
     def __init__(self) -> None:
-        self._looks: deque[str] = deque(maxlen=_LOOKS_REMEMBERED)
-        self._begun: deque[tuple[int, float]] = deque(maxlen=_STEPS_REMEMBERED)
+        self._looks: deque[tuple[float, Counter[str]]] = deque()
+        self._seen: Counter[str] = Counter()  # the sum over `_looks`
+        self._begun: deque[tuple[int, float]] = deque()
 
     def look(self, headers: Sequence[Header]) -> Now:
         """One look at the headers of this moment."""
         now_ns = time.monotonic_ns()
-        oldest: tuple[int, str, float] | None = None
-        step: int | None = None
-        for header in headers:
-            spans = [s for s in header.open_spans if s.thread == 0 and s.name != "step"]
-            if header.step is not None:
-                step = header.step if step is None else min(step, header.step)
-            if not spans or header.closed_ns:
-                continue
-            # The innermost has the time: a Trainer of transformers' generates within its `train`.
-            phases = [s for s in spans if s.kind == layout.SPAN] or spans
-            self._looks.append(phases[-1].name.partition("/")[0])
-            age_s = (now_ns - spans[-1].start_ns) / 1e9
-            if oldest is None or age_s > oldest[2]:
-                oldest = (header.rank, spans[-1].name, age_s)
+        phases, oldest = _open_phases(headers, now_ns)
+        step = min((header.step for header in headers if header.step is not None), default=None)
         if step is not None and (not self._begun or self._begun[-1][0] != step):
             if not self._begun:
                 self._looks.clear()  # the shares are a step's; the start-up is over
+                self._seen.clear()
             self._begun.append((step, now_ns / 1e9))
+        self._looks.append((now_ns / 1e9, phases))
+        self._seen.update(phases)
+        self._forget()
         return Now(step, self._step_time_s(), self._shares(), oldest, len(headers))
+
+    def _forget(self) -> None:
+        """Drops what is older than both the last looks and the last steps."""
+        while len(self._looks) > _LOOKS_AT_MOST or (
+            len(self._looks) > _LOOKS_REMEMBERED and self._is_before_steps(self._looks[0][0])
+        ):
+            self._seen.subtract(self._looks.popleft()[1])
+        begun = self._begun
+        while len(begun) > _STEPS_REMEMBERED and begun[1][1] <= self._looks[0][0]:
+            begun.popleft()
+
+    def _is_before_steps(self, look_s: float) -> bool:
+        recent = list(self._begun)[-_STEPS_REMEMBERED:]
+        return len(recent) == _STEPS_REMEMBERED and look_s < recent[0][1]
 
     def _step_time_s(self) -> float | None:
         if len(self._begun) < 2:
@@ -76,8 +89,32 @@ class Watch:
         return (ended_s - begun_s) / (last - first) if last > first else None
 
     def _shares(self) -> tuple[tuple[str, float], ...]:
-        total = len(self._looks)
-        return tuple((name, n / total) for name, n in Counter(self._looks).most_common(4))
+        total = self._seen.total()
+        seen = self._seen.most_common(_SHARES_SHOWN)
+        return tuple((name, count / total) for name, count in seen if count > 0)
+
+
+def _open_phases(
+    headers: Sequence[Header], now_ns: int
+) -> tuple[Counter[str], tuple[int, str, float] | None]:
+    """How many ranks are in which phase, and the (rank, span, seconds) of the oldest open one."""
+    phases: Counter[str] = Counter()
+    oldest: tuple[int, str, float] | None = None
+    for header in headers:
+        main = [span for span in header.open_spans if span.thread == 0]
+        spans = [span for span in main if span.name != "step"]
+        if header.closed_ns or not main:
+            continue
+        if not spans:
+            phases[_UNATTRIBUTED] += 1  # within a step and in no phase, as in the report
+            continue
+        # The innermost has the time: a Trainer of transformers' generates within its `train`.
+        innermost = ([span for span in spans if span.kind == layout.SPAN] or spans)[-1]
+        phases[innermost.name.partition("/")[0]] += 1
+        age_s = (now_ns - spans[-1].start_ns) / 1e9
+        if oldest is None or age_s > oldest[2]:
+            oldest = (header.rank, spans[-1].name, age_s)
+    return phases, oldest
 
 
 def compose(now: Now, samples: Mapping[str, float], elapsed_s: float) -> str:
@@ -93,7 +130,7 @@ def compose(now: Now, samples: Mapping[str, float], elapsed_s: float) -> str:
         parts.append(f"GPU {samples['gpu.util']:.0f}%")
     elif "host.cpu" in samples:
         parts.append(f"CPU {samples['host.cpu']:.0f}%")
-    if now.slowest is not None:
+    if now.slowest is not None and now.slowest[2] >= _OLD_S:
         rank, name, seconds = now.slowest
         parts.append(f"rank {rank} in {name} {seconds:.0f} s")
     if now.ranks == 0:

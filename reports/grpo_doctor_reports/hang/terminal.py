@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from grpo_doctor_reports.console import as_text
+from grpo_doctor_reports.console import Command, as_text, sentence, unbroken
 from grpo_doctor_reports.hang import words
 from grpo_doctor_reports.hang.document import read_visit
 from grpo_doctor_reports.hang.model import Visit
@@ -49,29 +49,24 @@ def hang_text(document: AnyDocument, width: int, color: bool) -> str:
         lambda columns: _lines(visit, columns),
         width=max(_NARROWEST, min(_WIDEST, width)),
         colors="standard" if color else None,
-        unwrapped=(_Command,),
     )
 
 
-class _Command(Text):
-    """A line that is whole for whoever copies it or reads the first one alone: never wrapped."""
-
-
 def _lines(visit: Visit, width: int) -> Iterator[RenderableType]:
-    yield _Command(words.headline(visit), style=_STYLES[words.state(visit)])
+    yield Command(words.headline(visit), style=_STYLES[words.state(visit)])
     yield from _parts(visit, width)
 
 
 def _parts(visit: Visit, width: int) -> Iterator[RenderableType]:
     yield Text(" · ".join(words.facts(visit)), style="dim")
-    yield from _section("Why", words.why(visit))
-    yield from _section(words.CAN_IT_GO_ON, _optional(visit.verdict.can_go_on))
+    yield from _section("Why", words.why(visit), width)
+    yield from _section(words.CAN_IT_GO_ON, _optional(visit.verdict.can_go_on), width)
     yield from _what_to_do(visit)
-    yield from _how_to_confirm(visit)
+    yield from _how_to_confirm(visit, width)
     yield from _evidence(visit, width)
     yield from _processes(visit, width)
     yield from _hosts(visit, width)
-    yield from _not_seen(visit)
+    yield from _not_seen(visit, width)
     if cost := words.cost(visit):
         yield Text(f"\n{cost}", style="dim")
 
@@ -80,20 +75,22 @@ def _optional(line: str) -> tuple[str, ...]:
     return (line,) if line else ()
 
 
-def _section(title: str, lines: tuple[str, ...] | list[str]) -> Iterator[RenderableType]:
+def _section(
+    title: str, lines: tuple[str, ...] | list[str], width: int
+) -> Iterator[RenderableType]:
     if not lines:
         return
     yield _title(title)
     for line in lines:
-        yield _indented(Text(line))
+        yield sentence(line, width=width, indent=2)
 
 
-def _how_to_confirm(visit: Visit) -> Iterator[RenderableType]:
+def _how_to_confirm(visit: Visit, width: int) -> Iterator[RenderableType]:
     if visit.verdict.confirm:
         yield _title("How to confirm")
         for line in visit.verdict.confirm:
             whole = words.is_command(line)
-            yield _Command(f"  {line}") if whole else _indented(Text(line))
+            yield Command(f"  {line}") if whole else sentence(line, width=width, indent=2)
 
 
 def _title(text: str) -> Text:
@@ -117,10 +114,10 @@ def _fix(fix: Fix, number: str) -> Iterator[RenderableType]:
     table = Table.grid()
     table.add_column(no_wrap=True)
     table.add_column()
-    table.add_row(f"  {number}", Text(fix.text))
+    table.add_row(f"  {number}", Text(unbroken(fix.text)))
     yield table
     if fix.spelling:
-        yield _Command(" " * (len(number) + 6) + fix.spelling)
+        yield Command(" " * (len(number) + 6) + fix.spelling)
 
 
 def _evidence(visit: Visit, width: int) -> Iterator[RenderableType]:
@@ -174,11 +171,12 @@ def _hosts(visit: Visit, width: int) -> Iterator[RenderableType]:
     yield from laid_out((Column(40), Column()), rows, width)
 
 
-def _not_seen(visit: Visit) -> Iterator[RenderableType]:
+def _not_seen(visit: Visit, width: int) -> Iterator[RenderableType]:
     if not visit.problems:
         return
     yield _title("What could not be seen")
     for problem in visit.problems[:_ITEMS]:
-        yield _indented(Text(f"{problem.what}{f' {problem.remedy}' if problem.remedy else ''}"))
+        said = " ".join(filter(None, [problem.what, problem.remedy]))
+        yield sentence(said, width=width, indent=2)
     if len(visit.problems) > _ITEMS:
         yield _indented(Text(f"{len(visit.problems) - _ITEMS} more in --json", style="dim"))

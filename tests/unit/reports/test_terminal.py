@@ -30,7 +30,7 @@ def test_the_digest_has_what_the_first_screen_has() -> None:
         "fix   --offload_optimizer false",
         "gain  step time −12% (−13% to −8.1%), same math",
         "Also found:",
-        "4 findings, 6 passed, 2 skipped, 2 not applicable",
+        "4 findings. 6 checks passed, 2 could not be made and 2 did not apply.",
     ):
         assert said in text, said
 
@@ -43,8 +43,8 @@ def test_forty_rules_stay_a_screenful_and_nothing_is_dropped_in_silence() -> Non
         "3 fixes together: a step takes 33.7 s, −31% (−35% to −21%)",
         "GD030 The model is copied to the host and back in every step  costs 11%, fix −9.9%",
         "and 7 more: GD034, GD035, GD036, GD037, GD038, GD039, GD040",
-        "15 findings, 14 passed, 8 skipped, 3 not applicable",
-        "and 6 more",
+        "15 findings. 14 checks passed, 8 could not be made and 3 did not apply.",
+        "The page and --json name 6 more that are missing.",
     ):
         assert said in text, said
 
@@ -65,8 +65,47 @@ def test_wait_is_drawn_apart_from_work() -> None:
     [pytest.param(name, marks=pytest.mark.slow if name == "long" else ()) for name in DEMOS],
 )
 def test_no_line_is_wider_than_the_terminal(name: str, width: int) -> None:
-    longest = max(len(line) for line in digest(name, width).splitlines())
-    assert longest <= max(40, min(120, width))
+    lines = [line for line in digest(name, width).splitlines() if not is_to_be_pasted(line)]
+    assert max(map(len, lines)) <= max(40, min(120, width))
+
+
+def is_to_be_pasted(line: str) -> bool:
+    return line.startswith("    fix   ") or "`" in line
+
+
+@pytest.mark.parametrize("width", [1, 40, 60, 80, 120])
+def test_what_is_to_be_pasted_is_whole_at_any_width(width: int) -> None:
+    document = DEMOS["slow"]()
+    finding = document["findings"][0]
+    command = "--reward_funcs accuracy format rewards.py:judged --reward_weights 1 0.5 0.25 " * 2
+    finding["fixes"] = [{"knob": "x", "spelling": command.strip()}]
+    advised = {"text": "while it runs, `grpo-doctor attach -o evidence --confirm` says who waits"}
+    document["findings"][1].update(fixes=[], next_steps=[advised])
+    lines = render_text(document, width=width, color=False).splitlines()
+    assert f"    fix   {command.strip()}" in lines
+    assert any("`grpo-doctor attach -o evidence --confirm`" in line for line in lines)
+
+
+def test_a_bar_is_no_longer_than_its_share() -> None:
+    document = DEMOS["slow"]()
+    parts = {"train": 100.0, "rollout": 50.0, "sync": 1.0, "dataload": 0.001}
+    document["summary"].update(
+        step_time_s=151.001,
+        unattributed_s=0.0,
+        phases={
+            name: {"seconds": seconds, "work_seconds": seconds} for name, seconds in parts.items()
+        },
+    )
+    rows = render_text(document, width=100, color=False).splitlines()
+    bars = {
+        name: next(line for line in rows if line.startswith(f"{name} "))
+        .removeprefix(name)
+        .split()[0]
+        for name in parts
+    }
+    assert (len(bars["train"]), len(bars["rollout"])) == (40, 20)
+    assert bars["sync"] == "▍"
+    assert bars["dataload"] == "1"  # its number: there is no bar
 
 
 def test_a_killed_run_names_ranks_phase_and_loss() -> None:
@@ -111,7 +150,7 @@ def test_rules_that_nobody_asked_for_are_not_called_inapplicable() -> None:
     document = DEMOS["slow"]()
     document["not_applicable"][0]["left_out"] = True
     text = render_text(document, width=100, color=False)
-    assert "2 skipped, 1 not applicable, 1 left out" in " ".join(text.split())
+    assert "2 could not be made, 1 did not apply and 1 was left out." in " ".join(text.split())
 
 
 def test_a_rule_that_failed_is_named_with_its_error() -> None:
