@@ -24,6 +24,7 @@ from grpo_doctor_reports.timeline_model import (
 )
 
 _STEADY = "steady"
+_UNUSED = ("warmup", "open")  # steps that no mean is over
 _MOST_BANDS = 15_000  # of a document without exact windows; the page stays below 2.5 MB
 
 
@@ -105,7 +106,7 @@ def _of_steps(steps: list[StepTime], heatmap: Heatmap) -> StepBuckets:
     phases = {name: of_each(rows) for name, rows in heatmap.phases_s.items()}
     return StepBuckets(
         buckets=[
-            Bucket(s.number, s.number, 1, s.kind == _STEADY, s.kind, s.start_s, s.end_s)
+            Bucket(s.number, s.number, 1, s.kind not in _UNUSED, s.kind, s.start_s, s.end_s)
             for s in steps
         ],
         seconds=[step.seconds for step in steps],

@@ -3,14 +3,26 @@ const facts = JSON.parse(document.getElementById("facts").textContent);
 const painters = {}; // chart name -> (element, index) => Plotly.react(...)
 let numbers = null;
 
-async function inflate(id) {
+function inflate(id) {
   const packed = atob(document.getElementById(id).textContent);
   const bytes = Uint8Array.from(packed, (character) => character.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return new Response(stream).text();
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
 }
 
-// Array `index` of the pool: [decimals, first, difference, ...], null where there is no value.
+// The pool of `NumberPool.packed`: of each array its decimals and where its bytes begin.
+async function readNumbers() {
+  const content = new Uint8Array(await (await inflate("numbers")).arrayBuffer());
+  const begins = 4 + new DataView(content.buffer).getUint32(0, true);
+  let place = begins;
+  const arrays = JSON.parse(new TextDecoder().decode(content.subarray(4, begins))).map(([decimals, items, planes]) => {
+    const array = { decimals, items, planes, place };
+    place += items * (1 + planes);
+    return array;
+  });
+  return { content, arrays };
+}
+
+// Array `index` of the pool, null where there is no value.
 const unpacked = new Map();
 function unpack(index) {
   if (!unpacked.has(index)) unpacked.set(index, unpackAnew(index));
@@ -18,14 +30,19 @@ function unpack(index) {
 }
 
 function unpackAnew(index) {
-  const [decimals, ...differences] = numbers[index];
+  const { content } = numbers;
+  const { decimals, items, planes, place } = numbers.arrays[index];
   const scale = 10 ** Math.abs(decimals);
+  const values = new Array(items);
   let sum = 0;
-  return differences.map((difference) => {
-    if (difference === null) return null;
-    sum += difference;
-    return decimals >= 0 ? sum / scale : sum * scale;
-  });
+  for (let at = 0; at < items; at += 1) {
+    const sign = content[place + at]; // 0 null, 1 positive, 2 negative
+    let size = 0;
+    for (let plane = planes; plane > 0; plane -= 1) size = 256 * size + content[place + plane * items + at];
+    sum += sign === 2 ? -size : size;
+    values[at] = sign === 0 ? null : decimals >= 0 ? sum / scale : sum * scale;
+  }
+  return values;
 }
 
 // Plotly reads text as pseudo-HTML; what it shows must be what was written.

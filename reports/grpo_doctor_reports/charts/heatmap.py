@@ -12,7 +12,7 @@ from grpo_doctor_reports.schema.part import Numbers
 from grpo_doctor_reports.thinning import slowest_columns
 
 _ROWS = 128
-_CELLS = 12_000  # per matrix; 13 matrices of it are about 200 kB in the page
+_CELLS = 10_000  # per matrix; 13 matrices of it are about 150 kB in the page
 
 
 def heatmap_chart(heatmap: Heatmap, pool: NumberPool) -> Chart | None:

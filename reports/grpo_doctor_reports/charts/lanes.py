@@ -17,16 +17,18 @@ from grpo_doctor_reports.charts.exact import exact_data, phases_of_spans
 from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.packing import NumberPool
 from grpo_doctor_reports.palette import color_of, ink_on, order_of
+from grpo_doctor_reports.schema.timeline import ExactWindow
 from grpo_doctor_reports.timeline_model import Exact, StepBuckets, Timeline
 
 _NAMED = 4
+_BUTTONS = 8
 _HEAD_PX, _MEAN_PX, _LANE_PX, _LEAST_PX, _MOST_PX = 36, 64, 40, 60, 560  # as in lanes.js
 _WORDS = {
     "open": "the step that never ended",
     "median": "the median step",
     "worst": "the worst step",
     "start": "the time before the steps",
-    "end": "the time after them",
+    "end": "the time after the steps",
 }
 
 
@@ -43,6 +45,7 @@ def lanes_chart(report: Report, pool: NumberPool) -> Chart | None:
         "end": timeline.end_s,
         "height": _height_px(len(lanes_shown(timeline)), has_means),
         "summary": summary,
+        "windows": _buttons(timeline.exact),
         "phases": [
             {"name": phase, "color": color_of(phase), "ink": ink_on(phase)} for phase in phases
         ],
@@ -128,7 +131,7 @@ def _note(report: Report) -> str:
 def _means_note(steps: StepBuckets, timeline: Timeline) -> str:
     widest = max((bucket.steps for bucket in timeline.ranks.buckets), default=1)
     all_ranks = max((bucket.steps for bucket in steps.buckets), default=1)
-    if widest <= 1 or _is_whole(timeline.exact):
+    if widest <= 1:
         return ""
     mean = "" if all_ranks == widest else f", {all_ranks} for the mean of all ranks"
     return (
@@ -137,11 +140,22 @@ def _means_note(steps: StepBuckets, timeline: Timeline) -> str:
     )
 
 
+def _buttons(exact: Exact) -> list[dict[str, Any]]:
+    """What the reader can go to with one click."""
+    chosen = [window for why in _WORDS for window in exact.windows if window.why == why]
+    return [{"name": _name(w), "start": w.start_s, "end": w.end_s} for w in chosen[:_BUTTONS]]
+
+
+def _name(window: ExactWindow) -> str:
+    words = _WORDS[window.why].removeprefix("the ")
+    return words if window.step is None else f"{words} {window.step}"
+
+
 def _exact_note(exact: Exact) -> str:
     notes = []
     if exact.windows and not _is_whole(exact):
         named = [
-            _WORDS[window.why] + (f" {window.step}" if window.step is not None else "")
+            f"the {_name(window)}"
             for why in _WORDS
             for window in exact.windows
             if window.why == why

@@ -13,7 +13,7 @@ from grpo_doctor_reports.schema.part import Numbers
 from grpo_doctor_reports.thinning import thin_line
 from grpo_doctor_reports.timeline_model import Timeline, Track
 
-_POINTS = 12_000  # over all tracks; merged points are three numbers each
+_POINTS = 10_000  # over all tracks; merged points are three numbers each
 _POINTS_PER_TRACK = (40, 600)
 _TRACKS = 400
 _STRIPS = 30  # in one group; more named quantities than this are not ours

@@ -72,7 +72,7 @@ def test_a_wide_heatmap_is_binned_and_says_so() -> None:
         NumberPool(),
     )
     assert chart is not None
-    assert chart.note == "Of every 8.3 steps the slowest is drawn."
+    assert chart.note == "Of every 10 steps the slowest is drawn."
 
 
 def test_strips_are_grouped_and_scaled_to_readable_units(slow: Report) -> None:

@@ -17,7 +17,7 @@ function columnsOf(buckets, start, end, [from, to], perPixel) {
     if (end[at] <= from || start[at] >= to) continue;
     const before = columns[columns.length - 1];
     const joins = before && buckets.used[at] === before.used && start[at] >= before.start
-      && end[at] - before.start <= COLUMN_PX * perPixel;
+      && before.end - before.start < COLUMN_PX * perPixel;
     if (joins) {
       before.members.push(at);
       before.end = end[at];

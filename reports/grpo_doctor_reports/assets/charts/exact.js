@@ -1,8 +1,10 @@
 // The windows of which every span is known: bars with names, waits hatched, collectives linked.
-const BAR_PX = 14;
+const BAR_PX = 14; // of a close-up, at least and at most
+const BAR_MOST_PX = 30;
 const MOST_DEPTH = 6;
 const MOST_LINKED = 80; // collectives in sight; of more only the one under the pointer is linked
 const WINDOW_LEAST_PX = 40; // a narrower window stays a column of means
+const CLOSE_PX = 240; // a wider one shows the spans in its spans
 
 const exactSpans = once(() => {
   const packed = facts.lanes.exact;
@@ -24,16 +26,26 @@ function isWholeExact() {
   return facts.lanes.exact.windows.some(({ why }) => why === "whole");
 }
 
-// The windows in sight that are wide enough for bars.
+// The windows in sight that are wide enough for bars. Of a run that is one window its steps have to
+// be: bars of less than a pixel hide each other.
 function windowsInSight(scale) {
-  return facts.lanes.exact.windows.filter(({ start, end }) =>
-    end > scale.from && start < scale.to && (end - start) * scale.perSecond >= WINDOW_LEAST_PX);
+  return facts.lanes.exact.windows.filter(({ why, start, end }) => {
+    const length = why === "whole" ? meanStep() ?? Infinity : end - start;
+    return end > scale.from && start < scale.to && length * scale.perSecond >= WINDOW_LEAST_PX;
+  });
+}
+
+function meanStep() {
+  const { mean, ranks } = laneMeans();
+  if (!mean || !ranks) return null;
+  const steps = mean.steps.reduce((sum, count) => sum + count, 0);
+  return (mean.end[mean.count - 1] - mean.start[0]) / Math.max(1, steps);
 }
 
 // Whether names of nested spans have room, so that lanes are as high as their spans are deep.
 function isCloseUp(scale) {
   return windowsInSight(scale).some(({ why, start, end }) =>
-    why === "whole" || (Math.min(end, scale.to) - Math.max(start, scale.from)) * scale.perSecond >= 240);
+    why === "whole" || (Math.min(end, scale.to) - Math.max(start, scale.from)) * scale.perSecond >= CLOSE_PX);
 }
 
 function barColor({ phase, call }, depth, paint) {
@@ -47,27 +59,31 @@ function barColor({ phase, call }, depth, paint) {
 function drawBars(pen, lane, box, scale, paint, points) {
   const spans = exactSpans();
   const mine = spans.lanes.get(lane.rank);
-  if (!mine) return;
+  if (!mine) return 0;
+  let drawn = 0;
   const { names } = facts.lanes.exact;
   for (let at = mine.from; at < mine.to; at += 1) {
     const [begin, end] = [spans.start[at], spans.start[at] + spans.length[at]];
     const depth = spans.depth[at];
     if (end < scale.from || begin > scale.to || depth > (box.isCloseUp ? MOST_DEPTH : 0)) continue;
     const left = Math.max(LEFT_PX, scale.x(begin));
-    const width = Math.max(0.8, Math.min(scale.right, scale.x(end)) - left);
-    const [top, height] = box.isCloseUp ? [box.top + depth * BAR_PX, BAR_PX - 1] : [box.top, box.height];
+    // No phase is wider than it is: parts of a pixel mix. A collective of no length is still seen.
+    const width = Math.max(depth ? 0.8 : 0, Math.min(scale.right, scale.x(end)) - left);
+    const [top, height] = box.isCloseUp ? [box.top + depth * box.bar, box.bar - 1] : [box.top, box.height];
     const color = barColor(names[spans.name[at]], depth, paint);
     pen.fillStyle = color;
     pen.fillRect(left, top, width, height);
+    drawn += 1;
     if (spans.open.has(at)) outlineOpen(pen, left, top, width, height, paint);
     if (spans.meeting[at] >= 0) points.push({ meeting: spans.meeting[at], x: scale.x(begin), y: top + height / 2, begin });
     const text = width > 30 && height >= 9 ? fittedText(names[spans.name[at]].name, width) : "";
     if (text) {
       pen.fillStyle = inkOver(color);
-      pen.fillText(text, left + 3, top + Math.min(height, BAR_PX) / 2 + 0.5);
+      pen.fillText(text, left + 3, top + height / 2 + 0.5);
     }
   }
   hatchWaits(pen, mine, box, scale, paint);
+  return drawn;
 }
 
 function outlineOpen(pen, left, top, width, height, paint) {
@@ -81,7 +97,7 @@ function outlineOpen(pen, left, top, width, height, paint) {
 function hatchWaits(pen, mine, box, scale, paint) {
   const spans = exactSpans();
   pen.fillStyle = paint.hatch;
-  const height = box.isCloseUp ? BAR_PX - 1 : box.height;
+  const height = box.isCloseUp ? box.bar - 1 : box.height;
   for (let at = mine.waitFrom; at < mine.waitTo; at += 1) {
     const [begin, end] = [spans.waitStart[at], spans.waitStart[at] + spans.waitLength[at]];
     if (end < scale.from || begin > scale.to) continue;

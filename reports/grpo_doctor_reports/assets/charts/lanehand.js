@@ -77,7 +77,7 @@ function wordsAt(element, { lane, moment, within }) {
   const closeUp = isCloseUp(timeScale(element));
   const inWindow = windowsInSight(timeScale(element)).some(({ start, end }) => start <= moment && moment <= end);
   if (inWindow) {
-    const at = spanAt(lane.rank, moment, closeUp ? Math.floor(within / BAR_PX) : 0);
+    const at = spanAt(lane.rank, moment, closeUp ? Math.floor(within / element.barHeight) : 0);
     choosePoint(element, at < 0 ? null : exactSpans().meeting[at] >= 0 ? exactSpans().meeting[at] : null);
     return at < 0 ? `rank ${lane.rank}: in no phase` : spanWords(lane.rank, at);
   }
@@ -137,27 +137,22 @@ function sharesInView(element) {
 // What is in sight in words, while the pointer is elsewhere.
 function sayView(element, lanes = lanesShown(), scale = timeScale(element)) {
   if (element.hovered || view.time === null) return;
-  const { steps, shares } = sharesInView(element);
+  const { steps, shares } = element.viewShares;
   const parts = Object.entries(shares).sort((a, b) => b[1] - a[1]).map(([name, share]) => `${name} ${percent(share)}`);
-  const exact = windowsInSight(scale).length ? "drawn span by span" : "means of columns";
+  const spans = windowsInSight(scale).reduce((sum, { start, end }) => sum + Math.min(end, scale.to) - Math.max(start, scale.from), 0);
+  const exact = spans > 0.9 * (scale.to - scale.from) ? "drawn span by span" : spans > 0 ? "in part span by span" : "as means";
   const links = element.linksLeftOut ? `; ${element.linksLeftOut} collectives not linked: point at one, or zoom in` : "";
   say(`In view: ${steps} steps of ${lanes.length} ranks, ${exact}${parts.length ? `: mean ${parts.join(", ")}` : ""}${links}.`);
 }
 
-// Buttons that lead to the windows; worst steps beyond them are stepped through with n and p.
+// Buttons that lead to the windows; other slow steps are stepped through with n and p.
 function setUpWindows() {
-  const place = document.getElementById("windows");
-  if (!place || !facts.lanes) return;
-  const names = { open: "step that never ended", median: "median step", worst: "worst step", start: "before the steps", end: "after the steps" };
-  const { windows } = facts.lanes.exact;
-  const chosen = Object.keys(names).flatMap((why) => windows.filter((window) => window.why === why));
-  if (!chosen.length) return;
-  const whole = make("button", { type: "button" }, "whole run");
-  whole.addEventListener("click", () => { if (numbers) leaveZoom(); });
-  place.append(whole, ...chosen.map(({ why, step, start, end }) => {
-    const button = make("button", { type: "button" }, step === null ? names[why] : `${names[why]} ${step}`);
+  for (const button of document.querySelectorAll("#windows button")) {
+    const [start, end] = [Number(button.dataset.start), Number(button.dataset.end)];
     const around = 0.02 * (end - start);
-    button.addEventListener("click", () => { if (numbers) zoomSeconds([start - around, end + around]); });
-    return button;
-  }));
+    button.addEventListener("click", () => {
+      if (!numbers) return; // unpacked a moment after the page opens
+      if (button.dataset.start) zoomSeconds([start - around, end + around]); else leaveZoom();
+    });
+  }
 }

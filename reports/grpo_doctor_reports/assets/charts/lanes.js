@@ -107,21 +107,24 @@ function drawLanes(element) {
   element.shownRange = [scale.from / timeUnit().divisor, scale.to / timeUnit().divisor];
   element.parts.width = element.clientWidth;
   element.laneHeight = laneHeight;
+  element.barHeight = Math.min(BAR_MOST_PX, Math.floor((laneHeight - 6) / (1 + exactSpans().deepest)));
   element.lanesDrawn = lanes.length;
   size.style.height = `${Math.max(height, laneHeight * lanes.length)}px`;
   scroll.style.height = `${height}px`;
   element.style.setProperty("--plot-height", `${headHeight() + height}px`);
   drawHead(penOf(head, element.clientWidth, headHeight()), element, scale);
+  element.viewShares = sharesInView(element);
   const pen = penOf(body, element.clientWidth, height);
   const paint = lanesPaint(pen);
   const first = Math.max(0, Math.floor(scroll.scrollTop / laneHeight));
   const beyond = Math.min(lanes.length, Math.ceil((scroll.scrollTop + height) / laneHeight));
   const columns = laneColumns(scale);
   const points = [];
+  element.barsDrawn = 0;
   for (let at = first; at < beyond; at += 1) {
     const top = at * laneHeight - scroll.scrollTop;
-    const box = { top: top + (laneHeight > 12 ? 1 : 0), height: laneHeight - (laneHeight > 12 ? 3 : 1), isCloseUp: closeUp };
-    drawLane(pen, lanes[at], box, scale, columns, paint, points);
+    const box = { top: top + 1, height: laneHeight - 3, isCloseUp: closeUp, bar: element.barHeight };
+    element.barsDrawn += drawLane(pen, lanes[at], box, scale, columns, paint, points);
     drawLaneName(pen, lanes[at].rank, at, top, laneHeight, paint);
   }
   element.linksLeftOut = closeUp ? drawLinks(pen, points, paint, element.chosen) : 0;
@@ -156,16 +159,19 @@ function drawLane(pen, lane, box, scale, columns, paint, points) {
     pen.fillStyle = paint.sunken;
     pen.fillRect(left, box.top, right - left, box.height);
   }
-  if (windowsInSight(scale).length) drawBars(pen, lane, box, scale, paint, points);
+  const bars = windowsInSight(scale).length ? drawBars(pen, lane, box, scale, paint, points) : 0;
   pen.restore();
+  return bars;
 }
 
 // One column: the phases from the top down, each as high as its share; its wait is hatched.
 function drawColumn(pen, column, stack, box, scale, paint) {
   const whole = stack.length ? stack[stack.length - 1].high : 0;
   if (!whole) return;
-  const left = Math.max(LEFT_PX, scale.x(column.start));
-  const width = Math.max(0.8, Math.min(scale.right, scale.x(column.end)) - left - (scale.x(column.end) - left > 14 ? 1 : 0));
+  // Whole pixels: edges between two would shimmer over a thousand columns.
+  const left = Math.max(LEFT_PX, Math.round(scale.x(column.start)));
+  const right = Math.min(scale.right, Math.round(scale.x(column.end)));
+  const width = Math.max(1, right - left - (right - left > 14 ? 1 : 0));
   pen.globalAlpha = column.used ? 1 : 0.45;
   for (const { phase, low, high, wait } of stack) {
     const { name, color } = facts.lanes.phases[phase];
