@@ -16,6 +16,7 @@ from grpo_doctor.analysis.accounting import (
     part_seconds,
     phase_seconds,
 )
+from grpo_doctor.analysis.device import DEVICE_PHASES, device_seconds
 from grpo_doctor.analysis.driven import by_rank
 from grpo_doctor.analysis.gpu import GpuMemory, busy_percent, gpu_memory, truly_busy_percent
 from grpo_doctor.analysis.intervals import Intervals, none, union
@@ -68,6 +69,21 @@ class Analysis:
     def used_idled(self) -> Table:
         """`idled` of the used steps and stepping ranks."""
         return self.idled[np.ix_(self.steps.used, np.flatnonzero(self.steps.stepping))]
+
+    @cached_property
+    def device_seconds(self) -> dict[str, float]:
+        """Seconds per step of each phase by the GPU's own clock, as far as that was measured."""
+        return device_seconds(self.trace, self.ranks, self.steps)
+
+    @property
+    def by_host_clock_alone(self) -> frozenset[str]:
+        """The phases that compute on GPUs of which only the host's clock is known."""
+        trace = self.trace
+        if trace.run.origin or not any(gpu.visible for gpu in trace.gpus):
+            return frozenset()
+        taken = self.used_seconds.sum(axis=(0, 1))
+        present = {phase for phase in DEVICE_PHASES if taken[CODES[phase]] > 0}
+        return frozenset(present - self.device_seconds.keys())
 
     @property
     def used_work(self) -> Table:

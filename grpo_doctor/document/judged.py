@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.analysis import Analysis
+from grpo_doctor.phases import PHASES
 
 _FEW_STEPS = 4
 _NAMED = 8
@@ -19,6 +20,12 @@ def not_judged(analysis: Analysis) -> list[str]:
         *_about_ranks(analysis),
         *_about_clocks(analysis),
     ]
+    if analysis.by_host_clock_alone:
+        phases = ", ".join(p for p in PHASES if p in analysis.by_host_clock_alone)
+        found.append(
+            f"What the GPUs took for {phases}: host time, which says when work was queued; no CUDA "
+            "events measured these phases."
+        )
     if analysis.trace.gpus and analysis.gpu_truly_busy is None:
         found.append(
             "How much the GPUs really computed: neither SM activity nor a telling range of power "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.regimes import CHECKPOINT, EVAL, KINDS, WARMUP
@@ -86,8 +87,15 @@ def phase_entries(analysis: Analysis) -> dict[str, PhaseEntry]:
     if not analysis.step_s:
         return {}
     present = analysis.used_seconds.sum(axis=(0, 1))
+    by_host = analysis.by_host_clock_alone
     return {
-        phase: phase_entry(analysis, code) for code, phase in enumerate(PHASES) if present[code] > 0
+        phase: replace(
+            phase_entry(analysis, code),
+            device_seconds=number(analysis.device_seconds.get(phase)),
+            host_time=phase in by_host,
+        )
+        for code, phase in enumerate(PHASES)
+        if present[code] > 0
     }
 
 

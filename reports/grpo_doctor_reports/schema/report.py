@@ -112,7 +112,9 @@ class RunEntry(Part, frozen=True):
 class PhaseEntry(Part, frozen=True):
     """One phase per step, the mean over ranks and used steps; p10 and p90 over steps.
 
-    Its seconds are work, wait, transfer and idle together.
+    Its seconds are work, wait, transfer and idle together, by the host's clock. `device_seconds` is
+    the phase by the GPU's own, where CUDA events measured it; `host_time` says that none did in a
+    run on GPUs, so that the seconds say when work was queued.
     """
 
     seconds: float = 0.0
@@ -123,6 +125,8 @@ class PhaseEntry(Part, frozen=True):
     idle_seconds: float = 0.0
     p10_s: float | None = None
     p90_s: float | None = None
+    device_seconds: float | None = None
+    host_time: bool = False
 
 
 class SteadyEntry(Part, frozen=True):
