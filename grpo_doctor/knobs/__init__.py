@@ -19,6 +19,7 @@ from grpo_doctor.knobs import (
     swift,
     trl,
     verl,
+    verl_megatron,
     vllm,
 )
 from grpo_doctor.knobs.model import Knob, Spelling, version_of
@@ -55,10 +56,12 @@ TABLES: Mapping[str, tuple[Spelling, ...]] = {
     "trl server": servers.TRL,
     "sglang": servers.SGLANG,
     "ms-swift megatron": megatron.SPELLINGS,
+    "verl megatron": verl_megatron.SPELLINGS,
 }
 """The trainers, and what runs with them: DeepSpeed's JSON, servers for rollouts."""
 _SYNTAX: Mapping[str, Syntax] = {
     "verl": "hydra",
+    "verl megatron": "hydra",
     "openrlhf": "switches",
     "deepspeed": "json",
     "vllm": "cli",

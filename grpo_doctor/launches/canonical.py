@@ -121,6 +121,9 @@ def _implied(
             implied["train.type"] = ("lora", source)
     if program.framework in ("vllm", "ms-swift", "trl", "bundled") and program.role != "train":
         implied["rollout.engine"] = ("vllm", Source(program.subcommand or program.framework))
+    if program.framework == "openrlhf" and found.get("rollout.async", (False,))[0]:
+        # then colocate_all puts actor, critic and reference together, and engines apart
+        implied["vllm.mode"] = ("server", found["rollout.async"][1])
     if program.framework == "sglang":
         implied["rollout.engine"] = ("sglang", Source("sglang"))
     return implied

@@ -140,7 +140,7 @@ class Launch:
         """The table of `grpo_doctor.knobs` that spells this command's options."""
         if self.role == "rollout server" and self.framework in ("bundled", "ms-swift", "trl"):
             return f"{self.framework} server"
-        return "ms-swift megatron" if self.backend == "megatron" else self.framework
+        return f"{self.framework} megatron" if self.backend == "megatron" else self.framework
 
     def spell(self, knob: str, value: Any) -> str | None:
         """The setting as this command takes it; None where it has no such option."""

@@ -115,6 +115,9 @@ def _trl(command: str, words: tuple[Word, ...]) -> Program | None:
     return Program("trl", "train", "trl", "trl" if command == "grpo" else None, words, command)
 
 
+_STRATEGY = "actor_rollout_ref.actor.strategy=megatron"
+
+
 def _verl(name: str, words: tuple[Word, ...]) -> Program:
     listed: str | None = "verl" if re.search(r"verl[./]trainer[./]main_ppo$", name) else None
     for index, word in enumerate(words):
@@ -129,7 +132,8 @@ def _verl(name: str, words: tuple[Word, ...]) -> Program:
             listed = None
         elif flag == "model_engine" and value != "dp":
             listed = "verl-megatron" if value == "megatron" and listed else None
-    return Program("verl", "train", "verl", listed, words, name)
+    megatron = listed == "verl-megatron" or any(word.text == _STRATEGY for word in words)
+    return Program("verl", "train", "verl megatron" if megatron else "verl", listed, words, name)
 
 
 def _engine(name: str, words: tuple[Word, ...]) -> Program | None:

@@ -98,8 +98,7 @@ def apply(setup: Setup, knob: str, value: Any) -> Setup:
 
 def relieving(setup: Setup) -> Iterator[Edit]:
     """Edits that take memory off the cards, where they are not in force already."""
-    if setup.rollout == "colocate":
-        yield from _engine_relief(setup)
+    yield from _engine_relief(setup)
     yield from _state_relief(setup)
     if setup.micro_batch > 1:
         for half in sorted({setup.micro_batch // 2, 1}):
@@ -121,6 +120,14 @@ def relieving(setup: Setup) -> Iterator[Edit]:
 
 
 def _engine_relief(setup: Setup) -> Iterator[Edit]:
+    if setup.rollout == "colocate":
+        yield from _colocated_relief(setup)
+    vllm = setup.rollout in ("colocate", "server")
+    if vllm and setup.zero_stage == 3 and (setup.sync_groups or 1) < 16:
+        yield Edit("sync.move_model_batches", 16, "a second or two per weight sync", 1)
+
+
+def _colocated_relief(setup: Setup) -> Iterator[Edit]:
     engine = setup.rollout_engine
     least = least_share(setup)
     between = round(10 * (least + engine.memory_share)) / 20
@@ -133,8 +140,6 @@ def _engine_relief(setup: Setup) -> Iterator[Edit]:
         yield Edit("offload.model", True, "weights over PCIe and back, each step", 2)
     if not setup.offload_optimizer:
         yield Edit("offload.optimizer", True, "optimizer state over PCIe and back, each step", 2)
-    if setup.zero_stage == 3 and (setup.sync_groups or 1) < 16:
-        yield Edit("sync.move_model_batches", 16, "a second or two per weight sync", 1)
     for size in (2, 4, 8):
         divides = setup.model.heads % size == 0 and setup.ranks % size == 0
         if engine.tensor_parallel < size and divides:

@@ -14,8 +14,8 @@ from grpo_doctor.memory.models import ModelShape, model_shape, quantized_bits
 from grpo_doctor.memory.setup import Engine, Loss, Recompute, Setup
 
 _TEXT_PROMPT = 512
-_DEFAULT_PIXELS = 12_845_056
-"""What Qwen's processors allow where nobody says less: 16384 tokens."""
+_USUAL_PIXELS = 1_003_520
+"""1280 tokens of Qwen's; its processors allow 12,845,056 pixels, which few images have."""
 _SHORT_TYPES = frozenset({"bfloat16", "float16", "bf16", "fp16", "auto", "half"})
 
 
@@ -127,6 +127,7 @@ def _layout(setup: Setup, launch: Launch) -> Setup:
         expert_parallel=int(value("parallel.expert") or 1),
         context_parallel=int(value("parallel.context") or 1),
         distributed_optimizer=bool(value("parallel.distributed_optimizer", True)),
+        optimizer_offload_share=_share_on_host(launch),
         recompute=recompute,
         activations_on_host=bool(value("train.activation_offload")),
         expandable_segments="expandable_segments:True"
@@ -134,15 +135,31 @@ def _layout(setup: Setup, launch: Launch) -> Setup:
     )
 
 
+def _share_on_host(launch: Launch) -> float:
+    """Megatron's `optimizer_cpu_offload`, and how much of the state it means."""
+    prefix = (
+        "actor_rollout_ref.actor.optim.override_optimizer_config."
+        if launch.framework == "verl"
+        else ""
+    )
+    on = str(launch.options.get(f"{prefix}optimizer_cpu_offload")).lower()
+    share = launch.options.get(f"{prefix}optimizer_offload_fraction", 1.0)
+    try:
+        return float(share) if on in ("true", "1") else 0.0
+    except (TypeError, ValueError):
+        return 1.0
+
+
 def _batch(setup: Setup, launch: Launch, assumptions: list[str]) -> Setup:
     value = launch.value
     vision = setup.model.vision
     pixels = value("data.max_pixels")
     if vision is not None and pixels is None:
-        pixels = _DEFAULT_PIXELS
-        tokens = _DEFAULT_PIXELS // vision.pixels_per_token
+        pixels = _USUAL_PIXELS
+        tokens = _USUAL_PIXELS // vision.pixels_per_token
         assumptions.append(
-            f"images of up to {_DEFAULT_PIXELS} pixels, {tokens} tokens; state data.max_pixels"
+            f"images of up to {_USUAL_PIXELS} pixels, {tokens} tokens, though the processor allows "
+            "more; state data.max_pixels"
         )
     setup = replace(setup, max_pixels=pixels if vision else None)
     prompt = value("data.max_length")
@@ -161,7 +178,9 @@ def _batch(setup: Setup, launch: Launch, assumptions: list[str]) -> Setup:
         prompt_tokens=int(prompt),
         completion_tokens=int(completion),
         micro_batch=micro_batch,
-        logprob_micro_batch=value("train.logprob_micro_batch"),
+        logprob_micro_batch=None
+        if value("train.dynamic_batch")
+        else value("train.logprob_micro_batch"),
         padding_free=bool(value("train.padding_free")),
         loss=_loss(launch),
         whole_row_logits=_whole_rows(launch, setup),

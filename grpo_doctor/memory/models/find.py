@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -24,6 +25,10 @@ _QUANTIZED = (
     (re.compile(r"gptq-int8|int8|8bit"), 8),
     (re.compile(r"int4|4bit|awq|gptq|nf4"), 4),
 )
+
+
+_LONG_2507 = 262_144
+"""Positions of Qwen3's releases of July 2025, elsewhere alike: their config.json."""
 
 
 class UnknownModelError(GrpoDoctorError):
@@ -53,7 +58,8 @@ def model_shape(name: str, *, home: Path | None = None) -> ModelShape:
     for spelling in spellings:
         if spelling in table:
             full_name, row = table[spelling]
-            return shape_of(full_name, row["config"], row["source"])
+            shape = shape_of(full_name, row["config"], row["source"])
+            return replace(shape, max_positions=_LONG_2507) if "2507" in name else shape
     near = difflib.get_close_matches(spellings[-1], table, n=3)
     hint = f"; near: {', '.join(table[key][0] for key in near)}" if near else ""
     raise UnknownModelError(

@@ -78,8 +78,8 @@ def test_images_come_from_the_environment() -> None:
     assert trainer(command).image_tokens == 768
     unsaid = job(command.replace("MAX_PIXELS=602112 ", ""))
     assert unsaid.trainer is not None
-    assert unsaid.trainer.image_tokens == 16_384
-    assert any("12845056 pixels" in text for text in unsaid.assumptions)
+    assert unsaid.trainer.image_tokens == 1280
+    assert any("1003520 pixels" in text for text in unsaid.assumptions)
 
 
 QWEN_VL = (
@@ -181,3 +181,59 @@ def test_a_launch_without_a_model_is_refused() -> None:
 def test_an_unknown_model_says_what_to_do() -> None:
     with pytest.raises(UnknownModelError, match="local folder"):
         job(SWIFT.replace("Qwen/Qwen2-7B-Instruct", "Nobody/Knows-It"))
+
+
+def test_verls_megatron_divides_and_offloads_by_its_own_keys() -> None:
+    command = (
+        "python -m verl.trainer.main_ppo model_engine=megatron algorithm.adv_estimator=grpo "
+        "actor_rollout_ref.model.path=Qwen/Qwen3-30B-A3B trainer.n_gpus_per_node=8 "
+        "actor_rollout_ref.rollout.name=vllm actor_rollout_ref.actor.megatron.param_offload=True "
+        "actor_rollout_ref.actor.megatron.optimizer_offload=True "
+        "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 "
+        "actor_rollout_ref.actor.megatron.expert_model_parallel_size=8 "
+        "+actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_cpu_offload=True "
+        "+actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_offload_fraction=0.5"
+    )
+    setup = trainer(command)
+    assert (setup.engine, setup.tensor_parallel, setup.expert_parallel) == ("megatron", 2, 8)
+    assert (setup.offload_weights, setup.offload_optimizer) == (True, True)
+    assert setup.optimizer_offload_share == 0.5
+    launch = read([command])
+    assert launch.spell("offload.model", False) == (
+        "actor_rollout_ref.actor.megatron.param_offload=false"
+    )
+
+
+def test_asynchronous_openrlhf_has_its_engines_elsewhere() -> None:
+    command = "python -m openrlhf.cli.train_ppo_ray --actor.model_name_or_path Qwen/Qwen3-8B "
+    assert trainer(command + "--train.colocate_all").rollout == "colocate"
+    assert trainer(command + "--train.colocate_all --train.async_enable").rollout == "server"
+
+
+def test_a_dynamic_batch_bounds_log_probs_too() -> None:
+    command = (
+        "python -m openrlhf.cli.train_ppo_ray --actor.model_name_or_path Qwen/Qwen3-8B "
+        "--rollout.micro_batch_size 8 --train.max_tokens_per_gpu 16384"
+    )
+    assert trainer(command).logprob_micro_batch == 8
+    assert trainer(command + " --train.dynamic_batch_enable").logprob_micro_batch is None
+
+
+def test_qwen3_of_july_2025_reads_longer() -> None:
+    setup = trainer("NPROC_PER_NODE=8 " + SWIFT.replace("Qwen2-7B", "Qwen3-4B") + " ")
+    assert setup.model.max_positions == 40_960
+    setup = trainer(
+        "NPROC_PER_NODE=8 " + SWIFT.replace("Qwen2-7B-Instruct", "Qwen3-4B-Thinking-2507")
+    )
+    assert setup.model.max_positions == 262_144
+
+
+def test_a_server_is_sent_weights_in_groups_to_make_room() -> None:
+    command = (
+        "NPROC_PER_NODE=8 swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-32B-Instruct "
+        "--tuner_type full --use_vllm true --vllm_mode server --deepspeed zero3 --beta 0 "
+        "--max_completion_length 2048"
+    )
+    change = fixes(trainer(command, EIGHT, ms_swift="4.6.0"))
+    assert change is not None
+    assert [(edit.knob, edit.value) for edit in change.edits] == [("sync.move_model_batches", 16)]
