@@ -39,11 +39,11 @@ def verdict(
 
     A run that died says that first and nothing of its speed: nobody tunes a job that does not run.
     """
-    ending = _ending(analysis, ranks)
     if analysis.trace.run.exit.state in FAILED:
-        parts: tuple[str, ...] = (ending, _stuck(hangs) or _error(results))
+        why = _stuck(hangs) or _error(results)
+        parts: tuple[str, ...] = (_ending(analysis, () if why else ranks), why)
     else:
-        parts = (_pace(analysis, results), ending)
+        parts = (_pace(analysis, results), _ending(analysis, ranks))
     return " ".join(f"{part}." for part in parts if part)
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+
 from grpo_doctor.findings.readings import UntimedError
 from grpo_doctor.findings.rule import Finding, NotApplicable, NotRun, Outcome, RuleError
-from grpo_doctor.findings.signals import STEPS, Signal
+from grpo_doctor.findings.signals import PHASES, STEPS, Signal
 from grpo_doctor.findings.view import RuleFile, RunView
-from grpo_doctor.trace.model import Origin, Trace
+from grpo_doctor.trace.model import Kind, Origin, Trace
 
 _RECORD = re.compile(r"record with `grpo-doctor run`( on [^,;()]+)?")
 
@@ -33,9 +35,9 @@ def _ask(rule: RuleFile, view: RunView) -> Outcome:
     if 0 < ranks < rule.RULE.min_ranks:
         return NotApplicable(f"the run has {ranks} rank{'s' * (ranks != 1)}")
     try:
-        missing = [_way(s, view.trace) for s in rule.RULE.needs if not s.present(view.analysis)]
-        if missing:
-            return NotRun(tuple(missing))
+        absent = [signal for signal in rule.RULE.needs if not signal.present(view.analysis)]
+        if absent:
+            return NotRun(tuple(dict.fromkeys(_way(signal, view.trace) for signal in absent)))
         return rule.check(view.narrowed(rule.RULE))
     except UntimedError as untimed:
         assert origin is not None
@@ -49,6 +51,9 @@ def _way(signal: Signal, trace: Trace) -> str:
     origin = trace.run.origin
     recorded_by_us = "grpo-doctor run" in signal.text or "grpo_doctor_probes" in signal.text
     if origin is None and trace.run.exit.state != "unknown":  # that was just done
+        marked = bool(np.isin(trace.spans.kind, (Kind.STEP, Kind.SPAN)).any())
+        if not marked and signal in (STEPS, PHASES) and trace.run.framework != "bundled":
+            return "steps and phases: the job marks none, see GD075"
         return _RECORD.sub("`grpo-doctor run` saw none", signal.text)
     if origin is None or (not recorded_by_us and (signal is not STEPS or len(trace.spans))):
         return signal.text

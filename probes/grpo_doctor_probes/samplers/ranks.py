@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from grpo_doctor_probes.procstat import CLOCK_TICKS_PER_S
 from grpo_doctor_probes.samplers.jobtree import JobTree, RankGroup
+from grpo_doctor_probes.samplers.libraries import NOTE, loaded
 from grpo_doctor_probes.samplers.ticks import Pace
 from grpo_doctor_probes.samplers.tracks import Reading, Track
 
@@ -37,7 +38,7 @@ class RankSampler:
     was ready to run and had no processor.
 
     A job in which no process has a rank, a plain script, is sampled as a whole: `job.cpu`,
-    `job.rss` and `job.processes`.
+    `job.rss` and `job.processes`; a note names each known library that it loads.
 
     Memory that processes share, such as pages that a forked worker has not written to, is counted
     in each of them. Processes are looked for once a second.
@@ -48,6 +49,8 @@ class RankSampler:
     def __init__(
         self, job_root_pid: int, *, run_dir: Path, host: str, proc: Path = Path("/proc")
     ) -> None:
+        self._proc = proc
+        self._libraries: set[str] = set()
         self._tree = JobTree(job_root_pid, run_dir, host, proc)
         self._groups: list[RankGroup] = []
         self._usage: dict[int, Usage] = {}
@@ -63,6 +66,8 @@ class RankSampler:
         if self._scan_pace.due(now_ns):
             begun_ns = time.thread_time_ns()
             self._groups = self._tree.scan(now_ns)
+            if not self._groups:
+                reading.notes += self._new_libraries()
             self._scan_pace.done(now_ns, time.thread_time_ns() - begun_ns)
         if not self._sample_pace.due(now_ns):
             return reading
@@ -104,6 +109,12 @@ class RankSampler:
             values[_track("rank.cpu", "%", group)] = 100.0 * cpu_s / elapsed_s
             values[_track("rank.major_faults", "1/s", group)] = total.major_faults / elapsed_s
         return values
+
+    def _new_libraries(self) -> list[str]:
+        loads = (loaded(self._proc / str(pid)) for pid in self._tree.processes)
+        new = set().union(*loads) - self._libraries
+        self._libraries |= new
+        return [NOTE + ", ".join(sorted(new))] if new else []
 
     def _sample_job(self, now_ns: int) -> dict[Track, float | None]:
         total = _Sum()

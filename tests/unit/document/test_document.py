@@ -137,7 +137,7 @@ def test_the_verdict_of_a_run_that_was_stuck_has_what_the_watchdog_said_of_it() 
     said = "Rank 2 sleeps in rollout (gen.py:9, ask); ranks 0, 1, 3 wait for it."
     hangs = [HangEntry(page="hangs/1/hang.html", headline=said, state="stuck", taken_unix_ns=1)]
     text = build_document(died().build(), hangs=hangs).summary.verdict
-    assert text.endswith(f"in train (34 s). {said}")
+    assert text == f"The run was killed (SIGKILL) in step 3. {said}"
     well = build_document(run().build(), hangs=hangs).summary.verdict
     assert "sleeps" not in well
 

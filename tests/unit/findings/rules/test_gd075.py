@@ -29,6 +29,10 @@ def started(*command: str) -> Trace:
     return replace(trace, run=replace(trace.run, command=command))
 
 
+def noted(trace: Trace, *notes: str) -> Trace:
+    return replace(trace, run=replace(trace.run, notes=notes))
+
+
 def found(trace: Trace) -> Finding:
     results = run_rules(RunView.of(trace))
     return next(f for rule, f in results.findings if rule.id == "GD075")
@@ -61,6 +65,14 @@ def test_nobody_is_told_to_record_what_was_just_recorded() -> None:
     document = build_document(started("python3", "plain.py"))
     texts = [text for rule in document.not_run for text in rule.signals]
     assert not [text for text in texts if "record with" in text]
+    assert "steps and phases: the job marks none, see GD075" in texts
     assert any("`grpo-doctor run` saw none" in text for text in texts)
     said = "No phases: the command marks none, so only its machine was seen."
     assert document.summary.verdict == said
+
+
+def test_the_libraries_that_it_loads_come_first() -> None:
+    trace = noted(
+        started("python3", "a.py"), "loaded in the job: NumPy", "loaded in the job: torch"
+    )
+    assert found(trace).evidence[0].value == "NumPy, torch"
