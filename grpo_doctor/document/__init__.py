@@ -52,7 +52,7 @@ def build_document(
         not_run=not_run_entries(results),
         not_applicable=not_applicable_entries(results),
         rule_errors=rule_error_entries(results),
-        views=views(view.analysis),
+        views=views(view.analysis, [finding.steps for _, finding in results.findings]),
         whatif=whatif_entry(view, results),
         hangs=list(hangs),
         memory=memory_entry(view.analysis),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.document.views.buckets import step_buckets
 from grpo_doctor.document.views.collectives import collective_entries
@@ -14,12 +16,12 @@ from grpo_doctor.document.views.waterfall import waterfall
 from grpo_doctor_reports.schema.views import Views
 
 
-def views(analysis: Analysis) -> Views:
-    """All views of a run."""
+def views(analysis: Analysis, named_steps: Sequence[Sequence[int]] = ()) -> Views:
+    """All views of a run; `named_steps` are those of each finding, which are drawn exactly."""
     return Views(
         waterfall=waterfall(analysis),
         heatmap=heatmap(analysis),
-        timeline=timeline(analysis),
+        timeline=timeline(analysis, named_steps),
         metrics=metrics_view(analysis.trace),
         steps=step_entries(analysis),
         step_buckets=step_buckets(analysis),

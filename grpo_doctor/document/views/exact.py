@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,9 @@ from grpo_doctor_reports.schema.timeline import Exact, ExactLane, ExactWindow
 MAX_SPANS = 15_000
 # As many worst steps can be stepped through in the page.
 MAX_WINDOWS = 100
+# Of one finding, its longest; others of it look alike.
+_STEPS_OF_A_FINDING = 2
+_NAMED_STEPS = 8
 _CALLS = (Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT)
 _DRAWN = (Kind.SPAN, *_CALLS)
 
@@ -33,9 +37,14 @@ class Window:
     end_ns: int
 
 
-def exact_windows(analysis: Analysis) -> list[Window]:
+def exact_windows(analysis: Analysis, named_steps: Sequence[Sequence[int]] = ()) -> list[Window]:
     """The whole run if its spans are few enough; else as many windows as are, the median step and
-    the worst always."""
+    the worst always.
+
+    Args:
+        analysis: the run.
+        named_steps: numbers of the steps that each finding is about, the gravest first.
+    """
     rows = _drawn_rows(analysis)
     moments = [analysis.trace.spans.start_ns[each] for each in rows]
     if sum(len(each) for each in moments) <= MAX_SPANS:
@@ -43,10 +52,10 @@ def exact_windows(analysis: Analysis) -> list[Window]:
         return [Window("whole", None, 0, max(1, _end_ns(analysis)))] if any_at_all else []
     chosen: list[Window] = []
     spans = 0
-    for window in _wanted(analysis):
+    for window in _wanted(analysis, named_steps):
         edges = [window.start_ns, window.end_ns]
         spans += sum(int(np.diff(np.searchsorted(each, edges))[0]) for each in moments)
-        if len(chosen) == MAX_WINDOWS or (spans > MAX_SPANS and window.why == "slow"):
+        if len(chosen) == MAX_WINDOWS or (spans > MAX_SPANS and window.why in {"named", "slow"}):
             break
         chosen.append(window)
     return sorted(chosen, key=lambda window: window.start_ns)
@@ -106,7 +115,7 @@ def _touching(analysis: Analysis, rows: Rows, inside: Intervals) -> Rows:
     return rows[beyond > first]
 
 
-def _wanted(analysis: Analysis) -> list[Window]:
+def _wanted(analysis: Analysis, named_steps: Sequence[Sequence[int]]) -> list[Window]:
     """What is worth a window, the most important first."""
     steps = analysis.steps
     begun = steps.start_ns >= 0
@@ -125,6 +134,7 @@ def _wanted(analysis: Analysis) -> list[Window]:
     if len(order):
         wanted.append(of_step("median", int(steps.used[order[len(order) // 2]])))
         wanted.append(of_step("worst", int(steps.used[order[-1]])))
+    wanted += [of_step("named", row) for row in _named_rows(analysis, named_steps)]
     wanted.append(Window("start", None, 0, int(start[rows].min())))
     wanted.append(Window("end", None, int(end[rows].max()), _end_ns(analysis)))
     wanted += [of_step("slow", int(steps.used[each])) for each in order[-2::-1]]
@@ -134,6 +144,17 @@ def _wanted(analysis: Analysis) -> list[Window]:
         if window.end_ns > window.start_ns:
             unique.setdefault(key, window)
     return list(unique.values())
+
+
+def _named_rows(analysis: Analysis, named_steps: Sequence[Sequence[int]]) -> list[int]:
+    used = analysis.steps.used
+    numbers = analysis.steps.numbers[used]
+    rows: list[int] = []
+    for steps in named_steps:
+        mine = np.flatnonzero(np.isin(numbers, steps))
+        longest = mine[np.argsort(-analysis.step_seconds[mine], kind="stable")]
+        rows += [int(used[each]) for each in longest[:_STEPS_OF_A_FINDING]]
+    return list(dict.fromkeys(rows))[:_NAMED_STEPS]
 
 
 def _end_ns(analysis: Analysis) -> int:

@@ -20,10 +20,10 @@ from grpo_doctor_reports.schema.timeline import Band, Timeline
 MAX_BANDS = 4000
 
 
-def timeline(analysis: Analysis) -> Timeline:
+def timeline(analysis: Analysis, named_steps: Sequence[Sequence[int]] = ()) -> Timeline:
     """Every rank; nothing in it stands for something else."""
     last_ns = max((int(t.pieces.end_ns[-1]) for t in analysis.tracks if len(t.pieces)), default=0)
-    windows = exact_windows(analysis)
+    windows = exact_windows(analysis, named_steps)
     thinned = sum(len(track.pieces) for track in analysis.tracks) > MAX_BANDS
     tracks, left_out = track_entries(analysis.trace)
     return Timeline(

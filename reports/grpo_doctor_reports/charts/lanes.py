@@ -27,6 +27,7 @@ _WORDS = {
     "open": "the step that never ended",
     "median": "the median step",
     "worst": "the worst step",
+    "named": "step",
     "start": "the time before the steps",
     "end": "the time after the steps",
 }
@@ -143,23 +144,21 @@ def _means_note(steps: StepBuckets, timeline: Timeline) -> str:
 def _buttons(exact: Exact) -> list[dict[str, Any]]:
     """What the reader can go to with one click."""
     chosen = [window for why in _WORDS for window in exact.windows if window.why == why]
-    return [{"name": _name(w), "start": w.start_s, "end": w.end_s} for w in chosen[:_BUTTONS]]
+    return [
+        {"name": _name(w).removeprefix("the "), "start": w.start_s, "end": w.end_s}
+        for w in chosen[:_BUTTONS]
+    ]
 
 
 def _name(window: ExactWindow) -> str:
-    words = _WORDS[window.why].removeprefix("the ")
+    words = _WORDS[window.why]
     return words if window.step is None else f"{words} {window.step}"
 
 
 def _exact_note(exact: Exact) -> str:
     notes = []
     if exact.windows and not _is_whole(exact):
-        named = [
-            f"the {_name(window)}"
-            for why in _WORDS
-            for window in exact.windows
-            if window.why == why
-        ]
+        named = [_name(window) for why in _WORDS for window in exact.windows if window.why == why]
         slow = sum(window.why == "slow" for window in exact.windows)
         named += [f"the {formatting.count(slow, 'next slowest step')}"] if slow else []
         notes.append(f"Drawn span by span: {'; '.join(named)}.")

@@ -52,7 +52,8 @@ class RankBuckets(Buckets, frozen=True):
 class ExactWindow(Part, frozen=True):
     """A stretch of which every span is drawn, but those that are counted here.
 
-    `why` is whole, open, median, worst, start, end or slow; the step is null for whole, start, end.
+    `why` is whole, open, median, worst, named (by a finding), start, end or slow; the step is null
+    for whole, start and end.
     """
 
     why: Name = ""
