@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -125,8 +126,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _profiled_steps(text: str) -> str:
-    first, _, count = text.partition(":")
-    if not (first.isdecimal() and (count or "1").isdecimal() and int(count or 1)):
+    if not re.fullmatch(r"[0-9]+(:0*[1-9][0-9]*)?", text):
         raise argparse.ArgumentTypeError(f"{text!r}: give a step, as in 12, or 12:3 for three")
     return text
 
