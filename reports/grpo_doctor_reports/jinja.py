@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from grpo_doctor_reports import assets
+
+_QUOTED: Final = re.compile(r"`([^`]+)`")
+
+
+def code(text: str) -> Markup:
+    """Return text, escaped, with what stands between backticks as code."""
+    parts = _QUOTED.split(text)
+    shown = (Markup("<code>{}</code>").format(part) if at % 2 else Markup.escape(part)
+             for at, part in enumerate(parts))  # fmt: skip
+    return Markup("").join(shown)
 
 
 def template_environment() -> Environment:
@@ -17,5 +30,6 @@ def template_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["code"] = code
     environment.globals["first_script"] = Markup(assets.first_script())  # noqa: S704 (our own file)
     return environment

@@ -55,8 +55,8 @@ def stopped(world: int = 8, culprit: int = 3) -> dict[str, Any]:
                 },
             ],
             "confirm": [
-                f"grep State /proc/{pid}/status    says T (stopped)",
-                f"kill -CONT {pid}    and the job goes on",
+                f"grep State /proc/{pid}/status  # says T (stopped)",
+                f"kill -CONT {pid}  # and the job goes on",
             ],
             "can_go_on": "Yes, as soon as the rank may run again; nothing is lost.",
             "fixes": [

@@ -211,17 +211,17 @@ def short_frame(frame: str) -> str:
 
 
 def cost(visit: Visit) -> str:
-    """Return for how long was looked, and what that cost the job."""
+    """Return for how long was looked, and what that cost the job, as a sentence."""
     if visit.seconds is None:
         return ""
-    looked = f"looked for {formatting.seconds(visit.seconds)}"
+    looked = f"Looked for {formatting.seconds(visit.seconds)}"
     if visit.max_pause_ms is None:
-        return looked
+        return f"{looked}."
     if visit.max_pause_ms <= 0:
-        return f"{looked}; no rank was stopped for it"
+        return f"{looked}; no rank was stopped for it."
     pause_ms = max(0.1, visit.max_pause_ms)
     pause = f"{pause_ms:.1f} ms" if pause_ms < 10 else f"{pause_ms:.0f} ms"
-    return f"{looked}; no rank was stopped for more than {pause}"
+    return f"{looked}; no rank was stopped for more than {pause}."
 
 
 def healthy(visit: Visit) -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 from grpo_doctor_reports import assets
 from grpo_doctor_reports.hang import hang_page
+from grpo_doctor_reports.jinja import code
 from tests.demo_reports import ATTACKS
 from tests.demo_verdicts import VISITS
 from tests.demo_verdicts.__main__ import main
@@ -74,3 +75,8 @@ def test_every_demo_is_written(tmp_path_factory: pytest.TempPathFactory) -> None
     folder = tmp_path_factory.mktemp("demo")
     main(folder)
     assert len(list(folder.iterdir())) == 2 * len(VISITS)
+
+
+def test_what_stands_between_backticks_is_code_and_stays_text() -> None:
+    assert code("run `ls <b>` & wait") == "run <code>ls &lt;b&gt;</code> &amp; wait"
+    assert code("a lone ` stays") == "a lone ` stays"
