@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from grpo_doctor.cli.parser import make_parser
 from tests.site import attach_picture, built
 from tests.site.pages import INCLUDED, ROOT, linked
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+_STARTED = re.compile(r"(\$ )?([A-Z_]+=\S+ )*(ray job submit -- )?")
 LINK = re.compile(r"\]\(([^)#\s]+)")
 
 
@@ -21,6 +26,36 @@ def test_readme_is_read_in_five_minutes() -> None:
 def test_readme_names_every_command() -> None:
     commands = ("run", "report", "attach", "check", "whatif", "compare", "rule", "selftest")
     assert [name for name in commands if f"grpo-doctor {name}" not in README] == []
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """Arguments of `grpo-doctor` in the examples of a page, up to where the job's own begin."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    for fence in re.findall(r"^```\w*\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+        for line in fence.splitlines():
+            before, program, rest = line.partition("grpo-doctor ")
+            if program and _STARTED.fullmatch(before):
+                words = itertools.takewhile(
+                    lambda word: word not in ("--", "|", "&", ">"),
+                    shlex.split(rest, comments=True),
+                )
+                yield list(words)
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXAMPLES = [(page, example) for page in PAGES for example in commands(page)]
+
+
+def test_examples_are_found() -> None:
+    assert len(EXAMPLES) > 30
+
+
+@pytest.mark.parametrize(
+    ("page", "example"), EXAMPLES, ids=lambda part: getattr(part, "name", None)
+)
+def test_examples_are_commands_that_exist(page: Path, example: list[str]) -> None:
+    _, unknown = make_parser().parse_known_args(example)
+    assert unknown == []
 
 
 @pytest.mark.parametrize("source", INCLUDED)
