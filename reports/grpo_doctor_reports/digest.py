@@ -19,7 +19,12 @@ TOP_FINDINGS = 3
 _DIED = ("failed", "killed", "interrupted", "hung")
 _STALLS_SHOWN = 4
 _NOTHING = (formatting.NOTHING, "0")
-_ELSEWHERE = re.compile(r"(for [^:]+): (?=-)")
+# How `grpo_doctor.knobs.advice` spells what does not go into the job's own command.
+_ELSEWHERE = (
+    re.compile(r"(?P<where>for [^:]+): (?P<text>-.+)"),
+    re.compile(r"set (?P<text>\"[^\"]+\": [^ ]+) (?P<where>in [^\"]+)"),
+    re.compile(r"(?P<text>.+) \((?P<where>with the keys it has already)\)"),
+)
 _STEP_TIME_UNIT = "step_time_pct"
 _SAFETY_WORDS = {
     "same-math": "same math",
@@ -289,8 +294,11 @@ def fix_line(fix: Fix) -> str:
 def pasted(fix: Fix) -> Pasted:
     """Return what the Copy button yields: of ``for `swift rollout`: --x 1`` the flag alone."""
     line = fix_line(fix)
-    match = _ELSEWHERE.match(line)
-    return Pasted(match[1], line[match.end() :]) if match else Pasted("", line)
+    for form in _ELSEWHERE:
+        match = form.fullmatch(line)
+        if match:
+            return Pasted(match["where"], match["text"])
+    return Pasted("", line)
 
 
 def knob_change(fix: Fix) -> str:

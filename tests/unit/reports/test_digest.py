@@ -85,3 +85,18 @@ def test_key_numbers_of_a_killed_run() -> None:
     assert shown["Exit"].value == "killed"
     assert shown["Exit"].detail == "SIGKILL after 12 min 14 s"
     assert "Step time" not in shown  # there is none, so nothing is shown
+
+
+@pytest.mark.parametrize(
+    ("spelling", "where", "text"),
+    [
+        ("--x 1", "", "--x 1"),
+        ("for `swift rollout`: --x 1 --y 2", "for `swift rollout`", "--x 1 --y 2"),
+        ('set "zero.stage": 2 in ds.json', "in ds.json", '"zero.stage": 2'),
+        ("--c '{}' (with the keys it has already)", "with the keys it has already", "--c '{}'"),
+        ("two\nlines: -x", "", "two\nlines: -x"),
+    ],
+)
+def test_what_is_copied_is_what_is_typed(spelling: str, where: str, text: str) -> None:
+    fix = read(findings=[{"fixes": [{"spelling": spelling}]}]).findings[0].fixes[0]
+    assert digest.pasted(fix) == digest.Pasted(where, text)
