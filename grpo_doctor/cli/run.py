@@ -225,7 +225,7 @@ def _run(
     options: argparse.Namespace, launch: Launch, arguments: Sequence[str], folder: Path
 ) -> Finished:
     from grpo_doctor.cli.watching import Watching, with_flight_recorder  # noqa: PLC0415
-    from grpo_doctor_probes.samplers import Sampling  # noqa: PLC0415
+    from grpo_doctor_probes.samplers import Sampling, named_servers  # noqa: PLC0415
     from grpo_doctor_probes.supervisor import Job, RunFile  # noqa: PLC0415
 
     say(f"recording into {folder}")
@@ -235,7 +235,8 @@ def _run(
     job = Job(launch)
     run_file = RunFile(folder, launch, arguments, job, __version__)
     _try_write(run_file, None, facts)
-    sampling = Sampling(folder, os.uname().nodename, job.pid, options.hz)
+    servers = () if options.join else named_servers(arguments)
+    sampling = Sampling(folder, os.uname().nodename, job.pid, options.hz, servers=servers)
     sampling.start()
     watching = Watching(options, launch, arguments, folder, job)
     try:

@@ -12,6 +12,7 @@ from grpo_doctor_probes.samplers.file import RowWriter, SampleFile, sample_path
 from grpo_doctor_probes.samplers.gpu import GpuSampler
 from grpo_doctor_probes.samplers.host import HostSampler
 from grpo_doctor_probes.samplers.ranks import RankSampler
+from grpo_doctor_probes.samplers.server import Address, ServerSampler
 from grpo_doctor_probes.samplers.ticks import Clock, Grid, SystemClock
 from grpo_doctor_probes.samplers.tracks import Reading, Source, Track
 
@@ -34,14 +35,15 @@ class Sampling:
         hz: Ticks per second, 0.01 to 100. Whenever the file has grown by another `limit_bytes`
             the rate is halved and a note says so: the size then grows with the logarithm of time.
         environ: The environment that the job was started with (default: this process's own).
-        sources: What to sample (default: host, ranks and GPUs).
+        sources: What to sample (default: host, ranks, GPUs and `servers`).
+        servers: Rollout servers to ask for their numbers.
         clock: Where time comes from.
         limit_bytes: See `hz`.
 
     Nothing raises after construction. What went wrong with the file is in `problem`.
     """
 
-    def __init__(  # noqa: PLR0913 - the last four have defaults that suit every caller but tests
+    def __init__(  # noqa: PLR0913 - the last five have defaults that suit every caller but tests
         self,
         run_dir: Path,
         host: str,
@@ -50,6 +52,7 @@ class Sampling:
         *,
         environ: Mapping[str, str] | None = None,
         sources: Sequence[Source] | None = None,
+        servers: Sequence[Address] = (),
         clock: Clock | None = None,
         limit_bytes: int = LIMIT_BYTES,
     ) -> None:
@@ -64,6 +67,7 @@ class Sampling:
                 HostSampler(job_root_pid),
                 RankSampler(job_root_pid, run_dir=run_dir, host=host),
                 GpuSampler(os.environ if environ is None else environ),
+                *([ServerSampler(servers)] if servers else ()),
             )
         )
         self._file = SampleFile(sample_path(run_dir, host))

@@ -1,0 +1,148 @@
+"""Samples the rollout servers that a job's command names, over their `/metrics`.
+
+Only addresses that the command itself says are asked: what listens elsewhere may be no HTTP server.
+"""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from grpo_doctor_probes.look.httpengines import parse_metrics
+from grpo_doctor_probes.samplers.tracks import Reading, Track
+
+PERIOD_S = 1.0
+_TIMEOUT_S = 2.0
+_LONGEST_BYTES = 4 << 20
+_DEFAULT_HOST, _DEFAULT_PORT = "127.0.0.1", 8000
+_HOST, _PORT, _URL = "vllm_server_host", "vllm_server_port", "vllm_server_base_url"
+# As vLLM and SGLang call them: ours and the unit. The share is of 1 there.
+_GAUGES = {
+    "num_requests_running": Track("server.requests_running", "count"),
+    "num_requests_waiting": Track("server.requests_waiting", "count"),
+    "kv_cache_usage": Track("server.kv_cache", "%"),
+}
+_TOKENS = "generation_tokens_total"
+_RATE = Track("server.generated_tokens", "1/s")
+
+
+class Address(NamedTuple):
+    """Where a server answers."""
+
+    host: str
+    port: int
+
+
+def named_servers(command: Sequence[str]) -> tuple[Address, ...]:
+    """The servers of a trainer's command, by the flags of TRL and ms-swift, several of each too.
+
+    None where it has no such flag: settings that a script makes itself are not seen.
+    """
+    said: dict[str, list[str]] = {_HOST: [], _PORT: [], _URL: []}
+    for name, value in _flags(command):
+        if name in said:
+            said[name].append(value)
+    urls = [urlsplit(url if "//" in url else f"//{url}") for url in said[_URL]]
+    try:
+        addresses = [Address(u.hostname, u.port or _DEFAULT_PORT) for u in urls if u.hostname]
+        if not addresses and (said[_HOST] or said[_PORT]):
+            ports = [int(port) for port in said[_PORT]] or [_DEFAULT_PORT]
+            hosts = said[_HOST] or [_DEFAULT_HOST] * len(ports)
+            ports += ports[-1:] * (len(hosts) - len(ports))
+            addresses = [Address(_reachable(h), p) for h, p in zip(hosts, ports)]
+    except ValueError:  # a port that is none: the job's own message says so
+        return ()
+    return tuple(dict.fromkeys(addresses))
+
+
+def _flags(command: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each flag with each of its values."""
+    name = ""
+    for word in command:
+        if word.startswith("--"):
+            name, joined, value = word[2:].partition("=")
+            name = name.replace("-", "_")
+            if joined:
+                yield name, value
+                name = ""
+        elif name:
+            yield name, word
+
+
+def _reachable(host: str) -> str:
+    return {"0.0.0.0": _DEFAULT_HOST, "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
+
+
+class ServerSampler:
+    """Sums over all servers, the highest for the cache. A thread of its own asks once a second, so
+    that a server that does not answer holds nothing up."""
+
+    name = "server"
+
+    def __init__(self, addresses: Sequence[Address], *, period_s: float = PERIOD_S) -> None:
+        self._addresses, self._period_s = tuple(addresses), period_s
+        self._latest: dict[Track, float | None] = {}
+        self._tokens: tuple[int, float] | None = None
+        self._answered = threading.Event()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def read(self, now_ns: int) -> Reading:
+        """What the servers said last; a server that stopped answering has no values."""
+        del now_ns
+        if self._addresses and self._thread is None:
+            self._thread = threading.Thread(
+                target=self._loop, name="grpo-doctor-servers", daemon=True
+            )
+            self._thread.start()
+        return Reading(values=dict(self._latest))
+
+    def close(self) -> None:
+        """Asks no more."""
+        self._stop.set()
+
+    def wait_for_answer(self, timeout_s: float) -> bool:
+        """Whether any server has answered by then."""
+        return self._answered.wait(timeout_s)
+
+    def _loop(self) -> None:
+        while not self._stop.is_set():
+            answers = [said for each in self._addresses if (said := _ask(each)) is not None]
+            self._take(answers, time.monotonic_ns())
+            if answers:
+                self._answered.set()
+            self._stop.wait(self._period_s)
+
+    def _take(self, answers: Sequence[dict[str, float]], at_ns: int) -> None:
+        values: dict[Track, float | None] = dict.fromkeys(self._latest)
+        for name, track in _GAUGES.items():
+            numbers = [said[name] for said in answers if name in said]
+            if numbers:
+                values[track] = 100 * max(numbers) if track.unit == "%" else sum(numbers)
+        totals = [said[_TOKENS] for said in answers if _TOKENS in said]
+        if totals:
+            total, before = sum(totals), self._tokens
+            self._tokens = (at_ns, total)
+            if before is not None and at_ns > before[0]:
+                more = max(0.0, total - before[1])  # a server that is restarted counts anew
+                values[_RATE] = 1e9 * more / (at_ns - before[0])
+        self._latest = values
+
+
+def _ask(address: Address) -> dict[str, float] | None:
+    """The numbers of a server; None where it has no such page or does not answer."""
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=_TIMEOUT_S)
+    try:
+        connection.request("GET", "/metrics")
+        answer = connection.getresponse()
+        if answer.status != http.client.OK:
+            return None
+        return parse_metrics(answer.read(_LONGEST_BYTES).decode("utf-8", "replace"))
+    except (OSError, ValueError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()

@@ -1,0 +1,97 @@
+"""Rollout servers that a command names: which, and what they say over HTTP."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from grpo_doctor_probes.samplers.server import Address, ServerSampler, named_servers
+
+PAGE = """# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0"} 3.0
+vllm:num_requests_running{engine="1"} 4.0
+vllm:num_requests_waiting{engine="0"} 12.0
+vllm:kv_cache_usage_perc{engine="0"} 0.25
+vllm:generation_tokens_total{engine="0"} %d
+"""
+
+
+class Front(BaseHTTPRequestHandler):
+    """Each answer tells of 1000 more tokens."""
+
+    answers = 0
+
+    def do_GET(self) -> None:
+        type(self).answers += 1
+        page = (PAGE % (1000 * self.answers)).encode()
+        self.send_response(200 if self.path == "/metrics" else 404)
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        self.wfile.write(page)
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+@pytest.fixture
+def server() -> Iterator[Address]:
+    front = ThreadingHTTPServer(("127.0.0.1", 0), Front)
+    thread = threading.Thread(target=front.serve_forever, daemon=True)
+    thread.start()
+    yield Address("127.0.0.1", front.server_port)
+    front.shutdown()
+    front.server_close()
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("trl grpo --vllm_mode server", []),
+        ("trl grpo --vllm_server_port 8001", [("127.0.0.1", 8001)]),
+        ("trl grpo --vllm-server-host=a", [("a", 8000)]),
+        ("trl grpo --vllm_server_host 0.0.0.0 --vllm_server_port 9", [("127.0.0.1", 9)]),
+        ("trl grpo --vllm_server_base_url http://b:81/x", [("b", 81)]),
+        ("trl grpo --vllm_server_base_url b", [("b", 8000)]),
+        ("swift rlhf --vllm_server_host a b --vllm_server_port 1 2", [("a", 1), ("b", 2)]),
+        ("swift rlhf --vllm_server_host a b --vllm_server_port 1", [("a", 1), ("b", 1)]),
+        ("trl grpo --vllm_server_port none", []),
+        ("trl grpo --vllm_server_base_url http://b:none", []),
+        ("python train.py --port 8000", []),
+    ],
+)
+def test_servers_are_those_that_the_command_names(
+    command: str, expected: list[tuple[str, int]]
+) -> None:
+    assert list(named_servers(command.split())) == expected
+
+
+def test_what_a_server_says_is_summed_over_its_engines(server: Address) -> None:
+    sampler = ServerSampler([server, Address("127.0.0.1", 9)])  # nobody is at the second
+    try:
+        assert sampler.read(0).values == {}
+        assert sampler.wait_for_answer(60)
+        values = {track.name: value for track, value in sampler.read(1).values.items()}
+    finally:
+        sampler.close()
+    assert values["server.requests_running"] == 7
+    assert values["server.requests_waiting"] == 12
+    assert values["server.kv_cache"] == 25
+
+
+def test_tokens_are_a_rate_and_a_server_that_is_gone_has_no_values() -> None:
+    sampler = ServerSampler([])
+    sampler._take([{"generation_tokens_total": 100.0}, {"generation_tokens_total": 50.0}], 10**9)
+    assert sampler.read(0).values == {}
+    sampler._take(
+        [{"generation_tokens_total": 400.0}, {"generation_tokens_total": 50.0}], 3 * 10**9
+    )
+    (track,) = sampler.read(0).values
+    assert (track.name, sampler.read(0).values[track]) == ("server.generated_tokens", 150.0)
+    sampler._take([], 4 * 10**9)
+    assert sampler.read(0).values == {track: None}
+    sampler._take([{"generation_tokens_total": 20.0}], 5 * 10**9)  # restarted
+    assert sampler.read(0).values[track] == 0.0
