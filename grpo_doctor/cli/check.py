@@ -105,7 +105,10 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     from grpo_doctor.cli.checking import check  # noqa: PLC0415
 
     gpus = _gpus(options.gpus) if options.gpus else _present()
-    launch = _read(options, theirs, versions)
+    environment = dict(os.environ)
+    if options.gpus:  # they are of another machine than this shell's
+        environment.pop("CUDA_VISIBLE_DEVICES", None)
+    launch = _read(theirs, versions, environment, options.companions)
     wanted = Wanted(
         gpus=gpus.count if gpus else None,
         gpus_name=str(gpus) if gpus else None,
@@ -131,21 +134,30 @@ def _exit_code(document: CheckDocument, fail_on: str | None) -> int:
     return fail_on_code(fail_on, (flaw.severity for flaw in document.flaws))
 
 
+def launch_here(arguments: Sequence[str]) -> tuple[Launch, Gpus | None]:
+    """A launch in this shell, with what is installed and the GPUs that are present.
+
+    Raises:
+        UsageError: there is no command that is known here.
+    """
+    return _read(arguments, {}, dict(os.environ)), _present()
+
+
 def _read(
-    options: argparse.Namespace, theirs: Sequence[str], versions: Mapping[str, str]
+    theirs: Sequence[str],
+    versions: Mapping[str, str],
+    environment: Mapping[str, str],
+    companions: Sequence[str] = (),
 ) -> Launch:
     from grpo_doctor.launches import read  # noqa: PLC0415
 
-    environment = dict(os.environ)
-    if options.gpus:  # they are of another machine than this shell's
-        environment.pop("CUDA_VISIBLE_DEVICES", None)
     launch = read(theirs, environment=environment, cwd=Path.cwd(), versions=versions)
     known = _installed(launch.framework, versions)
     if known != versions:
         launch = read(theirs, environment=environment, cwd=Path.cwd(), versions=known)
     others = tuple(
         read([text], environment=environment, cwd=Path.cwd(), versions=known)
-        for text in options.companions
+        for text in companions
         if shlex.split(text)
     )
     return replace(launch, companions=(*launch.companions, *others))

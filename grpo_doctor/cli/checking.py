@@ -13,6 +13,7 @@ from grpo_doctor.errors import GrpoDoctorError
 from grpo_doctor.launches import Launch
 from grpo_doctor.launches.judge import Judged, judge
 from grpo_doctor.launches.model import Source
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import Host, ModelFacts, View
 from grpo_doctor_reports.schema import check as parts
 
@@ -24,18 +25,11 @@ _SHM = "/dev/shm"  # noqa: S108 - it is measured, not written to
 
 def check(launch: Launch, wanted: Wanted) -> parts.CheckDocument:
     """The document on a launch."""
-    shape, unknown = _shape(launch)
-    host = _host(launch, wanted)
-    view = View(launch, host, _facts(shape) if shape else None)
-    flaws = judge(view)
-    memory = MemoryCheck(launch, wanted, unknown)
-    ended = next((judged.flaw for judged in flaws if judged.flaw.ends or judged.flaw.first), None)
+    view, flaws, memory = _judged(launch, wanted)
+    ended = _end(flaws)
     first = ended is not None and ended.first
-    verdict = memory.state
-    if ended is not None:
-        verdict = "invalid"
     return parts.CheckDocument(
-        verdict=verdict,
+        verdict="invalid" if ended is not None else memory.state,
         headline=_headline(flaws, memory),
         launch=_launch(launch, view.processes_per_node),
         companions=[_launch(other, None) for other in launch.companions],
@@ -49,6 +43,23 @@ def check(launch: Launch, wanted: Wanted) -> parts.CheckDocument:
         solved=memory.solved(wanted.solve) if wanted.solve else None,
         assumptions=[*launch.assumptions, *memory.assumptions],
     )
+
+
+def first_line(launch: Launch, wanted: Wanted) -> tuple[str, str]:
+    """The verdict and the headline alone, without looking for what to change."""
+    _, flaws, memory = _judged(launch, wanted)
+    return "invalid" if _end(flaws) else memory.state, _headline(flaws, memory)
+
+
+def _judged(launch: Launch, wanted: Wanted) -> tuple[View, tuple[Judged, ...], MemoryCheck]:
+    shape, unknown = _shape(launch)
+    view = View(launch, _host(launch, wanted), _facts(shape) if shape else None)
+    return view, judge(view), MemoryCheck(launch, wanted, unknown)
+
+
+def _end(flaws: Sequence[Judged]) -> Flaw | None:
+    """The flaw that ends the job or makes the rest pointless, if any."""
+    return next((judged.flaw for judged in flaws if judged.flaw.ends or judged.flaw.first), None)
 
 
 def _headline(flaws: Sequence[Judged], memory: MemoryCheck) -> str:

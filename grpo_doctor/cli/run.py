@@ -118,6 +118,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="each rank writes a trace of the PyTorch profiler of N steps (default: 1) from step "
         "STEP on into the run directory's profiles/; those steps are slower",
     )
+    parser.add_argument(
+        "--no-check",
+        action="store_true",
+        help="do not say beforehand that the launch does not fit or would end at its start; it is "
+        "started in any case",
+    )
     parser.add_argument("--no-live", action="store_true", help="no live line while the job runs")
     parser.add_argument("--no-report", action="store_true", help="only record; report later")
     parser.add_argument(
@@ -228,6 +234,8 @@ def _run(
     from grpo_doctor_probes.samplers import Sampling, named_servers  # noqa: PLC0415
     from grpo_doctor_probes.supervisor import Job, RunFile  # noqa: PLC0415
 
+    if not options.no_check and options.join is None:
+        _say_what_is_wrong(arguments, options.nproc)
     say(f"recording into {folder}")
     facts: dict[str, Any] = {}
     if not options.no_watchdog:
@@ -252,6 +260,14 @@ def _run(
         say(f"what the server did is in the report of the run: grpo-doctor report {options.join}")
         return Finished(folder, ended.code, ended.state, None, None, None, aftermath)
     return finish(folder, ended, aftermath, report=not options.no_report)
+
+
+def _say_what_is_wrong(arguments: Sequence[str], ranks: int | None) -> None:
+    from grpo_doctor.cli.check_start import warning  # noqa: PLC0415
+
+    line = warning(arguments, ranks)
+    if line is not None:
+        say(line)
 
 
 def _try_write(run_file: RunFile, ended: Ended | None, found: Mapping[str, Any]) -> None:

@@ -62,6 +62,9 @@ what is installed, else the newest that takes all the options that were given.
 - It ends with 0 where the launch fits, or where memory could not be estimated and nothing is
   wrong; 9 where it does not fit or would not start; 2 for wrong usage; 6 where
   `--fail-on SEVERITY` applies.
+- `grpo-doctor run` says the first line where it is a no, and starts the job in any case;
+  `--no-check` leaves it out. After one recorded step `report` puts what was foretold of memory
+  beside what was measured: [memory.md](memory.md#after-one-recorded-step).
 
 ## Options of each version
 

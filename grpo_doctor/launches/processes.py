@@ -37,6 +37,8 @@ def processes(
     gpu_ids = _gpu_ids(started, environment)
     if program.framework in ("verl", "openrlhf"):
         return Processes(ONE_EACH, 1, "ray", gpu_ids)
+    if started.name == "bundled":  # `grpo-doctor run` starts one process for each GPU
+        return Processes(ONE_EACH, 1, "", gpu_ids)
     if started.launcher in _LAUNCHERS:
         return _LAUNCHERS[started.launcher](started.options, gpu_ids)
     if program.framework == "ms-swift" and program.subcommand in _TORCHRUN_COMMANDS:

@@ -8,6 +8,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from grpo_doctor import knobs
+from grpo_doctor.errors import GrpoDoctorError
+from grpo_doctor.launches import Launch, read
 from grpo_doctor.trace.jsonfile import mapping, moment, read_object, text_or_none, texts, whole
 from grpo_doctor.trace.model import Exit, Run
 from grpo_doctor_probes import clock
@@ -15,6 +17,7 @@ from grpo_doctor_probes.rundir import JOB_JSON, RUN_JSON
 
 _EXIT_STATES = ("finished", "failed", "interrupted", "killed", "hung", "running")
 _SAME_PROCESS_NS = 2_000_000_000
+_RUNS = "grpo-doctor-out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +40,12 @@ def read_facts(folder: Path) -> RunFacts:
     job, job_problem = read_object(folder / JOB_JSON)
     end = mapping(run.get("end"))
     command = texts(run.get("command"))
-    framework = str(job.get("framework") or framework_of(command, bool(run.get("bundled"))))
     version = text_or_none(job.get("framework_version"))
     config = mapping(job.get("config"))
+    launch = None if config else _launch(command, folder)
+    framework = str(job.get("framework") or framework_of(command, bool(run.get("bundled"))))
+    if launch is not None and framework == "unknown":
+        framework = launch.framework
     return RunFacts(
         run=Run(
             id=str(run.get("id") or folder.resolve().name),
@@ -50,7 +56,9 @@ def read_facts(folder: Path) -> RunFacts:
             started_unix_ns=whole(run.get("started_unix_ns")) or 0,
             exit=_exit(run, end),
             config=config,
-            knobs=_knobs(framework, version, config, command),
+            knobs=dict(launch.settings)
+            if launch is not None and launch.framework == framework
+            else _knobs(framework, version, config, command),
             versions={k: str(v) for k, v in mapping(job.get("versions")).items()},
         ),
         host=str(run.get("host") or "unknown"),
@@ -77,6 +85,18 @@ def framework_of(command: Sequence[str], bundled: bool) -> str:
         if word.startswith("openrlhf."):
             return "openrlhf"
     return "unknown"
+
+
+def _launch(command: Sequence[str], folder: Path) -> Launch | None:
+    """What the command says, for a job that did not say its settings itself; files that it names
+    are looked for in the folder in which the run's own was made by default."""
+    parent = folder.resolve().parent
+    place = parent.parent if parent.name == _RUNS else folder
+    try:
+        launch = read(command, environment={}, cwd=place)
+    except (GrpoDoctorError, ValueError, RecursionError):
+        return None
+    return launch if launch.role == "train" else None
 
 
 def _knobs(

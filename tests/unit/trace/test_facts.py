@@ -89,3 +89,20 @@ def test_what_the_job_said_and_else_what_the_supervisor_said(tmp_path: Path) -> 
     assert read_facts(tmp_path).run.world_size == 8
     write(tmp_path, "job.json", world_size=-8)
     assert read_facts(tmp_path).run.world_size == 0
+
+
+def test_settings_that_no_job_said_are_read_from_its_command_and_the_files_it_names(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "run.sh").write_text(
+        "N=4\nNPROC_PER_NODE=$N swift rlhf --rlhf_type grpo --num_generations $((N * 2)) "
+        "--deepspeed zero3\n"
+    )
+    folder = tmp_path / "grpo-doctor-out" / "r"
+    folder.mkdir(parents=True)
+    write(folder, "run.json", command=["bash", "run.sh"], id="r")
+    run = read_facts(folder).run
+    assert run.framework == "ms-swift"
+    assert (run.knobs["rollout.num_generations"], run.knobs["deepspeed.stage"]) == (8, 3)
+    write(folder, "job.json", framework="ms-swift", config={"num_generations": 16})
+    assert dict(read_facts(folder).run.knobs) == {"rollout.num_generations": 16}
