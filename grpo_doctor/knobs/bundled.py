@@ -52,6 +52,7 @@ SPELLINGS: tuple[Spelling, ...] = (
     _row("train.grad_accumulation", "gradient_accumulation_steps", 1),
     _row("train.gradient_checkpointing", "gradient_checkpointing", True),
     _row("train.num_iterations", "num_iterations", 1),
+    _row("train.share_prompts", "share_prompts", True),
     _row("train.group_by_length", "group_by_length", False),
     _row("train.freeze_vit", "freeze_vit", True),
     _row("train.type", "train_type", "lora"),

@@ -123,6 +123,7 @@ KNOBS: tuple[Knob, ...] = (
     Knob("train.lora_alpha", "int", "scale of the LoRA adapters"),
     Knob("train.lora_targets", "words", "modules that get LoRA adapters"),
     Knob("train.padding_free", "bool", "train on packed sequences"),
+    Knob("train.share_prompts", "bool", "compute a prompt once for its completions in a pass"),
     Knob("train.dtype", "str", "dtype of the trained weights"),
     Knob("train.bf16", "bool", "compute in bfloat16"),
     Knob("train.fp16", "bool", "compute in float16"),

@@ -130,6 +130,7 @@ SPELLINGS: tuple[Spelling, ...] = (
     _row("train.lora_rank", _MODEL + "lora_rank", 0),
     _row("train.lora_alpha", _MODEL + "lora_alpha", 16),
     _row("train.lora_targets", _MODEL + "target_modules", "all-linear"),
+    _row("train.share_prompts", _ACTOR + "use_prefix_grouper", False, since="0.7.1"),
     _row("train.padding_free", _MODEL + "use_remove_padding", False, ("0.7.0", True)),
     _row(
         "train.dtype",

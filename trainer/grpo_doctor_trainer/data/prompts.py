@@ -187,6 +187,7 @@ def _delivered(fetched: Iterator[Fetched]) -> Generator[PromptBatch, None, None]
             )  # fmt: skip
         if fetch.batch is None:
             raise DatasetError(str(fetch.problem))
+        counter("rollout/prompt_tokens", float(fetch.batch.mask.sum()))
         yield fetch.batch
 
 

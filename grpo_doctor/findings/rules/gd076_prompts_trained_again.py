@@ -1,0 +1,185 @@
+"""Prompts are computed once per completion in training.
+
+## What it means
+
+The completions of a group share their prompt. The forward and backward passes of training, and
+those for log-probs, compute it again for each of them.
+
+## Why it costs
+
+All tokens of a pass cost the same, those of prompts too. With a group of 8, prompts of 512 tokens
+and completions of 64, seven eighths of the prompts are repeated: more than three quarters of what
+is computed. With images the vision tower runs as often.
+
+## Evidence shown
+
+Prompt and completion tokens of a rollout, completions of a prompt that meet in one pass, the share
+of tokens that repeats others, and the time in training and log-prob passes.
+
+## Fix
+
+`train.share_prompts` where the framework has it: keys and values of a prompt are computed once and
+all its completions attend to them, with the same gradients. A micro-batch has to hold more than one
+completion of a prompt. Elsewhere it needs code. The gain is a replay of the passes without the
+repeated tokens; the cautious end is half of that.
+
+## When it is wrong
+
+Attention between tokens is no smaller for it: with very long completions it is most of a pass.
+Sharing needs an attention implementation with masks of its own; where that is slower than the usual
+kernel, some of the gain is lost. Short passes take the same time with fewer tokens.
+
+## References
+
+- https://arxiv.org/abs/2506.05433
+- https://verl.readthedocs.io/en/latest/examples/config.html
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.knob_access import by_model, edits_of, whole
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    Fix,
+    NotApplicable,
+    Passed,
+    Rule,
+    severity_of,
+)
+from grpo_doctor.findings.signals import Signal, any_of, sampled
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Prediction, Withheld
+from grpo_doctor.whatif.edits import Change, Edit
+
+_PROMPTS, _COMPLETIONS = "rollout/prompt_tokens", "rollout/tokens"
+_LENGTHS = ("prompt_length/mean", "response_length/mean")
+RULE = Rule(
+    id="GD076",
+    slug="prompts-trained-again",
+    title="Prompts are computed once per completion in training",
+    family="training",
+    needs=(
+        signals.STEPS,
+        signals.PHASES,
+        signals.SETTINGS,
+        any_of(
+            f"tokens of prompts and of completions: counters `{_PROMPTS}` and `{_COMPLETIONS}` per "
+            "rollout (the bundled trainer records both; a prompt counts once per completion), or "
+            f"metrics `{_LENGTHS[0]}` and `{_LENGTHS[1]}` (verl logs both)",
+            sampled(_PROMPTS, ""),
+            Signal("", lambda a: a.trace.metrics.values.keys() >= set(_LENGTHS), _LENGTHS),
+        ),
+    ),
+    uses=(_COMPLETIONS,),
+)
+# A third of all tokens: below it the attention that is left, and the masks, eat what is saved.
+MIN_REPEATED = 0.33
+# What the fix is sure to give back, as a share of the step; two equal runs differ by 2%.
+MIN_SHARE = 0.05
+_SHARED, _GROUP, _MICRO = "train.share_prompts", "rollout.num_generations", "train.micro_batch"
+_PHASES = ("train", "logprob")
+
+
+@dataclass(frozen=True, slots=True)
+class _Tokens:
+    """Of a rollout or of one completion; `copies` of a prompt meet in a pass."""
+
+    prompts: float
+    completions: float
+    copies: int
+    source: str
+
+    @property
+    def repeated(self) -> float:
+        """The share of all tokens that are a prompt's second copy or a later one."""
+        every = self.prompts + self.completions
+        return self.prompts * (1 - 1 / self.copies) / every if every else 0.0
+
+
+def check(view: RunView) -> Answer:
+    """Compares the repeated tokens with all, and the passes with the step."""
+    if view.knob(_SHARED) is True:
+        return NotApplicable("a prompt is computed once for its completions in a pass")
+    tokens = _tokens(view)
+    if tokens is None:
+        return NotApplicable("completions per prompt, or their tokens, are not known")
+    if tokens.copies < 2:
+        return NotApplicable("no pass holds two completions of one prompt")
+    phases = tuple(phase for phase in _PHASES if view.share(phase))
+    cost = tokens.repeated * sum(view.share(phase) for phase in phases)
+    if tokens.repeated < MIN_REPEATED or cost < MIN_SHARE:
+        return Passed(
+            f"{percent(tokens.repeated)} of what the passes compute repeats a prompt: "
+            f"{percent(cost, 1)} of the step"
+        )
+    outcome = _outcome(view, tokens)
+    return Finding(
+        severity=severity_of(cost),
+        confidence=0.7,
+        cost=cost,
+        phases=phases,
+        ranks=(),
+        evidence=(
+            Evidence("prompt tokens, once per completion", tokens.prompts, "", tokens.source),
+            Evidence("completion tokens", tokens.completions, "", tokens.source),
+            Evidence("completions of a prompt in one pass", tokens.copies, "", "settings"),
+            Evidence("repeated, of all tokens", 100 * tokens.repeated, "%", tokens.source),
+            *(e for phase in phases for e in view.phase_evidence(phase)),
+        ),
+        cause=f"{percent(tokens.repeated)} of the tokens that go through {' and '.join(phases)} "
+        f"repeat a prompt that {tokens.copies} completions share.",
+        fixes=(_fix(view, outcome),),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """The passes without the repeated tokens."""
+    tokens = _tokens(view)
+    return () if tokens is None else edits_of(_outcome(view, tokens))
+
+
+def _tokens(view: RunView) -> _Tokens | None:
+    group = whole(view, _GROUP)
+    if group is None or group < 1:
+        return None
+    copies = max(1, min(group, whole(view, _MICRO) or group))
+    prompts, completions = view.counted_mean(_PROMPTS), view.counted_mean(_COMPLETIONS)
+    if prompts is not None and completions is not None:
+        return _Tokens(prompts, completions, copies, f"{_PROMPTS} and {_COMPLETIONS}")
+    prompt, completion = (_mean(view, key) for key in _LENGTHS)
+    if prompt is None or completion is None:
+        return None
+    return _Tokens(prompt, completion, copies, " and ".join(_LENGTHS))
+
+
+def _mean(view: RunView, key: str) -> float | None:
+    values = view.metric_values(key)
+    finite = np.empty(0) if values is None else values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else None
+
+
+def _outcome(view: RunView, tokens: _Tokens) -> Prediction | Withheld:
+    left = 1 - tokens.repeated
+    own = view.predict(
+        (Edit(_PHASES, left),),
+        "with each prompt computed once in a pass (cautious end: half of that helps)",
+        at_least=(Edit(_PHASES, (1 + left) / 2),),
+    )
+    return by_model(view, own, train__share_prompts=True)
+
+
+def _fix(view: RunView, outcome: Prediction | Withheld) -> Fix:
+    if view.spell(_SHARED, True) is not None:
+        risk = "The same gradients but for rounding; needs attention with masks of its own."
+        return view.setting(_SHARED, True, outcome, safety="changes-numerics", risk=risk)
+    text = "a forward pass that computes the prompt of a group once, for all its completions"
+    risk = "This framework has no switch for it."
+    return view.advice(text, outcome, safety="needs-code", risk=risk)

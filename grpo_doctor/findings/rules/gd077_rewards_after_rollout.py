@@ -1,0 +1,173 @@
+"""Rewards wait for the whole rollout.
+
+## What it means
+
+Completions are scored when the last one of the rollout is done. Most were done long before: their
+rewards could have been computed while the engine went on with the others.
+
+## Why it costs
+
+Rollouts end in a tail of a few long completions, and most reward functions use a processor or a
+network, not the GPU. What they take is added to each step, though there was time for it within the
+rollout.
+
+## Evidence shown
+
+Seconds per step of the rollout and of the rewards that follow it, the mean and the longest
+completion, and how much of the scoring would fit in before the rollout ends.
+
+## Fix
+
+Score each completion when it is done, in processes of its own, and wait for those of the last ones
+only. The replay takes the time between the mean completion's end and that of the longest as time
+in which to score, and nine tenths of the scoring at most; the cautious end is half of that.
+
+## When it is wrong
+
+A reward model on the rollout's own GPU slows the rollout down instead. Functions that compare the
+completions of a group have to wait for the group. That length and end of a completion go together
+holds for an engine that decodes all at once; with more requests than it takes at a time, more
+completions end early, and more fits in than is said.
+
+## References
+
+- https://arxiv.org/abs/2505.24298
+- https://docs.python.org/3/library/asyncio-task.html#running-tasks-concurrently
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.knob_access import edits_of
+from grpo_doctor.findings.reward_functions import reward_seconds, typical
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    NotApplicable,
+    Passed,
+    Rule,
+    severity_of,
+)
+from grpo_doctor.findings.signals import Signal
+from grpo_doctor.findings.span_counts import seconds_just_after
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.whatif import Prediction, Withheld
+from grpo_doctor.whatif.edits import Change, Edit
+
+_TRL = ("completions/mean_length", "completions/max_length")
+_VERL = ("response_length/mean", "response_length/max")
+RULE = Rule(
+    id="GD077",
+    slug="rewards-after-rollout",
+    title="Rewards wait for the whole rollout",
+    family="reward",
+    needs=(
+        signals.STEPS,
+        signals.PHASES,
+        signals.any_of(
+            f"lengths of completions: metrics `{_TRL[0]}` and `{_TRL[1]}`, or verl's `{_VERL[0]}` "
+            f"and `{_VERL[1]}`",
+            Signal("", lambda a: a.trace.metrics.values.keys() >= set(_TRL), _TRL),
+            Signal("", lambda a: a.trace.metrics.values.keys() >= set(_VERL), _VERL),
+        ),
+    ),
+)
+# What is sure to be saved, as a share of the step: less does not pay for a change of code.
+MIN_SHARE = 0.05
+# Those of the last completions can only be computed when these are done.
+MOST_HIDDEN = 0.90
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Seconds per step; `spread` is how much of a rollout is left when the mean completion ends."""
+
+    rollout_s: float
+    reward_s: float
+    spread: float
+    mean: float
+    longest: float
+
+    @property
+    def hidden_s(self) -> float:
+        return min(MOST_HIDDEN * self.reward_s, self.spread * self.rollout_s)
+
+
+def check(view: RunView) -> Answer:
+    """Compares what is scored after the rollout with the time that the rollout had for it."""
+    plan = _plan(view)
+    if plan is None:
+        return NotApplicable("no rewards follow a rollout, or completions have no length")
+    share = plan.hidden_s / view.step_s if view.step_s else 0.0
+    if share < MIN_SHARE:
+        return Passed(
+            f"{percent(share, 1)} of the step could be scored while completions are generated"
+        )
+    outcome = _outcome(view, plan)
+    text = (
+        "score each completion when it is done, in processes beside the engine, and wait for the "
+        "last ones only"
+    )
+    risk = "Rewards that compare completions need their whole group."
+    return Finding(
+        severity=severity_of(share),
+        confidence=0.6,
+        cost=share,
+        phases=("reward",),
+        ranks=(),
+        evidence=(
+            Evidence("rollout per step", plan.rollout_s, "s", "rollout spans"),
+            Evidence("rewards after it, per step", plan.reward_s, "s", "reward spans"),
+            Evidence("mean completion", plan.mean, "tokens", "metrics"),
+            Evidence("longest completion", plan.longest, "tokens", "metrics"),
+            Evidence("scoring that would fit into the rollout", plan.hidden_s, "s", "computed"),
+        ),
+        cause=f"Each step scores for {plan.reward_s:.3g} s after its rollout, whose mean "
+        f"completion was done {plan.spread * plan.rollout_s:.3g} s before the longest.",
+        fixes=(view.advice(text, outcome, safety="needs-code", risk=risk),),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """Rewards without what fits into the rollout."""
+    plan = _plan(view)
+    return () if plan is None else edits_of(_outcome(view, plan))
+
+
+def _plan(view: RunView) -> _Plan | None:
+    whole = typical(reward_seconds(view))
+    # What a rollout with turns scores between them is no part of this.
+    following = min(whole, seconds_just_after(view, "reward", "rollout"))
+    lengths = _lengths(view)
+    if following <= 0 or lengths is None:
+        return None
+    mean, longest = lengths
+    rollout = view.seconds("rollout")
+    return _Plan(rollout, following, max(0.0, 1 - mean / longest), mean, longest)
+
+
+def _lengths(view: RunView) -> tuple[float, float] | None:
+    """The mean over the steps of the mean and of the longest completion."""
+    for pair in (_TRL, _VERL):
+        means, most = (view.metric_values(key) for key in pair)
+        if means is None or most is None:
+            continue
+        known = np.isfinite(means) & np.isfinite(most) & (most > 0)
+        if known.any():
+            return float(means[known].mean()), float(most[known].mean())
+    return None
+
+
+def _outcome(view: RunView, plan: _Plan) -> Prediction | Withheld:
+    left = 1 - plan.hidden_s / plan.reward_s
+    return view.predict(
+        (Edit(("reward",), left),),
+        "with completions scored as they are done (cautious end: half of that fits in)",
+        at_least=(Edit(("reward",), (1 + left) / 2),),
+    )

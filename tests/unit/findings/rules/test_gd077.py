@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.build import TraceBuilder
+from tests.unit.findings.rules.saying import (
+    HEALTHY,
+    finding,
+    mid,
+    missing,
+    not_applicable,
+    passed,
+    run,
+    value,
+)
+
+RULE = "GD077"
+SLOW = {**HEALTHY, "reward": 2.0}
+
+
+TRL = ("completions/mean_length", "completions/max_length")
+VERL = ("response_length/mean", "response_length/max")
+
+
+def lengths(
+    build: TraceBuilder, mean: float, longest: float, names: tuple[str, str] = TRL
+) -> TraceBuilder:
+    for step in range(6):
+        build.metrics(step, **{names[0]: mean, names[1]: longest})
+    return build
+
+
+def sick() -> TraceBuilder:
+    return lengths(run(SLOW), 200.0, 800.0)
+
+
+def well() -> TraceBuilder:
+    return lengths(run(SLOW), 790.0, 800.0)
+
+
+def test_what_fits_into_the_rollout_is_most_of_the_scoring() -> None:
+    found = finding(sick(), RULE)
+    assert value(found, "would fit") == pytest.approx(0.9 * 2.0 * 1.01, rel=0.02)
+    assert found.cost == pytest.approx(0.9 * 2.0 / 11.8, rel=0.03)
+    assert found.fixes[0].safety == "needs-code"
+    assert -18 < mid(found.fixes[0]) < -8
+
+
+def test_completions_of_one_length_leave_no_time_for_it() -> None:
+    assert "of the step could be scored" in passed(well(), RULE)
+
+
+def test_a_short_rollout_bounds_what_fits() -> None:
+    found = finding(lengths(run({**SLOW, "rollout": 2.0}), 400.0, 800.0), RULE)
+    assert value(found, "would fit") == pytest.approx(0.5 * 2.0 * 1.01, rel=0.02)
+
+
+def test_quick_rewards_are_no_finding() -> None:
+    assert "of the step" in passed(lengths(run(), 200.0, 800.0), RULE)
+
+
+def test_verls_lengths_are_enough() -> None:
+    build = lengths(run(SLOW, framework="verl"), 200.0, 800.0, VERL)
+    assert finding(build, RULE).phases == ("reward",)
+
+
+def test_rewards_that_do_not_follow_a_rollout_are_not_asked_about() -> None:
+    apart = {"rollout": 5.0, "logprob": 1.0, "reward": 2.0, "train": 3.0}
+    assert "no rewards follow" in not_applicable(lengths(run(apart), 200.0, 800.0), RULE)
+
+
+def test_lengths_that_are_no_numbers_are_no_finding() -> None:
+    assert not_applicable(lengths(run(SLOW), float("nan"), 800.0), RULE)
+    assert "mean_length" in missing(run(SLOW), RULE)
