@@ -31,7 +31,7 @@ from tests.unit.findings.example_runs import healthy, offloaded
 
 WIDTHS: Final = (390, 800, 1440)
 MOST_SHIFT: Final = 0.02
-_REPORTS: Final = ("slow", "healthy")
+_REPORTS: Final = ("slow", "crowded", "healthy", "killed")
 _VERDICTS: Final = ("stopped64", "deadlock", "hosts16", "healthy")
 _NODES_SHOWN: Final = 3
 _VIOLATIONS: Final = """axe.run(document, { resultTypes: ["violations"] }).then((result) =>
