@@ -120,6 +120,12 @@ def _note(report: Report) -> str:
     timeline, steps = report.timeline, report.step_buckets
     notes = [_means_note(steps, timeline), _exact_note(timeline.exact)]
     lanes, total = lanes_shown(timeline), len(report.heatmap.means.ranks)
+    silent = {rank.rank for rank in report.run.ranks} - {*lanes, *report.heatmap.means.ranks}
+    if silent:
+        notes.append(
+            f"{'Rank' if len(silent) == 1 else 'Ranks'} {formatting.int_ranges(silent)} not drawn: "
+            "no phase of theirs was recorded."
+        )
     if len(lanes) < total:
         notes.append(
             f"{formatting.count(total - len(lanes), 'rank')} of {total:,} have no lane: of each "

@@ -85,6 +85,37 @@ def test_strips_are_grouped_and_scaled_to_readable_units(slow: Report) -> None:
     assert len(groups["gpu"][0]["lines"]) == 8
 
 
+def test_what_never_changes_is_said_instead_of_drawn() -> None:
+    def track(name: str, unit: str, values: list[float], group: str) -> dict[str, object]:
+        return {"name": name, "label": name, "unit": unit, "group": group,
+                "t_s": [float(at) for at in range(len(values))], "v": values}  # fmt: skip
+
+    tracks = [
+        track("gpu.throttle", "", [0.0, 0.0], "gpu"),
+        track("host.cpu", "%", [1.0, 2.0], "host"),
+        track("host.swap_used", "bytes", [0.0, 0.0], "host"),
+        track("host.shm_size", "bytes", [2.0**30, 2.0**30], "host"),
+    ]
+    timeline = {"end_s": 1.0, "tracks": tracks, "tracks_left_out": 2}
+    chart = strips_chart(report(timeline=timeline).timeline, NumberPool())
+    assert chart is not None
+    assert [group["key"] for group in chart.data["groups"]] == ["host"]
+    assert [strip["title"] for strip in chart.data["groups"][0]["strips"]] == ["CPU, of all cores"]
+    assert chart.note == (
+        "2 more tracks not drawn; the trace has them. "
+        "The same throughout: throttle reasons (bits) 0, swap used 0 B, shared memory size 1 GiB."
+    )
+
+
+def test_a_rank_that_left_no_phase_is_named() -> None:
+    bands = [{"rank": 0, "phase": "train", "start_s": 0.0, "end_s": 9.0}]
+    ranks = [{"rank": rank} for rank in (0, 60, 61, 62, 63)]
+    document = {"schema": 1, "run": {"ranks": ranks}, "views": {"timeline": {"bands": bands}}}
+    chart = lanes_chart(read_document(document), NumberPool())
+    assert chart is not None
+    assert chart.note == "Ranks 60\u201363 not drawn: no phase of theirs was recorded."
+
+
 def test_an_open_band_is_marked_and_sub_spans_lie_in_their_phase() -> None:
     bands = [
         {"rank": 1, "phase": "rollout", "start_s": 3.0, "end_s": 9.0, "open": True},

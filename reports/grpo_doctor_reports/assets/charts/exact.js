@@ -18,8 +18,19 @@ const exactSpans = once(() => {
     from += counts[at];
     waitFrom += waitCounts[at];
   });
+  const last = new Map(); // collective -> its span on the rank that came last, in sight or not
+  const rankOf = new Map();
+  for (const lane of lanes.values()) {
+    for (let at = lane.from; at < lane.to; at += 1) {
+      if (meeting[at] < 0) continue;
+      const before = last.get(meeting[at]);
+      if (before !== undefined && start[before] >= start[at]) continue;
+      last.set(meeting[at], at);
+      rankOf.set(meeting[at], lane.rank);
+    }
+  }
   const deepest = Math.min(MOST_DEPTH, depth.reduce((most, one) => Math.max(most, one), 0));
-  return { lanes, name, depth, start, length, meeting, open: new Set(open), waitStart, waitLength, deepest };
+  return { lanes, name, depth, start, length, meeting, open: new Set(open), waitStart, waitLength, deepest, last, rankOf };
 });
 
 function isWholeExact() {
@@ -75,7 +86,7 @@ function drawBars(pen, lane, box, scale, paint, points) {
     pen.fillRect(left, top, width, height);
     drawn += 1;
     if (spans.open.has(at)) outlineOpen(pen, left, top, width, height, paint);
-    if (spans.meeting[at] >= 0) points.push({ meeting: spans.meeting[at], x: scale.x(begin), y: top + height / 2, begin });
+    if (spans.meeting[at] >= 0) points.push({ at, meeting: spans.meeting[at], x: scale.x(begin), y: top + height / 2 });
     const text = width > 30 && height >= 9 ? fittedText(names[spans.name[at]].name, width) : "";
     if (text) {
       pen.fillStyle = inkOver(color);
@@ -124,7 +135,8 @@ function drawLinks(pen, points, paint, chosen) {
     met.forEach(({ x, y }, at) => (at ? pen.lineTo(x, y) : pen.moveTo(x, y)));
     pen.stroke();
     pen.globalAlpha = 1;
-    const last = met.reduce((a, b) => (b.begin > a.begin ? b : a));
+    const last = met.find(({ at }) => exactSpans().last.get(meeting) === at);
+    if (!last) continue; // its lane is scrolled out of sight
     pen.fillStyle = paint.high;
     pen.beginPath();
     pen.arc(last.x, last.y, isChosen ? 4 : 3, 0, 2 * Math.PI);
@@ -158,7 +170,8 @@ function spanWords(rank, at) {
   const { name, call } = facts.lanes.exact.names[spans.name[at]];
   const wait = waits > 0 ? `, of it ${duration(waits)} waiting for other ranks` : "";
   const open = spans.open.has(at) ? ", never ended" : "";
-  return `rank ${rank}: ${call ? "collective " : ""}${name} for ${duration(end - begin)}${wait}${open}`;
+  const last = spans.rankOf.has(spans.meeting[at]) ? `; rank ${spans.rankOf.get(spans.meeting[at])} came last` : "";
+  return `rank ${rank}: ${call ? "collective " : ""}${name} for ${duration(end - begin)}${wait}${open}${last}`;
 }
 
 // Pieces of the outermost phases of a rank, for the ground that samples lie on.

@@ -129,6 +129,7 @@ function drawLanes(element) {
   }
   element.linksLeftOut = closeUp ? drawLinks(pen, points, paint, element.chosen) : 0;
   drawFocus(pen, scale, height, paint);
+  sayBelow(pen, lanes.length - beyond, height, paint);
   sayView(element, lanes, scale);
 }
 
@@ -204,7 +205,7 @@ function drawHead(pen, element, scale) {
   // Close to a step, its moments are told from where the view begins: 12 min 4 s and 0.25 s.
   const isClose = scale.to - scale.from < 10 && scale.from > 10;
   const base = isClose ? Math.floor(scale.from) : 0;
-  const { divisor, name } = isClose ? { divisor: 1, name: duration(base) } : timeUnit();
+  const { divisor, name } = isClose ? { divisor: 1, name: clock(base) } : timeUnit();
   pen.fillStyle = paint.muted;
   pen.textAlign = "right";
   pen.fillText(name, LEFT_PX - 6, 9);
@@ -233,6 +234,12 @@ function drawHead(pen, element, scale) {
   pen.textAlign = "left";
 }
 
+// Whole seconds as 14:53 or 1:14:53.
+function clock(seconds) {
+  const parts = [Math.floor(seconds / 3600), Math.floor((seconds % 3600) / 60), seconds % 60];
+  return (parts[0] ? parts : parts.slice(1)).map((part, at) => (at ? String(part).padStart(2, "0") : part)).join(":");
+}
+
 // Marks over the lanes: exact windows, steps of another kind, lit steps.
 function drawRibbon(pen, scale, paint) {
   const { mean } = laneMeans();
@@ -248,6 +255,17 @@ function drawRibbon(pen, scale, paint) {
     if (kind !== "steady") strip(mean.start[at], mean.end[at], 28, kindColor(kind));
   }
   for (const [start, end] of litMoments() ?? []) strip(start, end, 28, paint.link);
+}
+
+// Lanes that are out of sight are counted, on paper too.
+function sayBelow(pen, count, height, paint) {
+  if (count <= 0) return;
+  pen.fillStyle = paint.page;
+  pen.fillRect(0, height - 15, LEFT_PX - 3, 15);
+  pen.fillStyle = paint.ink;
+  pen.textAlign = "right";
+  pen.fillText(`${count} below`, LEFT_PX - 6, height - 7);
+  pen.textAlign = "left";
 }
 
 function drawFocus(pen, scale, height, paint) {
