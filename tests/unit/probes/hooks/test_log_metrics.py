@@ -26,7 +26,7 @@ class Logging(Trainer):
         rows.append(logs)
 
     def get_batch_samples(self, iterator, count):
-        spend("step", 0.02)
+        spend("wait" if rows else "first wait", 0.02)
         return super().get_batch_samples(iterator, count)
 
 def spend(part, seconds):
@@ -43,6 +43,7 @@ trainer.train()
 trainer.log({"train_runtime": 1.0})
 print(json.dumps([rows, took]))
 """
+_ROUNDED_S = 1e-4
 MODULES = {"transformers.trainer": LOOP}
 
 
@@ -65,11 +66,11 @@ def test_each_log_has_the_seconds_of_its_steps_phases(tmp_path: Path) -> None:
     assert len(rows) == 3
     assert {row["loss"] for row in rows} == {0.5}
     sums = {name: sum(row[name] for row in rows) for name in rows[0] if "grpo_doctor" in name}
-    assert sums["grpo_doctor/reward_s"] == pytest.approx(took["reward"], rel=0.05)
-    # The innermost span owns the time: the reward's is not also the training's.
-    assert sums["grpo_doctor/train_s"] < took["reward"] / 2
-    # The first step begins with its batches: the wait before them is in the steps after it.
-    assert sums["grpo_doctor/step_s"] >= took["reward"] + took["step"] / 2
+    reward_s, train_s, step_s = (sums[f"grpo_doctor/{n}_s"] for n in ("reward", "train", "step"))
+    assert reward_s >= took["reward"] - _ROUNDED_S
+    # The innermost span owns the time: the reward's is not also the training's. The first step
+    # begins with its batches: the wait before them is in the steps after it.
+    assert step_s >= reward_s + train_s + took["wait"] - _ROUNDED_S
     assert summary == {"train_runtime": 1.0}
 
 
