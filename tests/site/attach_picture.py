@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import pty
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 from rich.color import Color
 from rich.console import Console
 from rich.style import Style
@@ -155,9 +155,8 @@ def _stuck_job(log: Path) -> Iterator[int]:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     with log.open("wb") as stream:
         launcher = subprocess.Popen(
-            command, cwd=JOB.parent, env=environment, stdout=stream, stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )  # fmt: skip
+            command, cwd=JOB.parent, env=environment, stdout=stream, stderr=subprocess.STDOUT
+        )
     try:
         while log.read_text(errors="replace").count("'loss'") < STEPS_BEFORE:
             if launcher.poll() is not None:
@@ -165,7 +164,11 @@ def _stuck_job(log: Path) -> Iterator[int]:
             time.sleep(0.5)
         yield launcher.pid
     finally:
-        os.killpg(launcher.pid, signal.SIGKILL)
+        # Its ranks have sessions of their own, and outlive a launcher that is killed.
+        family = psutil.Process(launcher.pid)
+        for process in [*family.children(recursive=True), family]:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         launcher.wait()
 
 
