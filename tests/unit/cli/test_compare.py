@@ -29,7 +29,7 @@ def test_text_json_and_page(
     slow, fast = traces
     page = tmp_path / "page.html"
     assert main(["compare", slow, fast, "--html", str(page)]) == 0
-    assert capfd.readouterr().out.startswith("The run after is 17% faster per step")
+    assert capfd.readouterr().out.startswith("The run after takes 17% less time per step")
     assert page.read_text().startswith("<!doctype html>")
     assert main(["compare", slow, fast, "--json"]) == 0
     document = json.loads(capfd.readouterr().out)
