@@ -230,8 +230,14 @@ def _checks(report: Report) -> list[str]:
     more = len(missing) - _WANTED
     return [
         f"{found}. {', '.join(counts[:-1])} and {counts[-1]}.",
-        *(f"Missing: {text}." for text in missing[:_WANTED]),
+        *(f"Missing: {_in_brackets(text)}." for text in missing[:_WANTED]),
         *([f"The page and --json name {more} more that {'is' if more == 1 else 'are'} missing."]
           if more > 0 else []),
         *(f"{check.id} failed, please report it: {check.note}" for check in checks.failed),
     ]  # fmt: skip
+
+
+def _in_brackets(signal: str) -> str:
+    """`GPU samples: record on its machine` as `GPU samples (record on its machine)`."""
+    name, colon, remedy = signal.partition(": ")
+    return f"{name} ({remedy})" if colon else signal
