@@ -47,16 +47,16 @@ def slow() -> Iterator[Case]:
     yield from _three(
         "one rank's reward is slow", (0.15, 0.4, 1.0),
         lambda s: _with_rewards(rewards.slow(s, rank=1), "judged"),
-        has={"GD004", "GD035"}, may={"GD033"},
+        has={"GD004", "GD035"}, may={"GD033", "GD077"},
     )  # fmt: skip
     yield from _three(
         "the reward is slow", (0.15, 0.4, 1.0),
-        lambda s: _with_rewards(rewards.slow(s), "judged"), has={"GD033"}, may={"GD034"},
+        lambda s: _with_rewards(rewards.slow(s), "judged"), has={"GD033"}, may={"GD034", "GD077"},
     )  # fmt: skip
     yield from _three(
         "rewards one after the other", (0.1, 0.25, 0.6),
         lambda s: _with_rewards(rewards.slow(s), "judged", "judged_again"),
-        has={"GD034"}, may={"GD033", "GD051"},  # one of both pays for length
+        has={"GD034"}, may={"GD033", "GD051", "GD077"},  # one of both pays for length
     )  # fmt: skip
     yield from _three(
         "no loader processes, large pictures", (500, 900, 1500),
@@ -71,7 +71,8 @@ def slow() -> Iterator[Case]:
     )  # fmt: skip
     yield from _three(
         "a reward that hiccups", (1.0, 2.0, 4.0),
-        lambda s: _with_rewards(rewards.hiccups(s), "retried"), has={"GD036"}, may={"GD033"},
+        lambda s: _with_rewards(rewards.hiccups(s), "retried"),
+        has={"GD036"}, may={"GD033", "GD077"},
     )  # fmt: skip
     yield from _three(
         "activations computed twice", (64, 128, 256),
