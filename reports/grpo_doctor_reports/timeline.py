@@ -22,6 +22,7 @@ from grpo_doctor_reports.timeline_model import (
     Track,
     Worst,
 )
+from grpo_doctor_reports.views import fitted, matrix
 
 _STEADY = "steady"
 _UNUSED = ("warmup", "open")  # steps that no mean is over
@@ -52,13 +53,13 @@ def read_step_buckets(
         return _of_steps(steps, heatmap)
     width = len(buckets)
     ranks = [*part.worst_rank, *[None] * width]
-    columns = (_fitted(part.worst_seconds, width), _wide(part.worst_step, width), ranks[:width])
+    columns = (fitted(part.worst_seconds, width), _wide(part.worst_step, width), ranks[:width])
     return StepBuckets(
         buckets=buckets,
-        seconds=_fitted(part.seconds, width),
+        seconds=fitted(part.seconds, width),
         worst=[Worst(seconds, step, rank) for seconds, step, rank in zip(*columns, strict=True)],
-        phases_s=_in_order({n: _fitted(row, width) for n, row in part.phase_seconds.items()}),
-        waits_s={name: _fitted(row, width) for name, row in part.wait_seconds.items()},
+        phases_s=_in_order({n: fitted(row, width) for n, row in part.phase_seconds.items()}),
+        waits_s={name: fitted(row, width) for name, row in part.wait_seconds.items()},
         median_s=max(0.0, part.median_seconds or 0.0),
         median_phases_s=part.median_phase_seconds,
     )
@@ -71,18 +72,17 @@ def _read_rank_buckets(part: parts.RankBuckets) -> RankBuckets:
         buckets=buckets,
         ranks=part.ranks if buckets else [],
         phases_s=_in_order(
-            {name: _matrix(rows, height, width) for name, rows in part.phase_seconds.items()}
+            {name: matrix(rows, height, width) for name, rows in part.phase_seconds.items()}
         ),
-        waits_s={name: _matrix(rows, height, width) for name, rows in part.wait_seconds.items()},
+        waits_s={name: matrix(rows, height, width) for name, rows in part.wait_seconds.items()},
     )
 
 
 def _read_buckets(part: parts.Buckets) -> list[Bucket]:
     columns = (part.first, part.last, part.steps, part.used, part.kind, part.start_s, part.end_s)
     return [
-        Bucket(first, last, max(1, steps), used, kind or _STEADY, start, max(start, end))
+        Bucket(first, last, max(1, steps), used, kind or _STEADY, start or 0.0, end or start or 0.0)
         for first, last, steps, used, kind, start, end in zip(*columns, strict=False)
-        if start is not None and end is not None
     ]
 
 
@@ -212,15 +212,6 @@ def column_means(rows: list[Numbers], width: int) -> Numbers:
 
 def _in_order(by_phase: dict[str, Any]) -> dict[str, Any]:
     return {name: by_phase[name] for name in sorted(by_phase, key=order_of)}
-
-
-def _matrix(rows: list[Numbers], height: int, width: int) -> list[Numbers]:
-    fitted = [_fitted(row, width) for row in rows[:height]]
-    return fitted + [[None] * width for _ in range(height - len(fitted))]
-
-
-def _fitted(values: Numbers, length: int) -> Numbers:
-    return values[:length] + [None] * (length - len(values))
 
 
 def _wide(values: list[int], length: int) -> list[int]:

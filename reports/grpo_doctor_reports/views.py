@@ -36,13 +36,13 @@ def read_waterfall(entries: list[parts.WaterfallEntry]) -> list[WaterfallBar]:
 def read_heatmap(part: parts.Heatmap) -> Heatmap:
     """Return the seconds by rank and step; rows and columns that are not there read as None."""
     height, width = len(part.ranks), len(part.steps)
-    phases = {name: _matrix(rows, height, width) for name, rows in part.phase_seconds.items()}
-    waits = {name: _matrix(rows, height, width) for name, rows in part.phase_wait_seconds.items()}
+    phases = {name: matrix(rows, height, width) for name, rows in part.phase_seconds.items()}
+    waits = {name: matrix(rows, height, width) for name, rows in part.phase_wait_seconds.items()}
     return Heatmap(
         ranks=part.ranks,
         steps=part.steps,
-        step_s=_matrix(part.step_seconds, height, width),
-        wait_s=_matrix(part.wait_seconds, height, width),
+        step_s=matrix(part.step_seconds, height, width),
+        wait_s=matrix(part.wait_seconds, height, width),
         phases_s={name: phases[name] for name in sorted(phases, key=order_of)},
         phase_waits_s={name: rows for name, rows in waits.items() if rows},
         steps_total=max(width, part.steps_total),
@@ -69,18 +69,20 @@ def _mean(known: list[float]) -> float | None:
 def read_curves(part: parts.MetricsView) -> list[Curve]:
     """Return one curve per metric that has at least one number."""
     curves = [
-        Curve(name, part.steps, _fitted(values, len(part.steps)))
+        Curve(name, part.steps, fitted(values, len(part.steps)))
         for name, values in part.series.items()
     ]
     return [curve for curve in curves if any(value is not None for value in curve.values)]
 
 
-def _matrix(rows: list[Numbers], height: int, width: int) -> list[Numbers]:
+def matrix(rows: list[Numbers], height: int, width: int) -> list[Numbers]:
+    """Return rows of this height and width, None where nothing is; [] of none."""
     if not rows:
         return []
-    fitted = [_fitted(row, width) for row in rows[:height]]
-    return fitted + [[None] * width for _ in range(height - len(fitted))]
+    known = [fitted(row, width) for row in rows[:height]]
+    return known + [[None] * width for _ in range(height - len(known))]
 
 
-def _fitted(values: Numbers, length: int) -> Numbers:
+def fitted(values: Numbers, length: int) -> Numbers:
+    """Return exactly this many values; what is not there is None."""
     return values[:length] + [None] * (length - len(values))

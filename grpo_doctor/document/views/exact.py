@@ -133,11 +133,11 @@ def _wanted(analysis: Analysis, named_steps: Sequence[Sequence[int]]) -> list[Wi
     order = np.argsort(analysis.step_seconds, kind="stable")
     if len(order):
         wanted.append(of_step("median", int(steps.used[order[len(order) // 2]])))
-        wanted.append(of_step("worst", int(steps.used[order[-1]])))
+        wanted.append(of_step("worst", int(steps.used[analysis.step_seconds.argmax()])))
     wanted += [of_step("named", row) for row in _named_rows(analysis, named_steps)]
     wanted.append(Window("start", None, 0, int(start[rows].min())))
     wanted.append(Window("end", None, int(end[rows].max()), _end_ns(analysis)))
-    wanted += [of_step("slow", int(steps.used[each])) for each in order[-2::-1]]
+    wanted += [of_step("slow", int(steps.used[each])) for each in order[::-1]]
     unique: dict[int | None, Window] = {}
     for window in wanted:
         key = window.step if window.step is not None else -len(unique) - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from statistics import median
 from typing import Any
 
@@ -17,7 +18,7 @@ def exact_data(exact: Exact, phases: list[str], pool: NumberPool) -> dict[str, A
     starts = [start for lane in lanes for start in lane.start_s]
     ends = [end for lane in lanes for end in lane.end_s]
     waits = [edge for lane in lanes for edge in lane.wait_s]
-    offsets = [sum(len(lane.name) for lane in lanes[:at]) for at in range(len(lanes))]
+    offsets = [0, *accumulate(len(lane.name) for lane in lanes)][: len(lanes)]
     return {
         "windows": [
             {"why": w.why, "step": w.step, "start": w.start_s, "end": w.end_s}
