@@ -48,7 +48,7 @@ def whatif_entry(view: RunView, results: Results) -> WhatifEntry:
         law_error_pct=number(100 * base.off, PERCENT_DIGITS) if isinstance(base, Ground) else None,
         fixes=[_fix(index, one) for index, one in enumerate(fixes)],
         sets=_sets(base, fixes) if isinstance(base, Ground) else [],
-        unknown=_unknown(results),
+        unknown=_unknown(results) if view.analysis.step_s else [],
         note=NOTE if isinstance(base, Ground) else base.reason,
     )
 

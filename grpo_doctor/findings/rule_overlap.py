@@ -16,7 +16,9 @@ from grpo_doctor.findings.signals import PHASES, STEPS, Signal
 from grpo_doctor.findings.view import RuleFile, RunView
 from grpo_doctor.trace.model import Kind, Origin, Trace
 
-_RECORD = re.compile(r"record with `grpo-doctor run`( on [^,;()]+)?")
+_RECORD = re.compile(
+    r"record with `grpo-doctor run`(?: on the GPU's machine)?(?: on (a kernel [^,;()]+))?"
+)
 
 
 def ask(rule: RuleFile, view: RunView) -> Outcome:
@@ -54,7 +56,7 @@ def _way(signal: Signal, trace: Trace) -> str:
         marked = bool(np.isin(trace.spans.kind, (Kind.STEP, Kind.SPAN)).any())
         if not marked and signal in (STEPS, PHASES) and trace.run.framework != "bundled":
             return "steps and phases: the job marks none, see GD075"
-        return _RECORD.sub("`grpo-doctor run` saw none", signal.text)
+        return _RECORD.sub(_saw_none, signal.text)
     if origin is None or (not recorded_by_us and (signal is not STEPS or len(trace.spans))):
         return signal.text
     if signal.text.startswith("metric"):
@@ -62,6 +64,11 @@ def _way(signal: Signal, trace: Trace) -> str:
         return f"{what}: the framework has to log it, in a run that is long enough"
     what = "step times" if signal is STEPS else signal.text.partition(":")[0].partition(" (")[0]
     return f"{what}: {_instead(origin)}"
+
+
+def _saw_none(advice: re.Match[str]) -> str:
+    takes = f", which takes {advice[1]}" if advice[1] else ""
+    return f"`grpo-doctor run` saw none{takes}"
 
 
 def _instead(origin: Origin) -> str:

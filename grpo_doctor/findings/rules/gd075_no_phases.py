@@ -45,13 +45,12 @@ from grpo_doctor.findings.rule import (
     NotApplicable,
     Passed,
     Rule,
-    Safety,
 )
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.launches.launcher import unwrap
 from grpo_doctor.launches.programs import recognize
 from grpo_doctor.launches.words import from_arguments
-from grpo_doctor.whatif import Edit
+from grpo_doctor.whatif import Edit, Withheld
 from grpo_doctor_probes.samplers.libraries import NOTE as LOADED
 
 _PEAKS = {
@@ -79,6 +78,7 @@ for number, batch in enumerate(batches):
     with step(number):
         with phase("rollout"): generate(batch)
         with phase("train"): train(batch)"""
+_WITHHELD = Withheld("without phases there is no step to shorten")
 _NAMES = {"trl": "TRL", "verl": "verl", "openrlhf": "OpenRLHF"}
 
 
@@ -101,7 +101,7 @@ def check(view: RunView) -> Answer:
         cause=f"The command starts {framework}, but none of its hooks took effect."
         if framework
         else "The command is of no framework that brings phases by itself, and marks none.",
-        fixes=(_without_hooks(view, framework) if framework else _by_hand(),),
+        fixes=(_without_hooks(view, framework) if framework else _by_hand(view),),
         headline=f"{framework} ran without its phases" if framework else "",
     )
 
@@ -145,14 +145,9 @@ def _without_hooks(view: RunView, framework: str) -> Fix:
         f"{framework} brings phases by itself unless --no-hooks was said, Python was started with "
         "-I or -E, or the script replaces PYTHONPATH instead of adding to it."
     )
-    return _edit(f"grpo-doctor run -- {command}", "same-math", risk)
+    return view.edit(f"grpo-doctor run -- {command}", _WITHHELD, safety="same-math", risk=risk)
 
 
-def _by_hand() -> Fix:
+def _by_hand(view: RunView) -> Fix:
     risk = "Phases are dataload, rollout, reward, logprob, train, optimizer, sync and checkpoint."
-    return _edit(_FIVE_LINES, "needs-code", risk)
-
-
-def _edit(text: str, safety: Safety, risk: str) -> Fix:
-    """Nothing is said of its gain: there is no step to shorten."""
-    return Fix(None, None, None, text, None, safety, risk)
+    return view.edit(_FIVE_LINES, _WITHHELD, safety="needs-code", risk=risk)

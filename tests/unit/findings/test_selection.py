@@ -18,7 +18,7 @@ def test_without_words_every_rule_runs() -> None:
 
 def test_a_rule_has_three_kinds_of_name() -> None:
     assert ids("GD004") == ids("gd004") == ids("straggler-rank") == ["GD004"]
-    assert set(ids("visibility")) == {"GD005"}
+    assert set(ids("visibility")) == {"GD005", "GD075"}
     assert ids("GD00") == [f"GD00{n}" for n in range(1, 7)]
 
 
