@@ -61,7 +61,6 @@ def _side(part: parts.Side) -> Side:
 def _setting(part: parts.SettingChange) -> Setting:
     return Setting(
         name=part.name,
-        known=bool(part.knob),
         before=any_value(part.before),
         after=any_value(part.after),
     )

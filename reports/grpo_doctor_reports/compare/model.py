@@ -28,7 +28,6 @@ class Setting:
     """A setting that differs; values as text."""
 
     name: str
-    known: bool
     before: str
     after: str
 
