@@ -10,14 +10,16 @@ import re
 import statistics
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.memory_fit import held_out, predicted_bytes
 from benchmarks.memory_peers import PEERS
 from benchmarks.memory_points import Point, read
+from benchmarks.memory_tools import alloc
 from grpo_doctor.memory.estimate import ledger_of
 from grpo_doctor.memory.ledger import Ledger
+from grpo_doctor.memory.setup import Setup
 
 BEGIN = "<!-- section memory -->"
 HEADING = """## How near memory is foretold
@@ -27,7 +29,11 @@ points are what people reported of their jobs: logs, tables, comments in scripts
 rounded to whole GiB. *Held out* is with the calibrated factors fitted on the points of all other
 sources, a source being a repository at a commit or an address. A measurement of 93% of its card or
 more counts as *fits* alone: there PyTorch's allocator fills the card. The other estimators are
-their published formulas; none of them knows LoRA, logits or the engine beside the trainer.
+their published formulas; none of them knows LoRA, logits or the engine beside the trainer. `alloc
+ghost` of the alloc package 0.0.16 was run itself (`--alloc PROGRAM`), told a model's size, width,
+batch and length, which is all it takes. `arena memory` of agilerl-arena 1.29.0 was tried and is not
+here: it reads AgileRL's own manifests and sizes LoRA with asynchronous rollouts alone
+("rollout_mode='colocated' is not sized"), which is none of these records.
 
 First answer, with factors from the literature and before any record was looked at closely:
 training 13% / 50% of 206 points, GRPO 34% / 45% of 5, outcomes 50 of 67. Since then formulas were
@@ -38,6 +44,7 @@ so even the held-out numbers say less than a new source would. Which jobs are fu
 is missing there: [memory.md](memory.md#where-it-is-furthest-off).
 """
 Errors = dict[str, float]
+Peers = Mapping[str, Callable[[Setup], float]]
 
 
 def main() -> int:
@@ -46,13 +53,15 @@ def main() -> int:
     parser.add_argument(
         "--points", type=Path, required=True, help="records, one JSON object a line"
     )
+    parser.add_argument("--alloc", type=Path, help="the program of the alloc package, run too")
     parser.add_argument("--write", type=Path, help="the document whose section is replaced")
     parser.add_argument("--unreadable", action="store_true", help="each record that can't be read")
     parser.add_argument("--worst", type=int, default=0, help="the N points furthest off")
     arguments = parser.parse_args()
     points, unreadable = read(arguments.points)
     ledgers = {point.identity: ledger_of(point.setup) for point in points}
-    text = report(points, ledgers, unreadable)
+    peers = {**PEERS, **({"alloc ghost": alloc(arguments.alloc)} if arguments.alloc else {})}
+    text = report(points, ledgers, unreadable, peers)
     print(text)
     if arguments.unreadable:
         print("\n".join(f"{identity}: {reason}" for identity, reason in unreadable))
@@ -67,6 +76,7 @@ def report(
     points: Sequence[Point],
     ledgers: dict[str, Ledger],
     unreadable: Sequence[tuple[str, str]],
+    estimators: Peers = PEERS,
 ) -> str:
     """The section of the document."""
     measured = [point for point in points if point.measured_bytes]
@@ -75,7 +85,7 @@ def report(
         "ours, held out": held_out(points),
         **{
             name: {p.identity: _off(p, formula(p.setup)) for p in measured}
-            for name, formula in PEERS.items()
+            for name, formula in estimators.items()
         },
     }
     total = len(points) + len(unreadable)
@@ -87,7 +97,7 @@ def report(
         _table("method", measured, columns, lambda point: point.setup.method),
         _table("quality", measured, columns, lambda point: str(point.record["quality"])),
         _table("source", measured, columns, lambda point: point.source, least=5),
-        _outcomes(points, ledgers),
+        _outcomes(points, ledgers, estimators),
         _intervals(measured, ledgers),
         _reasons(unreadable),
     ]
@@ -127,14 +137,14 @@ def _cell(errors: Iterable[float]) -> str:
     return f"{100 * statistics.median(sizes):.0f}% / {100 * high:.0f}%"
 
 
-def _outcomes(points: Sequence[Point], ledgers: dict[str, Ledger]) -> str:
+def _outcomes(points: Sequence[Point], ledgers: dict[str, Ledger], estimators: Peers) -> str:
     """How often `fits` and OOM were foretold, and what each estimator would have said."""
     known = [point for point in points if point.fitted is not None]
     ours = sum((ledgers[p.identity].probability >= 0.5) == p.fitted for p in known)
     sure = [p.identity for p in known if p.fitted is False and ledgers[p.identity].state == "fits"]
     peers = {
         name: sum((formula(p.setup) <= p.setup.card_bytes) == p.fitted for p in known)
-        for name, formula in PEERS.items()
+        for name, formula in estimators.items()
     }
     others = ", ".join(f"{name} {100 * right / len(known):.0f}%" for name, right in peers.items())
     return (

@@ -170,12 +170,16 @@ def _literal(node: ast.expr, constants: Mapping[str, Any]) -> Any:
 def _model_of_trainer(
     tree: ast.Module, constants: Mapping[str, Any], lines: dict[str, int]
 ) -> dict[str, Any]:
-    """The `model=` of `GRPOTrainer(...)`, or of the one `from_pretrained(...)` of a model."""
+    """The `model=` of `GRPOTrainer(...)`, or of the one `from_pretrained(...)` of a model, and
+    what an asynchronous trainer implies."""
+    always: dict[str, Any] = {}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
         name = ast.unparse(node.func)
         words = {word.arg: word.value for word in node.keywords}
+        if name.endswith("AsyncGRPOTrainer"):  # it has no other way to roll out
+            always = {"use_vllm": True, "vllm_mode": "server"}
         if name.endswith("GRPOTrainer"):
             given = words.get("model", node.args[0] if node.args else None)
         elif "Model" in name and name.endswith(".from_pretrained"):
@@ -185,5 +189,5 @@ def _model_of_trainer(
         value = _literal(given, constants) if given is not None else None
         if isinstance(value, str):
             lines["model_name_or_path"] = node.lineno
-            return {"model_name_or_path": value}
-    return {}
+            return {**always, "model_name_or_path": value}
+    return always

@@ -101,6 +101,11 @@ def test_names_of_a_function_and_of_the_main_guard_are_not_found_by_a_child(tmp_
     assert sent.source.line is not None
 
 
+def test_an_asynchronous_trainer_rolls_out_on_a_server(tmp_path: Path) -> None:
+    launch = launched(tmp_path, HEAD + TRAINED.format(value="plain"))
+    assert (launch.value("vllm.use"), launch.value("vllm.mode")) == (True, "server")
+
+
 def test_a_trainer_that_does_not_spawn_takes_anything(tmp_path: Path) -> None:
     code = HEAD + TRAINED.format(value="short").replace("Async", "")
     assert launched(tmp_path, code).unsendable == ()
