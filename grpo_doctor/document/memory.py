@@ -102,8 +102,6 @@ def _fullest(analysis: Analysis) -> _Fullest:
         raise _NothingToCompareError(f"memory is not in {trace.run.origin.what}")
     if not len(analysis.steps.numbers):
         raise _NothingToCompareError("no step was recorded")
-    if any(p.role != "trainer" for p in trace.processes if p.carries_steps):
-        raise _NothingToCompareError("the model is in actors, and the steps are in their driver")
     capacities = {gpu.uuid: gpu.memory_total_bytes for gpu in trace.gpus if gpu.visible}
     by_rank: dict[int | None, Series]
     if capacities:
@@ -113,7 +111,9 @@ def _fullest(analysis: Analysis) -> _Fullest:
     else:
         if trace.run.config.get("device", "cpu") != "cpu":
             raise _NothingToCompareError("no GPU's memory was sampled")
-        by_rank = {s.rank: s for s in series_named(trace, _RSS)}
+        trainers = {p.rank: p.os_pid for p in trace.processes if p.carries_steps}
+        sampled = [s for s in series_named(trace, _RSS) if s.rank in trainers]
+        by_rank = {s.rank: s for s in sampled if s.pid in (None, trainers[s.rank or 0])}
     fullest: _Fullest | None = None
     most = 0.0
     for column, rank in enumerate(analysis.ranks):

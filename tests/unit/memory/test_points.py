@@ -9,6 +9,7 @@ import pytest
 from benchmarks.memory_accuracy import main, replace_section
 from benchmarks.memory_points import point_of, read
 from benchmarks.memory_setups import UnreadableError
+from benchmarks.memory_tools import alloc
 from grpo_doctor.memory import GIB
 from grpo_doctor.memory.models import UnknownModelError
 
@@ -134,3 +135,15 @@ def test_the_table_is_written_into_its_section(
     assert "transformer-math" in capsys.readouterr().out
     replace_section(document, "short")
     assert document.read_text().rstrip().endswith("short")
+
+
+def test_alloc_is_told_size_width_batch_and_length_and_asked_once(tmp_path: Path) -> None:
+    program = tmp_path / "alloc"
+    program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\necho \'{{"total_gb": 12.5}}\'\n')
+    program.chmod(0o755)
+    estimate = alloc(program)
+    setup = point_of(record(LORA, gb_per_gpu=22.0)).setup
+    assert estimate(setup) == estimate(setup) == 12.5 * GIB
+    (asked,) = (tmp_path / "asked").read_text().splitlines()
+    assert f"--hidden-dim {setup.model.hidden}" in asked
+    assert f"--seq-length {setup.prompt_tokens}" in asked
