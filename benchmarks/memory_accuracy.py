@@ -24,7 +24,7 @@ from grpo_doctor.memory.setup import Setup
 BEGIN = "<!-- section memory -->"
 HEADING = """## How near memory is foretold
 
-Written by `python -m benchmarks.memory_accuracy --points FILE --alloc PROGRAM --write docs/accuracy.md`. The
+Written by `python -m benchmarks.memory_accuracy --points FILE --alloc PROGRAM --write FILE`. The
 points are what people reported of their jobs: logs, tables, comments in scripts, issues, many
 rounded to whole GiB. *Held out* is with the calibrated factors fitted on the points of all other
 sources, a source being a repository at a commit or an address. A measurement of 93% of its card or
