@@ -11,14 +11,13 @@ from dataclasses import dataclass
 
 from grpo_doctor_reports import formatting
 from grpo_doctor_reports.finding_model import Finding, Fix, NextStep
-from grpo_doctor_reports.model import HangPage, Report, Run
+from grpo_doctor_reports.model import HangPage, Report
 from grpo_doctor_reports.palette import UNATTRIBUTED
 from grpo_doctor_reports.schema.findings import PredictedEntry
 
 TOP_FINDINGS = 3
 _DIED = ("failed", "killed", "interrupted", "hung")
 _STALLS_SHOWN = 4
-_NOTHING = (formatting.NOTHING, "0")
 # How `grpo_doctor.knobs.advice` spells what does not go into the job's own command.
 _ELSEWHERE = (
     re.compile(r"(?P<where>for [^:]+): (?P<text>-.+)"),
@@ -32,15 +31,6 @@ _SAFETY_WORDS = {
     "changes-algorithm": "changes the algorithm",
     "needs-code": "needs a code change",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class KeyNumber:
-    """One of the headline numbers; `detail` is the small print under it."""
-
-    label: str
-    value: str
-    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,95 +72,12 @@ def verdict(report: Report) -> str:
     return f"{formatting.count(report.summary.steps, 'step')} recorded; no verdict was given."
 
 
-def key_numbers(report: Report) -> list[KeyNumber]:
-    """Return the headline numbers, in the order in which they are read."""
-    summary, run = report.summary, report.run
-    numbers = [
-        KeyNumber("Step time", formatting.seconds(summary.step_time_s), _spread(report)),
-        _tokens(report),
-        KeyNumber("GPU busy", formatting.percent(summary.gpu_busy_pct), _gpu_truly(report)),
-        KeyNumber("Steps", formatting.number(summary.steps), _steps_detail(report)),
-        KeyNumber("Ranks", formatting.number(run.world_size or len(run.ranks)), _hosts(run)),
-        KeyNumber("Exit", run.exit_state, _exit_detail(run)),
-    ]
-    return [number for number in numbers if number.value not in _NOTHING]
-
-
-def setup_parts(report: Report) -> list[str]:
-    """Return what was trained, on what, and how it was spread: each where it is known."""
-    run = report.run
-    framework = run.framework if run.framework != "unknown" else ""
-    if framework == "bundled":
-        framework = "bundled trainer"
-    version = f" {run.framework_version}" if framework and run.framework_version else ""
-    return [
-        part for part in (run.model, gpus_words(run), run.parallelism, framework + version) if part
-    ]
-
-
-def gpus_words(run: Run) -> str:
-    """Return `8 × NVIDIA H100 on 2 hosts`; without GPUs, how many ranks ran on CPUs."""  # noqa: RUF002
-    hosts = f" on {formatting.count(len(run.hosts), 'host')}" if len(run.hosts) > 1 else ""
-    if not run.gpus:
-        ranks = run.world_size or len(run.ranks)
-        return f"{formatting.count(ranks, 'rank')} without a GPU{hosts}" if ranks else ""
-    names = {gpu.name for gpu in run.gpus}
-    kind = names.pop() if len(names) == 1 else "GPUs of several kinds"
-    return f"{len(run.gpus)} × {kind}{hosts}"  # noqa: RUF001 (a multiplication sign)
-
-
 def deadly_hang(report: Report) -> HangPage | None:
     """Return the watchdog's last verdict on a run that then was ended, None where none ended it."""
     if report.run.exit_state not in _DIED:
         return None
     stuck = [hang for hang in report.hangs if hang.state in ("stuck", "dead") and hang.headline]
     return stuck[-1] if stuck else None
-
-
-def _tokens(report: Report) -> KeyNumber:
-    whole, each = report.summary.tokens_per_s, report.summary.tokens_per_s_per_gpu
-    if each is None:
-        return KeyNumber("Tokens/s", formatting.compact(whole), "of completions")
-    detail = "" if whole is None else f"{formatting.compact(whole)} in all"
-    return KeyNumber("Tokens/s/GPU", formatting.compact(each), detail)
-
-
-def _spread(report: Report) -> str:
-    low, high = report.summary.p10_s, report.summary.p90_s
-    if low is None or high is None:
-        return ""
-    return f"p10{formatting.NOTHING}p90 {formatting.seconds(low)} to {formatting.seconds(high)}"
-
-
-def _gpu_truly(report: Report) -> str:
-    summary = report.summary
-    if summary.gpu_truly_busy_pct is None:
-        return ""
-    by = f" by {summary.gpu_busy_by.replace('_', ' ')}" if summary.gpu_busy_by else " in truth"
-    return f"{formatting.percent(summary.gpu_truly_busy_pct)}{by}"
-
-
-def _steps_detail(report: Report) -> str:
-    summary = report.summary
-    parts = []
-    if summary.steps_total > summary.steps:
-        parts.append(f"used of {summary.steps_total:,}")
-    if summary.warmup_steps:
-        parts.append(f"{summary.warmup_steps:,} warm-up")
-    return ", ".join(parts)
-
-
-def _hosts(run: Run) -> str:
-    return f"on {formatting.count(len(run.hosts), 'host')}" if run.hosts else ""
-
-
-def _exit_detail(run: Run) -> str:
-    parts = [run.exit_signal] if run.exit_signal else []
-    if run.exit_code is not None and (run.exit_code != 0 or run.exit_state != "finished"):
-        parts.append(f"code {run.exit_code}")
-    if run.duration_s is not None:
-        parts.append(f"after {formatting.seconds(run.duration_s)}")
-    return " ".join(parts)
 
 
 def step_bar(report: Report) -> list[BarPart]:

@@ -9,6 +9,7 @@ from grpo_doctor_reports.costs import cost_detail, cost_words
 from grpo_doctor_reports.families import families, severities
 from grpo_doctor_reports.glossary import KEYS, PHASE_MEANINGS, TERMS
 from grpo_doctor_reports.jinja import template_environment
+from grpo_doctor_reports.key_numbers import key_numbers, setup_parts
 from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.palette import PHASE_COLORS, UNATTRIBUTED
 from grpo_doctor_reports.pasting import markdown
@@ -45,12 +46,14 @@ def report_environment() -> Environment:
         glossary_terms=TERMS,
         joint_flags=joint_flags,
         joint_words=joint_words,
+        key_numbers=key_numbers,
         keys=KEYS,
         lanes_of=time_words.lanes_of,
         longest_collective=time_words.longest_collective,
         markdown=markdown,
         path_sentence=time_words.path_sentence,
         phases_of=phases_drawn,
+        setup_parts=setup_parts,
         severities=severities,
         time_notes=time_words.time_notes,
     )

@@ -8,6 +8,7 @@ from grpo_doctor_reports import digest, formatting
 from grpo_doctor_reports.annotations import annotation, level_of
 from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.finding_model import Finding
+from grpo_doctor_reports.key_numbers import key_numbers
 from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.schema import AnyDocument
 
@@ -36,7 +37,7 @@ def _markdown(report: Report) -> Iterator[str]:
     yield ""
     yield " · ".join(
         f"{n.label} {_escaped(n.value)}" + (f" ({_escaped(n.detail)})" if n.detail else "")
-        for n in digest.key_numbers(report)
+        for n in key_numbers(report)
     )
     yield ""
     yield "| phase | time | share | wait |"

@@ -14,6 +14,7 @@ from grpo_doctor_reports.console import Command, as_text, sentence
 from grpo_doctor_reports.costs import cost_words
 from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.finding_model import Finding
+from grpo_doctor_reports.key_numbers import key_numbers
 from grpo_doctor_reports.memory_words import memory_sentences
 from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.palette import color_of
@@ -88,7 +89,7 @@ def _losses(report: Report) -> Iterator[Text]:
 def _key_numbers(report: Report) -> str:
     return " · ".join(
         f"{item.label} {item.value}" + (f" ({item.detail})" if item.detail else "")
-        for item in digest.key_numbers(report)
+        for item in key_numbers(report)
         if item.value != formatting.NOTHING
     )
 

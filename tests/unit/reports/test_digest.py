@@ -7,6 +7,7 @@ import pytest
 
 from grpo_doctor_reports import digest
 from grpo_doctor_reports.document import read_document
+from grpo_doctor_reports.key_numbers import key_numbers
 from grpo_doctor_reports.model import Report
 from tests.demo_reports import DEMOS
 
@@ -81,7 +82,7 @@ def test_a_fix_without_spelling_shows_its_knob() -> None:
 
 
 def test_key_numbers_of_a_killed_run() -> None:
-    shown = {item.label: item for item in digest.key_numbers(read_document(DEMOS["killed"]()))}
+    shown = {item.label: item for item in key_numbers(read_document(DEMOS["killed"]()))}
     assert shown["Exit"].value == "killed"
     assert shown["Exit"].detail == "SIGKILL after 12 min 14 s"
     assert "Step time" not in shown  # there is none, so nothing is shown

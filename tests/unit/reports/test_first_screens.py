@@ -11,6 +11,7 @@ from grpo_doctor.document import ReportDocument
 from grpo_doctor_reports import digest, render_text
 from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.formatting import seconds
+from grpo_doctor_reports.key_numbers import gpus_words, key_numbers
 from tests.first_screens import SCREENS
 
 _WORDS = 24  # what is read in five seconds
@@ -56,7 +57,7 @@ def test_the_first_card_says_what_to_type(name: str) -> None:
 def test_page_and_terminal_say_the_same_numbers(name: str) -> None:
     document = document_of(name)
     summary, text = document.summary, render_text(document, width=120, color=False)
-    numbers = {item.label: item.value for item in digest.key_numbers(read_document(document))}
+    numbers = {item.label: item.value for item in key_numbers(read_document(document))}
     assert summary.verdict in re.sub(r"\s+", " ", text)
     for label, value in numbers.items():
         assert f"{label} {value}" in re.sub(r"\s+", " ", text)
@@ -74,6 +75,6 @@ def test_a_machine_without_gpus_shows_no_gpu_numbers() -> None:
     summary = structs.replace(whole.summary, gpu_busy_pct=None, tokens_per_s_per_gpu=None)
     run = structs.replace(whole.run, gpus=[])
     report = read_document(structs.replace(whole, run=run, summary=summary))
-    assert digest.gpus_words(report.run) == "8 ranks without a GPU"
-    labels = [item.label for item in digest.key_numbers(report)]
+    assert gpus_words(report.run) == "8 ranks without a GPU"
+    labels = [item.label for item in key_numbers(report)]
     assert labels == ["Step time", "Tokens/s", "Steps", "Ranks", "Exit"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_reports import digest, formatting, time_words
+from grpo_doctor_reports import digest, formatting, key_numbers, time_words
 from grpo_doctor_reports.costs import cost_detail, money
 from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.page_words import phase_class, phases_drawn
@@ -262,4 +262,4 @@ def test_how_a_run_ended_in_numbers() -> None:
     ]
     for ended, said in ends:
         run = read(run={"exit": ended, "duration_s": 5.0}).run
-        assert digest._exit_detail(run) == said
+        assert key_numbers._exit_detail(run) == said
