@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 Run = TypeVar("Run")
+# Student's t at 97.5%, by the number of pairs less one.
+_T_975 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14)
 
 
 def paired(
@@ -33,3 +37,14 @@ def paired(
                 results.append(run(folder, on))
             first, second = results
             yield (pair + 1, kind, first, second) if pair % 2 else (pair + 1, kind, second, first)
+
+
+def mean_ratio(ratios: Sequence[float]) -> str:
+    """The geometric mean of the pairs' ratios, with its 95% interval."""
+    logs = [math.log(ratio) for ratio in ratios]
+    mean = statistics.fmean(logs)
+    if not 1 < len(logs) <= len(_T_975) + 1:
+        return f"mean {math.exp(mean):.2f}"
+    half = _T_975[len(logs) - 2] * statistics.stdev(logs) / math.sqrt(len(logs))
+    low, high = math.exp(mean - half), math.exp(mean + half)
+    return f"mean {math.exp(mean):.2f} (95%: {low:.2f} to {high:.2f})"

@@ -6,8 +6,11 @@ roll out with transformers' generate. Runs are in pairs and take turns in going 
 two steps are left out; a step is all that happens between the ends of two steps. Beside the wall
 clock it counts processor time of all processes, which a busy machine disturbs less.
 
-    python -m benchmarks.trainer_speed [--size tiny|small] [--pairs 3] [--steps 12] [--json]
+    python -m benchmarks.trainer_speed [--size tiny|small|long] [--pairs 3] [--steps 12] [--json]
     python -m benchmarks.trainer_speed --vllm    both with vLLM in the ranks
+
+A job that fails after its last step has been measured all the same (gloo sometimes aborts while a
+process ends); one that fails before leaves its pair out, which is said.
 
 With --vllm TRL's weight sync has one call replaced, see `trl_peer`: its own, load_weights, fails on
 vLLM's CPU build. Neither side compiles its engine, which would take minutes.
@@ -24,12 +27,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pairs import mean_ratio
 from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
 
 WARM_UP_STEPS = 2
@@ -43,15 +47,24 @@ _STEP = re.compile(r"^step +(\d+)[ /]")
 
 @dataclass(frozen=True)
 class Size:
-    """What is trained; `batch` completions per rank, of at most `tokens` tokens."""
+    """What is trained; `batch` completions per rank, of at most `tokens` tokens.
+
+    Attributes:
+        prompt: tokens of a prompt, about; one token is a byte.
+    """
 
     hidden: int
     layers: int
     batch: int
     tokens: int
+    prompt: int = 0
 
 
-SIZES = {"tiny": Size(128, 1, 32, 16), "small": Size(256, 4, 16, 64)}
+SIZES = {
+    "tiny": Size(128, 1, 32, 16),
+    "small": Size(256, 4, 16, 64),
+    "long": Size(256, 4, 16, 32, prompt=512),
+}
 _GROUP, _RATE, _BETA = 8, 1e-4, 0.04
 _VLLM_FLAGS = (
     "--use_vllm", "true", "--vllm_gpu_memory_utilization", "0.04", "--vllm_max_model_len", "256",
@@ -81,10 +94,19 @@ def write_folder(folder: Path, size: Size) -> None:
     config.layer_types = ["full_attention"] * size.layers
     Qwen2ForCausalLM(config).save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
-    rows = [{"prompt": f"What is {a} plus {b}?"} for a in range(16) for b in range(16)]
+    filler = "some words before the answer " * (size.prompt // 20 + 1)
+    questions = [f"What is {a} plus {b}?" for a in range(16) for b in range(16)]
+    rows = [
+        {"prompt": (question + " ") + filler[: max(0, size.prompt - len(question))]}
+        for question in questions
+    ]
     text = "".join(json.dumps(row) + "\n" for row in rows)
     (folder / "prompts.jsonl").write_text(text, encoding="utf-8")
     (folder / REWARD_FILE).write_text(_REWARD, encoding="utf-8")
+
+
+class JobFailedError(Exception):
+    """A job ended before its last step."""
 
 
 @dataclass(frozen=True)
@@ -126,9 +148,17 @@ def cpu_seconds(pid: int) -> float:
 
 
 def torchrun(
-    module: str, arguments: list[str], folder: Path, more: Mapping[str, str] | None = None
+    module: str,
+    arguments: list[str],
+    folder: Path,
+    steps: int,
+    more: Mapping[str, str] | None = None,
 ) -> dict[int, Mark]:
-    """The ends of the steps of a job on two ranks, by step; `more` is for its environment."""
+    """The ends of the steps of a job on two ranks, by step; `more` is for its environment.
+
+    Raises:
+        JobFailedError: a step is missing.
+    """
     command = [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2",
         "-m", module, *arguments,
@@ -147,9 +177,12 @@ def torchrun(
             if found := _STEP.match(line):
                 mark = Mark(time.monotonic(), cpu_seconds(process.pid), line)
                 marks[int(found[1])] = mark
-    if process.returncode:
+    if steps not in marks or WARM_UP_STEPS not in marks:
         tail = (folder / "errors.txt").read_text(encoding="utf-8")[-3000:]
-        raise SystemExit(f"{module} ended with {process.returncode}\n{tail}")
+        raise JobFailedError(f"{module} ended with {process.returncode}\n{tail}")
+    if process.returncode:
+        note = f"{module} ended with {process.returncode} after its last step, which was measured"
+        print(note, file=sys.stderr, flush=True)
     return marks
 
 
@@ -162,7 +195,8 @@ def trl_speed(folder: Path, size: Size, steps: int, *, vllm: bool) -> Speed:
     }  # fmt: skip
     settings |= _VLLM_SETTINGS if vllm else {}
     arguments = [str(folder), json.dumps(settings)]
-    marks = torchrun("benchmarks.trl_peer", arguments, folder, _VLLM_ENVIRONMENT if vllm else {})
+    more = _VLLM_ENVIRONMENT if vllm else {}
+    marks = torchrun("benchmarks.trl_peer", arguments, folder, steps, more)
     first, last = marks[WARM_UP_STEPS], marks[steps]
     before, after = (int(mark.line.rpartition(" ")[2]) for mark in (first, last))
     return Speed.between(first, last, after - before)
@@ -181,16 +215,18 @@ def our_speed(folder: Path, size: Size, steps: int, *flags: str) -> Speed:
         "--save_steps", "0", "--gradient_checkpointing", "false", "--torch_dtype", "float32",
         "--output_dir", str(folder / "out"), *flags,
     ]  # fmt: skip
-    marks = torchrun("grpo_doctor_trainer", arguments, folder)
+    marks = torchrun("grpo_doctor_trainer", arguments, folder, steps)
     text = (folder / "run" / "metrics.jsonl").read_text(encoding="utf-8")
     rows = {row["step"]: row["metrics"]["num_tokens"] for row in map(json.loads, text.splitlines())}
     tokens = rows[steps] - rows[WARM_UP_STEPS]
     return Speed.between(marks[WARM_UP_STEPS], marks[steps], tokens)
 
 
-def measure(size: Size, pairs: int, steps: int, *, vllm: bool) -> dict[str, list[Speed]]:
-    """Both sides, pair by pair."""
-    flags = _VLLM_FLAGS if vllm else ()
+def measure(
+    size: Size, pairs: int, steps: int, *, vllm: bool, flags: Sequence[str] = ()
+) -> dict[str, list[Speed]]:
+    """Both sides, pair by pair; `flags` are for ours."""
+    flags = (*flags, *(_VLLM_FLAGS if vllm else ()))
     sides = {
         "ours": lambda folder: our_speed(folder, size, steps, *flags),
         "trl": lambda folder: trl_speed(folder, size, steps, vllm=vllm),
@@ -201,8 +237,14 @@ def measure(size: Size, pairs: int, steps: int, *, vllm: bool) -> dict[str, list
         write_folder(folder, size)
         for pair in range(pairs):
             names = list(sides)
-            for name in reversed(names) if pair % 2 else names:
-                found[name].append(sides[name](folder))
+            turns = reversed(names) if pair % 2 else names
+            try:
+                both = {name: sides[name](folder) for name in turns}
+            except JobFailedError as error:
+                print(f"pair {pair + 1}/{pairs} is left out: {error}", file=sys.stderr, flush=True)
+                continue
+            for name in names:
+                found[name].append(both[name])
             speeds = ", ".join(
                 f"{name} {found[name][-1].wall:,.0f} ({found[name][-1].cpu:,.0f} per CPU second)"
                 for name in names
@@ -218,14 +260,19 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--vllm", action="store_true")
+    parser.add_argument("--flags", default="", help="more flags for the bundled trainer")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if find_spec("trl") is None:
         print("TRL is not installed, so there is nothing to compare with: pip install trl")
         return 0
-    found = measure(SIZES[options.size], options.pairs, options.steps, vllm=options.vllm)
+    size, flags = SIZES[options.size], options.flags.split()
+    found = measure(size, options.pairs, options.steps, vllm=options.vllm, flags=flags)
     (name, ours), (peer, theirs) = found.items()
     pairs = list(zip(ours, theirs, strict=True))
+    if not pairs:
+        print("no pair of runs reached its last step", file=sys.stderr)
+        return 1
     ratios = {
         "wall": [one.wall / other.wall for one, other in pairs],
         "cpu": [one.cpu / other.cpu for one, other in pairs],
@@ -236,9 +283,9 @@ def main() -> int:
     else:
         for clock, values in ratios.items():
             print(
-                f"{name} / {peer}, tokens per {clock} second: median "
+                f"{name} / {peer}, tokens per {clock} second: {mean_ratio(values)}, median "
                 f"{statistics.median(values):.2f}, {min(values):.2f} to {max(values):.2f} "
-                f"({options.pairs} pairs of {options.steps - WARM_UP_STEPS} steps, {options.size})"
+                f"({len(pairs)} pairs of {options.steps - WARM_UP_STEPS} steps, {options.size})"
             )
         if options.vllm:
             print(

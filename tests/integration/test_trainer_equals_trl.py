@@ -77,6 +77,7 @@ class Case:
     mask_truncated: bool = False
     epsilon_high: float | None = None
     correction: str | None = None
+    share_prompts: bool = True
 
     @property
     def config(self) -> TrainerConfig:
@@ -93,6 +94,7 @@ class Case:
             mask_truncated_completions=self.mask_truncated,
             rollout_importance_sampling_mode=self.correction,
             rollout_importance_sampling_threshold=1.3,
+            share_prompts=self.share_prompts,
         )
 
 
@@ -181,12 +183,14 @@ class Pair:
             "logprobs": [r[:n].tolist() for r, n in zip(self.sampling, LENGTHS, strict=True)],
         }
 
-    def logprobs(self, model: Any | None = None) -> torch.Tensor:
-        return logprobs_in_parts(model or self.model, self.tokens, TEMPERATURE, 3)
+    def logprobs(self, model: Any | None = None, *, share: bool = True) -> torch.Tensor:
+        """In parts of three completions, which cut the groups of four."""
+        model = model or self.model
+        return logprobs_in_parts(model, self.tokens, TEMPERATURE, 3, share_prompts=share)
 
-    def reference_logprobs(self) -> torch.Tensor:
+    def reference_logprobs(self, *, share: bool) -> torch.Tensor:
         with self.model.disable_adapter() if self.lora else nullcontext():
-            return self.logprobs(self.reference)
+            return self.logprobs(self.reference, share=share)
 
     @contextmanager
     def moved(self, by: float) -> Iterator[None]:
@@ -236,8 +240,8 @@ class Pair:
         experience = Experience(
             self.tokens,
             group_advantages(rewards, GROUP, case.scale_rewards),
-            self.logprobs() if case.off_policy else None,
-            self.reference_logprobs() if case.kl else None,
+            self.logprobs(share=case.share_prompts) if case.off_policy else None,
+            self.reference_logprobs(share=case.share_prompts) if case.kl else None,
             self.sampling if case.correction else None,
             ended.long() if case.mask_truncated else None,
         )
@@ -287,6 +291,22 @@ def test_loss_and_gradients(pair: Pair, loss_type: str, kl: bool, off_policy: bo
         [None, "token_truncate", "token_mask"],
     ):
         compare(pair, Case(loss_type, kl, off_policy, scale, masked, high, correction))
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo"])
+def test_loss_and_gradients_with_a_prompt_for_each_completion(pair: Pair, loss_type: str) -> None:
+    for off_policy, masked in ((False, False), (True, True)):
+        compare(
+            pair,
+            Case(
+                loss_type,
+                kl=True,
+                off_policy=off_policy,
+                mask_truncated=masked,
+                correction="token_truncate",
+                share_prompts=False,
+            ),
+        )
 
 
 @pytest.mark.parametrize("correction", ["sequence_truncate", "sequence_mask"])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from grpo_doctor_trainer.algorithm.head import Asked, asking
 from grpo_doctor_trainer.algorithm.inputs import (
     model_inputs,
     needs_companion,
@@ -93,7 +94,7 @@ def completion_logprobs(
     """Runs the model and gives the log-probability of each token of the completions.
 
     Args:
-        model: what is called, an engine's or a plain one; of those that `can_share` if it shares.
+        model: what is called, an engine's or a plain one; to share, one that can (`model.sharing`).
         batch: prompts and completions.
         temperature: of the sampling.
         share_prompts: compute what is equal in prompts once, and no padding. At padding there is 0
@@ -104,13 +105,19 @@ def completion_logprobs(
     if packing is None:
         logits = completion_logits(model, batch)
         return token_logprobs(logits, batch.completion_tokens, temperature, entropy=entropy)
-    inputs = packed_inputs(batch, packing)
-    logits = model(**inputs, logits_to_keep=packing.predicting, use_cache=False).logits
-    tokens = batch.completion_tokens.flatten()[packing.predicted]
-    found = token_logprobs(logits, tokens[None], temperature, entropy=entropy)
-    return TokenLogprobs(
-        *(packing.scattered(values[0], batch.completion_tokens) for values in found)
-    )
+
+    def values(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        return torch.stack(token_logprobs(logits, tokens, temperature, entropy=entropy), dim=2)
+
+    tokens = batch.completion_tokens.flatten()[packing.predicted].unsqueeze(0)
+    asked = Asked(tokens, values)
+    with asking(model, asked):
+        logits = model(
+            **packed_inputs(batch, packing), logits_to_keep=packing.predicting, use_cache=False
+        ).logits
+    pairs = (logits if asked.answered else values(logits, tokens))[0]
+    chosen, entropies = (packing.scattered(pairs[:, i], batch.completion_tokens) for i in (0, 1))
+    return TokenLogprobs(chosen, entropies.detach())
 
 
 @torch.no_grad()

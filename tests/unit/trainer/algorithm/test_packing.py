@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from grpo_doctor_trainer.algorithm import head
 from grpo_doctor_trainer.algorithm.logprobs import completion_logprobs, logprobs_in_parts
 from grpo_doctor_trainer.algorithm.packing import Segments, pack
 from grpo_doctor_trainer.data.experience import ImageFeatures, TokenBatch
@@ -87,6 +88,48 @@ def test_gradients_of_recomputed_layers(model: Any) -> None:
         assert_equal(model, BATCHES["groups that a pass cuts"])
     finally:
         model.gradient_checkpointing_disable()
+
+
+@pytest.mark.parametrize("kept", [1, 3])
+def test_logits_are_never_whole_where_they_are_large(
+    model: Any, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heights = []
+
+    def watched(hidden: torch.Tensor, *weights: Any) -> torch.Tensor:
+        heights.append(hidden.size(1))
+        return torch.nn.functional.linear(hidden, *weights)
+
+    monkeypatch.setattr(head, "linear", watched)
+    monkeypatch.setitem(head.KEPT_BYTES, "cpu", kept * 4 * model.config.vocab_size)
+    assert_equal(model, BATCHES["whole groups"])
+    tokens = int(BATCHES["whole groups"].completion_mask.sum())
+    assert max(heights) == kept
+    assert sum(heights) == 2 * tokens  # again in the backward pass
+    assert "forward" not in vars(model.lm_head)
+
+
+@pytest.mark.parametrize("way", ["another kind of layer", "changed behind it", "gone around"])
+def test_logits_are_taken_as_they_are_where_the_last_layer_cannot_be_asked(
+    model: Any, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if way == "another kind of layer":
+
+        class Other(torch.nn.Linear):
+            pass
+
+        other = Other(128, model.config.vocab_size, bias=False)
+        other.weight = model.lm_head.weight
+        monkeypatch.setitem(model._modules, "lm_head", other)
+    elif way == "changed behind it":
+        monkeypatch.setattr(model.config, "logit_scale", 2.0, raising=False)
+    else:
+        unused = torch.nn.Linear(1, 1)
+        monkeypatch.setattr(model, "get_output_embeddings", lambda: unused)
+    asked = []
+    monkeypatch.setattr(head.Asked, "answer", lambda *_: asked.append(1))
+    assert_equal(model, BATCHES["whole groups"])
+    assert not asked
 
 
 def test_nothing_but_completions_at_padding(model: Any) -> None:

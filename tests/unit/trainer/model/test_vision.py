@@ -310,20 +310,21 @@ def test_a_batch_with_an_image_needs_no_companion(loaded: LoadedModel) -> None:
     assert model_inputs(batch)["input_ids"].size(0) == len(batch)
 
 
-def make_rollout(loaded: LoadedModel) -> TransformersRollout:
+def make_rollout(loaded: LoadedModel, share: str) -> TransformersRollout:
     engine: Any = SimpleNamespace(
         module=loaded.policy, model=loaded.policy, device=torch.device("cpu"), zero_stage=None
     )
-    return TransformersRollout(engine, loaded, flags("--max_completion_length", "4"))
+    likeliest = ("--max_completion_length", "4", "--top_k", "1")
+    return TransformersRollout(engine, loaded, flags(*likeliest, "--share_prompts", share))
 
 
 @pytest.mark.parametrize("rows", [[PICTURE, SUM], [SUM], [PICTURE]])
 @pytest.mark.parametrize("companion", [False, True])
+@pytest.mark.parametrize("share", ["true", "false"])
 def test_generation_samples_from_the_log_probs(
-    loaded: LoadedModel, rows: list[Row], companion: bool
+    loaded: LoadedModel, rows: list[Row], companion: bool, share: str
 ) -> None:
-    rollout = make_rollout(loaded)
-    rollout._options["do_sample"] = False
+    rollout = make_rollout(loaded, share)
     rollout._in_step = companion
     prompts = batch_of(loaded, rows)
     assert prompts.images is not None
