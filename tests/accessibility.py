@@ -66,9 +66,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, closing(Browsers(chromium)) as browsers:
         pages = arguments.pages or write_pages(Path(folder))
         looks = [(page.resolve(), state) for page in pages for state in states()]
-        problems = sum(_examine(browsers, page, state, axe) for page, state in looks)
-    _say(f"{problems} problems in {len(looks)} looks")
-    return int(problems > 0)
+        examined = [_examine(browsers, page, state, axe) for page, state in looks]
+    problems = [number for number in examined if number is not None]
+    _say(f"{sum(problems)} problems in {len(problems)} looks")
+    return int(sum(problems) > 0)
 
 
 def write_pages(folder: Path) -> list[Path]:
@@ -90,7 +91,7 @@ def states() -> Iterator[State]:
             yield State(width, dark, finding=WIDTHS.index(width))
 
 
-def _examine(browsers: Browsers, page: Path, state: State, axe: str) -> int:
+def _examine(browsers: Browsers, page: Path, state: State, axe: str) -> int | None:
     """What is wrong with a page in a state; once more where the browser froze."""
     try:
         return _look(browsers.tab(), page, state, axe)
@@ -98,14 +99,17 @@ def _examine(browsers: Browsers, page: Path, state: State, axe: str) -> int:
         return _look(browsers.tab(), page, state, axe)
 
 
-def _look(tab: Tab, page: Path, state: State, axe: str) -> int:
-    """Opens a page in a state and says what is wrong with it; returns how much that is."""
+def _look(tab: Tab, page: Path, state: State, axe: str) -> int | None:
+    """Opens a page in a state and says what is wrong with it; returns how much that is.
+
+    None: the page has no such finding to highlight.
+    """
     watch_layout_shift(tab)
     tab.dark(state.dark)
     tab.open(page, state.width)
     show_all(tab)
     if state.finding is not None and not _highlight(tab, state.finding):
-        return 0
+        return None
     shift = layout_shift(tab)
     found = [f"layout shift {shift:.3f}"] if shift > MOST_SHIFT else []
     if axe:
