@@ -171,7 +171,7 @@ function drawColumn(pen, column, stack, box, scale, paint) {
   if (!whole) return;
   // Whole pixels: edges between two would shimmer over a thousand columns.
   const left = Math.max(LEFT_PX, Math.round(scale.x(column.start)));
-  const right = Math.min(scale.right, Math.round(scale.x(column.end)));
+  const right = Math.min(scale.right, Math.ceil(scale.x(column.end)));
   const width = Math.max(1, right - left - (right - left > 14 ? 1 : 0));
   pen.globalAlpha = column.used ? 1 : 0.45;
   for (const { phase, low, high, wait } of stack) {
