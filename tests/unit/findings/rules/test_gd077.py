@@ -59,6 +59,11 @@ def test_quick_rewards_are_no_finding() -> None:
     assert "of the step" in passed(lengths(run(), 200.0, 800.0), RULE)
 
 
+def test_milliseconds_are_not_worth_a_change_of_code() -> None:
+    quick = {phase: seconds / 50 for phase, seconds in SLOW.items()}
+    assert "of the step could be scored" in passed(lengths(run(quick), 200.0, 800.0), RULE)
+
+
 def test_verls_lengths_are_enough() -> None:
     build = lengths(run(SLOW, framework="verl"), 200.0, 800.0, VERL)
     assert finding(build, RULE).phases == ("reward",)
