@@ -92,7 +92,7 @@ _INTRODUCTION: Final = (
 
 def _typed(screen: Screen) -> str:
     if "\n" in screen.typed:
-        return f"To type:\n\n```python\n{screen.typed}\n```"
+        return f"To type:\n\n```text\n{screen.typed}\n```"
     if screen.typed:
         return f"To type: `{screen.typed}`"
     if screen.next_step:

@@ -47,6 +47,7 @@ def test_numbers_keep_three_digits_and_whole_numbers_all(value: float, shown: st
         (61.2, "%", "61%"),
         (7.94, "%", "7.9%"),
         (0.04, "%", "<0.1%"),
+        (55.04, "% of the step", "55% of the step"),
         (0.42, "share", "42%"),
         (250, "ms", "250 ms"),
         (1_500_000, "ns", "1.50 ms"),
