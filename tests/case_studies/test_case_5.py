@@ -95,4 +95,4 @@ def test_a_job_that_died_of_two_devices_is_told_so_with_what_helps(tmp_path: Pat
     assert found["severity"] == "high"
     assert "is not on the expected device" in str(found["evidence"][0]["value"])
     assert found["phases"] == ["logprob"]
-    assert "NPROC_PER_NODE" in found["fixes"][0]["spelling"]
+    assert "NPROC_PER_NODE" in found["next_steps"][0]["text"]
