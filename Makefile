@@ -136,8 +136,9 @@ site: $(SITE_READY) ## build site/ from docs/ (no link may break, no page fetche
 	@$(SITE)/bin/python -m tests.site.built site
 	@echo "look at it: $(SITE)/bin/python -m http.server --directory site"
 
-first-screens: $(READY) ## draw the ten first screens of docs/reading-a-report.md (needs Chromium)
+first-screens: $(READY) ## draw the pictures of docs/reading-a-report.md and docs/pages.md (needs Chromium)
 	$(BIN)/python -m tests.first_screens
+	$(BIN)/python -m tests.site.page_pictures
 
 picture: $(READY) ## draw docs/images: attach.svg of a real job that is stuck, report.png of the last `make demo`
 	$(BIN)/python -m tests.site.attach_picture docs/images/attach.svg
