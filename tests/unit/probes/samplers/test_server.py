@@ -72,7 +72,7 @@ def test_servers_are_those_that_the_command_names(
 def test_what_a_server_says_is_summed_over_its_engines(server: Address) -> None:
     sampler = ServerSampler([server, Address("127.0.0.1", 9)])  # nobody is at the second
     try:
-        assert sampler.read(0).values == {}
+        sampler.read(0)  # begins to ask; the answer may be there at once
         assert sampler.wait_for_answer(60)
         values = {track.name: value for track, value in sampler.read(1).values.items()}
     finally:
