@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from grpo_doctor.analysis.intervals import covers
 from grpo_doctor.analysis.steps import Steps
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.model import Kind, Process, Spans, Trace
@@ -31,8 +32,7 @@ def device_seconds(trace: Trace, ranks: tuple[int, ...], steps: Steps) -> dict[s
             block = trace.spans.of_process(process)
             chosen = block.start + np.flatnonzero(trace.spans.kind[block] == Kind.CUDA_SPAN)
             starts = trace.spans.start_ns[chosen]
-            place = np.searchsorted(windows.start_ns, starts, side="right") - 1
-            inside = (place >= 0) & (starts < windows.end_ns[place]) if len(windows) else place >= 0
+            inside = covers(windows, starts)
             for phase, length_s in _by_phase(trace, trace.spans.select(chosen[inside])):
                 seconds[phase] = seconds.get(phase, 0.0) + length_s
         if seconds:

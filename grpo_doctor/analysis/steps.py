@@ -56,6 +56,17 @@ class Steps:
         mean: NDArray[np.float64] = self.seconds[self.used][:, self.stepping].mean(axis=1)
         return mean
 
+    @property
+    def bounds_ns(self) -> tuple[Times, Times]:
+        """Shape (S,) each: when the first rank begins a step, and when the last one ends it.
+
+        Of a step that no rank has: the largest number and 0.
+        """
+        begun, never = self.start_ns >= 0, np.iinfo(np.int64).max
+        start = np.where(begun, self.start_ns, never).min(axis=1, initial=never)
+        end = np.where(begun, self.end_ns, 0).max(axis=1, initial=0)
+        return start, end
+
     def windows(self, rank: int, *, used: bool = False) -> tuple[Intervals, Rows]:
         """The closed steps of one rank (its column) in time order, and the step row of each."""
         rows = np.flatnonzero(self.closed[:, rank])

@@ -85,10 +85,11 @@ def anchor(setup: Setup, held: Sequence[Held], *, on_card: bool) -> Anchor:
         on_card: whether this is a GPU's memory; else the process's on a host, where nothing of
             CUDA is.
     """
-    known = {phase.name for phase in ledger_of(setup).train.phases}
+    ledger = ledger_of(setup).train
+    known = {phase.name for phase in ledger.phases}
     seen = [held[0], *(each for each in held[1:] if each.phase in known)]
     added = _additions(setup, [each.phase for each in seen[1:]], on_card=on_card)
-    peaks = [round(max(each.bytes for each in seen[: place + 1])) for place in range(len(seen))]
+    peaks = [round(max(each.bytes for each in seen[: index + 1])) for index in range(len(seen))]
     additions = tuple(
         Addition(
             each.phase,
@@ -99,7 +100,7 @@ def anchor(setup: Setup, held: Sequence[Held], *, on_card: bool) -> Anchor:
         for each, entries, peak, before in zip(seen, added, peaks, [0, *peaks], strict=False)
     )
     predicted = sum(addition.predicted_bytes for addition in additions)
-    spread = ledger_of(setup).train.peak.interval
+    spread = ledger.peak.interval
     return Anchor(
         setup,
         on_card,

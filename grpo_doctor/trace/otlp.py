@@ -73,14 +73,14 @@ class _Loops:
         )
 
     def at(self, start_ns: int) -> int | None:
-        """The place of the step that goes on at a moment."""
-        place = int(np.searchsorted(self.start_ns, start_ns, side="right")) - 1
-        return place if place >= 0 and start_ns < self.end_ns[place] else None
+        """The index of the step that goes on at a moment."""
+        index = int(np.searchsorted(self.start_ns, start_ns, side="right")) - 1
+        return index if index >= 0 and start_ns < self.end_ns[index] else None
 
     @cached_property
-    def places(self) -> Mapping[int, int]:
-        """The place of each step by its number."""
-        return {number: place for place, number in enumerate(self.numbers)}
+    def index_by_number(self) -> Mapping[int, int]:
+        """The index of each step by its number."""
+        return {number: index for index, number in enumerate(self.numbers)}
 
 
 def _spans(trace: Trace, process: Process, loops: _Loops) -> Iterator[dict[str, Any]]:
@@ -114,12 +114,12 @@ def _spans(trace: Trace, process: Process, loops: _Loops) -> Iterator[dict[str, 
 
 def _of_loop(trace: Trace, loops: _Loops, spans: Spans, row: int) -> tuple[str, str]:
     if spans.kind[row] == Kind.STEP:
-        place = loops.places.get(int(spans.value[row]))
+        index = loops.index_by_number.get(int(spans.value[row]))
     else:
-        place = loops.at(int(spans.start_ns[row]))
-    if place is None:  # before the first step or after the last: the run's own trace
+        index = loops.at(int(spans.start_ns[row]))
+    if index is None:  # before the first step or after the last: the run's own trace
         return _trace_id(trace, "run"), ""
-    return _trace_id(trace, str(loops.numbers[place])), loops.ids[place]
+    return _trace_id(trace, str(loops.numbers[index])), loops.ids[index]
 
 
 def _name(trace: Trace, spans: Spans, row: int) -> str:

@@ -112,8 +112,7 @@ def _groups(analysis: Analysis, limit: int) -> _Groups:
     """At most about `limit` groups of neighbours; what the means are over is never with others."""
     steps = analysis.steps
     begun = np.flatnonzero((steps.start_ns >= 0).any(axis=1))
-    far = np.iinfo(np.int64).max
-    start_ns = np.where(steps.start_ns >= 0, steps.start_ns, far).min(axis=1, initial=far)
+    start_ns, _ = steps.bounds_ns
     rows = begun[np.argsort(start_ns[begun], kind="stable")]
     bucket = np.arange(len(rows)) * min(limit, len(rows)) // max(1, len(rows))
     key = 2 * bucket + np.isin(rows, steps.used)
@@ -123,9 +122,7 @@ def _groups(analysis: Analysis, limit: int) -> _Groups:
 
 def _shared(analysis: Analysis, groups: _Groups) -> dict[str, Any]:
     steps = analysis.steps
-    starts, ends = steps.start_ns[groups.rows], steps.end_ns[groups.rows]
-    start_ns = np.where(starts >= 0, starts, np.iinfo(np.int64).max).min(axis=1)
-    end_ns = np.where(starts >= 0, ends, 0).max(axis=1)
+    start_ns, end_ns = (bound[groups.rows] for bound in steps.bounds_ns)
     numbers = steps.numbers[groups.rows]
     used = np.isin(groups.rows, steps.used)
     kinds = [KINDS[kind] for kind in analysis.regimes.kind[groups.rows]]

@@ -122,8 +122,7 @@ def _wanted(analysis: Analysis, named_steps: Sequence[Sequence[int]]) -> list[Wi
     rows = np.flatnonzero(begun.any(axis=1))
     if not len(rows):
         return [Window("whole", None, 0, max(1, _end_ns(analysis)))]
-    start = np.where(begun, steps.start_ns, np.iinfo(np.int64).max).min(axis=1, initial=2**62)
-    end = np.where(begun, steps.end_ns, 0).max(axis=1)
+    start, end = steps.bounds_ns
 
     def of_step(why: str, row: int) -> Window:
         return Window(why, int(steps.numbers[row]), int(start[row]), int(end[row]))

@@ -17,12 +17,9 @@ def step_entries(analysis: Analysis) -> list[StepEntry]:
     """All steps; of many, the slowest of each bucket."""
     steps = analysis.steps
     columns = np.flatnonzero(steps.stepping)
-    begun = steps.start_ns[:, columns] >= 0
-    if not begun.any():
+    if not (steps.start_ns >= 0).any():
         return []
-    far = np.iinfo(np.int64).max
-    start_ns = np.where(begun, steps.start_ns[:, columns], far).min(axis=1)
-    end_ns = np.where(begun, steps.end_ns[:, columns], 0).max(axis=1)
+    start_ns, end_ns = steps.bounds_ns
     lengths, slowest = known_mean(steps.seconds[:, columns], axis=1), slowest_columns(analysis)
     rows = slowest_of_each(lengths, MAX_STEPS)
     return [
