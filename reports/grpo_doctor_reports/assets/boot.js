@@ -32,9 +32,13 @@ async function run(element) {
   while (element.isWanted || element.isBehind) {
     const paints = element.isWanted;
     element.isWanted = element.isBehind = false;
-    await (paints ? paintOnce(element) : Promise.resolve(moveAlong(element)).catch(console.error));
+    await (paints ? paintOnce(element) : moveOnce(element));
   }
   element.isRunning = false; // nothing is awaited since the last look, so that nothing is missed
+}
+
+async function moveOnce(element) {
+  try { await moveAlong(element); } catch (error) { console.error(error); } // thrown, it would leave the chart running
 }
 
 async function paintOnce(element) {
