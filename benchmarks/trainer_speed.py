@@ -6,7 +6,7 @@ roll out with transformers' generate. Runs are in pairs and take turns in going 
 two steps are left out; a step is all that happens between the ends of two steps. Beside the wall
 clock it counts processor time of all processes, which a busy machine disturbs less.
 
-    python -m benchmarks.trainer_speed [--size tiny|small|long] [--pairs 3] [--steps 12] [--json]
+    python -m benchmarks.trainer_speed [--size tiny|small|long|images] [--pairs 3] [--steps 12]
     python -m benchmarks.trainer_speed --vllm    both with vLLM in the ranks
 
 A job that fails after its last step has been measured all the same (gloo sometimes aborts while a
@@ -34,38 +34,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.pairs import mean_ratio
+from benchmarks.trainer_folders import REWARD_FILE, SIZES, Size, write_folder
 from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
 
 WARM_UP_STEPS = 2
 AS_FAST = 1.0  # of TRL, in the median of the pairs
-REWARD_FILE = "digits.py"
-_REWARD = """def digits(completions, **columns):
-    return [sum(c.isdigit() for c in text) / max(1, len(text)) for text in completions]
-"""
 _STEP = re.compile(r"^step +(\d+)[ /]")
 
 
-@dataclass(frozen=True)
-class Size:
-    """What is trained; `batch` completions per rank, of at most `tokens` tokens.
-
-    Attributes:
-        prompt: tokens of a prompt, about; one token is a byte.
-    """
-
-    hidden: int
-    layers: int
-    batch: int
-    tokens: int
-    prompt: int = 0
-
-
-SIZES = {
-    "tiny": Size(128, 1, 32, 16),
-    "small": Size(256, 4, 16, 64),
-    "long": Size(256, 4, 16, 32, prompt=512),
-}
 _GROUP, _RATE, _BETA = 8, 1e-4, 0.04
+_UNFROZEN = ("--freeze_vit", "false", "--freeze_aligner", "false")  # as TRL, which trains all
 _VLLM_FLAGS = (
     "--use_vllm", "true", "--vllm_gpu_memory_utilization", "0.04", "--vllm_max_model_len", "256",
 )  # fmt: skip
@@ -79,30 +57,6 @@ _VLLM_ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCHDYNAMO_DISABLE": "1", "VLLM_USE_AOT_COMPILE": "0",
 }  # fmt: skip
-
-
-def write_folder(folder: Path, size: Size) -> None:
-    """Writes model, tokenizer, prompts and the reward function."""
-    from transformers import Qwen2ForCausalLM  # noqa: PLC0415 - seconds, not for --help
-
-    from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer  # noqa: PLC0415
-
-    tokenizer = tiny_tokenizer()
-    config = tiny_model(tokenizer).config
-    config.hidden_size, config.intermediate_size = size.hidden, 2 * size.hidden
-    config.num_hidden_layers = size.layers
-    config.layer_types = ["full_attention"] * size.layers
-    Qwen2ForCausalLM(config).save_pretrained(folder / "model")
-    tokenizer.save_pretrained(folder / "model")
-    filler = "some words before the answer " * (size.prompt // 20 + 1)
-    questions = [f"What is {a} plus {b}?" for a in range(16) for b in range(16)]
-    rows = [
-        {"prompt": (question + " ") + filler[: max(0, size.prompt - len(question))]}
-        for question in questions
-    ]
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    (folder / "prompts.jsonl").write_text(text, encoding="utf-8")
-    (folder / REWARD_FILE).write_text(_REWARD, encoding="utf-8")
 
 
 class JobFailedError(Exception):
@@ -120,15 +74,20 @@ class Mark:
 
 @dataclass(frozen=True)
 class Speed:
-    """Tokens per second of the wall clock, and of the processors' time of all processes."""
+    """Tokens per second of the wall clock, and of the processors' time of all processes.
+
+    `tokens` are those of prompts and completions, as both sides count them.
+    """
 
     wall: float
     cpu: float
+    tokens: float
 
     @classmethod
     def between(cls, first: Mark, last: Mark, tokens: float) -> Speed:
         """Of the tokens trained on between two marks."""
-        return cls(tokens / (last.wall_s - first.wall_s), tokens / (last.cpu_s - first.cpu_s))
+        wall_s, cpu_s = last.wall_s - first.wall_s, last.cpu_s - first.cpu_s
+        return cls(tokens / wall_s, tokens / cpu_s, tokens)
 
 
 def cpu_seconds(pid: int) -> float:
@@ -142,9 +101,9 @@ def cpu_seconds(pid: int) -> float:
         parents[int(entry.parent.name)] = int(fields[1])
         ticks[int(entry.parent.name)] = int(fields[11]) + int(fields[12])
     family = {pid}
-    while more := {one for one, parent in parents.items() if parent in family} - family:
+    while more := {child for child, parent in parents.items() if parent in family} - family:
         family |= more
-    return sum(ticks.get(one, 0) for one in family) / os.sysconf("SC_CLK_TCK")
+    return sum(ticks.get(member, 0) for member in family) / os.sysconf("SC_CLK_TCK")
 
 
 def torchrun(
@@ -174,9 +133,9 @@ def torchrun(
     ):
         assert process.stdout
         for line in process.stdout:
-            if found := _STEP.match(line):
+            if step := _STEP.match(line):
                 mark = Mark(time.monotonic(), cpu_seconds(process.pid), line)
-                marks[int(found[1])] = mark
+                marks[int(step[1])] = mark
     if steps not in marks or WARM_UP_STEPS not in marks:
         tail = (folder / "errors.txt").read_text(encoding="utf-8")[-3000:]
         raise JobFailedError(f"{module} ended with {process.returncode}\n{tail}")
@@ -213,7 +172,7 @@ def our_speed(folder: Path, size: Size, steps: int, *flags: str) -> Speed:
         "--learning_rate", str(_RATE), "--lr_scheduler_type", "constant", "--warmup_ratio", "0",
         "--loss_type", "grpo", "--max_steps", str(steps), "--logging_steps", "1",
         "--save_steps", "0", "--gradient_checkpointing", "false", "--torch_dtype", "float32",
-        "--output_dir", str(folder / "out"), *flags,
+        "--output_dir", str(folder / "out"), *(_UNFROZEN if size.image else ()), *flags,
     ]  # fmt: skip
     marks = torchrun("grpo_doctor_trainer", arguments, folder, steps)
     text = (folder / "run" / "metrics.jsonl").read_text(encoding="utf-8")
@@ -231,7 +190,7 @@ def measure(
         "ours": lambda folder: our_speed(folder, size, steps, *flags),
         "trl": lambda folder: trl_speed(folder, size, steps, vllm=vllm),
     }
-    found: dict[str, list[Speed]] = {name: [] for name in sides}
+    speeds: dict[str, list[Speed]] = {name: [] for name in sides}
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent)
         write_folder(folder, size)
@@ -244,13 +203,14 @@ def measure(
                 print(f"pair {pair + 1}/{pairs} is left out: {error}", file=sys.stderr, flush=True)
                 continue
             for name in names:
-                found[name].append(both[name])
-            speeds = ", ".join(
-                f"{name} {found[name][-1].wall:,.0f} ({found[name][-1].cpu:,.0f} per CPU second)"
+                speeds[name].append(both[name])
+            line = ", ".join(
+                f"{name} {both[name].wall:,.0f} ({both[name].cpu:,.0f} per CPU second, "
+                f"{both[name].tokens:,.0f} in all)"
                 for name in names
             )
-            print(f"pair {pair + 1}/{pairs}, tokens/s: {speeds}", file=sys.stderr, flush=True)
-    return found
+            print(f"pair {pair + 1}/{pairs}, tokens/s: {line}", file=sys.stderr, flush=True)
+    return speeds
 
 
 def main() -> int:
@@ -267,18 +227,18 @@ def main() -> int:
         print("TRL is not installed, so there is nothing to compare with: pip install trl")
         return 0
     size, flags = SIZES[options.size], options.flags.split()
-    found = measure(size, options.pairs, options.steps, vllm=options.vllm, flags=flags)
-    (name, ours), (peer, theirs) = found.items()
+    measured = measure(size, options.pairs, options.steps, vllm=options.vllm, flags=flags)
+    (name, ours), (peer, theirs) = measured.items()
     pairs = list(zip(ours, theirs, strict=True))
     if not pairs:
         print("no pair of runs reached its last step", file=sys.stderr)
         return 1
     ratios = {
-        "wall": [one.wall / other.wall for one, other in pairs],
-        "cpu": [one.cpu / other.cpu for one, other in pairs],
+        "wall": [mine.wall / other.wall for mine, other in pairs],
+        "cpu": [mine.cpu / other.cpu for mine, other in pairs],
     }
     if options.json:
-        speeds = {side: [asdict(speed) for speed in each] for side, each in found.items()}
+        speeds = {side: [asdict(speed) for speed in runs] for side, runs in measured.items()}
         print(json.dumps({"tokens_per_second": speeds, "ratios": ratios}, indent=1))
     else:
         for clock, values in ratios.items():

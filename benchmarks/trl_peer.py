@@ -1,4 +1,4 @@
-"""One rank of TRL's GRPOTrainer on a folder made by `trainer_speed`; prints a line after each step.
+"""One rank of TRL's GRPOTrainer on a folder of `trainer_folders`; prints a line after each step.
 
 python -m torch.distributed.run --nproc_per_node 2 -m benchmarks.trl_peer FOLDER '{"max_steps": 3}'
 
@@ -14,10 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
-from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+from PIL import Image
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoTokenizer,
+    Qwen2_5_VLProcessor,
+    Qwen2VLImageProcessorPil,
+    TrainerCallback,
+)
 from trl import GRPOConfig, GRPOTrainer
 
-from benchmarks.trainer_speed import REWARD_FILE
+from benchmarks.trainer_folders import IMAGE_MARK, REWARD_FILE
 
 
 class _Lines(TrainerCallback):  # type: ignore[misc]
@@ -43,6 +51,36 @@ def _sync_by_reloading(generation: Any) -> None:
     generation.llm.reset_prefix_cache()
 
 
+def _row(row: dict[str, str], folder: Path) -> dict[str, Any]:
+    """A row of the prompts' file as TRL takes it: messages, and the image beside them."""
+    question = row["prompt"].removeprefix(IMAGE_MARK)
+    example: dict[str, Any] = {"prompt": [{"role": "user", "content": question}]}
+    if "images" in row:
+        with Image.open(folder / row["images"]) as image:
+            example["image"] = image.convert("RGB")
+    return example
+
+
+class _NoVideos(Qwen2_5_VLProcessor):  # type: ignore[misc]
+    """transformers' processor without its video processor, which needs torchvision."""
+
+    def check_argument_for_proper_class(self, argument_name: str, argument: Any) -> Any:
+        """Lets the video processor be None."""
+        if argument_name == "video_processor":
+            return None
+        return super().check_argument_for_proper_class(argument_name, argument)
+
+
+def _model_and_processing(folder: Path) -> tuple[Any, Any]:
+    """The model, and the tokenizer or processor of its prompts."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    if not (folder / "preprocessor_config.json").exists():
+        return AutoModelForCausalLM.from_pretrained(folder, dtype="float32"), tokenizer
+    images = Qwen2VLImageProcessorPil.from_pretrained(folder)
+    processor = _NoVideos(images, tokenizer, None, chat_template=tokenizer.chat_template)
+    return AutoModelForImageTextToText.from_pretrained(folder, dtype="float32"), processor
+
+
 def main() -> None:
     """Trains."""
     folder, settings = Path(sys.argv[1]), json.loads(sys.argv[2])
@@ -53,7 +91,7 @@ def main() -> None:
     namespace: dict[str, Any] = {}
     exec((folder / REWARD_FILE).read_text(encoding="utf-8"), namespace)
     lines = (folder / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [{"prompt": [{"role": "user", "content": json.loads(line)["prompt"]}]} for line in lines]
+    rows = [_row(json.loads(line), folder) for line in lines]
 
     def judge(completions: list[list[dict[str, str]]], **columns: Any) -> list[float]:
         texts = [completion[0]["content"] for completion in completions]
@@ -61,7 +99,7 @@ def main() -> None:
         return scores
 
     steps = _Lines()
-    model = AutoModelForCausalLM.from_pretrained(folder / "model", dtype="float32")
+    model, processing = _model_and_processing(folder / "model")
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=[judge],
@@ -71,7 +109,7 @@ def main() -> None:
             gradient_checkpointing=False, use_bias_correction_kl=False, **settings,
         ),
         train_dataset=Dataset.from_list(rows),
-        processing_class=AutoTokenizer.from_pretrained(folder / "model"),
+        processing_class=processing,
         callbacks=[steps],
     )  # fmt: skip
     steps.trainer = trainer
