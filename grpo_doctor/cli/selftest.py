@@ -119,8 +119,8 @@ def _line(outcome: Outcome) -> str:
 
     case = outcome.case
     wanted = " or ".join(sorted(case.has)) or "nothing"
-    said = outcome.problem or f"found {', '.join(outcome.found) or 'nothing'}"
-    if BUSY_MACHINE in outcome.found:
+    said = outcome.problem or f"found {', '.join(outcome.findings) or 'nothing'}"
+    if BUSY_MACHINE in outcome.findings:
         said += " (other programs keep this machine busy)"
     mark = "ok  " if outcome.right else "FAIL"
     return f"{mark}  {case.name:<14} {case.says}; wanted {wanted}, {said}"
@@ -131,7 +131,7 @@ def _entry(outcome: Outcome) -> dict[str, object]:
         "name": outcome.case.name,
         "says": outcome.case.says,
         "has": sorted(outcome.case.has),
-        "found": list(outcome.found),
+        "found": list(outcome.findings),
         "wrong": list(outcome.wrong),
         "right": outcome.right,
         "seconds": round(outcome.seconds, 2),

@@ -103,8 +103,8 @@ def still(before: Look, after: Look, pids: Sequence[int]) -> tuple[int, ...]:
 
 def _places(pids: Sequence[int]) -> dict[int, tuple[Frame, ...]]:
     """Where main threads stand: NCCL waits by spinning, so that counters say nothing."""
-    found = stacks(pids, at_most_s=_STACKS_S)
-    return {stack.pid: stack.threads[0].frames for stack in found if stack.threads}
+    read = stacks(pids, at_most_s=_STACKS_S)
+    return {stack.pid: stack.threads[0].frames for stack in read if stack.threads}
 
 
 def _activity(look: ProcessLook | None) -> tuple[int, ...]:

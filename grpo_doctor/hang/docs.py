@@ -32,11 +32,11 @@ def _classes(classes: Sequence[Class]) -> str:
     return f"\n| class | what it means |\n|---|---|\n{index}\n\n{chapters}\n\n"
 
 
-def _chapter(one: Class) -> str:
+def _chapter(cause: Class) -> str:
     return (
-        f"### {one.name}\n\n{one.means}\n\n"
-        f"**Looks like:** {one.looks_like}\n\n**What to do:** {one.what_to_do}\n\n"
-        f"**Can the job go on?** {one.can_go_on}"
+        f"### {cause.name}\n\n{cause.means}\n\n"
+        f"**Looks like:** {cause.looks_like}\n\n**What to do:** {cause.what_to_do}\n\n"
+        f"**Can the job go on?** {cause.can_go_on}"
     )
 
 

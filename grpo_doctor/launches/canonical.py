@@ -33,25 +33,28 @@ def settings(
     values = {k: v for k, v in said.values.items() if v is not True or k in switches}
     if said.deepspeed is not None:
         values["deepspeed"] = dict(said.deepspeed.values)
-    found: dict[str, tuple[Any, Source]] = {}
+    sourced: dict[str, tuple[Any, Source]] = {}
     for knob, value in _from_accelerate(said):
         assert said.accelerate is not None
-        found[knob] = (value, said.accelerate.source(_ACCELERATE_KEYS.get(knob, "")))
+        sourced[knob] = (value, said.accelerate.source(_ACCELERATE_KEYS.get(knob, "")))
     for knob, name in _FROM_ENVIRONMENT.items():
         word = environment.get(knob)
         value = parse(BY_NAME[name].kind, word.text) if word else None
         if word is not None and value is not None:
-            found[name] = (value, word.source)
+            sourced[name] = (value, word.source)
     for knob, value in knobs.canonical(program.table, version, values).items():
-        found[knob] = (value, _source(said, program.table, knob))
+        sourced[knob] = (value, _source(said, program.table, knob))
     if said.deepspeed is not None:
-        found["deepspeed.preset"] = (said.deepspeed.path, said.sources.get("deepspeed", Source("")))
+        sourced["deepspeed.preset"] = (
+            said.deepspeed.path,
+            said.sources.get("deepspeed", Source("")),
+        )
     elif isinstance(values.get("deepspeed"), Mapping):
-        found.pop("deepspeed.preset", None)
-    found |= _implied(found, program)
+        sourced.pop("deepspeed.preset", None)
+    sourced |= _implied(sourced, program)
     return (
-        ordered({knob: value for knob, (value, _) in found.items()}),
-        {knob: source for knob, (_, source) in found.items()},
+        ordered({knob: value for knob, (value, _) in sourced.items()}),
+        {knob: source for knob, (_, source) in sourced.items()},
     )
 
 
@@ -111,19 +114,19 @@ def _from_accelerate(said: Said) -> Iterator[tuple[str, Any]]:
 
 
 def _implied(
-    found: Mapping[str, tuple[Any, Source]], program: Program
+    sourced: Mapping[str, tuple[Any, Source]], program: Program
 ) -> dict[str, tuple[Any, Source]]:
     """What follows from what was said and has a name of its own."""
     implied: dict[str, tuple[Any, Source]] = {}
-    if program.framework in ("verl", "openrlhf") and "train.type" not in found:
-        rank, source = found.get("train.lora_rank", (0, Source("")))
+    if program.framework in ("verl", "openrlhf") and "train.type" not in sourced:
+        rank, source = sourced.get("train.lora_rank", (0, Source("")))
         if rank:
             implied["train.type"] = ("lora", source)
     if program.framework in ("vllm", "ms-swift", "trl", "bundled") and program.role != "train":
         implied["rollout.engine"] = ("vllm", Source(program.subcommand or program.framework))
-    if program.framework == "openrlhf" and found.get("rollout.async", (False,))[0]:
+    if program.framework == "openrlhf" and sourced.get("rollout.async", (False,))[0]:
         # then colocate_all puts actor, critic and reference together, and engines apart
-        implied["vllm.mode"] = ("server", found["rollout.async"][1])
+        implied["vllm.mode"] = ("server", sourced["rollout.async"][1])
     if program.framework == "sglang":
         implied["rollout.engine"] = ("sglang", Source("sglang"))
     return implied

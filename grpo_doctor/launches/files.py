@@ -147,15 +147,15 @@ def _called(node: ast.AST) -> str | None:
 
 def _constants(tree: ast.Module) -> dict[str, Any]:
     """Names that are set once, to a literal."""
-    found: dict[str, Any] = {}
+    constants: dict[str, Any] = {}
     often: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             target = node.targets[0]
             if isinstance(target, ast.Name):
-                often |= {target.id} & found.keys()
-                found[target.id] = _literal(node.value, {})
-    return {name: value for name, value in found.items() if name not in often}
+                often |= {target.id} & constants.keys()
+                constants[target.id] = _literal(node.value, {})
+    return {name: value for name, value in constants.items() if name not in often}
 
 
 def _literal(node: ast.expr, constants: Mapping[str, Any]) -> Any:

@@ -25,11 +25,11 @@ class Judged:
 
 def judge(view: View) -> tuple[Judged, ...]:
     """Everything that is wrong, what comes first first."""
-    found = [*_problems(view.launch, "train"), *_rules(view, "train")]
+    flaws = [*_problems(view.launch, "train"), *_rules(view, "train")]
     for companion in view.launch.companions:
-        found += _problems(companion, "server")
-        found += _rules(View(companion, view.host, view.model), "server")
-    return tuple(sorted(found, key=_order))
+        flaws += _problems(companion, "server")
+        flaws += _rules(View(companion, view.host, view.model), "server")
+    return tuple(sorted(flaws, key=_order))
 
 
 def _order(judged: Judged) -> tuple[bool, bool, bool, int, str]:

@@ -164,8 +164,8 @@ def _environment_of(text: str) -> dict[str, str]:
         content = json.loads(text[:_JSON_LIMIT])
     except ValueError:
         return {}
-    found = content.get("env_vars") if isinstance(content, dict) else None
-    return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+    environment = content.get("env_vars") if isinstance(content, dict) else None
+    return {str(k): str(v) for k, v in environment.items()} if isinstance(environment, dict) else {}
 
 
 def _plain(words: tuple[Word, ...]) -> Started:

@@ -12,7 +12,7 @@ from grpo_doctor.knobs import KNOBS
 Framework = Literal["bundled", "ms-swift", "trl", "verl", "openrlhf", "vllm", "sglang"]
 """As in `grpo_doctor.knobs`; `bundled` is our own trainer."""
 Role = Literal["train", "rollout server"]
-_ORDER = {knob.name: place for place, knob in enumerate(KNOBS)}
+_ORDER = {knob.name: position for position, knob in enumerate(KNOBS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +132,8 @@ class Launch:
         """What holds: said here, else this version's default, else `otherwise`."""
         if knob in self.settings:
             return self.settings[knob]
-        found = knobs.default(self.table, self.version, knob)
-        return otherwise if found is None else found
+        default = knobs.default(self.table, self.version, knob)
+        return otherwise if default is None else default
 
     @property
     def table(self) -> str:

@@ -100,7 +100,7 @@ def metrics(case: str, step: int) -> dict[str, float]:
     """What a trainer would log of a step, under TRL's names."""
     dice = random.Random(step)  # noqa: S311 - noise, the same in every run
     share = step / STEPS
-    found = {
+    values = {
         "reward": 0.3 + 0.3 * share + dice.gauss(0, 0.02),
         "reward_std": 0.25 + dice.gauss(0, 0.01),
         "frac_reward_zero_std": max(0.0, 0.1 + dice.gauss(0, 0.02)),
@@ -112,14 +112,14 @@ def metrics(case: str, step: int) -> dict[str, float]:
         "grad_norm": 0.5 + dice.gauss(0, 0.02),
     }
     if case == "nan-reward" and step % 2:
-        found |= {"reward": math.nan, "reward_std": math.nan}
+        values |= {"reward": math.nan, "reward_std": math.nan}
     if case == "no-difference":
-        found["frac_reward_zero_std"] = 0.8 + dice.gauss(0, 0.02)
+        values["frac_reward_zero_std"] = 0.8 + dice.gauss(0, 0.02)
     if case == "cut-off":
-        found["completions/clipped_ratio"] = 0.5 + dice.gauss(0, 0.03)
+        values["completions/clipped_ratio"] = 0.5 + dice.gauss(0, 0.03)
     if case == "collapse":
-        found["entropy"] = 1.2 * math.exp(-8 * share)
-    return found
+        values["entropy"] = 1.2 * math.exp(-8 * share)
+    return values
 
 
 def main(case: str) -> int:

@@ -12,19 +12,19 @@ class Outcome:
     """One job. `problem` says why it could not be judged."""
 
     case: Case
-    found: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
     seconds: float = 0.0
     problem: str = ""
 
     @property
     def missed(self) -> bool:
         """What is wrong was not said."""
-        return bool(self.case.has) and not self.case.has & set(self.found)
+        return bool(self.case.has) and not self.case.has & set(self.findings)
 
     @property
     def wrong(self) -> tuple[str, ...]:
         """Said, and not true of this job."""
-        return tuple(i for i in self.found if i not in self.case.has | self.case.may)
+        return tuple(i for i in self.findings if i not in self.case.has | self.case.may)
 
     @property
     def right(self) -> bool:
@@ -32,6 +32,6 @@ class Outcome:
         return not (self.problem or self.missed or self.wrong)
 
 
-def judge(case: Case, found: list[str], seconds: float) -> Outcome:
+def judge(case: Case, named: list[str], seconds: float) -> Outcome:
     """Holds the ids of the rules that fired to the case."""
-    return Outcome(case, tuple(sorted(found)), seconds)
+    return Outcome(case, tuple(sorted(named)), seconds)

@@ -113,16 +113,18 @@ def _is_own_child(scene: Scene, candidate: Candidate, actor: Actor) -> bool:
     its own.
     """
     ends = actor.hold.peers if actor.hold is not None else ()
-    own = [one for one in scene.children(actor.pid) if one.member.role in ("helper", "reward")]
-    return candidate.cause == "user-code-blocked" and any(one.pid in ends for one in own)
+    own = [
+        child for child in scene.children(actor.pid) if child.member.role in ("helper", "reward")
+    ]
+    return candidate.cause == "user-code-blocked" and any(child.pid in ends for child in own)
 
 
 def _does(end: Actor) -> str:
     """What it is at for who is connected to it: its main thread may do no more than accept."""
-    place = place_of_server(end)
-    if place is end.deed or end.held or end.motion.progresses:
+    server = place_of_server(end)
+    if server is end.deed or end.held or end.motion.progresses:
         return doing(end)
-    return f"does not move at {place_text(place)}"
+    return f"does not move at {place_text(server)}"
 
 
 def _terminal(actor: Actor, hold: Blocked) -> Candidate:
@@ -243,7 +245,7 @@ def _answers(peers: Sequence[Actor], hold: Blocked) -> Liveness:
     """
     if peers and all(peer.held for peer in peers):
         return "never-wakes"
-    if any(one.member.role == "server" and wakeups.has_timer(one) for one in peers):
+    if any(peer.member.role == "server" and wakeups.has_timer(peer) for peer in peers):
         return "outside"
     known = bool(peers) and len(peers) == len(hold.peers)
     return "unseen" if known or hold.kind == "socket-accept" else "outside"

@@ -67,7 +67,7 @@ class Case:
     @property
     def standing(self) -> tuple[Actor, ...]:
         """Those of `hosts` that may run and were not seen to move."""
-        return tuple(one for one in self.hosts if not (one.held or one.motion.progresses))
+        return tuple(actor for actor in self.hosts if not (actor.held or actor.motion.progresses))
 
     def waits_for_work(self, actor: Actor) -> bool:
         """Whether its chain of waits, as in a pipeline, ends at a rank that may be at work."""

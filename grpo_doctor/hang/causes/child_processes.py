@@ -75,10 +75,10 @@ def _beside(scene: Scene, actor: Actor) -> Candidate | None:
     if hold is not None and (hold.peers or hold.kind in _SHOWS_ITS_END):
         return None
     own = family(scene, scene.children(actor.pid))
-    busy = [one for one in own if _works_for(actor, one)]
+    busy = [child for child in own if _works_for(actor, child)]
     if busy:
         return _works(actor, busy)
-    held = [one for one in own if one.motion.kind in ("stopped", "frozen")]
+    held = [child for child in own if child.motion.kind in ("stopped", "frozen")]
     if not held:
         return None
     child = most_telling(held) or held[0]
@@ -110,17 +110,19 @@ def _child(scene: Scene, actor: Actor) -> Candidate | None:
         seen = is_blocked_in(actor, "child")
         return _waiting(actor, f"waits for a child process{in_phase(actor)}", ()) if seen else None
     everyone = family(scene, children)
-    working = [one for one in everyone if one.motion.progresses or one.ended_meanwhile]
+    working = [
+        process for process in everyone if process.motion.progresses or process.ended_meanwhile
+    ]
     if working or _just_started(scene, actor):
         return _works(actor, working or children)
     deepest = _deepest(scene, children)
     if waits_in_fork(deepest):
         return _forked(actor, deepest)
-    lost = _in_old_pool(actor) and all(rests(one) or one.held for one in children)
-    hard = lost or any(one.held for one in children)
+    lost = _in_old_pool(actor) and all(rests(child) or child.held for child in children)
+    hard = lost or any(child.held for child in children)
     says = _lost(actor) if lost else f"its child {named(deepest)} {doing(deepest)}"
     reason = f"waits{in_phase(actor)}{' for ever' if hard else ''}: {says}"
-    items = tuple(process_item(one) for one in dict.fromkeys([deepest, *children]))
+    items = tuple(process_item(child) for child in dict.fromkeys([deepest, *children]))
     if lost and not _takes_results(actor):
         items = (*_unpickled(scene), *items)
     return replace(
@@ -162,7 +164,7 @@ def _unpickled(scene: Scene) -> tuple[Item, ...]:
     for log in scene.evidence.logs:
         begins = [number for number, line in enumerate(log.lines) if _FOR_RESULTS in line]
         after = log.lines[begins[-1] + 1 :] if begins else ()
-        said = [one for one in after if one[:1].strip() and not one.startswith("Traceback")]
+        said = [line for line in after if line[:1].strip() and not line.startswith("Traceback")]
         if said:
             return (Item("log", None, said[0]),)
     return ()
@@ -176,11 +178,13 @@ def _just_started(scene: Scene, actor: Actor) -> bool:
 
 def _awaited(scene: Scene, actor: Actor) -> list[Actor]:
     """The children that it may be waiting for: those at the other end of its wait, else all."""
-    own = [one for one in scene.children(actor.pid) if one.member.role != "dataloader"]
-    own = [one for one in own if "tracker" not in one.member.name and not has_succeeded(one)]
+    own = [child for child in scene.children(actor.pid) if child.member.role != "dataloader"]
+    own = [
+        child for child in own if "tracker" not in child.member.name and not has_succeeded(child)
+    ]
     hold = actor.hold
     named_ones = hold.peers if hold is not None else ()
-    return [one for one in own if one.pid in named_ones] or own
+    return [child for child in own if child.pid in named_ones] or own
 
 
 def _forked(actor: Actor, child: Actor) -> Candidate:
@@ -230,7 +234,7 @@ def _deepest(scene: Scene, children: Sequence[Actor]) -> Actor:
     deepest = min(children, key=lambda child: (not child.held, rests(child), child.pid))
     seen = {deepest.pid}
     while not deepest.held:
-        below = [one for one in scene.children(deepest.pid) if one.pid not in seen]
+        below = [child for child in scene.children(deepest.pid) if child.pid not in seen]
         hold = deepest.hold
         if not below or (hold is not None and hold.kind not in ("child", "other", "poll")):
             return deepest

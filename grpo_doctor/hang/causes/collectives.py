@@ -50,7 +50,7 @@ def propose(case: Case) -> Iterator[Candidate]:
 def all_in_calls(case: Case) -> bool:
     """Whether every rank is in such a call, and here: others may be in the same one."""
     ranks = case.scene.by_rank.values()
-    elsewhere = case.suspects or case.scene.elsewhere or any(one.held for one in ranks)
+    elsewhere = case.suspects or case.scene.elsewhere or any(rank.held for rank in ranks)
     return len(ranks) > 1 and not elsewhere
 
 
@@ -90,7 +90,7 @@ def _may_still_come(case: Case, blame: Blame) -> bool:
     """Whether all that it is blamed for is that others are late, or that it is late itself: one is
     always the first in a call. Whoever is in no call has a cause of its own.
     """
-    late = {one.rank for one in case.suspects}
+    late = {suspect.rank for suspect in case.suspects}
     if _CLASSES[blame.reason] == "p2p-unmatched":
         return blame.rank in late or blame.rank in case.scene.elsewhere
     if blame.reason != "extra" or _is_one_ahead(case.scene, blame):
@@ -102,8 +102,8 @@ def _may_still_come(case: Case, blame: Blame) -> bool:
 def _is_one_ahead(scene: Scene, blame: Blame) -> bool:
     """Whether what was called after it shows that the others never made this call."""
     return any(
-        (one.kind, one.rank, one.group) == ("extra", blame.rank, blame.group)
-        for one in scene.matching.shifts
+        (shift.kind, shift.rank, shift.group) == ("extra", blame.rank, blame.group)
+        for shift in scene.matching.shifts
     )
 
 
@@ -119,7 +119,9 @@ def _reason_of(scene: Scene, cause: str, blames: list[Blame]) -> str:
     actor = scene.by_rank.get(first.rank)
     where = at_frame(actor.place.user) if actor is not None else ""
     if cause == "collective-mismatch":
-        sides = {called[one.rank]: one.rank for one in reversed(blames) if one.rank in called}
+        sides = {
+            called[blame.rank]: blame.rank for blame in reversed(blames) if blame.rank in called
+        }
         if len(sides) > 1:
             each = ", ".join(f"rank {rank} calls {text}" for text, rank in reversed(sides.items()))
             return f"does not agree on the call{where}: {each}"

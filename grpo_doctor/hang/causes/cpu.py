@@ -78,13 +78,13 @@ def _by_limits(scene: Scene, actor: Actor, others: list[Actor], delayed: bool) -
         quota = f"{limits.quota_cores:.2g}" if limits.quota_cores else "?"
         share = actor.throttled_share
         reasons.append(f"its CPU quota of {quota} cores holds it back {share:.0%} of the time")
-    if delayed and limits.nice >= NICE + min((one.nice for one in theirs), default=0):
+    if delayed and limits.nice >= NICE + min((peer.nice for peer in theirs), default=0):
         reasons.append(f"it has nice {limits.nice} and gets no core")
     sharing = _sharing(scene, actor)
     if actor.motion.delay_share >= DELAYED and sharing:
         cores = ", ".join(map(str, limits.cores))
         reasons.append(f"bound to core {cores} together with {sharing} other ranks")
-    elif delayed and len(limits.cores) == 1 and any(len(one.cores) > 1 for one in theirs):
+    elif delayed and len(limits.cores) == 1 and any(len(peer.cores) > 1 for peer in theirs):
         reasons.append(f"it is bound to core {limits.cores[0]} alone and shares it")
     return reasons
 
@@ -94,8 +94,8 @@ def _sharing(scene: Scene, actor: Actor) -> int:
     cores = actor.limits[-1].cores
     if not cores or len(cores) >= _cores_of_host(scene, actor):
         return 0
-    here = [one for one in scene.by_rank.values() if one.member.host == actor.member.host]
-    same = [one for one in here if one.limits and one.limits[-1].cores == cores]
+    here = [peer for peer in scene.by_rank.values() if peer.member.host == actor.member.host]
+    same = [peer for peer in here if peer.limits and peer.limits[-1].cores == cores]
     return len(same) - 1 if len(same) > len(cores) else 0
 
 
@@ -104,11 +104,11 @@ def _cores_of_host(scene: Scene, actor: Actor) -> int:
     host = scene.evidence.host
     if host is None:
         return 0
-    here = [one for one in scene.actors if one.member.host == actor.member.host]
+    here = [peer for peer in scene.actors if peer.member.host == actor.member.host]
     if len(here) == len(scene.actors):
         return host.cores
     return 1 + max(
-        (max(one.limits[-1].cores, default=-1) for one in here if one.limits), default=-1
+        (max(peer.limits[-1].cores, default=-1) for peer in here if peer.limits), default=-1
     )
 
 

@@ -36,21 +36,22 @@ def waits_for_loader(scene: Scene, actor: Actor) -> bool:
     if actor.place.call == "loader":
         return True
     children = scene.children(actor.pid)
-    has_loaders = any(one.member.role == "dataloader" for one in children)
+    has_loaders = any(child.member.role == "dataloader" for child in children)
     return actor.place.purpose == "dataload" and has_loaders
 
 
 def _loader(scene: Scene, actor: Actor) -> Iterator[Candidate]:
     own = family(scene, scene.children(actor.pid))  # a fork server is between, with some
-    workers = [one for one in own if one.member.role == "dataloader"]
-    workers = [one for one in workers if not has_succeeded(one)]  # its shard was read to the end
+    workers = [child for child in own if child.member.role == "dataloader"]
+    # One that has succeeded read its shard to the end.
+    workers = [worker for worker in workers if not has_succeeded(worker)]
     if not workers and not _has_workers(actor):
         return  # it loads in the training process
-    stuck = [one for one in workers if not one.motion.progresses]
-    held = [one for one in workers if one.held]
+    stuck = [worker for worker in workers if not worker.motion.progresses]
+    held = [worker for worker in workers if worker.held]
     if workers and len(stuck) < len(workers) and not held:
         return  # at least one prepares a batch
-    guilty = held or [one for one in stuck if not rests(one)] or stuck
+    guilty = held or [worker for worker in stuck if not rests(worker)] or stuck
     worker = f"{named(guilty[0])} {doing(guilty[0])}" if guilty else "none is left"
     candidate = Candidate(
         cause="dataload-blocked",
@@ -61,7 +62,7 @@ def _loader(scene: Scene, actor: Actor) -> Iterator[Candidate]:
         phase="dataload",
         node=guilty[0].node if guilty else None,
         fixes=_FIXES,
-        confirm=tuple(f"py-spy dump --pid {one.pid}" for one in guilty[:1]),
+        confirm=tuple(f"py-spy dump --pid {worker.pid}" for worker in guilty[:1]),
     ).of(actor)
     stopped = bool(guilty) and guilty[0].motion.kind == "stopped"
     yield candidate.continued(guilty[0].pid) if stopped else candidate

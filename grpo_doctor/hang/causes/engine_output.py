@@ -33,7 +33,7 @@ def stalled(actor: Actor, engine: RolloutEngine, node: Actor, says: str, *items:
     return Candidate(
         cause="rollout-engine-stalled",
         reason=f"waits{in_phase(actor)} for its rollout engine: {named(node)} {says}",
-        evidence=(*items, *metrics, *engine.told, stack_item(actor)),
+        evidence=(*items, *metrics, *engine.last_words, stack_item(actor)),
         sink=Sink.ENGINE,
         liveness="never-wakes",
         phase="rollout",
@@ -103,10 +103,10 @@ def _paused(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
 
 def _calls_tool(scene: Scene, engine: RolloutEngine) -> bool:
     """Whether one of its processes asks somebody who is not seen, or a child of one computes."""
-    if any(asks_strangers(scene, one) for one in engine.parts):
+    if any(asks_strangers(scene, process) for process in engine.parts):
         return True
-    below = family(scene, [one for part in engine.parts for one in scene.children(part.pid)])
-    return any(one.motion.progresses for one in below)
+    below = family(scene, [child for part in engine.parts for child in scene.children(part.pid)])
+    return any(process.motion.progresses for process in below)
 
 
 def _generates(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
@@ -156,8 +156,8 @@ def _long_for_a_pause(actor: Actor, engine: RolloutEngine) -> bool:
     """Of the rank and of every core: a rank may wait for minutes for answers of many turns, between
     two of which a core has nothing to do.
     """
-    cores = [one for one in engine.parts if one is engine.core or one.member.role == "engine"]
-    return all((one.motion.still_s or 0.0) >= _LONGEST_PAUSE_S for one in (actor, *cores))
+    cores = [part for part in engine.parts if part is engine.core or part.member.role == "engine"]
+    return all((process.motion.still_s or 0.0) >= _LONGEST_PAUSE_S for process in (actor, *cores))
 
 
 def _room(scene: Scene, seen: Counted) -> tuple[Fix, ...]:

@@ -37,9 +37,11 @@ def _file_lock(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
     holders = peers_seen(scene, hold)
     strangers = [pid for pid in hold.peers if pid not in scene.by_pid]
     who = ", ".join([*map(named, holders), *(f"pid {pid}" for pid in strangers)])
-    ranks = tuple(sorted({one.rank for one in holders if one.rank is not None and one.waits}))
+    ranks = tuple(
+        sorted({holder.rank for holder in holders if holder.rank is not None and holder.waits})
+    )
     # A holder that merely stands may be in a download, whose next bytes are late.
-    asleep = all(one.held or one.waits or _sleeps_on(scene, one) for one in holders)
+    asleep = all(holder.held or holder.waits or _sleeps_on(scene, holder) for holder in holders)
     maybe = () if hold.peers else _may_have_it(scene, actor)
     held_by = f", held by {who}" if who else ""
     liveness: Liveness = "computing" if maybe else "unseen"
@@ -72,8 +74,8 @@ def _release(path: str) -> Fix:
 
 def _sleeps_on(scene: Scene, holder: Actor) -> bool:
     """Whether it sleeps until a signal comes, and nobody of the job is at work who may send one."""
-    others = (one for one in scene.actors if not one.waits)
-    return only_by_signals(holder) and not any(one.motion.progresses for one in others)
+    others = (actor for actor in scene.actors if not actor.waits)
+    return only_by_signals(holder) and not any(actor.motion.progresses for actor in others)
 
 
 def _may_have_it(scene: Scene, actor: Actor) -> tuple[Actor, ...]:
@@ -81,13 +83,13 @@ def _may_have_it(scene: Scene, actor: Actor) -> tuple[Actor, ...]:
     compiles an extension keeps one for all others.
     """
     return tuple(
-        one
-        for one in scene.actors
-        if one is not actor
-        and one.member.host == actor.member.host
-        and one.member.role != "launcher"
-        and one.motion.progresses
-        and not one.waits
+        peer
+        for peer in scene.actors
+        if peer is not actor
+        and peer.member.host == actor.member.host
+        and peer.member.role != "launcher"
+        and peer.motion.progresses
+        and not peer.waits
     )
 
 

@@ -47,17 +47,21 @@ def propose(case: Case) -> Iterator[Candidate]:
     """By what the kernel, logs and NVML say; by the recordings; by what a host waits for."""
     yield from _failed(case)
     yield from map(_in_driver, asleep_for("gpu", case.hosts))
-    hung = {one.rank: one.text for one in case.scene.matching.blame if one.reason == "device-hung"}
+    hung = {
+        blame.rank: blame.text
+        for blame in case.scene.matching.blame
+        if blame.reason == "device-hung"
+    }
     for rank, text in sorted(hung.items()):
         peer = case.scene.by_rank.get(rank)
         if peer is None or not (peer.held or peer in case.hosts):
             yield _hung(case.scene, rank, text, peer)
     if case.scene.all_spin:
         yield from _by_power(case.scene)
-    waiting = [one for one in case.scene.by_rank.values() if one.waits]
+    waiting = [rank for rank in case.scene.by_rank.values() if rank.waits]
     for actor in case.suspects:
         own = actor.device_wait and not (actor.held or actor.rank in hung)
-        if own and any(one is not actor for one in waiting):
+        if own and any(rank is not actor for rank in waiting):
             yield _busy_with_its_own(case.scene, actor)
 
 
@@ -66,7 +70,7 @@ def _failed(case: Case) -> Iterator[Candidate]:
     faults = [*_in_kernel_log(case), *_in_logs(case), *_seen(case)]
     if not faults or not _uses_gpus(case.scene):
         return
-    ranks = tuple(sorted({one.rank for one in faults if one.rank is not None}))
+    ranks = tuple(sorted({fault.rank for fault in faults if fault.rank is not None}))
     yield Candidate(
         cause="gpu-fault",
         culprits=ranks,
@@ -121,7 +125,9 @@ def _since_the_wait(scene: Scene, age_s: float) -> bool:
 
 def _all_get_on(case: Case) -> bool:
     """Whether whoever the others wait for is at work: then they wait for that."""
-    return bool(case.suspects) and all(one.motion.kind == "working" for one in case.suspects)
+    return bool(case.suspects) and all(
+        suspect.motion.kind == "working" for suspect in case.suspects
+    )
 
 
 def _got_over_it(case: Case, actor: Actor) -> bool:
@@ -155,7 +161,9 @@ def _went_on(lines: Sequence[str]) -> bool:
 
 def _uses_gpus(scene: Scene) -> bool:
     return bool(scene.evidence.gpus) or any(
-        entry.backend == "nccl" for one in scene.recordings.ranks for entry in one.entries[-1:]
+        entry.backend == "nccl"
+        for recording in scene.recordings.ranks
+        for entry in recording.entries[-1:]
     )
 
 

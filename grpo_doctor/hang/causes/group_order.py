@@ -40,7 +40,7 @@ def _ring(scene: Scene) -> Candidate | None:
     rings = [ring for ring in scene.matching.cycles if len(ring.groups) > 1]
     if not rings:
         return None
-    ring = min(rings, key=lambda one: (len(one.ranks), one.ranks))
+    ring = min(rings, key=lambda ring: (len(ring.ranks), ring.ranks))
     culprits = tuple(sorted(_blamed_in_rings(scene, rings) or ring.ranks))
     sites = [
         f"{wait.operation} at {frame_text(scene.by_rank[wait.rank].place.user)}"
@@ -101,12 +101,12 @@ def _each_in_its_own(scene: Scene) -> Iterator[Candidate]:
         return
     ranks = tuple(sorted(alone))
     first = scene.by_rank[ranks[0]]
-    place = place_text(first.place)
+    where = place_text(first.place)
     mistake = Candidate(
         cause="group-order-cycle",
         culprits=ranks,
-        reason=f"waits alone in {first.place.operation} at {place}",
-        whole=f"{ranks_text(ranks)} wait in as many process groups, each alone, at {place}: they "
+        reason=f"waits alone in {first.place.operation} at {where}",
+        whole=f"{ranks_text(ranks)} wait in as many process groups, each alone, at {where}: they "
         "use their groups in different orders",
         evidence=tuple(
             Item(
@@ -153,7 +153,7 @@ def _new_groups(scene: Scene) -> Iterator[Candidate]:
         for rank, actor in scene.by_rank.items()
         if not actor.held and (group := _created_by(scene, actor)) is not None
     }
-    if not any(one.contradicts(other) for one in groups.values() for other in groups.values()):
+    if not any(group.contradicts(other) for group in groups.values() for other in groups.values()):
         return
     wrong = _in_another_order(groups)
     first, own = scene.by_rank[wrong[0]], groups[wrong[0]]
@@ -188,7 +188,7 @@ def _in_another_order(groups: Mapping[int, _NewGroup]) -> tuple[int, ...]:
     """Whom most others contradict, or have left behind in a group of which it thinks they are."""
     against = {
         rank: sum(group.contradicts(other) for other in groups.values())
-        + sum(group.has(one) and other.is_past(group) for one, other in groups.items())
+        + sum(group.has(rank) and other.is_past(group) for rank, other in groups.items())
         for rank, group in groups.items()
     }
     most = max(against.values())

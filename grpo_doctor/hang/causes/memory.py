@@ -63,7 +63,7 @@ def _waits_for_another(scene: Scene, owner: Actor) -> bool:
     if not hold.peers:
         return hold.kind in ASKS
     ends = [scene.by_pid.get(pid) for pid in hold.peers if pid != owner.pid]
-    return any(one is None or not (one.held or rests(one)) for one in ends)
+    return any(end is None or not (end.held or rests(end)) for end in ends)
 
 
 def out_of_memory(
@@ -101,7 +101,7 @@ def _is_counted(scene: Scene, actor: Actor) -> bool:
     """Whether a kill that its control group counts may be its own end. The group counts since it
     was made: a kill of yesterday is not.
     """
-    kills = [one.oom_kills for one in actor.limits]
+    kills = [limits.oom_kills for limits in actor.limits]
     code = actor.look.exit_code if actor.look is not None else None
     if kills[-1] > kills[0]:
         return True
@@ -151,7 +151,7 @@ def recent_oom(scene: Scene) -> tuple[Item, ...]:
         if any(abs(killed - actor.pid) <= apart for actor in scene.by_rank.values())
     ]
     limits = [actor.limits[-1] for actor in scene.by_rank.values() if actor.limits]
-    kills = [one.oom_kills for one in limits if one.memory_limit_bytes is not None or lately]
+    kills = [limit.oom_kills for limit in limits if limit.memory_limit_bytes is not None or lately]
     if not near and any(kills):
         text = f"the ranks' control group counts {max(kills)} OOM kills"
         return (Item("cgroup", None, text),)

@@ -51,7 +51,9 @@ def propose(case: Case) -> Iterator[Candidate]:
     gone = tuple(rank for rank in missing if rank not in {*scene.by_rank, *scene.elsewhere})
     if gone:
         yield _gone(scene, gone)
-    joining = [one for one in scene.by_rank.values() if one.place.call == "store" or one.at_store]
+    joining = [
+        actor for actor in scene.by_rank.values() if actor.place.call == "store" or actor.at_store
+    ]
     differing = tuple(_started_differently(scene, joining)) if joining else ()
     yield from differing
     if scene.elsewhere and not differing:  # else it is no wonder that ranks are missing
@@ -62,7 +64,7 @@ def _gone(scene: Scene, gone: tuple[int, ...]) -> Candidate:
     """No process of this host is one of these, and no other host can have them."""
     size = scene.evidence.job.world_size
     here = Item("proc", None, f"{len(scene.by_rank)} of {size} ranks are on this host")
-    joining = [one for one in scene.by_rank.values() if one.place.call == "store"]
+    joining = [actor for actor in scene.by_rank.values() if actor.place.call == "store"]
     if joining:
         never = joined_for_s(scene) > _joining_s(scene, gone)
         absent = _not_joined(gone, joining, "has not come to the rendezvous", here, never=never)
@@ -73,7 +75,7 @@ def _gone(scene: Scene, gone: tuple[int, ...]) -> Candidate:
             confirm=("pgrep -af python  # on every host: is the missing rank's process there?",),
         )
     reason = "is dead: no process of it is left"
-    if any(one.waits for one in scene.by_rank.values()):
+    if any(actor.waits for actor in scene.by_rank.values()):
         oom = recent_oom(scene)
         if oom:
             return out_of_memory(gone, (here, *oom))
@@ -94,7 +96,7 @@ def joined_for_s(scene: Scene) -> float:
 
 
 def _begun_s(scene: Scene) -> list[float]:
-    return [one.member.started_ticks / TICKS_PER_SECOND for one in scene.by_rank.values()]
+    return [actor.member.started_ticks / TICKS_PER_SECOND for actor in scene.by_rank.values()]
 
 
 def _joining_s(scene: Scene, gone: tuple[int, ...]) -> float:
@@ -118,11 +120,11 @@ def _not_joined(
         cause="rank-missing",
         culprits=ranks,
         reason=reason,
-        evidence=(fact, *(stack_item(one) for one in joining[:2])),
+        evidence=(fact, *(stack_item(actor) for actor in joining[:2])),
         sink=Sink.KILLED,
         liveness="never-wakes" if never else "unseen",
         phase="init",
-        still_s=max((one.motion.still_s or 0.0 for one in joining), default=None),
+        still_s=max((actor.motion.still_s or 0.0 for actor in joining), default=None),
     )
 
 
@@ -130,7 +132,7 @@ def _elsewhere(scene: Scene, unseen: tuple[int, ...], joining: list[Actor]) -> C
     """Everybody here waits: whoever holds the job up is on a host that was not looked at."""
     looks = commands(scene.evidence.job)
     for_them = f"for {ranks_text(unseen)}, {_not_here(scene, unseen)}"
-    if any(one.place.call == "store" for one in joining):
+    if any(actor.place.call == "store" for actor in joining):
         reason = "has not come to the rendezvous"
         never = joined_for_s(scene) > JOINING_S
         return replace(
@@ -139,7 +141,7 @@ def _elsewhere(scene: Scene, unseen: tuple[int, ...], joining: list[Actor]) -> C
             fixes=(_START_THERE, _LOOK_AT_ALL),
             confirm=looks,
         )
-    waiting = any(one.waits for one in scene.by_rank.values())
+    waiting = any(actor.waits for actor in scene.by_rank.values())
     wait = f"{'wait' if waiting else 'may wait'}{_in(scene)}"
     return Candidate(
         cause="unknown",
@@ -163,11 +165,11 @@ def _started_differently(scene: Scene, joining: list[Actor]) -> Iterator[Candida
             sizes.setdefault(placement.world_size, []).append(placement)
     if len(sizes) > 1:
         by_size = "; ".join(
-            f"{size} on {_hosts_text([one.host for one in placements])}"
+            f"{size} on {_hosts_text([placement.host for placement in placements])}"
             for size, placements in sorted(sizes.items())
         )
         fewest = min(sizes, key=lambda size: (len(sizes[size]), size))
-        ranks = tuple(sorted({rank for one in sizes[fewest] for rank in one.ranks}))
+        ranks = tuple(sorted({rank for placement in sizes[fewest] for rank in placement.ranks}))
         whole = f"the hosts were started with different world sizes: {by_size}"
         yield _wrongly_started(ranks, whole, f"WORLD_SIZE: {by_size}", joining)
     hosts, ranks = _claimed_twice(job.placements)
@@ -194,11 +196,13 @@ def _claimed_twice(placements: Sequence[Placement]) -> tuple[list[str], tuple[in
         for rank in placement.ranks:
             claims.setdefault(rank, []).append(placement)
     twice = {rank: claim for rank, claim in claims.items() if _at_one_time(claim)}
-    return sorted({one.host for claim in twice.values() for one in claim}), tuple(sorted(twice))
+    return sorted({placement.host for claim in twice.values() for placement in claim}), tuple(
+        sorted(twice)
+    )
 
 
 def _at_one_time(claim: Sequence[Placement]) -> bool:
-    times_ns = [one.taken_unix_ns for one in claim]
+    times_ns = [placement.taken_unix_ns for placement in claim]
     return len(claim) > 1 and not is_old(min(times_ns), max(times_ns))
 
 
@@ -209,7 +213,7 @@ def _seen_ranks(scene: Scene) -> str:
 
 
 def _in(scene: Scene) -> str:
-    operations = {one.place.operation for one in scene.by_rank.values() if one.waits} - {""}
+    operations = {actor.place.operation for actor in scene.by_rank.values() if actor.waits} - {""}
     return f" in {operations.pop()}" if len(operations) == 1 else ""
 
 
@@ -224,7 +228,11 @@ def _not_here(scene: Scene, unseen: tuple[int, ...]) -> str:
 
 def _counted(scene: Scene) -> Item:
     job = scene.evidence.job
-    hosts = _hosts_text([one.host for one in job.placements]) if job.placements else job.host
+    hosts = (
+        _hosts_text([placement.host for placement in job.placements])
+        if job.placements
+        else job.host
+    )
     text = f"{len(scene.by_rank)} of {job.world_size} ranks were seen, on {hosts}"
     return Item("proc", None, text)
 

@@ -20,18 +20,24 @@ def propose(case: Case) -> Iterator[Candidate]:
     """Everyone came to the same collective and nobody is through."""
     scene = case.scene
     standings = scene.matching.standings
-    joined = [one for one in standings if one.kind in ("all-joined-none-done", "partial")]
-    late = any(one.kind in ("missing", "mismatch") for one in standings)
+    joined = [
+        standing for standing in standings if standing.kind in ("all-joined-none-done", "partial")
+    ]
+    late = any(standing.kind in ("missing", "mismatch") for standing in standings)
     if case.suspects or late or not joined:
         return
     front = joined[0]
-    unsent = [one for one in scene.evidence.blocked if one.unconfirmed_bytes or one.retransmits]
+    unsent = [
+        connection
+        for connection in scene.evidence.blocked
+        if connection.unconfirmed_bytes or connection.retransmits
+    ]
     ranks, where = _cut_off(scene, unsent)
     everyone = f"all of {ranks_text(front.arrived)} are in {front.operation} and nobody is through"
     connections = (
-        Item("fd", scene.by_pid[one.pid].rank, f"{one.target}: {one.note}")
-        for one in unsent[:4]
-        if one.pid in scene.by_pid
+        Item("fd", scene.by_pid[connection.pid].rank, f"{connection.target}: {connection.note}")
+        for connection in unsent[:4]
+        if connection.pid in scene.by_pid
     )
     even = even_item(scene)
     yield Candidate(
@@ -47,7 +53,9 @@ def propose(case: Case) -> Iterator[Candidate]:
             *(() if even is None else (even,)),
         ),
         sink=Sink.COUNTERS,
-        liveness="never-wakes" if any(one.retransmits for one in unsent) else "outside",
+        liveness="never-wakes"
+        if any(connection.retransmits for connection in unsent)
+        else "outside",
         still_s=scene.patience.waited_s,
         fixes=(
             Fix(
@@ -67,7 +75,7 @@ def _cut_off(scene: Scene, unsent: Sequence[Blocked]) -> tuple[tuple[int, ...], 
     if len(hosts) == 2:
         return (), f" between {hosts[0]} and {hosts[1]}"
     if hosts:
-        there = [rank for rank, one in scene.by_rank.items() if one.member.host == hosts[0]]
+        there = [rank for rank, actor in scene.by_rank.items() if actor.member.host == hosts[0]]
         return tuple(sorted(there)), f" to {hosts[0]}"
     ranks, host = _most_cut_off(scene, unsent)
     return ranks, f" to {host}" if host else ""

@@ -82,15 +82,15 @@ def _frozen(actor: Actor) -> Candidate:
 def _missed(scene: Scene, actor: Actor) -> bool:
     """Whether it failed, or others wait for it: at the end of a job ranks end one by one."""
     failed = bool(_exit_code(actor)) or _first_is_unknown(scene)
-    return failed or any(one.waits for one in scene.by_rank.values())
+    return failed or any(actor.waits for actor in scene.by_rank.values())
 
 
 def _first_is_unknown(scene: Scene) -> bool:
     """Whether a rank has failed and of another one that is gone too nobody knows how it ended: who
     fails because another one died ends soon after it.
     """
-    gone = [one for one in scene.by_rank.values() if one.motion.kind == "gone"]
-    codes = [_exit_code(one) for one in gone]
+    gone = [actor for actor in scene.by_rank.values() if actor.motion.kind == "gone"]
+    codes = [_exit_code(actor) for actor in gone]
     return any(codes) and None in codes
 
 
@@ -156,8 +156,8 @@ def _has_communication_threads(actor: Actor) -> bool:
 
 def _left_over(scene: Scene, actor: Actor) -> Candidate:
     """The rank of a helper that outlived it is dead."""
-    ended = [one for one in scene.actors if one.motion.kind == "gone" and one.rank is None]
-    codes = [one.look.exit_code for one in ended if one.look is not None]
+    ended = [actor for actor in scene.actors if actor.motion.kind == "gone" and actor.rank is None]
+    codes = [actor.look.exit_code for actor in ended if actor.look is not None]
     how = _exit_text(codes[0]) if len(codes) == 1 else ""
     items = (
         Item(

@@ -84,7 +84,7 @@ def agrees(scene: Scene, culprits: tuple[int, ...]) -> bool | None:
     Every process answers for itself, so this is independent of torch's flight recorders.
     """
     heard = findings(scene)
-    named = {one.rank for one in heard.failures} | {one.rank for one in heard.laggards}
+    named = {entry.rank for entry in heard.failures} | {entry.rank for entry in heard.laggards}
     named.discard(None)
     return bool(named & set(culprits)) if named else None
 
@@ -103,14 +103,14 @@ def even_item(scene: Scene) -> Item | None:
 def _waits_for_suspect(case: Case, actor: Actor) -> bool:
     """As a stage of a pipeline does: sends and receives are not counted."""
     reach = case.graph.reach.get(actor.node, frozenset())
-    return any(one.node in reach for one in case.suspects)
+    return any(suspect.node in reach for suspect in case.suspects)
 
 
 def _behind(case: Case, rank: int, lags: list[Laggard]) -> Candidate:
     """RAS tells that it has not called something, not why: most are only late."""
     actor = case.scene.by_rank.get(rank)
     lag = lags[0]
-    items = tuple(Item(SOURCE, rank, _words(one)) for one in lags[:3])
+    items = tuple(Item(SOURCE, rank, _words(lag)) for lag in lags[:3])
     if lag.ahead or lag.instead or (actor is not None and actor.waits):
         return _strayed(case, rank, lag, items)
     if actor is None:  # on another host, where it may compute a reward or write a checkpoint

@@ -44,8 +44,8 @@ def propose(case: Case) -> Iterator[Candidate]:
 
 
 def _asking(scene: Scene, actor: Actor) -> Candidate:
-    others = [one for one in tasks.pending(scene) if one.pid != actor.pid]
-    works = any(one.motion.progresses for one in others)
+    others = [pending for pending in tasks.pending(scene) if pending.pid != actor.pid]
+    works = any(other.motion.progresses for other in others)
     whose = _whose(others) if others else "that no process of this host works out"
     return Candidate(
         cause=blocked_class(actor),
@@ -90,15 +90,22 @@ def _unanswered(scene: Scene, actor: Actor) -> Candidate:
 
 
 def _sentence(scene: Scene, actor: Actor, reason: str) -> str:
-    idle = [one.rank for one in tasks.idle_ranks(scene) if one.rank is not None]
+    idle = [actor.rank for actor in tasks.idle_ranks(scene) if actor.rank is not None]
     return f"{_who(actor)} {reason}; {ranks_text(idle)} {verb(idle, 'has')} no task until then"
 
 
 def _at_work(case: Case, actor: Actor) -> Candidate:
     """The actor, or the driver, in whose task everything stands."""
     alone = replace(case, suspects=(actor,))
-    candidates = (one for family in _FAMILIES for one in family.propose(alone) if not one.culprits)
-    best = max(candidates, key=lambda one: (one.sink, one.cannot_move), default=None)
+    candidates = (
+        candidate
+        for family in _FAMILIES
+        for candidate in family.propose(alone)
+        if not candidate.culprits
+    )
+    best = max(
+        candidates, key=lambda candidate: (candidate.sink, candidate.cannot_move), default=None
+    )
     if best is None or actor.held:
         best = _held(actor)
     elif tasks.awaits_coroutine(actor):
@@ -115,10 +122,10 @@ def _at_work(case: Case, actor: Actor) -> Candidate:
 
 def _callers(scene: Scene, actor: Actor) -> tuple[Item, ...]:
     """The driver and the controllers, which wait for this one's answer."""
-    others = [one for one in tasks.controllers(scene) if one.pid != actor.pid]
+    others = [caller for caller in tasks.controllers(scene) if caller.pid != actor.pid]
     return tuple(
-        Item("proc", None, f"{named(one)} waits for the answer{in_phase(one)}")
-        for one in others[:MOST_CALLERS]
+        Item("proc", None, f"{named(caller)} waits for the answer{in_phase(caller)}")
+        for caller in others[:MOST_CALLERS]
     )
 
 

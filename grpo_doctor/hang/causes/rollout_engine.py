@@ -53,10 +53,10 @@ def _judged(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
 
 
 def _dead(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
-    core = next((one for one in engine.dead if one is not engine.parts[0]), None)
+    core = next((part for part in engine.dead if part is not engine.parts[0]), None)
     node = core or (engine.dead or engine.parts)[0]
     says = "is dead" if engine.dead else "lives, its core is dead"
-    items = tuple(Item("proc", one.rank, f"{named(one)} has ended") for one in engine.dead)
+    items = tuple(Item("proc", part.rank, f"{named(part)} has ended") for part in engine.dead)
     candidate = stalled(actor, engine, node, says, *items)
     oom = oom_items(scene, node) if engine.dead else ()
     if oom:
@@ -94,10 +94,10 @@ def _waits_for_trainer(actor: Actor, engine: RolloutEngine) -> Actor | None:
     """
     if any(place_of(thread).communicates for thread in actor.python_threads):
         return None
-    for one in reversed(engine.parts):
-        takes = one.place.communicates or "weight-sync" in one.place.purposes
-        if takes and not one.motion.progresses:
-            return one
+    for part in reversed(engine.parts):
+        takes = part.place.communicates or "weight-sync" in part.place.purposes
+        if takes and not part.motion.progresses:
+            return part
     return None
 
 

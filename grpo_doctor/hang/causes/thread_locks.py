@@ -90,7 +90,7 @@ def _owned_always(scene: Scene, actor: Actor, tid: int) -> bool:
     owners = [
         {t.tid for t in s.threads if t.owns_gil} for s in stacks if s.threads and not s.native
     ]
-    return all(tid in one for one in owners)
+    return all(tid in owned for owned in owners)
 
 
 def _wants_lock(actor: Actor, thread: PythonThread) -> bool:
@@ -101,7 +101,7 @@ def _wants_lock(actor: Actor, thread: PythonThread) -> bool:
     if not thread.frames:
         return False
     seen = actor.thread(thread.tid)
-    held = next((one for one in actor.blocked if one.tid == thread.tid), None)
+    held = next((call for call in actor.blocked if call.tid == thread.tid), None)
     if held is not None and held.kind != "futex":
         return False
     if seen is not None and has_time_limit(seen):
@@ -199,7 +199,7 @@ def _idle(thread: PythonThread) -> bool:
 
 def _locked(actor: Actor, cause: str, reason: str, threads: Sequence[PythonThread]) -> Candidate:
     """What these threads do, the main one first, is why nothing moves."""
-    lines = (f"thread {one.tid} {one.name}: {_line(one)}" for one in threads)
+    lines = (f"thread {thread.tid} {thread.name}: {_line(thread)}" for thread in threads)
     return Candidate(
         cause=cause,
         reason=reason,

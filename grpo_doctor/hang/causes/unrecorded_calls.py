@@ -111,20 +111,20 @@ def _with_wrong_root(roots: dict[int, int]) -> tuple[int, ...]:
 def _not_come(scene: Scene) -> Iterator[Candidate]:
     """Most ranks make a group or stand in a barrier that no recorder shows, some do not."""
     ranks = scene.by_rank.values()
-    calls = Counter(one.place.operation for one in ranks if _is_unrecorded(one))
+    calls = Counter(rank.place.operation for rank in ranks if _is_unrecorded(rank))
     operation, count = calls.most_common(1)[0] if calls else ("", 0)
-    few = [one for one in ranks if one.place.operation != operation]
+    few = [rank for rank in ranks if rank.place.operation != operation]
     # On one's way into a group, one is as late as those who wait for it.
-    if not few or 2 * count <= len(ranks) or any(_is_unrecorded(one) for one in few):
+    if not few or 2 * count <= len(ranks) or any(_is_unrecorded(rank) for rank in few):
         return
-    other = next(one for one in ranks if one not in few)
+    other = next(rank for rank in ranks if rank not in few)
     where = frame_text(other.place.user)
     own = f"{few[0].place.operation} at {place_text(few[0].place)}"
     mistake = Candidate(
         cause="collective-skipped",
-        culprits=tuple(sorted(rank for one in few for rank in ranks_of(one))),
+        culprits=tuple(sorted(rank for actor in few for rank in ranks_of(actor))),
         reason=f"is in {own}, and did not come to {operation}{f' ({where})' if where else ''}",
-        evidence=tuple(still_item(one) for one in (*few[:2], other)),
+        evidence=tuple(still_item(actor) for actor in (*few[:2], other)),
         sink=Sink.RING,
     )
     yield deadlock(scene, mistake)
@@ -149,15 +149,15 @@ def _operations(scene: Scene) -> Iterator[Candidate]:
     most = next(op for op, camp in sorted(camps.items()) if len(camp) == largest)
     mistake = Candidate(
         cause="collective-mismatch",
-        culprits=tuple(sorted(rank for one in odd for rank in ranks_of(one))),
+        culprits=tuple(sorted(rank for actor in odd for rank in ranks_of(actor))),
         reason=f"stands in {odd[0].place.operation}, the others in {most}",
         evidence=tuple(map(still_item, odd[:3])),
         sink=Sink.COUNTERS,
     )
     # No stack tells the group: it may be one with ranks of other hosts, or with an engine.
-    senders = [one for one in odd if _may_be_with_engine(one)]
+    senders = [actor for actor in odd if _may_be_with_engine(actor)]
     candidate = deadlock(scene, mistake)
-    if any(one.motion.stirs for one in senders):
+    if any(actor.motion.stirs for actor in senders):
         candidate = replace(candidate, liveness="computing")
     elif scene.elsewhere or senders:
         candidate = replace(candidate, liveness="unseen")

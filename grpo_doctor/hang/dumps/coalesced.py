@@ -19,16 +19,18 @@ def settled(entries: Sequence[Entry], statuses: Mapping[str, Status]) -> tuple[E
     """With what the end of each group tells of its parts, and without a group of which the ring
     has lost the first ones. `statuses` are the rank's counters by group id.
     """
-    only_active = not any(one.done for one in entries)
+    only_active = not any(entry.done for entry in entries)
     if only_active:
         entries = _without_ended(entries, statuses)
-    ends = {_key(one): one for one in entries if one.op == "coalesced"}
+    ends = {_key(entry): entry for entry in entries if entry.op == "coalesced"}
     if not ends:
         return tuple(entries)
     first = entries[0]
     is_cut_off = not only_active and first.record > 1 and _key(first) in ends
     lost = _key(first) if is_cut_off else None
-    return tuple(_as_its_end(one, ends.get(key)) for one in entries if (key := _key(one)) != lost)
+    return tuple(
+        _as_its_end(entry, ends.get(key)) for entry in entries if (key := _key(entry)) != lost
+    )
 
 
 def _without_ended(entries: Sequence[Entry], statuses: Mapping[str, Status]) -> Sequence[Entry]:
@@ -37,30 +39,32 @@ def _without_ended(entries: Sequence[Entry], statuses: Mapping[str, Status]) -> 
     nothing, transfers are launched one by one, and those that are here are not over.
     """
     transfers: dict[str, set[int]] = defaultdict(set)
-    for one in entries:
-        if one.is_p2p:
-            transfers[one.group_id].add(one.p2p_sequence)
+    for entry in entries:
+        if entry.is_p2p:
+            transfers[entry.group_id].add(entry.p2p_sequence)
     ended = set()
-    for one, following in pairwise([*entries, replace(entries[-1], record=-1)] if entries else []):
-        completed = statuses.get(one.group_id, Status()).completed
-        over = 0 < one.p2p_sequence <= completed and completed > one.sequence
-        left = completed in transfers[one.group_id]
-        if one.is_p2p and over and left and following.record != one.record + 1:
-            ended.add(_key(one))
-    return [one for one in entries if not one.is_p2p or _key(one) not in ended]
+    for entry, following in pairwise(
+        [*entries, replace(entries[-1], record=-1)] if entries else []
+    ):
+        completed = statuses.get(entry.group_id, Status()).completed
+        over = 0 < entry.p2p_sequence <= completed and completed > entry.sequence
+        left = completed in transfers[entry.group_id]
+        if entry.is_p2p and over and left and following.record != entry.record + 1:
+            ended.add(_key(entry))
+    return [entry for entry in entries if not entry.is_p2p or _key(entry) not in ended]
 
 
-def _key(one: Entry) -> Key:
+def _key(entry: Entry) -> Key:
     """Parts of a group share its number."""
-    number = one.p2p_sequence if one.is_p2p else one.sequence
-    return one.group, one.backend, one.is_p2p, number
+    number = entry.p2p_sequence if entry.is_p2p else entry.sequence
+    return entry.group, entry.backend, entry.is_p2p, number
 
 
-def _as_its_end(one: Entry, end: Entry | None) -> Entry:
-    if end is None or one is end or one.done:
-        return one
+def _as_its_end(entry: Entry, end: Entry | None) -> Entry:
+    if end is None or entry is end or entry.done:
+        return entry
     return replace(
-        one,
+        entry,
         started_ns=end.started_ns,
         completed_ns=end.completed_ns,
         started=end.started,

@@ -174,7 +174,7 @@ def _reaches(recordings: Sequence[Recording]) -> Iterator[list[_Span]]:
     """Of every group whose members are listed, the largest first: from what each member is through
     with to the last that it called. Nobody is through with what a member has not called.
     """
-    found: dict[tuple[str, str, tuple[int, ...]], list[_Span]] = defaultdict(list)
+    spans: dict[tuple[str, str, tuple[int, ...]], list[_Span]] = defaultdict(list)
     partial = _partial_groups(recordings)
     for recording in recordings:
         if recording.rank is None:
@@ -196,9 +196,9 @@ def _reaches(recordings: Sequence[Recording]) -> Iterator[list[_Span]]:
                     through = max(through, group.status.completed)
                 last = max(called[key], group.status.enqueued, through)
                 reach = _Span(recording.rank, through, last, recording.from_file)
-                found[(*key, group.ranks)].append(reach)
-    for key_of_all in sorted(found, key=lambda key: (-len(found[key]), key)):
-        yield found[key_of_all]
+                spans[(*key, group.ranks)].append(reach)
+    for key_of_all in sorted(spans, key=lambda key: (-len(spans[key]), key)):
+        yield spans[key_of_all]
 
 
 def _partial_groups(recordings: Sequence[Recording]) -> set[tuple[str, str]]:

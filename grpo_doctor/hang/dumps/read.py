@@ -75,8 +75,8 @@ def _from_name(part: Recording) -> Recording:
     """The rank in a file name that also has a host name in it."""
     if part.rank is not None:
         return part
-    found = _IN_NAME.findall(PurePath(part.sources[0].partition(":")[2]).name)
-    return _with_rank(part, int(found[-1]), "given") if found else part
+    numbers = _IN_NAME.findall(PurePath(part.sources[0].partition(":")[2]).name)
+    return _with_rank(part, int(numbers[-1]), "given") if numbers else part
 
 
 def _checked(part: Recording, problems: list[DumpProblem]) -> Recording:
@@ -117,15 +117,15 @@ def _eliminate(parts: Sequence[Recording]) -> list[Recording]:
     settled = list(parts)
     while True:
         taken = {part.rank for part in settled if part.rank is not None}
-        found = None
+        certain = None
         for at, part in enumerate(settled):
             left = _possible(part) - taken if part.rank is None else frozenset()
             if len(left) == 1:
-                found = at, next(iter(left))
+                certain = at, next(iter(left))
                 break
-        if found is None:
+        if certain is None:
             return settled
-        at, rank = found
+        at, rank = certain
         how = "p2p" if _sender(settled[at]) == rank else "groups"
         settled[at] = _with_rank(settled[at], rank, how)
 

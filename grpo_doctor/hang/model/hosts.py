@@ -204,4 +204,6 @@ def _short(host: str) -> str:
 def _by_nccl(evidence: Evidence) -> dict[int, str]:
     """NCCL knows the host of every process of its communicators."""
     heard = hear(evidence.job, evidence.ras) if evidence.ras else Heard()
-    return {rank: one.host for one, rank in heard.ranks.items() if _HOST.match(one.host)}
+    return {
+        rank: process.host for process, rank in heard.ranks.items() if _HOST.match(process.host)
+    }

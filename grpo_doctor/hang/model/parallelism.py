@@ -86,7 +86,7 @@ def groups_of(recordings: Recordings) -> tuple[GroupSeen, ...]:
 
 def sizes(commands: Iterable[str]) -> dict[str, int]:
     """Sizes of axes from command lines; where two differ, as of trainer and server, neither."""
-    found: defaultdict[str, set[int]] = defaultdict(set)
+    claimed: defaultdict[str, set[int]] = defaultdict(set)
     for command in commands:
         for name, number in _OPTION.findall(command):
             path, _, last = name.replace("-", "_").rpartition(".")
@@ -94,8 +94,8 @@ def sizes(commands: Iterable[str]) -> dict[str, int]:
             if axis == "TP" and "rollout" in path.split("."):
                 axis = "rollout TP"
             if axis is not None and int(number) > 0:
-                found[axis].add(int(number))
-    return {axis: numbers.pop() for axis, numbers in found.items() if len(numbers) == 1}
+                claimed[axis].add(int(number))
+    return {axis: numbers.pop() for axis, numbers in claimed.items() if len(numbers) == 1}
 
 
 def coordinates(
@@ -134,15 +134,15 @@ def _from_groups(groups: Iterable[GroupSeen], world: int) -> dict[str, Places]:
         axis = _axis_or_joint(group.description)
         if axis is not None and len(group.ranks) > 1:
             lists[axis][group.ranks] = None
-    found = {axis: _places(list(members), world) for axis, members in lists.items()}
+    axes = {axis: _places(list(members), world) for axis, members in lists.items()}
     # Within a group over both, CP varies faster than DP.
-    joint = found.pop(_WITH_CP, None)
-    if joint is not None and "DP" not in found:
+    joint = axes.pop(_WITH_CP, None)
+    if joint is not None and "DP" not in axes:
         cp_size = max((len(members) for members in lists.get("CP", ())), default=1)
         places = {rank: at // cp_size for rank, at in joint.items()}
         if any(places.values()):
-            found["DP"] = places
-    return {axis: places for axis, places in found.items() if places}
+            axes["DP"] = places
+    return {axis: places for axis, places in axes.items() if places}
 
 
 def _places(groups: Sequence[tuple[int, ...]], world: int) -> Places:
@@ -150,18 +150,18 @@ def _places(groups: Sequence[tuple[int, ...]], world: int) -> Places:
 
     Nothing where a rank is at two places, as where two meshes have a dimension of the same name.
     """
-    found: Places = {}
+    places: Places = {}
     for members in groups:
         for at, rank in enumerate(members):
-            if found.setdefault(rank, at) != at:
+            if places.setdefault(rank, at) != at:
                 return {}
     size = len(groups[0])
-    if len(found) < world and all(len(members) == size for members in groups):
+    if len(places) < world and all(len(members) == size for members in groups):
         stride = groups[0][1] - groups[0][0]
-        regular = stride > 0 and all(rank // stride % size == at for rank, at in found.items())
+        regular = stride > 0 and all(rank // stride % size == at for rank, at in places.items())
         if regular and world % (stride * size) == 0:
             return {rank: rank // stride % size for rank in range(world)}
-    return found
+    return places
 
 
 def _from_sizes(arguments: Mapping[str, int], world: int) -> dict[str, Places]:

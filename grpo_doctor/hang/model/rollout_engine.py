@@ -40,19 +40,19 @@ _OTHERS = ("reward", "dataload")  # a judge is an engine as well, and its troubl
 
 @dataclass(frozen=True, slots=True)
 class RolloutEngine:
-    """The engine of one rank. `parts`: front first. `told`: what logs say of its death."""
+    """The engine of one rank. `parts`: front first. `last_words`: what logs say of its death."""
 
     parts: tuple[Actor, ...]
     counted: Counted | None = None
-    told: tuple[Item, ...] = ()
+    last_words: tuple[Item, ...] = ()
     refuses: bool = False  # its /health answers, and says that it is not healthy
     again: bool = False  # the rank has no request open, and sleeps before its next attempt
 
     @property
     def held(self) -> tuple[Actor, ...]:
         """Its processes that may not run, the one that does the work first."""
-        found = [actor for actor in self.parts if actor.motion.kind in ("stopped", "frozen")]
-        return tuple(reversed(found))
+        held = [actor for actor in self.parts if actor.motion.kind in ("stopped", "frozen")]
+        return tuple(reversed(held))
 
     @property
     def dead(self) -> tuple[Actor, ...]:
@@ -62,7 +62,7 @@ class RolloutEngine:
     @property
     def is_dead(self) -> bool:
         """Whether tokens will never come: by its processes, else by what it says."""
-        return bool(self.dead) or (not self.has_core and (self.refuses or bool(self.told)))
+        return bool(self.dead) or (not self.has_core and (self.refuses or bool(self.last_words)))
 
     @property
     def has_core(self) -> bool:
@@ -96,15 +96,15 @@ class RolloutEngine:
         return next((actor for actor in self.parts if _computes(actor)), self.parts[0])
 
 
-def _computes(one: Actor) -> bool:
+def _computes(actor: Actor) -> bool:
     """Whether it is a core: by its role, or by the name that vLLM gives to its own. Ray's actor
     around an engine is none while no thread of it has a task.
     """
-    if one.member.name.startswith("VLLM::Engine"):
+    if actor.member.name.startswith("VLLM::Engine"):
         return True
-    threads = one.python_threads
-    idle = ray_code.in_loop(one.place.frames) and not any(map(ray_code.carries, threads))
-    return one.member.role == "engine" and not idle
+    threads = actor.python_threads
+    idle = ray_code.in_loop(actor.place.frames) and not any(map(ray_code.carries, threads))
+    return actor.member.role == "engine" and not idle
 
 
 def engine_of(scene: Scene, graph: Graph, actor: Actor) -> RolloutEngine | None:
@@ -132,23 +132,25 @@ def engine_of(scene: Scene, graph: Graph, actor: Actor) -> RolloutEngine | None:
     return RolloutEngine(
         parts=parts,
         counted=counted(looks),
-        told=_last_words(scene, actor, {process.pid for process in parts}),
+        last_words=_last_words(scene, actor, {process.pid for process in parts}),
         again=again,
         refuses=bool(answers) and answers[-1]["healthy"] == 0,
     )
 
 
-def _is_engine(scene: Scene, one: Actor) -> bool:
+def _is_engine(scene: Scene, actor: Actor) -> bool:
     """Whether a server is one of an engine, and not any process that ranks are connected to."""
-    below = any(child.member.role == "engine" for child in scene.children(one.pid))
-    return one.member.role != "server" or below or counted(scene.engine_looks(one.pid)) is not None
+    below = any(child.member.role == "engine" for child in scene.children(actor.pid))
+    return (
+        actor.member.role != "server" or below or counted(scene.engine_looks(actor.pid)) is not None
+    )
 
 
-def _serves_others(scene: Scene, one: Actor) -> bool:
+def _serves_others(scene: Scene, actor: Actor) -> bool:
     """Whether a server is, by its own code, one of rewards or data: an agent asks those in its
     rollout as well.
     """
-    return one.phase in _OTHERS and not one.held and not _is_engine(scene, one)
+    return actor.phase in _OTHERS and not actor.held and not _is_engine(scene, actor)
 
 
 def _asked(actor: Actor, parts: Sequence[Actor]) -> tuple[Actor, ...]:
@@ -164,18 +166,19 @@ def _asked(actor: Actor, parts: Sequence[Actor]) -> tuple[Actor, ...]:
 
 def _with_descendants(asked: Sequence[Actor], parts: Sequence[Actor]) -> tuple[Actor, ...]:
     """These, and the parts that they started, parents first."""
-    found = {actor.pid: actor for actor in asked}
+    family = {actor.pid: actor for actor in asked}
     grown = True
     while grown:
         below = [
-            actor for actor in parts if actor.pid not in found and actor.member.parent in found
+            actor for actor in parts if actor.pid not in family and actor.member.parent in family
         ]
-        found |= {actor.pid: actor for actor in below}
+        family |= {actor.pid: actor for actor in below}
         grown = bool(below)
-    order = {pid: place for place, pid in enumerate(found)}
+    order = {pid: position for position, pid in enumerate(family)}
     depth = {"server": 0, "engine": 1, "engine-worker": 2}
     ranked = sorted(
-        found.values(), key=lambda one: (depth.get(one.member.role, 0), order[one.pid], one.pid)
+        family.values(),
+        key=lambda actor: (depth.get(actor.member.role, 0), order[actor.pid], actor.pid),
     )
     return tuple(ranked)
 

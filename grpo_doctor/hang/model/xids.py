@@ -42,23 +42,23 @@ class Xid:
 
 def address(text: str) -> Address | None:
     """A PCI address without its function: the driver and NVML write it with different zeros."""
-    found = _BUS.search(text)
-    if found is None:
+    match = _BUS.search(text)
+    if match is None:
         return None
-    return int(found[1] or "0", 16), int(found[2], 16), int(found[3], 16)
+    return int(match[1] or "0", 16), int(match[2], 16), int(match[3], 16)
 
 
 def xids(evidence: Evidence) -> Iterator[Xid]:
     """Those that the kernel wrote in the last hour, oldest first."""
     for age_s, text in evidence.host.kernel if evidence.host is not None else ():
-        if found := _XID.search(text):
-            pid = int(found["pid"]) if found["pid"] else None
-            code = int(found["code"])
-            yield Xid(age_s, code, address(found["bus"]), pid, code in FATAL, text)
-        elif found := _SXID.search(text):
-            fatal = found["kind"] is not None
-            bus = address(found["bus"])
-            yield Xid(age_s, int(found["code"]), bus, None, fatal, text, switch=True)
+        if match := _XID.search(text):
+            pid = int(match["pid"]) if match["pid"] else None
+            code = int(match["code"])
+            yield Xid(age_s, code, address(match["bus"]), pid, code in FATAL, text)
+        elif match := _SXID.search(text):
+            fatal = match["kind"] is not None
+            bus = address(match["bus"])
+            yield Xid(age_s, int(match["code"]), bus, None, fatal, text, switch=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,33 +70,33 @@ class Owner:
 
 
 def owner(
-    one: Xid,
+    xid: Xid,
     on_gpus: Mapping[tuple[str, str], tuple[int, ...]],
     rank_of: Mapping[int, int | None],
 ) -> Owner:
     """Whose GPU a line is about.
 
     Args:
-        one: the line.
+        xid: the line.
         on_gpus: as `gpus.ranks_of_gpus` gives them.
         rank_of: ranks by process number; those that compute on GPUs.
 
     The address decides where NVML knows it: in a container a process number of the host may be that
     of somebody else. Several hosts may have the same address: then the line names its host.
     """
-    told = [
+    explanations = [
         (host, ranks)
         for (host, bus), ranks in on_gpus.items()
-        if one.bus is not None
-        and address(bus) == one.bus
-        and (not host or one.text.endswith(f"(on {host})"))
+        if xid.bus is not None
+        and address(bus) == xid.bus
+        and (not host or xid.text.endswith(f"(on {host})"))
     ]
-    named = rank_of.get(one.pid) if one.pid is not None else None
-    if told and any(on_gpus.values()):
-        ranks = tuple(sorted({rank for _, found in told for rank in found}))
+    named = rank_of.get(xid.pid) if xid.pid is not None else None
+    if explanations and any(on_gpus.values()):
+        ranks = tuple(sorted({rank for _, ranks in explanations for rank in ranks}))
         if named is not None and (named in ranks or not ranks):
             return Owner((named,))
         return Owner(ranks, foreign=not ranks)
     if named is not None:
         return Owner((named,))
-    return Owner(foreign=one.pid is not None)
+    return Owner(foreign=xid.pid is not None)

@@ -232,17 +232,17 @@ def _met(
 def _homes(evidence: Evidence) -> dict[str, int]:
     """Addresses, and the number of the host that has each."""
     numbers = {member.host: space_of(member.pid) for member in evidence.job.members}
-    found = {
-        address: numbers[place.host]
-        for place in evidence.job.placements
-        if place.host in numbers
-        for address in place.addresses
+    homes = {
+        address: numbers[placement.host]
+        for placement in evidence.job.placements
+        if placement.host in numbers
+        for address in placement.addresses
     }
     for row in evidence.blocked:
         local, arrow, _ = row.target.partition(_ARROW)
         if arrow and not local.startswith(_LOOPBACK):
-            found.setdefault(local.rpartition(":")[0], space_of(row.pid))
-    return found
+            homes.setdefault(local.rpartition(":")[0], space_of(row.pid))
+    return homes
 
 
 def _servers(evidence: Evidence) -> Iterator[tuple[tuple[int, str], int]]:

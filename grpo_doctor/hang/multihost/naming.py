@@ -60,7 +60,7 @@ def with_hosts(diagnosis: Diagnosis, job: Job) -> Diagnosis:
             for undo in diagnosis.undo
         ),
         problems=tuple((hosts.sentence(what), remedy) for what, remedy in diagnosis.problems),
-        hosts=tuple(HostSeen(place.host, place.ranks) for place in job.placements),
+        hosts=tuple(HostSeen(placement.host, placement.ranks) for placement in job.placements),
     )
 
 
@@ -105,11 +105,11 @@ def _located(summary: str, culprits: tuple[int, ...], of_rank: Mapping[int, str]
 
 def _careful(verdict: Verdict, job: Job, of_rank: Mapping[int, str]) -> Verdict:
     """Less sure where a culprit's host was looked at long before the others."""
-    newest_ns = max(place.taken_unix_ns for place in job.placements)
+    newest_ns = max(placement.taken_unix_ns for placement in job.placements)
     old = {
-        place.host: newest_ns - place.taken_unix_ns
-        for place in job.placements
-        if is_old(place.taken_unix_ns, newest_ns)
+        placement.host: newest_ns - placement.taken_unix_ns
+        for placement in job.placements
+        if is_old(placement.taken_unix_ns, newest_ns)
     }
     blamed = sorted({of_rank.get(rank, "") for rank in verdict.culprits} & old.keys())
     if not blamed:

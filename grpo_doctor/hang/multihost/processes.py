@@ -142,7 +142,7 @@ def kernel_message(text: str) -> str:
 
 
 def _renumbered(text: str, number: int) -> str:
-    return _IN_KERNEL_MESSAGE.sub(lambda found: str(number * SPACE + real(int(found[0]))), text)
+    return _IN_KERNEL_MESSAGE.sub(lambda match: str(number * SPACE + real(int(match[0]))), text)
 
 
 @dataclass(frozen=True, slots=True)

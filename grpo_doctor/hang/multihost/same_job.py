@@ -58,13 +58,15 @@ def fits(job: Job, other: Job) -> bool:
 
 
 def _papers(job: Job) -> _Papers:
-    place = job.placements[0] if job.placements else None
+    placement = job.placements[0] if job.placements else None
     ranks = frozenset(m.rank for m in job.members if m.role == "rank" and m.rank is not None)
     return _Papers(
         host=job.host,
         address=job.address,
-        run_id=place.run_id if place is not None and place.run_id not in _NO_RUN_ID else "",
-        job_id=place.job_id if place is not None else "",
+        run_id=placement.run_id
+        if placement is not None and placement.run_id not in _NO_RUN_ID
+        else "",
+        job_id=placement.job_id if placement is not None else "",
         ranks=ranks,
         complete=bool(ranks) and job.world_size == len(ranks),
     )

@@ -105,11 +105,11 @@ class Remains:
 
     def _is_whole(self, core: frozenset[int]) -> bool:
         """Whether no rank is missing and all run one program, which no launcher has started."""
-        ones = [self.candidates[pid] for pid in core]
-        launched = any("TORCHELASTIC_RUN_ID" in candidate.environment for candidate in ones)
-        scripts = {program(candidate.process.arguments).name for candidate in ones}
+        members = [self.candidates[pid] for pid in core]
+        launched = any("TORCHELASTIC_RUN_ID" in candidate.environment for candidate in members)
+        scripts = {program(candidate.process.arguments).name for candidate in members}
         alike = len(scripts) == 1 and "" not in scripts
-        return alike and not launched and len(ones) == ones[0].world and len(ones) > 1
+        return alike and not launched and len(members) == members[0].world and len(members) > 1
 
     def _talks(self, pid: int) -> bool:
         pairs = [{connection.client, connection.server} for connection in self.connections]

@@ -82,12 +82,12 @@ class RunFile:
     job: Job
     tool_version: str
 
-    def write(self, ended: Ended | None = None, found: Mapping[str, Any] | None = None) -> None:
+    def write(self, ended: Ended | None = None, known: Mapping[str, Any] | None = None) -> None:
         """Replaces `run.json`; without `ended` the run counts as going on.
 
         Args:
             ended: how it ended.
-            found: what else is known of it: `flight_recorder`, `hangs`, `deaths`.
+            known: what else is known of it: `flight_recorder`, `hangs`, `deaths`.
         """
         facts: dict[str, Any] = {
             "format": 1,
@@ -112,5 +112,5 @@ class RunFile:
                 "signal": ended.signal,
                 "ended_ns": ended.ended_ns,
             }
-        facts |= found or {}
+        facts |= known or {}
         sidecar.write_json(str(self.folder / RUN_JSON), facts)

@@ -87,7 +87,7 @@ def make_arrows(graph: Graph, placed: Mapping[str, PlacedBox]) -> tuple[Arrow, .
     """Return an arrow for each link of the graph."""
     both_ways = {(link.target, link.source) for link in graph.links}
     lanes: dict[bool, int] = {}
-    found = []
+    arrows = []
     for link in graph.links:
         source, target = placed[link.source], placed[link.target]
         between = [box for box in placed.values() if _is_between(box, source, target)]
@@ -101,8 +101,8 @@ def make_arrows(graph: Graph, placed: Mapping[str, PlacedBox]) -> tuple[Arrow, .
             line = _sideways(source, target)
         else:
             line = _below(source, target)
-        found.append(_arrow(link, line, graph.cycle))
-    return tuple(found)
+        arrows.append(_arrow(link, line, graph.cycle))
+    return tuple(arrows)
 
 
 def _is_between(box: PlacedBox, source: PlacedBox, target: PlacedBox) -> bool:

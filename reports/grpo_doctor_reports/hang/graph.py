@@ -51,15 +51,15 @@ class Graph:
 def make_graph(visit: Visit) -> Graph:
     """Return the visit's graph with at most WIDEST boxes at each of DEEPEST + 1 depths."""
     points = _points(visit)
-    ring = tuple(one for one in dict.fromkeys(visit.cycle) if one in points)
+    ring = tuple(point for point in dict.fromkeys(visit.cycle) if point in points)
     together = _merge_alike(points, visit.waits, frozenset(ring))
     depth = _depths(visit.waits, together, frozenset(ring))
     together = _merge_crowds(points, together, depth, frozenset(ring))
     ring, together = _shorten(ring, together)
     depth = _depths(visit.waits, together, frozenset(ring))
     members: dict[str, list[Point]] = {}
-    for one, first in together.items():
-        members.setdefault(first, []).append(points[one])
+    for id_, first in together.items():
+        members.setdefault(first, []).append(points[id_])
     details, hosts = _details(visit), _hosts(visit)
     made = (
         _box(first, alike, details, depth[first], first in ring) for first, alike in members.items()
@@ -73,8 +73,8 @@ def make_graph(visit: Visit) -> Graph:
 def _points(visit: Visit) -> dict[str, Point]:
     points = {point.id: point for point in visit.points}
     for wait in visit.waits:
-        for one in (*wait.sources, *wait.targets):
-            points.setdefault(one, Point(one, one, "", guilty=False))
+        for id_ in (*wait.sources, *wait.targets):
+            points.setdefault(id_, Point(id_, id_, "", guilty=False))
     return points
 
 
@@ -84,27 +84,27 @@ def _merge_alike(
     """Each point's representative: alike are those with the same role whose waits and whose
     waiters are alike too. Found by splitting what looks alike until nothing changes."""
     block: dict[str, object] = {
-        one: one if one in apart else (point.role, point.guilty) for one, point in points.items()
+        id_: id_ if id_ in apart else (point.role, point.guilty) for id_, point in points.items()
     }
     while True:
         numbers = {look: at for at, look in enumerate(dict.fromkeys(block.values()))}
-        number = {one: numbers[look] for one, look in block.items()}
+        number = {id_: numbers[look] for id_, look in block.items()}
         outs: dict[str, set[tuple[int, str]]] = {}
         ins: dict[str, set[tuple[int, str]]] = {}
         for wait in waits:
-            waiting = {(number[one], wait.kind) for one in wait.sources}
-            waited_for = {(number[one], wait.kind) for one in wait.targets}
-            for one in wait.sources:
-                outs.setdefault(one, set()).update(waited_for)
-            for one in wait.targets:
-                ins.setdefault(one, set()).update(waiting)
+            waiting = {(number[id_], wait.kind) for id_ in wait.sources}
+            waited_for = {(number[id_], wait.kind) for id_ in wait.targets}
+            for id_ in wait.sources:
+                outs.setdefault(id_, set()).update(waited_for)
+            for id_ in wait.targets:
+                ins.setdefault(id_, set()).update(waiting)
         block = {
-            one: (number[one], frozenset(outs.get(one, ())), frozenset(ins.get(one, ())))
-            for one in points
+            id_: (number[id_], frozenset(outs.get(id_, ())), frozenset(ins.get(id_, ())))
+            for id_ in points
         }
         if len(set(block.values())) == len(numbers):
             first: dict[object, str] = {}
-            return {one: first.setdefault(look, one) for one, look in block.items()}
+            return {id_: first.setdefault(look, id_) for id_, look in block.items()}
 
 
 def _depths(
@@ -125,8 +125,8 @@ def _depths(
 
 def _between(wait: Wait, together: dict[str, str]) -> set[tuple[str, str]]:
     """The boxes of which one waits for the other."""
-    sources, targets = ({together[one] for one in ends} for ends in (wait.sources, wait.targets))
-    return {(one, other) for one in sources for other in targets if one != other}
+    sources, targets = ({together[box] for box in ends} for ends in (wait.sources, wait.targets))
+    return {(box, other) for box in sources for other in targets if box != other}
 
 
 def _merge_crowds(
@@ -137,16 +137,16 @@ def _merge_crowds(
 ) -> dict[str, str]:
     """Of more than WIDEST boxes at one depth the last ones become one; guilty ones come first."""
     levels: dict[int, list[str]] = {}
-    for one, level in depth.items():
-        if one not in ring:
-            levels.setdefault(level, []).append(one)
+    for id_, level in depth.items():
+        if id_ not in ring:
+            levels.setdefault(level, []).append(id_)
     into: dict[str, str] = {}
-    for level, ones in levels.items():
-        ones.sort(key=lambda one: not points[one].guilty)
+    for level, boxes in levels.items():
+        boxes.sort(key=lambda id_: not points[id_].guilty)
         keep = 0 if level == DEEPEST else WIDEST - 1
-        if len(ones) > keep + 1:
-            into.update(dict.fromkeys(ones[keep:], ones[keep]))
-    return {one: into.get(first, first) for one, first in together.items()}
+        if len(boxes) > keep + 1:
+            into.update(dict.fromkeys(boxes[keep:], boxes[keep]))
+    return {id_: into.get(first, first) for id_, first in together.items()}
 
 
 def _shorten(
@@ -157,7 +157,9 @@ def _shorten(
         return ring, together
     last = ring[LONGEST_CYCLE - 1]
     rest = dict.fromkeys(ring[LONGEST_CYCLE - 1 :], last)
-    return ring[:LONGEST_CYCLE], {one: rest.get(first, first) for one, first in together.items()}
+    return ring[:LONGEST_CYCLE], {
+        point: rest.get(first, first) for point, first in together.items()
+    }
 
 
 def _links(waits: Sequence[Wait], together: dict[str, str]) -> Iterable[Link]:
@@ -174,9 +176,9 @@ def _links(waits: Sequence[Wait], together: dict[str, str]) -> Iterable[Link]:
 
 def _details(visit: Visit) -> dict[str, str]:
     return {
-        f"rank:{one.rank}": one.where
-        for one in visit.processes
-        if one.rank is not None and one.role == "rank" and one.where
+        f"rank:{process.rank}": process.where
+        for process in visit.processes
+        if process.rank is not None and process.role == "rank" and process.where
     }
 
 
@@ -187,27 +189,27 @@ def _hosts(visit: Visit) -> dict[str, str]:
 
 def _on_host(members: list[Point], hosts: dict[str, str]) -> str:
     """` on gpu-001`, if all of a box are on one host."""
-    found = {hosts.get(one.id, "") for one in members}
-    return f" on {found.pop()}" if len(found) == 1 and "" not in found else ""
+    names = {hosts.get(point.id, "") for point in members}
+    return f" on {names.pop()}" if len(names) == 1 and "" not in names else ""
 
 
 def _box(
     key: str, members: list[Point], details: dict[str, str], depth: int, in_cycle: bool
 ) -> Box:
-    places = {details.get(one.id, "") for one in members}
+    places = {details.get(point.id, "") for point in members}
     return Box(
         key=key,
         label=_label(members),
         detail=places.pop() if len(places) == 1 else "",
-        is_process=all(one.id.startswith(("rank:", "pid:")) for one in members),
-        guilty=any(one.guilty for one in members),
+        is_process=all(point.id.startswith(("rank:", "pid:")) for point in members),
+        guilty=any(point.guilty for point in members),
         depth=depth,
         in_cycle=in_cycle,
     )
 
 
 def _label(members: list[Point]) -> str:
-    matches = [_RANK_ID.match(one.id) for one in members]
+    matches = [_RANK_ID.match(point.id) for point in members]
     ranks = [int(match[1]) for match in matches if match]
     if len(members) == 1:
         return members[0].label or members[0].id

@@ -69,17 +69,17 @@ def draw(graph: Graph) -> Drawing | None:
 
 def _rows(graph: Graph) -> list[list[Box]]:
     """Boxes outside of the cycle, deepest first; in a row near to what they wait for."""
-    found: dict[int, list[Box]] = {}
+    rows: dict[int, list[Box]] = {}
     for box in graph.boxes:
         if not box.in_cycle:
-            found.setdefault(box.depth, []).append(box)
+            rows.setdefault(box.depth, []).append(box)
     position: dict[str, float] = {key: float(at) for at, key in enumerate(graph.cycle)}
-    for depth in sorted(found):
-        row = found[depth]
+    for depth in sorted(rows):
+        row = rows[depth]
         centre = {box.key: _mean(_targets(box.key, graph.links, position)) for box in row}
         row.sort(key=lambda box: (centre[box.key], not box.guilty, box.label))
         position.update({box.key: at - len(row) / 2 for at, box in enumerate(row)})
-    return [found[depth] for depth in sorted(found, reverse=True)]
+    return [rows[depth] for depth in sorted(rows, reverse=True)]
 
 
 def _targets(key: str, links: tuple[Link, ...], position: dict[str, float]) -> list[float]:

@@ -150,8 +150,8 @@ def _process_rows(visit: Visit) -> Iterator[Row]:
     rows = words.rows_of(visit)
     for row in rows[:_ROWS]:
         waits = f"{'; ' if row.where else ''}waits for {row.waiting_for}" if row.waiting_for else ""
-        place = [row.hosts] if visit.hosts else []
-        cells = (row.who, *place, row.state, f"{row.where}{waits}")
+        host = [row.hosts] if visit.hosts else []
+        cells = (row.who, *host, row.state, f"{row.where}{waits}")
         yield Row(cells, "bold" if row.guilty else "")
     empty = [""] if visit.hosts else []
     if len(rows) > _ROWS:

@@ -119,7 +119,9 @@ def _cycle(visit: Visit) -> Iterator[str]:
 
 def rows_of(visit: Visit) -> list[Row]:
     """Return the processes, those in the same state at the same place together; guilty first."""
-    seen = [one for one in visit.processes if one.state != "missing"]  # said in a row of its own
+    seen = [
+        process for process in visit.processes if process.state != "missing"
+    ]  # said in a row of its own
     rows = _grouped(visit, seen)
     if len(rows) <= _MANY_ROWS:
         return rows
@@ -130,10 +132,10 @@ def rows_of(visit: Visit) -> list[Row]:
 def _grouped(visit: Visit, processes: Iterable[Process]) -> list[Row]:
     guilty = set(visit.verdict.culprits)
     groups: dict[tuple[str, str, str, str, bool], list[Process]] = {}
-    for one in processes:
-        is_guilty = one.role == "rank" and one.rank in guilty
-        key = (one.role, one.state, one.where, one.waiting_for, is_guilty)
-        groups.setdefault(key, []).append(one)
+    for process in processes:
+        is_guilty = process.role == "rank" and process.rank in guilty
+        key = (process.role, process.state, process.where, process.waiting_for, is_guilty)
+        groups.setdefault(key, []).append(process)
     order = sorted(groups, key=lambda key: (not key[4], key[0] != "rank"))
     return [
         Row(
@@ -150,7 +152,7 @@ def _grouped(visit: Visit, processes: Iterable[Process]) -> list[Row]:
 
 
 def _who(role: str, members: list[Process]) -> str:
-    known = [one.rank for one in members if one.rank is not None]
+    known = [process.rank for process in members if process.rank is not None]
     if role == "rank":
         return ranks_named(known) if known else formatting.count(len(members), "rank")
     name = role or "process"
@@ -163,7 +165,7 @@ def _pid(members: list[Process]) -> int | None:
 
 
 def _hosts(members: list[Process]) -> str:
-    names = sorted({one.host for one in members if one.host})
+    names = sorted({process.host for process in members if process.host})
     return ", ".join(names) if len(names) <= _NAMED_HOSTS else f"{len(names)} hosts"
 
 

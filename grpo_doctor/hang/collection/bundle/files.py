@@ -204,20 +204,20 @@ def own_place(path: Path, job: Job) -> Path:
     if _HOST not in str(path):
         return path
     places = (with_host(path, job, number) for number in range(1, _MOST_OF_A_NAME))
-    chosen = next((place for place in places if _taken(place) or _is_free(place, job)), None)
+    chosen = next((folder for folder in places if _taken(folder) or _is_free(folder, job)), None)
     if chosen is None:
         raise OutputError(f"{with_host(path, job)} and all names like it are taken. Give another.")
     return chosen
 
 
-def _taken(place: Path) -> bool:
+def _taken(folder: Path) -> bool:
     """Whether nobody had it and we have it now; what can't be made, writing it will name."""
     try:
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if place.name.endswith(ARCHIVES):
-            place.open("xb").close()
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.name.endswith(ARCHIVES):
+            folder.open("xb").close()
         else:
-            place.mkdir(mode=0o700)
+            folder.mkdir(mode=0o700)
     except FileExistsError:
         return False
     except OSError:
@@ -225,10 +225,10 @@ def _taken(place: Path) -> bool:
     return True
 
 
-def _is_free(place: Path, job: Job) -> bool:
+def _is_free(folder: Path, job: Job) -> bool:
     """Whether what is there may be replaced. What can't be read, another host may be writing."""
     try:
-        there = read(place).job
+        there = read(folder).job
     except TraceError:
         return False
     return same_processes(there, job) or not same_job.fits(there, job)
@@ -236,11 +236,11 @@ def _is_free(place: Path, job: Job) -> bool:
 
 def bundles_in(paths: Sequence[Path]) -> tuple[Path, ...]:
     """These bundles, and those in a folder that is no bundle itself, each once."""
-    found: dict[Path, None] = {}
+    bundles: dict[Path, None] = {}
     for path in paths:
         inner = [] if _may_be_bundle(path) else _inside(path)
-        found.update(dict.fromkeys(inner or [path]))
-    return tuple(found)
+        bundles.update(dict.fromkeys(inner or [path]))
+    return tuple(bundles)
 
 
 def _inside(folder: Path) -> list[Path]:

@@ -80,8 +80,8 @@ def _counted(row: Blocked) -> Blocked:
 
 
 def _number(pattern: re.Pattern[str], note: str) -> int:
-    found = pattern.search(note)
-    return int(found[1]) if found is not None else 0
+    match = pattern.search(note)
+    return int(match[1]) if match is not None else 0
 
 
 class UnreadableError(Exception):
@@ -165,12 +165,12 @@ def _packed_dump(dump: FlightDump) -> FlightDump:
 
 def _unpacked_dumps(dumps: tuple[FlightDump, ...]) -> tuple[FlightDump, ...]:
     left = MAX_ALL_DUMPS_BYTES
-    found = []
+    unpacked = []
     for dump in dumps:
         data = _inflated(dump.data, min(left, MAX_DUMP_BYTES)) if dump.data else b""
         left -= len(data)
-        found.append(replace(dump, data=data))
-    return tuple(found)
+        unpacked.append(replace(dump, data=data))
+    return tuple(unpacked)
 
 
 def _inflated(data: bytes, at_most: int) -> bytes:

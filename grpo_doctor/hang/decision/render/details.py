@@ -41,10 +41,10 @@ def with_layout(scene: Scene, verdict: Verdict) -> Verdict:
         return verdict
     layout = layout_of(scene)
     known = [layout[rank] for rank in verdict.culprits[:_MOST] if rank in layout]
-    placed = [place for place in known if place.places]
+    placed = [coordinates for coordinates in known if coordinates.places]
     if not placed:
         return verdict
-    items = tuple(Item("layout", place.rank, place.text) for place in placed)
+    items = tuple(Item("layout", coordinates.rank, coordinates.text) for coordinates in placed)
     return msgspec.structs.replace(
         verdict,
         summary=_with_axes(verdict.summary, placed[0])
@@ -54,10 +54,10 @@ def with_layout(scene: Scene, verdict: Verdict) -> Verdict:
     )
 
 
-def _with_axes(summary: str, place: Coordinates) -> str:
+def _with_axes(summary: str, coordinates: Coordinates) -> str:
     """`Rank 9 (TP 1, PP 0) is stopped ...`: the only culprit where it is first named."""
-    axes = place.text.partition(" = ")[2]
-    return re.sub(rf"\b([Rr]ank {place.rank})\b", rf"\1 ({axes})", summary, count=1)
+    axes = coordinates.text.partition(" = ")[2]
+    return re.sub(rf"\b([Rr]ank {coordinates.rank})\b", rf"\1 ({axes})", summary, count=1)
 
 
 def with_spelled_fixes(verdict: Verdict, framework: str) -> Verdict:

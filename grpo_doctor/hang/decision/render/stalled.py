@@ -228,7 +228,7 @@ def not_started(scene: Scene, seen: Sequence[Actor]) -> Verdict:
 def _other_hosts(scene: Scene) -> int:
     """How many more hosts than were looked at the launcher was told of."""
     job = scene.evidence.job
-    nodes = max((place.nodes or 0 for place in job.placements), default=0)
+    nodes = max((placement.nodes or 0 for placement in job.placements), default=0)
     nodes = nodes or (job.world_size or 0) // (job.local_ranks or job.world_size or 1)
     return max(0, nodes - max(1, len(job.placements)))
 

@@ -140,14 +140,14 @@ class _Reader:
         self._listed = 0  # how many ranks of the last group of equals were named
 
     def read(self, line: str) -> None:
-        if found := _VERSION.search(line):
-            self.version = found[1]
-        elif found := _ROW.fullmatch(line):
-            self._sizes[int(found[1])] = int(found[2])
-        elif found := _TITLE.match(line):
-            self._section = found[3]
+        if match := _VERSION.search(line):
+            self.version = match[1]
+        elif match := _ROW.fullmatch(line):
+            self._sizes[int(match[1])] = int(match[2])
+        elif match := _TITLE.match(line):
+            self._section = match[3]
             self._draft = self.drafts.setdefault(
-                found[2], _Draft(self._sizes.get(int(found[1]), 0))
+                match[2], _Draft(self._sizes.get(int(match[1]), 0))
             )
             self._operation, self._count = "", -1
         elif line.strip() in ("INCOMPLETE", "DEAD"):
@@ -162,45 +162,45 @@ class _Reader:
             self._incomplete(self._draft, line)
 
     def _about_processes(self, line: str) -> None:
-        if found := _PROCESS.search(line):
-            process = Process(found[2], int(found[1]))
+        if match := _PROCESS.search(line):
+            process = Process(match[2], int(match[1]))
             (self.gone if self._section == "DEAD" else self.silent).add(process)
 
     def _incomplete(self, draft: _Draft, line: str) -> None:
-        if found := _MISSING.fullmatch(line):
-            draft.lost |= {int(number) for number in found[1].split(",")}
-        elif found := _MEMBER.match(line):
-            draft.lost.add(self._seated(draft, found[1], line))
+        if match := _MISSING.fullmatch(line):
+            draft.lost |= {int(number) for number in match[1].split(",")}
+        elif match := _MEMBER.match(line):
+            draft.lost.add(self._seated(draft, match[1], line))
 
     def _mismatch(self, draft: _Draft, line: str) -> None:
-        if found := _DIFFERENT.match(line):
-            self._operation = (found[1] or _ANY_OPERATION).strip()
+        if match := _DIFFERENT.match(line):
+            self._operation = (match[1] or _ANY_OPERATION).strip()
         elif _OTHERWISE.match(line):
             self._operation = ""
         elif not self._operation:
             return
-        elif found := _MANY.match(line):
-            self._count = int(found[2] or 0)
+        elif match := _MANY.match(line):
+            self._count = int(match[2] or 0)
             if self._operation not in draft.rest:
                 draft.rest[self._operation] = self._count  # the largest group comes first
-            elif 2 * int(found[1]) >= draft.size:
+            elif 2 * int(match[1]) >= draft.size:
                 draft.telling = False  # two halves, and neither is named
-        elif found := _ONE.match(line):
-            number = self._seated(draft, found[1], line)
-            draft.counts.setdefault(number, {})[self._operation] = int(found[2] or 0)
-        elif found := _MEMBER.match(line):
-            number = self._seated(draft, found[1], line)
+        elif match := _ONE.match(line):
+            number = self._seated(draft, match[1], line)
+            draft.counts.setdefault(number, {})[self._operation] = int(match[2] or 0)
+        elif match := _MEMBER.match(line):
+            number = self._seated(draft, match[1], line)
             draft.counts.setdefault(number, {})[self._operation] = self._count
 
     def _failure(self, draft: _Draft, line: str) -> None:
-        if found := _KIND.match(line):
-            self._kind = found[1]
-        elif found := _REPORTED.fullmatch(line):
-            self._error = _CODES.get(found[3].strip(), _UNEXPECTED)
-            if found[2] is not None:
-                self._failed(draft, found[2], line)
-        elif found := _MEMBER.match(line):
-            self._failed(draft, found[1], line)
+        if match := _KIND.match(line):
+            self._kind = match[1]
+        elif match := _REPORTED.fullmatch(line):
+            self._error = _CODES.get(match[3].strip(), _UNEXPECTED)
+            if match[2] is not None:
+                self._failed(draft, match[2], line)
+        elif match := _MEMBER.match(line):
+            self._failed(draft, match[1], line)
 
     def _failed(self, draft: _Draft, number: str, line: str) -> None:
         into = draft.init if self._kind == "Initialization" else draft.failed
@@ -209,8 +209,8 @@ class _Reader:
     _kind = "Asynchronous"
 
     def _seated(self, draft: _Draft, number: str, line: str) -> int:
-        if found := _PROCESS.search(line):
-            draft.processes[int(number)] = Process(found[2], int(found[1]))
+        if match := _PROCESS.search(line):
+            draft.processes[int(number)] = Process(match[2], int(match[1]))
         return int(number)
 
 

@@ -65,11 +65,11 @@ class Findings(msgspec.Struct, frozen=True):
 def judge(heard: Heard) -> Findings:
     """All that two rounds of answers show; one round tells of failures alone."""
     pairs = tuple(_pairs(heard.meshes))
-    found = [lag for before, after in pairs for lag in _laggards(heard, before, after)]
+    laggards = [lag for before, after in pairs for lag in _laggards(heard, before, after)]
     return Findings(
-        laggards=_bottom(pairs, found),
+        laggards=_bottom(pairs, laggards),
         failures=tuple(dict.fromkeys(_failures(heard))),
-        even=bool(pairs) and not found and not any(after.lost for _, after in pairs),
+        even=bool(pairs) and not laggards and not any(after.lost for _, after in pairs),
     )
 
 
@@ -139,21 +139,21 @@ def _instead(communicator: Communicator, seat: Seat, operation: str) -> str:
 
 
 def _bottom(
-    pairs: tuple[tuple[Communicator, Communicator], ...], found: list[Laggard]
+    pairs: tuple[tuple[Communicator, Communicator], ...], laggards: list[Laggard]
 ) -> tuple[Laggard, ...]:
     """Without those who are behind because they wait for another such rank in another communicator.
 
     In a ring of communicators nobody is left, and nobody is blamed.
     """
-    behind = {lag.process for lag in found if not lag.ahead}
+    behind = {lag.process for lag in laggards if not lag.ahead}
     held: set[Process] = set()
     for _, after in pairs:
         late = {seat.process for seat in after.seats} & {
-            lag.process for lag in found if not lag.ahead and _is_in(after, lag)
+            lag.process for lag in laggards if not lag.ahead and _is_in(after, lag)
         }
         if late:
             held |= {seat.process for seat in after.seats} & behind - late
-    chosen = [lag for lag in found if lag.ahead or lag.process not in held]
+    chosen = [lag for lag in laggards if lag.ahead or lag.process not in held]
     below = [lag for lag in chosen if not lag.ahead]
     return tuple(dict.fromkeys(below or [] if behind else chosen))
 
@@ -175,7 +175,7 @@ def _failures(heard: Heard) -> Iterator[Failure]:
         rank = heard.rank(key[0], missing.number, missing.process)
         if missing.dead:
             yield Failure(rank, missing.process, "dead")
-        elif missing.unresponsive and sum(key in found for found in lost) > 1:
+        elif missing.unresponsive and sum(key in members for members in lost) > 1:
             yield Failure(rank, missing.process, "unresponsive")
     for mesh in heard.meshes:
         for comm in mesh.communicators:

@@ -81,7 +81,7 @@ class _Own:
         members = [] if any(member.host for member in job.members) else list(job.members)
         self._joined = not members
         self._ranks = {member.pid: member.rank for member in members}
-        self._addresses = {a for place in job.placements for a in place.addresses}
+        self._addresses = {a for placement in job.placements for a in placement.addresses}
 
     def has(self, mesh: Mesh) -> bool:
         """Whether a process of the job is in it."""

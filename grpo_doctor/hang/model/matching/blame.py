@@ -32,46 +32,54 @@ def blame(scene: Scene) -> tuple[Blame, ...]:
     Every sink of the waits has its own: a host with nothing left to do, an operation that all have
     joined, or a ring. A rank without a dump is named only where nobody else explains anything.
     """
-    found = list(scene.hung)
-    found += _mistaken(scene)
-    mistaken = {(one.rank, one.group) for one in found if one.reason == "extra"}
-    told: set[str] = set()
+    blames = list(scene.hung)
+    blames += _mistaken(scene)
+    mistaken = {(blamed.rank, blamed.group) for blamed in blames if blamed.reason == "extra"}
+    explained: set[str] = set()
     for sink in scene.waiting.sinks:
-        found += _of_sink(scene, sink, told, mistaken)
-    if all(one.grounds == "unrecorded" for one in found):
-        found += _of_heads(scene)
-    if any(one.grounds != "unrecorded" for one in found):
-        found = [one for one in found if one.grounds != "unrecorded"]
+        blames += _of_sink(scene, sink, explained, mistaken)
+    if all(blamed.grounds == "unrecorded" for blamed in blames):
+        blames += _of_heads(scene)
+    if any(blamed.grounds != "unrecorded" for blamed in blames):
+        blames = [blamed for blamed in blames if blamed.grounds != "unrecorded"]
     strongest: dict[int, Blame] = {}
-    for one in sorted(found, key=_order):
-        strongest.setdefault(one.rank, one)
+    for candidate in sorted(blames, key=_order):
+        strongest.setdefault(candidate.rank, candidate)
     return tuple(sorted(strongest.values(), key=_order))
 
 
-def _order(one: Blame) -> tuple[int, int, str, str, int]:
-    return STRENGTH.index(one.grounds), one.rank, one.reason, one.group, one.sequence or 0
+def _order(blamed: Blame) -> tuple[int, int, str, str, int]:
+    return (
+        STRENGTH.index(blamed.grounds),
+        blamed.rank,
+        blamed.reason,
+        blamed.group,
+        blamed.sequence or 0,
+    )
 
 
 def _of_sink(
     scene: Scene,
     sink: frozenset[Node],
-    told: set[str],
+    explained: set[str],
     mistaken: Collection[tuple[int, str]],
 ) -> Iterator[Blame]:
     meetings = sorted(
-        (one for one in sink if isinstance(one, Meeting)), key=lambda m: (m.group, m.number)
+        (node for node in sink if isinstance(node, Meeting)), key=lambda m: (m.group, m.number)
     )
-    hosts = [one for one in sink if isinstance(one, int)]
+    hosts = [node for node in sink if isinstance(node, int)]
     behind = [w for w in scene.waits if w.why in DIRECTED and not set(hosts).isdisjoint(w.on)]
-    groups = {one.group for one in meetings} or {wait.group for wait in behind}
-    shifted = [one for one in scene.shifts if one.group in groups]
+    groups = {meeting.group for meeting in meetings} or {wait.group for wait in behind}
+    shifted = [shift for shift in scene.shifts if shift.group in groups]
     if shifted:
-        yield from _of_shifts((one for one in shifted if one.group not in told), scene)
-        told |= groups
+        yield from _of_shifts((shift for shift in shifted if shift.group not in explained), scene)
+        explained |= groups
     elif not meetings and hosts:
         if left := [w for w in behind if (w.rank, w.group) not in mistaken]:
             yield _of_host(scene, hosts[0], left)
-    elif meetings and (wrong := [one for meeting in meetings for one in _of_camps(scene, meeting)]):
+    elif meetings and (
+        wrong := [differing for meeting in meetings for differing in _of_camps(scene, meeting)]
+    ):
         yield from wrong
     elif len(sink) > 1:
         yield from of_ring(scene, sink)
@@ -118,7 +126,7 @@ def _of_heads(scene: Scene) -> Iterator[Blame]:
     meetings = {
         meeting for unit in scene.waiting.heads for meeting in scene.waiting.meetings.of(unit)
     }
-    for meeting in sorted(meetings, key=lambda one: (one.group, one.number)):
+    for meeting in sorted(meetings, key=lambda met: (met.group, met.number)):
         yield from _of_camps(scene, meeting)
 
 
@@ -154,8 +162,8 @@ def _mistaken(scene: Scene) -> Iterator[Blame]:
             came[wait.group, wait.sequence].append(wait)
     for (key, sequence), waiting in sorted(came.items()):
         members = scene.gathered[key].group.members
-        told = scene.heard.intersection(members)
-        if len(told) < 4 or len(waiting) > FEW * len(told):
+        recorded = scene.heard.intersection(members)
+        if len(recorded) < 4 or len(waiting) > FEW * len(recorded):
             continue
         if any(len(wait.on) + len(waiting) < len(members) for wait in waiting):
             continue  # some are already through, or have called it
@@ -168,7 +176,7 @@ def _mistaken(scene: Scene) -> Iterator[Blame]:
             text = (
                 f"Rank {wait.rank} called {wait.operation}"
                 f"{f' at {wait.site}' if wait.site else ''} of the {scene.title(key)}, which "
-                f"{ranks_text(told.intersection(wait.on))} did not"
+                f"{ranks_text(recorded.intersection(wait.on))} did not"
                 f"{': it is one ahead' if ahead else ', and earlier rounds did not have there'}."
             )
             grounds: Grounds = "unlike-before" if novel(scene, wait) else "either"

@@ -27,7 +27,7 @@ def hung(scene: Scene) -> Iterator[Blame]:
             key = unit.group, unit.number
             if key not in done:
                 tracks = scene.gathered[unit.group].tracks
-                done[key] = sorted(one for one in tracks if tracks[one].done(unit.number))
+                done[key] = sorted(member for member in tracks if tracks[member].done(unit.number))
             through = _through(scene, unit, done[key])
             if through and _went_on(scene, rank, through):
                 yield _blame(scene, unit, f"{ranks_text(through)} {_have(through)} ended it")
@@ -45,7 +45,7 @@ def _through(scene: Scene, unit: Unit, done: list[int]) -> list[int]:
 
 def _went_on(scene: Scene, rank: int, peers: list[int]) -> bool:
     """Whether anything came after it: one is always the first to be through."""
-    return len(scene.queues[rank].units) > 1 or any(scene.queues[one].units for one in peers)
+    return len(scene.queues[rank].units) > 1 or any(scene.queues[peer].units for peer in peers)
 
 
 def _same(scene: Scene, rank: int, unit: Unit) -> bool:

@@ -37,8 +37,8 @@ class Families:
         of_transfers = {key for key, _ in self._transfers}
         places: dict[int, list[tuple[str, int]]] = defaultdict(list)
         for key, group in gathered.items():
-            for place, rank in enumerate(group.group.members):
-                places[rank] += [(str(_kind(group)), place)] if key in of_transfers else []
+            for position, rank in enumerate(group.group.members):
+                places[rank] += [(str(_kind(group)), position)] if key in of_transfers else []
         self._known: dict[object, dict[int, int]] = {}
         self._roles: dict[int, Role] = {r: tuple(sorted(own)) for r, own in places.items()}
 
@@ -88,15 +88,15 @@ class Families:
         to what groups of its kind call so.
         """
         role = self._roles.get(unit.rank)
-        place = role, self.siblings(key)[0], self.siblings(unit.group)[0], unit.number, transfers
-        if place not in self._known:
-            self._known[place] = {
+        slot = role, self.siblings(key)[0], self.siblings(unit.group)[0], unit.number, transfers
+        if slot not in self._known:
+            self._known[slot] = {
                 rank: count
                 for rank, other in self._roles.items()
                 if other == role
                 and (count := self._count(rank, key, unit, transfers=transfers)) is not None
             }
-        return self._known[place]
+        return self._known[slot]
 
     def _count(self, rank: int, key: str, unit: Unit, *, transfers: bool) -> int | None:
         own, there = self.of(rank, key), self.of(rank, unit.group)
@@ -135,6 +135,6 @@ def _transfers(same: Mapping[str, Gathered]) -> dict[tuple[str, int], int]:
         return {}
     mixed = any(track.calls for track in tracks.values())
     return {
-        place: max([0 if mixed else track.given, *(entry.p2p_sequence for entry in track.p2p)])
-        for place, track in tracks.items()
+        position: max([0 if mixed else track.given, *(entry.p2p_sequence for entry in track.p2p)])
+        for position, track in tracks.items()
     }

@@ -63,7 +63,7 @@ def waits(waiting: Waiting, signatures: Signatures, camps: Camps) -> tuple[Wait,
     """One wait for every head of a stream and reason that it does not end, ordered by rank. What
     stands behind a head waits for that, and has none.
     """
-    found: list[Wait] = []
+    waits_of_heads: list[Wait] = []
     shared: dict[tuple[Meeting, Why], tuple[int, ...]] = {}  # a thousand wait for the same ones
     for unit in waiting.heads:
         for meeting in waiting.meetings.of(unit):
@@ -72,8 +72,8 @@ def waits(waiting: Waiting, signatures: Signatures, camps: Camps) -> tuple[Wait,
                     ranks = shared.setdefault((meeting, why), tuple(sorted(on)))
                 else:
                     ranks = tuple(sorted(rank for rank in on if rank != unit.rank))
-                found.append(_wait(unit, meeting, why, ranks, signatures))
-    return tuple(sorted(found, key=lambda w: (w.rank, w.group, w.sequence, w.why, w.on)))
+                waits_of_heads.append(_wait(unit, meeting, why, ranks, signatures))
+    return tuple(sorted(waits_of_heads, key=lambda w: (w.rank, w.group, w.sequence, w.why, w.on)))
 
 
 def _wait(
@@ -115,11 +115,11 @@ def _reasons(unit: Unit, meeting: Meeting, camps: Camps) -> Iterator[tuple[Why, 
         yield "joined", [*meeting.joined, *meeting.through]
 
 
-def cycles(found: Sequence[Wait], sinks: Iterable[frozenset[Node]]) -> tuple[Cycle, ...]:
+def cycles(waits: Sequence[Wait], sinks: Iterable[frozenset[Node]]) -> tuple[Cycle, ...]:
     """One shortest ring of waits for each set of heads that all wait for each other."""
     rings = []
     for sink in sinks:
-        inside = waits_of(sink, found)
+        inside = waits_of(sink, waits)
         ring = _shortest_ring(inside)
         if ring:
             steps = [
@@ -131,13 +131,13 @@ def cycles(found: Sequence[Wait], sinks: Iterable[frozenset[Node]]) -> tuple[Cyc
     return tuple(sorted(rings, key=lambda ring: ring.ranks))
 
 
-def waits_of(sink: frozenset[Node], found: Iterable[Wait]) -> list[Wait]:
+def waits_of(sink: frozenset[Node], waits: Iterable[Wait]) -> list[Wait]:
     """The directed waits in the operations of a sink."""
     meetings = {(m.group, m.number, m.ends is None) for m in sink if isinstance(m, Meeting)}
     heads = {node.rank for node in sink if isinstance(node, Unit) and node.behind is None}
     return [
         w
-        for w in found
+        for w in waits
         if w.why in DIRECTED
         and w.rank in heads
         and (w.group, w.sequence, w.why != "p2p") in meetings
@@ -169,7 +169,7 @@ def sinks(starts: Iterable[N], targets: Targets[N]) -> Iterator[frozenset[N]]:
     walk = _Walk(targets)
     for start in starts:
         for component in walk.components(start):
-            if all(target in component for one in component for target in targets(one)):
+            if all(target in component for node in component for target in targets(node)):
                 yield component
 
 

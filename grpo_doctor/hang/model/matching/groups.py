@@ -56,13 +56,13 @@ def gather(recordings: Recordings, world_size: int | None) -> tuple[Gathered, ..
     used = {name for name, _ in sights}
     for name in unused.keys() - used:  # counters are all that was dumped
         sights[name, ""] = unused[name]
-    found = []
+    groups = []
     for (name, backend), same_name in sorted(sights.items(), key=lambda item: item[0]):
         others = unused.get(name, ()) if backend else ()
         for ranks, same in _by_ranks([*same_name, *others]).items():
             if any(sight.entries or sight.seen.status != Status() for sight in same):
-                found.append(_gathered(name, backend, ranks, same, world_size))
-    return _with_implied_members(tuple(found), recordings)
+                groups.append(_gathered(name, backend, ranks, same, world_size))
+    return _with_implied_members(tuple(groups), recordings)
 
 
 def _by_ranks(sights: Sequence[_Sight]) -> dict[tuple[int, ...], list[_Sight]]:
@@ -70,11 +70,11 @@ def _by_ranks(sights: Sequence[_Sight]) -> dict[tuple[int, ...], list[_Sight]]:
     parallel group per tensor rank). Who lists no members belongs to a list that has it.
     """
     listed = sorted({sight.seen.ranks for sight in sights if sight.seen.ranks})
-    found: dict[tuple[int, ...], list[_Sight]] = defaultdict(list)
+    by_ranks: dict[tuple[int, ...], list[_Sight]] = defaultdict(list)
     for sight in sights:
         ranks = sight.seen.ranks or next((r for r in listed if sight.rank in r), ())
-        found[ranks].append(sight)
-    return found
+        by_ranks[ranks].append(sight)
+    return by_ranks
 
 
 def _gathered(
@@ -89,8 +89,8 @@ def _gathered(
         if sight.entries or sight.seen.status != Status():
             status, counts = sight.seen.status, sight.counts
             tracks[sight.rank] = track(sight.rank, sight.entries, status, counts=counts)
-    if any(one.mixed for one in tracks.values()) or _contradict(tracks.values()):
-        tracks = {rank: _uncounted(one) for rank, one in tracks.items()}
+    if any(track.mixed for track in tracks.values()) or _contradict(tracks.values()):
+        tracks = {rank: _uncounted(track) for rank, track in tracks.items()}
     descriptions = Counter(s.seen.description for s in sights if s.seen.description)
     description = min(descriptions, key=lambda d: (-descriptions[d], d), default="")
     everyone = description == DEFAULT or (name == "0" and not description)
@@ -100,8 +100,8 @@ def _gathered(
     sizes = Counter(
         size for s in sights for size in map(group_size, s.entries[-50:]) if size is not None
     )
-    told = len(ranks) or (len(members) if everyone and world_size else None)
-    size = told or max(sizes, key=lambda n: (sizes[n], n), default=None)
+    counted = len(ranks) or (len(members) if everyone and world_size else None)
+    size = counted or max(sizes, key=lambda n: (sizes[n], n), default=None)
     group = Group(
         key=f"{backend}/{name}" + (f"/{_short(ranks)}" if ranks else ""),
         name=name,
@@ -126,16 +126,16 @@ def _counts(entries: Sequence[Entry]) -> bool:
 
 def _contradict(tracks: Iterable[Track]) -> bool:
     """Whether somebody is through with more than another one called: they count transfers too."""
-    told = [one.status for one in tracks if not one.calls and one.status != Status()]
-    return max((s.completed for s in told), default=-1) > min(
-        (s.enqueued for s in told), default=-1
+    statuses = [track.status for track in tracks if not track.calls and track.status != Status()]
+    return max((s.completed for s in statuses), default=-1) > min(
+        (s.enqueued for s in statuses), default=-1
     )
 
 
-def _uncounted(one: Track) -> Track:
+def _uncounted(track: Track) -> Track:
     """Without its counters, but for whether anything is left to do."""
-    busy = one.counts and not one.p2p and one.status.completed < one.status.enqueued
-    return replace(one, status=Status(), counts=False, busy=busy)
+    busy = track.counts and not track.p2p and track.status.completed < track.status.enqueued
+    return replace(track, status=Status(), counts=False, busy=busy)
 
 
 def _short(ranks: Sequence[int]) -> str:
@@ -163,8 +163,8 @@ def _with_implied_members(
         for (number, name), (next_number, next_name) in pairwise(numbered):
             everything_between = next_name - name == next_number - number
             if recording.rank is not None and everything_between:
-                for one in (n for n in names if name < n < next_name):
-                    implied[one].add(recording.rank)
+                for between in (n for n in names if name < n < next_name):
+                    implied[between].add(recording.rank)
     return tuple(_joined_by(gathered, implied) for gathered in groups)
 
 
@@ -177,11 +177,11 @@ def _joined_by(gathered: Gathered, implied: dict[int, set[int]]) -> Gathered:
     return replace(gathered, group=msgspec.structs.replace(group, members=members))
 
 
-def world(recordings: Recordings, told: int | None) -> int | None:
+def world(recordings: Recordings, declared: int | None) -> int | None:
     """How many ranks the job has: as told, or as many as the recordings name."""
     named = (rank for rank in _named(recordings) if rank < MOST_RANKS)
     largest = max(named, default=-1) + 1
-    return max(told or 0, largest) or None
+    return max(declared or 0, largest) or None
 
 
 def _named(recordings: Recordings) -> Iterable[int]:

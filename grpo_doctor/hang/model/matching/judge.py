@@ -39,10 +39,10 @@ def judge(matching: Matching) -> Ruling:
     waits_ns, unusual = _waiting(matching)
     leading = _leading(matching.blame)
     if unusual is False:
-        leading = [one for one in leading if one.reason in SELF_EVIDENT]
+        leading = [blame for blame in leading if blame.reason in SELF_EVIDENT]
     if not leading:
         return _nobody(matching, waits_ns, unusual)
-    culprits = tuple(sorted(one.rank for one in leading))
+    culprits = tuple(sorted(blame.rank for blame in leading))
     victims = tuple(sorted({wait.rank for wait in matching.waits} - set(culprits)))
     return Ruling(
         cause=CAUSES[leading[0].reason],
@@ -54,7 +54,7 @@ def judge(matching: Matching) -> Ruling:
         unusual=unusual,
         summary=_summary(leading, victims, waits_ns),
         facts=(
-            *((one.rank, one.text) for one in leading),
+            *((blame.rank, blame.text) for blame in leading),
             *((None, text) for text in _rings(matching)),
         ),
     )
@@ -62,7 +62,7 @@ def judge(matching: Matching) -> Ruling:
 
 def _leading(blames: Sequence[Blame]) -> list[Blame]:
     """All that are to blame for something; alternatives only where nobody is."""
-    return [one for one in blames if one.grounds != "either"] or list(blames)
+    return [blame for blame in blames if blame.grounds != "either"] or list(blames)
 
 
 def _waiting(matching: Matching) -> tuple[int | None, bool | None]:
@@ -91,9 +91,11 @@ def _still_ns(matching: Matching) -> int | None:
 def _nobody(matching: Matching, waits_ns: int | None, unusual: bool | None) -> Ruling:
     """Nobody is behind, or nobody is late yet."""
     seconds = None if waits_ns is None else waits_ns / SECOND_NS
-    together = [one for one in matching.standings if one.kind == "all-joined-none-done"]
+    together = [
+        standing for standing in matching.standings if standing.kind == "all-joined-none-done"
+    ]
     if together and unusual:
-        members = tuple(sorted({r for one in together for r in one.arrived}))
+        members = tuple(sorted({r for standing in together for r in standing.arrived}))
         text = (
             f"All members came to {together[0].operation} of the {together[0].group.title()}, agree"
             f" on it, and nobody is through{_for(waits_ns)}: the network or a device holds it up."
@@ -114,7 +116,7 @@ def _for(waits_ns: int | None) -> str:
 def _summary(leading: list[Blame], victims: tuple[int, ...], waits_ns: int | None) -> str:
     if len(leading) == 1:
         return leading[0].text
-    who = ranks_text(one.rank for one in leading)
+    who = ranks_text(blame.rank for blame in leading)
     if leading[0].grounds == "either":
         return f"Either of {who} is wrong; the recordings do not tell which. {leading[0].text}"
     waiting = f" {ranks_text(victims).capitalize()} wait{_for(waits_ns)}." if victims else ""
@@ -122,7 +124,7 @@ def _summary(leading: list[Blame], victims: tuple[int, ...], waits_ns: int | Non
 
 
 def _rings(matching: Matching) -> list[str]:
-    titles = {one.group.key: one.group.title() for one in matching.standings}
+    titles = {standing.group.key: standing.group.title() for standing in matching.standings}
     return [
         "Ranks wait in a ring: "
         + "; ".join(

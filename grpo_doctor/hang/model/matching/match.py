@@ -24,9 +24,9 @@ def match(recordings: Recordings, world_size: int | None = None) -> Matching:
 
     `world_size` None: as many as the recordings name.
     """
-    known = [one for one in recordings.ranks if one.rank is not None]
+    known = [recording for recording in recordings.ranks if recording.rank is not None]
     world = groups.world(recordings, world_size)
-    gathered = {one.group.key: one for one in gather(recordings, world)}
+    gathered = {merged.group.key: merged for merged in gather(recordings, world)}
     scene = scene_of(known, gathered)
     scene.hung = tuple(hung(scene))
     stuck = frozenset(blamed.rank for blamed in scene.hung)
@@ -48,14 +48,16 @@ def match(recordings: Recordings, world_size: int | None = None) -> Matching:
         waits=scene.waits,
         cycles=cycles(scene.waits, scene.waiting.sinks),
         rhythms=tuple(
-            rhythm(one, one.rank, scene.signatures) for one in known if one.rank is not None
+            rhythm(recording, recording.rank, scene.signatures)
+            for recording in known
+            if recording.rank is not None
         ),
         blame=blame(scene),
         heard=tuple(sorted(scene.heard)),
         world_size=world,
         moved=_moved(known),
         backlogs=tuple(
-            Backlog(queue.rank, len(queue.units), queue.told and not queue.units)
+            Backlog(queue.rank, len(queue.units), queue.recorded and not queue.units)
             for queue in scene.queues.values()
         ),
     )
@@ -70,7 +72,7 @@ def _standing(scene: Scene, key: str, heads: frozenset[int]) -> Standing:
     tracks = scene.gathered[key].tracks
     given = {track.front for track in tracks.values() if track.front is not None}
     standings = [_at(scene, key, front) for front in sorted(heads or given)]
-    telling = [one for one in standings if one.kind in {"missing", "mismatch"}]
+    telling = [standing for standing in standings if standing.kind in {"missing", "mismatch"}]
     fine = Standing(scene.gathered[key].group, "fine")
     return next(iter([*telling, *standings]), fine)
 
@@ -104,5 +106,5 @@ def _at(scene: Scene, key: str, front: int) -> Standing:
 
 
 def _moved(known: Sequence[Recording]) -> bool | None:
-    told = [one.moved for one in known if one.moved is not None]
-    return any(told) if told else None
+    moves = [recording.moved for recording in known if recording.moved is not None]
+    return any(moves) if moves else None

@@ -71,7 +71,7 @@ class Meetings:
             return [self.collective(unit.group, unit.number)]
         if not unit.parts:
             return [self._anything(unit)]
-        return [found for part in unit.parts if (found := self._transfer(unit, part))]
+        return [met for part in unit.parts if (met := self._transfer(unit, part))]
 
     def collective(self, key: str, number: int) -> Meeting:
         """A collective of a group."""
@@ -132,12 +132,12 @@ class Meetings:
         peer = ends[1] if part.op == "send" else ends[0]
         whole = mine.whole and theirs.whole and peer in self._queues
         own, other = (mine.entries, theirs.entries) if whole else (mine.open, theirs.open)
-        place = next(at for at, one in enumerate(own) if one is part)
-        partner = other[place] if place < len(other) else None
-        key = unit.group, *ends, place, whole
+        position = next(at for at, sibling in enumerate(own) if sibling is part)
+        partner = other[position] if position < len(other) else None
+        key = unit.group, *ends, position, whole
         known = self._known.get(key)
         if known is None:
-            known = Meeting(unit.group, place + 1, ends=ends)
+            known = Meeting(unit.group, position + 1, ends=ends)
             self._known[key] = known
             self._place(known, unit)
             if peer not in self._queues:
@@ -163,15 +163,15 @@ class Meetings:
         if key not in self._sides:
             gathered = self._gathered[key]
             self._sides[key] = sides(gathered, "send"), sides(gathered, "recv")
-            for found in self._sides[key]:
-                for ends, side in found.items():
+            for transfers in self._sides[key]:
+                for ends, side in transfers.items():
                     self._ends.update((id(entry), ends) for entry in side.entries)
         return self._sides[key]
 
 
 def sides(gathered: Gathered, op: str) -> dict[tuple[int, int], Side]:
     """What ranks recorded of their sends, or receives, by source and target."""
-    found: dict[tuple[int, int], list[Entry]] = defaultdict(list)
+    transfers: dict[tuple[int, int], list[Entry]] = defaultdict(list)
     whole: dict[tuple[int, int], bool] = {}
     for rank, track in gathered.tracks.items():
         members = _order(gathered.group.members, rank, track.p2p)
@@ -183,9 +183,9 @@ def sides(gathered: Gathered, op: str) -> dict[tuple[int, int], Side]:
                 continue
             pair = members[entry.source], members[entry.target]
             if rank == pair[0 if op == "send" else 1]:
-                found[pair].append(entry)
+                transfers[pair].append(entry)
                 whole[pair] = first <= 1
-    return {pair: Side(tuple(entries), whole[pair]) for pair, entries in found.items()}
+    return {pair: Side(tuple(entries), whole[pair]) for pair, entries in transfers.items()}
 
 
 def _order(members: Sequence[int], rank: int, own: Sequence[Entry]) -> Sequence[int]:

@@ -212,9 +212,9 @@ class Blame(msgspec.Struct, frozen=True):
 
 def strongest(blames: Iterable[Blame]) -> tuple[Blame, ...]:
     """Those on the strongest grounds, in their order."""
-    found = tuple(blames)
-    best = min((STRENGTH.index(one.grounds) for one in found), default=0)
-    return tuple(one for one in found if STRENGTH.index(one.grounds) == best)
+    all_blames = tuple(blames)
+    best = min((STRENGTH.index(blame.grounds) for blame in all_blames), default=0)
+    return tuple(blame for blame in all_blames if STRENGTH.index(blame.grounds) == best)
 
 
 class Matching(msgspec.Struct, frozen=True):
@@ -238,25 +238,25 @@ class Matching(msgspec.Struct, frozen=True):
 
     def backlog(self, rank: int) -> Backlog | None:
         """What one rank has not finished."""
-        return next((one for one in self.backlogs if one.rank == rank), None)
+        return next((backlog for backlog in self.backlogs if backlog.rank == rank), None)
 
     def standing(self, key: str) -> Standing | None:
         """The standing of the group with this `Group.key`."""
-        return next((one for one in self.standings if one.group.key == key), None)
+        return next((standing for standing in self.standings if standing.group.key == key), None)
 
     @property
     def familiar(self) -> bool:
         """Whether the recordings have earlier waits like those of now, against which these can be
         held. That of a rank to blame is unlike any, so it counts only where nobody else waits.
         """
-        blamed = {one.rank for one in self.blame}
-        told = [one for one in self.rhythms if one.familiar is not None]
-        others = [one for one in told if one.rank not in blamed]
-        return all(one.familiar for one in others or told)
+        blamed = {blame.rank for blame in self.blame}
+        judged = [rhythm for rhythm in self.rhythms if rhythm.familiar is not None]
+        others = [rhythm for rhythm in judged if rhythm.rank not in blamed]
+        return all(rhythm.familiar for rhythm in others or judged)
 
     def rhythm(self, rank: int) -> Rhythm | None:
         """The pace of one rank."""
-        return next((one for one in self.rhythms if one.rank == rank), None)
+        return next((rhythm for rhythm in self.rhythms if rhythm.rank == rank), None)
 
 
 class Ruling(msgspec.Struct, frozen=True):

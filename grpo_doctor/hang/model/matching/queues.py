@@ -50,13 +50,13 @@ class Unit:
 
 @dataclass(slots=True)
 class Queue:
-    """All that is unfinished on one rank, the oldest first. `told`: the rank's recording says
+    """All that is unfinished on one rank, the oldest first. `recorded`: the rank's recording says
     anything of its operations at all. `times_starts`: its recorder sees starts.
     """
 
     rank: int
     units: list[Unit] = field(default_factory=list)
-    told: bool = True
+    recorded: bool = True
     times_starts: bool = False
     collectives: dict[tuple[str, int], Unit] = field(default_factory=dict)
 
@@ -80,12 +80,12 @@ def queues(
     recordings: Iterable[Recording], tracks: Mapping[int, Mapping[str, Track]]
 ) -> dict[int, Queue]:
     """The queue of every rank with a recording. `tracks` are by rank and `Group.key`."""
-    found = {}
+    by_rank = {}
     for recording in recordings:
         if recording.rank is not None:
             own = tracks.get(recording.rank, {})
-            found[recording.rank] = _queue(recording.rank, recording, own)
-    return found
+            by_rank[recording.rank] = _queue(recording.rank, recording, own)
+    return by_rank
 
 
 def _queue(rank: int, recording: Recording, tracks: Mapping[str, Track]) -> Queue:

@@ -50,16 +50,20 @@ def _longest_of_steps(entries: Sequence[Entry]) -> int | None:
     return None
 
 
-def _came_before(timed: Sequence[Entry], place: int) -> bool:
-    this, following = timed[place], timed[place + 1]
+def _came_before(timed: Sequence[Entry], position: int) -> bool:
+    this, following = timed[position], timed[position + 1]
     return any(
         _is_like(timed[earlier], this) and _is_like(timed[earlier + 1], following)
-        for earlier in range(place - 1, -1, -1)
+        for earlier in range(position - 1, -1, -1)
     )
 
 
-def _is_like(one: Entry, other: Entry) -> bool:
-    return (one.label, one.group, one.input_sizes) == (other.label, other.group, other.input_sizes)
+def _is_like(entry: Entry, other: Entry) -> bool:
+    return (entry.label, entry.group, entry.input_sizes) == (
+        other.label,
+        other.group,
+        other.input_sizes,
+    )
 
 
 def _taken_ns(at_unix_ns: int, newest_ns: int) -> int:
@@ -85,17 +89,17 @@ def _done_before(entries: Sequence[Entry], waiting: Entry, signatures: Signature
     own = [e for e in entries if e.created_ns and e.thread_name == waiting.thread_name]
     own.sort(key=lambda e: e.created_ns or 0)
     ways = list(zip([None, *own], own, strict=False))
-    before = next(earlier for earlier, one in ways if one is waiting)
+    before = next(earlier for earlier, own in ways if own is waiting)
 
-    def alike(one: Entry | None, other: Entry | None) -> bool:
-        if one is None or other is None:
-            return one is other
-        return _kind(one) == _kind(other) and signatures.site(one) == signatures.site(other)
+    def alike(entry: Entry | None, other: Entry | None) -> bool:
+        if entry is None or other is None:
+            return entry is other
+        return _kind(entry) == _kind(other) and signatures.site(entry) == signatures.site(other)
 
     return any(
-        one.done and alike(one, waiting) and alike(earlier, before)
-        for earlier, one in ways
-        if one is not waiting
+        own.done and alike(own, waiting) and alike(earlier, before)
+        for earlier, own in ways
+        if own is not waiting
     )
 
 

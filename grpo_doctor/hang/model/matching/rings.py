@@ -77,7 +77,7 @@ def _wrong(
             known[key] = is_minority(scene, first, later)
         if known[key]:
             strayed.add(rank)
-    heads = [one for one in ring if isinstance(one, Unit) and one.behind is None]
+    heads = [node for node in ring if isinstance(node, Unit) and node.behind is None]
     strayed |= {unit.rank for unit in heads if is_alone(scene, unit)}
     if strayed:
         return "outnumbered", [wait for wait in inside if wait.rank in strayed]
@@ -102,7 +102,7 @@ def _wrong(
 
 def _turned(ring: frozenset[Node]) -> Iterator[tuple[int, Unit, Meeting]]:
     """Every rank of the ring that has one operation at a head while another one waits for it."""
-    heads = [one for one in ring if isinstance(one, Unit) and one.behind is None]
+    heads = [node for node in ring if isinstance(node, Unit) and node.behind is None]
     for meeting in ring:
         if isinstance(meeting, Meeting):
             late = {*meeting.missing, *meeting.queued}
@@ -120,24 +120,26 @@ class _Awaited(NamedTuple):
 
 
 def _awaited(inside: list[Wait]) -> list[_Awaited]:
-    found: dict[tuple[str, tuple[int, ...]], _Awaited] = {}
+    awaited: dict[tuple[str, tuple[int, ...]], _Awaited] = {}
     for wait in inside:
-        alike = found.get((wait.group, wait.on))
+        alike = awaited.get((wait.group, wait.on))
         if alike is None:
-            found[wait.group, wait.on] = _Awaited([wait.rank], wait, frozenset(wait.on))
+            awaited[wait.group, wait.on] = _Awaited([wait.rank], wait, frozenset(wait.on))
         else:
             alike.ranks.append(wait.rank)
-    return list(found.values())
+    return list(awaited.values())
 
 
 def _blame(scene: Scene, wait: Wait, grounds: Grounds, awaited: list[_Awaited]) -> Blame:
-    others = [one for one in awaited if wait.rank in one.on]
-    apart = [one.wait for one in others if one.wait.group != wait.group or one.wait.why == "p2p"]
+    others = [other for other in awaited if wait.rank in other.on]
+    apart = [
+        other.wait for other in others if other.wait.group != wait.group or other.wait.why == "p2p"
+    ]
     waiting = apart[0] if apart else None
     where = f" at {wait.site}" if wait.site else ""
     text = f"Rank {wait.rank} is in {wait.operation} of the {scene.title(wait.group)}{where}"
     if waiting is not None:
-        same = [one.ranks for one in others if one.wait.group == waiting.group]
+        same = [other.ranks for other in others if other.wait.group == waiting.group]
         there = sorted({rank for ranks in same for rank in ranks})
         text += (
             f", while {ranks_text(there)} {'wait' if len(there) > 1 else 'waits'} for it in "

@@ -49,8 +49,8 @@ class Scene:
         """The group and number of the last collective that a rank called."""
         made = [
             (track.calls[track.last][0].created_ns or 0, key, track.last)
-            for key, one in self.gathered.items()
-            if (track := one.tracks.get(rank)) is not None and track.last is not None
+            for key, group in self.gathered.items()
+            if (track := group.tracks.get(rank)) is not None and track.last is not None
         ]
         return max(made)[1:] if made else None
 
@@ -58,10 +58,10 @@ class Scene:
 def scene_of(known: Sequence[Recording], gathered: Mapping[str, Gathered]) -> Scene:
     """What ranks did in each group, and what is not over."""
     signatures = Signatures()
-    pasts = {key: history(one.tracks, signatures) for key, one in gathered.items()}
+    pasts = {key: history(group.tracks, signatures) for key, group in gathered.items()}
     tracks: dict[int, dict[str, Track]] = defaultdict(dict)
-    for key, one in gathered.items():
-        for rank, track in one.tracks.items():
+    for key, merged in gathered.items():
+        for rank, track in merged.tracks.items():
             tracks[rank][key] = track
     queued = queues(known, tracks)
     return Scene(

@@ -31,7 +31,7 @@ def shifts(gathered: Gathered, past: History, signatures: Signatures) -> tuple[S
         for number, by_rank in past.calls.items()
         if number >= first and not right.isdisjoint(by_rank)
     }
-    found = []
+    shifted = []
     for rank in sorted(set(gathered.tracks) - right):
         own = {n: by_rank[rank] for n, by_rank in past.calls.items() if rank in by_rank}
         ways = (n for n in sorted(own) if n >= first and n in usual and own[n] != usual[n])
@@ -39,7 +39,7 @@ def shifts(gathered: Gathered, past: History, signatures: Signatures) -> tuple[S
         shift = None if start is None else _shift(start, own, usual, past, signatures)
         if start is not None and shift is not None:
             kind, count, call = shift
-            found.append(
+            shifted.append(
                 Shift(
                     kind="extra" if kind == "extra" else "skipped",
                     group=gathered.group.key,
@@ -50,7 +50,7 @@ def shifts(gathered: Gathered, past: History, signatures: Signatures) -> tuple[S
                     site=signatures.site_of(call),
                 )
             )
-    return tuple(found)
+    return tuple(shifted)
 
 
 def _first_divergence(past: History, signatures: Signatures) -> int | None:

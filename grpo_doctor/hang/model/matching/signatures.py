@@ -59,10 +59,10 @@ class Signatures:
 
     def site(self, entry: Entry) -> str:
         """The line of the job's own code that called it."""
-        found = self._sites.get(id(entry.frames))
-        if found is None:
-            found = self._sites[id(entry.frames)] = site(entry.frames)
-        return found
+        known = self._sites.get(id(entry.frames))
+        if known is None:
+            known = self._sites[id(entry.frames)] = site(entry.frames)
+        return known
 
     def signature(self, parts: tuple[Entry, ...]) -> Signature:
         """In words."""
@@ -118,8 +118,8 @@ def group_size(entry: Entry) -> int | None:
         parts, whole = whole, parts
     elif entry.op not in {"all_gather", "gather"}:
         return None
-    one, all_of_them = sum(map(prod, parts)), sum(map(prod, whole))
-    return all_of_them // one if one and all_of_them and not all_of_them % one else None
+    own, all_of_them = sum(map(prod, parts)), sum(map(prod, whole))
+    return all_of_them // own if own and all_of_them and not all_of_them % own else None
 
 
 def _key(parts: tuple[Entry, ...]) -> Key:

@@ -34,7 +34,9 @@ def in_loop(frames: Sequence[Frame]) -> bool:
 
 def asks(frames: Sequence[Frame]) -> bool:
     """Whether a thread waits in `ray.get` or `ray.wait` for what others work out."""
-    inner = next((i for i, one in enumerate(frames) if not _INSIDE.search(one.file)), len(frames))
+    inner = next(
+        (i for i, frame in enumerate(frames) if not _INSIDE.search(frame.file)), len(frames)
+    )
     return any(_is_of_worker(frame, _ASKS) for frame in frames[:inner])
 
 
@@ -79,7 +81,7 @@ def carries(thread: PythonThread) -> bool:
     """Whether a thread of an actor is in the midst of a task: one that Ray's own code called, one
     that an actor's coroutine gave to a pool, or the event loop itself, which a coroutine holds up.
     """
-    own = [i for i, one in enumerate(thread.frames) if not _INSIDE.search(one.file)]
+    own = [i for i, frame in enumerate(thread.frames) if not _INSIDE.search(frame.file)]
     if not own:
         return False
     outer = thread.frames[own[-1] :]

@@ -79,10 +79,10 @@ def absent(scene: Scene) -> tuple[int, ...]:
 
 def _by_stack(scene: Scene) -> Iterator[Link]:
     """Ranks of which no recording tells: they wait for whoever is not in such a call."""
-    told = {wait.rank for wait in scene.matching.waits if wait.why != "joined"}
+    recorded = {wait.rank for wait in scene.matching.waits if wait.why != "joined"}
     others, shared = absent(scene), _Shared()
     for rank, actor in scene.by_rank.items():
-        if not actor.waits or rank in told:
+        if not actor.waits or rank in recorded:
             continue
         if actor.place.call == "p2p":
             peer = partner_of(scene, actor)
@@ -176,8 +176,8 @@ def _tasks(scene: Scene) -> Iterator[Link]:
     for actor in scene.actors:
         if tasks.asks(actor):
             for other in tasks.pending(scene):
-                one = frozenset({other.node})
-                yield Link(actor.node, one, "task", tasks.task_of(other), needs="any")
+                task = frozenset({other.node})
+                yield Link(actor.node, task, "task", tasks.task_of(other), needs="any")
 
 
 def partner_of(scene: Scene, actor: Actor) -> int | None:
@@ -196,7 +196,9 @@ def partner_of(scene: Scene, actor: Actor) -> int | None:
 def _numbers(scene: Scene, actor: Actor, names: Sequence[str]) -> Iterator[int]:
     for call in scene.evidence.arguments:
         values = [call.values.get(name, "") for name in names if call.pid == actor.pid]
-        yield from (int(one) for one in values if one.isdecimal() and len(one) <= _MOST_DIGITS)
+        yield from (
+            int(value) for value in values if value.isdecimal() and len(value) <= _MOST_DIGITS
+        )
 
 
 def _of_the_job(scene: Scene, actor: Actor, number: int) -> int | None:
@@ -209,5 +211,5 @@ def _of_the_job(scene: Scene, actor: Actor, number: int) -> int | None:
     listed = [group.ranks for group in groups if actor.rank in group.ranks]
     # As torch was given the members, or sorted: it depends on who made the group.
     orders = [order for ranks in listed for order in (ranks, sorted(ranks))]
-    found = {order[number] for order in orders if number < len(order)}
-    return found.pop() if len(found) == 1 else None
+    members = {order[number] for order in orders if number < len(order)}
+    return members.pop() if len(members) == 1 else None

@@ -27,7 +27,7 @@ _OPERATION, _OF_ONE_PROCESS = 1, 128  # the argument of futex that says whose th
 def only_accepts(thread: PythonThread) -> bool:
     """Whether it waits for a new connection, or for the server's own end."""
     frames = thread.frames
-    inner = next((i for i, one in enumerate(frames) if not _is_wait(one)), len(frames))
+    inner = next((i for i, frame in enumerate(frames) if not _is_wait(frame)), len(frames))
     if inner < len(frames) and _is_loop(frames[inner]):
         return True
     return bool(frames) and short(frames[0].function) == "accept" and _is_wait(frames[0])
@@ -86,9 +86,9 @@ def _is_timed(thread: Thread) -> bool:
     return False
 
 
-def _limit(thread: Thread, place: int) -> int:
+def _limit(thread: Thread, position: int) -> int:
     """1 where it can't be read: then it may have one."""
-    return thread.arguments[place] if len(thread.arguments) > place else 1
+    return thread.arguments[position] if len(thread.arguments) > position else 1
 
 
 def only_by_signals(actor: Actor) -> bool:
