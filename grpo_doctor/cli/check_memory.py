@@ -131,7 +131,8 @@ class MemoryCheck:
             return self.launch.spell(knob, value)
         if knob == "deepspeed.offload_param" and settings.get("deepspeed.stage") != _ZERO_3:
             return None
-        return instruct(self.launch.framework, versions, settings, knob, value)
+        how = instruct(self.launch.framework, versions, settings, knob, value)
+        return how.sentence if how else None
 
     def _change(self, change: Change) -> parts.ChangeOfLaunch:
         settings = dict(self.launch.settings)

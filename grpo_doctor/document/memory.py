@@ -248,13 +248,13 @@ def _advice(run: Run, setup: Setup, anchored: Anchor, capacity: int | None) -> l
     for edit in edits:
         changed = apply(setup, edit.knob, edit.value)
         needed = anchored.bytes(changed)
-        spelling = instruct(run.framework, versions, run.knobs, edit.knob, edit.value)
-        if spelling is not None:
+        how = instruct(run.framework, versions, run.knobs, edit.knob, edit.value)
+        if how is not None:
             alone = ledger_of(replace(changed, card_bytes=capacity)).probability >= FITS
             advice.append(
                 MemoryAdvice(
                     knob=edit.knob,
-                    spelling=spelling,
+                    spelling=how.sentence,
                     bytes=needed,
                     fits=needed <= limit,
                     fits_by_ledger=alone,

@@ -108,6 +108,8 @@ def _fix(fix: Fix) -> FixEntry:
         before=finite(fix.before),
         after=finite(fix.after),
         spelling=fix.spelling,
+        typed=fix.typed if fix.where else "",
+        where=fix.where,
         predicted=_predicted(fix.predicted) if fix.predicted else None,
         safety=fix.safety,
         risk=fix.risk,

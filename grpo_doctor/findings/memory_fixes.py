@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from grpo_doctor.findings.device_memory import Headroom
@@ -64,9 +64,16 @@ def _fix(view: RunView, settings: Settings, risk: str) -> Fix:
         view.setting(name, value, outcome, safety="same-math", risk=risk)
         for name, value in settings
     ]
-    first, spelling = made[0], " ".join(fix.spelling for fix in made)
-    safety = "changes-numerics" if len(made) > 1 else first.safety
-    return replace(first, spelling=spelling, safety=safety)
+    safety = "changes-numerics" if len(made) > 1 else made[0].safety
+    return replace(_in_one_line(made), safety=safety)
+
+
+def _in_one_line(fixes: Sequence[Fix]) -> Fix:
+    """The first with what all say; what goes to several places has none to be pasted at."""
+    first, joined = fixes[0], " ".join(fix.spelling for fix in fixes)
+    if len({fix.where for fix in fixes}) > 1:
+        return replace(first, spelling=joined, typed="", where="")
+    return replace(first, spelling=joined, typed=" ".join(fix.typed for fix in fixes).strip())
 
 
 SWITCHES = {"offload.optimizer": "the optimizer's state", "offload.model": "weights"}
@@ -92,5 +99,4 @@ def offload_off(view: RunView, room: Headroom) -> Fix:
         text = "switch off what moves weights or optimizer state to the host around a rollout"
         return view.advice(text, outcome, safety="same-math", risk=risk)
     fixes = [view.setting(name, False, outcome, safety="same-math", risk=risk) for name in on]
-    spelling = " ".join(fix.spelling for fix in fixes)
-    return replace(fixes[0], spelling=spelling)
+    return _in_one_line(fixes)

@@ -73,10 +73,11 @@ class Evidence:
 class Fix:
     """A change of a knob, or (knob None) what `spelling` says.
 
-    Its `spelling` can be pasted as it is: a flag, a line of a file, of code or of a shell. Where
-    nothing can be (`pasted` False) it is advice on what to look at or to change: the next step of
-    whoever reads it. `predicted` is from a replay; where nothing was predicted `unpredicted` may
-    say why, and `risk` says it too.
+    Its `spelling` can be pasted as it is: a flag, a line of a file, of code or of a shell. Of one
+    that goes elsewhere than into the job's own command only `typed` is, at the place `where`. Where
+    nothing can be pasted (`pasted` False) it is advice on what to look at or to change: the next
+    step of whoever reads it. `predicted` is from a replay; where nothing was predicted
+    `unpredicted` may say why, and `risk` says it too.
     """
 
     knob: str | None
@@ -88,6 +89,8 @@ class Fix:
     risk: str
     unpredicted: str = ""
     pasted: bool = True
+    typed: str = ""
+    where: str = ""
 
 
 @dataclass(frozen=True, slots=True)

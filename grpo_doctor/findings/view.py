@@ -14,7 +14,7 @@ from grpo_doctor.analysis.per_step import named_seconds
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings.readings import Readings, UntimedError
 from grpo_doctor.findings.rule import Answer, Evidence, Fix, Outcome, Rule, Safety
-from grpo_doctor.knobs.advice import instruct
+from grpo_doctor.knobs.advice import Instruction, instruct
 from grpo_doctor.trace.model import Trace
 from grpo_doctor.whatif import (
     Change,
@@ -108,6 +108,10 @@ class RunView(Readings):
 
         A flag, or where in DeepSpeed's JSON or at the vLLM server it is set: `knobs.advice`.
         """
+        how = self._instruction(name, value)
+        return how.sentence if how else None
+
+    def _instruction(self, name: str, value: Any) -> Instruction | None:
         run = self.trace.run
         versions = {**run.versions, run.framework: run.framework_version}
         settings = {**run.knobs, "vllm.mode": self.knob("vllm.mode")}
@@ -157,12 +161,17 @@ class RunView(Readings):
         risk: str,
     ) -> Fix:
         """A fix that sets one knob; without a flag of this version it is advice in words."""
-        spelling = self.spell(name, value)
-        known = spelling is not None
-        if spelling is None:
+        how = self._instruction(name, value)
+        before = self.knob(name)
+        if how is None:
             text = str(value).lower() if isinstance(value, bool) else value
-            spelling = f"set {name} to {text} (no flag known for {self.framework})"
-        fix = Fix(name, self.knob(name), value, spelling, None, safety, risk, pasted=known)
+            words = f"set {name} to {text} (no flag known for {self.framework})"
+            return _judged(
+                Fix(name, before, value, words, None, safety, risk, pasted=False), outcome
+            )
+        fix = Fix(
+            name, before, value, how.sentence, None, safety, risk, typed=how.text, where=how.where
+        )
         return _judged(fix, outcome)
 
     def advice(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from grpo_doctor import knobs
@@ -20,13 +21,28 @@ _SERVERS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
 _FILES = (".json", ".jsonc")
 
 
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """How to set a knob.
+
+    Attributes:
+        sentence: all of it in one line: ``for `swift rollout`: --x 1``.
+        text: what of it to type.
+        where: if not in the job's own command: ``for `swift rollout```, `in ds.json`.
+    """
+
+    sentence: str
+    text: str
+    where: str = ""
+
+
 def instruct(
     framework: str,
     versions: Mapping[str, str | None],
     settings: Mapping[str, Any],
     knob: str,
     value: Any,
-) -> str | None:
+) -> Instruction | None:
     """The setting as this run takes it: `--x false`, or words that say where to set what.
 
     Args:
@@ -41,12 +57,15 @@ def instruct(
         for table, owner, name in _SERVERS.get(framework, ()):
             text = knobs.spell(table, versions.get(owner), knob, value)
             if text is not None:
-                return f"for {name}: {text}"
-    said = knobs.spell(framework, version, knob, value)
-    if said is not None and _is_one_key_of_many(framework, knob):
-        return f"{said} (with the keys it has already)"
-    if said is not None or not _reads_deepspeed(framework):
-        return said
+                return Instruction(f"for {name}: {text}", text, f"for {name}")
+    flag = knobs.spell(framework, version, knob, value)
+    if flag is not None and _is_one_key_of_many(framework, knob):
+        merged = "with the keys it has already"
+        return Instruction(f"{flag} ({merged})", flag, merged)
+    if flag is not None:
+        return Instruction(flag, flag)
+    if not _reads_deepspeed(framework):
+        return None
     return _in_deepspeed(framework, versions, settings.get("deepspeed.preset"), knob, value)
 
 
@@ -62,12 +81,13 @@ def _reads_deepspeed(framework: str) -> bool:
 
 def _in_deepspeed(
     framework: str, versions: Mapping[str, str | None], now: Any, knob: str, value: Any
-) -> str | None:
+) -> Instruction | None:
     if (preset := deepspeed.preset_with(now, knob, value)) is not None:
-        return knobs.spell(framework, versions.get(framework), "deepspeed.preset", preset)
+        flag = knobs.spell(framework, versions.get(framework), "deepspeed.preset", preset)
+        return None if flag is None else Instruction(flag, flag)
     # An unknown DeepSpeed is judged as the newest that was read: its paths have not moved.
     text = knobs.spell("deepspeed", versions.get("deepspeed"), knob, value)
     if text is None:
         return None
     file = now if str(now).endswith(_FILES) else "the DeepSpeed configuration"
-    return f"set {text} in {file}"
+    return Instruction(f"set {text} in {file}", text, f"in {file}")

@@ -5,7 +5,6 @@ Only wording and grouping of what the document holds; nothing is judged here.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -18,12 +17,6 @@ from grpo_doctor_reports.schema.findings import PredictedEntry
 TOP_FINDINGS = 3
 _DIED = ("failed", "killed", "interrupted", "hung")
 _STALLS_SHOWN = 4
-# How `grpo_doctor.knobs.advice` spells what does not go into the job's own command.
-_ELSEWHERE = (
-    re.compile(r"(?P<where>for [^:]+): (?P<text>-.+)"),
-    re.compile(r"set (?P<text>\"[^\"]+\": [^ ]+) (?P<where>in [^\"]+)"),
-    re.compile(r"(?P<text>.+) \((?P<where>with the keys it has already)\)"),
-)
 _STEP_TIME_UNIT = "step_time_pct"
 _SAFETY_WORDS = {
     "same-math": "same math",
@@ -200,12 +193,7 @@ def fix_line(fix: Fix) -> str:
 
 def pasted(fix: Fix) -> Pasted:
     """Return what the Copy button yields: of ``for `swift rollout`: --x 1`` the flag alone."""
-    line = fix_line(fix)
-    for form in _ELSEWHERE:
-        match = form.fullmatch(line)
-        if match:
-            return Pasted(match["where"], match["text"])
-    return Pasted("", line)
+    return Pasted(fix.where, fix.typed if fix.where and fix.typed else fix_line(fix))
 
 
 def knob_change(fix: Fix) -> str:

@@ -18,7 +18,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """One prescription, to be pasted."""
+    """One prescription, to be pasted; `typed` at the place `where`, unless that is empty."""
 
     knob: str
     before: str
@@ -27,6 +27,8 @@ class Fix:
     predicted: PredictedEntry | None
     safety: str
     risk: str
+    typed: str = ""
+    where: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,4 +68,6 @@ def _read_fix(entry: FixEntry) -> Fix:
         predicted=entry.predicted,
         safety=entry.safety,
         risk=entry.risk,
+        typed=entry.typed,
+        where=entry.where,
     )

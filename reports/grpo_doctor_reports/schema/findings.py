@@ -29,12 +29,16 @@ class PredictedEntry(Part, frozen=True):
 
 
 class FixEntry(Part, rename={"before": "from", "after": "to"}, frozen=True):
-    """A change to make, its `spelling` in the letters to paste: a flag, an edit, a command."""
+    """A change to make, its `spelling` in the letters to paste: a flag, an edit, a command. Where
+    it does not go into the job's own command, `where` says to which program or file, and `typed` is
+    what of the spelling is typed there; both are empty elsewhere."""
 
     knob: Name | None = None
     before: Any = None
     after: Any = None
     spelling: Block = ""
+    typed: Block = ""
+    where: Name = ""
     predicted: PredictedEntry | None = None
     safety: Name = ""
     risk: Prose = ""

@@ -11,7 +11,10 @@ SERVER = {"vllm.mode": "server"}
 
 
 def said(framework: str, settings: dict[str, Any], knob: str, value: Any, **versions: str) -> Any:
-    return instruct(framework, versions, settings, knob, value)
+    how = instruct(framework, versions, settings, knob, value)
+    assert how is None or how.text in how.sentence
+    assert how is None or how.where in how.sentence
+    return how and how.sentence
 
 
 @pytest.mark.parametrize(

@@ -89,15 +89,18 @@ def test_key_numbers_of_a_killed_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spelling", "where", "text"),
+    ("entry", "expected"),
     [
-        ("--x 1", "", "--x 1"),
-        ("for `swift rollout`: --x 1 --y 2", "for `swift rollout`", "--x 1 --y 2"),
-        ('set "zero.stage": 2 in ds.json', "in ds.json", '"zero.stage": 2'),
-        ("--c '{}' (with the keys it has already)", "with the keys it has already", "--c '{}'"),
-        ("two\nlines: -x", "", "two\nlines: -x"),
+        ({"spelling": "--x 1"}, digest.Pasted("", "--x 1")),
+        (
+            {"spelling": "for `serve`: --x 1", "where": "for `serve`", "typed": "--x 1"},
+            digest.Pasted("for `serve`", "--x 1"),
+        ),
+        # A document from before `where` was said.
+        ({"spelling": "for `serve`: --x 1"}, digest.Pasted("", "for `serve`: --x 1")),
+        ({"spelling": "two\nlines: -x"}, digest.Pasted("", "two\nlines: -x")),
     ],
 )
-def test_what_is_copied_is_what_is_typed(spelling: str, where: str, text: str) -> None:
-    fix = read(findings=[{"fixes": [{"spelling": spelling}]}]).findings[0].fixes[0]
-    assert digest.pasted(fix) == digest.Pasted(where, text)
+def test_what_is_copied_is_what_is_typed(entry: dict[str, str], expected: digest.Pasted) -> None:
+    fix = read(findings=[{"fixes": [entry]}]).findings[0].fixes[0]
+    assert digest.pasted(fix) == expected
