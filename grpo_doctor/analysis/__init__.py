@@ -23,7 +23,7 @@ from grpo_doctor.analysis.intervals import Intervals, none, union
 from grpo_doctor.analysis.regimes import Regimes, find_regimes
 from grpo_doctor.analysis.rows import CODES, UNATTRIBUTED_CODE, RankRows, rank_rows
 from grpo_doctor.analysis.steps import Steps, find_steps
-from grpo_doctor.analysis.stragglers import Blame, find_blame
+from grpo_doctor.analysis.stragglers import Blame, duties, find_blame
 from grpo_doctor.analysis.tracks import PhaseTrack, phase_track
 from grpo_doctor.analysis.waits import Waits, find_waits
 from grpo_doctor.phases import UNATTRIBUTED
@@ -94,6 +94,18 @@ class Analysis:
         return self.used_seconds - self.used_waited
 
     @cached_property
+    def duties(self) -> tuple[Intervals, ...]:
+        """When each rank did what one rank does for all: checkpoints, evaluations, logs."""
+        return duties(self.trace, self.mains, self.waits)
+
+    @cached_property
+    def used_own_work(self) -> Table:
+        """`used_work` without `duties`: what ranks can be compared by."""
+        at_duty = part_seconds(self.steps, self.tracks, self.duties)
+        used = np.ix_(self.steps.used, np.flatnonzero(self.steps.stepping))
+        return self.used_work - at_duty[used]
+
+    @cached_property
     def transferred(self) -> Table:
         """The part of `seconds` in collectives that every rank had reached; same shape."""
         return part_seconds(self.steps, self.tracks, self.waits.transfers)
@@ -154,7 +166,7 @@ class Analysis:
     @cached_property
     def blame(self) -> Blame:
         """Who the ranks waited for."""
-        return find_blame(self.steps, self.waits)
+        return find_blame(self.steps, self.waits, self.duties)
 
     @cached_property
     def gpu_memory(self) -> tuple[GpuMemory, ...]:

@@ -22,10 +22,11 @@ _ROUNDS = 64
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Parts of the explained waiting: whose claim (row), which column caused it, how much."""
+    """Parts of the explained waiting, as rows of the claims: who waited, and in `root` the wait at
+    the chain's end, whose culprit arose the delay; and how much it was."""
 
     claim: Rows
-    culprit: Rows
+    root: Rows
     amount_ns: Times
 
 
@@ -38,11 +39,13 @@ def root_causes(waits: Waits, at_least_ns: float = 0.0) -> Shares:
     """
     claims = waits.claims
     if len(np.unique(group_part(waits.arrivals.key))) < 2:
-        return Shares(np.arange(len(claims.waiter)), claims.culprit, claims.explained_ns)
+        every = np.arange(len(claims.waiter))
+        return Shares(every, every, claims.explained_ns)
     follow = _Follow(claims, waits.arrivals, waits.members)
     rows = np.arange(len(claims.waiter))
     noticeable = claims.explained_ns > at_least_ns
-    settled = [_piece(rows[~noticeable], claims, claims.explained_ns[~noticeable])]
+    left = rows[~noticeable]
+    settled = [Shares(left, left, claims.explained_ns[left])]
     chased = rows[noticeable]
     active = _Active(chased, chased, claims.explained_ns[chased], follow.latest(chased))
     for _ in range(_ROUNDS):
@@ -50,16 +53,12 @@ def root_causes(waits: Waits, at_least_ns: float = 0.0) -> Shares:
             break
         active, done = follow.one_round(active)
         settled.append(done)
-    settled.append(Shares(active.claim, claims.culprit[active.at], active.amount_ns))
+    settled.append(Shares(active.claim, active.at, active.amount_ns))
     return Shares(
         np.concatenate([s.claim for s in settled]),
-        np.concatenate([s.culprit for s in settled]),
+        np.concatenate([s.root for s in settled]),
         np.concatenate([s.amount_ns for s in settled]),
     )
-
-
-def _piece(rows: Rows, claims: Claims, amount_ns: Times) -> Shares:
-    return Shares(rows, claims.culprit[rows], amount_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ class _Follow:
         self.order = np.lexsort((claims.end_ns, claims.waiter))
         self.waiter = claims.waiter[self.order]
         self.came_ns = arrivals.last_ns[claims.collective]
-        self.since_ns = _same_group_before(arrivals)[claims.collective]
+        self.since_ns = same_group_before(arrivals)[claims.collective]
         # One ascending number per (waiter, end), to search both at once.
         ends = np.unique(np.concatenate([claims.end_ns, self.came_ns]))
         self._ends, self._count = ends, len(ends) + 1
@@ -109,7 +108,7 @@ class _Follow:
             & ~self.members.took_part(claims.collective[found], claims.waiter[active.at])
         )
         done = np.flatnonzero(~valid)
-        settled = Shares(active.claim[done], culprit[done], active.amount_ns[done])
+        settled = Shares(active.claim[done], active.at[done], active.amount_ns[done])
         kept = np.flatnonzero(valid)
         here = active.select(kept)
         moved = np.minimum(here.amount_ns, claims.explained_ns[found[kept]])
@@ -127,7 +126,7 @@ class _Follow:
         )
 
 
-def _same_group_before(arrivals: Arrivals) -> Times:
+def same_group_before(arrivals: Arrivals) -> Times:
     """When the collective of the same group before each one began; the distant past for none."""
     group = group_part(arrivals.key)
     same = np.r_[False, group[1:] == group[:-1]]

@@ -121,6 +121,16 @@ def covers(inside: Intervals, moments_ns: Times) -> NDArray[np.bool_]:
     return holding(inside, moments_ns) >= 0
 
 
+def covered_before(inside: Intervals, moments_ns: Times) -> Times:
+    """How much of all time before each moment the intervals cover."""
+    if not len(inside):
+        return np.zeros(len(moments_ns), dtype=np.int64)
+    sums = np.cumsum(inside.end_ns - inside.start_ns)
+    row = np.searchsorted(inside.start_ns, moments_ns, side="right") - 1
+    beyond = np.maximum(inside.end_ns[row] - moments_ns, 0)
+    return np.where(row >= 0, sums[row] - beyond, 0)
+
+
 def cut(cuts_ns: Times) -> Intervals:
     """All time in pieces, cut at ascending moments."""
     moments = np.unique(cuts_ns)

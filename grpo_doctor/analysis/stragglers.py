@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis.accounting import Table
-from grpo_doctor.analysis.chains import root_causes
+from grpo_doctor.analysis.chains import Shares, root_causes, same_group_before
+from grpo_doctor.analysis.intervals import Intervals, Times, covered_before, subtract, union
+from grpo_doctor.analysis.rows import CODES, RankRows
 from grpo_doctor.analysis.steps import NS_PER_S, Steps
 from grpo_doctor.analysis.waits import Waits
+from grpo_doctor.trace.model import Kind, Trace
+
+# What one rank does for all by design: who waits for that waits for the duty, not for a slow rank.
+DUTY_PHASES = ("checkpoint", "eval")
+# Logs, as the bundled trainer, ms-swift and transformers call them.
+DUTY_SPANS = ("reward/log_completions", "rollout/log_completions", "optimizer/log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +30,7 @@ class Blame:
     came together with the next to last: a rank that is late only beside another one explains
     little, and one that is late because it waited itself explains only the rest.
     `late_share` (R,) is the share of used steps in which that part passes 1% of the step.
+    In none of them is the part of a wait that is for a duty of one rank: see `duties`.
     """
 
     waited_s: float
@@ -39,26 +49,61 @@ _NOTICEABLE = 0.01
 _WORTH_FOLLOWING = 0.001
 
 
-def find_blame(steps: Steps, waits: Waits) -> Blame:
+def duties(trace: Trace, mains: Sequence[RankRows], waits: Waits) -> tuple[Intervals, ...]:
+    """When each rank was at checkpoints, evaluations and logs, without its waits for others."""
+    spans = trace.spans
+    phases = [CODES[phase] for phase in DUTY_PHASES]
+    names = [trace.names.index(name) for name in DUTY_SPANS if name in trace.names]
+    busy = []
+    for main, waited in zip(mains, waits.per_rank, strict=True):
+        named = np.isin(main.phase, phases) | np.isin(spans.name[main.rows], names)
+        rows = main.rows[named & (spans.kind[main.rows] == Kind.SPAN)]
+        busy.append(subtract(union(spans.start_ns[rows], spans.end_ns[rows]), waited).intervals)
+    return tuple(busy)
+
+
+def find_blame(steps: Steps, waits: Waits, at_duty: Sequence[Intervals]) -> Blame:
     """Sums the claims within the used steps. Does not depend on the order of ranks."""
     ranks, claims = len(steps.stepping), waits.claims
     step = steps.of(claims.waiter, claims.start_ns, used=True)
     usual = float(steps.used_seconds.mean()) if len(steps.used) else 0.0
     shares = root_causes(waits, at_least_ns=_WORTH_FOLLOWING * usual * NS_PER_S)
+    excused_ns = _for_duties(waits, shares, at_duty)
     inside = step[shares.claim] >= 0
-    cell = step[shares.claim[inside]] * ranks + shares.culprit[inside]
-    explained = shares.amount_ns[inside] / NS_PER_S
+    cell = step[shares.claim[inside]] * ranks + claims.culprit[shares.root[inside]]
+    explained = (shares.amount_ns - excused_ns)[inside] / NS_PER_S
     size = len(steps.numbers) * ranks
     table = np.bincount(cell, weights=explained, minlength=size).reshape(len(steps.numbers), ranks)[
         steps.used
     ]
     noticeable = table > _NOTICEABLE * steps.used_seconds[:, None]
-    within = step >= 0
+    waited_ns = (claims.end_ns - claims.start_ns)[step >= 0].sum() - excused_ns[inside].sum()
     return Blame(
-        waited_s=float((claims.end_ns - claims.start_ns)[within].sum()) / NS_PER_S,
+        waited_s=float(waited_ns) / NS_PER_S,
         explained_s=table.sum(axis=0),
         late_share=noticeable.mean(axis=0) if len(table) else np.zeros(ranks),
     )
+
+
+def _for_duties(waits: Waits, shares: Shares, at_duty: Sequence[Intervals]) -> Times:
+    """The part of each share for which the culprit was longer at duties than who waited for it,
+    since both last met."""
+    claims, arrivals = waits.claims, waits.arrivals
+    place = claims.collective[shares.root]
+    came_ns = arrivals.last_ns[place]
+    barriers_ns = np.concatenate([[np.iinfo(np.int64).min], waits.barriers_ns])
+    barrier_ns = barriers_ns[np.searchsorted(barriers_ns, came_ns, side="left") - 1]
+    since_ns = np.maximum(same_group_before(arrivals)[place], barrier_ns)
+    longer_ns = np.zeros(len(place), dtype=np.int64)
+    for column, busy in enumerate(at_duty):
+        for who, sign in ((claims.culprit, 1), (claims.waiter, -1)):
+            mine = np.flatnonzero(who[shares.root] == column)
+            before, beyond = (
+                covered_before(busy, since_ns[mine]),
+                covered_before(busy, came_ns[mine]),
+            )
+            longer_ns[mine] += sign * (beyond - before)
+    return np.clip(longer_ns, 0, shares.amount_ns)
 
 
 def work_above_others(work: Table, rank: int) -> NDArray[np.float64]:

@@ -30,7 +30,8 @@ A rollout server with fewer slots than requests answers one rank last, which is 
 doing, and not said of it. With NCCL a collective returns to Python at once and its rank waits
 elsewhere, so waits are seen only where the host blocks; then this rule stays silent rather than
 guess. Where the late rank changes from step to step, the cause is the spread of completion lengths
-and this rule does not apply.
+and this rule does not apply. What one rank does for all, checkpoints, evaluations and logs, is no
+lateness: those times belong to GD070 and GD044.
 
 ## References
 
@@ -46,14 +47,13 @@ from grpo_doctor.analysis.learning.shape import error_of_mean
 from grpo_doctor.analysis.rows import UNATTRIBUTED_CODE
 from grpo_doctor.analysis.stragglers import work_above_others
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import whole
 from grpo_doctor.findings.reward_functions import FUNCTION_COUNTERS, scorer_imbalance
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, severity_of
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import STACKS, percent
 from grpo_doctor.phases import PHASES
 from grpo_doctor.trace.model import Process
-from grpo_doctor.whatif import AsOthers, Change, Prediction, Withheld
+from grpo_doctor.whatif import AsOthers, Change, Withheld
 
 RULE = Rule(
     id="GD004",
@@ -66,8 +66,8 @@ RULE = Rule(
 )
 # Ranks of one job differ by a few percent in any run; waiting below a twentieth is that.
 MIN_WAIT_SHARE = 0.05
-# "It is this rank" needs one rank to explain nearly all of it, and in most steps: one long step
-# (a checkpoint that rank 0 writes alone) is not a slow rank.
+# "It is this rank" needs one rank to explain nearly all of it, and in most steps: one long step is
+# not a slow rank.
 MIN_EXPLAINED = 0.80
 MIN_STEPS_SHARE = 0.50
 # Where the others spread as well (lengths of completions), what one of them explains falls with
@@ -80,9 +80,6 @@ MIN_PHASE_PART = 0.25
 MIN_ERRORS = 3.0
 # What is slow here is the user's own Python: its stack says more than the GPU's state.
 PYTHON_PHASES = ("dataload", "reward")
-# One rank does these for all: there is no other rank whose time could be its own.
-ONE_RANK_PHASES = ("checkpoint", "eval")
-_HOW_OFTEN = {"checkpoint": "checkpoint.save_steps", "eval": "eval.steps"}
 
 
 def check(view: RunView) -> Answer:
@@ -95,7 +92,8 @@ def check(view: RunView) -> Answer:
     nearly_all = explained >= MIN_EXPLAINED and often >= MIN_STEPS_SHARE
     always = not nearly_all and _always_last(view, rank, explained, often)
     if share < MIN_WAIT_SHARE or not (nearly_all or always):
-        waited = view.used_waited.sum(axis=2).mean() / view.step_s
+        rank_steps = len(view.analysis.step_seconds) * len(view.model.ranks)
+        waited = blame.waited_s / rank_steps / view.step_s
         return Passed(
             f"ranks wait {percent(waited, 1)} of the step for each other, as far as waits block "
             f"the host; {percent(explained)} of it is for rank {rank}, "
@@ -135,12 +133,8 @@ def counterfactual(view: RunView) -> tuple[Change, ...]:
     analysis = view.analysis
     column = int(np.argmax(view.blame.explained_s))
     rank = analysis.ranks[column]
-    excess = work_above_others(analysis.used_work, view.model.ranks.index(rank))
-    phases = tuple(
-        phase
-        for code, phase in enumerate(PHASES)
-        if excess[code] > 0 and phase not in ONE_RANK_PHASES
-    )
+    excess = work_above_others(analysis.used_own_work, view.model.ranks.index(rank))
+    phases = tuple(phase for code, phase in enumerate(PHASES) if excess[code] > 0)
     return (AsOthers(phases, rank),) if phases else ()
 
 
@@ -170,12 +164,6 @@ def _evidence(view: RunView, column: int, phases: dict[str, float]) -> tuple[Evi
 
 def _fix(view: RunView, rank: int, phases: dict[str, float]) -> Fix:
     edits = counterfactual(view)
-    if next(iter(phases), None) in ONE_RANK_PHASES:
-        outcome: Prediction | Withheld = Withheld(
-            "one rank does this for all; how much less often it may is yours to say"
-        )
-        risk = "Fewer checkpoints or evaluations: more work is lost when the run dies."
-        return _less_often(view, phases, outcome, risk)
     outcome = (
         view.predict(edits, f"with rank {rank} as fast as the median of the others")
         if phases and edits
@@ -191,7 +179,7 @@ def _others_time_s(view: RunView) -> float:
 
 
 def _slow_phases(view: RunView, rank: int) -> dict[str, float]:
-    excess = work_above_others(view.analysis.used_work, view.model.ranks.index(rank))
+    excess = work_above_others(view.analysis.used_own_work, view.model.ranks.index(rank))
     extra = np.maximum(excess[:UNATTRIBUTED_CODE], 0)
     order = [code for code in np.argsort(-extra) if extra[code] > MIN_PHASE_PART * extra.sum()]
     return {PHASES[code]: float(extra[code]) for code in order}
@@ -206,24 +194,10 @@ def _always_last(view: RunView, rank: int, explained: float, often: float) -> bo
 
 def _steady(view: RunView, rank: int) -> bool:
     """Whether its own work exceeds the median of the others' by more than steps differ."""
-    work = view.analysis.used_work.sum(axis=2)
+    work = view.analysis.used_own_work.sum(axis=2)
     column = view.model.ranks.index(rank)
     longer = work[:, column] - np.median(np.delete(work, column, axis=1), axis=1)
     return bool(longer.mean() >= MIN_ERRORS * error_of_mean(longer))
-
-
-def _less_often(
-    view: RunView, phases: dict[str, float], outcome: Prediction | Withheld, risk: str
-) -> Fix:
-    flags = [
-        view.spell(name, 2 * now)
-        for phase, name in _HOW_OFTEN.items()
-        if phase in phases and (now := whole(view, name)) and now > 0
-    ]
-    said = " ".join(flag for flag in flags if flag)
-    if said:
-        return view.edit(said, outcome, safety="same-math", risk=risk)
-    return view.advice("save and evaluate less often", outcome, safety="same-math", risk=risk)
 
 
 def _where_to_look(view: RunView, rank: int, phases: dict[str, float]) -> str:

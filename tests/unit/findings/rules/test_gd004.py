@@ -84,3 +84,29 @@ def test_spread_alone_names_nobody() -> None:
 
 def test_a_few_steps_do_not_make_always() -> None:
     assert "ranks wait" in passed(spread(1.3, steps=5), "GD004")
+
+
+def saving(train_s: tuple[float, float] = (3.0, 3.0)) -> TraceBuilder:
+    """Rank 0 writes a checkpoint in every step, and the ranks meet after the next passes."""
+    build = TraceBuilder(ranks=2)
+    meets = max(train_s[0] + 2.0, train_s[1])
+    for number in range(12):
+        at = 10.0 * number
+        for rank, train in enumerate(train_s):
+            begin = at if rank else at + 2.0
+            build.span(rank, "train", begin, begin + train)
+            build.collective(rank, number, begin + train, at + meets)
+            build.step(rank, number, at, {}, end_s=at + 9.9)
+        build.span(0, "checkpoint", at, at + 2.0)
+    return build
+
+
+def test_who_writes_the_checkpoints_is_not_late() -> None:
+    assert "ranks wait 0.0% of the step" in passed(saving(), "GD004")
+
+
+def test_who_writes_the_checkpoints_can_be_slow_besides() -> None:
+    found = finding(saving((6.0, 3.0)), "GD004")
+    assert (found.ranks, found.phases) == ((0,), ("train",))
+    assert value(found, "each other rank waits for rank 0, per step") == pytest.approx(3.0)
+    assert value(found, "rank 0's part of all waiting") == pytest.approx(100)
