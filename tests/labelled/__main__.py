@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tests.labelled import table
-from tests.labelled.bench import Ask, run_cases
+from tests.labelled.bench import Ask, judge_kept, run_cases
 from tests.labelled.judge import Said, score
 from tests.labelled.registry import cases
 from tests.pages import put_section
@@ -24,7 +24,9 @@ def main() -> int:
     add = parser.add_argument
     add("--only", nargs="+", default=[], metavar="PART", help="of the names")
     add("--others", action="store_true", help="also ask rldoctor and rlprobe (see neighbours.py)")
+    add("--seed", type=int, metavar="N", help="of runs that the rules were not mended on")
     add("--keep", type=Path, metavar="DIR", help="keep the runs there")
+    add("--kept", type=Path, metavar="DIR", help="run nothing: judge the runs kept there anew")
     add("--write", type=Path, metavar="PAGE", help="write the table there")
     add("--json", type=Path, metavar="FILE", help="write every answer there")
     add("--check", action="store_true", help="exit code 1 where a goal is missed")
@@ -35,8 +37,12 @@ def main() -> int:
         if not arguments.only or any(part in case.title for part in arguments.only)
     ]
     others = _other_tools() if arguments.others else None
-    with tempfile.TemporaryDirectory(prefix="labelled-") as temporary:
-        said = run_cases(chosen, arguments.keep or Path(temporary), _say, others)
+    if arguments.kept:
+        said = judge_kept(chosen, arguments.kept, _say, others)
+    else:
+        with tempfile.TemporaryDirectory(prefix="labelled-") as temporary:
+            folder = arguments.keep or Path(temporary)
+            said = run_cases(chosen, folder, _say, others, arguments.seed)
     command = "python -m tests.labelled " + " ".join(sys.argv[1:])
     page = table.section(said, command.strip())
     _say(page)

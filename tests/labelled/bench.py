@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import subprocess
 import sys
 import time
@@ -22,16 +23,40 @@ _BURN = "while True: pass"
 
 
 def run_cases(
-    cases: Sequence[Case], folder: Path, say: Callable[[str], None], others: Ask | None = None
+    cases: Sequence[Case],
+    folder: Path,
+    say: Callable[[str], None],
+    others: Ask | None = None,
+    seed: int | None = None,
 ) -> list[Said]:
-    """Runs each in a folder of its own below `folder`."""
+    """Runs each in a folder of its own below `folder`; `seed` stands in for the trainer's own."""
     with workshop() as shop:
         model = _schooled(shop, folder / "base")
-        found = []
-        for number, case in enumerate(cases):
-            found.append(_one(shop, case, folder / f"{number:03}", model, others))
-            say(line(found[-1]))
-    return found
+        rows = []
+        for case in cases:
+            rows.append(_trained(shop, case, _folder_of(case, folder), model, others, seed))
+            say(line(rows[-1]))
+    return rows
+
+
+def judge_kept(
+    cases: Sequence[Case], folder: Path, say: Callable[[str], None], others: Ask | None = None
+) -> list[Said]:
+    """Asks the rules of today about runs that `run_cases` left in `folder`."""
+    rows = []
+    for case in cases:
+        run_dir = _folder_of(case, folder) / "run"
+        rows.append(
+            _judged(case, run_dir, 0.0, others)
+            if run_dir.is_dir()
+            else Said(case, {}, 0.0, failed="not kept")
+        )
+        say(line(rows[-1]))
+    return rows
+
+
+def _folder_of(case: Case, folder: Path) -> Path:
+    return folder / re.sub(r"\W+", "-", case.title).strip("-")
 
 
 def _schooled(shop: Workshop, folder: Path) -> str:
@@ -43,7 +68,9 @@ def _schooled(shop: Workshop, folder: Path) -> str:
     return str(checkpoint)
 
 
-def _one(shop: Workshop, case: Case, folder: Path, model: str, others: Ask | None) -> Said:
+def _trained(
+    shop: Workshop, case: Case, folder: Path, model: str, others: Ask | None, seed: int | None
+) -> Said:
     folder.mkdir(parents=True)
     files: dict[str, str | bytes] = dict(case.files)
     if case.picture_edge:
@@ -52,19 +79,21 @@ def _one(shop: Workshop, case: Case, folder: Path, model: str, others: Ask | Non
         data = contents.encode() if isinstance(contents, str) else contents
         (folder / name).write_bytes(data)
     began = time.monotonic()
+    flags = flags_of(case, model, seed)
     try:
         with burners(case.load):
-            run_dir = shop.train(
-                flags_of(case, model), folder, ranks=case.ranks, environment=case.environment
-            )
+            run_dir = shop.train(flags, folder, ranks=case.ranks, environment=case.environment)
     except TrainingFailedError as problem:
         return Said(case, {}, time.monotonic() - began, failed=str(problem)[-600:])
-    seconds = time.monotonic() - began
+    return _judged(case, run_dir, time.monotonic() - began, others)
+
+
+def _judged(case: Case, run_dir: Path, seconds: float, others: Ask | None) -> Said:
     view = RunView.of(merge(run_dir))
-    results = run_rules(view)
-    found: dict[str, str] = {rule.id: finding.severity for rule, finding in results.findings}
+    findings = run_rules(view).findings
+    severities: dict[str, str] = {rule.id: finding.severity for rule, finding in findings}
     said = _of_others(case, others(run_dir)) if others else None
-    return Said(case, found, seconds, view.analysis.step_s, said)
+    return Said(case, severities, seconds, view.analysis.step_s, said)
 
 
 def _of_others(case: Case, said: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:

@@ -66,10 +66,11 @@ SCHOOLING = (
 LEARNING = ("--max_steps", "40")
 
 
-def flags_of(case: Case, model: str) -> list[str]:
+def flags_of(case: Case, model: str, seed: int | None = None) -> list[str]:
     """`BASE` with the case's flags in place of its own, for a model in a folder."""
     merged: dict[str, list[str]] = {}
-    for word in ("--model", model, *BASE, *case.flags):
+    seeded = () if seed is None else ("--seed", str(seed))
+    for word in ("--model", model, *BASE, *seeded, *case.flags):
         if word.startswith("--"):
             current = merged[word] = []
         else:
