@@ -84,3 +84,10 @@ def test_intervals_that_touch_do_not_overlap() -> None:
     left, right = of([(0, 5)]), of([(5, 9)])
     assert not len(intervals.intersect(left, right))
     assert listed(of([(0, 5), (5, 9)])) == [(0, 9)]
+
+
+@given(pairs)
+def test_what_is_covered_before_a_moment(found: list[tuple[int, int]]) -> None:
+    covered, asked = moments(found), np.arange(62)
+    expected = [sum(unit < moment for unit in covered) for moment in range(62)]
+    assert intervals.covered_before(of(found), asked).tolist() == expected

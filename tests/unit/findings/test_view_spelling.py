@@ -30,7 +30,9 @@ def test_a_flag_of_the_runs_version() -> None:
 def test_a_path_in_the_deepspeed_file() -> None:
     run_view = view("trl", "1.16.0", deepspeed__preset="ds.json", deepspeed__offload_optimizer=True)
     said = fix(run_view, "deepspeed.offload_optimizer", False)
-    assert said.spelling == ('set "zero_optimization.offload_optimizer.device": "none" in ds.json')
+    typed = '"zero_optimization.offload_optimizer.device": "none"'
+    assert said.spelling == f"set {typed} in ds.json"
+    assert (said.typed, said.where) == (typed, "in ds.json")
     assert (said.before, said.after) == (True, False)
 
 
