@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
-from grpo_doctor_probes.bounded import ask_each, unless_blocked
+from grpo_doctor_probes.bounded import ask_each
 from grpo_doctor_probes.discover.commands import Kind, is_ray_actor, kind_of
 from grpo_doctor_probes.discover.modules import environ_pointers, live_environment, read_modules
+from grpo_doctor_probes.discover.rankfiles import Written
 from grpo_doctor_probes.discover.scan import Process
-from grpo_doctor_probes.rundir import RANKS, RUN_DIR_VARIABLE
 
-_FILES_WITHIN_S = 1.0
-_RANK_FILE_LIMIT_BYTES = 1 << 20
 # Threads that only a process which has joined a process group has (torch 2.2 to 2.15, NCCL 2.19+).
 _GROUP_THREADS = ("pt_gloo", "gloo_", "pt_nccl", "NCCL ")
 _RAY_THREADS = ("worker.io",)  # of a process that has joined a Ray cluster (ray 2.60)
@@ -31,40 +26,6 @@ _TASKS = (
 )
 _NUMBER = re.compile(r"[0-9]{1,6}")
 _LARGEST_NUMBER = 1 << 16  # a larger rank or world is a mistake or an attack
-
-
-def declared_ranks(proc: Path, processes: Mapping[int, Process]) -> dict[int, int]:
-    """Ranks by pid. A process counts only in the run directory that its own environment names."""
-    folders: dict[str, set[int]] = {}
-    for pid, process in processes.items():
-        if folder := process.environment.get(RUN_DIR_VARIABLE):
-            folders.setdefault(folder, set()).add(pid)
-    declared: dict[int, int] = {}
-    for folder, pids in folders.items():
-        path = Path(f"{proc}/{min(pids)}/root") / folder.lstrip("/") / RANKS
-        nothing: dict[int, int] = {}
-        read = unless_blocked(_FILES_WITHIN_S, partial(_read_all, path), nothing)
-        declared |= {pid: rank for pid, rank in read.items() if pid in pids}
-    return declared
-
-
-def _read_all(folder: Path) -> dict[int, int]:
-    declared: dict[int, int] = {}
-    with contextlib.suppress(OSError):
-        for path in sorted(folder.glob("*.json")):
-            if path.stem.isdecimal() and (pid := _pid_in(path)) is not None:
-                declared[pid] = int(path.stem)
-    return declared
-
-
-def _pid_in(path: Path) -> int | None:
-    try:
-        if path.stat().st_size > _RANK_FILE_LIMIT_BYTES:
-            return None
-        content = json.loads(path.read_bytes())
-        return int(content["pid"]) if content["host"] == os.uname().nodename else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # half written, or not the recorder's
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +113,10 @@ def find_candidates(
     proc: Path,
     processes: Mapping[int, Process],
     left_out: frozenset[int],
-    declared: Mapping[int, int],
+    written: Written,
 ) -> dict[int, Candidate]:
     """Look closer at Python processes that are large or have a rank, and at known programs."""
-    look = _Look(proc, processes, declared)
+    look = _Look(proc, processes, written)
     pids = [
         pid
         for pid, process in processes.items()
@@ -168,16 +129,14 @@ def find_candidates(
 class _Look:
     """Reads maps once for each exec: processes forked from one another share their libraries."""
 
-    def __init__(
-        self, proc: Path, processes: Mapping[int, Process], declared: Mapping[int, int]
-    ) -> None:
+    def __init__(self, proc: Path, processes: Mapping[int, Process], written: Written) -> None:
         self._proc = proc
         self._processes = processes
-        self._declared = declared
+        self._written = written
         self._pointers: dict[tuple[int, int], tuple[int, ...]] = {}
 
     def at(self, pid: int) -> Candidate | None:
-        process, declared = self._processes[pid], self._declared.get(pid)
+        process, declared = self._processes[pid], self._written.ranks.get(pid)
         kind = kind_of(process.name, process.arguments)
         if kind not in ("unknown", "ourselves", "helper"):
             return Candidate(process, kind, process.environment)
@@ -192,9 +151,21 @@ class _Look:
             return Candidate(
                 process, kind, process.environment, declared, torch=large, grouped=grouped
             )
-        if not process.readable:
+        candidate = self._large(process) if large and process.readable else None
+        if candidate is None or (candidate.kind == "unknown" and candidate.rank is None):
+            candidate = self._by_rank_file(process) or candidate
+        if candidate is None and not process.readable:
             return self._unreadable(process)
-        return self._large(process) if large else None
+        return candidate
+
+    def _by_rank_file(self, process: Process) -> Candidate | None:
+        """One whose environment is lost or refused, as its recorder wrote it down."""
+        environment = self._written.environments.get(process.pid)
+        if environment is None:
+            return None
+        grouped = has_group(self._proc, process.pid)
+        candidate = Candidate(process, "unknown", environment, torch=process.large, grouped=grouped)
+        return replace(candidate, declared=candidate.number("RANK"))
 
     def _large(self, process: Process) -> Candidate | None:
         """One with torch, and the driver of Ray's actors, which may do without."""

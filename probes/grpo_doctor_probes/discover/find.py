@@ -11,7 +11,7 @@ from pathlib import Path
 
 from grpo_doctor_probes.bounded import unless_blocked
 from grpo_doctor_probes.discover.assemble import Assembler, Survey
-from grpo_doctor_probes.discover.candidates import Candidate, declared_ranks, find_candidates
+from grpo_doctor_probes.discover.candidates import Candidate, find_candidates
 from grpo_doctor_probes.discover.commands import (
     Kind,
     framework_by_command,
@@ -27,6 +27,7 @@ from grpo_doctor_probes.discover.explain import (
     only_remains,
 )
 from grpo_doctor_probes.discover.grouping import Ties, core_of, group_jobs
+from grpo_doctor_probes.discover.rankfiles import read_written
 from grpo_doctor_probes.discover.ranks import Cast, cast, may_train
 from grpo_doctor_probes.discover.remains import Remains
 from grpo_doctor_probes.discover.scan import Process, Tree, scan
@@ -175,7 +176,7 @@ class _Search:
         processes = scan(proc)
         self.tree = Tree(processes)
         left_out = frozenset(_ourselves(proc, self.tree))
-        candidates = find_candidates(proc, processes, left_out, declared_ranks(proc, processes))
+        candidates = find_candidates(proc, processes, left_out, read_written(proc, processes))
         recognise_parents(candidates, processes, left_out)
         self._sockets = Sockets(proc)
         self._cast = find_alone(

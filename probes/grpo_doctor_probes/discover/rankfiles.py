@@ -1,0 +1,100 @@
+"""What recorders wrote of their processes into run directories: which process is which rank.
+
+`/proc/PID/environ` is not always there to say it: setproctitle(3) writes a title over it, Ray gives
+its actors titles, and a job may start its ranks with an empty environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from grpo_doctor_probes.bounded import unless_blocked
+from grpo_doctor_probes.discover.scan import Process
+from grpo_doctor_probes.rundir import RANKS, RUN_DIR_VARIABLE
+
+_FILES_WITHIN_S = 1.0
+_LIMIT_BYTES = 1 << 20
+_SIZES = ("world_size", "local_rank")
+_VARIABLES = {"rank": "RANK", "world_size": "WORLD_SIZE", "local_rank": "LOCAL_RANK"}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """By pid.
+
+    Attributes:
+        ranks: of processes whose own environment names the run directory that says so.
+        environments: variables of processes without any, that a process above them has a run
+            directory for.
+    """
+
+    ranks: Mapping[int, int]
+    environments: Mapping[int, Mapping[str, str]]
+
+
+def read_written(proc: Path, processes: Mapping[int, Process]) -> Written:
+    """Reads the run directories that environments of processes name."""
+    own = {
+        pid: folder
+        for pid, process in processes.items()
+        if (folder := process.environment.get(RUN_DIR_VARIABLE))
+    }
+    above = {
+        pid: folder
+        for pid, process in processes.items()
+        if process.python and not process.environment and (folder := _above(pid, processes, own))
+    }
+    ranks: dict[int, int] = {}
+    environments: dict[int, Mapping[str, str]] = {}
+    for folder in dict.fromkeys(own.values()):
+        asked = min(pid for pid, named in own.items() if named == folder)
+        path = Path(f"{proc}/{asked}/root") / folder.lstrip("/") / RANKS
+        nothing: dict[int, Mapping[str, str]] = {}
+        read = unless_blocked(_FILES_WITHIN_S, partial(_read_all, path), nothing)
+        for pid, variables in read.items():
+            if own.get(pid) == folder:
+                ranks[pid] = int(variables["RANK"])
+            elif above.get(pid) == folder:
+                environments[pid] = {**variables, RUN_DIR_VARIABLE: folder}
+    return Written(ranks, environments)
+
+
+def _above(pid: int, processes: Mapping[int, Process], own: Mapping[int, str]) -> str | None:
+    """The run directory of the nearest process above that has one."""
+    seen = {pid}
+    while (parent := processes[pid].parent) in processes and parent not in seen:
+        if parent in own:
+            return own[parent]
+        seen.add(parent)
+        pid = parent
+    return None
+
+
+def _read_all(folder: Path) -> dict[int, Mapping[str, str]]:
+    written: dict[int, Mapping[str, str]] = {}
+    with contextlib.suppress(OSError):
+        for path in sorted(folder.glob("*.json")):
+            if path.stem.isdecimal() and (facts := _facts(path)) is not None:
+                said = {"rank": int(path.stem), **{key: facts.get(key) for key in _SIZES}}
+                numbers = {key: value for key, value in said.items() if isinstance(value, int)}
+                written[facts["pid"]] = {_VARIABLES[k]: str(v) for k, v in numbers.items()}
+    return written
+
+
+def _facts(path: Path) -> dict[str, Any] | None:
+    """What the file says of a process of this host."""
+    try:
+        if path.stat().st_size > _LIMIT_BYTES:
+            return None
+        content = json.loads(path.read_bytes())
+        of_this_host = content["host"] == os.uname().nodename and isinstance(content["pid"], int)
+        return dict(content) if of_this_host else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # half written, or not the recorder's
