@@ -8,13 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from grpo_doctor.analysis.accounting import ROLLOUT_WAIT_SPAN
-from grpo_doctor.analysis.intervals import intersect, union
+from grpo_doctor.analysis.intervals import Intervals, intersect, subtract, union
 from grpo_doctor.findings.rule import Evidence
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.trace.model import Kind
 
 # A rollout that is ahead waits here for the trainer to take samples.
 QUEUE_SPAN = "rollout/queue"
+# Nothing more is generated until the reward has room.
+_REWARD_QUEUE_SPAN = "reward/queue"
+GENERATE_SPAN, REWARD_SPAN, TOOLS_SPAN = "rollout/generate", "reward", "rollout/tools"
+# Between both the engine generates nothing.
+_PAUSE_SPAN, _SYNC_SPAN = "sync/pause", "sync"
 _LOOPS = ("rollout", "rollout-loop")
 _STALENESS = ("sample/staleness_mean", "training/off_policy/trajectory_staleness/mean")
 _QUEUE_DEPTH = ("sample/rollout_queue_size", "fully_async/monitor/queue/mq_queue_size")
@@ -23,12 +28,19 @@ _DROPPED = (
     "sample/dropped_stale_total", "batch/dropped_oversize_total",
     "training/off_policy/evicted_samples",
 )  # fmt: skip
+# Of each step alone, what was trained on.
+_TRAINED_SAMPLES = "batch/samples_per_step"
+# Means: of a tool's call, of calls in a turn, of turns and seconds in a trajectory.
+_TRAJECTORY = (
+    "tools/latency_s", "tools/parallel_calls_mean", "rollout/turns_mean", "rollout/duration_s",
+)  # fmt: skip
 # Since the run began.
 _DROPPED_SO_FAR = "fully_async/count/dropped_stale_samples"
 _GENERATED_SO_FAR = "fully_async/count/total_generated_samples"
 _GENERATED, _TRAINED = "rollout/generated_tok_s", "perf/trained_tok_s_wall_clock"
 METRICS = (
     *_STALENESS, *_QUEUE_DEPTH, *_DROPPED, _DROPPED_SO_FAR, _GENERATED_SO_FAR, _GENERATED, _TRAINED,
+    _TRAINED_SAMPLES, *_TRAJECTORY,
 )  # fmt: skip
 
 
@@ -83,22 +95,56 @@ def loop_shares(view: RunView, names: tuple[str, ...]) -> Mapping[str, float]:
 
     The mean over the loops that have any such span: a server beside them has none.
     """
-    spans, known = view.trace.spans, view.trace.names
     windows = view.analysis.used_windows
     shares = {}
     for name in names:
-        if name not in known or not windows.total_ns:
-            continue
-        parts = []
-        for process in view.trace.processes:
-            block = spans.of_process(process.index)
-            chosen = (spans.kind[block] == Kind.SPAN) & (spans.name[block] == known.index(name))
-            if process.role in _LOOPS and chosen.any():
-                busy = union(spans.start_ns[block][chosen], spans.end_ns[block][chosen])
-                parts.append(intersect(busy, windows).total_ns / windows.total_ns)
+        parts = [
+            intersect(union(rows.start_ns, rows.end_ns), windows).total_ns / windows.total_ns
+            for rows in _spans_of_loops(view, name)
+            if windows.total_ns
+        ]
         if any(parts):
             shares[name] = float(np.mean(parts))
     return shares
+
+
+def slowest_part(view: RunView, parent: str) -> str | None:
+    """Which function of the user's takes most time in rollout loops: a reward, a tool, by name."""
+    totals = {
+        name: sum(int((rows.end_ns - rows.start_ns).sum()) for rows in _spans_of_loops(view, name))
+        for name in view.trace.names
+        if name.startswith(f"{parent}/") and name != _REWARD_QUEUE_SPAN
+    }
+    slowest = max(totals, key=lambda name: totals[name], default="")
+    return slowest.removeprefix(f"{parent}/") if totals.get(slowest) else None
+
+
+def tools_of_trajectories(view: RunView) -> float | None:
+    """What part of a trajectory's time its tools take, 0 to 1; None where that is unknown.
+
+    By the framework's own means, since trajectories run side by side: some tool and some generation
+    are going on at any time.
+    """
+    means = [_average(view, key) for key in _TRAJECTORY]
+    call_s, calls_per_turn, turns, trajectory_s = (mean or 0.0 for mean in means)
+    if None in means or trajectory_s <= 0:
+        return None
+    # The last turn calls none.
+    return min(1.0, call_s * calls_per_turn * max(0.0, turns - 1) / trajectory_s)
+
+
+def _spans_of_loops(view: RunView, name: str) -> list[Intervals]:
+    """The spans of a name in each rollout loop that has any; they may overlap."""
+    spans, known = view.trace.spans, view.trace.names
+    if name not in known:
+        return []
+    chosen = (spans.kind == Kind.SPAN) & (spans.name == known.index(name))
+    rows = [
+        chosen & (spans.process == process.index)
+        for process in view.trace.processes
+        if process.role in _LOOPS
+    ]
+    return [Intervals(spans.start_ns[of], spans.end_ns[of]) for of in rows if of.any()]
 
 
 def evidence_of(view: RunView, sides: Sides) -> tuple[Evidence, ...]:
@@ -114,17 +160,53 @@ def evidence_of(view: RunView, sides: Sides) -> tuple[Evidence, ...]:
                 "rollout waits for room", 100 * sides.rollout_waits, "%", f"{QUEUE_SPAN} spans"
             )
         )
+    rows += [_paused(view), _held_back(view)]
     if sides.unused is not None:
         rows.append(Evidence("generated and never trained on", 100 * sides.unused, "%", "metrics"))
     return tuple(row for row in rows if row is not None)
 
 
+def _paused(view: RunView) -> Evidence | None:
+    """How long the rollout generates nothing because new weights come."""
+    spans, known = view.trace.spans, view.trace.names
+    windows = view.analysis.used_windows
+    if not {_PAUSE_SPAN, _SYNC_SPAN} <= set(known) or not windows.total_ns:
+        return None
+    of_sync = (spans.kind == Kind.SPAN) & (spans.name == known.index(_SYNC_SPAN))
+    pauses = spans.process[(spans.kind == Kind.SPAN) & (spans.name == known.index(_PAUSE_SPAN))]
+    of_sync &= np.isin(spans.process, pauses)
+    paused = intersect(union(spans.start_ns[of_sync], spans.end_ns[of_sync]), windows)
+    share = 100 * paused.total_ns / windows.total_ns
+    return Evidence("rollout paused for new weights", share, "%", f"{_SYNC_SPAN} spans")
+
+
+def _held_back(view: RunView) -> Evidence | None:
+    """How long generating waits for the reward, and not for the trainer behind it."""
+    windows = view.analysis.used_windows
+    behind = [union(rows.start_ns, rows.end_ns) for rows in _spans_of_loops(view, QUEUE_SPAN)]
+    waits = [
+        union(rows.start_ns, rows.end_ns) for rows in _spans_of_loops(view, _REWARD_QUEUE_SPAN)
+    ]
+    if not waits or not windows.total_ns:
+        return None
+    for queue in behind:
+        waits = [subtract(wait, queue).intervals for wait in waits]
+    held_ns = np.mean([intersect(wait, windows).total_ns for wait in waits])
+    share = 100 * float(held_ns) / windows.total_ns
+    return Evidence("generating waits for the reward", share, "%", f"{_REWARD_QUEUE_SPAN} spans")
+
+
 def _mean(view: RunView, text: str, keys: tuple[str, ...], unit: str) -> Evidence | None:
     for key in keys:
-        curve = view.metric_called(key)
-        if curve is not None and len(curve.finite):
-            return Evidence(text, float(curve.finite.values.mean()), unit, f"metric {key}")
+        average = _average(view, key)
+        if average is not None:
+            return Evidence(text, average, unit, f"metric {key}")
     return None
+
+
+def _average(view: RunView, key: str) -> float | None:
+    curve = view.metric_called(key)
+    return float(curve.finite.values.mean()) if curve is not None and len(curve.finite) else None
 
 
 def _dropped(view: RunView) -> Evidence | None:
@@ -139,13 +221,14 @@ def _unused(view: RunView) -> float | None:
     dropped, generated = _last(view, _DROPPED_SO_FAR), _last(view, _GENERATED_SO_FAR)
     if dropped is not None and generated:
         return min(1.0, dropped / generated)
-    rates = [view.metric_called(key) for key in (_GENERATED, _TRAINED)]
-    means = [
-        float(rate.finite.values.mean()) for rate in rates if rate is not None and len(rate.finite)
-    ]
-    if len(means) < len(rates) or means[0] <= 0:
+    trained = _sum(view, [_TRAINED_SAMPLES])
+    if trained:  # rates would also count what is in the queue still
+        dropped = _sum(view, list(_DROPPED))
+        return dropped / (trained + dropped)
+    rates = _average(view, _GENERATED), _average(view, _TRAINED)
+    if rates[0] is None or rates[1] is None or rates[0] <= 0:
         return None
-    return min(1.0, max(0.0, 1 - means[1] / means[0]))
+    return min(1.0, max(0.0, 1 - rates[1] / rates[0]))
 
 
 def _sum(view: RunView, keys: list[str]) -> float:

@@ -14,16 +14,17 @@ as long as the slower side, whatever the other does.
 ## Evidence shown
 
 How long the ranks wait for samples and the rollout for room, as shares of the step; what takes the
-rollout loop's own time, where it was recorded: generating, tools, rewards. From the framework's own
-metrics, where it logs them: how stale samples are, how many are in the queue and how many were
-dropped, and what share of generated tokens is never trained on.
+rollout loop's own time, where it was recorded: generating, tools, rewards; what part of a
+trajectory's time its tools take; how long the rollout is paused for new weights and waits for the
+reward. From the framework's own metrics, where it logs them: how stale samples are, how many are in
+the queue and how many were dropped, and what share of what was generated is never trained on.
 
 ## Fix
 
 Move GPUs from the side that waits to the other one, until neither waits: how many is said where
-both numbers are known, as if each side's time were inverse to its GPUs. Where rewards or tools take
-most of the loop's time, make those faster first. Nothing is predicted: how both sides scale with
-their GPUs was not measured.
+both numbers are known, as if each side's time were inverse to its GPUs. Where the reward is at work
+most of the time, or tools take more of a trajectory than generating, make those faster first.
+Nothing is predicted: how both sides scale with their GPUs was not measured.
 
 ## When it is wrong
 
@@ -52,12 +53,17 @@ from grpo_doctor.findings.rule import (
     severity_of,
 )
 from grpo_doctor.findings.sides import (
+    GENERATE_SPAN,
     METRICS,
     QUEUE_SPAN,
+    REWARD_SPAN,
+    TOOLS_SPAN,
     Sides,
     evidence_of,
     loop_shares,
     sides_of,
+    slowest_part,
+    tools_of_trajectories,
 )
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
@@ -73,9 +79,9 @@ RULE = Rule(
 )
 # Below it moving a whole GPU would only move the wait to the other side.
 MIN_SHARE = 0.1
-# What the rollout loop does beside generating, and what to do where it takes most of the time.
-_BESIDE = {"reward": "the reward", "rollout/tools": "the tools"}
-_GENERATE = "rollout/generate"
+# A reward that is at work for most of the time is what samples wait for, however much of the time
+# something is generated too: it comes after that.
+_MOST = 0.8
 _WITHHELD = "how both sides scale with their GPUs was not measured"
 
 
@@ -102,7 +108,8 @@ def counterfactual(view: RunView) -> tuple[Edit, ...]:
 
 def _starved_trainer(view: RunView, sides: Sides) -> Finding:
     share = sides.trainer_waits
-    busy = loop_shares(view, (_GENERATE, *_BESIDE))
+    busy = loop_shares(view, (GENERATE_SPAN, REWARD_SPAN, TOOLS_SPAN))
+    in_tools = tools_of_trajectories(view)
     faster = 1 / (1 - share) if share < 1 else None
     return Finding(
         severity=severity_of(share),
@@ -117,13 +124,18 @@ def _starved_trainer(view: RunView, sides: Sides) -> Finding:
                 Evidence(f"rollout loop in {name}", 100 * part, "%", "spans of the rollout loop")
                 for name, part in busy.items()
             ),
+            *(
+                (Evidence("a trajectory's time in tools", 100 * in_tools, "%", "metrics"),)
+                if in_tools is not None
+                else ()
+            ),
             *evidence_of(view, sides),
         ),
         cause=f"The ranks that train wait {percent(share)} of each step for samples"
-        + (f"; generation must get {faster:.2g} times as fast to keep up." if faster else "."),
+        + (f"; the rollout must get {faster:.2g} times as fast to keep up." if faster else "."),
         fixes=(
             view.advice(
-                _what_to_do(sides, busy),
+                _what_to_do(view, sides, busy, in_tools),
                 Withheld(_WITHHELD),
                 safety="same-math",
                 risk="Fewer GPUs for training take longer for each step of it.",
@@ -166,14 +178,32 @@ def _idle_rollout(view: RunView, sides: Sides) -> Finding:
 _WAITS = f"{ROLLOUT_WAIT_SPAN} spans"
 
 
-def _what_to_do(sides: Sides, busy: Mapping[str, float]) -> str:
-    beside = max(_BESIDE, key=lambda name: busy.get(name, 0.0))
-    if busy.get(beside, 0.0) > busy.get(_GENERATE, 0.0):
+def _what_to_do(
+    view: RunView, sides: Sides, busy: Mapping[str, float], in_tools: float | None
+) -> str:
+    generating = busy.get(GENERATE_SPAN, 0.0)
+    reward, tools = busy.get(REWARD_SPAN, 0.0), busy.get(TOOLS_SPAN, 0.0)
+    if reward >= _MOST or reward > max(generating, tools):
         return (
-            f"make {_BESIDE[beside]} faster, or run more of it at once: it takes more of the "
-            "rollout loop's time than generating"
+            f"make {_named(view, 'the reward', REWARD_SPAN)} faster, or score more samples at "
+            f"once: it is at work for {percent(reward)} of the time"
+        )
+    if tools > generating if in_tools is None else in_tools > 1 - in_tools:
+        taken = (
+            "they take more of the rollout loop's time than generating"
+            if in_tools is None
+            else f"{percent(in_tools)} of a trajectory's time is theirs"
+        )
+        return (
+            f"make {_named(view, 'the tools', TOOLS_SPAN)} faster, or let more trajectories run "
+            f"at once: {taken}"
         )
     return _move(sides, "training", "the rollout engine")
+
+
+def _named(view: RunView, text: str, parent: str) -> str:
+    name = slowest_part(view, parent)
+    return f"{text} (most of it {name})" if name else text
 
 
 def _move(sides: Sides, giver: str, taker: str) -> str:

@@ -1,8 +1,8 @@
 """transformers' Trainer: the loop underneath TRL's and ms-swift's GRPO trainers.
 
 A step begins where the loop fetches all micro-batches of an optimizer step, in
-`get_batch_samples` (since 4.46), and ends where the next begins: logging, evaluation and
-checkpoints are part of the step that they follow.
+`get_batch_samples` (since 4.46), and ends where the next begins, or where training ends: logging,
+evaluation and checkpoints are part of the step that they follow, stopping workers is of none.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _TRAINER = "transformers.trainer"
+_CALLBACKS = "transformers.trainer_callback"
 _GENERATION = "transformers.generation.utils"
 
 
@@ -50,6 +51,18 @@ def _around_batches(get_batch_samples: Callable[..., Any]) -> Callable[..., Any]
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         quietly(_begin_step, self)
         return get_batch_samples(self, *args, **kwargs)
+
+    return wrapper
+
+
+def _patch_callbacks(module: ModuleType) -> None:
+    replace(module, "CallbackHandler.on_train_end", _after_last_step)
+
+
+def _after_last_step(end: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        STEPS.end()
+        return end(self, *args, **kwargs)
 
     return wrapper
 
@@ -97,5 +110,5 @@ ADAPTER = Adapter(
             unless=("reward",),
         ),
     ),
-    {_TRAINER: _patch_trainer},
+    {_TRAINER: _patch_trainer, _CALLBACKS: _patch_callbacks},
 )  # fmt: skip

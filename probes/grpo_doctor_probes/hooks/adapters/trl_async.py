@@ -10,8 +10,11 @@ from __future__ import annotations
 from time import monotonic_ns
 
 from grpo_doctor_probes import layout, recorder
+from grpo_doctor_probes.decorate import timed
+from grpo_doctor_probes.hooks.concurrent import SharedSpan
 from grpo_doctor_probes.hooks.roles import with_role
 from grpo_doctor_probes.hooks.table import Hook
+from grpo_doctor_probes.hooks.users_code import name_rewards
 from grpo_doctor_probes.hooks.wrapping import quietly, replace
 
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
@@ -25,9 +28,10 @@ _LOOP = "trl.experimental.async_grpo.async_rollout_worker"
 _TRANSFER = "trl.experimental.async_grpo.weight_transfer"
 # A phase's part, so that the time is the rollout's and never `dataload`.
 WAIT = "rollout/wait"
-# On the other side: no room in the queue that the trainer empties.
-QUEUE = "rollout/queue"
-_BACKPRESSURE = "rollout/backpressure_s"
+TOOLS = "rollout/tools"
+# On the other side waits end in a metric that says how long they were: no room in the queue that
+# the trainer empties; none before the reward, so that nothing more is generated.
+_WAITS = {"rollout/backpressure_s": "rollout/queue", "rollout/score_block_s": "reward/queue"}
 
 HOOKS = (
     Hook(_TRAINER, "AsyncGRPOTrainer._sync_weight", "sync", "1.0-"),
@@ -36,7 +40,7 @@ HOOKS = (
     Hook(_TRANSFER, "WeightTransferClient.send_weights", "sync/send", "1.15-"),
     Hook(_TRANSFER, "WeightTransferClient.resume", "sync/resume", "1.15-"),
     Hook(_LOOP, "_AsyncRolloutLoop._generate_one_turn", "rollout/generate", "1.8-", shared=True),
-    Hook(_LOOP, "_AsyncRolloutLoop._execute_tool_calls", "rollout/tools", "1.15-", shared=True),
+    Hook(_LOOP, "_AsyncRolloutLoop._execute_tool_calls", TOOLS, "1.15-", shared=True),
     Hook(_LOOP, "_AsyncRolloutLoop._score_group", "reward", "1.8-", shared=True),
 )
 
@@ -48,26 +52,59 @@ def fetch_span(trainer: object, *_: object, **__: object) -> str:
 
 
 def _patch_loop(module: ModuleType) -> None:
+    replace(module, "_AsyncRolloutLoop.__init__", _around_start)
     replace(module, "_AsyncRolloutLoop.run", with_role("rollout"))
+    replace(module, "_AsyncRolloutLoop._execute_tool_calls", _around_tools)
     replace(module, "_AsyncRolloutLoop._push_metrics", _around_metrics)
+
+
+def _around_start(start: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
+        start(self, *args, **kwargs)
+        quietly(name_rewards, self)
+
+    return wrapper
+
+
+def _around_tools(execute: Callable[..., Any]) -> Callable[..., Any]:
+    """Each tool under its own name; those that are no coroutines run in threads of their own."""
+
+    async def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        by_keyword = {name: _named(value) for name, value in kwargs.items()}
+        return await execute(self, *map(_named, args), **by_keyword)
+
+    return wrapper
+
+
+def _named(argument: Any) -> Any:
+    """The same, the functions of a dictionary of tools within spans."""
+    if not isinstance(argument, dict):
+        return argument
+    return {name: _with_span(tool, f"{TOOLS}/{name}") for name, tool in argument.items()}
+
+
+def _with_span(tool: Any, span: str) -> Any:
+    return timed(lambda: SharedSpan(span), tool) if hasattr(tool, "__code__") else tool
 
 
 def _around_metrics(push: Callable[..., Any]) -> Callable[..., Any]:
     """How long the loop has just waited for room is told where it ends, by the loop itself."""
 
     def wrapper(self: Any, values: Any, *args: Any, **kwargs: Any) -> Any:
-        quietly(_write_wait, values)
+        quietly(_write_waits, values)
         return push(self, values, *args, **kwargs)
 
     return wrapper
 
 
-def _write_wait(values: dict[str, Any]) -> None:
-    waited_s, active = values.get(_BACKPRESSURE), recorder.ACTIVE
-    if waited_s is not None and active is not None:
-        now_ns = monotonic_ns()
-        begun_ns = now_ns - round(1e9 * waited_s)
-        active.write(layout.SPAN, active.name_id(QUEUE), begun_ns, now_ns, 0.0)
+def _write_waits(values: dict[str, Any]) -> None:
+    active = recorder.ACTIVE
+    for metric, span in _WAITS.items():
+        waited_s = values.get(metric)
+        if waited_s is not None and active is not None:
+            now_ns = monotonic_ns()
+            begun_ns = now_ns - round(1e9 * waited_s)
+            active.write(layout.SPAN, active.name_id(span), begun_ns, now_ns, 0.0)
 
 
 PATCHES: dict[str, Callable[[ModuleType], None]] = {_LOOP: _patch_loop}

@@ -47,6 +47,59 @@ def test_a_reward_that_takes_more_than_generating_is_what_to_mend() -> None:
     assert found.fixes[0].spelling.startswith("make the reward faster")
 
 
+def test_a_reward_at_work_all_the_time_is_what_samples_wait_for_while_others_are_generated() -> (
+    None
+):
+    build = overlapping(4.0, generate_s=10.0, reward_s=9.0)
+    for number in range(STEPS):
+        build.span(2, "reward/judge", 10.0 * number + 1, 10.0 * number + 9)
+        build.span(2, "reward/queue", 10.0 * number, 10.0 * number + 5)
+        build.span(2, "rollout/queue", 10.0 * number, 10.0 * number + 1)
+    found = finding(build, "GD027")
+    text = "make the reward (most of it judge) faster, or score more samples at once: it is at work"
+    assert found.fixes[0].spelling.startswith(text)
+    assert value(found, "generating waits for the reward") == pytest.approx(40.0)
+
+
+@pytest.mark.parametrize(("tools_s", "gets"), [(6.0, "make the tools"), (4.0, "move GPUs")])
+def test_tools_against_the_engine_by_what_trajectories_spend(tools_s: float, gets: str) -> None:
+    """Of trajectories side by side some generate and some call tools, at any time."""
+    build = overlapping(4.0, generate_s=10.0)
+    for number in range(STEPS):
+        at = 10.0 * number
+        build.span(2, "rollout/tools", at, at + 10.0)
+        build.span(2, "rollout/tools/search", at, at + 9.0)
+        build.span(2, "rollout/tools/look_up", at, at + 1.0)
+        build.metrics(number, **{
+            "tools/latency_s": tools_s / 4, "tools/parallel_calls_mean": 2.0,
+            "rollout/turns_mean": 3.0, "rollout/duration_s": 10.0,
+        })  # fmt: skip
+    found = finding(build, "GD027")
+    assert value(found, "a trajectory's time in tools") == pytest.approx(10 * tools_s, rel=0.01)
+    assert found.fixes[0].spelling.startswith(gets)
+    assert gets == "move GPUs" or "(most of it search)" in found.fixes[0].spelling
+
+
+def test_the_pause_for_new_weights_is_the_rollouts() -> None:
+    build = overlapping(4.0)
+    for number in range(STEPS):
+        build.span(0, "sync", 10.0 * number + 8, 10.0 * number + 10)
+        build.span(0, "sync/pause", 10.0 * number + 8, 10.0 * number + 8.1)
+    assert value(finding(build, "GD027"), "rollout paused for new weights") == pytest.approx(20.0)
+
+
+def test_what_was_dropped_of_what_came_to_the_trainer() -> None:
+    """What still lies in the queue was not generated for nothing."""
+    build = overlapping(0.5)
+    for number in range(STEPS):
+        build.metrics(number, **{
+            "rollout/generated_tok_s": 1000.0, "perf/trained_tok_s_wall_clock": 400.0,
+            "batch/samples_per_step": 8.0, "sample/dropped_stale_total": 2.0,
+        })  # fmt: skip
+    found = finding(build, "GD027")
+    assert value(found, "generated and never trained on") == pytest.approx(20.0)
+
+
 def test_without_a_recording_of_the_loop_the_wait_alone_is_told() -> None:
     found = finding(overlapping(9.0, loop=False), "GD027")
     assert [e.text for e in found.evidence] == ["waiting for samples, per step", "of the step"]

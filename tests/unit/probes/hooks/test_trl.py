@@ -5,7 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from grpo_doctor.trace.model import Kind
-from tests.unit.probes.hooks.hooked_job import TRAINER, recorded, run_job, span_names
+from tests.unit.probes.hooks.hooked_job import (
+    TRAINER,
+    recorded,
+    run_job,
+    span_names,
+    step_numbers,
+)
 
 GRPO = """
 from transformers.trainer import Trainer
@@ -64,6 +70,39 @@ def test_a_step_has_the_phases_of_grpo_in_their_order(tmp_path: Path) -> None:
     assert trace.run.framework == "trl"
 
 
+CALLBACKS = """
+class CallbackHandler:
+    def on_train_end(self): ...
+"""
+ENDING_JOB = """
+from grpo_doctor_probes import phase
+from transformers.trainer import Trainer
+from transformers.trainer_callback import CallbackHandler
+
+class Stopping(Trainer):
+    def train(self):
+        try:
+            super().train()
+            CallbackHandler().on_train_end()
+        finally:
+            with phase("stop workers"):
+                pass
+
+Stopping().train()
+"""
+
+
+def test_the_last_step_ends_where_training_does(tmp_path: Path) -> None:
+    modules = {"transformers.trainer": TRAINER, "transformers.trainer_callback": CALLBACKS}
+    done = run_job(tmp_path, ENDING_JOB, modules=modules)
+    assert done.returncode == 0, done.stderr
+    trace = recorded(tmp_path)
+    spans = trace.spans
+    assert step_numbers(trace) == [1, 2, 3]
+    stopping = spans.name == trace.names.index("stop workers")
+    assert spans.end_ns[spans.kind == Kind.STEP].max() <= spans.start_ns[stopping][0]
+
+
 ASYNC_TRAINER = """
 import time
 from transformers.trainer import Trainer
@@ -84,30 +123,43 @@ ASYNC_LOOP = """
 import asyncio
 
 class _AsyncRolloutLoop:
+    def __init__(self, reward_funcs, tools):
+        self.reward_funcs, self.tools = reward_funcs, {tool.__name__: tool for tool in tools}
+
     def run(self):
         asyncio.run(self._run_loops())
 
     async def _run_loops(self):
         await asyncio.gather(*(self._generate_one_turn() for _ in range(4)))
-        await self._execute_tool_calls()
+        await self._execute_tool_calls([], self.tools)
         await self._score_group()
         self._push_metrics({"rollout/score_s": 0.1})
         self._push_metrics({"rollout/backpressure_s": 0.005})
+        self._push_metrics({"rollout/score_block_s": 0.003})
 
     def _push_metrics(self, values): ...
 
     async def _generate_one_turn(self):
         await asyncio.sleep(0.02)
 
-    async def _execute_tool_calls(self): ...
-    async def _score_group(self): ...
+    async def _execute_tool_calls(self, calls, tools):
+        await asyncio.gather(asyncio.to_thread(tools["search"]), tools["ask"](), tools["ask"]())
+
+    async def _score_group(self):
+        await asyncio.to_thread(self.reward_funcs[0])
 """
 ASYNC_JOB = """
+import asyncio
 import multiprocessing
 
 def child():
     from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop
-    _AsyncRolloutLoop().run()
+    _AsyncRolloutLoop([accuracy], [search, ask]).run()
+
+def accuracy(): ...
+def search(): ...
+async def ask():
+    await asyncio.sleep(0.01)
 
 if __name__ == "__main__":
     from trl.experimental.async_grpo.async_grpo_trainer import AsyncGRPOTrainer
@@ -140,5 +192,9 @@ def test_ranks_of_an_asynchronous_run_wait_for_the_rollout_and_load_no_data(
     generating = (spans.process == 1) & (spans.name == trace.names.index("rollout/generate"))
     assert (generating & (spans.kind == Kind.SPAN)).sum() == 1  # four turns side by side
     assert trace.ranks == (0,)
-    waiting = (spans.process == 1) & (spans.name == trace.names.index("rollout/queue"))
-    assert (spans.end_ns - spans.start_ns)[waiting].tolist() == [5_000_000]
+    for name, length_ns in (("rollout/queue", 5_000_000), ("reward/queue", 3_000_000)):
+        waiting = (spans.process == 1) & (spans.name == trace.names.index(name))
+        assert (spans.end_ns - spans.start_ns)[waiting].tolist() == [length_ns]
+    of_loop = [trace.names[name] for name in spans.name[spans.process == 1]]
+    assert {"rollout/tools/search", "reward/accuracy"} <= set(of_loop)
+    assert of_loop.count("rollout/tools/ask") == 1  # two calls side by side
