@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.unit.hang import stages
 from tests.unit.hang.recorded import held_to_the_truth
 
 
@@ -13,3 +14,7 @@ from tests.unit.hang.recorded import held_to_the_truth
 )
 def test_who_left_a_collective_out_or_made_another_one(family: str) -> None:
     held_to_the_truth(family)
+
+
+def test_recordings_are_compared_as_before() -> None:
+    assert not stages.differing("matching")

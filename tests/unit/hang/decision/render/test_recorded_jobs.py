@@ -1,0 +1,9 @@
+"""One recorded job of every verdict and source; `stages.py` says what to do where it differs."""
+
+from __future__ import annotations
+
+from tests.unit.hang import stages
+
+
+def test_the_verdict_has_the_same_words_as_before() -> None:
+    assert not stages.differing("verdict")
