@@ -14,13 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis import Analysis
-from grpo_doctor.analysis.intervals import covers
+from grpo_doctor.analysis.intervals import Rows, covers, innermost
+from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.analysis.sampled import series_named, value_at
-from grpo_doctor.trace.model import Kind
+from grpo_doctor.trace.model import Kind, Trace
 from grpo_doctor.whatif.edits import Change, Edit
 from grpo_doctor.whatif.models.cost_model import NOTHING, Case, CostModel, Effect, UnsupportedError
 
 PASS, PLACES, TOKENS = "train/micro_batch", "train/token_places", "train/tokens"
+# transformers' trainers have a span of the whole phase for each micro-batch, the rollout inside.
+_WHOLE = "train"
 _BATCH, _PASSES = "train.micro_batch", "train.grad_accumulation"
 _FREE = "train.padding_free"
 _ERROR = 0.20
@@ -49,23 +52,54 @@ class Fit:
 
 
 def measured_passes(analysis: Analysis) -> Passes:
-    """The recorded passes of all ranks' main threads, with the places counted before each."""
+    """The recorded passes of all ranks' main threads, with the places counted for each."""
     trace, spans = analysis.trace, analysis.trace.spans
-    code = trace.names.index(PASS) if PASS in trace.names else -1
+    name = _pass_of(analysis)
     counters = {s.rank: s for s in series_named(trace, PLACES)}
     seconds, places = [np.empty(0)], [np.empty(0)]
     for column, main in enumerate(analysis.mains):
         series = counters.get(main.rank)
-        rows = main.rows[(spans.name[main.rows] == code) & (spans.kind[main.rows] == Kind.SPAN)]
+        rows = main.rows[_named(trace, main.rows, name) & (spans.kind[main.rows] == Kind.SPAN)]
         if series is None or not len(rows):
             continue
         windows, _ = analysis.steps.windows(column, used=True)
         rows = rows[covers(windows, spans.start_ns[rows])]
-        counted = value_at(series, spans.start_ns[rows])
+        if name == PASS:
+            counted = value_at(series, spans.start_ns[rows])
+            taken = (spans.end_ns[rows] - spans.start_ns[rows]) / 1e9
+        else:  # the first of them generates what is then counted
+            counted = value_at(series, spans.end_ns[rows])
+            taken = _without_other_phases(analysis, column, rows)
         known = np.isfinite(counted)
-        seconds.append((spans.end_ns[rows] - spans.start_ns[rows])[known] / 1e9)
+        seconds.append(taken[known])
         places.append(counted[known])
     return Passes(np.concatenate(seconds), np.concatenate(places))
+
+
+def _pass_of(analysis: Analysis) -> str:
+    """What a pass is recorded as, and so the part of a step that becomes longer or shorter."""
+    return PASS if PASS in analysis.trace.names else _WHOLE
+
+
+def _named(trace: Trace, rows: Rows, name: str) -> NDArray[np.bool_]:
+    code = trace.names.index(name) if name in trace.names else -1
+    return np.asarray(trace.spans.name[rows] == code)
+
+
+def _without_other_phases(analysis: Analysis, column: int, passes: Rows) -> NDArray[np.float64]:
+    """Seconds of training in each pass: a framework may generate completions within its first."""
+    spans, main = analysis.trace.spans, analysis.mains[column]
+    kept = (spans.kind[main.rows] == Kind.SPAN) & (main.phase >= 0)
+    rows, phase = main.rows[kept], main.phase[kept]
+    pieces, owner = innermost(spans.start_ns[rows], spans.end_ns[rows])
+    training = phase[owner] == CODES["train"]
+    start_ns, end_ns = pieces.start_ns[training], pieces.end_ns[training]
+    order = np.argsort(spans.start_ns[passes])
+    number = np.searchsorted(spans.start_ns[passes][order], start_ns, side="right") - 1
+    within = (number >= 0) & (end_ns <= spans.end_ns[passes][order][number])
+    taken = np.zeros(len(passes))
+    np.add.at(taken, order[number[within]], (end_ns - start_ns)[within] / 1e9)
+    return taken
 
 
 def fit(passes: Passes) -> Fit | None:
@@ -120,11 +154,12 @@ def _micro_batch(case: Case) -> Effect:
         )
     mean = float(_usual(passes_measured).places.mean())
     now = line.fixed + line.slope * mean
+    part = _pass_of(case.analysis)
 
     def changes(fixed: float) -> tuple[Change, ...]:
         # What is fixed is paid once per pass: the fewer passes, the less of it.
         factor = (fixed / ratio + (now - fixed)) / now
-        return (Edit((PASS, "logprob"), factor),)
+        return (Edit((part, "logprob"), factor),)
 
     return Effect(
         changes(line.fixed),
@@ -151,7 +186,8 @@ def padding_changes(case: Case, share: float) -> Effect:
     mean = float(_usual(passes_measured).places.mean())
     now = line.fixed + line.slope * mean
     factor = (line.fixed + line.slope * mean * share) / now
-    return Effect((Edit((PASS,), factor),), "places are what a pass's time depends on", _ERROR)
+    part = _pass_of(case.analysis)
+    return Effect((Edit((part,), factor),), "places are what a pass's time depends on", _ERROR)
 
 
 def _padding(case: Case) -> Effect:

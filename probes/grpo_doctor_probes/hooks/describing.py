@@ -44,6 +44,10 @@ def settings_of(trainer: Any) -> dict[str, Any]:
     stage = getattr(getattr(state, "deepspeed_plugin", None), "zero_stage", None)
     if stage is not None:
         facts["zero_stage"] = stage
+    # What the arguments chose: the model itself may not have been moved there yet.
+    device = getattr(getattr(trainer.args, "device", None), "type", None)
+    if device is not None:
+        facts["device"] = str(device)
     return {**facts, **PARSED, **settings}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from grpo_doctor_probes.hooks.adapters import swift_megatron
 from grpo_doctor_probes.hooks.describing import PARSED, plain_settings
 from grpo_doctor_probes.hooks.logprobs import LOSS, logprob_span
+from grpo_doctor_probes.hooks.passes import patch_trainer
 from grpo_doctor_probes.hooks.spans import inside
 from grpo_doctor_probes.hooks.table import Adapter, Hook
 from grpo_doctor_probes.hooks.users_code import time_method
@@ -98,7 +99,7 @@ _HOOKS = (
     *_moved("_wait_queue", "rollout/wait", "3.2-3.9"),
     *_trainer("_compute_rewards_per_func", "reward", "4.0-", "3.8-3.12"),
     *_trainer("_compute_advantages", "reward/advantages", "4.0-", None),
-    *_trainer("_log_rollout", "rollout/log_completions", "4.4-", None),
+    *_trainer("_log_rollout", "rollout/gather_texts", "4.4-", None),
     _logprobs(_TRAINER, _LOGPS, "4.0-"),
     _logprobs(_TRAINER_3, _LOGPS, "3.7-3.12"),
     _logprobs(_TRAINER_3, "_get_per_token_logps", "3.2-3.6"),
@@ -143,6 +144,7 @@ def _note_arguments(launch: Any) -> None:
 
 def _patch_old_trainer(module: ModuleType) -> None:
     """Before 3.8 rewards were computed, gathered and logged in one method."""
+    patch_trainer(module)
     trainer = getattr(module, "GRPOTrainer", None)
     if trainer is not None and "_compute_rewards_per_func" not in vars(trainer):
         replace(module, "GRPOTrainer._score_completions", lambda f: spanned(f, "reward"))
@@ -174,6 +176,7 @@ ADAPTER = Adapter(
     {
         _LAUNCH: _patch_launch,
         _LAUNCH_3: _patch_launch,
+        _TRAINER: patch_trainer,
         _TRAINER_3: _patch_old_trainer,
         _MIXIN: _patch_mixin,
         _MIXIN_3: _patch_mixin,

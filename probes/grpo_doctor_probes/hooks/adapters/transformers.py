@@ -10,6 +10,7 @@ from __future__ import annotations
 from grpo_doctor_probes import metrics, watch_collectives
 from grpo_doctor_probes.hooks.adapters.trl_async import fetch_span
 from grpo_doctor_probes.hooks.describing import describe_trainer
+from grpo_doctor_probes.hooks.passes import metrics_logged
 from grpo_doctor_probes.hooks.spans import STEPS, inside, open_spans
 from grpo_doctor_probes.hooks.sums import SUMS
 from grpo_doctor_probes.hooks.table import Adapter, Hook
@@ -76,7 +77,9 @@ def _around_log(log: Callable[..., Any]) -> Callable[..., Any]:
         quietly(_write_metrics, self, logs)
         if SUMS.on:
             quietly(_add_seconds, logs)
-        return log(self, logs, *args, **kwargs)
+        result = log(self, logs, *args, **kwargs)
+        quietly(metrics_logged)
+        return result
 
     return wrapper
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from grpo_doctor_probes.hooks.adapters import trl_async
 from grpo_doctor_probes.hooks.logprobs import LOSS, logprob_span
+from grpo_doctor_probes.hooks.passes import patch_trainer
 from grpo_doctor_probes.hooks.table import Adapter, Hook
 
 _TRAINER = "trl.trainer.grpo_trainer"
@@ -43,5 +44,5 @@ ADAPTER = Adapter(
         Hook(_OLD_CLIENT, "VLLMClient.generate", "rollout/generate", "0.16-0.27"),
         *trl_async.HOOKS,
     ),
-    trl_async.PATCHES,
+    {_TRAINER: patch_trainer, **trl_async.PATCHES},
 )  # fmt: skip

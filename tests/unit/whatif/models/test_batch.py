@@ -52,6 +52,38 @@ def test_larger_passes_pay_the_fixed_part_less_often() -> None:
     assert "100 ms" in found.grounds
 
 
+def micro_batches_that_generate(widths: tuple[int, ...]) -> TraceBuilder:
+    """As transformers' trainers are recorded: the first of four generates for all."""
+    build = TraceBuilder(knobs={"train.micro_batch": 2, "train.grad_accumulation": 4})
+    times, places = [], []
+    for number, width in enumerate(widths):
+        now = 10.0 * number
+        seconds = FIXED + SLOPE * width
+        for index in range(4):
+            end = now + seconds + (index == 0)
+            build.span(0, "train", now, end)
+            if index == 0:
+                build.span(0, "rollout", now, now + 1, depth=2)
+            build.span(0, "train/loss", end - seconds, end - seconds / 2, depth=2)
+            times.append(end - seconds)
+            places.append(float(width))
+            now = end
+        build.step(0, number, 10.0 * number, {}, end_s=now)
+    build.series(PLACES, "", times, places, scope="counter", rank=0)
+    return build
+
+
+def test_what_is_generated_within_a_pass_does_not_count_as_its_own_time() -> None:
+    hooked = micro_batches_that_generate(WIDTHS)
+    line = fit(measured_passes(analyse(hooked.build())))
+    assert line is not None
+    assert (line.fixed, line.slope) == pytest.approx((FIXED, SLOPE), rel=0.02)
+    steps = 4 * 0.2 + 1
+    shorter = 100 * (4 * (0.05 + 0.1) + 1 - steps) / steps
+    expected = pytest.approx(shorter, abs=1)
+    assert mid(hooked, train__micro_batch=4, train__grad_accumulation=2) == expected
+
+
 def test_another_batch_is_another_question() -> None:
     assert "another batch" in reason(passes(WIDTHS), train__micro_batch=4)
 

@@ -1,0 +1,92 @@
+"""`python -m tests.frameworks.advice`: whether printed advice brings what it predicts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import msgspec
+
+from tests.frameworks import inputs
+from tests.frameworks.advice import table
+from tests.frameworks.advice.cases import CASES, FRAMEWORKS, Case
+from tests.frameworks.advice.jobs import Place, write_rows
+from tests.frameworks.advice.pairs import Pair, line, run_pair
+from tests.frameworks.environments import python_of
+from tests.frameworks.recorded_jobs import ENVIRONMENTS
+from tests.pages import put_section
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.frameworks.advice", description=__doc__)
+    add = parser.add_argument
+    add("frameworks", nargs="*", default=FRAMEWORKS, help="trl, swift; both without one")
+    add("--only", nargs="+", default=[], metavar="PART", help="of the cases' names")
+    add("--pairs", type=int, default=5, metavar="N", help="of each case, with seeds from 1")
+    add("--environments", type=Path, default=ENVIRONMENTS)
+    add("--json", type=Path, metavar="FILE", help="keep every pair there; those in it count")
+    add("--write", type=Path, metavar="PAGE", help="write the table into this page's section")
+    add("--beside", default="", metavar="WORDS", help="what else the host did, for the table")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """0."""
+    arguments = _arguments()
+    cases = [case for case in CASES if _is_wanted(case, arguments)]
+    kept: Path | None = arguments.json
+    pairs = (
+        msgspec.json.decode(kept.read_bytes(), type=list[Pair]) if kept and kept.exists() else []
+    )
+    done = {(pair.framework, pair.case, pair.seed) for pair in pairs}
+    with tempfile.TemporaryDirectory(prefix="advice-") as name:
+        folder = Path(name)
+        model, data = inputs.write_model(folder / "model"), write_rows(folder / "rows.jsonl")
+        for seed in range(1, arguments.pairs + 1):
+            for case in cases:
+                if (case.framework, case.name, seed) in done:
+                    continue
+                place = Place(_python(arguments.environments, case.framework), model, data)
+                own = folder / f"{case.framework}-{seed}-{case.name.replace(' ', '-')}"
+                pairs.append(run_pair(case, place, own, seed))
+                _say(line(pairs[-1]))
+                if kept:
+                    kept.write_text(json.dumps([asdict(pair) for pair in pairs], indent=1))
+    _write(pairs, arguments.write, arguments.beside)
+    return 0
+
+
+def _is_wanted(case: Case, arguments: argparse.Namespace) -> bool:
+    words = arguments.only
+    named = not words or any(word in case.name for word in words)
+    return named and case.framework in arguments.frameworks
+
+
+def _python(environments: Path, framework: str) -> Path:
+    python = python_of(environments / f"env-{framework}")
+    return python if framework == "swift" or python.exists() else Path(sys.executable)
+
+
+def _write(pairs: Sequence[Pair], page: Path | None, beside: str) -> None:
+    words = " ".join(word for word in sys.argv[1:] if not word.startswith("/"))
+    command = f"python -m tests.frameworks.advice {words}".strip()
+    order = [(case.framework, case.name) for case in sorted(CASES, key=lambda c: c.framework)]
+    ordered = sorted(pairs, key=lambda pair: order.index((pair.framework, pair.case)))
+    section = table.section(ordered, command, f", {beside}" if beside else "")
+    _say(section)
+    if page:
+        put_section(page, table.SECTION, section)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""Runs a case's job under `grpo-doctor run`, and reads what the report says of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.frameworks.advice.cases import Case
+from tests.frameworks.recorded_jobs import recording
+from tests.frameworks.user_code.advice_work import WITHOUT_WAIT, rows
+
+CODE = Path(__file__).parent.parent / "user_code"
+STEPS = 14
+_LAST_WORDS = 1500
+_BOTH: Mapping[str, Any] = {
+    "use_cpu": "true", "per_device_train_batch_size": 4, "num_generations": 4,
+    "max_completion_length": 16, "beta": 0.0, "max_steps": STEPS, "logging_steps": 1,
+    "save_strategy": "no", "gradient_checkpointing": "false", "report_to": "none",
+    "learning_rate": 1e-5, "temperature": 1.0,
+}  # fmt: skip
+
+
+class JobFailedError(RuntimeError):
+    """A job that ended with an error; its last words."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a framework is installed, and what its jobs read."""
+
+    python: Path
+    model: Path
+    data: Path
+
+
+def write_rows(path: Path) -> Path:
+    """The prompts as ms-swift reads them."""
+    messages = ([{"role": "user", "content": row}] for row in rows())
+    path.write_text("".join(json.dumps({"messages": each}) + "\n" for each in messages))
+    return path
+
+
+def command(case: Case, place: Place, folder: Path, seed: int) -> list[str]:
+    """What a user would start."""
+    own = {**_BOTH, **case.flags, "output_dir": folder / "out", "seed": seed}
+    if case.framework == "trl":
+        words = [str(place.python), str(CODE / "advice_trl.py")]
+        options = {
+            "model_name_or_path": place.model, "bf16": "false", "disable_tqdm": "true", **own,
+        }  # fmt: skip
+    else:
+        words = [str(place.python.with_name("swift")), "rlhf"]
+        options = {
+            "rlhf_type": "grpo", "model": place.model, "model_type": "qwen2",
+            "template": "qwen2_5", "external_plugins": CODE / "advice_swift.py",
+            "callbacks": "slow_rows", "tuner_type": "full", "torch_dtype": "float32",
+            "reward_funcs": " ".join(case.work.get("judges", WITHOUT_WAIT)),
+            "dataset": place.data, "eval_strategy": "no", "split_dataset_ratio": 0,
+            "dataset_num_proc": 1, "dataloader_num_workers": 0, **own,
+        }  # fmt: skip
+    for name, value in options.items():
+        words += [f"--{name}", *str(value).split()]
+    return words
+
+
+def environment(place: Place, work: Mapping[str, Any]) -> dict[str, str]:
+    """The variables of the job."""
+    return {
+        **os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline",
+        "TOKENIZERS_PARALLELISM": "false", "DS_ACCELERATOR": "cpu", "PYTHONPATH": str(CODE),
+        "WORK": json.dumps(work),
+        "PATH": f"{place.python.parent}{os.pathsep}{os.environ['PATH']}",
+    }  # fmt: skip
+
+
+def record(words: Sequence[str], variables: Mapping[str, str], folder: Path) -> dict[str, Any]:
+    """Runs the command under the prefix; the report's document.
+
+    Raises:
+        JobFailedError: the framework refused an option, or has a bug.
+    """
+    folder.mkdir(parents=True)
+    with (folder / "job.log").open("w") as log:
+        done = subprocess.run(
+            ["nice", "-n", "19", *recording(folder / "run"), *words], cwd=folder,
+            env=dict(variables), stdout=log, stderr=subprocess.STDOUT, check=False, timeout=1500,
+        )  # fmt: skip
+    if done.returncode:
+        raise JobFailedError((folder / "job.log").read_text(errors="replace")[-_LAST_WORDS:])
+    ask = [sys.executable, "-m", "grpo_doctor", "report", str(folder / "run"), "--json"]
+    said = subprocess.run(ask, capture_output=True, text=True, check=True)
+    document: dict[str, Any] = json.loads(said.stdout)
+    return document

@@ -1,0 +1,83 @@
+"""Printed fixes are put into a command line by what they print alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from grpo_doctor import knobs
+from tests.frameworks.advice.applying import NotAFlagError, apply
+from tests.frameworks.advice.cases import CASES, Case
+from tests.frameworks.advice.pairs import Advice, NoAdviceError, advice_of
+
+COMMAND = ["swift", "rlhf", "--batch", "1", "--rewards", "a", "b", "--beta=0.1", "--quiet"]
+REWARDS = Case("trl", "rewards", "GD034", next_step="at once.*async functions")
+
+
+@pytest.mark.parametrize(
+    ("spelling", "expected"),
+    [
+        ("--batch 8", ["--batch", "8", "--rewards", "a", "b", "--beta=0.1", "--quiet"]),
+        ("--rewards c", ["--batch", "1", "--rewards", "c", "--beta=0.1", "--quiet"]),
+        ("--beta 0", ["--batch", "1", "--rewards", "a", "b", "--beta", "0", "--quiet"]),
+        ("--new x --batch 2",
+         ["--batch", "2", "--rewards", "a", "b", "--beta=0.1", "--quiet", "--new", "x"]),
+        ("(leave out --quiet)", ["--batch", "1", "--rewards", "a", "b", "--beta=0.1"]),
+    ],
+)  # fmt: skip
+def test_each_printed_option_takes_the_place_of_the_old_one(
+    spelling: str, expected: list[str]
+) -> None:
+    assert apply(COMMAND, spelling) == ["swift", "rlhf", *expected]
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    ["set a.b to true (no flag known for trl)", "--x '{}' (with the keys it has already)"],
+)
+def test_what_is_no_option_is_not_guessed_at(spelling: str) -> None:
+    with pytest.raises(NotAFlagError):
+        apply(COMMAND, spelling)
+
+
+@pytest.mark.parametrize(
+    ("framework", "version"), [("trl", "1.16.0"), ("ms-swift", "4.6.0"), ("openrlhf", "0.11.2")]
+)
+@pytest.mark.parametrize("value", [True, False])
+def test_what_every_framework_prints_for_a_switch_can_be_applied(
+    framework: str, version: str, value: bool
+) -> None:
+    spelling = knobs.spell(framework, version, "train.gradient_checkpointing", value)
+    assert spelling is not None
+    command = apply(["train"], spelling)
+    read = knobs.from_command(framework, version, command)
+    said = read.get("train.gradient_checkpointing", False)
+    assert said is value
+
+
+def _document(**finding: Any) -> dict[str, Any]:
+    entry = {"id": "GD034", "cause": "", "fixes": [], "next_steps": [], **finding}
+    groups: dict[str, Any] = {name: [] for name in ("passed", "not_run", "not_applicable")}
+    return {"findings": [entry], **groups}
+
+
+def test_advice_is_taken_with_its_prediction_or_said_to_be_missing() -> None:
+    predicted = {"low": -30.0, "mid": -20.0, "high": -10.0}
+    text = "run a, b at once: one function with a pool of processes, or async functions"
+    steps = [
+        {"text": "look at it", "predicted": None, "risk": ""},
+        {"text": text, "predicted": predicted, "risk": ""},
+    ]
+    assert advice_of(_document(next_steps=steps), REWARDS) == Advice(text, -30.0, -20.0, -10.0)
+    with pytest.raises(NoAdviceError, match="nothing to apply"):
+        advice_of(_document(next_steps=steps[:1]), REWARDS)
+    silent = {**_document(), "findings": [], "passed": [{"id": "GD034", "note": "all at once"}]}
+    with pytest.raises(NoAdviceError, match="passed: all at once"):
+        advice_of(silent, REWARDS)
+
+
+def test_both_frameworks_have_six_handicaps_two_of_them_unseen() -> None:
+    for framework in ("trl", "swift"):
+        own = [case for case in CASES if case.framework == framework]
+        assert (len(own), sum(case.unseen for case in own)) == (6, 2)
