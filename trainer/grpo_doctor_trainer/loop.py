@@ -103,39 +103,49 @@ def collect(run: Run, number: int) -> tuple[Feed, Metrics]:
 
     run.rollout.sync()
     with run.offload.during_rollout(), run.rollout.awake(), phase("rollout"):
-        completed = run.rollout.generate(prompts)
+        on_ended = run.rewards.during_rollout(prompts, run.tokenizer)
+        completed = run.rollout.generate(prompts, on_ended)
         counter("rollout/tokens", float(completed.tokens.completion_mask.sum()))
 
+    needs_logprobs = config.off_policy or config.beta > 0
+    meanwhile = run.rewards.overlap and needs_logprobs  # the last rewards beside the log-probs
     with phase("reward"):
-        advantages, kept, values = reward(run, number, prompts, completed.tokens)
+        completions = decode(run.tokenizer, completed.tokens)
+        run.rewards.begin(prompts, completed.tokens, completions)
+        if not meanwhile:
+            rewarded = reward(run, number, prompts, completed.tokens, completions)
 
     old = reference = None
-    if config.off_policy or config.beta > 0:
+    if needs_logprobs:
         with phase("logprob"):
             old, reference = earlier_logprobs(run, completed.tokens)
             settle(run.ranks.device)
+    if meanwhile:
+        with phase("reward"):
+            rewarded = reward(run, number, prompts, completed.tokens, completions)
+    advantages, kept, values = rewarded
     experience = Experience(completed.tokens, advantages, old, reference, completed.logprobs, kept)
     size, iterations = config.per_device_train_batch_size, config.num_iterations
     return Feed.shuffled(experience, size=size, iterations=iterations), values
 
 
 def reward(
-    run: Run, number: int, prompts: PromptBatch, tokens: TokenBatch
+    run: Run, number: int, prompts: PromptBatch, tokens: TokenBatch, completions: list[str]
 ) -> tuple[torch.Tensor, torch.Tensor | None, Metrics]:
-    """Scores this rank's completions and compares them with their groups, which may span ranks.
+    """Waits for the scores and compares completions with their groups, which may span ranks.
 
     Args:
         run: what the loop uses.
         number: of the step, for the log of completions.
         prompts: of this rank, one per completion.
         tokens: the completions of this rank.
+        completions: the same as text.
 
     Returns:
         the advantages, which completions are in the loss (none: all), and metrics.
     """
     config, group = run.config, run.config.num_generations
-    completions = decode(run.tokenizer, tokens)
-    scores = run.rewards.score(prompts, tokens, completions)
+    scores = run.rewards.finish()
     lengths = tokens.completion_mask.sum(dim=1).cpu()
     ends = torch.isin(tokens.completion_tokens.cpu(), torch.tensor(run.end_tokens)).any(dim=1)
 

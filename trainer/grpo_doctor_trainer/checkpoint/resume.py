@@ -48,6 +48,7 @@ _FREE = frozenset(
         "dataloader_num_workers",
         "dataloader_prefetch_factor",
         "on_bad_image",
+        "overlap_rewards",
         "reward_timeout",
         "reward_num_workers",
         "ds3_gather_for_generation",

@@ -35,6 +35,12 @@ class RewardOptions:
         "one for each completion; then the run ends and says where it hung; 0: no limit",
         ge=0,
     )
+    overlap_rewards: bool = option(
+        True,
+        "rewards",
+        "score completions that have ended while others are generated: with built-in functions, "
+        "and with those that have an attribute per_completion = True, in --reward_num_workers",
+    )
     reward_num_workers: int = option(
         1,
         "rewards",

@@ -34,14 +34,17 @@ class Call:
     Attributes:
         name: of the function.
         columns: its arguments, each a list with one entry per completion.
-        first: where its completions begin in the batch.
-        completions: how many there are.
+        indices: where its completions are in the batch.
     """
 
     name: str
     columns: dict[str, list[Any]]
-    first: int
-    completions: int
+    indices: tuple[int, ...]
+
+    @property
+    def completions(self) -> int:
+        """How many there are."""
+        return len(self.indices)
 
 
 @dataclass(frozen=True)
@@ -50,17 +53,40 @@ class Answer:
 
     Attributes:
         name: of the function.
-        first: as in the call.
+        indices: as in the call.
         scores: one per completion, NaN where the function does not apply; empty after an error.
-        seconds: how long the function took.
+        began_s: when the function began, by the monotonic clock that processes share.
+        seconds: how long it took.
         error: what went wrong, as a message for the user.
     """
 
     name: str
-    first: int
+    indices: tuple[int, ...]
     scores: list[float]
+    began_s: float
     seconds: float
     error: str | None = None
+
+    def seconds_before(self, moment_s: float) -> float:
+        """How much of its time was before a moment of the same clock."""
+        return min(self.seconds, max(0.0, moment_s - self.began_s))
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What a function made of a batch.
+
+    Attributes:
+        scores: one per completion, NaN where the function does not apply.
+        seconds: how long it took.
+        in_rollout_s: the part of it that passed while completions were generated.
+        in_logprob_s: the part that passed after that, while nobody waited for it.
+    """
+
+    scores: list[float]
+    seconds: float
+    in_rollout_s: float = 0.0
+    in_logprob_s: float = 0.0
 
 
 def answer(reward: LoadedReward, call: Call, at_completion: Callable[[int], None]) -> Answer:
@@ -85,11 +111,11 @@ def answer(reward: LoadedReward, call: Call, at_completion: Callable[[int], None
                 returned = asyncio.run(returned)
         scores = checked(returned, reward.function, call)
     except RewardError as error:
-        return Answer(call.name, call.first, [], time.monotonic() - started, str(error))
+        return _answer(call, started, error=str(error))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - told to the user
         message = raised(error, reward.function, call)
-        return Answer(call.name, call.first, [], time.monotonic() - started, message)
-    return Answer(call.name, call.first, scores, time.monotonic() - started)
+        return _answer(call, started, error=message)
+    return _answer(call, started, scores)
 
 
 async def answer_async(reward: LoadedReward, call: Call) -> Answer:
@@ -98,11 +124,18 @@ async def answer_async(reward: LoadedReward, call: Call) -> Answer:
     try:
         scores = checked(await reward.call(**call.columns), reward.function, call)
     except RewardError as error:
-        return Answer(call.name, call.first, [], time.monotonic() - started, str(error))
+        return _answer(call, started, error=str(error))
     except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - as above
         message = raised(error, reward.function, call)
-        return Answer(call.name, call.first, [], time.monotonic() - started, message)
-    return Answer(call.name, call.first, scores, time.monotonic() - started)
+        return _answer(call, started, error=message)
+    return _answer(call, started, scores)
+
+
+def _answer(
+    call: Call, started: float, scores: list[float] | None = None, error: str | None = None
+) -> Answer:
+    seconds = time.monotonic() - started
+    return Answer(call.name, call.indices, scores or [], started, seconds, error)
 
 
 def raised(error: BaseException, function: RewardFunction, call: Call) -> str:
@@ -195,7 +228,7 @@ def _number(value: Any, function: RewardFunction, call: Call, index: int) -> flo
     if abs(number) <= _LARGEST:
         return number
     texts = call.columns.get("completions")
-    which = f"{texts[index][:_SHOWN]!r}" if texts else f"number {call.first + index + 1}"
+    which = f"{texts[index][:_SHOWN]!r}" if texts else f"number {call.indices[index] + 1}"
     raise RewardError(
         f"the reward function {function.source} returned {value!r:.{_SHOWN}} for the completion "
         f"{which}; return a finite number, or None where it does not apply"

@@ -9,6 +9,7 @@ from grpo_doctor_trainer.errors import RewardError
 from grpo_doctor_trainer.rewards.calls import (
     Answer,
     Call,
+    Scored,
     answer,
     answer_async,
     line_in,
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 class InProcess:
     """The same as `Pool`, without processes: a time limit interrupts Python code only."""
 
+    scores_early = False
+
     def __init__(self, functions: Sequence[RewardFunction], config: TrainerConfig) -> None:
         self._rewards = {function.name: load(function, config) for function in functions}
         prepare(functions)
@@ -40,29 +43,22 @@ class InProcess:
         """Prepares the calls for a batch; `inputs` are all the columns there are."""
         self._answers = {}
         for name, reward in self._rewards.items():
-            wanted = (
-                inputs if reward.columns is None else [c for c in reward.columns if c in inputs]
-            )
-            columns = {column: inputs[column] for column in wanted}
-            self._calls[name] = Call(name, columns, 0, completions)
+            self._calls[name] = Call(name, reward.style.of(inputs), tuple(range(completions)))
 
-    def result(self, name: str, _completions: int) -> tuple[list[float], float]:
+    def result(self, name: str, _completions: int) -> Scored:
         """Calls a function; the first async one brings all the others.
-
-        Returns:
-            one score per completion, NaN where it does not apply, and the seconds that it took.
 
         Raises:
             RewardError: it failed, or took too long.
         """
         reward = self._rewards[name]
         if name not in self._answers:
-            group = [r for r in self._rewards.values() if r.is_async] if reward.is_async else []
-            self._run(reward, group)
+            waiting = [each for each in self._rewards.values() if each.style.is_async]
+            self._run(reward, waiting if reward.style.is_async else [])
         outcome = self._answers[name]
         if outcome.error is not None:
             raise RewardError(outcome.error)
-        return outcome.scores, outcome.seconds
+        return Scored(outcome.scores, outcome.seconds)
 
     def close(self) -> None:
         """Closes the event loop; can be called twice."""

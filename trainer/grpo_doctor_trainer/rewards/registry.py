@@ -14,11 +14,13 @@ from grpo_doctor_trainer.rewards.accuracy import warm_up
 from grpo_doctor_trainer.rewards.built_in import BUILT_IN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from types import ModuleType
 
     from grpo_doctor_trainer.config import TrainerConfig
 
+PER_COMPLETION = "per_completion"
+"""The attribute by which a function of the user's says that it looks at each completion alone."""
 _ALWAYS_THERE = ("completions", "prompts", "completion_ids")
 
 
@@ -43,6 +45,27 @@ class RewardFunction:
 
 
 @dataclass(frozen=True)
+class CallStyle:
+    """How a function is to be called.
+
+    Attributes:
+        columns: those that it takes; none: every column there is.
+        is_async: whether it is to be awaited.
+        per_completion: whether it may be called with any completions of a batch, in any order:
+            each score depends on its own completion alone.
+    """
+
+    columns: tuple[str, ...] | None
+    is_async: bool
+    per_completion: bool
+
+    def of(self, inputs: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+        """Picks its columns out of all there are."""
+        wanted = inputs if self.columns is None else [c for c in self.columns if c in inputs]
+        return {column: inputs[column] for column in wanted}
+
+
+@dataclass(frozen=True)
 class LoadedReward:
     """A function that can be called.
 
@@ -50,14 +73,12 @@ class LoadedReward:
         function: what was asked for.
         call: `call(completions=[...], **columns)` gives one number or None per completion, or a
             coroutine that does.
-        columns: the columns it takes; none: every column there is.
-        is_async: whether it is to be awaited.
+        style: how.
     """
 
     function: RewardFunction
     call: Callable[..., Any]
-    columns: tuple[str, ...] | None
-    is_async: bool
+    style: CallStyle
 
 
 def reward_names(sources: list[str]) -> list[str]:
@@ -110,7 +131,9 @@ def load(function: RewardFunction, config: TrainerConfig) -> LoadedReward:
     is_async = inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(
         getattr(call, "__call__", None)  # noqa: B004 - an object may have an async __call__
     )
-    return LoadedReward(function, call, _columns(call, function), is_async)
+    per_completion = function.is_built_in or getattr(call, PER_COMPLETION, None) is True
+    style = CallStyle(_columns(call, function), is_async, per_completion)
+    return LoadedReward(function, call, style)
 
 
 def prepare(functions: Iterable[RewardFunction]) -> None:

@@ -67,9 +67,7 @@ class _Worker:
         except RewardError as error:
             self._connection.send(error)
             return
-        self._connection.send(
-            {name: (reward.columns, reward.is_async) for name, reward in self._rewards.items()}
-        )
+        self._connection.send({name: reward.style for name, reward in self._rewards.items()})
         try:  # meanwhile the rank loads the model
             prepare(functions)
         except RewardError as error:
@@ -88,7 +86,7 @@ class _Worker:
             self._run(calls)
 
     def _run(self, calls: list[Call]) -> None:
-        waiting = [call for call in calls if self._rewards[call.name].is_async]
+        waiting = [call for call in calls if self._rewards[call.name].style.is_async]
         if waiting:
             self._loop.run_until_complete(self._gather(waiting))
         for call in calls:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -12,6 +13,11 @@ if TYPE_CHECKING:
 
     from grpo_doctor_trainer.data.batch import PromptBatch
     from grpo_doctor_trainer.data.experience import TokenBatch
+
+
+OnEnded: TypeAlias = Callable[[Mapping[int, list[int]]], None]
+"""Called with the tokens of completions that have ended, by their number among the prompts, and now
+and then with none while the others are generated. It must not take long."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +54,13 @@ class RolloutEngine(Protocol):
         Waking and sleeping are phase `offload`. Called inside `Offload.during_rollout`.
         """
 
-    def generate(self, prompts: PromptBatch) -> Completions:
-        """Makes one completion per entry of `prompts`; called inside phase `rollout`."""
+    def generate(self, prompts: PromptBatch, on_ended: OnEnded | None = None) -> Completions:
+        """Makes one completion per entry of `prompts`; called inside phase `rollout`.
+
+        Args:
+            prompts: of this rank.
+            on_ended: is given completions before all have ended, where the engine can say so.
+        """
 
     def close(self) -> None:
         """Ends what the engine started: processes, threads, connections. Can be called twice."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.data.experience import TokenBatch
     from grpo_doctor_trainer.model.load import LoadedModel
+    from grpo_doctor_trainer.rollout import OnEnded
 
 # Of a model's own settings for generation: those that the options replace, or that say nothing.
 _REPLACED = {
@@ -105,13 +106,16 @@ class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
         super().batch_select_indices(indices)
 
 
-def sample(module: Any, prompts: TokenBatch, sampler: Sampler) -> torch.Tensor:
+def sample(
+    module: Any, prompts: TokenBatch, sampler: Sampler, on_ended: OnEnded | None = None
+) -> torch.Tensor:
     """Completes prompts.
 
     Args:
         module: the policy, in eval mode, with its whole weights.
         prompts: one entry per completion; their completions are empty.
         sampler: chooses.
+        on_ended: is given completions as they end.
 
     Returns:
         [completions, longest completion], padded on the right.
@@ -138,12 +142,18 @@ def sample(module: Any, prompts: TokenBatch, sampler: Sampler) -> torch.Tensor:
     ends = torch.tensor(sampler.end_tokens, device=sequences.device)
     rows = torch.arange(count, device=sequences.device)  # those that the cache has
     going = torch.ones(count, dtype=torch.bool, device=sequences.device)
+    left = count
     for place in range(width, width + sampler.longest):
         tokens = sampler.choose(sequences[rows, :place], logits)
         tokens = tokens.where(going, sampler.pad_token)
         sequences[rows, place] = tokens
-        going &= ~torch.isin(tokens, ends)
-        left = int(going.sum())
+        still_going = going & ~torch.isin(tokens, ends)
+        before, left = left, int(still_going.sum())
+        if on_ended is not None:
+            ended = rows[going & ~still_going] if left < before else rows[:0]
+            completions = sequences[ended, width : place + 1].tolist()
+            on_ended(dict(zip(ended.tolist(), completions, strict=True)))
+        going = still_going
         if not left or place + 1 == width + sampler.longest:
             break
         if (len(rows) - left) * _ENDED_SHARE >= len(rows):

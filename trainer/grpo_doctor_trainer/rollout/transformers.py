@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.data.experience import ImageFeatures
     from grpo_doctor_trainer.model.load import LoadedModel
     from grpo_doctor_trainer.ranks.engine import Engine
+    from grpo_doctor_trainer.rollout import OnEnded
 
 
 class TransformersRollout:
@@ -72,8 +73,8 @@ class TransformersRollout:
         return nullcontext()
 
     @torch.no_grad()
-    def generate(self, prompts: PromptBatch) -> Completions:
-        """Samples the completions."""
+    def generate(self, prompts: PromptBatch, on_ended: OnEnded | None = None) -> Completions:
+        """Samples the completions; without `--share_prompts` they all end together."""
         module = self._engine.module
         device = self._engine.device
         tokens, mask = prompts.tokens.to(device), prompts.mask.to(device)
@@ -83,7 +84,7 @@ class TransformersRollout:
                 completions = self._generate(tokens, mask, prompts.images)
             else:
                 empty = TokenBatch(tokens, mask, tokens[:, :0], mask[:, :0], prompts.images)
-                completions = sample(module, empty, self._sampler)
+                completions = sample(module, empty, self._sampler, on_ended)
         module.train()
         ended = mask_after_end(completions, self._end_tokens)
         return Completions(TokenBatch(tokens, mask, completions, ended, prompts.images), None)

@@ -57,14 +57,21 @@ class SteppedEngine(Protocol):
 
 @dataclass
 class Job:
-    """One `/generate` request under way; the loop writes it, the connection's thread reads it."""
+    """One `/generate` request under way; the loop writes it, the connection's thread reads it.
+
+    Attributes:
+        done: it will not change any more.
+        news: it is done, or a completion has ended that the asker wants to hear of.
+    """
 
     request: GenerateRequest
     keys: list[str]
     open_keys: set[str]
     tally: Tally
     done: threading.Event = field(default_factory=threading.Event)
+    news: threading.Event = field(default_factory=threading.Event)
     completions: dict[str, Completion] = field(default_factory=dict)
+    ended: queue.SimpleQueue[str] = field(default_factory=queue.SimpleQueue)
     error: Exception | None = None
     now: EngineSnapshot = field(default_factory=EngineSnapshot)
 
@@ -77,6 +84,19 @@ class Job:
         """Says how far it is."""
         now = self.now
         return Progress(len(self.completions), now.running, now.waiting, now.kv_cache)
+
+    def end(self, key: str, completion: Completion) -> None:
+        """Takes a completion that has ended."""
+        self.completions[key] = completion
+        self.open_keys.discard(key)
+        if self.request.tell_ended:
+            self.ended.put(key)
+            self.news.set()
+
+    def ended_since(self) -> dict[int, list[int]]:
+        """Gives the tokens of completions that have ended since it was asked before."""
+        keys = [self.ended.get() for _ in range(self.ended.qsize())]
+        return {self.keys.index(key): self.completions[key].tokens for key in keys}
 
     def result(self) -> Generated:
         """Gives the completions, once done.
@@ -92,18 +112,19 @@ class Job:
 
 
 def wait_for(job: Job, seconds: float) -> bool:
-    """Waits until a job is done, or until the engine has made a step and `seconds` are over.
+    """Waits until a job has news, or until the engine has made a step and `seconds` are over.
 
     Returns:
-        whether it is done. False means that there is progress to tell.
+        whether it is done. False means that there is something to tell.
     """
     steps = job.tally.steps
     ends = time.monotonic() + seconds
-    while not job.done.wait(max(0.05, ends - time.monotonic())):
+    while not job.news.wait(max(0.05, ends - time.monotonic())):
         if job.tally.steps > steps:
             return False
         ends = time.monotonic() + seconds
-    return True
+    job.news.clear()
+    return job.done.is_set()
 
 
 class _Command:
@@ -234,6 +255,7 @@ class EngineLoop:
             self._jobs.remove(job)
         job.error = error
         job.done.set()
+        job.news.set()
 
     def _step(self) -> None:
         finished = self._engine.step()
@@ -242,7 +264,6 @@ class EngineLoop:
             job.watch(now)
         for key, completion in finished:
             job = self._owner[key]
-            job.completions[key] = completion
-            job.open_keys.discard(key)
+            job.end(key, completion)
             if not job.open_keys:
                 self._finish(job, None)

@@ -80,12 +80,14 @@ class GenerateRequest(Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         weights: the version they have to be completed with; the server refuses any other.
         seed: of the first completion, the next has the next; none: the engine's own randomness.
+        tell_ended: whether events bring completions as they end.
     """
 
     weights: str
     prompts: Annotated[list[Prompt], Meta(min_length=1)]
     sampling: Sampling
     seed: int | None = None
+    tell_ended: bool = False
 
 
 class Completion(Struct, frozen=True):
@@ -119,9 +121,16 @@ class Progress(Struct, frozen=True):
 
 
 class Event(Struct, frozen=True, omit_defaults=True):
-    """One line of the answer to `/generate`: exactly one of the three."""
+    """One line of the answer to `/generate`: the last has a result or an error, no other has.
+
+    Attributes:
+        progress: about once a second.
+        ended: with `tell_ended`, the tokens of completions that have ended since the line before,
+            by their number in the order of the result.
+    """
 
     progress: Progress | None = None
+    ended: dict[int, list[Token]] = {}
     result: Generated | None = None
     error: str | None = None
 

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 _SHAPE = ("vocab_size", "hidden_size", "num_hidden_layers")
-VERSION = 1
+VERSION = 2
 """Of the protocol: trainer and server have to speak the same."""
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _READ_TIMEOUT_S = 60.0
 _UNFINISHED = "unfinished"
 _TELL_S = 1.0  # how often a running request tells of its progress
+_BEAT_S = 0.2  # and that it goes on, to one that has something to do meanwhile
 
 
 class ServedEngine(Protocol):
@@ -141,10 +142,14 @@ class _Handler(BaseHTTPRequestHandler):
             raise
 
     def _tell_until_done(self, job: Job) -> None:
-        while not wait_for(job, _TELL_S):
+        hears_ends, last_s = job.request.tell_ended, time.monotonic()
+        while not wait_for(job, _BEAT_S if hears_ends else _TELL_S):
             if self._asker_has_gone():
                 raise ConnectionResetError
-            self._line(protocol.Event(progress=job.progress()))
+            progress = None
+            if not hears_ends or time.monotonic() - last_s >= _TELL_S:
+                progress, last_s = job.progress(), time.monotonic()
+            self._line(protocol.Event(progress, job.ended_since()))
         try:
             event = protocol.Event(result=job.result())
         except Exception as error:  # noqa: BLE001 - the status has been sent: it goes into a line

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
+import threading
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +25,7 @@ from grpo_doctor_trainer.ranks.group import Ranks  # noqa: E402
 from grpo_doctor_trainer.rollout.vllm.requests import as_prompts  # noqa: E402
 from grpo_doctor_trainer.rollout.vllm.server import ServerRollout  # noqa: E402
 from grpo_doctor_trainer.rollout.vllm.statistics import totals  # noqa: E402
+from grpo_doctor_trainer.serve.protocol import Completion  # noqa: E402
 from grpo_doctor_trainer.serve.state import RolloutStatistics, model_shape  # noqa: E402
 from grpo_doctor_trainer.serve.web import WebServer  # noqa: E402
 from tests.unit.trainer.serve.served import CountingEngine, serving  # noqa: E402
@@ -59,6 +62,33 @@ def batch(*prompts: list[int]) -> PromptBatch:
     tokens = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in every])
     mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in every])
     return PromptBatch([row for row in rows for _ in range(2)], [""] * len(every), tokens, mask)
+
+
+def test_completions_that_have_ended_come_before_the_others(
+    loaded: Any, facts: dict[str, Any], tmp_path: Path
+) -> None:
+    (end,) = loaded.end_tokens
+    heard: dict[int, list[int]] = {}
+    two_heard = threading.Event()
+
+    class Patient(CountingEngine):
+        def step(self) -> list[tuple[str, Completion]]:
+            assert self.steps < 2 or two_heard.wait(60)
+            return super().step()
+
+    def hear(ended: Mapping[int, list[int]]) -> None:
+        heard.update(ended)
+        if {2, 3} <= heard.keys():
+            two_heard.set()
+
+    with serving(Patient(), tmp_path, **facts) as server:
+        rollout = rollout_with(server, loaded)
+        rollout.sync()
+        completed = rollout.generate(batch([7], [end - 2]), hear)
+        rollout.close()
+    assert heard[2] == heard[3] == [end - 1, end]
+    for row, tokens in heard.items():
+        assert completed.tokens.completion_tokens[row, : len(tokens)].tolist() == tokens
 
 
 def test_a_rollout_sends_weights_and_pads_what_comes_back(

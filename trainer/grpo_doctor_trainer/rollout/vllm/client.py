@@ -14,6 +14,8 @@ from grpo_doctor_trainer.serve.state import VERSION, Health
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from grpo_doctor_trainer.rollout import OnEnded
+
 _T = TypeVar("_T")
 _HEALTH_TIMEOUT_S = 10.0
 _POLL_S = 0.5
@@ -91,18 +93,22 @@ class ServerClient:
             time.sleep(_POLL_S)
 
     def generate(
-        self, request: protocol.GenerateRequest, progress: Callable[[protocol.Progress], None]
+        self,
+        request: protocol.GenerateRequest,
+        progress: Callable[[protocol.Progress], None],
+        on_ended: OnEnded | None = None,
     ) -> protocol.Generated:
         """Has prompts completed.
 
         Args:
             request: the prompts of this rank.
             progress: is called about once a second while the engine makes steps.
+            on_ended: with `tell_ended`, is given completions as they end.
 
         Raises:
             RolloutError: the server refused, failed, died or fell silent.
         """
-        return self._call(lambda: self._generate(request, progress), "while it generated")
+        return self._call(lambda: self._generate(request, progress, on_ended), "while it generated")
 
     def call(self, path: str, message: Any, kind: type[_T]) -> _T:
         """Sends a message and waits for the answer.
@@ -140,7 +146,10 @@ class ServerClient:
             ) from error
 
     def _generate(
-        self, request: protocol.GenerateRequest, progress: Callable[[protocol.Progress], None]
+        self,
+        request: protocol.GenerateRequest,
+        progress: Callable[[protocol.Progress], None],
+        on_ended: OnEnded | None,
     ) -> protocol.Generated:
         connection = self._connect(self._patience)
         try:
@@ -149,6 +158,8 @@ class ServerClient:
                 event = self._decoded(protocol.Event, line)
                 if event.progress is not None:
                     progress(event.progress)
+                if on_ended is not None:
+                    on_ended(event.ended)
                 if event.error is not None:
                     raise self._error(f"could not generate: {event.error}")
                 if event.result is not None:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.model.load import LoadedModel
     from grpo_doctor_trainer.ranks.engine import Engine
     from grpo_doctor_trainer.ranks.group import Ranks
-    from grpo_doctor_trainer.rollout import Completions
+    from grpo_doctor_trainer.rollout import Completions, OnEnded
     from grpo_doctor_trainer.serve.protocol import Completion
 
 _SEEDS = 2**31
@@ -121,7 +121,7 @@ class ColocatedRollout:
         finally:
             self._sleep()
 
-    def generate(self, prompts: PromptBatch) -> Completions:
+    def generate(self, prompts: PromptBatch, on_ended: OnEnded | None = None) -> Completions:
         """Samples one completion per entry of `prompts`.
 
         Raises:
@@ -131,7 +131,7 @@ class ColocatedRollout:
         with self._waiting("sharing prompts with the other ranks of the engine"):
             requests, own, seed = self._group.share(as_requests(prompts))
         with phase("rollout/generate"), seeded(seed, self._device):
-            sampled = self._sample(requests)
+            sampled = self._sample(requests, own, on_ended)
         if self._group.member == 0:
             self._statistics.finish(
                 [each.prompt_tokens for each in sampled], [len(each.tokens) for each in sampled]
@@ -146,7 +146,9 @@ class ColocatedRollout:
         if vllm is not None:
             end_engine(vllm)
 
-    def _sample(self, requests: list[dict[str, Any]]) -> list[Completion]:
+    def _sample(
+        self, requests: list[dict[str, Any]], own: slice, on_ended: OnEnded | None
+    ) -> list[Completion]:
         sampling = sampling_of(self._config, self._loaded)
         done: dict[str, Completion] = {}
         doing = f"generating completions for {len(requests)} prompts"
@@ -156,10 +158,19 @@ class ColocatedRollout:
                 parameters = sampling_parameters(sampling)
                 self._vllm.add_request(str(number), request, parameters, lora_request=self._lora)
             while self._vllm.has_unfinished_requests():
-                for output in self._vllm.step():
-                    if output.finished:
-                        done[output.request_id] = read_output(output)
+                ended = {
+                    output.request_id: read_output(output)
+                    for output in self._vllm.step()
+                    if output.finished
+                }
+                done |= ended
                 heard()
+                if on_ended is not None:
+                    numbered = ((int(key), each.tokens) for key, each in ended.items())
+                    on_ended(
+                        {number - own.start: tokens for number, tokens in numbered
+                         if own.start <= number < own.stop}
+                    )  # fmt: skip
         if len(done) != len(requests):
             raise RolloutError(
                 f"vLLM answered {len(done)} of {len(requests)} prompts. Its log is {self.log}"

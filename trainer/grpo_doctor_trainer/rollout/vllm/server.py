@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.model.load import LoadedModel
     from grpo_doctor_trainer.ranks.engine import Engine
     from grpo_doctor_trainer.ranks.group import Ranks
-    from grpo_doctor_trainer.rollout import Completions
+    from grpo_doctor_trainer.rollout import Completions, OnEnded
     from grpo_doctor_trainer.rollout.vllm.transfer import WeightTransfer
     from grpo_doctor_trainer.rollout.vllm.weight_checks import Part
     from grpo_doctor_trainer.serve.protocol import Generated
@@ -92,9 +92,9 @@ class ServerRollout:
         """Does nothing: the server is awake, on devices of its own."""
         return nullcontext()
 
-    def generate(self, prompts: PromptBatch) -> Completions:
+    def generate(self, prompts: PromptBatch, on_ended: OnEnded | None = None) -> Completions:
         """Has this rank's prompts completed."""
-        generated = self._together(lambda: self._generate(prompts), "rollout/agree")
+        generated = self._together(lambda: self._generate(prompts, on_ended), "rollout/agree")
         prompt_tokens = [completion.prompt_tokens for completion in generated.completions]
         completion_tokens = [len(completion.tokens) for completion in generated.completions]
         write_totals(
@@ -182,7 +182,7 @@ class ServerRollout:
         if transfer is not None:
             transfer.finish()
 
-    def _generate(self, prompts: PromptBatch) -> Generated:
+    def _generate(self, prompts: PromptBatch, on_ended: OnEnded | None) -> Generated:
         check_length(prompts, self._config, self._longest)
         # On a GPU the order in which ranks' requests arrive changes the last digits, and with them
         # now and then a token: seeds could not make a run repeatable, and cost time there.
@@ -192,9 +192,10 @@ class ServerRollout:
             prompts=as_prompts(prompts),
             sampling=self._sampling,
             seed=seed,
+            tell_ended=on_ended is not None,
         )
         with phase("rollout/generate"):
-            generated = self._client.generate(request, write_load)
+            generated = self._client.generate(request, write_load, on_ended)
         check_read(prompts, generated.completions)
         return generated
 
