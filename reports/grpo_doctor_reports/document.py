@@ -19,7 +19,7 @@ from grpo_doctor_reports.run_facts import read_run
 from grpo_doctor_reports.schema.report import SCHEMA, PhaseEntry, ReportDocument
 from grpo_doctor_reports.schema.report import Summary as SummaryPart
 from grpo_doctor_reports.timeline import read_step_buckets, read_timeline
-from grpo_doctor_reports.views import read_curves, read_heatmap, read_waterfall
+from grpo_doctor_reports.views import read_curves, read_evaluation, read_heatmap, read_waterfall
 from grpo_doctor_reports.whatif import read_whatif
 
 
@@ -43,6 +43,7 @@ def read_document(document: schema.AnyDocument) -> Report:
         heatmap=heatmap,
         timeline=read_timeline(views.timeline),
         curves=read_curves(views.metrics),
+        evaluation=read_evaluation(views.evaluation),
         steps=steps,
         step_buckets=read_step_buckets(views.step_buckets, steps, heatmap),
         paths=read_paths(views),

@@ -121,6 +121,16 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
+class Evaluation:
+    """How evaluations went, and the best of them; `best_saved`: a checkpoint of it was written."""
+
+    curve: Curve
+    best_step: int
+    best: float
+    best_saved: bool
+
+
+@dataclass(frozen=True, slots=True)
 class HangPage:
     """A verdict on a stuck moment of this run; `page` is a relative path that is safe to link."""
 
@@ -146,6 +156,7 @@ class Report:
     heatmap: Heatmap
     timeline: Timeline
     curves: list[Curve]
+    evaluation: Evaluation | None
     steps: list[StepTime]
     step_buckets: StepBuckets
     paths: list[CriticalPath]  # of the median step, then of the worst

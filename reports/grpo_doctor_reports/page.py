@@ -57,7 +57,7 @@ def render_html(document: AnyDocument) -> str:
         heatmap=heatmap_chart(report.heatmap, pool),
         lanes=lanes_chart(report, pool),
         strips=strips_chart(report.timeline, pool),
-        curves=curves_chart(report.curves, pool),
+        curves=curves_chart(report.curves, pool, report.evaluation),
     )
     facts = _facts(report, charts)
     return report_environment().get_template("report.html.j2").render(

@@ -13,6 +13,7 @@ from grpo_doctor_reports import digest, formatting
 from grpo_doctor_reports.console import Command, as_text, sentence
 from grpo_doctor_reports.costs import cost_words
 from grpo_doctor_reports.document import read_document
+from grpo_doctor_reports.evaluation import best_words, from_to, sparkline, trained_metric
 from grpo_doctor_reports.finding_model import Finding
 from grpo_doctor_reports.key_numbers import key_numbers
 from grpo_doctor_reports.memory_words import memory_sentences
@@ -33,6 +34,7 @@ _EVIDENCE, _FEW = 2, 5  # numbers under a finding; of more findings than a few o
 _ALSO = 5  # in one line each; the rest is counted, so that forty rules stay a screenful
 _IDS = 12
 _WANTED = 2
+_SPARKS, _NUMBERS = 40, 32  # a curve in blocks, and what stands beside it
 
 
 def render_text(document: AnyDocument, *, width: int, color: bool) -> str:
@@ -62,6 +64,7 @@ def _parts(report: Report, width: int) -> Iterator[RenderableType]:
         yield Text(stall, style="bold red")
     yield Text(_key_numbers(report) + "\n")
     yield from _step_bar(report, width)
+    yield from _evaluation(report, width)
     for said in memory_sentences(report.memory):
         yield sentence(said, width=width, style="dim")
     yield from _findings(report, width)
@@ -136,6 +139,21 @@ def _bar(part: digest.BarPart, scale: float) -> Text:
 def _eighths(cells: float) -> str:
     whole, rest = divmod(round(8 * cells), 8)
     return _WORK * whole + _EIGHTHS[rest]
+
+
+def _evaluation(report: Report, width: int) -> Iterator[RenderableType]:
+    """How evaluations went, under the metric of training that they evaluate."""
+    if report.evaluation is None:
+        return
+    trained = trained_metric(report.evaluation)
+    curves = [curve for curve in report.curves if curve.name == trained]
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    for name, curve in (*((trained, c) for c in curves), ("evaluation", report.evaluation.curve)):
+        first, last = from_to(curve.values)
+        table.add_row(name, first, sparkline(curve, min(_SPARKS, width - _NUMBERS)), last)
+    yield Text("")
+    yield table
+    yield Text(best_words(report.evaluation).capitalize() + ".", style="dim")
 
 
 def _findings(report: Report, width: int) -> Iterator[RenderableType]:

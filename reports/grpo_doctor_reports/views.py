@@ -6,7 +6,7 @@ from itertools import zip_longest
 from statistics import fmean
 
 from grpo_doctor_reports.accounting import read_kinds
-from grpo_doctor_reports.model import Curve, Heatmap, WaterfallBar
+from grpo_doctor_reports.model import Curve, Evaluation, Heatmap, WaterfallBar
 from grpo_doctor_reports.palette import order_of
 from grpo_doctor_reports.schema import views as parts
 from grpo_doctor_reports.schema.part import Numbers
@@ -73,6 +73,15 @@ def read_curves(part: parts.MetricsView) -> list[Curve]:
         for name, values in part.series.items()
     ]
     return [curve for curve in curves if any(value is not None for value in curve.values)]
+
+
+def read_evaluation(part: parts.Evaluation | None) -> Evaluation | None:
+    """Return how evaluations went; None where there is none, or its best step is not among them."""
+    if part is None or part.best_step is None:
+        return None
+    curve = Curve(part.metric, part.steps, fitted(part.values, len(part.steps)))
+    best = dict(zip(curve.steps, curve.values, strict=True)).get(part.best_step)
+    return None if best is None else Evaluation(curve, part.best_step, best, part.best_saved)
 
 
 def matrix(rows: list[Numbers], height: int, width: int) -> list[Numbers]:

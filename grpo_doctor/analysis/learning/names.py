@@ -94,6 +94,8 @@ METRICS: dict[str, tuple[Spelled, ...]] = {
     ),
     "grad_norm": (_trl("grad_norm"), _verl("actor/grad_norm"), _open("actor_grad_norm")),
     "loss": (_trl("loss"), _verl("actor/pg_loss"), _open("policy_loss")),
+    "eval_reward": (_trl("eval_reward"),),
+    "eval_loss": (_trl("eval_loss"),),
 }
 
 

@@ -8,6 +8,7 @@ from grpo_doctor.analysis import Analysis
 from grpo_doctor.document.views.buckets import step_buckets
 from grpo_doctor.document.views.collectives import collective_entries
 from grpo_doctor.document.views.critical import median_path, worst_path
+from grpo_doctor.document.views.evaluation import evaluation
 from grpo_doctor.document.views.heatmap import heatmap
 from grpo_doctor.document.views.metrics import metrics_view
 from grpo_doctor.document.views.steps import step_entries
@@ -23,6 +24,7 @@ def views(analysis: Analysis, named_steps: Sequence[Sequence[int]] = ()) -> View
         heatmap=heatmap(analysis),
         timeline=timeline(analysis, named_steps),
         metrics=metrics_view(analysis.trace),
+        evaluation=evaluation(analysis),
         steps=step_entries(analysis),
         step_buckets=step_buckets(analysis),
         critical_path=median_path(analysis),

@@ -55,6 +55,20 @@ class MetricsView(Part, frozen=True):
     series: dict[Name, Numbers] = {}
 
 
+class Evaluation(Part, frozen=True):
+    """Evaluations during training, each at the step after which it was, as rewards or losses.
+
+    `metric` is the framework's name of them. `best_step` is the first with the highest reward or
+    the lowest loss; `best_saved` says that a checkpoint was written in it.
+    """
+
+    metric: Name = ""
+    steps: list[int] = []
+    values: Numbers = []
+    best_step: int | None = None
+    best_saved: bool = False
+
+
 class StepEntry(Part, frozen=True):
     """One step on the timeline: from the first rank that began it to the last that ended it.
 
@@ -104,12 +118,14 @@ class CollectiveEntry(Part, frozen=True):
 
 
 class Views(Part, frozen=True):
-    """What charts draw. The paths are those of the median and the longest step; null without."""
+    """What charts draw. The paths are those of the median and the longest step, null without;
+    so is `evaluation`."""
 
     waterfall: list[WaterfallEntry] = []
     heatmap: Heatmap = field(default_factory=Heatmap)
     timeline: Timeline = field(default_factory=Timeline)
     metrics: MetricsView = field(default_factory=MetricsView)
+    evaluation: Evaluation | None = None
     steps: list[StepEntry] = []
     step_buckets: StepBuckets = field(default_factory=StepBuckets)
     critical_path: CriticalPath | None = None

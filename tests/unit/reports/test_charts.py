@@ -201,3 +201,42 @@ def test_the_slowest_ranks_are_those_that_work_longest_not_those_that_wait() -> 
         "wait_seconds": [[5.0], [0.5], [8.0]],
     }
     assert slowest_ranks(report(heatmap=heatmap).heatmap) == [1]
+
+
+EVALUATION = {
+    "metric": "eval_reward",
+    "steps": [2, 4, 6],
+    "values": [0.25, 0.75, 0.5],
+    "best_step": 4,
+    "best_saved": True,
+}
+
+
+def test_evaluations_are_drawn_over_the_reward_of_training() -> None:
+    series = {"eval_reward": [None, 0.25], "loss": [1.0, 2.0], "reward": [0.1, 0.2]}
+    views = report(metrics={"steps": [1, 2], "series": series}, evaluation=EVALUATION)
+    pool = NumberPool()
+    chart = curves_chart(views.curves, pool, views.evaluation)
+    assert chart is not None
+    reward, loss = chart.data["curves"]
+    assert (reward["label"], loss["label"]) == ("reward", "loss")
+    over = reward["evaluation"]
+    assert unpacked(pool, over["x"]) == [2, 4, 6]
+    assert unpacked(pool, over["v"]) == [0.25, 0.75, 0.5]
+    assert (over["best"], over["words"]) == (4, "best 0.750 after step 4, saved")
+    assert "evaluation" not in loss
+    assert chart.summary.endswith(
+        "evaluation goes from 0.250 to 0.500, best 0.750 after step 4, saved."
+    )
+
+
+def test_evaluations_without_a_reward_of_training_have_their_own_chart() -> None:
+    series = {"eval_reward": [None, 0.25], "loss": [1.0, 2.0]}
+    views = report(metrics={"steps": [1, 2], "series": series}, evaluation=EVALUATION)
+    chart = curves_chart(views.curves, NumberPool(), views.evaluation)
+    assert chart is not None
+    assert [curve["label"] for curve in chart.data["curves"]] == ["loss", "eval_reward"]
+
+
+def test_a_best_step_that_was_not_evaluated_is_no_evaluation() -> None:
+    assert report(evaluation={**EVALUATION, "best_step": 5}).evaluation is None
