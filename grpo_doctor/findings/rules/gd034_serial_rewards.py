@@ -87,6 +87,8 @@ RULE = Rule(
 )
 # What running at once would save, as a share of the step.
 MIN_SHARE = 0.05
+# As for GD033: five minutes of 10,000 steps pay for no change.
+MIN_SAVED_S_PER_STEP = 0.03
 # A function that takes less than this part of all scoring needs no process of its own.
 MIN_PART = 0.05
 # The ranks waited for nearly the sum: nothing ran at once.
@@ -125,7 +127,8 @@ def check(view: RunView) -> Answer:
     if plan is None:
         return NotApplicable("one reward function, called once per batch")
     share = plan.saved_s / view.step_s if view.step_s else 0.0
-    if share < MIN_SHARE or plan.waited_s < SERIAL * plan.sum_s:
+    worth = share >= MIN_SHARE and plan.saved_s >= MIN_SAVED_S_PER_STEP
+    if not worth or plan.waited_s < SERIAL * plan.sum_s:
         return Passed(
             f"more of {len(plan.found)} function{'s' * (len(plan.found) != 1)} at once could save "
             f"{percent(share, 1)} of the step at most"

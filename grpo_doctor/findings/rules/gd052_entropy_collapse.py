@@ -12,9 +12,10 @@ burns time. It seldom recovers by itself, so the checkpoint before it is the one
 
 ## Evidence shown
 
-The entropy at the begin and at the end of the run, the step from which on it stayed below the floor
-of a tenth of its start, or the step at which it will arrive there: the better of a line and an
-exponential through the second half of the run. Also whether the reward still rose meanwhile.
+The entropy at the begin and at the end of the run; the step at which it fell below the floor of a
+tenth of its start, not to come back to a fifth, or at which it will arrive there: the better of a
+line and an exponential through the second half of the run. Also whether the reward still rose
+meanwhile.
 
 ## Fix
 
@@ -26,7 +27,8 @@ the step time.
 
 A task with one right answer is solved with little entropy: while the reward still rises the finding
 is of low severity, and of medium if it rose before. A policy that starts with hardly any entropy
-has little to lose and is not judged.
+has little to lose and is not judged. A fall to where the entropy has been before, and came back
+from, foretells nothing.
 
 ## References
 
@@ -72,6 +74,8 @@ RULE = Rule(
 # Runs that go well lose half of their entropy early and then hold it; below a tenth the
 # completions of a group are near copies.
 FLOOR_SHARE = 0.10
+# Who was below it and crawls back to less than twice as much has not recovered.
+RECOVERED_SHARE = 0.20
 # A projection is only made once a third is gone, on a fall that is no noise, by a law that fits,
 # and not further ahead than the run is long.
 MIN_LOST = 0.33
@@ -93,17 +97,11 @@ def check(view: RunView) -> Answer:
     if first < MIN_START:
         return Passed(f"entropy starts at {first:.3g} nats, too low for a collapse")
     floor = FLOOR_SHARE * first
-    width = max(3, round(_SMOOTH_SHARE * len(entropy)))
-    since = onset(entropy, smooth(entropy.values, width) <= floor)
+    since = _fell_at(entropy, first)
     coming = None if since is not None else _coming(entropy, floor, first, last)
     if since is None and coming is None:
         return Passed(f"entropy goes from {first:.3g} to {last:.3g} nats")
     rises = reward_rises(view, since)
-    what = (
-        f"has stayed below a tenth of its start since step {since}"
-        if coming is None
-        else f"falls towards a tenth of its start, which it meets at about step {coming.step}"
-    )
     return Finding(
         severity="low" if rises else _severity(view, arrived=coming is None),
         confidence=0.9 if coming is None else 0.5 + 0.4 * max(0.0, coming.fit),
@@ -111,7 +109,8 @@ def check(view: RunView) -> Answer:
         phases=(),
         ranks=(),
         evidence=_evidence(entropy, (first, last), since, coming),
-        cause=f"Entropy goes from {first:.3g} to {last:.3g} nats per token and {what}"
+        cause=f"Entropy goes from {first:.3g} to {last:.3g} nats per token and "
+        + _words(since, coming, below=last <= floor)
         + ("; the reward still rises." if rises else "."),
         fixes=(*clip_higher(view), *slower(view), *stay_close(view))
         or (
@@ -137,31 +136,54 @@ def counterfactual(view: RunView) -> tuple[Edit, ...]:
     return ()
 
 
+def _fell_at(entropy: Curve, first: float) -> int | None:
+    """The step at which it fell below the floor, not to come back; None if it did not."""
+    smoothed = smooth(entropy.values, max(3, round(_SMOOTH_SHARE * len(entropy))))
+    low_from = onset(entropy, smoothed <= RECOVERED_SHARE * first)
+    if low_from is None:
+        return None
+    fallen = entropy.steps[(smoothed <= FLOOR_SHARE * first) & (entropy.steps >= low_from)]
+    return int(fallen[0]) if len(fallen) else None
+
+
+def _words(since: int | None, coming: Arrival | None, *, below: bool) -> str:
+    if coming is not None:
+        return f"falls towards a tenth of its start, which it meets at about step {coming.step}"
+    if below:
+        return f"has stayed below a tenth of its start since step {since}"
+    return f"fell below a tenth of its start at step {since}, without coming back to a fifth"
+
+
 def _severity(view: RunView, *, arrived: bool) -> Severity:
     return "high" if arrived and not reward_rises(view) else "medium"
 
 
-def _coming(found: Curve, floor: float, first: float, last: float) -> Arrival | None:
-    if last > (1 - MIN_LOST) * first or len(found) < PROJECTION_POINTS:
+def _coming(entropy: Curve, floor: float, first: float, last: float) -> Arrival | None:
+    if last > (1 - MIN_LOST) * first or len(entropy) < PROJECTION_POINTS:
         return None
-    half = found.where(found.steps >= found.steps[len(found) // 2])
+    middle = entropy.steps[len(entropy) // 2]
+    earlier, half = entropy.before(int(middle)), entropy.where(entropy.steps >= middle)
+    if last >= smooth(earlier.values, end_points(len(entropy))).min():
+        return None
     meets = arrival(half, floor)
-    span = int(found.steps[-1] - found.steps[0])
+    span = int(entropy.steps[-1] - entropy.steps[0])
     if meets is None or meets.fit < MIN_FIT or rising(half.values) > MIN_FALLING:
         return None
-    return meets if found.steps[-1] < meets.step <= found.steps[-1] + span else None
+    return meets if entropy.steps[-1] < meets.step <= entropy.steps[-1] + span else None
 
 
 def _evidence(
-    found: Curve, shown: tuple[float, float], since: int | None, coming: Arrival | None
+    entropy: Curve, shown: tuple[float, float], since: int | None, coming: Arrival | None
 ) -> tuple[Evidence, ...]:
     evidence = [
-        Evidence("entropy at the start", shown[0], "nats", source(found)),
-        Evidence("entropy, last tenth of the run", shown[1], "nats", source(found)),
+        Evidence("entropy at the start", shown[0], "nats", source(entropy)),
+        Evidence("entropy, last tenth of the run", shown[1], "nats", source(entropy)),
     ]
     if since is not None:
-        evidence.append(step_evidence("below a tenth of its start from step", since, found))
+        evidence.append(step_evidence("below a tenth of its start from step", since, entropy))
     if coming is not None:
-        evidence.append(step_evidence(f"{coming.law} fall meets it at step", coming.step, found))
-        evidence.append(Evidence("variance that this law explains", coming.fit, "", source(found)))
+        evidence.append(step_evidence(f"{coming.law} fall meets it at step", coming.step, entropy))
+        evidence.append(
+            Evidence("variance that this law explains", coming.fit, "", source(entropy))
+        )
     return tuple(evidence)

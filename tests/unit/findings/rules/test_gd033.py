@@ -97,3 +97,9 @@ def test_verl_has_workers_for_any_function() -> None:
     )
     fix = found(rule, inside(build, "reward/judge", 1.9)).fixes[0]
     assert fix.spelling == "reward.num_workers=4"
+
+
+def test_milliseconds_of_a_short_step_are_not_worth_a_profile() -> None:
+    answer = judged(rule, run({"rollout": 0.04, "train": 0.04, "reward": 0.02}, idle=0.001))
+    assert isinstance(answer, Passed)
+    assert "of the step, 0.02 s," in answer.note

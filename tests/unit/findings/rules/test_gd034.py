@@ -86,3 +86,12 @@ def test_busy_cores_get_no_prediction() -> None:
     fix = found(rule, build).fixes[0]
     assert fix.predicted is None
     assert "97% busy" in fix.risk
+
+
+def test_milliseconds_of_a_short_step_are_not_worth_a_process() -> None:
+    build = run({"rollout": 0.04, "train": 0.04, "reward": 0.04}, idle=0.001)
+    inside(build, "reward/f0", 0.02)
+    inside(build, "reward/f1", 0.02, begin=0.02)
+    answer = judged(rule, build)
+    assert isinstance(answer, Passed)
+    assert "could save 16" in answer.note

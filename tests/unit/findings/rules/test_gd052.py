@@ -77,3 +77,22 @@ def test_clipping_and_rate_are_advised_with_values() -> None:
     assert (high.knob, high.after) == ("train.epsilon_high", 0.28)
     assert (rate.knob, rate.after) == ("train.learning_rate", 2e-6)
     assert (beta.knob, beta.after) == ("train.beta", 0.04)
+
+
+@pytest.mark.parametrize(("comes_back_to", "collapsed"), [(0.09, True), (0.3, False)])
+def test_what_crawls_back_a_little_has_not_recovered(comes_back_to: float, collapsed: bool) -> None:
+    curve = {
+        "entropy": lambda t, v, r: np.interp(t, [0, 0.3, 0.6, 1], [0.6, 0.03, 0.03, comes_back_to])
+    }
+    build = learner({**FLAT, **curve})
+    if not collapsed:
+        passed(build, "GD052")
+        return
+    found = finding(build, "GD052")
+    assert value(found, "below a tenth of its start from step") == pytest.approx(23, abs=3)
+    assert "without coming back to a fifth" in found.cause
+
+
+def test_a_fall_to_where_it_has_been_before_foretells_nothing() -> None:
+    curve = {"entropy": lambda t, v, r: np.interp(t, [0, 0.2, 0.5, 1], [0.6, 0.2, 0.5, 0.25])}
+    passed(learner({**FLAT, **curve}), "GD052")
