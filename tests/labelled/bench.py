@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import subprocess
 import sys
@@ -20,6 +21,9 @@ from tests.recorded import TrainingFailedError, Workshop, workshop
 
 Ask = Callable[[Path], dict[str, frozenset[str]]]
 _BURN = "while True: pass"
+_MACHINE = "machine.json"
+# Above it a run has what `other programs on the cores` has, whoever they are.
+BUSY_PCT = 50.0
 
 
 def run_cases(
@@ -78,6 +82,8 @@ def _trained(
     for name, contents in files.items():
         data = contents.encode() if isinstance(contents, str) else contents
         (folder / name).write_bytes(data)
+    others_pct = busy_pct()
+    (folder / _MACHINE).write_text(json.dumps({"busy_with_others_pct": others_pct}))
     began = time.monotonic()
     flags = flags_of(case, model, seed)
     try:
@@ -93,7 +99,23 @@ def _judged(case: Case, run_dir: Path, seconds: float, others: Ask | None) -> Sa
     findings = run_rules(view).findings
     severities: dict[str, str] = {rule.id: finding.severity for rule, finding in findings}
     said = _of_others(case, others(run_dir)) if others else None
-    return Said(case, severities, seconds, view.analysis.step_s, said)
+    machine = json.loads((run_dir.parent / _MACHINE).read_text())
+    busy = machine["busy_with_others_pct"] > BUSY_PCT
+    return Said(case, severities, seconds, view.analysis.step_s, said, busy=busy)
+
+
+def busy_pct() -> float:
+    """How busy all processors are for half a second, in percent; before a run, with others."""
+
+    def times() -> tuple[int, int]:
+        first = Path("/proc/stat").read_text().partition("\n")[0]
+        ticks = [int(word) for word in first.split()[1:]]
+        return sum(ticks), ticks[3] + ticks[4]  # of those idle, and waiting for disks
+
+    whole, idle = times()
+    time.sleep(0.5)
+    whole_now, idle_now = times()
+    return 100 * (1 - (idle_now - idle) / max(1, whole_now - whole))
 
 
 def _of_others(case: Case, said: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:

@@ -11,6 +11,9 @@ Strength = Literal["", "weak", "medium", "strong"]
 # Said of every run of a tiny model on a CPU, and true of it.
 ALWAYS_FAIR = frozenset({"GD003", "GD005"})
 
+# True of a run beside other programs, as the label of `other programs on the cores` says.
+OF_BUSY_MACHINES = frozenset({"GD004", "GD023"})
+
 
 @dataclass(frozen=True, slots=True)
 class Case:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tests.labelled.case import ALWAYS_FAIR, Case
+from tests.labelled.case import ALWAYS_FAIR, OF_BUSY_MACHINES, Case
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What was found in one run: rule id to severity; `others`: what other tools said of it."""
+    """What was found in one run: rule id to severity; `others`: what other tools said of it.
+
+    `busy`: programs that are none of ours had the processors before it began.
+    """
 
     case: Case
     found: dict[str, str]
@@ -18,6 +21,7 @@ class Said:
     step_s: float | None = None
     others: dict[str, frozenset[str]] | None = None
     failed: str = ""
+    busy: bool = False
 
     @property
     def hit(self) -> bool:
@@ -27,14 +31,16 @@ class Said:
     @property
     def wrong(self) -> frozenset[str]:
         """Findings that this run does not have."""
-        return frozenset(self.found) - self.case.has - self.case.may - ALWAYS_FAIR
+        fair = ALWAYS_FAIR | OF_BUSY_MACHINES if self.busy else ALWAYS_FAIR
+        return frozenset(self.found) - self.case.has - self.case.may - fair
 
     @property
     def alarms(self) -> frozenset[str]:
         """Findings of high severity on a healthy run."""
         if self.case.has:
             return frozenset()
-        return frozenset(i for i, severity in self.found.items() if severity == "high")
+        alarming = {i for i, severity in self.found.items() if severity == "high"}
+        return frozenset(alarming & self.wrong)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,7 @@ class Score:
     true_findings: int
     false_findings: int
     healthy_alarms: int
+    busy: int
 
     @property
     def recall(self) -> float:
@@ -71,6 +78,7 @@ def score(said: Iterable[Said]) -> Score:
         true_findings=sum(len(set(row.found) - row.wrong) for row in rows),
         false_findings=sum(len(row.wrong) for row in rows),
         healthy_alarms=sum(bool(row.alarms) for row in rows),
+        busy=sum(row.busy for row in rows),
     )
 
 

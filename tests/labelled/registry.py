@@ -145,7 +145,9 @@ def unlearning() -> Iterator[Case]:
             (*LEARNING, "--epsilon", str(epsilon), "--num_iterations", "4",
              "--learning_rate", "0.002"),
         ),
-        has={"GD053", "GD054"}, may={"GD050", "GD052", "GD055", "GD059"},
+        # The model that all start from has 5.5% of its completions cut off, and with clipped
+        # updates it stays so: 2% to 8% of each rollout's.
+        has={"GD053", "GD054"}, may={"GD050", "GD051", "GD052", "GD055", "GD059"},
     )  # fmt: skip
     yield from _three(
         "too few generations", (4, 3, 2),

@@ -52,6 +52,16 @@ def _totals(total: Score) -> str:
         f"{total.runs} runs, {total.ill} of them ill. **Recall {total.recall:.3f}, precision "
         f"{total.precision:.3f}** ({total.true_findings} findings true, {total.false_findings} "
         f"false); {total.healthy_alarms} healthy runs with a finding of high severity."
+        + _on_busy_machines(total)
+    )
+
+
+def _on_busy_machines(total: Score) -> str:
+    if not total.busy:
+        return ""
+    return (
+        f" In {total.busy} runs other programs had the processors: GD023 and GD004 count as true "
+        "there."
     )
 
 
