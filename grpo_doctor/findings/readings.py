@@ -89,6 +89,13 @@ class Readings:
         self.read(key)
         return curve_of_key(self.analysis.trace, key)
 
+    def metric_mean(self, key: str) -> float | None:
+        """A metric's mean over the steps that said a number, by its framework's own name."""
+        curve = self.metric_called(key)
+        return (
+            float(curve.finite.values.mean()) if curve is not None and len(curve.finite) else None
+        )
+
     def metric_values(self, key: str) -> NDArray[np.float64] | None:
         """A metric's value at every step that said any metric, by its framework's own name."""
         self.read(key)

@@ -125,7 +125,7 @@ def tools_of_trajectories(view: RunView) -> float | None:
     By the framework's own means, since trajectories run side by side: some tool and some generation
     are going on at any time.
     """
-    means = [_average(view, key) for key in _TRAJECTORY]
+    means = [view.metric_mean(key) for key in _TRAJECTORY]
     call_s, calls_per_turn, turns, trajectory_s = (mean or 0.0 for mean in means)
     if None in means or trajectory_s <= 0:
         return None
@@ -198,15 +198,10 @@ def _held_back(view: RunView) -> Evidence | None:
 
 def _mean(view: RunView, text: str, keys: tuple[str, ...], unit: str) -> Evidence | None:
     for key in keys:
-        average = _average(view, key)
+        average = view.metric_mean(key)
         if average is not None:
             return Evidence(text, average, unit, f"metric {key}")
     return None
-
-
-def _average(view: RunView, key: str) -> float | None:
-    curve = view.metric_called(key)
-    return float(curve.finite.values.mean()) if curve is not None and len(curve.finite) else None
 
 
 def _dropped(view: RunView) -> Evidence | None:
@@ -225,7 +220,7 @@ def _unused(view: RunView) -> float | None:
     if trained:  # rates would also count what is in the queue still
         dropped = _sum(view, list(_DROPPED))
         return dropped / (trained + dropped)
-    rates = _average(view, _GENERATED), _average(view, _TRAINED)
+    rates = view.metric_mean(_GENERATED), view.metric_mean(_TRAINED)
     if rates[0] is None or rates[1] is None or rates[0] <= 0:
         return None
     return min(1.0, max(0.0, 1 - rates[1] / rates[0]))

@@ -64,10 +64,11 @@ def _folder_of(case: Case, folder: Path) -> Path:
 
 
 def _schooled(shop: Workshop, folder: Path) -> str:
-    """A model that all runs start from."""
-    folder.mkdir(parents=True)
-    (folder / "rewards.py").write_text(rewards.brief())
-    shop.train(SCHOOLING, folder)
+    """A model that all runs start from; the one that was kept there, if any was."""
+    if not (folder / "out").exists():
+        folder.mkdir(parents=True)
+        (folder / "rewards.py").write_text(rewards.brief())
+        shop.train(SCHOOLING, folder)
     (checkpoint,) = (folder / "out").glob("checkpoint-*")
     return str(checkpoint)
 

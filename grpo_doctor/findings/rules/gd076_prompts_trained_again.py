@@ -39,8 +39,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import by_model, edits_of, whole
 from grpo_doctor.findings.rule import (
@@ -154,16 +152,10 @@ def _tokens(view: RunView) -> _Tokens | None:
     prompts, completions = view.counted_mean(_PROMPTS), view.counted_mean(_COMPLETIONS)
     if prompts is not None and completions is not None:
         return _Tokens(prompts, completions, copies, f"{_PROMPTS} and {_COMPLETIONS}")
-    prompt, completion = (_mean(view, key) for key in _LENGTHS)
+    prompt, completion = (view.metric_mean(key) for key in _LENGTHS)
     if prompt is None or completion is None:
         return None
     return _Tokens(prompt, completion, copies, " and ".join(_LENGTHS))
-
-
-def _mean(view: RunView, key: str) -> float | None:
-    values = view.metric_values(key)
-    finite = np.empty(0) if values is None else values[np.isfinite(values)]
-    return float(finite.mean()) if len(finite) else None
 
 
 def _outcome(view: RunView, tokens: _Tokens) -> Prediction | Withheld:
