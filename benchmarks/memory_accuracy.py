@@ -17,6 +17,7 @@ from benchmarks.memory_fit import held_out, predicted_bytes
 from benchmarks.memory_peers import PEERS
 from benchmarks.memory_points import Point, read
 from benchmarks.memory_tools import alloc
+from grpo_doctor.markdown import wrapped
 from grpo_doctor.memory.estimate import ledger_of
 from grpo_doctor.memory.ledger import Ledger
 from grpo_doctor.memory.setup import Setup
@@ -188,7 +189,7 @@ def _worst(points: Sequence[Point], ledgers: dict[str, Ledger], count: int) -> l
 def replace_section(path: Path, text: str) -> None:
     """Puts the text under the section's heading; what others wrote stays."""
     document = path.read_text("utf-8")
-    section = f"{BEGIN}\n\n{HEADING}\n{text}\n"
+    section = wrapped(f"{BEGIN}\n\n{HEADING}\n{text}\n")
     if BEGIN in document:
         tail = re.compile(re.escape(BEGIN) + r".*?(?=\n<!-- section |\Z)", re.DOTALL)
         document = tail.sub(lambda _: section, document)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from grpo_doctor.markdown import wrapped
+
 _HEADING = re.compile(r"^(#+ )", re.MULTILINE)
 
 
@@ -14,7 +16,7 @@ def put_section(page: Path, name: str, text: str) -> None:
     Headings of the section are put one level below the page's own.
     """
     begin, end = f"<!-- section {name} -->", f"<!-- end of {name} -->"
-    lower = _HEADING.sub(r"#\1", text.strip())
+    lower = wrapped(_HEADING.sub(r"#\1", text.strip()))
     section = f"{begin}\n\n{lower}\n\n{end}\n"
     old = page.read_text(encoding="utf-8") if page.exists() else ""
     before, found, rest = old.partition(begin)

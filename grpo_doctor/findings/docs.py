@@ -9,6 +9,7 @@ from pathlib import Path
 
 from grpo_doctor.findings.rules import ALL
 from grpo_doctor.findings.view import RuleFile
+from grpo_doctor.markdown import wrapped
 
 SECTIONS = (
     "What it means",
@@ -29,7 +30,7 @@ def rule_text(rule: RuleFile) -> str:
     needs = "\n".join(f"- {signal.text}" for signal in meta.needs)
     used = ", ".join(f"`{name}`" for name in sorted(meta.used))
     more = f"\nWhere it was recorded, this is used too: {used}.\n" if used else ""
-    return (
+    return wrapped(
         f"# {meta.id}: {meta.title}\n\n{_NOTE}\n\n"
         f"`{meta.slug}`, family {meta.family}\n\n{body.strip()}\n\n"
         f"## What the recording must hold\n\n{needs}\n{more}"

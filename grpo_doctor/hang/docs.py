@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grpo_doctor.hang.catalogue import CLASSES, Class
+from grpo_doctor.markdown import wrapped
 
 FILE = Path("docs/hang.md")
 _BEGIN = "<!-- Made from hang/catalogue.py by `python -m grpo_doctor.hang.docs`; edit that. -->\n"
@@ -27,9 +28,9 @@ def updated(page: str, classes: Sequence[Class] = CLASSES) -> str:
 
 
 def _classes(classes: Sequence[Class]) -> str:
-    index = "\n".join(f"| [{entry.name}](#{entry.name}) | {entry.means} |" for entry in classes)
+    index = "\n".join(f"- [{entry.name}](#{entry.name}): {entry.means}" for entry in classes)
     chapters = "\n\n".join(map(_chapter, classes))
-    return f"\n| class | what it means |\n|---|---|\n{index}\n\n{chapters}\n\n"
+    return wrapped(f"\n{index}\n\n{chapters}\n\n")
 
 
 def _chapter(cause: Class) -> str:

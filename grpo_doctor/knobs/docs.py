@@ -12,6 +12,7 @@ from grpo_doctor import knobs
 from grpo_doctor.knobs.model import Kind, Knob, Spelling, version_of
 from grpo_doctor.knobs.syntax import say
 from grpo_doctor.knobs.values import theirs
+from grpo_doctor.markdown import wrapped
 
 _COLUMNS: Mapping[str, str] = {
     "bundled": "bundled",
@@ -43,7 +44,7 @@ def page() -> str:
     for subject, group in groupby(knobs.KNOBS, key=lambda knob: knob.name.partition(".")[0]):
         parts.append(f"\n## {subject}")
         parts += [text for knob in group for text in _knob(knob)]
-    return "\n".join(parts) + "\n"
+    return wrapped("\n".join(parts) + "\n")
 
 
 def _knob(knob: Knob) -> Iterator[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from grpo_doctor.launches.known import FOLDER, known
 from grpo_doctor.launches.rules import load
+from grpo_doctor.markdown import wrapped
 
 _TOP = """\
 # Checking a launch
@@ -81,18 +82,14 @@ Each rule is a file in `grpo_doctor/launches/rules/`.
 
 def page() -> str:
     """The whole page in Markdown."""
-    forms = [
-        "| launch | what of it |",
-        "|---|---|",
-        *(f"| {form} | {what} |" for form, what in _FORMS),
-    ]
+    forms = [f"- {form}: {what}" for form, what in _FORMS]
     parts = [_TOP, *forms, _REST, *_lists(), _RULES]
     for rule in load():
         text = (rule.__doc__ or "").strip().partition("\n")[2].strip()
         parts.append(
             f"**{rule.RULE.id} `{rule.RULE.slug}`**: {rule.RULE.title}. {_one_line(text)}\n"
         )
-    return "\n".join(parts)
+    return wrapped("\n".join(parts))
 
 
 def _one_line(text: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
+from grpo_doctor.markdown import wrapped
 from grpo_doctor.whatif import models, prediction, step_model
 from grpo_doctor.whatif.models.cost_model import CostModel
 
@@ -42,7 +43,7 @@ def page() -> str:
         tolerance=100 * prediction.TOLERANCE,
         run=100 * prediction.RUN_ERROR,
     )
-    return head + "".join(_family(module) for module in _families())
+    return wrapped(head + "".join(_family(module) for module in _families()))
 
 
 def _families() -> list[ModuleType]:

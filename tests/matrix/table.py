@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from grpo_doctor.markdown import wrapped
 from tests.matrix.cells import CELLS, ENGINES, INPUTS, ROLLOUTS, TRAIN_TYPES, Cell
 from tests.matrix.flags import FLAGS, REWARDS, Flag
 from tests.matrix.gaps import ELSEWHERE, GAPS, gap_of
@@ -21,39 +23,48 @@ both.
 
 Each field has four letters: LoRA on text, full on text, LoRA on images, full on images.
 **C** runs in CI; **G** needs a GPU and has a test in tests/gpu; **n** is not run, for the reason
-below the table; **·** means that the flag does nothing there.
+below the tables; **·** means that the flag does nothing there. A table has the flags that do
+something in it.
 """
 _NAMES = {"transformers": "transformers", "colocate": "vLLM colocate", "server": "vLLM server"}
 _ENGINES = {"zero0": "0", "zero2": "2", "zero3": "3", "zero3_offload": "3+off"}
 
 
 def page() -> str:
-    columns = [(rollout, engine) for rollout in ROLLOUTS for engine in ENGINES]
-    titles = [f"{_NAMES[rollout]}, ZeRO-{_ENGINES[engine]}" for rollout, engine in columns]
-    lines = [_HEAD, "| flag | values | " + " | ".join(titles) + " |"]
-    lines.append("|---" * (len(columns) + 2) + "|")
-    lines.append(_row("every cell, by its own flags", "", None))
-    lines += [_row(f"`--{flag.name}`", ", ".join(flag.values), flag) for flag in FLAGS]
-    lines += ["", "Not run in a cell:", ""]
+    lines = [_HEAD]
+    for rollout in ROLLOUTS:
+        lines += _table(rollout)
+    lines += ["## Beside the cells", "", "Not run in a cell:", ""]
     lines += [f"- {gap.what}: {gap.why}." for gap in GAPS]
     lines += [f"- `--{flag.name}`: {flag.not_run}." for flag in FLAGS if flag.not_run]
     lines += ["", "Run outside the cells:", ""]
     lines += [f"- {what}: `{where}`" for what, where in ELSEWHERE]
-    return "\n".join(lines) + "\n"
+    return wrapped("\n".join(lines) + "\n")
 
 
-def _row(name: str, values: str, flag: Flag | None) -> str:
-    fields = []
-    for rollout in ROLLOUTS:
-        for engine in ENGINES:
-            order = [(kind, inputs) for inputs in INPUTS for kind in TRAIN_TYPES]
-            letters = [letter(Cell(rollout, engine, kind, inputs), flag) for kind, inputs in order]
-            fields.append("".join(letters))
-    return (
-        f"| {name} | {values.replace(str(Path(REWARDS).parent) + '/', '')} | "
-        + " | ".join(fields)
-        + " |"
-    )
+def _table(rollout: str) -> Iterator[str]:
+    yield f"## Rollouts by {_NAMES[rollout]}\n"
+    yield "| flag | values | " + " | ".join(f"ZeRO-{_ENGINES[name]}" for name in ENGINES) + " |"
+    yield "|---" * (len(ENGINES) + 2) + "|"
+    yield _row("every cell, by its own flags", "", _fields(rollout, None))
+    for flag in FLAGS:
+        fields = _fields(rollout, flag)
+        if any(letters.strip("·") for letters in fields):
+            yield _row(f"`--{flag.name}`", ", ".join(flag.values), fields)
+    yield ""
+
+
+def _fields(rollout: str, flag: Flag | None) -> list[str]:
+    order = [(kind, inputs) for inputs in INPUTS for kind in TRAIN_TYPES]
+    return [
+        "".join(letter(Cell(rollout, engine, kind, inputs), flag) for kind, inputs in order)
+        for engine in ENGINES
+    ]
+
+
+def _row(name: str, values: str, fields: Sequence[str]) -> str:
+    plain = values.replace(REWARDS, "file")
+    return f"| {name} | {plain} | " + " | ".join(fields) + " |"
 
 
 def letter(cell: Cell, flag: Flag | None) -> str:
