@@ -17,6 +17,7 @@ from grpo_doctor.analysis.accounting import (
     phase_seconds,
 )
 from grpo_doctor.analysis.device import DEVICE_PHASES, device_seconds
+from grpo_doctor.analysis.device_clock import on_device_clock
 from grpo_doctor.analysis.driven import by_rank
 from grpo_doctor.analysis.gpu import GpuMemory, busy_percent, gpu_memory, truly_busy_percent
 from grpo_doctor.analysis.intervals import Intervals, none, union
@@ -186,7 +187,7 @@ class Analysis:
 
 def analyse(trace: Trace) -> Analysis:
     """Computes the tables of a trace; a trace without spans gives empty ones."""
-    trace = by_rank(trace)
+    trace = by_rank(on_device_clock(trace))
     main = rank_rows(trace)
     tracks = tuple(phase_track(trace.spans, rows) for rows in main)
     steps = find_steps(trace, main)

@@ -37,6 +37,7 @@ class BarPart:
     transfer_s: float
     idle_s: float
     fraction: float
+    host_time: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def step_bar(report: Report) -> list[BarPart]:
     bar = [
         BarPart(
             part.phase, part.seconds, part.work_s, part.wait_s, part.transfer_s, part.idle_s,
-            part.seconds / whole,
+            part.seconds / whole, part.host_time,
         )
         for part in parts
     ]  # fmt: skip

@@ -112,4 +112,5 @@ def _read_phase(name: str, part: PhaseEntry) -> PhaseTime:
         idle_s=kinds.idle_s,
         p10_s=part.p10_s,
         p90_s=part.p90_s,
+        host_time=part.host_time,
     )

@@ -12,6 +12,7 @@ TERMS: Final = (
     ("work", "Time that a rank spends by itself: computing, copying, reading. Drawn solid."),
     ("wait", "Time that a rank spends for another rank to arrive. Drawn hatched."),
     ("transfer", "Moving data: a copy, or a collective once every rank has come. Drawn striped."),
+    ("host time", "A phase by the host's clock alone: when GPU work was queued, not when it ran."),
     ("idle", "A rank or engine has nothing to do and waits for nobody in particular."),
     ("skew", "Of a collective: how long the others wait for the rank that comes last."),
     ("critical path", "The chain that made a step as long as it was; only what is on it can help."),

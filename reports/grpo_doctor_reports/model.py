@@ -54,6 +54,7 @@ class PhaseTime:
     idle_s: float
     p10_s: float | None
     p90_s: float | None
+    host_time: bool  # it computes on GPUs, and no event of theirs measured it
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,8 @@ def _markdown(report: Report) -> Iterator[str]:
     for part in digest.step_bar(report):
         waits = formatting.seconds(part.wait_s) if part.wait_s else ""
         share = formatting.share(part.fraction)
-        yield f"| {_escaped(part.phase)} | {formatting.seconds(part.seconds)} | {share} | {waits} |"
+        phase = _escaped(part.phase) + " (host time)" * part.host_time
+        yield f"| {phase} | {formatting.seconds(part.seconds)} | {share} | {waits} |"
     yield ""
     for finding in report.findings:
         yield from _finding(finding)

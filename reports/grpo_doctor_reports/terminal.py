@@ -117,11 +117,16 @@ def _step_bar(report: Report, width: int) -> Iterator[RenderableType]:
             _bar(part, scale),
             formatting.seconds(part.seconds),
             formatting.share(part.fraction),
-            f"wait {formatting.seconds(part.wait_s)}" if part.wait_s > 0 else "",
+            _beside(part),
         )
     yield table
     moves = f"{_TRANSFER} transfer  " if any(part.transfer_s > 0 for part in parts) else ""
     yield Text(f"{_WORK} work  {moves}{_WAIT} wait for other ranks", style="dim")
+
+
+def _beside(part: digest.BarPart) -> str:
+    wait = [f"wait {formatting.seconds(part.wait_s)}"] if part.wait_s > 0 else []
+    return ", ".join([*wait, *["host time"] * part.host_time])
 
 
 def _bar(part: digest.BarPart, scale: float) -> Text:

@@ -112,9 +112,9 @@ class RunEntry(Part, frozen=True):
 class PhaseEntry(Part, frozen=True):
     """One phase per step, the mean over ranks and used steps; p10 and p90 over steps.
 
-    Its seconds are work, wait, transfer and idle together, by the host's clock. `device_seconds` is
-    the phase by the GPU's own, where CUDA events measured it; `host_time` says that none did in a
-    run on GPUs, so that the seconds say when work was queued.
+    Its seconds are work, wait, transfer and idle together, where CUDA events measured it while the
+    GPU was in it. `device_seconds` is what lay between those events; `host_time` says that there
+    were none in a run on GPUs, so that the seconds say when work was queued.
     """
 
     seconds: float = 0.0

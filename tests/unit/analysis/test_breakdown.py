@@ -52,7 +52,7 @@ def test_a_phase_that_reaches_out_of_its_step_is_clipped() -> None:
 
 def test_cuda_times_are_not_counted_beside_host_times() -> None:
     build = TraceBuilder().span(0, "train", 0, 6)
-    build.row(Kind.CUDA_SPAN, 0, "train", 0, 6, value=5500.0)
+    build.row(Kind.CUDA_SPAN, 0, "train", 0, 6, value=6000.0)
     assert seconds(step(build, 10), "train") == pytest.approx(6)
 
 

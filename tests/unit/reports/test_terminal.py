@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor_reports import ReportError, render_html, render_text
+from grpo_doctor_reports.pull_request import render_markdown
 from tests.demo_reports import DEMOS
 
 
@@ -181,3 +182,14 @@ def test_the_curve_of_evaluations_stands_under_that_of_training(width: int) -> N
     assert ["reward", "0.100", "▁▂▄█", "0.800"] in rows
     assert ["evaluation", "0.750", "█▁", "0.500"] in rows
     assert "Best 0.750 after step 2." in text
+
+
+def test_a_phase_that_the_host_alone_timed_is_marked_everywhere() -> None:
+    document = DEMOS["slow"]()
+    document["summary"]["phases"]["logprob"]["host_time"] = True
+    text = render_text(document, width=100, color=False)
+    marked = [line for line in text.splitlines() if "host time" in line]
+    assert [line.split()[0] for line in marked] == ["logprob"]
+    assert "| logprob (host time) |" in render_markdown(document)
+    assert render_html(document).count("<small>host time</small>") == 2  # bar and table
+    assert "<small>host time</small>" not in render_html(DEMOS["slow"]())
