@@ -17,11 +17,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 from benchmarks.many_ranks import write_run
+from benchmarks.measured import measured
 
 SECONDS, PEAK_MIB = 60.0, 4096.0
 # Ten times the spans may take this many times ten times the seconds, what starting up takes aside.
@@ -31,41 +31,6 @@ PEER_RATIO = 3.0
 LEANER = {"pandas": 3.0, "hta": 1.5}
 PEERS = ("ours", "pandas", "hta")
 _PEERS = Path(__file__).with_name("scale_peers")
-
-
-def measured(command: list[str]) -> dict[str, float]:
-    """Wall and processor seconds and peak MiB of a command with its children; it must succeed."""
-    begun = time.monotonic()
-    log = os.open(os.devnull, os.O_WRONLY)
-    actions = [(os.POSIX_SPAWN_DUP2, log, 1)]
-    pid = os.posix_spawn(command[0], command, dict(os.environ), file_actions=actions)
-    tree = 0.0
-    while not (done := os.wait4(pid, os.WNOHANG))[0]:
-        tree = max(tree, _resident_mib(pid))
-        time.sleep(_POLL_S)
-    _, status, usage = done
-    os.close(log)
-    if status:
-        raise SystemExit(f"{command} failed")
-    return {
-        "seconds": time.monotonic() - begun,
-        "cpu_seconds": usage.ru_utime + usage.ru_stime,
-        "peak_mib": max(tree, usage.ru_maxrss / 1024),
-    }
-
-
-_POLL_S = 0.05
-
-
-def _resident_mib(pid: int) -> float:
-    """What a process and its children have in memory now: HTA spreads its work over some."""
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except (OSError, IndexError):
-        return 0.0
-    own = pages * os.sysconf("SC_PAGESIZE") / 2**20
-    return own + sum(_resident_mib(int(child)) for child in children)
 
 
 def report(recording: Path, page: Path) -> dict[str, float]:
