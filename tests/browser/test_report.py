@@ -23,6 +23,7 @@ pytestmark = pytest.mark.browser
 
 
 _WIDTHS = (1_440, 800, 400)
+_QUICK_S = 10.0
 
 
 @pytest.fixture(scope="module", params=DEMOS)
@@ -215,15 +216,19 @@ def test_64_ranks_and_2000_steps_open_in_seconds_and_stay_small(
     page = tmp_path / "wide.html"
     page.write_text(render_html(wide_document(64, 2_000)), encoding="utf-8")
     assert page.stat().st_size < 2_500_000
-    took, least = _opening_s(tab, page), _opening_s(tab, reports / "minimal.html")
-    # 1 s where nothing else runs; a machine that opens an empty report slowly is busy. What grows
-    # with the square of the steps takes minutes.
-    assert took < max(10.0, 12 * least)
+    # A second where nothing else runs. What grows with the square of the steps takes minutes, and a
+    # machine that opens an empty report slowly is busy.
+    if _opening_s(tab, page, enough_s=_QUICK_S) >= _QUICK_S:
+        empty_s = _opening_s(tab, reports / "minimal.html")
+        assert _opening_s(tab, page) < max(_QUICK_S, 12 * empty_s)
     assert tab.problems() == []
 
 
-def _opening_s(tab: Tab, page: Path) -> float:
-    """Seconds until the page has loaded and its first charts are drawn, the best of three."""
+def _opening_s(tab: Tab, page: Path, enough_s: float = 0.0) -> float:
+    """Seconds until the page has loaded and its first charts are drawn, the best of three.
+
+    Once it took less than `enough_s`, it is not opened again.
+    """
     best = float("inf")
     for _ in range(3):
         began = time.monotonic()
@@ -231,4 +236,6 @@ def _opening_s(tab: Tab, page: Path) -> float:
         if tab.evaluate("document.querySelector('.plot') !== null"):
             show(tab, "steps", "heatmap")
         best = min(best, time.monotonic() - began)
+        if best < enough_s:
+            break
     return best
