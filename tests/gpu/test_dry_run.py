@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.gpu.__main__ import PARTS, ROOT, section
-from tests.gpu.parts import Check, cuda_problem
+from tests.gpu.__main__ import PARTS, ROOT, main, section
+from tests.gpu.parts import Check, Outcome, State, Wish, cuda_problem
 
 
 def dry_run(*arguments: str) -> tuple[int, list[str]]:
@@ -37,16 +38,36 @@ def test_a_fault_in_real_ranks_is_judged_and_written_down(tmp_path: Path) -> Non
     assert "A dry run" in text
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not cuda_problem(), reason="there is a GPU: these parts would run")
-def test_what_needs_a_gpu_says_so() -> None:
-    code, lines = dry_run("--only", "readings", "events", "phases")
-    assert [line.split(":")[0] for line in lines[:-1]] == [
-        "skipped  readings",
-        "skipped  events",
-        "skipped  phases",
-    ]
-    assert code == 0
+@pytest.mark.parametrize("part", ["readings", "events", "phases"])
+def test_what_needs_a_gpu_says_so(tmp_path: Path, part: str) -> None:
+    outcome = Outcome()
+    importlib.import_module(f"tests.gpu.{part}").run(Wish(tmp_path, dry=True), outcome)
+    (check,) = outcome.checks
+    assert (check.state, check.text) == ("skipped", cuda_problem())
+
+
+@pytest.mark.parametrize(
+    ("states", "code", "last"),
+    [
+        (["skipped", "passed"], 0, "1 passed, 0 failed, 1 skipped"),
+        (["failed", "skipped"], 1, "0 passed, 1 failed, 1 skipped"),
+    ],
+)
+def test_only_a_failure_fails(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    states: list[State],
+    code: int,
+    last: str,
+) -> None:
+    parts = dict(zip(("readings", "events"), states, strict=True))
+    monkeypatch.setattr(sys, "argv", ["tests.gpu", "--dry-run", "--only", *parts])
+    monkeypatch.setattr(
+        "tests.gpu.__main__._run", lambda part, _asked: [Check(part, parts[part], "")]
+    )
+    assert main() == code
+    assert capsys.readouterr().out.splitlines()[-1] == last
 
 
 @pytest.mark.slow
