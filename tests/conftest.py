@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import re
 import signal
+from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -37,6 +41,12 @@ _LONGEST = (
     "integration/test_discover.py",
     "integration/test_trainer_engines.py",
     "integration/test_flight.py",
+)
+# They use `tests.recorded.forks.shared`, which takes ten seconds of a processor to start.
+_FORKING = (
+    "case_studies/test_case_5.py",
+    "integration/test_reward_workers.py",
+    "integration/test_trainer_engines.py",
 )
 _LONG = ("slow", "browser", "perfetto")
 _MARKS_OF_FILE = re.compile(r"^pytestmark = (.*?)^$", re.MULTILINE | re.DOTALL)
@@ -75,13 +85,50 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begins with the files that take long; the order within a file stays."""
+    """Begins with the files that take long, and others among them; the order within a file stays.
+
+    What takes long mostly waits, and what is short computes: side by side they keep the processors
+    busy, one after the other they do not.
+    """
     long = {item.path for item in items if any(map(item.get_closest_marker, _LONG))}
-    items.sort(key=lambda item: _turn(item.path, long))
+    names = dict.fromkeys(item.path for item in items)
+    waiting = sorted((path for path in names if path in long), key=_turn)
+    computing = [path for path in names if path not in long]
+    turns = dict(zip(waiting, _shares([_weight(path) for path in waiting]), strict=True))
+    turns |= zip(computing, _shares([1] * len(computing)), strict=True)
+    items.sort(key=lambda item: turns[item.path])
 
 
-def _turn(path: Path, long: set[Path]) -> int:
-    name = path.relative_to(Path(__file__).parent).as_posix()
-    if name in _LONGEST:
-        return _LONGEST.index(name)
-    return len(_LONGEST) + (path not in long) + ("unit" in path.parts)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keeps a file in one process, and in one process the files that fork from the same server."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    scheduling = importlib.import_module("xdist.scheduler").LoadFileScheduling(config, log)
+    vars(scheduling)["_split_scope"] = _scope
+    return scheduling
+
+
+def _scope(test: str) -> str:
+    """What runs in one process: `forks`, or a file."""
+    path = test.partition("::")[0]
+    return "forks" if path.removeprefix("tests/") in _FORKING else path
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(Path(__file__).parent).as_posix()
+
+
+def _turn(path: Path) -> int:
+    name = _name(path)
+    return _LONGEST.index(name) if name in _LONGEST else len(_LONGEST)
+
+
+def _weight(path: Path) -> int:
+    return 5 if _name(path) in _LONGEST else 1  # a minute, or some ten seconds
+
+
+def _shares(weights: Sequence[int]) -> list[float]:
+    """How much of all comes before each."""
+    ends = list(accumulate(weights))
+    return [(end - weight) / ends[-1] for end, weight in zip(ends, weights, strict=True)]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from grpo_doctor.cli import main
 from tests.case_studies.case_5 import COMMAND, SMALL
-from tests.case_studies.commandline import followed, launch
-from tests.case_studies.recorded import Recorded, record, report, tool
+from tests.case_studies.commandline import Flags, followed, launch, spelled
+from tests.case_studies.recorded import Recorded, tool
+from tests.recorded import Workshop
+from tests.recorded.forks import shared
 
-pytest.importorskip("torch", reason="needs torch")
+pytest.importorskip("deepspeed", reason="needs the trainer extra")
 pytestmark = pytest.mark.slow
 GIB = 2**30
 SCRIPT = Path(__file__).with_name("two_devices.py")
@@ -30,23 +34,33 @@ def size_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
+def trained(flags: Flags, folder: Path) -> Recorded:
+    """A run of one rank, in a fork of the process that has imported all it needs."""
+    words = spelled({**flags, "output_dir": ("out",)})
+    return reported(Workshop(shared()).train(words, folder, ranks=1))
+
+
+def reported(run_dir: Path) -> Recorded:
+    written = run_dir.with_name("report.json")
+    assert main(["report", str(run_dir), "--json", "-o", str(written)]) == 0
+    return Recorded(run_dir, json.loads(written.read_text()))
+
+
 @pytest.fixture(scope="module")
 def before(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    folder = tmp_path_factory.mktemp("before")
-    return record({**SMALL, "output_dir": (str(folder / "out"),)}, folder / "run", ranks=1)
+    return trained(SMALL, tmp_path_factory.mktemp("before"))
 
 
 @pytest.fixture(scope="module")
 def after(before: Recorded, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """The same with two of the fixes, as they were printed."""
-    folder = tmp_path_factory.mktemp("after")
-    flags = {**SMALL, "output_dir": (str(folder / "out"),)}
+    flags = SMALL
     for rule, place in (("GD061", 0), ("GD071", 1)):
         found = finding(before, rule)
         assert found is not None, rule
         flags = followed(flags, found["fixes"][place]["spelling"])
     assert flags["save_only_model"] == ("true",)
-    return record(flags, folder / "run", ranks=1)
+    return trained(flags, tmp_path_factory.mktemp("after"))
 
 
 def test_the_users_own_line_has_one_greedy_completion_and_no_processes() -> None:
@@ -90,7 +104,7 @@ def test_the_fix_as_printed_takes_the_optimizer_out(before: Recorded, after: Rec
 def test_a_job_that_died_of_two_devices_is_told_so_with_what_helps(tmp_path: Path) -> None:
     said = tool(["run", "--run-dir", "run", "--", sys.executable, str(SCRIPT)], tmp_path, expect=1)
     assert "GD074" in said
-    found = finding(report(tmp_path / "run"), "GD074")
+    found = finding(reported(tmp_path / "run"), "GD074")
     assert found is not None
     assert found["severity"] == "high"
     assert "is not on the expected device" in str(found["evidence"][0]["value"])

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
+from tests.recorded.forks import shared
 from tests.recording import read_rows, spans_file
 
 pytest.importorskip("deepspeed", reason="needs the trainer extra")
@@ -145,12 +146,10 @@ def test_a_job_with_a_function_that_hangs_ends_by_itself(tmp_path: Path) -> None
     )
     flags = "--reward_funcs mine.py:slow --reward_timeout 1 --deepspeed none --output_dir out"
     flags += " --per_device_train_batch_size 8 --num_generations 8"
-    done = subprocess.run(
-        [sys.executable, "-m", "grpo_doctor_trainer", *flags.split()],
-        env=os.environ | {"OMP_NUM_THREADS": "1"}, cwd=tmp_path,
-        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert "the reward function mine.py:slow gave no answer for 8 completions" in done.stderr
-    assert "mine.py, line 3, in slow" in done.stderr
-    assert "Traceback" not in done.stderr
+    server = shared()
+    server.start(tmp_path, flags.split(), ranks=1)
+    code, log = server.wait(PATIENCE_S), (tmp_path / "job.log").read_text()
+    assert code == 2, log
+    assert "the reward function mine.py:slow gave no answer for 8 completions" in log
+    assert "mine.py, line 3, in slow" in log
+    assert "Traceback" not in log
