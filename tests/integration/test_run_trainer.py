@@ -138,6 +138,8 @@ def looks(deadline: float) -> Iterator[None]:
         time.sleep(0.002)
 
 
+# On jobs that start at once, test_run.py and test_watchdog.py hold what is said of a killed rank.
+@pytest.mark.heavy
 def test_a_rank_killed_in_its_rollout_leaves_that_span_open(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     process = subprocess.Popen(
