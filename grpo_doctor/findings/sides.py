@@ -20,7 +20,7 @@ _REWARD_QUEUE_SPAN = "reward/queue"
 GENERATE_SPAN, REWARD_SPAN, TOOLS_SPAN = "rollout/generate", "reward", "rollout/tools"
 # Between both the engine generates nothing.
 _PAUSE_SPAN, _SYNC_SPAN = "sync/pause", "sync"
-_LOOPS = ("rollout", "rollout-loop")
+_LOOPS = ("rollout", "rollout-loop", "rollouter")
 _STALENESS = ("sample/staleness_mean", "training/off_policy/trajectory_staleness/mean")
 _QUEUE_DEPTH = ("sample/rollout_queue_size", "fully_async/monitor/queue/mq_queue_size")
 # Of each log alone.

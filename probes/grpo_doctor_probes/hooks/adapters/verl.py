@@ -14,6 +14,7 @@ import sys
 
 from grpo_doctor_probes import describe, metrics, watch_collectives
 from grpo_doctor_probes.decorate import timed
+from grpo_doctor_probes.hooks.adapters import verl_async
 from grpo_doctor_probes.hooks.adapters.verl_functions import (
     ACTORS,
     HOOKS,
@@ -39,11 +40,11 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-_STEP = "step"
+_STEP, _GENERATION = "step", "gen"
 _TIMED, _LOADS = "__grpo_doctor_timed__", "__grpo_doctor_loads__"
 # verl's timers that are phases, by their names in `timing_s/*`.
 _TIMERS = {
-    "gen": "rollout", "gen_max": "rollout", "generate_async": "rollout",
+    "gen": "rollout", "gen_max": "rollout",
     "wait_for_enough_samples": "rollout/wait", "switch_wait": "rollout/wait",
     "reward": "reward", "adv": "reward/advantages",
     "old_log_prob": "logprob/old", "ref": "logprob/reference", "values": "logprob/values",
@@ -69,12 +70,15 @@ def _patch_timers(module: ModuleType) -> None:
 
 def _around_timer(timer: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name == _STEP:
-            # Every trainer's class has the number, and recipes have classes of their own.
-            caller = sys._getframe(1)  # noqa: SLF001
-            quietly(_begin_step, caller.f_locals.get("self"))
-        inner = timer(name, *args, **kwargs)
         phase, loop_phase = _TIMERS.get(name), _LOOP_TIMERS.get(name)
+        if name in (_STEP, _GENERATION):
+            # Every trainer's class has the number, and recipes have classes of their own.
+            trainer = sys._getframe(1).f_locals.get("self")  # noqa: SLF001
+            if name == _STEP:
+                quietly(_begin_step, trainer)
+            elif verl_async.waits_for_samples(trainer):
+                phase = verl_async.WAIT
+        inner = timer(name, *args, **kwargs)
         if phase is not None:
             return _both(HookedSpan(phase), inner)
         return inner if loop_phase is None else _both(SharedSpan(loop_phase), inner)
@@ -105,7 +109,7 @@ def _patch_legacy(module: ModuleType) -> None:
 def _drives(module: ModuleType, start: str, fit: str) -> None:
     """The process that makes the workers, in `start`, has the steps, until `fit` returns."""
     replace(module, start, _around_start)
-    replace(module, fit, _around_fit)
+    replace(module, fit, verl_async.until_last_step)
 
 
 def _around_start(start: Callable[..., Any]) -> Callable[..., Any]:
@@ -118,22 +122,12 @@ def _around_start(start: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def _around_fit(fit: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return fit(self, *args, **kwargs)
-        finally:
-            STEPS.end()
-
-    return wrapper
-
-
 def _around_legacy_fit(fit: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         quietly(_time_loader, self)
         return fit(self, *args, **kwargs)
 
-    return _around_fit(wrapper)
+    return verl_async.until_last_step(wrapper)
 
 
 def _time_loader(trainer: Any) -> None:
@@ -251,13 +245,13 @@ def _configured_name(config: Any) -> Any:
 ADAPTER = Adapter(
     "verl",
     "verl",
-    HOOKS,
+    (*HOOKS, *verl_async.HOOKS),
     {
         "verl.utils.profiler": _patch_timers,
         "verl.utils.debug": _patch_timers,
         LEGACY: _patch_legacy,
         V1: lambda module: _drives(module, "PPOTrainer.init", "PPOTrainer.fit"),
-        "verl.experimental.separation.ray_trainer": lambda module: _drives(
+        verl_async.SEPARATION: lambda module: _drives(
             module, "SeparateRayPPOTrainer.init_workers", "SeparateRayPPOTrainer.fit"
         ),
         "verl.utils.tracking": _patch_tracking,
@@ -267,5 +261,6 @@ ADAPTER = Adapter(
         REWARD_LOOP: _has_role("reward", "RewardLoopWorker"),
         **{module: _has_role("rollout", name) for module, name in SERVERS.items()},
         **dict.fromkeys(ACTORS, _patch_actors),
+        **verl_async.PATCHES,
     },
 )  # fmt: skip

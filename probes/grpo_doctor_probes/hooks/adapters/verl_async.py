@@ -1,0 +1,102 @@
+"""verl's trainers whose rollout runs beside the training: which side waits, and for what.
+
+Where a rollout of its own fills a buffer, the trainer's timer `gen` is a wait for samples. The
+rollouter of `fully_async_policy` stops by itself, and knows since when it has nothing to do.
+"""
+
+from __future__ import annotations
+
+from time import monotonic_ns, time
+
+from grpo_doctor_probes import layout, recorder
+from grpo_doctor_probes.decorate import timed
+from grpo_doctor_probes.hooks.roles import with_role
+from grpo_doctor_probes.hooks.spans import STEPS
+from grpo_doctor_probes.hooks.table import Hook
+from grpo_doctor_probes.hooks.wrapping import quietly, replace
+from grpo_doctor_probes.rundir import DRIVER
+
+TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+    from typing import Any
+
+SEPARATION = "verl.experimental.separation.ray_trainer"
+_ONE_STEP_OFF = "verl.experimental.one_step_off_policy.ray_trainer"
+_TRAINER = "verl.experimental.fully_async_policy.fully_async_trainer"
+_ROLLOUTER = "verl.experimental.fully_async_policy.fully_async_rollouter"
+_TAKE_SAMPLES = frozenset({"PPOTrainerSeparateAsync", "OneStepOffRayTrainer", "FullyAsyncTrainer"})
+WAIT = "rollout/wait"
+_QUEUE = "rollout/queue"
+
+HOOKS = (
+    Hook(_TRAINER, "FullyAsyncTrainer.init_workers", "init", "0.8-"),
+    Hook(_ROLLOUTER, "FullyAsyncRollouter.init_workers", "init", "0.8-"),
+    Hook(
+        _ROLLOUTER, "FullyAsyncAgentLoopManager.generate_sequences_single", "rollout/generate",
+        "0.8-", shared=True,
+    ),
+)  # fmt: skip
+
+
+def waits_for_samples(trainer: object) -> bool:
+    """Whether what the trainer calls generating is to wait for another process that does."""
+    return not _TAKE_SAMPLES.isdisjoint(kind.__name__ for kind in type(trainer).__mro__)
+
+
+def until_last_step(fit: Callable[..., Any]) -> Callable[..., Any]:
+    """The same; the last step ends with it, a coroutine's too."""
+    return timed(_LastStep, fit)
+
+
+class _LastStep:
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, *error: object) -> None:
+        STEPS.end()
+
+
+def _patch_one_step_off(module: ModuleType) -> None:
+    replace(module, "OneStepOffRayTrainer.fit", until_last_step)
+
+
+def _patch_trainer(module: ModuleType) -> None:
+    replace(module, "FullyAsyncTrainer.__init__", with_role(DRIVER))
+    replace(module, "FullyAsyncTrainer.fit", until_last_step)
+
+
+def _patch_rollouter(module: ModuleType) -> None:
+    replace(module, "FullyAsyncRollouter.__init__", with_role("rollouter"))
+    replace(module, "FullyAsyncRollouter.reset_staleness", _around_resume)
+
+
+def _around_resume(resume: Callable[..., Any]) -> Callable[..., Any]:
+    """New weights let a rollouter go on that has stopped."""
+
+    async def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        quietly(_write_wait, self)
+        return await resume(self, *args, **kwargs)
+
+    return wrapper
+
+
+def _write_wait(rollouter: Any) -> None:
+    """How long it has had nothing to do, and why: a full queue, or samples that would be stale."""
+    active = recorder.ACTIVE or recorder.start_if_asked()
+    idle_since = rollouter.idle_start_time
+    if active is None or not rollouter.paused or idle_since <= rollouter.step_start_time:
+        return
+    stale = rollouter.staleness_samples >= rollouter.max_required_samples
+    now_ns = monotonic_ns()
+    begun_ns = now_ns - round(1e9 * (time() - idle_since))
+    for span in (_QUEUE, f"{_QUEUE}/{'staleness' if stale else 'full'}"):
+        active.write(layout.SPAN, active.name_id(span), begun_ns, now_ns, 0.0)
+
+
+PATCHES: dict[str, Callable[[ModuleType], None]] = {
+    _ONE_STEP_OFF: _patch_one_step_off,
+    _TRAINER: _patch_trainer,
+    _ROLLOUTER: _patch_rollouter,
+}
