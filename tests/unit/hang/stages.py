@@ -1,8 +1,9 @@
 """What each stage says of recorded jobs, as lines to compare: one job of every verdict and source.
 
-`stages.json` keeps a checksum of these lines by job and stage. A change that is meant is taken over
-by `python -m tests.unit.hang.stages accept`; `python -m tests.unit.hang.stages show JOB STAGE`
-prints the lines, to be compared with those of the commit before.
+Every third is also seen worse, as in `tests.corpus.degraded`; jobs under NCCL's rules add what is
+rare in recorded ones. `stages.json` keeps a checksum of these lines by job and stage. A change that
+is meant is taken over by `python -m tests.unit.hang.stages accept`; to be compared with the commit
+before, `python -m tests.unit.hang.stages show JOB STAGE` prints the lines.
 """
 
 from __future__ import annotations
@@ -18,22 +19,30 @@ from pathlib import Path
 
 import msgspec
 
-from grpo_doctor.hang.causes import Candidate, Case
+from grpo_doctor.hang import causes, dumps
+from grpo_doctor.hang.causes import Candidate
+from grpo_doctor.hang.collection.bundle.packing import with_counts
 from grpo_doctor.hang.decision.confidence import features
 from grpo_doctor.hang.decision.root import proposals, roots_of
 from grpo_doctor.hang.decision.stall import Stall, stall_of
 from grpo_doctor.hang.decision.state import state_of
 from grpo_doctor.hang.diagnose import diagnose_scene
-from grpo_doctor.hang.model import hosts, parallelism
+from grpo_doctor.hang.model import hosts, matching, parallelism
 from grpo_doctor.hang.model.process.actor import Actor
 from grpo_doctor.hang.model.rollout_engine import engine_of, refusals
 from grpo_doctor.hang.model.scene import Scene, build
 from grpo_doctor.hang.model.waiting import tasks, waits, wakeups
 from grpo_doctor.hang.model.waiting.graph import Graph
+from grpo_doctor_probes.evidence import Evidence
 from tests.corpus import store
+from tests.corpus.degraded import variants
 from tests.corpus.items import Item
 from tests.corpus.score import answer, evidence_of
+from tests.nccl_rules.cases import DEVELOPMENT, Case, drawn
+from tests.nccl_rules.faults import KINDS
 
+SIMULATED = "simulated"
+_COUNTERS = ", counters alone"
 KNOWN = Path(__file__).with_name("stages.json")
 _FRACTION = re.compile(r"\d+\.\d+(e-?\d+)?")
 
@@ -42,11 +51,11 @@ _FRACTION = re.compile(r"\d+\.\d+(e-?\d+)?")
 class Recorded:
     """One job, with what the stages make of it."""
 
-    item: Item
+    evidence: Evidence
 
     @cached_property
     def scene(self) -> Scene:
-        return build(evidence_of(self.item))
+        return build(self.evidence)
 
     @cached_property
     def graph(self) -> Graph:
@@ -58,7 +67,7 @@ class Recorded:
 
     @cached_property
     def labels(self) -> tuple[Candidate, ...]:
-        return proposals(Case(self.scene, self.graph, self.stall.suspects))
+        return proposals(causes.Case(self.scene, self.graph, self.stall.suspects))
 
 
 def _recordings(job: Recorded) -> Iterator[object]:
@@ -67,10 +76,10 @@ def _recordings(job: Recorded) -> Iterator[object]:
 
 
 def _matching(job: Recorded) -> Iterator[object]:
-    matching = job.scene.matching
+    matched = job.scene.matching
     for rank in job.scene.world:
-        yield rank, matching.rhythm(rank), matching.backlog(rank)
-    yield matching
+        yield rank, matched.rhythm(rank), matched.backlog(rank)
+    yield matched, matching.judge(matched)
 
 
 def _processes(job: Recorded) -> Iterator[object]:
@@ -132,6 +141,20 @@ def _verdict(job: Recorded) -> Iterator[object]:
     yield diagnose_scene(job.scene)
 
 
+@cache
+def simulated(kind: str, seed: int = 7, *, counters: bool = False) -> Case:
+    """A job under NCCL's rules with one fault."""
+    return drawn(kind, seed, DEVELOPMENT, counters=counters)
+
+
+def _simulated(case: Case) -> Iterator[object]:
+    recordings = dumps.read(case.files)
+    matched = matching.match(recordings, case.world)
+    yield from recordings.ranks
+    yield from (matched.waits, matched.cycles, matched.blame, matched.shifts, matched.standings)
+    yield matched, matching.judge(matched)
+
+
 STAGES: dict[str, Callable[[Recorded], Iterator[object]]] = {
     "recordings": _recordings,
     "matching": _matching,
@@ -149,15 +172,18 @@ def differing(*stages: str) -> list[str]:
     known: dict[str, dict[str, str]] = json.loads(KNOWN.read_text())
     return [
         f"{name}: {stage}"
-        for name, job in _jobs(known).items()
+        for name, checksums in known.items()
+        if not checksums.keys().isdisjoint(stages)
+        for job in [_job(name)]
         for stage in stages
-        if _checksum(lines(job, stage)) != known[name][stage]
+        if _checksum(lines(job, stage)) != checksums[stage]
     ]
 
 
-def lines(job: Recorded, stage: str) -> list[str]:
+def lines(job: Recorded | Case, stage: str) -> list[str]:
     """What a stage says of a job, without what differs from one machine to another."""
-    return [_line(facts) for facts in STAGES[stage](job)]
+    said = STAGES[stage](job) if isinstance(job, Recorded) else _simulated(job)
+    return [_line(facts) for facts in said]
 
 
 def _line(facts: object) -> str:
@@ -173,44 +199,71 @@ def _checksum(text: Sequence[str]) -> str:
     return format(zlib.crc32("\n".join(text).encode()), "08x")
 
 
+class _Named(msgspec.Struct):
+    name: str
+
+
 @cache
-def _archive(path: Path) -> dict[str, Item]:
-    return {item.name: item for item in store.items_of(path)}
+def _archive(name: str) -> dict[str, msgspec.Raw]:
+    """The jobs of an archive, of which most are not read."""
+    items = msgspec.msgpack.decode(store.content_of(store.FOLDER / name), type=list[msgspec.Raw])
+    return {msgspec.msgpack.decode(item, type=_Named).name: item for item in items}
 
 
-def _jobs(names: Iterable[str]) -> dict[str, Recorded]:
-    """Jobs by `ARCHIVE/NAME`."""
-    split = {name: name.partition("/") for name in names}
-    return {
-        name: Recorded(_archive(store.FOLDER / archive)[item])
-        for name, (archive, _, item) in split.items()
-    }
+def _job(name: str) -> Recorded | Case:
+    """A job by `ARCHIVE/NAME`, or `ARCHIVE/NAME/WAY` to see it worse; `simulated/KIND`."""
+    if name.startswith(f"{SIMULATED}/"):
+        kind, counters, _ = name.partition("/")[2].partition(_COUNTERS)
+        return simulated(kind, counters=bool(counters))
+    return _recorded(name)
+
+
+def _recorded(name: str) -> Recorded:
+    archive, item_name, *way = name.split("/")
+    item = msgspec.msgpack.decode(_archive(archive)[item_name], type=Item)
+    evidences = tuple(map(with_counts, item.evidences))
+    evidence = evidence_of(msgspec.structs.replace(item, evidences=evidences))
+    return Recorded(dict(variants(evidence))[way[0]] if way else evidence)
 
 
 def _chosen() -> list[str]:
     """The smallest job of every verdict and source."""
     best: dict[tuple[str, str, str], tuple[int, str]] = {}
     for path in store.archives():
-        for item in _archive(path).values():
+        for item in store.items_of(path):
             said = answer(item)
             size = sum(len(msgspec.json.encode(evidence)) for evidence in item.evidences)
             kind = said.source, said.state, said.cause
             best[kind] = min(best.get(kind, (size, "~")), (size, f"{path.name}/{item.name}"))
-    return sorted(name for _, name in best.values())
+    names = sorted(name for _, name in best.values())
+    return [*names, *_worse(names[::3])]
+
+
+def _cases() -> list[str]:
+    return [f"{SIMULATED}/{kind}{counters}" for kind in KINDS for counters in ("", _COUNTERS)]
+
+
+def _worse(names: Sequence[str]) -> Iterator[str]:
+    """Each of these jobs, seen in one of the ways that make a difference to it."""
+    for at, name in enumerate(names):
+        ways = [way for way, _ in variants(_recorded(name).evidence)]
+        if ways:
+            yield f"{name}/{ways[at % len(ways)]}"
 
 
 def main(arguments: Sequence[str]) -> None:
     """`accept` writes `stages.json` anew; `show JOB STAGE` prints what is said today."""
     if arguments[0] == "accept":
         known = {
-            name: {stage: _checksum(lines(job, stage)) for stage in STAGES}
-            for name, job in _jobs(_chosen()).items()
+            name: {stage: _checksum(lines(_job(name), stage)) for stage in stages}
+            for names, stages in ((_chosen(), STAGES), (_cases(), (SIMULATED,)))
+            for name in names
         }
         rows = (f" {json.dumps(name)}: {json.dumps(stages)}" for name, stages in known.items())
         KNOWN.write_text("{\n" + ",\n".join(rows) + "\n}\n")
     else:
         name, stage = arguments[1:]
-        sys.stdout.write("".join(f"{line}\n" for line in lines(_jobs([name])[name], stage)))
+        sys.stdout.write("".join(f"{line}\n" for line in lines(_job(name), stage)))
 
 
 if __name__ == "__main__":
