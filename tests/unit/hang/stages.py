@@ -33,6 +33,7 @@ from grpo_doctor.hang.model.rollout_engine import engine_of, refusals
 from grpo_doctor.hang.model.scene import Scene, build
 from grpo_doctor.hang.model.waiting import tasks, waits, wakeups
 from grpo_doctor.hang.model.waiting.graph import Graph
+from grpo_doctor.hang.multihost import joined, with_hosts
 from grpo_doctor_probes.evidence import Evidence
 from tests.corpus import store
 from tests.corpus.degraded import variants
@@ -40,9 +41,11 @@ from tests.corpus.items import Item
 from tests.corpus.score import answer, evidence_of
 from tests.nccl_rules.cases import DEVELOPMENT, Case, drawn
 from tests.nccl_rules.faults import KINDS
+from tests.several_hosts import on_hosts
 
 SIMULATED = "simulated"
 _COUNTERS = ", counters alone"
+_TWO_HOSTS = "two hosts"
 KNOWN = Path(__file__).with_name("stages.json")
 _FRACTION = re.compile(r"\d+\.\d+(e-?\d+)?")
 
@@ -141,6 +144,11 @@ def _verdict(job: Recorded) -> Iterator[object]:
     yield diagnose_scene(job.scene)
 
 
+def _hosts(job: Recorded) -> Iterator[object]:
+    yield from (job.evidence.job, job.evidence.problems, job.evidence.blocked, job.evidence.host)
+    yield with_hosts(diagnose_scene(job.scene), job.evidence.job)
+
+
 @cache
 def simulated(kind: str, seed: int = 7, *, counters: bool = False) -> Case:
     """A job under NCCL's rules with one fault."""
@@ -165,6 +173,7 @@ STAGES: dict[str, Callable[[Recorded], Iterator[object]]] = {
     "decision": _decision,
     "verdict": _verdict,
 }
+OF_SEVERAL_HOSTS: dict[str, Callable[[Recorded], Iterator[object]]] = {"hosts": _hosts}
 
 
 def differing(*stages: str) -> list[str]:
@@ -182,7 +191,8 @@ def differing(*stages: str) -> list[str]:
 
 def lines(job: Recorded | Case, stage: str) -> list[str]:
     """What a stage says of a job, without what differs from one machine to another."""
-    said = STAGES[stage](job) if isinstance(job, Recorded) else _simulated(job)
+    stages = STAGES | OF_SEVERAL_HOSTS
+    said = stages[stage](job) if isinstance(job, Recorded) else _simulated(job)
     return [_line(facts) for facts in said]
 
 
@@ -211,7 +221,9 @@ def _archive(name: str) -> dict[str, msgspec.Raw]:
 
 
 def _job(name: str) -> Recorded | Case:
-    """A job by `ARCHIVE/NAME`, or `ARCHIVE/NAME/WAY` to see it worse; `simulated/KIND`."""
+    """A job by `ARCHIVE/NAME`, `ARCHIVE/NAME/WAY` for one that is seen otherwise, or
+    `simulated/KIND`.
+    """
     if name.startswith(f"{SIMULATED}/"):
         kind, counters, _ = name.partition("/")[2].partition(_COUNTERS)
         return simulated(kind, counters=bool(counters))
@@ -223,6 +235,8 @@ def _recorded(name: str) -> Recorded:
     item = msgspec.msgpack.decode(_archive(archive)[item_name], type=Item)
     evidences = tuple(map(with_counts, item.evidences))
     evidence = evidence_of(msgspec.structs.replace(item, evidences=evidences))
+    if way == [_TWO_HOSTS]:
+        return Recorded(joined(on_hosts(evidence, (evidence.job.world_size or 0) // 2)))
     return Recorded(dict(variants(evidence))[way[0]] if way else evidence)
 
 
@@ -235,12 +249,23 @@ def _chosen() -> list[str]:
             size = sum(len(msgspec.json.encode(evidence)) for evidence in item.evidences)
             kind = said.source, said.state, said.cause
             best[kind] = min(best.get(kind, (size, "~")), (size, f"{path.name}/{item.name}"))
-    names = sorted(name for _, name in best.values())
-    return [*names, *_worse(names[::3])]
+    return sorted(name for _, name in best.values())
 
 
 def _cases() -> list[str]:
     return [f"{SIMULATED}/{kind}{counters}" for kind in KINDS for counters in ("", _COUNTERS)]
+
+
+def _wanted() -> Iterator[tuple[Sequence[str], Iterable[str]]]:
+    chosen = _chosen()
+    yield [*chosen, *_worse(chosen[::3])], STAGES
+    yield [f"{name}/{_TWO_HOSTS}" for name in chosen if _is_large(name)][::2], OF_SEVERAL_HOSTS
+    yield _cases(), (SIMULATED,)
+
+
+def _is_large(name: str) -> bool:
+    job = _recorded(name).evidence.job
+    return 4 <= (job.world_size or 0) <= 16 and len(job.placements) < 2 and not job.ranks_missing
 
 
 def _worse(names: Sequence[str]) -> Iterator[str]:
@@ -256,7 +281,7 @@ def main(arguments: Sequence[str]) -> None:
     if arguments[0] == "accept":
         known = {
             name: {stage: _checksum(lines(_job(name), stage)) for stage in stages}
-            for names, stages in ((_chosen(), STAGES), (_cases(), (SIMULATED,)))
+            for names, stages in _wanted()
             for name in names
         }
         rows = (f" {json.dumps(name)}: {json.dumps(stages)}" for name, stages in known.items())

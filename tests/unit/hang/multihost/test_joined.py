@@ -17,6 +17,7 @@ from grpo_doctor.hang.verdict import Diagnosis
 from grpo_doctor_probes.evidence import Evidence, Placement, Problem, RasAnswer
 from tests.evidence import EvidenceBuilder, frames
 from tests.several_hosts import later, on_hosts
+from tests.unit.hang import stages
 
 
 def judged(evidences: list[Evidence]) -> Diagnosis:
@@ -375,3 +376,7 @@ def test_only_references_become_processes_and_a_joined_bundle_keeps_them(tmp_pat
     assert said.summary == sentence.summary
     again = joined([bundle.read(bundle.write(tmp_path / "all", whole, found))])
     assert with_hosts(diagnose(again), again.job) == with_hosts(found, whole.job)
+
+
+def test_recorded_jobs_that_ran_on_two_hosts_are_told_as_before() -> None:
+    assert not stages.differing(*stages.OF_SEVERAL_HOSTS)
