@@ -2,7 +2,9 @@
 
 Runs the same job in pairs, alone-alone and hooked-alone in turn, and prints the ratios of mean step
 times and the differences of start-up, pair by pair. The first kind of pair shows the machine's
-noise.
+noise. Beside the wall clock, which other programs on the machine stretch, stand the processor
+seconds (user and system) of rank 0 within its steps, which they hardly do: the hooks work in the
+ranks and nowhere else.
 
     python -m benchmarks.hooks [--pairs 7] [--steps 40] [--json]
 """
@@ -20,7 +22,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.pairs import paired
+from benchmarks.pairs import mean_ratio, paired
 from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
 from grpo_doctor_probes.supervisor.launch import plan
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
@@ -31,10 +33,12 @@ WARM_UP_STEPS = 5
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds from the launch to the first step's end, and the mean of steps after the warm-up."""
+    """Seconds from the launch to the first step's end, and means of the steps after the warm-up:
+    by the clock, and of rank 0's processors."""
 
     start_s: float
     step_s: float
+    step_cpu_s: float
 
 
 def run_job(model: Path, steps: int, folder: Path, *, hooked: bool) -> Measured:
@@ -57,9 +61,14 @@ def run_job(model: Path, steps: int, folder: Path, *, hooked: bool) -> Measured:
     if done.returncode:
         side = "under the hooks" if hooked else "alone"
         raise SystemExit(f"the job {side} ended with {done.returncode}: {done.stderr[-500:]}")
-    ends = [float(line) for line in (folder / "steps.txt").read_text().split()]
+    lines = (folder / "steps.txt").read_text().splitlines()
+    clocks, processors = zip(*(map(float, line.split()) for line in lines), strict=True)
+    return Measured(clocks[0] - begun, _mean_of_steps(clocks), _mean_of_steps(processors))
+
+
+def _mean_of_steps(ends: tuple[float, ...]) -> float:
     after = ends[WARM_UP_STEPS:]
-    return Measured(ends[0] - begun, (after[-1] - after[0]) / (len(after) - 1))
+    return (after[-1] - after[0]) / (len(after) - 1)
 
 
 def measure(pairs: int, steps: int) -> dict[str, list[float]]:
@@ -74,6 +83,8 @@ def measure(pairs: int, steps: int) -> dict[str, list[float]]:
             pairs, Path(parent), lambda folder, on: run_job(model, steps, folder, hooked=on)
         ):
             said.setdefault(f"{kind}_step_ratio", []).append(tried.step_s / plain.step_s)
+            ratio = tried.step_cpu_s / plain.step_cpu_s
+            said.setdefault(f"{kind}_step_cpu_ratio", []).append(ratio)
             said.setdefault(f"{kind}_start_s", []).append(tried.start_s - plain.start_s)
             sys.stderr.write(f"pair {pair} of {pairs}, {kind}\n")
     return said
@@ -92,7 +103,8 @@ def main() -> None:
         return
     for name, values in said.items():
         every = " ".join(f"{value:.3f}" for value in values)
-        print(f"{name:20} median {statistics.median(values):.3f}   {every}")
+        interval = f"   {mean_ratio(values)}" if name.endswith("ratio") else ""
+        print(f"{name:22} median {statistics.median(values):.3f}{interval}   {every}")
 
 
 if __name__ == "__main__":

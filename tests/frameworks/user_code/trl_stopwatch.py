@@ -53,7 +53,7 @@ class Journal(TrainerCallback):  # type: ignore[misc, unused-ignore]
         spend("callback")
         if state.is_world_process_zero:
             with Path(FOLDER, "steps.txt").open("a") as file:
-                file.write(f"{time.time()}\n")
+                file.write(f"{time.time()} {time.process_time()}\n")
 
     def on_train_end(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
         if state.is_world_process_zero:
