@@ -79,8 +79,7 @@ class Analysis:
     @property
     def by_host_clock_alone(self) -> frozenset[str]:
         """The phases that compute on GPUs of which only the host's clock is known."""
-        trace = self.trace
-        if trace.run.origin or not any(gpu.visible for gpu in trace.gpus):
+        if not any(gpu.visible for gpu in self.trace.gpus):
             return frozenset()
         taken = self.used_seconds.sum(axis=(0, 1))
         present = {phase for phase in DEVICE_PHASES if taken[CODES[phase]] > 0}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,8 +61,13 @@ class Assembly:
         ranges = sorted(
             (r for r in file.ranges if r.thread == main), key=lambda r: (r.start_us, -r.length_us)
         )
-        for depth, kept in zip(_depths(ranges), ranges, strict=True):
-            self._row(Kind.SPAN, span_of(kept.name) or kept.name, kept, shift_ns, depth=depth + 1)
+        on_device_us = _on_device_us(ranges, file.done_us)
+        for depth, kept, took_us in zip(_depths(ranges), ranges, on_device_us, strict=True):
+            name = span_of(kept.name) or kept.name
+            self._row(Kind.SPAN, name, kept, shift_ns, depth=depth + 1)
+            if took_us is not None:
+                took_ms = took_us / 1000
+                self._row(Kind.CUDA_SPAN, name, kept, shift_ns, depth=depth + 1, value=took_ms)
         for collective in file.collectives:
             self._collective(collective, shift_ns)
         ends = self._columns["end_ns"][first:]
@@ -207,6 +212,36 @@ def _busiest(ranges: Sequence[Range]) -> int:
     return max(seconds, key=lambda thread: seconds[thread], default=0)
 
 
+def _on_device_us(ranges: Sequence[Range], done_us: Mapping[int, float]) -> list[float | None]:
+    """How long the device was in each range of a phase, as between two CUDA events at its ends;
+    None where no kernel was launched in it. `ranges` by start, the longest first."""
+    took: list[float | None] = [None] * len(ranges)
+    within: list[tuple[int, float]] = []
+    reached_us = 0.0
+
+    def close(row: int, begin_us: float) -> None:
+        nonlocal reached_us
+        kept = ranges[row]
+        measured = kept.link in done_us and kept.link and span_of(kept.name)
+        done = done_us[kept.link] if measured else 0.0
+        reached_us = max(reached_us, _end_us(kept), done)
+        if measured:
+            took[row] = reached_us - begin_us
+
+    for row, kept in enumerate(ranges):
+        while within and _end_us(ranges[within[-1][0]]) <= kept.start_us:
+            close(*within.pop())
+        reached_us = max(reached_us, kept.start_us)
+        within.append((row, reached_us))
+    while within:
+        close(*within.pop())
+    return took
+
+
+def _end_us(kept: Range) -> float:
+    return kept.start_us + kept.length_us
+
+
 def _depths(ranges: Sequence[Range]) -> list[int]:
     """How many ranges each one lies in; `ranges` by start, the longest first."""
     open_ends: list[float] = []
@@ -215,5 +250,5 @@ def _depths(ranges: Sequence[Range]) -> list[int]:
         while open_ends and open_ends[-1] <= kept.start_us:
             open_ends.pop()
         depths.append(len(open_ends))
-        open_ends.append(kept.start_us + kept.length_us)
+        open_ends.append(_end_us(kept))
     return depths

@@ -27,12 +27,13 @@ _PROFILED_CALL = re.compile(r"enumerate\(DataLoader\)#|Optimizer\.(step|zero_gra
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A range on the CPU, in microseconds of the file."""
+    """A range on the CPU, in microseconds of the file; `link` is that of its kernels, 0: none."""
 
     name: str
     start_us: float
     length_us: float
     thread: int
+    link: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ class RankFile:
     ranges: list[Range] = field(default_factory=list)
     collectives: list[Collective] = field(default_factory=list)
     devices: dict[int, Device] = field(default_factory=dict)
+    # By link: when the last kernel that was launched in a range was done.
+    done_us: dict[int, float] = field(default_factory=dict)
     truncated: bool = False
     damaged: int = 0
     events: int = 0
@@ -95,6 +98,9 @@ def _add(file: RankFile, events: Sequence[Event]) -> None:
             continue
         if category in _KERNEL or category in _COPY:
             _add_device_work(file, event)
+        elif category == "gpu_user_annotation":
+            link = _link(event)
+            file.done_us[link] = max(file.done_us.get(link, 0.0), event.ts + event.dur)
         elif category == "user_annotation" or (category in _RANGE and _is_range(event.name)):
             _add_range(file, event)
 
@@ -110,7 +116,7 @@ def _is_range(name: str) -> bool:
 
 def _add_range(file: RankFile, event: Event) -> None:
     thread = event.tid if isinstance(event.tid, int) else 0
-    kept = Range(event.name, event.ts, event.dur, thread)
+    kept = Range(event.name, event.ts, event.dur, thread, _link(event))
     if event.name.startswith(STEP):
         if not event.name.removeprefix(STEP).isdecimal():
             return
@@ -118,6 +124,10 @@ def _add_range(file: RankFile, event: Event) -> None:
         file.os_pid = event.pid if isinstance(event.pid, int) else 0
     else:
         file.ranges.append(kept)
+
+
+def _link(event: Event) -> int:
+    return whole(arguments(event).get("External id")) or 0
 
 
 def _add_device_work(file: RankFile, event: Event) -> None:

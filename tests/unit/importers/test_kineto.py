@@ -11,13 +11,14 @@ import pytest
 
 from grpo_doctor.analysis import analyse
 from grpo_doctor.document import build_document
+from grpo_doctor.document.summary import phase_entries
 from grpo_doctor.errors import TraceError
 from grpo_doctor.importers.kineto import stream
 from grpo_doctor.importers.kineto.device import Activity, covered_percent, merged, nanoseconds
 from grpo_doctor.importers.kineto.ranges import span_of
 from grpo_doctor.importers.load import load
 from grpo_doctor.trace.model import Kind, Trace
-from tests.unit.importers.kineto_files import annotation, rank_events, text_of, write
+from tests.unit.importers.kineto_files import annotation, kernel, rank_events, text_of, write
 
 
 def loaded(folder: Path, text: str, name: str = "rank0.pt.trace.json") -> Trace:
@@ -172,3 +173,27 @@ def test_what_stretches_cover() -> None:
     assert ends.tolist() == [20, 60]
     edges = np.array([0, 10, 30, 100])
     assert covered_percent((starts, ends), edges).tolist() == pytest.approx([100, 50, 1000 / 70])
+
+
+def test_a_range_lasts_until_the_last_kernel_launched_in_it_is_done(tmp_path: Path) -> None:
+    events = []
+    for number in range(4):
+        at = 100_000.0 * number
+        linked = {"args": {"External id": 7 * number + 1}}
+        events += [
+            annotation(f"ProfilerStep#{number}", at, 100_000),
+            annotation("logprob", at, 1_000, **linked),
+            annotation("reward", at + 1_000, 99_000),  # waits for the GPU, then scores
+            {**annotation("logprob", at + 2_000, 58_000, **linked), "cat": "gpu_user_annotation"},
+            kernel("gemm", at + 2_000, 58_000),
+        ]
+    analysis = analyse(loaded(tmp_path, text_of(events)))
+    entries = phase_entries(analysis)
+    assert entries["logprob"].seconds == pytest.approx(0.06, abs=1e-4)
+    assert entries["reward"].seconds == pytest.approx(0.04, abs=1e-4)
+    assert not any(entry.host_time for entry in entries.values())
+
+
+def test_a_range_of_whose_kernels_nothing_is_told_is_host_time(tmp_path: Path) -> None:
+    entries = phase_entries(analyse(loaded(tmp_path, text_of(rank_events()))))
+    assert {name for name, entry in entries.items() if entry.host_time} == {"train"}
