@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import costly
+
 # A busy machine stalls for longer than the 200 ms that each example has by default; what never ends
 # is ended by pytest's own limit.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -84,12 +86,17 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begins with the files that take long, and others among them; the order within a file stays.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks what is costly, and puts the files in their order.
 
-    What takes long mostly waits, and what is short computes: side by side they keep the processors
-    busy, one after the other they do not.
+    It begins with the files that take long, and has others among them; the order within a file
+    stays. What takes long mostly waits, and what is short computes: side by side they keep the
+    processors busy, one after the other they do not.
     """
+    left_out = frozenset() if config.pluginmanager.has_plugin("tests.costly") else costly.names()
+    for item in items:
+        if costly.function(item.nodeid) in left_out:
+            item.add_marker("costly")
     long = {item.path for item in items if any(map(item.get_closest_marker, _LONG))}
     names = dict.fromkeys(item.path for item in items)
     waiting = sorted((path for path in names if path in long), key=_turn)
