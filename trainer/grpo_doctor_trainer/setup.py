@@ -86,7 +86,7 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
     reference = loaded.reference
     if reference is not None:
         reference = frozen_engine(reference, engine, accelerator)
-    shared = _with_sharing(config, engine, loaded, ranks)
+    shared = with_sharing(config, engine, loaded, ranks)
     rollout = _make_rollout(shared, engine, loaded, ranks)
     undo.callback(rollout.close)
     torch.manual_seed(config.seed + ranks.rank)  # from here on each rank samples for itself
@@ -117,7 +117,7 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
     return run
 
 
-def _with_sharing(
+def with_sharing(
     config: TrainerConfig, engine: Engine, loaded: LoadedModel, ranks: Ranks
 ) -> TrainerConfig:
     """Leaves `--share_prompts` as it is, or switches it off, with a sentence."""

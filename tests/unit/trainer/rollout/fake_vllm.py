@@ -54,7 +54,10 @@ class LLMEngine:
         cls.started.append(cls(arguments, stat_loggers))
         return cls.started[-1]
 
-    def add_request(self, key: str, prompt: dict[str, Any], sampling: SamplingParams) -> None:
+    def add_request(
+        self, key: str, prompt: dict[str, Any], sampling: SamplingParams, lora_request: Any = None
+    ) -> None:
+        del lora_request
         if prompt.get("prompt_token_ids") == [0]:
             raise ValueError("token 0")
         self.requests[key] = (prompt, sampling)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +15,8 @@ torch = pytest.importorskip("torch", reason="needs the trainer extra")
 from grpo_doctor_trainer.errors import RolloutError  # noqa: E402
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer  # noqa: E402
 from grpo_doctor_trainer.rollout.vllm import unloaded  # noqa: E402
+from grpo_doctor_trainer.rollout.vllm.colocate import ColocatedRollout  # noqa: E402
+from grpo_doctor_trainer.rollout.vllm.deadline import EngineDeadline  # noqa: E402
 from grpo_doctor_trainer.rollout.vllm.loading import WeightLoader  # noqa: E402
 from grpo_doctor_trainer.rollout.vllm.local_engine import start_engine  # noqa: E402
 from grpo_doctor_trainer.rollout.vllm.statistics import EngineStatistics  # noqa: E402
@@ -54,6 +56,36 @@ def test_an_engine_starts_with_the_ranks_options_and_reports_its_steps(
     statistics.finish([], [])
     engine.step()
     assert statistics.statistics().prefix_queries == 10
+
+
+class OneByOne(fake_vllm.LLMEngine):
+    """Finishes the requests one in each step, the last one first, and nothing in the first step."""
+
+    def step(self) -> list[Any]:
+        self.calls.append("step")
+        if len(self.calls) == 1:
+            return []
+        key, (prompt, _) = self.requests.popitem()
+        return [self._output(key, prompt)]
+
+
+def test_a_rank_hears_of_its_own_completions_as_they_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_vllm.install(monkeypatch)
+    rollout = object.__new__(ColocatedRollout)
+    rollout.log = tmp_path / "rank.log"
+    rollout._config, rollout._lora = config(), None
+    rollout._loaded = SimpleNamespace(end_tokens=(8,), vision=None)  # type: ignore[assignment]
+    rollout._deadline = EngineDeadline(60, rollout.log)
+    requests = [{"prompt_token_ids": [number]} for number in range(1, 5)]
+    own = slice(1, 3)  # the engine is shared with another rank, which has the others
+    heard: list[Mapping[int, list[int]]] = []
+    rollout._vllm = OneByOne(fake_vllm.EngineArgs(), [])
+    completions = rollout._sample(requests, own, heard.append)
+    assert heard == [{}, {}, {1: [7, 8]}, {0: [7, 8]}, {}]
+    rollout._vllm = OneByOne(fake_vllm.EngineArgs(), [])
+    assert rollout._sample(requests, own, None) == completions
 
 
 def test_a_model_without_weights_keeps_the_buffers_that_no_sync_brings(
