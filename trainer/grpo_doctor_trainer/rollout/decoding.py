@@ -149,8 +149,10 @@ def sample(
         sequences[rows, place] = tokens
         still_going = going & ~torch.isin(tokens, ends)
         before, left = left, int(still_going.sum())
-        if on_ended is not None:
-            ended = rows[going & ~still_going] if left < before else rows[:0]
+        if on_ended is not None and left == before:
+            on_ended({})
+        elif on_ended is not None:
+            ended = rows[going & ~still_going]
             completions = sequences[ended, width : place + 1].tolist()
             on_ended(dict(zip(ended.tolist(), completions, strict=True)))
         going = still_going
