@@ -98,23 +98,23 @@ class _Follow:
     def one_round(self, active: _Active) -> tuple[_Active, Shares]:
         """Looks at one wait of each piece: what it explains moves on, what is left is looked at
         again, and pieces without such a wait are settled."""
-        claims, place = self.claims, active.next
-        found = self.order[np.maximum(place, 0)]
+        claims, latest = self.claims, active.next
+        claim = self.order[np.maximum(latest, 0)]
         culprit = claims.culprit[active.at]
         valid = (
-            (place >= 0)
-            & (claims.waiter[found] == culprit)
-            & (claims.end_ns[found] > self.since_ns[active.at])
-            & ~self.members.took_part(claims.collective[found], claims.waiter[active.at])
+            (latest >= 0)
+            & (claims.waiter[claim] == culprit)
+            & (claims.end_ns[claim] > self.since_ns[active.at])
+            & ~self.members.took_part(claims.collective[claim], claims.waiter[active.at])
         )
         done = np.flatnonzero(~valid)
         settled = Shares(active.claim[done], active.at[done], active.amount_ns[done])
         kept = np.flatnonzero(valid)
         here = active.select(kept)
-        moved = np.minimum(here.amount_ns, claims.explained_ns[found[kept]])
+        moved = np.minimum(here.amount_ns, claims.explained_ns[claim[kept]])
         further = np.flatnonzero(moved > 0)
         left = np.flatnonzero(here.amount_ns > moved)
-        reached = found[kept][further]
+        reached = claim[kept][further]
         return (
             _Active(
                 np.concatenate([here.claim[further], here.claim[left]]),

@@ -32,11 +32,11 @@ class Arrivals:
 
     def find(self, key: Keys) -> Rows:
         """The row of each key; -1 for those that are not here."""
-        place = np.searchsorted(self.key, key)
-        place[place == len(self.key)] = 0
+        row = np.searchsorted(self.key, key)
+        row[row == len(self.key)] = 0
         if not len(self.key):
             return np.full(len(key), -1, dtype=np.intp)
-        return np.where(self.key[place] == key, place, -1)
+        return np.where(self.key[row] == key, row, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +49,18 @@ class Members:
     @classmethod
     def of(cls, arrivals: Arrivals, key: Keys, rank: Rows, ranks: int) -> Members:
         """From the key and the rank's column of each call, shapes (calls,)."""
-        place = arrivals.find(key)
-        matched = place >= 0
-        return cls(ranks, np.unique(place[matched] * ranks + rank[matched]))
+        row = arrivals.find(key)
+        matched = row >= 0
+        return cls(ranks, np.unique(row[matched] * ranks + rank[matched]))
 
     def took_part(self, collective: Rows, rank: Rows) -> NDArray[np.bool_]:
         """Whether each rank entered each collective; rows of `Arrivals` and columns, (n,) each."""
         cell = collective * self.ranks + rank
         if not len(self.cells):
             return np.zeros(len(cell), dtype=np.bool_)
-        place = np.minimum(np.searchsorted(self.cells, cell), len(self.cells) - 1)
-        found: NDArray[np.bool_] = self.cells[place] == cell
-        return found
+        index = np.minimum(np.searchsorted(self.cells, cell), len(self.cells) - 1)
+        took_part: NDArray[np.bool_] = self.cells[index] == cell
+        return took_part
 
 
 def collective_keys(trace: Trace, rows: Rows) -> Keys:

@@ -57,10 +57,10 @@ def critical_path(analysis: Analysis, row: int) -> list[Segment]:
     ends = steps.end_ns[row, columns]
     last = int(columns[ends.argmax()])
     lanes = _Lanes(analysis, begin_ns, int(ends.max()))
-    found: list[Segment] = []
+    segments: list[Segment] = []
     for stretch in hops(analysis, last, begin_ns, int(ends.max())):
-        found += lanes.segments(stretch)
-    return joined(found)
+        segments += lanes.segments(stretch)
+    return joined(segments)
 
 
 def joined(path: list[Segment]) -> list[Segment]:
@@ -101,9 +101,9 @@ def hops(analysis: Analysis, last: int, begin_ns: int, end_ns: int) -> list[Stre
     return path[::-1]
 
 
-def _extend(found: list[Stretch], stretch: Stretch) -> None:
+def _extend(path: list[Stretch], stretch: Stretch) -> None:
     if stretch.end_ns > stretch.start_ns:
-        found.append(stretch)
+        path.append(stretch)
 
 
 class _Lanes:
@@ -160,13 +160,13 @@ class _Lane(NamedTuple):
         starts = edges[:-1]
         named, phased = holding(self.pieces, starts), holding(self.track, starts)
         transfer, engine = holding(self.transfers, starts) >= 0, holding(self.engine, starts) >= 0
-        found: list[Segment] = []
+        pieces: list[Segment] = []
         for row, (start_ns, end_ns) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist())):
             phase = PHASES[self.phase[phased[row]]] if phased[row] >= 0 else UNATTRIBUTED
             name = self.names[self.name[named[row]]] if named[row] >= 0 else phase
             if engine[row] and not transfer[row]:
-                found.append(Segment(ENGINE, None, phase, name, WORK, start_ns, end_ns))
+                pieces.append(Segment(ENGINE, None, phase, name, WORK, start_ns, end_ns))
                 continue
             kind = TRANSFER if transfer[row] else WORK if named[row] >= 0 else IDLE
-            found.append(Segment(RANK, self.rank, phase, name, kind, start_ns, end_ns))
-        return found
+            pieces.append(Segment(RANK, self.rank, phase, name, kind, start_ns, end_ns))
+        return pieces

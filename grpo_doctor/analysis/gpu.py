@@ -111,14 +111,14 @@ def rank_gpus(trace: Trace) -> dict[int, str]:
     Known from the sampler, which sees each process's memory on a GPU; else, where a host has as
     many visible GPUs as ranks, from the local rank.
     """
-    found: dict[int, tuple[float, str]] = {}
+    largest: dict[int, tuple[float, str]] = {}
     for series in series_named(trace, "gpu.process_memory"):
         if series.rank is None or series.gpu is None:
             continue
         peak = float(np.nanmax(series.values))
-        if series.rank not in found or peak > found[series.rank][0]:
-            found[series.rank] = (peak, series.gpu)
-    known = {rank: uuid for rank, (_, uuid) in found.items()}
+        if series.rank not in largest or peak > largest[series.rank][0]:
+            largest[series.rank] = (peak, series.gpu)
+    known = {rank: uuid for rank, (_, uuid) in largest.items()}
     for host in {gpu.host for gpu in trace.gpus}:
         _by_local_rank(trace, host, known)
     return known

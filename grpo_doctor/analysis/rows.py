@@ -28,7 +28,7 @@ class RankRows:
 def rank_rows(trace: Trace) -> tuple[RankRows, ...]:
     """One entry per rank of the trace, in its order. Shapes: (rows of that rank,)."""
     codes = np.array([CODES.get(phase_of(n) or "", NO_PHASE) for n in trace.names], dtype=np.intp)
-    found = []
+    by_rank = []
     for rank in trace.ranks:
         parts = [
             _main_thread(trace, process.index, codes)
@@ -41,8 +41,8 @@ def rank_rows(trace: Trace) -> tuple[RankRows, ...]:
             keys = (spans.depth[rows], -spans.end_ns[rows], spans.start_ns[rows])
             rows = rows[np.lexsort(keys)]
         phase = codes[trace.spans.name[rows]] if len(codes) else np.empty(0, dtype=np.intp)
-        found.append(RankRows(rank, rows, phase))
-    return tuple(found)
+        by_rank.append(RankRows(rank, rows, phase))
+    return tuple(by_rank)
 
 
 def _main_thread(trace: Trace, process: int, codes: Rows) -> Rows:
@@ -59,5 +59,5 @@ def _main_thread(trace: Trace, process: int, codes: Rows) -> Rows:
             return np.empty(0, dtype=np.intp)
         lengths = (spans.end_ns[block] - spans.start_ns[block])[candidate]
         main = int(np.bincount(thread[candidate], weights=lengths).argmax())
-    found: Rows = block.start + np.flatnonzero(thread == main)
-    return found
+    rows: Rows = block.start + np.flatnonzero(thread == main)
+    return rows

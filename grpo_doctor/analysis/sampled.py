@@ -44,10 +44,10 @@ def series_named(trace: Trace, name: str) -> tuple[Series, ...]:
 
 def values_in(series: Series, inside: Intervals) -> NDArray[np.float64]:
     """The known samples that were taken within some intervals."""
-    found: NDArray[np.float64] = series.values[
+    known: NDArray[np.float64] = series.values[
         covers(inside, series.t_ns) & np.isfinite(series.values)
     ]
-    return found
+    return known
 
 
 def value_at(series: Series, moments_ns: Times) -> NDArray[np.float64]:

@@ -161,5 +161,5 @@ def warmup_steps(seconds: NDArray[np.float64]) -> int:
 
 def _is_step(spans: Spans, rows: Rows) -> NDArray[np.bool_]:
     readable = np.abs(spans.value[rows]) < _MOST_STEPS  # also false for NaN
-    found: NDArray[np.bool_] = (spans.kind[rows] == Kind.STEP) & readable
-    return found
+    is_step: NDArray[np.bool_] = (spans.kind[rows] == Kind.STEP) & readable
+    return is_step

@@ -89,12 +89,12 @@ def _for_duties(waits: Waits, shares: Shares, at_duty: Sequence[Intervals]) -> T
     """The part of each share for which the culprit was longer at duties than who waited for it,
     since both last met."""
     claims, arrivals = waits.claims, waits.arrivals
-    place = claims.collective[shares.root]
-    came_ns = arrivals.last_ns[place]
+    collective = claims.collective[shares.root]
+    came_ns = arrivals.last_ns[collective]
     barriers_ns = np.concatenate([[np.iinfo(np.int64).min], waits.barriers_ns])
     barrier_ns = barriers_ns[np.searchsorted(barriers_ns, came_ns, side="left") - 1]
-    since_ns = np.maximum(same_group_before(arrivals)[place], barrier_ns)
-    longer_ns = np.zeros(len(place), dtype=np.int64)
+    since_ns = np.maximum(same_group_before(arrivals)[collective], barrier_ns)
+    longer_ns = np.zeros(len(collective), dtype=np.int64)
     for column, busy in enumerate(at_duty):
         for who, sign in ((claims.culprit, 1), (claims.waiter, -1)):
             mine = np.flatnonzero(who[shares.root] == column)

@@ -118,10 +118,10 @@ _NO_ROWS = np.empty(0, dtype=np.intp)
 def _claims(  # noqa: PLR0913 - columns of one table
     trace: Trace, arrivals: Arrivals, rows: Rows, rank: Rows, key: Keys, ranks: Sequence[RankRows]
 ) -> tuple[Claims, Calls]:
-    place = arrivals.find(key)
-    matched = place >= 0
-    rows, rank, place = rows[matched], rank[matched], place[matched]
-    culprit, last = arrivals.last_rank[place], arrivals.last_ns[place]
+    collective = arrivals.find(key)
+    matched = collective >= 0
+    rows, rank, collective = rows[matched], rank[matched], collective[matched]
+    culprit, last = arrivals.last_rank[collective], arrivals.last_ns[collective]
     start, left = trace.spans.start_ns[rows], trace.spans.end_ns[rows]
     end = np.minimum(left, last)
     length = end - start
@@ -129,7 +129,7 @@ def _claims(  # noqa: PLR0913 - columns of one table
     waited = (length > 0) & (rank != culprit)
     certain = length > error[rank] + error[culprit]
     # Who left before the last one came (a broadcast's early receiver) did not wait for that one.
-    saved = np.maximum(end - np.maximum(start, arrivals.next_to_last_ns[place]), 0)
+    saved = np.maximum(end - np.maximum(start, arrivals.next_to_last_ns[collective]), 0)
     saved = np.where(left >= last, saved, 0)
     claimed = waited & certain
     # A skew below the clocks' error leaves the stretch undivided: as good as all of it is transfer.
@@ -142,10 +142,10 @@ def _claims(  # noqa: PLR0913 - columns of one table
         start_ns=start[claimed],
         end_ns=end[claimed],
         explained_ns=saved[claimed],
-        collective=place[claimed],
+        collective=collective[claimed],
         withheld=int((waited & ~certain).sum()),
     )
-    return claims, Calls(rows, rank, place, begins)
+    return claims, Calls(rows, rank, collective, begins)
 
 
 def _barriers(arrivals: Arrivals, asynchronous: Keys, stepping: int) -> Times:

@@ -70,13 +70,13 @@ def rank_entries(trace: Trace) -> list[RankEntry]:
         for p in sorted(trace.processes, key=lambda p: (p.start_ns or 0, p.index))
         if p.carries_steps
     }
-    found = [_rank(trace, process) for process in latest.values()]
+    entries = [_rank(trace, process) for process in latest.values()]
     missing = [rank for rank in trace.loss.missing_ranks if rank not in latest]
-    found += [
+    entries += [
         RankEntry(rank=rank, host="", pid=0, state="missing", open=[], clock_error_ns=None)
         for rank in missing
     ]
-    return sorted(found, key=lambda entry: entry.rank)
+    return sorted(entries, key=lambda entry: entry.rank)
 
 
 def _rank(trace: Trace, process: Process) -> RankEntry:

@@ -14,7 +14,7 @@ _NAMED = 8
 def not_judged(analysis: Analysis) -> list[str]:
     """One sentence per question that this recording leaves open."""
     origin = analysis.trace.run.origin
-    found = [
+    questions = [
         *(origin.limits if origin else ()),
         *_about_steps(analysis),
         *_about_ranks(analysis),
@@ -22,16 +22,16 @@ def not_judged(analysis: Analysis) -> list[str]:
     ]
     if analysis.by_host_clock_alone:
         phases = ", ".join(p for p in PHASES if p in analysis.by_host_clock_alone)
-        found.append(
+        questions.append(
             f"What the GPUs took for {phases}: host time, which says when work was queued; no CUDA "
             "events measured these phases."
         )
     if analysis.trace.gpus and analysis.gpu_truly_busy is None:
-        found.append(
+        questions.append(
             "How much the GPUs really computed: neither SM activity nor a telling range of power "
             "was sampled."
         )
-    return found
+    return questions
 
 
 def _about_steps(analysis: Analysis) -> list[str]:
@@ -39,14 +39,16 @@ def _about_steps(analysis: Analysis) -> list[str]:
     count = len(steps.used)
     if not len(steps.numbers):
         return ["Step times: no step was recorded."]
-    found = []
+    questions = []
     if not count:
-        found.append("Step times: no step ended on every rank.")
+        questions.append("Step times: no step ended on every rank.")
     elif count < _FEW_STEPS:
-        found.append(f"How step times vary: only {count} step{'s' * (count > 1)} could be used.")
+        questions.append(
+            f"How step times vary: only {count} step{'s' * (count > 1)} could be used."
+        )
     if count and not analysis.used_seconds[:, :, :-1].any():
-        found.append("Where the step time goes: no phase was recorded.")
-    return found
+        questions.append("Where the step time goes: no phase was recorded.")
+    return questions
 
 
 def _about_ranks(analysis: Analysis) -> list[str]:
@@ -55,17 +57,19 @@ def _about_ranks(analysis: Analysis) -> list[str]:
         return []
     if steps.stepping.sum() == 1 and analysis.trace.run.world_size <= 1:
         return ["Waiting: there is one rank only, with nobody to wait for."]
-    found = []
+    questions = []
     missing = analysis.trace.loss.missing_ranks
     if missing:
-        found.append(f"{_ranks(list(missing))}: left no recording; others may have waited for it.")
+        questions.append(
+            f"{_ranks(list(missing))}: left no recording; others may have waited for it."
+        )
     if steps.stepping.any() and not analysis.waits.collectives:
-        found.append("Who waits for whom: no collective could be matched between ranks.")
+        questions.append("Who waits for whom: no collective could be matched between ranks.")
     silent = [r for r, s in zip(analysis.ranks, steps.stepping, strict=True) if not s]
     if silent and steps.stepping.any():
-        found.append(f"{_ranks(silent)}: recorded no step and is in no mean.")
-    found += _different_ends(analysis)
-    return found
+        questions.append(f"{_ranks(silent)}: recorded no step and is in no mean.")
+    questions += _different_ends(analysis)
+    return questions
 
 
 def _different_ends(analysis: Analysis) -> list[str]:
@@ -84,20 +88,20 @@ def _different_ends(analysis: Analysis) -> list[str]:
 
 
 def _about_clocks(analysis: Analysis) -> list[str]:
-    found = []
+    questions = []
     withheld = analysis.waits.claims.withheld
     if withheld:
-        found.append(
+        questions.append(
             f"{withheld} wait{'s' * (withheld > 1)} in collectives: clocks of the ranks may be off "
             "by more than these took."
         )
     jumped = _jumps(analysis)
     if jumped:
-        found.append(
+        questions.append(
             f"{_ranks(jumped)}: steps overlap or go back in time, so a clock jumped; the time of "
             "an overlap is counted once."
         )
-    return found
+    return questions
 
 
 def _jumps(analysis: Analysis) -> list[int]:

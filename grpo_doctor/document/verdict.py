@@ -117,12 +117,12 @@ def _where(ranks: Sequence[RankEntry]) -> str:
         return ""
     groups = Counter(_place(spans[-1].name) for spans in inside.values())
     parts = []
-    for place, size in sorted(groups.items(), key=lambda g: (g[1], g[0])):
-        mine = [rank for rank, spans in inside.items() if _place(spans[-1].name) == place]
+    for phase, size in sorted(groups.items(), key=lambda g: (g[1], g[0])):
+        mine = [rank for rank, spans in inside.items() if _place(spans[-1].name) == phase]
         longest = max(inside[rank][-1].open_s or 0.0 for rank in mine)
         named = f"rank{'s' * (size > 1)} {', '.join(map(str, mine))}"
         who = named if size <= _NAMED else f"{size} ranks"
-        parts.append(f"{who} in {place} ({longest:.3g} s)")
+        parts.append(f"{who} in {phase} ({longest:.3g} s)")
     return ", ".join(parts)
 
 

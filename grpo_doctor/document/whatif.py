@@ -46,7 +46,7 @@ def whatif_entry(view: RunView, results: Results) -> WhatifEntry:
         step_time_s=number(view.analysis.step_s),
         steps=len(view.model.measured_s),
         law_error_pct=number(100 * base.off, PERCENT_DIGITS) if isinstance(base, Ground) else None,
-        fixes=[_fix(index, one) for index, one in enumerate(fixes)],
+        fixes=[_fix(index, candidate) for index, candidate in enumerate(fixes)],
         sets=_sets(base, fixes) if isinstance(base, Ground) else [],
         unknown=_unknown(results) if view.analysis.step_s else [],
         note=NOTE if isinstance(base, Ground) else base.reason,
@@ -58,14 +58,14 @@ def _candidates(results: Results) -> list[_Candidate]:
 
     Advice is not among them: nobody can tick what has yet to be found out.
     """
-    found: dict[tuple[object, ...], _Candidate] = {}
+    candidates: dict[tuple[object, ...], _Candidate] = {}
     for rule, finding in results.findings:
         for place, fix in enumerate(finding.to_paste):
             if fix.predicted is not None:
-                one = _Candidate(rule, finding, place, fix, fix.predicted)
-                found.setdefault((fix.knob, str(fix.after), fix.spelling), one)
-    best = sorted(found.values(), key=lambda one: one.predicted.mid)[:MOST_FIXES]
-    return [one for one in found.values() if one in best]
+                candidate = _Candidate(rule, finding, place, fix, fix.predicted)
+                candidates.setdefault((fix.knob, str(fix.after), fix.spelling), candidate)
+    best = sorted(candidates.values(), key=lambda candidate: candidate.predicted.mid)[:MOST_FIXES]
+    return [candidate for candidate in candidates.values() if candidate in best]
 
 
 def _label(rule: Rule, finding: Finding, place: int) -> str:
@@ -79,16 +79,16 @@ def _label(rule: Rule, finding: Finding, place: int) -> str:
     return f"{title}: {fix.knob}" if alone else f"{title}: {fix.knob} {spelled(fix.after)}"
 
 
-def _fix(index: int, one: _Candidate) -> WhatifFix:
+def _fix(index: int, candidate: _Candidate) -> WhatifFix:
     return WhatifFix(
         index=index,
-        finding=one.rule.id,
-        fix=one.place,
-        label=_label(one.rule, one.finding, one.place),
-        spelling=one.fix.spelling,
-        low=round(one.predicted.low, PERCENT_DIGITS),
-        mid=round(one.predicted.mid, PERCENT_DIGITS),
-        high=round(one.predicted.high, PERCENT_DIGITS),
+        finding=candidate.rule.id,
+        fix=candidate.place,
+        label=_label(candidate.rule, candidate.finding, candidate.place),
+        spelling=candidate.fix.spelling,
+        low=round(candidate.predicted.low, PERCENT_DIGITS),
+        mid=round(candidate.predicted.mid, PERCENT_DIGITS),
+        high=round(candidate.predicted.high, PERCENT_DIGITS),
     )
 
 
@@ -97,14 +97,14 @@ def _sets(base: Ground, fixes: Sequence[_Candidate]) -> list[WhatifSet]:
     most = len(fixes)
     while most > 1 and rows << most > _ROWS_OF_ALL_SETS:
         most -= 1
-    found = []
+    sets = []
     for size in range(1, most + 1):
         for chosen in itertools.combinations(range(len(fixes)), size):
             several = [fixes[index] for index in chosen]
             if any(a.excludes(b) for a, b in itertools.combinations(several, 2)):
                 continue
-            found.append(_set(base, chosen, [one.predicted for one in several]))
-    return found
+            sets.append(_set(base, chosen, [candidate.predicted for candidate in several]))
+    return sets
 
 
 def _set(base: Ground, chosen: tuple[int, ...], parts: Sequence[Prediction]) -> WhatifSet:

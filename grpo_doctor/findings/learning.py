@@ -61,21 +61,21 @@ def _none(name: str) -> Curve:
     return Curve(METRICS[name][0].key, np.empty(0, np.int64), np.empty(0))
 
 
-def source(found: Curve) -> str:
+def source(metric_curve: Curve) -> str:
     """Where a number is from, for evidence."""
-    return f"{found.key}, {len(found)} steps"
+    return f"{metric_curve.key}, {len(metric_curve)} steps"
 
 
-def step_evidence(text: str, step: int, found: Curve) -> Evidence:
+def step_evidence(text: str, step: int, metric_curve: Curve) -> Evidence:
     """A step number."""
-    return Evidence(text, step, "", source(found))
+    return Evidence(text, step, "", source(metric_curve))
 
 
-def from_step(found: Curve, step: int | None) -> tuple[int, ...]:
+def from_step(metric_curve: Curve, step: int | None) -> tuple[int, ...]:
     """The numbers of the steps from an onset on, the first of many; empty for all."""
     if step is None:
         return ()
-    return tuple(found.steps[found.steps >= step][:MOST_STEPS].tolist())
+    return tuple(metric_curve.steps[metric_curve.steps >= step][:MOST_STEPS].tolist())
 
 
 def learning_share(view: RunView) -> float:
@@ -157,18 +157,18 @@ class Fall:
     error: float
 
 
-def fall_of(found: Curve) -> Fall:
+def fall_of(reward: Curve) -> Fall:
     """Compares the highest window with the last one; windows are a tenth of the run, at least ten
     steps: of five, one in twenty healthy runs of 40 steps seemed to fall.
     """
-    width = min(len(found), max(LEAST_WINDOW, end_points(len(found))))
-    means = smooth(found.values, width)
+    width = min(len(reward), max(LEAST_WINDOW, end_points(len(reward))))
+    means = smooth(reward.values, width)
     half = width // 2
-    inner = slice(half, max(half + 1, len(found) - half))
+    inner = slice(half, max(half + 1, len(reward) - half))
     top = half + int(np.argmax(means[inner]))
-    window: Numbers = found.values[max(0, top - half) : top + half + 1]
-    last = found.values[-width:]
-    rest = found.values - means
+    window: Numbers = reward.values[max(0, top - half) : top + half + 1]
+    last = reward.values[-width:]
+    rest = reward.values - means
     error = float(
         np.hypot(
             max(error_of_mean(window), error_of_mean(rest) * np.sqrt(len(rest) / width)),
@@ -176,9 +176,9 @@ def fall_of(found: Curve) -> Fall:
         )
     )
     return Fall(
-        start=float(found.values[:width].mean()),
+        start=float(reward.values[:width].mean()),
         peak=float(means[top]),
-        peak_step=int(found.steps[top]),
+        peak_step=int(reward.steps[top]),
         end=float(last.mean()),
         error=error,
     )

@@ -160,11 +160,11 @@ def overlap_fix(view: RunView, otherwise: str) -> Fix:
     return view.advice(otherwise, outcome, safety="changes-algorithm", risk=risk)
 
 
-def side_evidence(view: RunView, found: Sides) -> tuple[Evidence, ...]:
+def side_evidence(view: RunView, sides: Sides) -> tuple[Evidence, ...]:
     """Both sides' shares, and what could overlap."""
     source = f"phase spans, mean of {len(view.analysis.step_seconds)} steps"
     return (
-        Evidence("the engine works", round(100 * found.engine, 1), "% of the step", source),
-        Evidence("the trainer works", round(100 * found.trainer, 1), "% of the step", source),
-        Evidence("could overlap at most", round(100 * found.overlap, 1), "% of the step", source),
+        Evidence("the engine works", round(100 * sides.engine, 1), "% of the step", source),
+        Evidence("the trainer works", round(100 * sides.trainer, 1), "% of the step", source),
+        Evidence("could overlap at most", round(100 * sides.overlap, 1), "% of the step", source),
     )

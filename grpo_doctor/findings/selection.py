@@ -59,13 +59,13 @@ def find(word: str, rules: Sequence[RuleFile] = ALL) -> tuple[RuleFile, ...]:
 
 
 def _named(words: Sequence[str], rules: Sequence[RuleFile]) -> set[str]:
-    found: set[str] = set()
+    named: set[str] = set()
     for word in words:
         ids = {rule.RULE.id for rule in rules if _names(word, rule.RULE)}
         if not ids:
             raise UsageError(f"no rule is called {word!r}.{_nearest(word, rules)}")
-        found |= ids
-    return found
+        named |= ids
+    return named
 
 
 def _names(word: str, rule: Rule) -> bool:

@@ -116,19 +116,19 @@ def gathers(view: RunView) -> Gathers:
     return Gathers(count, view.span_seconds(GATHER), fixed, f"{GATHER} spans")
 
 
-def gather_evidence(view: RunView, found: Gathers) -> tuple[Evidence, ...]:
+def gather_evidence(view: RunView, gathering: Gathers) -> tuple[Evidence, ...]:
     """The numbers, and the phase's own."""
     fixed = "of that each gather's fixed part, by the smallest ones, per step"
     timed = (
         (
-            Evidence("gathering, per step", found.seconds, "s", found.source),
-            Evidence(fixed, found.fixed_s, "s", found.source),
+            Evidence("gathering, per step", gathering.seconds, "s", gathering.source),
+            Evidence(fixed, gathering.fixed_s, "s", gathering.source),
         )
-        if found.seconds
+        if gathering.seconds
         else ()
     )
     return (
-        Evidence("gathers per step", round(found.count, 1), "", found.source),
+        Evidence("gathers per step", round(gathering.count, 1), "", gathering.source),
         *timed,
         *view.phase_evidence("sync"),
     )

@@ -180,11 +180,11 @@ def _change(value: float, predicted: PredictedEntry) -> str:
 
 def gain_sentence(predicted: PredictedEntry | None) -> str:
     """Return a prediction on one line: `step time -14% (-18% to -9%)`."""
-    found = gain(predicted)
-    if found is None:
+    predicted_gain = gain(predicted)
+    if predicted_gain is None:
         return "gain not predicted"
-    interval = f" ({found.interval})" if found.interval else ""
-    return f"{found.of_what} {found.value}{interval}".strip()
+    interval = f" ({predicted_gain.interval})" if predicted_gain.interval else ""
+    return f"{predicted_gain.of_what} {predicted_gain.value}{interval}".strip()
 
 
 def fix_line(fix: Fix) -> str:

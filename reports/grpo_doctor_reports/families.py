@@ -36,10 +36,10 @@ def families(findings: list[Finding]) -> list[Family]:
     for finding in findings:
         key = finding.family if finding.family in _TITLES else "other"
         groups.setdefault(key, []).append(finding)
-    return [Family(key, _TITLES.get(key, "Other"), found) for key, found in groups.items()]
+    return [Family(key, _TITLES.get(key, "Other"), members) for key, members in groups.items()]
 
 
 def severities(findings: list[Finding]) -> list[tuple[str, int]]:
     """Return the severities that occur, gravest first, and how often."""
     occurring = [severity_class(finding.severity) for finding in findings]
-    return [(one, count) for one in SEVERITIES if (count := occurring.count(one))]
+    return [(severity, count) for severity in SEVERITIES if (count := occurring.count(severity))]

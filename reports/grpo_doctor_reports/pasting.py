@@ -6,7 +6,7 @@ from grpo_doctor_reports import digest
 from grpo_doctor_reports.costs import cost_words
 from grpo_doctor_reports.finding_model import Evidence, Finding, Fix
 
-_SPECIAL = str.maketrans({one: f"\\{one}" for one in "\\`*_[]<>#|!"})
+_SPECIAL = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>#|!"})
 
 
 def markdown(finding: Finding) -> str:

@@ -245,7 +245,7 @@ def _checks(report: Report) -> list[str]:
         f"{len(checks.not_applicable) - unasked:,} did not apply",
         *([f"{unasked:,} {'was' if unasked == 1 else 'were'} left out"] if unasked else []),
     ]
-    found = formatting.count(len(report.findings), "finding")
+    findings = formatting.count(len(report.findings), "finding")
     missing = list(
         dict.fromkeys(
             text for check in checks.not_run for text in check.signals or [check.note] if text
@@ -253,7 +253,7 @@ def _checks(report: Report) -> list[str]:
     )
     more = len(missing) - _WANTED
     return [
-        f"{found}. {', '.join(counts[:-1])} and {counts[-1]}.",
+        f"{findings}. {', '.join(counts[:-1])} and {counts[-1]}.",
         *(f"Missing: {_in_brackets(text)}." for text in missing[:_WANTED]),
         *([f"The page and --json name {more} more that {'is' if more == 1 else 'are'} missing."]
           if more > 0 else []),

@@ -85,7 +85,9 @@ def clock_sentence(report: Report) -> str:
 
 def longest_collective(collectives: list[Collective]) -> float:
     """Return the most seconds from a first arrival to an end: what the bars are scaled by."""
-    return max((one.skew_s + one.transfer_s for one in collectives), default=0.0)
+    return max(
+        (collective.skew_s + collective.transfer_s for collective in collectives), default=0.0
+    )
 
 
 def cut(text: str) -> str:

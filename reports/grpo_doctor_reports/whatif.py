@@ -31,7 +31,7 @@ def read_whatif(part: WhatifEntry) -> WhatIf | None:
 
 def best_set(whatif: WhatIf) -> tuple[int, ...]:
     """Return the fixes of the shortest predicted step, the smallest such set; none: ()."""
-    shortest = min(whatif.sets, key=lambda one: (one.mid, len(one.fixes)), default=None)
+    shortest = min(whatif.sets, key=lambda joint: (joint.mid, len(joint.fixes)), default=None)
     return shortest.fixes if shortest and shortest.mid < 0 else ()
 
 
@@ -39,21 +39,25 @@ def whatif_facts(whatif: WhatIf) -> dict[str, Any]:
     """Return every set in words by its fixes (`0,2`), as the script looks it up."""
     return {
         "now": formatting.seconds(whatif.step_time_s),
-        "sets": {",".join(map(str, one.fixes)): set_words(one, whatif) for one in whatif.sets},
+        "sets": {
+            ",".join(map(str, joint.fixes)): set_words(joint, whatif) for joint in whatif.sets
+        },
         "spellings": {str(fix.index): fix.spelling for fix in whatif.fixes},
     }
 
 
-def set_words(one: WhatIfSet, whatif: WhatIf) -> dict[str, Any]:
+def set_words(joint: WhatIfSet, whatif: WhatIf) -> dict[str, Any]:
     """Return a set's step time, interval and change as text, and as fractions of the step now."""
-    low, high = (one.low, one.high) if None not in (one.low, one.high) else (one.mid, one.mid)
+    low, high = (
+        (joint.low, joint.high) if None not in (joint.low, joint.high) else (joint.mid, joint.mid)
+    )
     return {
-        "time": _time(one.mid, whatif),
+        "time": _time(joint.mid, whatif),
         "interval": f"{_time(low, whatif)} to {_time(high, whatif)}" if low != high else "",
-        "change": formatting.signed_percent(one.mid),
+        "change": formatting.signed_percent(joint.mid),
         "range": f"{formatting.signed_percent(low)} to {formatting.signed_percent(high)}",
         "low": _fraction(low),
-        "mid": _fraction(one.mid),
+        "mid": _fraction(joint.mid),
         "high": _fraction(high),
     }
 
@@ -74,8 +78,8 @@ def _read_set(entry: WhatifSet, mid: float) -> WhatIfSet:
 
 def joint_words(whatif: WhatIf, fixes: tuple[int, ...]) -> dict[str, Any] | None:
     """Return a set in words, None where it was not predicted."""
-    found = next((one for one in whatif.sets if one.fixes == fixes), None)
-    return None if found is None else set_words(found, whatif)
+    chosen = next((joint for joint in whatif.sets if joint.fixes == fixes), None)
+    return None if chosen is None else set_words(chosen, whatif)
 
 
 def alone_words(whatif: WhatIf, fix: WhatifFix) -> dict[str, Any] | None:
@@ -86,8 +90,8 @@ def alone_words(whatif: WhatIf, fix: WhatifFix) -> dict[str, Any] | None:
 def joint_flags(whatif: WhatIf, fixes: tuple[int, ...]) -> str:
     """Return what to type for all of them: flags on one line, all else on lines of its own."""
     spellings = [fix.spelling for fix in whatif.fixes if fix.index in fixes and fix.spelling]
-    flags = [one for one in spellings if _is_flag(one)]
-    others = [one for one in spellings if not _is_flag(one)]
+    flags = [spelling for spelling in spellings if _is_flag(spelling)]
+    others = [spelling for spelling in spellings if not _is_flag(spelling)]
     return "\n".join([*([" ".join(flags)] if flags else []), *others])
 
 

@@ -161,6 +161,12 @@ FIXES: tuple[Fix, ...] = (
         {"train.group_by_length": True},
     ),
     Fix(
+        "a prompt computed once for its completions",
+        _of(_SMALL, share_prompts="false", num_generations="8"),
+        after_flags={"share_prompts": "true"},
+        rule="GD076",
+    ),
+    Fix(
         "completions of 24 to 12 tokens",
         _of(_SMALL, max_completion_length="24"),
         {"rollout.max_completion_length": 12},

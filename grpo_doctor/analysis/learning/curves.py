@@ -32,8 +32,8 @@ class Curve:
     @property
     def bad(self) -> Mask:
         """Where the value is NaN or infinite."""
-        found: Mask = ~np.isfinite(self.values)
-        return found
+        bad: Mask = ~np.isfinite(self.values)
+        return bad
 
     @property
     def finite(self) -> Curve:
@@ -53,9 +53,9 @@ def curve(trace: Trace, metric: str) -> Curve | None:
     """The canonical metric, under the first of its keys that any step said; None without."""
     run = trace.run
     for key in spellings(metric, run.framework, run.framework_version):
-        found = curve_of_key(trace, key)
-        if found is not None:
-            return found
+        known = curve_of_key(trace, key)
+        if known is not None:
+            return known
     return None
 
 
@@ -72,14 +72,14 @@ def curve_of_key(trace: Trace, key: str) -> Curve | None:
 
 def components(trace: Trace) -> dict[str, tuple[Curve, Curve | None]]:
     """Each reward function's mean and, where it is logged, deviation over the completions."""
-    found: dict[str, dict[str, Curve]] = {}
+    parts_of: dict[str, dict[str, Curve]] = {}
     for key in trace.metrics.values:
         named = _COMPONENT.fullmatch(key)
-        one = curve_of_key(trace, key) if named and key != _OF_ALL else None
-        if named and one is not None:
-            found.setdefault(named["name"], {})[named["part"] or "/mean"] = one
+        part = curve_of_key(trace, key) if named and key != _OF_ALL else None
+        if named and part is not None:
+            parts_of.setdefault(named["name"], {})[named["part"] or "/mean"] = part
     return {
         name: (parts["/mean"], parts.get("/std"))
-        for name, parts in found.items()
+        for name, parts in parts_of.items()
         if "/mean" in parts
     }

@@ -35,8 +35,8 @@ def smooth(values: Numbers, width: int) -> Numbers:
     if width <= 1 or not len(values):
         return values
     half, sums = width // 2, np.r_[0.0, np.cumsum(values)]
-    place = np.arange(len(values))
-    low, high = np.maximum(place - half, 0), np.minimum(place + half + 1, len(values))
+    index = np.arange(len(values))
+    low, high = np.maximum(index - half, 0), np.minimum(index + half + 1, len(values))
     result: Numbers = (sums[high] - sums[low]) / (high - low)
     return result
 
@@ -98,16 +98,16 @@ def arrival(curve: Curve, floor: float) -> Arrival | None:
     total = float(((values - values.mean()) ** 2).sum())
     if len(values) < LASTING_POINTS or not total:
         return None
-    found = []
+    laws = []
     slope, start = np.polyfit(steps, values, 1)
-    found.append((float(((start + slope * steps - values) ** 2).sum()), "linear", slope, start))
+    laws.append((float(((start + slope * steps - values) ** 2).sum()), "linear", slope, start))
     goal = {"linear": floor}
     if values.min() > 0 and floor > 0:
         slope, start = np.polyfit(steps, np.log(values), 1)
         error = float(((np.exp(start + slope * steps) - values) ** 2).sum())
-        found.append((error, "exponential", slope, start))
+        laws.append((error, "exponential", slope, start))
         goal["exponential"] = math.log(floor)
-    error, law, slope, start = min(found)
+    error, law, slope, start = min(laws)
     if slope >= 0:
         return None
     step = (goal[law] - start) / slope

@@ -17,13 +17,13 @@ def waterfall(analysis: Analysis) -> list[WaterfallEntry]:
     """Ends at the mean step time; what no phase covers comes last."""
     if not analysis.step_s:
         return []
-    found: list[WaterfallEntry] = []
+    entries: list[WaterfallEntry] = []
     now = 0.0
     for code in [*_starting_order(analysis), UNATTRIBUTED_CODE]:
         entry = phase_entry(analysis, code)
         if entry.seconds <= 0:
             continue
-        found.append(
+        entries.append(
             WaterfallEntry(
                 phase=(*PHASES, UNATTRIBUTED)[code],
                 start_s=round(now, SECONDS_DIGITS),
@@ -37,7 +37,7 @@ def waterfall(analysis: Analysis) -> list[WaterfallEntry]:
             )
         )
         now += entry.seconds
-    return found
+    return entries
 
 
 def _starting_order(analysis: Analysis) -> list[int]:
@@ -45,11 +45,11 @@ def _starting_order(analysis: Analysis) -> list[int]:
     total, count = np.zeros(COLUMNS), np.zeros(COLUMNS)
     for column, track in enumerate(analysis.tracks):
         windows, _ = analysis.steps.windows(column, used=True)
-        found = overlaps(track.pieces, windows)
-        cell = found.right * COLUMNS + track.phase[found.left]
+        shared = overlaps(track.pieces, windows)
+        cell = shared.right * COLUMNS + track.phase[shared.left]
         _, first = np.unique(cell, return_index=True)
-        phase = track.phase[found.left[first]]
-        np.add.at(total, phase, found.start_ns[first] - windows.start_ns[found.right[first]])
+        phase = track.phase[shared.left[first]]
+        np.add.at(total, phase, shared.start_ns[first] - windows.start_ns[shared.right[first]])
         np.add.at(count, phase, 1)
     present = np.flatnonzero(count)
     order: list[int] = present[np.argsort(total[present] / count[present], kind="stable")].tolist()

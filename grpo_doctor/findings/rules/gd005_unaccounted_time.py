@@ -70,9 +70,9 @@ def check(view: RunView) -> Answer:
     source = f"main thread without an open phase, mean of {steps} steps"
     spans = unattributed_span_seconds(view.analysis)
     name, named = next(iter(spans.items()), ("", 0.0))
-    told = named >= MIN_NAMED * seconds
-    of_it = f"in `{name}`" if told else where
-    part = named if told else gap
+    is_named = named >= MIN_NAMED * seconds
+    of_it = f"in `{name}`" if is_named else where
+    part = named if is_named else gap
     return Finding(
         severity=severity_of(share),
         confidence=1.0,
@@ -88,7 +88,7 @@ def check(view: RunView) -> Answer:
         f"{percent(part / seconds)} of it {of_it}.",
         fixes=(
             view.advice(
-                _faster(name) if told else _name_it(),
+                _faster(name) if is_named else _name_it(),
                 Withheld("what the time is spent on is not known"),
                 safety="needs-code",
                 risk="",

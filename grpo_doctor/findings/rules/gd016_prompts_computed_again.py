@@ -95,14 +95,14 @@ def _judged(view: RunView, group: int, prompts: float, generated: float) -> Answ
     each = _prompt_length(view, prompts)
     if each is not None and each < BLOCKS * BLOCK_TOKENS:
         return Passed(f"prompts have {each:.0f} tokens, and the cache keeps whole blocks of 16")
-    found = _found(view)
+    cached = _found(view)
     on = view.knob(_KNOB) is not False
     shared = (group - 1) / group * prompts
-    again = shared - (found or 0.0) * prompts if on and found is not None else shared
-    if on and (found is None or found * prompts >= MIN_FOUND * shared):
+    again = shared - (cached or 0.0) * prompts if on and cached is not None else shared
+    if on and (cached is None or cached * prompts >= MIN_FOUND * shared):
         return Passed(
             "the prefix cache is on"
-            + (f" and has {percent(found)} of the prompt tokens" if found is not None else "")
+            + (f" and has {percent(cached)} of the prompt tokens" if cached is not None else "")
         )
     if again < MIN_REPEATED * generated:
         return Passed(f"{again:.0f} prompt tokens computed again, {generated:.0f} generated")
@@ -112,7 +112,7 @@ def _judged(view: RunView, group: int, prompts: float, generated: float) -> Answ
         cost=0.0,  # the first passes were not timed apart from decoding
         phases=("rollout",),
         ranks=(),
-        evidence=_evidence(view, prompts, generated, again, found),
+        evidence=_evidence(view, prompts, generated, again, cached),
         cause=f"Each rollout computes {again:.0f} prompt tokens that others of their group "
         f"have computed already, beside {generated:.0f} tokens that it generates.",
         fixes=(_fix(view, on=on),),
@@ -147,15 +147,15 @@ def _fix(view: RunView, *, on: bool) -> Fix:
 
 
 def _evidence(
-    view: RunView, prompts: float, generated: float, again: float, found: float | None
+    view: RunView, prompts: float, generated: float, again: float, cached: float | None
 ) -> tuple[Evidence, ...]:
     source = "counters engine/..., mean over rollouts"
-    cached = [] if found is None else [Evidence("found in the cache", 100 * found, "%", source)]
+    of_cache = [] if cached is None else [Evidence("found in the cache", 100 * cached, "%", source)]
     return (
         Evidence("prompt tokens per rollout", round(prompts), "tokens", source),
         Evidence("of them computed again", round(again), "tokens", source),
         Evidence("generated per rollout", round(generated), "tokens", source),
         Evidence("completions per prompt", view.knob("rollout.num_generations"), "", "settings"),
-        *cached,
+        *of_cache,
         *view.phase_evidence("rollout"),
     )

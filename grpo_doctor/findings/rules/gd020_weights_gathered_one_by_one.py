@@ -74,25 +74,25 @@ def check(view: RunView) -> Answer:
     """Counts the gathers within the sync."""
     if not view.share("sync"):
         return NotApplicable("no weights are sent to a rollout engine")
-    share, found = view.share("sync"), gathers(view)
-    fixed = found.fixed_s / view.step_s
-    note = f"sync takes {percent(share, 1)} of the step, in {found.count:.0f} gathers"
-    if share < MIN_SYNC_SHARE or found.count < MANY:
+    share, gathering = view.share("sync"), gathers(view)
+    fixed = gathering.fixed_s / view.step_s
+    note = f"sync takes {percent(share, 1)} of the step, in {gathering.count:.0f} gathers"
+    if share < MIN_SYNC_SHARE or gathering.count < MANY:
         return Passed(note)
     if view.knob(_KNOB) is not None:
         return Passed(f"{note}; {_KNOB} is set, which is another rule's question")
-    if found.seconds and fixed < MIN_FIXED_SHARE:
+    if gathering.seconds and fixed < MIN_FIXED_SHARE:
         return Passed(f"{note}, whose fixed part is {percent(fixed, 1)} of the step")
     return Finding(
-        severity=severity_of(fixed) if found.seconds else "low",
-        confidence=0.8 if found.seconds else 0.5,
+        severity=severity_of(fixed) if gathering.seconds else "low",
+        confidence=0.8 if gathering.seconds else 0.5,
         cost=fixed,
         phases=("sync",),
         ranks=(),
-        evidence=gather_evidence(view, found),
+        evidence=gather_evidence(view, gathering),
         cause=f"Sending the weights takes {view.seconds('sync'):.3g} s of each {view.step_s:.3g} s "
-        f"step, in {found.count:.0f} gathers"
-        + (f", whose fixed part alone is {found.fixed_s:.3g} s." if found.seconds else "."),
+        f"step, in {gathering.count:.0f} gathers"
+        + (f", whose fixed part alone is {gathering.fixed_s:.3g} s." if gathering.seconds else "."),
         fixes=(_fix(view),),
     )
 

@@ -150,8 +150,8 @@ def _fewer(view: RunView) -> Prediction | Withheld:
     return view.what_if(sync__move_model_batches=_fewer_parts(view))
 
 
-def _too_many(view: RunView, found: Gathers, parts: int, full: float | None) -> Finding:
-    share = found.fixed_s / view.step_s
+def _too_many(view: RunView, gathering: Gathers, parts: int, full: float | None) -> Finding:
+    share = gathering.fixed_s / view.step_s
     room = "GPU memory was not sampled" if full is None else f"memory is {percent(full)} full"
     risk = f"Each part has to fit beside the engine: {room} during sync."
     fix = view.setting(_KNOB, _fewer_parts(view), _fewer(view), safety="same-math", risk=risk)
@@ -161,9 +161,9 @@ def _too_many(view: RunView, found: Gathers, parts: int, full: float | None) -> 
         cost=share,
         phases=("sync",),
         ranks=(),
-        evidence=(Evidence("parts", parts, "", "settings"), *gather_evidence(view, found)),
+        evidence=(Evidence("parts", parts, "", "settings"), *gather_evidence(view, gathering)),
         cause=f"The weights go to the engine in {parts} parts, whose fixed cost alone is "
-        f"{found.fixed_s:.3g} s of each {view.step_s:.3g} s step; {room}.",
+        f"{gathering.fixed_s:.3g} s of each {view.step_s:.3g} s step; {room}.",
         fixes=(fix,),
         headline="The weights are sent in more parts than memory needs",
     )

@@ -186,8 +186,8 @@ def _while_waiting(view: RunView) -> Intervals:
         stretches, values = held(series)
         waiting_times.append(stretches.select(values >= 100 * MIN_WAIT))
     waiting = union(
-        np.concatenate([one.start_ns for one in waiting_times]),
-        np.concatenate([one.end_ns for one in waiting_times]),
+        np.concatenate([stretch.start_ns for stretch in waiting_times]),
+        np.concatenate([stretch.end_ns for stretch in waiting_times]),
     )
     return intersect(view.analysis.used_windows, waiting)
 

@@ -125,11 +125,11 @@ def _by_rank(view: RunView) -> dict[int, float]:
     """Seconds per step in collections, of each rank, less those that an offload asked for."""
     windows, steps = view.analysis.used_windows, max(1, len(view.analysis.steps.used))
     asked = view.span_seconds("offload/collect")
-    found = {view.analysis.ranks[column]: 0.0 for column in stepping_columns(view)}
+    seconds_of = {view.analysis.ranks[column]: 0.0 for column in stepping_columns(view)}
     for series in view.series(_SECONDS):
-        if series.rank in found:
-            found[series.rank] += float(values_in(series, windows).sum()) / steps
-    return {rank: max(0.0, seconds - asked) for rank, seconds in found.items()}
+        if series.rank in seconds_of:
+            seconds_of[series.rank] += float(values_in(series, windows).sum()) / steps
+    return {rank: max(0.0, seconds - asked) for rank, seconds in seconds_of.items()}
 
 
 def _longest(view: RunView) -> float:

@@ -188,12 +188,12 @@ def _has(values: NDArray[np.float64], mask: int) -> NDArray[np.bool_]:
 def _usual(view: RunView) -> dict[str, float]:
     """By kind of GPU, the clock that the fastest of them keep: their 95th percentile."""
     names = {gpu.uuid: gpu.name for gpu in view.trace.gpus}
-    found: dict[str, list[float]] = {}
+    clocks_of: dict[str, list[float]] = {}
     for series in view.series("gpu.sm_clock"):
         name = names.get(series.gpu or "")
         if name is not None:
-            found.setdefault(name, []).append(float(np.nanpercentile(series.values, 95)))
-    return {name: max(clocks) for name, clocks in found.items()}
+            clocks_of.setdefault(name, []).append(float(np.nanpercentile(series.values, 95)))
+    return {name: max(clocks) for name, clocks in clocks_of.items()}
 
 
 def _evidence(view: RunView, worst: _Slowed) -> tuple[Evidence, ...]:

@@ -169,20 +169,20 @@ def _restarts(view: RunView, bursts: _Bursts, workers: int | None) -> bool:
 
 def _evidence(view: RunView, bursts: _Bursts, workers: int | None) -> tuple[Evidence, ...]:
     source = f"dataload spans, {bursts.steps} steps"
-    found = [
+    evidence = [
         Evidence("steps that wait long for data", len(bursts.numbers), "", source),
         Evidence("waited beyond the usual, mean per step", bursts.excess_s, "s", source),
         Evidence("usual wait", bursts.usual_s, "s", source),
     ]
     if bursts.distance is not None:
-        found.append(Evidence("distance between them", bursts.distance, "steps", source))
+        evidence.append(Evidence("distance between them", bursts.distance, "steps", source))
     for text, value in (
         ("loader processes per rank", workers),
         ("batches each has ready at most", whole(view, _AHEAD)),
     ):
         if value is not None:
-            found.append(Evidence(text, value, "", "settings, or the framework's defaults"))
-    return tuple(found)
+            evidence.append(Evidence(text, value, "", "settings, or the framework's defaults"))
+    return tuple(evidence)
 
 
 def _persistent(view: RunView, bursts: _Bursts) -> Fix:

@@ -113,8 +113,8 @@ def counterfactual(view: RunView) -> tuple[Change, ...]:
     return _stored_edits(view) or edits_of(view.what_if(data__max_pixels=SMALLER))
 
 
-def _waited(view: RunView, found: Loading, images: float, waited: float) -> Finding:
-    own = sum(found.parts[part] for part in _IMAGE_WORK)
+def _waited(view: RunView, loaded: Loading, images: float, waited: float) -> Finding:
+    own = sum(loaded.parts[part] for part in _IMAGE_WORK)
     return Finding(
         severity=severity_of(waited),
         confidence=0.85,
@@ -126,17 +126,17 @@ def _waited(view: RunView, found: Loading, images: float, waited: float) -> Find
             Evidence("a loader process's time on images, per step", own, "s", "dataload/*_s"),
             Evidence(
                 "images in all that loaders do",
-                100 * found.share(*_IMAGE_WORK),
+                100 * loaded.share(*_IMAGE_WORK),
                 "%",
                 "dataload/read_s and process_s",
             ),
             *_image_evidence(view, images),
         ),
         cause=f"Each step waits {view.seconds('dataload'):.3g} s for its prompts, and "
-        f"{percent(found.share(*_IMAGE_WORK))} of what loading does is images: "
-        f"{found.parts['read_s']:.3g} s per step reading and decoding, "
-        f"{found.parts['process_s']:.3g} s cutting them up.",
-        fixes=(*_smaller(view, found, images), _on_disk(view, found, images)),
+        f"{percent(loaded.share(*_IMAGE_WORK))} of what loading does is images: "
+        f"{loaded.parts['read_s']:.3g} s per step reading and decoding, "
+        f"{loaded.parts['process_s']:.3g} s cutting them up.",
+        fixes=(*_smaller(view, loaded, images), _on_disk(view, loaded, images)),
     )
 
 
@@ -162,8 +162,8 @@ def _many_places(view: RunView, images: float, places: float) -> Finding:
 _RISK = "What the reward asks for must stay readable at that size."
 
 
-def _smaller(view: RunView, found: Loading, images: float) -> list[Fix]:
-    if _pixels(view, images) <= SMALLER or found.parts["process_s"] < found.parts["read_s"] / 4:
+def _smaller(view: RunView, loaded: Loading, images: float) -> list[Fix]:
+    if _pixels(view, images) <= SMALLER or loaded.parts["process_s"] < loaded.parts["read_s"] / 4:
         return []
     outcome = view.what_if(data__max_pixels=SMALLER)
     if isinstance(outcome, Prediction) and outcome.mid > -MIN_GAIN_PCT:
@@ -190,11 +190,11 @@ def _stored_edits(view: RunView) -> tuple[Edit, ...]:
     return () if wait is None else (Edit(("dataload",), min(1.0, wait / seen)),)
 
 
-def _on_disk(view: RunView, found: Loading, images: float) -> Fix:
+def _on_disk(view: RunView, loaded: Loading, images: float) -> Fix:
     target = min(_pixels(view, images), float(SMALLER))
     edits = _stored_edits(view)
     outcome: Prediction | Withheld = Withheld(
-        f"how large the files are was not recorded; {found.parts['read_s']:.3g} s of one loader "
+        f"how large the files are was not recorded; {loaded.parts['read_s']:.3g} s of one loader "
         "process per step go into reading them as they are"
     )
     if edits:

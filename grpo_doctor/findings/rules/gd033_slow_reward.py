@@ -149,19 +149,19 @@ def _better_told(view: RunView, first: Scoring | None, share: float) -> str | No
     return None
 
 
-def _dominating(found: list[Scoring]) -> Scoring | None:
-    return found[0] if found and _part(found[0], found) > DOMINATES else None
+def _dominating(scorings: list[Scoring]) -> Scoring | None:
+    return scorings[0] if scorings and _part(scorings[0], scorings) > DOMINATES else None
 
 
-def _part(one: Scoring, found: list[Scoring]) -> float:
-    whole = sum(typical(f.own_s) for f in found)
-    return typical(one.own_s) / whole if whole else 0.0
+def _part(scoring: Scoring, scorings: list[Scoring]) -> float:
+    whole = sum(typical(f.own_s) for f in scorings)
+    return typical(scoring.own_s) / whole if whole else 0.0
 
 
-def _evidence(found: list[Scoring]) -> list[Evidence]:
+def _evidence(scorings: list[Scoring]) -> list[Evidence]:
     return [
         Evidence(f"{f.name} per step", typical(f.own_s), "s", f"{f.span} on a typical rank")
-        for f in found[:SHOWN]
+        for f in scorings[:SHOWN]
     ]
 
 

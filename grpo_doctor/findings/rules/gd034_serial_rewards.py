@@ -104,7 +104,7 @@ _KNOB = "reward.num_workers"
 class _Plan:
     """What could run at once: seconds per step on a typical rank."""
 
-    found: list[Scoring]
+    scorings: list[Scoring]
     waited_s: float
     sum_s: float
     ideal_s: float
@@ -127,10 +127,11 @@ def check(view: RunView) -> Answer:
     if plan is None:
         return NotApplicable("one reward function, called once per batch")
     share = plan.saved_s / view.step_s if view.step_s else 0.0
+    count = len(plan.scorings)
     worth = share >= MIN_SHARE and plan.saved_s >= MIN_SAVED_S_PER_STEP
     if not worth or plan.waited_s < SERIAL * plan.sum_s:
         return Passed(
-            f"more of {len(plan.found)} function{'s' * (len(plan.found) != 1)} at once could save "
+            f"more of {count} function{'s' * (count != 1)} at once could save "
             f"{percent(share, 1)} of the step at most"
         )
     single = plan.calls >= SINGLE_CALLS
@@ -143,7 +144,9 @@ def check(view: RunView) -> Answer:
         evidence=_evidence(view, plan),
         cause=f"The ranks wait {plan.waited_s:.3g} s per step for functions that take "
         f"{plan.sum_s:.3g} s together; at once they would take {plan.ideal_s:.3g} s."
-        + (f" {plan.found[0].name} is called {plan.calls:.0f} times per step." if single else ""),
+        + (
+            f" {plan.scorings[0].name} is called {plan.calls:.0f} times per step." if single else ""
+        ),
         fixes=(_fix(view, plan),),
         headline="Completions are scored one at a time" if single else "",
     )
@@ -173,10 +176,10 @@ def _plan(view: RunView) -> _Plan | None:
     return _Plan(weighty, typical(reward_seconds(view)), whole, ideal, processes, calls)
 
 
-def _divisible(view: RunView, one: Scoring, processes: int) -> bool:
+def _divisible(view: RunView, scoring: Scoring, processes: int) -> bool:
     """Whether more processes share this function's batch: the bundled trainer's own ones do."""
     workers = whole(view, _KNOB)
-    return workers is not None and workers <= processes and one.name in BUILT_IN
+    return workers is not None and workers <= processes and scoring.name in BUILT_IN
 
 
 def _edits(plan: _Plan) -> tuple[Change, ...]:
@@ -186,14 +189,14 @@ def _edits(plan: _Plan) -> tuple[Change, ...]:
 def _evidence(view: RunView, plan: _Plan) -> tuple[Evidence, ...]:
     fixes = [
         Evidence(f"{f.name} per step", typical(f.own_s), "s", f"{f.span}, a typical rank")
-        for f in plan.found
+        for f in plan.scorings
     ]
     source = "reward spans, a typical rank"
     fixes.append(Evidence("waited for all of them, per step", plan.waited_s, "s", source))
     fixes.append(Evidence("the slowest, or its part of a pool", plan.ideal_s, "s", source))
     if plan.calls >= SINGLE_CALLS:
-        text = f"calls of {plan.found[0].name} per step"
-        fixes.append(Evidence(text, plan.calls, "", plan.found[0].span))
+        text = f"calls of {plan.scorings[0].name} per step"
+        fixes.append(Evidence(text, plan.calls, "", plan.scorings[0].span))
     if whole(view, _KNOB) is not None:
         fixes.append(Evidence("processes that run them", whole(view, _KNOB), "", _KNOB))
     return tuple(fixes)
@@ -218,7 +221,7 @@ def _fix(view: RunView, plan: _Plan) -> Fix:
     if whole(view, _KNOB) is not None and plan.calls < SINGLE_CALLS:
         risk = f"Takes {plan.processes} processes per rank."
         return view.setting(_KNOB, plan.processes, outcome, safety="same-math", risk=risk)
-    names = ", ".join(f.name for f in plan.found)
+    names = ", ".join(f.name for f in plan.scorings)
     text = (
         f"score all completions of a batch at once in {names}: a pool of {POOL} processes"
         if plan.calls >= SINGLE_CALLS

@@ -130,9 +130,11 @@ def without_missing(view: RunView) -> Curve:
     ).where(lost < 1)
 
 
-def _evidence(view: RunView, found: Curve, share: float, cost: float) -> tuple[Evidence, ...]:
-    first, last = ends(found)
-    where = source(found)
+def _evidence(
+    view: RunView, zero_variance: Curve, share: float, cost: float
+) -> tuple[Evidence, ...]:
+    first, last = ends(zero_variance)
+    where = source(zero_variance)
     evidence = [
         Evidence("groups with equal rewards", 100 * share, "%", where),
         Evidence("first tenth of the run", 100 * first, "%", where),

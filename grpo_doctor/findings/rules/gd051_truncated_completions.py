@@ -126,11 +126,11 @@ def _capped(view: RunView, severity: Severity | None) -> Severity | None:
 
 
 def _evidence(
-    view: RunView, found: Curve, shares: tuple[float, float, float]
+    view: RunView, truncated: Curve, shares: tuple[float, float, float]
 ) -> tuple[Evidence, ...]:
     texts = ("cut off", "first tenth of the run", "last tenth of the run")
     evidence = [
-        Evidence(text, round(100 * share, 1), "%", source(found))
+        Evidence(text, round(100 * share, 1), "%", source(truncated))
         for text, share in zip(texts, shares, strict=True)
     ]
     length = known(view, "length")

@@ -83,34 +83,34 @@ def check(view: RunView) -> Answer:
     if severity is None:
         return _for_a_while(view, clip, worst, at)
     since = onset(clip, smooth(clip.values, 3) >= GRADES["low"])
-    told = [
+    evidence = [
         Evidence("tokens clipped", 100 * mean, "%", source(clip)),
         Evidence("first tenth of the run", 100 * first, "%", source(clip)),
         Evidence("last tenth of the run", 100 * last, "%", source(clip)),
     ]
     if since is not None:
-        told.append(step_evidence("a tenth or more from step", since, clip))
+        evidence.append(step_evidence("a tenth or more from step", since, clip))
     return Finding(
         severity=severity,
         confidence=0.9,
         cost=0.0,
         phases=("train",),
         ranks=(),
-        evidence=tuple(told),
+        evidence=tuple(evidence),
         cause=f"{percent(share)} of the tokens are clipped and have no gradient.",
         fixes=_fixes(view),
         steps=from_step(clip, since),
     )
 
 
-def _worst(found: Curve) -> tuple[float, tuple[int, ...]]:
+def _worst(clip: Curve) -> tuple[float, tuple[int, ...]]:
     """What each of so many steps in a row reaches, at most, and those steps."""
-    least = np.lib.stride_tricks.sliding_window_view(found.values, WHILE).min(axis=1)
+    least = np.lib.stride_tricks.sliding_window_view(clip.values, WHILE).min(axis=1)
     first = int(np.argmax(least))
-    return float(least[first]), tuple(found.steps[first : first + WHILE].tolist())
+    return float(least[first]), tuple(clip.steps[first : first + WHILE].tolist())
 
 
-def _for_a_while(view: RunView, found: Curve, worst: float, at: tuple[int, ...]) -> Finding:
+def _for_a_while(view: RunView, clip: Curve, worst: float, at: tuple[int, ...]) -> Finding:
     """Few steps that clip much: often those in which a policy is lost, and nothing is clipped of
     what is left of it."""
     return Finding(
@@ -120,8 +120,8 @@ def _for_a_while(view: RunView, found: Curve, worst: float, at: tuple[int, ...])
         phases=("train",),
         ranks=(),
         evidence=(
-            Evidence("tokens clipped", 100 * float(found.values.mean()), "%", source(found)),
-            Evidence(f"in steps {at[0]} to {at[-1]}, at least", 100 * worst, "%", source(found)),
+            Evidence("tokens clipped", 100 * float(clip.values.mean()), "%", source(clip)),
+            Evidence(f"in steps {at[0]} to {at[-1]}, at least", 100 * worst, "%", source(clip)),
         ),
         cause=f"In steps {at[0]} to {at[-1]} {percent(worst)} and more of the tokens are clipped "
         "and have no gradient: the policy moves further than its batch can tell.",

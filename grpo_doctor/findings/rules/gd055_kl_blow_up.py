@@ -80,16 +80,16 @@ def check(view: RunView) -> Answer:
     every = view.metric("kl")
     if every is None or len(every) < POINTS:
         return NotApplicable(f"fewer than {POINTS} steps say a KL divergence")
-    found = every.finite
+    numbers = every.finite
     lost = float(every.bad.mean())
-    first, last = ends(found) if len(found) else (np.nan, np.inf)
+    first, last = ends(numbers) if len(numbers) else (np.nan, np.inf)
     severity = "high" if lost > MAX_BAD_SHARE else graded(last, GRADES)
     goes = f"KL divergence goes from {first:.3g} to {last:.3g} nats per token"
     if severity is None:
         return Passed(goes)
     if severity == "medium" and reward_rises(view):
         return Passed(f"{goes}, and the reward rises with it")
-    since = onset(found, smooth(found.values, 3) >= GRADES["medium"])
+    since = onset(numbers, smooth(numbers.values, 3) >= GRADES["medium"])
     cause = f"{goes}."
     if lost > MAX_BAD_SHARE:
         cause = f"KL divergence is no number at {int(every.bad.sum())} of {len(every)} steps."
@@ -103,7 +103,7 @@ def check(view: RunView) -> Answer:
         cause=cause,
         fixes=(*slower(view), *stay_close(view), *clip_gradients(view)),
         headline="" if since is None else f"{RULE.title} at step {since}",
-        steps=from_step(found, since),
+        steps=from_step(numbers, since),
     )
 
 
@@ -114,16 +114,16 @@ def counterfactual(view: RunView) -> tuple[Edit, ...]:
 
 
 def _evidence(every: Curve, shown: tuple[float, float], since: int | None) -> tuple[Evidence, ...]:
-    found = every.finite
+    numbers = every.finite
     evidence = []
-    if len(found):
+    if len(numbers):
         evidence = [
-            Evidence("KL divergence, first tenth of the run", shown[0], "nats", source(found)),
-            Evidence("KL divergence, last tenth of the run", shown[1], "nats", source(found)),
-            Evidence("largest", float(found.values.max()), "nats", source(found)),
+            Evidence("KL divergence, first tenth of the run", shown[0], "nats", source(numbers)),
+            Evidence("KL divergence, last tenth of the run", shown[1], "nats", source(numbers)),
+            Evidence("largest", float(numbers.values.max()), "nats", source(numbers)),
         ]
     if every.bad.any():
         evidence.append(Evidence("steps without a number", int(every.bad.sum()), "", source(every)))
     if since is not None:
-        evidence.append(step_evidence("above 0.5 nats from step", since, found))
+        evidence.append(step_evidence("above 0.5 nats from step", since, numbers))
     return tuple(evidence)

@@ -92,24 +92,24 @@ def check(view: RunView) -> Answer:
     since = onset(length, smooth(length.values, 3) >= GRADES["low"] * first)
     added = max(0.0, 1 - first / float(length.values.mean()))
     cost = added * learning_share(view)
-    told = [
+    evidence = [
         Evidence("mean length, first tenth of the run", first, "tokens", source(length)),
         Evidence("mean length, last tenth of the run", last, "tokens", source(length)),
     ]
     if since is not None:
-        told.append(step_evidence("half as long again from step", since, length))
+        evidence.append(step_evidence("half as long again from step", since, length))
     if cost:
         text = "their share of rollout, reward, log-prob and train spans, if it grows with length"
-        told.append(Evidence("added tokens, per step", cost * view.step_s, "s", text))
+        evidence.append(Evidence("added tokens, per step", cost * view.step_s, "s", text))
     text = "correlation of the changes of length and reward"
-    told.append(Evidence(text, together, "", source(length)))
+    evidence.append(Evidence(text, together, "", source(length)))
     return Finding(
         severity=severity,
         confidence=0.8,
         cost=cost,
         phases=("rollout", "train") if cost else (),
         ranks=(),
-        evidence=tuple(told),
+        evidence=tuple(evidence),
         cause=f"Completions grow {growth:.1f}-fold, to {last:.4g} tokens, and the reward "
         + (f"goes up and down with them (correlation {together:.2f})" if pays else "does not rise")
         + f": {percent(added)} of all tokens are growth.",

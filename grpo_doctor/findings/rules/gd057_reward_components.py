@@ -89,11 +89,11 @@ def check(view: RunView) -> Answer:
     rewards = _components(view)
     if len(rewards) < 2:
         return NotApplicable("there are not several reward functions with enough steps")
-    total = sum(one.spread for one in rewards)
+    total = sum(reward.spread for reward in rewards)
     if total <= EQUAL:
         return NotApplicable("no reward function tells completions apart, see GD059")
-    dead = [one for one in rewards if one.spread <= EQUAL]
-    lead = max(rewards, key=lambda one: one.spread)
+    dead = [reward for reward in rewards if reward.spread <= EQUAL]
+    lead = max(rewards, key=lambda reward: reward.spread)
     if not dead and lead.spread < MIN_PART * total:
         return Passed(f"{lead.name} has {percent(lead.spread / total)} of the deviation")
     return _dead(view, rewards, (dead, lead), total) if dead else _alone(view, rewards, lead, total)
@@ -127,31 +127,33 @@ def _weights(view: RunView, count: int) -> list[float]:
     return weights if len(weights) == count else [1.0] * count
 
 
-def _evidence(found: list[Component], first: list[Component], total: float) -> tuple[Evidence, ...]:
+def _evidence(
+    rewards: list[Component], first: list[Component], total: float
+) -> tuple[Evidence, ...]:
     """Of each function; those that the finding is about come first, as a digest shows few."""
     evidence = []
-    for one in [*first, *(one for one in found if one not in first)]:
-        where = f"{one.key}, {one.points} steps"
-        part = 100 * one.spread / total
+    for reward in [*first, *(reward for reward in rewards if reward not in first)]:
+        where = f"{reward.key}, {reward.points} steps"
+        part = 100 * reward.spread / total
         evidence += [
-            Evidence(f"{one.name}: mean", one.mean, "", where),
-            Evidence(f"{one.name}: usual largest deviation, weighted", one.spread, "", where),
-            Evidence(f"{one.name}: part of all deviation", part, "%", where),
+            Evidence(f"{reward.name}: mean", reward.mean, "", where),
+            Evidence(f"{reward.name}: usual largest deviation, weighted", reward.spread, "", where),
+            Evidence(f"{reward.name}: part of all deviation", part, "%", where),
         ]
     return tuple(evidence)
 
 
 def _dead(
-    view: RunView, found: list[Component], which: tuple[list[Component], Component], total: float
+    view: RunView, rewards: list[Component], which: tuple[list[Component], Component], total: float
 ) -> Finding:
     dead, lead = which
     never = [reward for reward in dead if reward.mean <= EQUAL]
     named = never or dead
     names = ", ".join(f"`{reward.name}`" for reward in named)
-    rewards, returns = ("Reward", "returns") if len(named) == 1 else ("Rewards", "return")
+    noun, verb = ("Reward", "returns") if len(named) == 1 else ("Rewards", "return")
     value = "0" if all(abs(reward.mean) <= EQUAL for reward in named) else "the same"
-    what = f"{rewards} {names} always {returns} {value}"
-    too = lead.spread >= MIN_PART * total and len(found) > len(dead) + 1
+    what = f"{noun} {names} always {verb} {value}"
+    too = lead.spread >= MIN_PART * total and len(rewards) > len(dead) + 1
     also = f" Of the others `{lead.name}` decides alone." if too else ""
     return Finding(
         severity="medium" if never else "info",
@@ -159,14 +161,14 @@ def _dead(
         cost=0.0,
         phases=("reward",),
         ranks=(),
-        evidence=_evidence(found, dead, total),
+        evidence=_evidence(rewards, dead, total),
         cause=f"{what}, which adds nothing to any advantage.{also}",
         fixes=(_advice(view, f"print what {names} gets and returns for a few completions"),),
         headline=what,
     )
 
 
-def _alone(view: RunView, found: list[Component], lead: Component, total: float) -> Finding:
+def _alone(view: RunView, rewards: list[Component], lead: Component, total: float) -> Finding:
     part = percent(lead.spread / total)
     return Finding(
         severity="low",
@@ -174,26 +176,26 @@ def _alone(view: RunView, found: list[Component], lead: Component, total: float)
         cost=0.0,
         phases=("reward",),
         ranks=(),
-        evidence=_evidence(found, [lead], total),
+        evidence=_evidence(rewards, [lead], total),
         cause=f"{lead.name} has {part} of the deviation of all reward functions together.",
-        fixes=(_weigh_less(view, found, lead),),
+        fixes=(_weigh_less(view, rewards, lead),),
         headline=f"Reward `{lead.name}` decides alone",
     )
 
 
-def _weigh_less(view: RunView, found: list[Component], lead: Component) -> Fix:
+def _weigh_less(view: RunView, rewards: list[Component], lead: Component) -> Fix:
     """A weight with which the leader varies as much as the next one, where there is a flag."""
-    following = max(one.spread for one in found if one is not lead)
+    following = max(reward.spread for reward in rewards if reward is not lead)
     factor = float(f"{following / lead.spread:.1g}")
-    weights = _weights(view, len(found))
+    weights = _weights(view, len(rewards))
     evidence = " ".join(
-        f"{factor * weight if one is lead else weight:.3g}"
-        for one, weight in zip(found, weights, strict=True)
+        f"{factor * weight if reward is lead else weight:.3g}"
+        for reward, weight in zip(rewards, weights, strict=True)
     )
     flag = view.spell(_WEIGHTS, evidence)
     if flag is None:
         return _advice(view, f"weigh {lead.name} {factor:.3g} times as much")
-    order = ", ".join(one.name for one in found)
+    order = ", ".join(reward.name for reward in rewards)
     risk = f"Weighs {lead.name} {factor:.3g} times as much; the order is {order}."
     return view.edit(flag, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk)
 

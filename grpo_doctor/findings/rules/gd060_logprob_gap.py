@@ -71,19 +71,19 @@ def check(view: RunView) -> Answer:
         return Passed(f"log-probs differ by {last:.2g} nats per token")
     grows = last > 2 * first
     since = onset(gap, smooth(gap.values, 3) >= GRADES["low"])
-    told = [
+    evidence = [
         Evidence("difference, first tenth of the run", first, "nats", source(gap)),
         Evidence("difference, last tenth of the run", last, "nats", source(gap)),
     ]
     if since is not None:
-        told.append(step_evidence("0.05 or more from step", since, gap))
+        evidence.append(step_evidence("0.05 or more from step", since, gap))
     return Finding(
         severity=severity,
         confidence=0.9,
         cost=0.0,
         phases=("rollout", "sync"),
         ranks=(),
-        evidence=tuple(told),
+        evidence=tuple(evidence),
         cause=f"Engine and trainer differ by {max(first, last):.2g} nats per token on average"
         + (", more and more." if grows else "."),
         fixes=_fixes(view, grows),

@@ -67,7 +67,7 @@ def check(view: RunView) -> Answer:
         return NotApplicable("the number of completions per prompt was not recorded")
     if count >= MIN_GENERATIONS:
         return Passed(f"{count} completions per prompt")
-    told = [
+    evidence = [
         Evidence("completions per prompt", count, "", "settings"),
         Evidence("error of a group's mean, of the deviation", 100 / math.sqrt(count), "%", _KNOB),
     ]
@@ -76,7 +76,7 @@ def check(view: RunView) -> Answer:
         rate = float(reward.values.mean())
         equal = 100 * (rate**count + (1 - rate) ** count)
         text = "groups expected to have equal rewards, if right or wrong is all there is"
-        told.append(Evidence(text, equal, "%", source(reward)))
+        evidence.append(Evidence(text, equal, "%", source(reward)))
     risk = "The same number of completions then covers fewer prompts per step."
     return Finding(
         severity="high" if count == 1 else "medium" if count <= MEDIUM_GENERATIONS else "low",
@@ -84,7 +84,7 @@ def check(view: RunView) -> Answer:
         cost=0.0,
         phases=("rollout",),
         ranks=(),
-        evidence=tuple(told),
+        evidence=tuple(evidence),
         cause=f"With {count} completion{'s' * (count != 1)} per prompt a group's mean is off by "
         f"{percent(1 / math.sqrt(count))} of the deviation of its rewards.",
         fixes=(

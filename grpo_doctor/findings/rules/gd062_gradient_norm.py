@@ -73,30 +73,30 @@ def check(view: RunView) -> Answer:
     """No number first, then growth, then spikes."""
     every = view.metric("grad_norm")
     assert every is not None
-    found = every.finite.where(every.finite.values > NO_GRADIENT)
+    norms = every.finite.where(every.finite.values > NO_GRADIENT)
     lost = every.where(every.bad)
     if len(lost):
         share = len(lost) / len(every)
         what = f"The gradient norm is no number at {len(lost)} of {len(every)} steps"
         return _finding(view, every, lost, what, "high" if share > MAX_BAD_SHARE else "medium")
-    if len(found) < POINTS:
+    if len(norms) < POINTS:
         return Passed(f"a number at all {len(every)} steps; too few to look for spikes")
-    first, last = ends(found)
-    if last >= GROWTH * first and rising(found.values) >= MIN_RISING:
+    first, last = ends(norms)
+    if last >= GROWTH * first and rising(norms.values) >= MIN_RISING:
         return _finding(
             view, every, None, f"The gradient norm grew {last / first:.0f}-fold", "medium"
         )
-    spikes = found.where(spiking(found.values))
+    spikes = norms.where(spiking(norms.values))
     clipped = clip_gradients(view) == ()
     if clipped and len(spikes) <= MAX_CLIPPED_SPIKES:
         return Passed(
-            f"median {np.median(found.values):.3g}, largest {found.values.max():.3g}, and "
+            f"median {np.median(norms.values):.3g}, largest {norms.values.max():.3g}, and "
             "gradients are clipped"
         )
     if len(spikes):
         what = f"The gradient norm spikes at {len(spikes)} of {len(every)} steps"
         return _finding(view, every, spikes, what, "low" if clipped else "medium")
-    return Passed(f"median {np.median(found.values):.3g}, largest {found.values.max():.3g}")
+    return Passed(f"median {np.median(norms.values):.3g}, largest {norms.values.max():.3g}")
 
 
 def counterfactual(view: RunView) -> tuple[Edit, ...]:
@@ -111,18 +111,18 @@ def spiking(values: Numbers) -> Mask:
     usual = np.median(logs)
     deviation = max(MIN_LOG_DEVIATION, MAD_TO_SD * float(np.median(np.abs(logs - usual))))
     far = max(float(np.log(SPIKE_RATIO)), SPIKE_DEVIATIONS * deviation)
-    found: Mask = logs - usual > far
-    return found
+    spikes: Mask = logs - usual > far
+    return spikes
 
 
 def _finding(
     view: RunView, every: Curve, at: Curve | None, what: str, severity: Severity
 ) -> Finding:
     finite = every.finite
-    told = [Evidence("steps", len(every), "", source(every))]
+    evidence = [Evidence("steps", len(every), "", source(every))]
     if len(finite):
         first, last = ends(finite)
-        told += [
+        evidence += [
             Evidence("usual norm", float(np.median(finite.values)), "", source(finite)),
             Evidence("largest norm", float(finite.values.max()), "", source(finite)),
             Evidence("first tenth of the run", first, "", source(finite)),
@@ -130,14 +130,14 @@ def _finding(
         ]
     steps = () if at is None else tuple(at.steps[:MOST_STEPS].tolist())
     if steps:
-        told.append(Evidence("first at step", steps[0], "", source(every)))
+        evidence.append(Evidence("first at step", steps[0], "", source(every)))
     return Finding(
         severity=severity,
         confidence=0.9,
         cost=0.0,
         phases=("train", "optimizer"),
         ranks=(),
-        evidence=tuple(told),
+        evidence=tuple(evidence),
         cause=what + (f", first at step {steps[0]}." if steps else "."),
         fixes=_fixes(view, lost=at is not None and bool(at.bad.any())),
         headline=what,

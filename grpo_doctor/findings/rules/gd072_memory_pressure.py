@@ -133,8 +133,8 @@ def _pressure(view: RunView) -> Pressure:
     inside = view.analysis.used_windows
 
     def worst(name: str, of: Callable[[Series, Intervals], float | None]) -> float | None:
-        found = [of(series, inside) for series in view.series(name)]
-        known = [value for value in found if value is not None]
+        values = [of(series, inside) for series in view.series(name)]
+        known = [value for value in values if value is not None]
         return float(np.max(known)) if known else None
 
     swaps = view.series(_SWAP)
@@ -150,17 +150,19 @@ def _pressure(view: RunView) -> Pressure:
     )
 
 
-def _evidence(found: Pressure) -> tuple[Evidence, ...]:
+def _evidence(pressure: Pressure) -> tuple[Evidence, ...]:
     evidence = []
-    if found.stalled is not None:
-        evidence.append(Evidence("stalled for memory", 100 * found.stalled, "%", f"{_PSI}, steps"))
-    if found.swap_peak is not None and found.swap_before is not None:
-        evidence.append(Evidence("swap at the begin", found.swap_before / GIB, "GiB", _SWAP))
-        evidence.append(Evidence("swap at its peak", found.swap_peak / GIB, "GiB", _SWAP))
-    if found.faults is not None:
-        evidence.append(Evidence("major page faults", found.faults, "1/s", f"{_FAULTS}, steps"))
-    if found.available is not None:
-        evidence.append(Evidence("least available", found.available / GIB, "GiB", _AVAILABLE))
+    if pressure.stalled is not None:
+        evidence.append(
+            Evidence("stalled for memory", 100 * pressure.stalled, "%", f"{_PSI}, steps")
+        )
+    if pressure.swap_peak is not None and pressure.swap_before is not None:
+        evidence.append(Evidence("swap at the begin", pressure.swap_before / GIB, "GiB", _SWAP))
+        evidence.append(Evidence("swap at its peak", pressure.swap_peak / GIB, "GiB", _SWAP))
+    if pressure.faults is not None:
+        evidence.append(Evidence("major page faults", pressure.faults, "1/s", f"{_FAULTS}, steps"))
+    if pressure.available is not None:
+        evidence.append(Evidence("least available", pressure.available / GIB, "GiB", _AVAILABLE))
     return tuple(evidence)
 
 
