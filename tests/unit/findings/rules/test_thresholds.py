@@ -11,6 +11,7 @@ import inspect
 import math
 import pkgutil
 import re
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, cast
 
@@ -29,42 +30,115 @@ BY_ID = {rule.RULE.id: rule for rule in rules.ALL}
 _AT_MOST = re.compile(
     r"MAX_.*|_?FEW.*|NEARLY_EMPTY_PCT|ROOM|SHORT_S|BUSY_HOST_PCT|MANY_PIXELS|SMALLER|AT_EASE"
     r"|EQUAL|NO_GRADIENT|NO_WEIGHT|USUAL_PART|DOMINATES|MEDIUM_GENERATIONS|DEFAULT_BYTES"
-    r"|MIN_PHASE_PART|MIN_FALLING"
+    r"|MIN_PHASE_PART|MIN_FALLING|USABLE|MOST_HIDDEN"
 )
+_FAR = 2**20  # units in the last place, after which arithmetic has swallowed the constant
 _NAMED = re.compile(r"_?[A-Z][A-Z0-9_]*")
 
 
 class _Compared:
-    """A constant that remembers what it was compared with."""
+    """A constant that remembers what it was compared with, also after arithmetic with it."""
 
     def __init__(self, value: float) -> None:
-        self.plain = value
-        self.measured: set[float] = set()
+        self.plain: float = value
+        # Of each comparison: what the constant had become, as a function of it, and the number.
+        self.measured: list[tuple[Callable[[float], float], float]] = []
+        self.became: Callable[[float], float] = float.__pos__ if value % 1 else lambda it: it
 
-    def _plain(self, other: Any) -> float:
+    def _other(self, other: Any) -> Any:
         if not isinstance(other, bool) and np.ndim(other) == 0 and math.isfinite(other):
-            self.measured.add(other.item() if isinstance(other, np.generic) else other)
-        return self.plain
+            number = other.item() if isinstance(other, np.generic) else other
+            self.measured.append((self.became, number))
+        return other
 
     def __lt__(self, other: Any) -> Any:
-        return self._plain(other) < other
+        return self.plain < self._other(other)
 
     def __le__(self, other: Any) -> Any:
-        return self._plain(other) <= other
+        return self.plain <= self._other(other)
 
     def __gt__(self, other: Any) -> Any:
-        return self._plain(other) > other
+        return self.plain > self._other(other)
 
     def __ge__(self, other: Any) -> Any:
-        return self._plain(other) >= other
+        return self.plain >= self._other(other)
+
+    def _turned(self, turn: Callable[[Any], Any]) -> Any:
+        result, became = turn(self.plain), self.became
+        if np.ndim(result) or isinstance(self, int):
+            return result
+        turned = compared(result.item() if isinstance(result, np.generic) else result)
+        turned.measured, turned.became = self.measured, lambda it: turn(became(it))
+        return turned
+
+    def __add__(self, other: Any) -> Any:
+        return self._turned(lambda it: it + other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._turned(lambda it: other + it)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._turned(lambda it: it - other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._turned(lambda it: other - it)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._turned(lambda it: it * other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._turned(lambda it: other * it)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._turned(lambda it: it / other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._turned(lambda it: other / it)
 
 
 class _Real(_Compared, float):
-    pass
+    __array_ufunc__ = None  # else numpy compares its numbers with it and asks nobody
+
+
+class _RealOfNumpy(_Compared, float):
+    """One that a function of numpy takes as an argument, but that its numbers don't ask."""
 
 
 class _Whole(_Compared, int):
     pass
+
+
+def compared(value: float) -> _Compared:
+    return _Whole(value) if isinstance(value, int) else _Real(value)
+
+
+def at_and_inside(
+    value: float, became: Callable[[float], float], measured: float, side: int
+) -> tuple[float, float] | None:
+    """The constant with which `measured` is exactly at the threshold, and the next one inside."""
+    step = 1 if isinstance(value, int) else 0
+    try:
+        slope = (became(2 * value) - became(value)) / value
+        near = value + (measured - became(value)) / slope
+    except (ArithmeticError, ValueError):
+        return None
+    near = round(near) if step else near
+    towards = [near]
+    for sign in (1, -1):
+        for _ in range(3):
+            last = near if len(towards) in (1, 4) else towards[-1]
+            towards.append(last + sign if step else math.nextafter(last, sign * math.inf))
+    exact = [it for it in towards if became(it) == measured]
+    if not exact:
+        return None
+    at, far = exact[0], 1.0
+    inside = at
+    while became(inside) == measured:
+        inside = at + side if step else at + side * far * math.ulp(at)
+        far *= 2
+        if far > _FAR:
+            return None
+    return at, inside
 
 
 def told(answer: Answer) -> object:
@@ -144,11 +218,16 @@ def _put_at_thresholds(
                 patch.setattr(module, name, threshold)
                 return told(rule.check(view))
 
-        compared = _Whole(value) if isinstance(value, int) else _Real(value)
-        answer(compared)
+        remembering = compared(value)
+        try:
+            answer(cast("float", remembering))
+        except TypeError:
+            remembering = _RealOfNumpy(value)
+            answer(remembering)
         side = 1 if _AT_MOST.fullmatch(name) else -1
-        for at in compared.measured:
-            inside = at + side if isinstance(value, int) else math.nextafter(at, side * math.inf)
-            sensible = at > 1 or not isinstance(value, int)
-            if sensible and inside not in compared.measured:
-                assert answer(at) == answer(inside), (name, at)
+        for became, number in dict.fromkeys(remembering.measured):
+            pair = at_and_inside(value, became, number, side)
+            if pair is None or (isinstance(value, int) and pair[0] <= 1):
+                continue
+            if not any(turn(pair[1]) == other for turn, other in remembering.measured):
+                assert answer(pair[0]) == answer(pair[1]), (name, *pair)
