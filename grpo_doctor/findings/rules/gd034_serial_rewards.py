@@ -25,7 +25,7 @@ time of the slowest function for that of all.
 ## When it is wrong
 
 Functions that share a state, a rate limit or one GPU gain nothing from running at once. On a host
-whose processors are busy anyway nothing is predicted.
+whose processors are busy anyway nothing is predicted. Savings below 30 ms a step are left out.
 
 ## References
 
