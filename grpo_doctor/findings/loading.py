@@ -90,10 +90,10 @@ def enough_workers(view: RunView, workers: int | None) -> int | None:
     """The fewest processes of `TARGETS`, more than there are, that have the time for a step's
     prompts; None where more are not advised."""
     more = [n for n in TARGETS if n > (workers or 0)]
-    found, rest = loading(view), view.step_s - view.seconds("dataload")
-    if found is None or not rest:
+    loads, rest = loading(view), view.step_s - view.seconds("dataload")
+    if loads is None or not rest:
         return next((n for n in more if n >= USUAL), None)
-    return next((n for n in more if found.effort_s / n <= SPARE * rest), more[-1] if more else None)
+    return next((n for n in more if loads.effort_s / n <= SPARE * rest), more[-1] if more else None)
 
 
 def _mean_wait(view: RunView, efforts: NDArray[np.float64], workers: int, prefetch: int) -> float:

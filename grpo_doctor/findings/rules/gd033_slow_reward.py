@@ -25,10 +25,10 @@ only the bound is said: the step without that function.
 
 ## When it is wrong
 
-A reward model on the GPU is work that the run needs. Less than 30 ms a step is not looked at. One slow rank is GD004 or GD035. Where several
-functions run one after the other and none is most of it (GD034), or calls that end at a time limit
-(GD036) or collections of garbage (GD024) are most of it, those rules say what to do, and this one
-keeps silent.
+A reward model on the GPU is work that the run needs. Less than 30 ms a step is not looked at. One
+slow rank is GD004 or GD035. Where several functions run one after the other and none is most of it
+(GD034), or calls that end at a time limit (GD036) or collections of garbage (GD024) are most of it,
+those rules say what to do, and this one keeps silent.
 
 ## References
 
