@@ -23,8 +23,7 @@ GPU1 = "GPU-fa4e0001-0000-4000-8000-000000000000"
 MIG0 = "MIG-fa4e0000-0000-5000-8000-000000000002"
 MIG1 = "MIG-fa4e0000-0000-5000-8000-000000000003"
 
-# Samples GPUs alone; with `jump` the clock jumps, else it is the real one; `prompt`: nor is
-# an answer of the child waited for longer than by default.
+# Samples GPUs alone; with `jump` the clock jumps, else it is the real one.
 PROGRAM = """
 import os, sys
 from pathlib import Path
@@ -44,7 +43,7 @@ class Jumping(SystemClock):
         self.now_ns = deadline_ns
         return stop.is_set()
 
-gpu = GpuSampler(os.environ, answer_s=0.2 if mode == "prompt" else 60)
+gpu = GpuSampler(os.environ, answer_s=60)
 sampling = Sampling(run_dir, "a", os.getpid(), hz, sources=[gpu],
                     clock=Jumping() if mode == "jump" else None)
 sampling.start()
@@ -231,19 +230,17 @@ def test_pcie_counters_are_read_at_most_once_a_second(driver: FakeNvml, tmp_path
     assert len(got.values("gpu.util")) == 41
 
 
-def test_eight_gpus_at_ten_hertz_with_counters_that_block_for_20_ms(
+def test_ten_hertz_hold_for_eight_gpus_whose_counters_block_for_20_ms(
     driver: FakeNvml, tmp_path: Path
 ) -> None:
     orders = "gpus 8\npcie_block_ms 20\n" + "\n".join(f"gpm {gpu}" for gpu in range(8))
-    got = record(driver, tmp_path, orders, ticks=40, clock="prompt")
-    times = [row["t"] for row in got.ticks]
-    # The first tick finds out what the GPUs support: 320 ms of counters alone. Then 10 Hz hold.
-    # Were all counters read in each tick, every one would be late, and 40 take over 6.4 s; on a
-    # machine that does other work too a few are late anyway.
-    (end,) = [row for row in got.rows if "end" in row]
-    assert times[-1] - times[1] <= 5.5e9
-    assert end["late_ticks"] <= 20
-    assert got.names(GPU0) >= {"gpu.util", "gpu.pcie_rx"}
+    got = record(driver, tmp_path, orders, ticks=40)
+    counters = {str(row["track"]) for row in got.tracks if row["name"].startswith("gpu.pcie_")}
+    # Each call gives another number, so each reading is written. The first tick finds out what the
+    # GPUs support; after it two counters are 40% of a tick, where all would be 320% of it.
+    read = [len(counters & row["v"].keys()) for row in got.ticks[1:]]
+    assert 1 <= max(read) <= 2
+    assert len(counters) == 16
 
 
 @pytest.mark.parametrize(
