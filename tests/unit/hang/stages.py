@@ -14,14 +14,13 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
 
 from grpo_doctor.hang import causes, dumps
 from grpo_doctor.hang.causes import Candidate
-from grpo_doctor.hang.collection.bundle.packing import with_counts
 from grpo_doctor.hang.decision.confidence import features
 from grpo_doctor.hang.decision.root import proposals, roots_of
 from grpo_doctor.hang.decision.stall import Stall, stall_of
@@ -33,19 +32,11 @@ from grpo_doctor.hang.model.rollout_engine import engine_of, refusals
 from grpo_doctor.hang.model.scene import Scene, build
 from grpo_doctor.hang.model.waiting import tasks, waits, wakeups
 from grpo_doctor.hang.model.waiting.graph import Graph
-from grpo_doctor.hang.multihost import joined, with_hosts
+from grpo_doctor.hang.multihost import with_hosts
 from grpo_doctor_probes.evidence import Evidence
-from tests.corpus import store
-from tests.corpus.degraded import variants
-from tests.corpus.items import Item
-from tests.corpus.score import answer, evidence_of
-from tests.nccl_rules.cases import DEVELOPMENT, Case, drawn
-from tests.nccl_rules.faults import KINDS
-from tests.several_hosts import on_hosts
+from tests.nccl_rules.cases import Case
+from tests.unit.hang import sampled
 
-SIMULATED = "simulated"
-_COUNTERS = ", counters alone"
-_TWO_HOSTS = "two hosts"
 KNOWN = Path(__file__).with_name("stages.json")
 _FRACTION = re.compile(r"\d+\.\d+(e-?\d+)?")
 
@@ -74,8 +65,10 @@ class Recorded:
 
 
 def _recordings(job: Recorded) -> Iterator[object]:
-    yield from job.scene.recordings.ranks
-    yield job.scene.recordings
+    recordings = job.scene.recordings
+    for rank in job.scene.world:
+        yield rank, recordings.of(rank)
+    yield recordings, recordings.unusable
 
 
 def _matching(job: Recorded) -> Iterator[object]:
@@ -149,12 +142,6 @@ def _hosts(job: Recorded) -> Iterator[object]:
     yield with_hosts(diagnose_scene(job.scene), job.evidence.job)
 
 
-@cache
-def simulated(kind: str, seed: int = 7, *, counters: bool = False) -> Case:
-    """A job under NCCL's rules with one fault."""
-    return drawn(kind, seed, DEVELOPMENT, counters=counters)
-
-
 def _simulated(case: Case) -> Iterator[object]:
     recordings = dumps.read(case.files)
     matched = matching.match(recordings, case.world)
@@ -172,8 +159,8 @@ STAGES: dict[str, Callable[[Recorded], Iterator[object]]] = {
     "causes": _causes,
     "decision": _decision,
     "verdict": _verdict,
+    "hosts": _hosts,
 }
-OF_SEVERAL_HOSTS: dict[str, Callable[[Recorded], Iterator[object]]] = {"hosts": _hosts}
 
 
 def differing(*stages: str) -> list[str]:
@@ -182,23 +169,28 @@ def differing(*stages: str) -> list[str]:
     return [
         f"{name}: {stage}"
         for name, checksums in known.items()
-        if not checksums.keys().isdisjoint(stages)
+        if checksums.keys() & set(stages)
         for job in [_job(name)]
-        for stage in stages
+        for stage in checksums.keys() & set(stages)
         if _checksum(lines(job, stage)) != checksums[stage]
     ]
 
 
 def lines(job: Recorded | Case, stage: str) -> list[str]:
     """What a stage says of a job, without what differs from one machine to another."""
-    stages = STAGES | OF_SEVERAL_HOSTS
-    said = stages[stage](job) if isinstance(job, Recorded) else _simulated(job)
+    said = STAGES[stage](job) if isinstance(job, Recorded) else _simulated(job)
     return [_line(facts) for facts in said]
 
 
 def _line(facts: object) -> str:
     text = msgspec.json.encode(facts, order="sorted", enc_hook=str).decode()
     return _FRACTION.sub(lambda number: f"{float(number[0]):.4f}", text)
+
+
+def _job(name: str) -> Recorded | Case:
+    if name.startswith(f"{sampled.SIMULATED}/"):
+        return sampled.case(name)
+    return Recorded(sampled.evidence(name))
 
 
 def _ids(actors: Iterable[Actor]) -> list[str]:
@@ -209,80 +201,12 @@ def _checksum(text: Sequence[str]) -> str:
     return format(zlib.crc32("\n".join(text).encode()), "08x")
 
 
-class _Named(msgspec.Struct):
-    name: str
-
-
-@cache
-def _archive(name: str) -> dict[str, msgspec.Raw]:
-    """The jobs of an archive, of which most are not read."""
-    items = msgspec.msgpack.decode(store.content_of(store.FOLDER / name), type=list[msgspec.Raw])
-    return {msgspec.msgpack.decode(item, type=_Named).name: item for item in items}
-
-
-def _job(name: str) -> Recorded | Case:
-    """A job by `ARCHIVE/NAME`, `ARCHIVE/NAME/WAY` for one that is seen otherwise, or
-    `simulated/KIND`.
-    """
-    if name.startswith(f"{SIMULATED}/"):
-        kind, counters, _ = name.partition("/")[2].partition(_COUNTERS)
-        return simulated(kind, counters=bool(counters))
-    return _recorded(name)
-
-
-def _recorded(name: str) -> Recorded:
-    archive, item_name, *way = name.split("/")
-    item = msgspec.msgpack.decode(_archive(archive)[item_name], type=Item)
-    evidences = tuple(map(with_counts, item.evidences))
-    evidence = evidence_of(msgspec.structs.replace(item, evidences=evidences))
-    if way == [_TWO_HOSTS]:
-        return Recorded(joined(on_hosts(evidence, (evidence.job.world_size or 0) // 2)))
-    return Recorded(dict(variants(evidence))[way[0]] if way else evidence)
-
-
-def _chosen() -> list[str]:
-    """The smallest job of every verdict and source."""
-    best: dict[tuple[str, str, str], tuple[int, str]] = {}
-    for path in store.archives():
-        for item in store.items_of(path):
-            said = answer(item)
-            size = sum(len(msgspec.json.encode(evidence)) for evidence in item.evidences)
-            kind = said.source, said.state, said.cause
-            best[kind] = min(best.get(kind, (size, "~")), (size, f"{path.name}/{item.name}"))
-    return sorted(name for _, name in best.values())
-
-
-def _cases() -> list[str]:
-    return [f"{SIMULATED}/{kind}{counters}" for kind in KINDS for counters in ("", _COUNTERS)]
-
-
-def _wanted() -> Iterator[tuple[Sequence[str], Iterable[str]]]:
-    chosen = _chosen()
-    yield [*chosen, *_worse(chosen[::3])], STAGES
-    yield [f"{name}/{_TWO_HOSTS}" for name in chosen if _is_large(name)][::2], OF_SEVERAL_HOSTS
-    yield _cases(), (SIMULATED,)
-
-
-def _is_large(name: str) -> bool:
-    job = _recorded(name).evidence.job
-    return 4 <= (job.world_size or 0) <= 16 and len(job.placements) < 2 and not job.ranks_missing
-
-
-def _worse(names: Sequence[str]) -> Iterator[str]:
-    """Each of these jobs, seen in one of the ways that make a difference to it."""
-    for at, name in enumerate(names):
-        ways = [way for way, _ in variants(_recorded(name).evidence)]
-        if ways:
-            yield f"{name}/{ways[at % len(ways)]}"
-
-
 def main(arguments: Sequence[str]) -> None:
     """`accept` writes `stages.json` anew; `show JOB STAGE` prints what is said today."""
     if arguments[0] == "accept":
         known = {
             name: {stage: _checksum(lines(_job(name), stage)) for stage in stages}
-            for names, stages in _wanted()
-            for name in names
+            for name, stages in sampled.all_of_them()
         }
         rows = (f" {json.dumps(name)}: {json.dumps(stages)}" for name, stages in known.items())
         KNOWN.write_text("{\n" + ",\n".join(rows) + "\n}\n")

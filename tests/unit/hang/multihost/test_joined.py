@@ -379,4 +379,4 @@ def test_only_references_become_processes_and_a_joined_bundle_keeps_them(tmp_pat
 
 
 def test_recorded_jobs_that_ran_on_two_hosts_are_told_as_before() -> None:
-    assert not stages.differing(*stages.OF_SEVERAL_HOSTS)
+    assert not stages.differing("hosts")

@@ -13,18 +13,18 @@ from grpo_doctor.hang.model import matching
 from tests.nccl_rules.cases import DEVELOPMENT, Case, drawn
 from tests.nccl_rules.faults import KINDS
 from tests.nccl_rules.score import BLAMELESS, answer
-from tests.unit.hang import stages
+from tests.unit.hang import sampled, stages
 
 SEED = 7
 TOLD_BY_COUNTERS = ("host stalled", "process dead", "two hosts stalled")
 
 
 def case_of(kind: str) -> Case:
-    return stages.simulated(kind, SEED)
+    return sampled.simulated(kind, SEED)
 
 
 def test_all_that_is_said_of_simulated_jobs_is_as_before() -> None:
-    assert not stages.differing(stages.SIMULATED)
+    assert not stages.differing(sampled.SIMULATED)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -68,13 +68,13 @@ def test_without_the_file_of_a_healthy_rank_nobody_else_is_named(
 
 @pytest.mark.parametrize("kind", [*TOLD_BY_COUNTERS, *BLAMELESS])
 def test_counters_alone_tell_of_hosts_that_do_not_come(kind: str) -> None:
-    found = answer(stages.simulated(kind, SEED, counters=True))
+    found = answer(sampled.simulated(kind, SEED, counters=True))
     assert found.right, found.culprits
 
 
 def test_who_has_finished_all_that_it_gave_is_idle_by_entries_and_by_counters() -> None:
     for counters in (False, True):
-        case = stages.simulated("host stalled", SEED, counters=counters)
+        case = sampled.simulated("host stalled", SEED, counters=counters)
         (culprit,) = case.culprits
         found = matching.match(dumps.read(case.files), case.world)
         backlog = found.backlog(culprit)

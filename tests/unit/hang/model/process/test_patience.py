@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+from grpo_doctor.hang.model.matching.model import Matching, Rhythm
+from grpo_doctor.hang.model.process.patience import Pace, Patience, patience_of
 from tests.evidence import EvidenceBuilder, frames
 from tests.verdicts import expect
 
@@ -44,3 +48,61 @@ def test_a_server_elsewhere_may_answer_after_a_while() -> None:
         asked = asking(waited_s, gather=False, judge="10.0.0.9:443")
         expect(asked, "reward-blocked", 0, state="slow")
     expect(asking(61.0, gather=False, judge="10.0.0.9:443"), "reward-blocked", 0)
+
+
+@pytest.mark.parametrize(
+    ("patience", "pace", "expected"),
+    [
+        (Patience(None), "asleep", False),
+        # Without a history: 30 s asleep, never for who computes.
+        (Patience(29.9), "asleep", False),
+        (Patience(30.0), "asleep", True),
+        (Patience(1e6), "computes", False),
+        # Three times the longest, and 5 s at least.
+        (Patience(4.9, 0.1), "asleep", False),
+        (Patience(5.0, 0.1), "asleep", True),
+        (Patience(11.9, 4.0), "asleep", False),
+        (Patience(12.0, 4.0), "asleep", True),
+        # A history without waits like this one is none, but for who computes.
+        (Patience(12.0, 4.0, familiar=False), "asleep", False),
+        (Patience(30.0, 4.0, familiar=False), "asleep", True),
+        (Patience(300.0, 4.0, familiar=False), "computes", True),
+        (Patience(299.0, 4.0), "computes", False),
+        (Patience(400.0, 41.0), "computes", False),
+        (Patience(3.0), "proven", True),
+        (Patience(2.9), "proven", False),
+    ],
+)
+def test_longer_than_ever_is_unusual(patience: Patience, pace: Pace, expected: bool) -> None:
+    assert patience.unusual(pace=pace) is expected
+
+
+@pytest.mark.parametrize(
+    ("patience", "still_s", "expected"),
+    [
+        (Patience(), None, ""),
+        (Patience(), 3.0, "3.0 s"),
+        (Patience(8.0), 3.0, "8.0 s"),
+        (Patience(8.0), 9.0, "9.0 s"),
+        (Patience(8.0, 0.5), None, "8.0 s, where 0.5 s was the longest before"),
+        (Patience(8.0, 0.5, familiar=False), None, "8.0 s"),
+        (Patience(8.0, 0.0), None, "8.0 s"),
+    ],
+)
+def test_a_wait_is_told_beside_the_longest_before(
+    patience: Patience, still_s: float | None, expected: str
+) -> None:
+    assert patience.text(still_s) == expected
+
+
+@pytest.mark.parametrize(("entries", "expected"), [(7, None), (8, 2.0)])
+def test_a_few_operations_are_no_history(entries: int, expected: float | None) -> None:
+    rhythms = (
+        Rhythm(
+            0, entries, waiting_since_ns=5 * 10**9, taken_ns=9 * 10**9, longest_gap_ns=2 * 10**9
+        ),
+        Rhythm(1, 0, waiting_since_ns=3 * 10**9, taken_ns=9 * 10**9),
+        Rhythm(2, 0, waiting_since_ns=1, taken_ns=0),
+    )
+    patience = patience_of([], Matching(rhythms=rhythms))
+    assert (patience.waited_s, patience.longest_gap_s) == (6.0, expected)
