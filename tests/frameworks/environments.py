@@ -47,6 +47,13 @@ ENVIRONMENTS = {
     ),
     "trl": Environment("TRL 1.16.0", ("trl==1.16.0", "datasets", "accelerate", "transformers")),
 }
+BESIDE = {
+    "trl-async": Environment(
+        "TRL 1.16.0",
+        (*ENVIRONMENTS["trl"].requirements, "aiohttp", "requests", "jmespath", "msgspec"),
+    ),
+}
+"""With what the newest needs for more than `ENVIRONMENTS` has jobs of."""
 _SWIFT = ("msgspec", "deepspeed==0.19.6")
 OLDER = {
     "swift-4.4": Environment(
@@ -92,7 +99,7 @@ def python_of(folder: Path) -> Path:
 
 def build(framework: str, folder: Path) -> Path:
     """The environment's Python, made where it is not there."""
-    python, wanted = python_of(folder), {**ENVIRONMENTS, **OLDER}[framework]
+    python, wanted = python_of(folder), {**ENVIRONMENTS, **BESIDE, **OLDER}[framework]
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     _pip(python, TORCH)
@@ -124,7 +131,7 @@ def main() -> int:
     folder = Path(sys.argv[1])
     older = "--older" in sys.argv[2:]
     names = [name for name in ENVIRONMENTS if name != "trl"]
-    for name in [*names, *(OLDER if older else ())]:
+    for name in [*names, *BESIDE, *(OLDER if older else ())]:
         environment = folder / f"env-{name}"
         if not (environment / ".built").exists():
             sys.stdout.write(f"building {environment}\n")

@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from grpo_doctor_probes.look.httpengines import parse_metrics
 from grpo_doctor_probes.samplers.server import Address, ServerSampler, named_servers
 
 PAGE = """# TYPE vllm:num_requests_running gauge
@@ -80,6 +81,22 @@ def test_what_a_server_says_is_summed_over_its_engines(server: Address) -> None:
     assert values["server.requests_running"] == 7
     assert values["server.requests_waiting"] == 12
     assert values["server.kv_cache"] == 25
+
+
+def test_sglangs_names_mean_the_same() -> None:
+    """As in its public documentation of `--enable-metrics`; no SGLang ran here."""
+    page = """# TYPE sglang:token_usage gauge
+sglang:token_usage{model_name="m"} 0.5
+sglang:num_running_reqs{model_name="m"} 6.0
+sglang:num_queue_reqs{model_name="m"} 2.0
+sglang:generation_tokens_total{model_name="m"} 1.5e+06
+"""
+    sampler = ServerSampler([])
+    sampler._take([parse_metrics(page)], 10**9)
+    values = {track.name: value for track, value in sampler.read(0).values.items()}
+    assert values == {
+        "server.requests_running": 6, "server.requests_waiting": 2, "server.kv_cache": 50,
+    }  # fmt: skip
 
 
 def test_tokens_are_a_rate_and_a_server_that_is_gone_has_no_values() -> None:
