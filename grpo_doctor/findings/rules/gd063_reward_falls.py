@@ -72,7 +72,7 @@ def check(view: RunView) -> Answer:
     reward = known(view, "reward")
     fall = fall_of(reward)
     drop = fall.peak - fall.end
-    errors = drop / fall.error if fall.error else float("inf") if drop > 0 else 0.0
+    errors = drop / fall.error if fall.error else float("inf")
     spread = known(view, "reward_std")
     typical = float(np.median(spread.values)) if len(spread) else 0.0
     gained = fall.peak - fall.start

@@ -104,3 +104,9 @@ def test_a_server_or_unknown_memory_is_given_no_number() -> None:
     advised = finding(engine(), "GD012").fixes[0]
     assert advised.knob == "vllm.gpu_memory_utilization"
     assert finding(engine(memory_gib=None), "GD012").fixes[0].knob != advised.knob
+
+
+def test_the_mean_of_the_engine_s_requests_is_shown() -> None:
+    found = finding(sick(), "GD012")
+    assert value(found, "requests running") == 30.0
+    assert value(found, "requests waiting") == 20.0

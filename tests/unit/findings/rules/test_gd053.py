@@ -5,7 +5,7 @@ import pytest
 
 from tests.build import TraceBuilder
 from tests.unit.findings.learners import learner
-from tests.unit.findings.rules.saying import finding, missing, not_applicable, passed, value
+from tests.unit.findings.rules.saying import answer, finding, missing, not_applicable, passed, value
 
 KEY = "clip_ratio/region_mean"
 
@@ -52,3 +52,26 @@ def test_one_step_of_much_clipping_is_noise() -> None:
     build = learner({KEY: lambda t, v, r: np.where(np.arange(len(t)) == 40, 0.9, v)})
     passed(build, "GD053")
     assert "clip" in missing(learner({KEY: None}), "GD053")
+
+
+@pytest.mark.parametrize(
+    ("rule", "key", "share", "severity"),
+    [
+        ("GD053", KEY, 0.1, "low"),
+        ("GD053", KEY, 0.2, "medium"),
+        ("GD053", KEY, 0.4, "high"),
+        ("GD055", "kl", 0.5, "medium"),
+        ("GD055", "kl", 2.0, "high"),
+        ("GD060", "sampling/sampling_logp_difference/mean", 0.05, "low"),
+    ],
+)
+def test_what_reaches_a_grade_has_it_from_the_first_step(
+    rule: str, key: str, share: float, severity: str
+) -> None:
+    falls = {"reward": lambda t, v, r: 1 - t}
+    found = finding(learner({key: share, **falls}), rule)
+    assert found.severity == severity
+    if share > 0.1:  # where the mean of three equal numbers is that number
+        assert value(found, "from step") <= 1
+    below = answer(learner({key: 0.999 * share, **falls}), rule)
+    assert getattr(below, "severity", "none") != severity

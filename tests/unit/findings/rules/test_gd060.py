@@ -45,3 +45,15 @@ def test_trl_has_a_flag() -> None:
 def test_rounding_passes_and_no_engine_says_nothing() -> None:
     passed(learner({KEY: 0.02}), "GD060")
     assert "sampling_logp_difference" in missing(learner({KEY: None}), "GD060")
+
+
+@pytest.mark.parametrize(("framework", "version"), [("trl", "1.16.0"), ("openrlhf", "0.8.0")])
+def test_a_correction_that_is_on_is_not_advised(framework: str, version: str) -> None:
+    build = learner(
+        {KEY: 0.15},
+        knobs={"rollout.importance_correction": True},
+        framework=framework,
+        framework_version=version,
+    )
+    fixes = finding(build, "GD060").fixes
+    assert "rollout.importance_correction" not in [fix.knob for fix in fixes]

@@ -234,6 +234,30 @@ class TestMemory:
         assert found.severity == "medium"
         assert all(fix.predicted is None for fix in found.fixes)
 
+    @pytest.mark.parametrize(
+        ("micro", "passes", "used_gib"),
+        [
+            (2, 7, (30.0, 35.0)),
+            (2, None, (30.0, 35.0)),
+            (None, 8, (30.0, 35.0)),
+            (2, 8, (40.0, 50.0)),
+        ],
+    )
+    def test_a_batch_that_cannot_double_stays(
+        self, micro: int | None, passes: int | None, used_gib: tuple[float, float]
+    ) -> None:
+        knobs = {**SETTINGS, "train.micro_batch": micro, "train.grad_accumulation": passes}
+        fixes = finding(run(knobs=knobs, memory_gib=used_gib), "GD006").fixes
+        assert "train.micro_batch" not in [fix.knob for fix in fixes]
+
+    @pytest.mark.parametrize("share", [None, 0.9])
+    def test_an_engine_without_a_share_or_with_all_of_it_gets_no_more(
+        self, share: float | None
+    ) -> None:
+        knobs = {**SETTINGS, "vllm.gpu_memory_utilization": share}
+        fixes = finding(run(knobs=knobs, memory_gib=(30.0, 35.0)), "GD006").fixes
+        assert "vllm.gpu_memory_utilization" not in [fix.knob for fix in fixes]
+
     def test_offload_goes_first(self) -> None:
         found = finding(offloaded(memory_gib=(30.0, 50.0)), "GD006")
         assert found.fixes[0].spelling == "--offload_optimizer false"
