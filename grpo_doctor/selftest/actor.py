@@ -32,8 +32,8 @@ _OBJECTS = 150_000
 
 
 @dataclass
-class _Rank:
-    """One rank of the job."""
+class Rank:
+    """One rank of the job; `meetings` counts its all-reduces, `kept` is what it litters."""
 
     case: str
     number: int
@@ -84,7 +84,7 @@ class _Rank:
         for _ in range(_OBJECTS):
             self.kept.append([self.kept])
         gc.collect()
-        del self.kept[: len(self.kept) - 3 * _OBJECTS]
+        del self.kept[:-_OBJECTS]  # what the step before left
 
     def save(self) -> None:
         """Writes a file to the disk and waits until it is there."""
@@ -144,7 +144,7 @@ def _run(case: str, number: int, barrier: Barrier, folder: Path) -> None:
         config = {"num_generations": 8, "per_device_train_batch_size": 8, "use_vllm": True}
         probes.describe("trl", "1.16.0", config)
     dice = random.Random(number)  # noqa: S311 - a spread of lengths
-    rank = _Rank(case, number, barrier, folder, dice)
+    rank = Rank(case, number, barrier, folder, dice)
     for step in range(1, STEPS + 1):
         rank.step(step)
     probes.stop()

@@ -126,5 +126,9 @@ def test_the_real_layout_follows_from_the_sizes_as_well() -> None:
     assert coordinates([], arguments, 16) == from_groups
 
 
+def test_a_world_of_one_rank_and_none_has_no_layout() -> None:
+    assert coordinates([], {"TP": 2}, 1) == coordinates([], {"TP": 2}, 0) == {}
+
+
 def test_sizes_that_do_not_divide_the_world_are_of_another_job() -> None:
     assert coordinates([], {"TP": 4, "PP": 3}, 16) == {}
