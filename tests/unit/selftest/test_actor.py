@@ -14,7 +14,7 @@ from grpo_doctor.selftest.actor import Rank
 
 def rank_of(case: str, folder: Path, number: int = 0) -> Rank:
     barrier = multiprocessing.get_context("spawn").Barrier(1)
-    return Rank(case, number, barrier, folder, random.Random(3))  # noqa: S311 - a spread
+    return Rank(case, number, barrier, folder, random.Random(3))
 
 
 @pytest.mark.parametrize(
