@@ -24,6 +24,8 @@ _BURN = "while True: pass"
 _MACHINE = "machine.json"
 # Above it a run has what `other programs on the cores` has, whoever they are.
 BUSY_PCT = 50.0
+# The longest takes 43 s on two quiet cores, and ten times as long beside twenty other programs.
+PATIENCE_S = 900.0
 
 
 def run_cases(
@@ -68,7 +70,7 @@ def _schooled(shop: Workshop, folder: Path) -> str:
     if not (folder / "out").exists():
         folder.mkdir(parents=True)
         (folder / "rewards.py").write_text(rewards.brief())
-        shop.train(SCHOOLING, folder)
+        shop.train(SCHOOLING, folder, patience_s=PATIENCE_S)
     (checkpoint,) = (folder / "out").glob("checkpoint-*")
     return str(checkpoint)
 
@@ -89,7 +91,13 @@ def _trained(
     flags = flags_of(case, model, seed)
     try:
         with burners(case.load):
-            run_dir = shop.train(flags, folder, ranks=case.ranks, environment=case.environment)
+            run_dir = shop.train(
+                flags,
+                folder,
+                ranks=case.ranks,
+                environment=case.environment,
+                patience_s=PATIENCE_S,
+            )
     except TrainingFailedError as problem:
         return Said(case, {}, time.monotonic() - began, failed=str(problem)[-600:])
     return _judged(case, run_dir, time.monotonic() - began, others)
