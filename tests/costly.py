@@ -14,25 +14,35 @@ import time
 from collections import defaultdict
 from collections.abc import Generator, Iterable
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 LIST = Path(__file__).with_name("costly.txt")
 TIMES = ROOT / ".pytest_cache" / "times.jsonl"
-# The 7,800 tests below it take 50 of the 120 s that two cores have in a minute.
+# The 7,700 tests below it take 50 of the 120 s that two cores have in a minute.
 COSTLY_CPU_S = 0.03
+COSTLY_FILE_CPU_S = 0.1
 COSTLY_WALL_S = 1.0
 
 
 def names() -> frozenset[str]:
-    """The functions in the list, as pytest names them."""
+    """The functions and files in the list, as pytest names them."""
     return frozenset(LIST.read_text().split())
 
 
-def function(test: str) -> str:
-    """The name of a test without its parameters."""
+def is_in(listed: frozenset[str], test: str) -> bool:
+    """Whether the list has this test's function or its file."""
+    return _function(test) in listed or _file(test) in listed
+
+
+def _function(test: str) -> str:
     return test.partition("[")[0]
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -54,16 +64,21 @@ def _cpu_s() -> float:
 
 
 def costly(rows: Iterable[tuple[str, float, float]]) -> list[str]:
-    """Functions that take long in the mean of their parameters; `rows` are of the plugin."""
-    took: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    """What takes long in the mean of its tests; `rows` are of the plugin.
+
+    Of a file that does, all: what its tests share is paid by the first that runs.
+    """
+    files: dict[str, list[float]] = defaultdict(list)
+    functions: dict[str, list[float]] = defaultdict(list)
+    waiting: set[str] = set()
     for test, cpu_s, wall_s in rows:
-        took[function(test)].append((cpu_s, wall_s))
-    return sorted(
-        name
-        for name, times in took.items()
-        if sum(cpu_s for cpu_s, _ in times) >= COSTLY_CPU_S * len(times)
-        or max(wall_s for _, wall_s in times) >= COSTLY_WALL_S
-    )
+        files[_file(test)].append(cpu_s)
+        functions[_function(test)].append(cpu_s)
+        if wall_s >= COSTLY_WALL_S:
+            waiting.add(_function(test))
+    whole = {name for name, times in files.items() if fmean(times) >= COSTLY_FILE_CPU_S}
+    some = {name for name, times in functions.items() if fmean(times) >= COSTLY_CPU_S} | waiting
+    return sorted(whole | {name for name in some if _file(name) not in whole})
 
 
 if __name__ == "__main__":

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import torch
 
 from grpo_doctor_trainer.logs.console import LOG
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> None:
-    """Threads that compute wait for each other spinning: beside another test, 40 times as long."""
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
