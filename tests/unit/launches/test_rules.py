@@ -10,6 +10,7 @@ from grpo_doctor.launches import Launch, read
 from grpo_doctor.launches.judge import Judged, judge
 from grpo_doctor.launches.rules import load
 from grpo_doctor.launches.view import Host, View
+from grpo_doctor_reports.severity import SEVERITIES
 from tests.unit.launches.pairs import EIGHT, PAIRS, QWEN_7B, VERL, VLLM, Pair
 
 
@@ -65,3 +66,19 @@ def test_rules_say_nothing_of_an_empty_launch() -> None:
 def test_impossible_numbers_are_judged_too(pair: Pair, value: str) -> None:
     for key in ("trainer.n_gpus_per_node", "actor_rollout_ref.rollout.n", "data.train_batch_size"):
         said(f"{pair.fails} {key}={value}" if "verl" in pair.fails else f"{pair.fails} {value}")
+
+
+def test_what_ends_the_job_comes_before_the_rest_and_grave_flaws_before_light_ones() -> None:
+    several = []
+    for pair in PAIRS:
+        bad = launch(pair.fails, pair.versions, pair.fails_with)
+        flaws = [judged.flaw for judged in judge(View(bad, pair.host, pair.model))]
+        ends = [flaw.ends for flaw in flaws if not flaw.first]
+        graves = [
+            SEVERITIES.index(flaw.severity) for flaw in flaws if not (flaw.first or flaw.ends)
+        ]
+        assert [flaw.first for flaw in flaws] == sorted((f.first for f in flaws), reverse=True)
+        assert ends == sorted(ends, reverse=True), pair.rule
+        assert graves == sorted(graves), pair.rule
+        several += [len(set(ends)) > 1, len(set(graves)) > 1]
+    assert any(several)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from grpo_doctor_probes.look.limits import core_list, frozen, limits_of
+from grpo_doctor_probes.look.limits import core_list, frozen, limits, limits_of
+from tests.unit.probes.look.stage import job_of
 
 STAT = b"7 (x) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 -5 1 0 99 0 0\n"
 
@@ -95,3 +96,8 @@ def test_no_groups_are_no_limits_and_no_process_is_none(tmp_path: Path) -> None:
 def test_lists_of_cores() -> None:
     assert core_list("0-1,4,6-7") == (0, 1, 4, 6, 7)
     assert core_list("") == ()
+
+
+def test_a_process_that_has_ended_has_none_and_the_others_keep_theirs(tmp_path: Path) -> None:
+    proc, mount = world(tmp_path, "broken\n", {})
+    assert [known.pid for known in limits(job_of(8, 7), proc, mount)] == [7]
