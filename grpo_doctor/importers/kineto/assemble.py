@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from grpo_doctor.importers.kineto.device import Device, Times, covered_percent, merged, nanoseconds
+from grpo_doctor.importers.kineto.device import (
+    Device,
+    Times,
+    covered_ns,
+    covered_percent,
+    merged,
+    nanoseconds,
+)
 from grpo_doctor.importers.kineto.ranges import span_of
 from grpo_doctor.importers.kineto.rank import STEP, Collective, Range, RankFile
 from grpo_doctor.phases import phase_of
@@ -172,11 +179,10 @@ def _shares(
 ) -> str:
     """A device in words: busy, communicating, and communicating with nothing beside."""
     both = merged(*(np.concatenate([a, b]) for a, b in zip(talking, computing, strict=True)))
-    lengths = (steps[:, 1] - steps[:, 0]).astype(float)
+    whole_ns = max(1, int((steps[:, 1] - steps[:, 0]).sum()))
 
     def share(part: tuple[Times, Times]) -> float:
-        shares = [float(covered_percent(part, step)[0]) for step in steps]
-        return float(np.average(shares, weights=lengths))
+        return 100 * float(covered_ns(part, steps[:, 0], steps[:, 1]).sum()) / whole_ns
 
     text = f"{share(busy):.0f}%"
     if len(talking[0]):

@@ -57,15 +57,26 @@ def merged(start_ns: Times, end_ns: Times) -> tuple[Times, Times]:
 
 def covered_percent(stretches: tuple[Times, Times], edges_ns: Times) -> NDArray[np.float64]:
     """How much of the time between two edges lies in some stretches, in percent; length n - 1."""
+    covered = covered_ns(stretches, edges_ns[:-1], edges_ns[1:])
+    percent: NDArray[np.float64] = 100 * covered / np.maximum(1, np.diff(edges_ns))
+    return np.clip(percent, 0, 100)
+
+
+def covered_ns(
+    stretches: tuple[Times, Times], begin_ns: Times, end_ns: Times
+) -> NDArray[np.float64]:
+    """How many nanoseconds of each window lie in some stretches; one value per window."""
     start, end = stretches
     if not len(start):
-        return np.zeros(max(0, len(edges_ns) - 1))
+        return np.zeros(len(begin_ns))
     moments = np.column_stack([start, end]).ravel()
     sums = np.concatenate([[0], np.cumsum(end - start)])
-    reached = np.column_stack([sums[:-1], sums[1:]]).ravel()
-    # Differences to the first edge: nanoseconds since 1970 have no room in a float64.
-    zero = edges_ns[0]
-    covered = np.interp((edges_ns - zero).astype(float), (moments - zero).astype(float), reached)
-    lengths = np.maximum(1, np.diff(edges_ns))
-    percent: NDArray[np.float64] = np.clip(100 * np.diff(covered) / lengths, 0, 100)
-    return percent
+    reached = np.column_stack([sums[:-1], sums[1:]]).ravel().astype(float)
+    # Differences to the first moment: nanoseconds since 1970 have no room in a float64.
+    zero = moments[0]
+    times = (moments - zero).astype(float)
+    before, after = (
+        np.interp((edges - zero).astype(float), times, reached) for edges in (begin_ns, end_ns)
+    )
+    covered: NDArray[np.float64] = after - before
+    return covered
