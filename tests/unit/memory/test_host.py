@@ -1,0 +1,75 @@
+"""A host's memory: which entries it has, and for how many processes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import pytest
+
+from grpo_doctor.memory import Setup, card_bytes, checkpoint_bytes, model_shape
+from grpo_doctor.memory.facts import calibration
+from grpo_doctor.memory.host import host_phase, host_pool
+from grpo_doctor.memory.states import states_of
+
+SEVEN = model_shape("Qwen/Qwen2.5-7B")
+FULL = Setup(SEVEN, card_bytes("A100-80G"), ranks=4)
+
+
+def entries(setup: Setup) -> dict[str, int]:
+    phase = host_phase(setup, states_of(setup, calibration()), calibration())
+    return {entry.name: entry.bytes for entry in phase.components}
+
+
+def test_every_rank_is_a_process_but_of_one_that_spreads_its_layers() -> None:
+    four, alone = entries(FULL)["processes"], entries(replace(FULL, ranks=1))["processes"]
+    assert four == 4 * alone
+    assert entries(replace(FULL, engine="device_map"))["processes"] == alone
+    assert entries(replace(FULL, ranks=8, ranks_per_node=4))["processes"] == four
+
+
+@pytest.mark.parametrize("by_zero", [False, True])
+@pytest.mark.parametrize("by_framework", [False, True])
+def test_an_optimizer_is_on_the_host_once(by_zero: bool, by_framework: bool) -> None:
+    setup = replace(FULL, zero_offload_optimizer=by_zero, offload_optimizer=by_framework)
+    names = entries(setup)
+    assert ("offloaded optimizer" in names) is by_zero
+    assert ("optimizer during rollouts" in names) is (by_framework and not by_zero)
+
+
+@pytest.mark.parametrize(("level", "mode"), [(1, "colocate"), (2, "colocate"), (1, "server")])
+def test_an_engine_that_sleeps_lightly_beside_the_trainer_keeps_its_weights(
+    level: int, mode: Literal["colocate", "server"]
+) -> None:
+    engine = replace(FULL.rollout_engine, sleep_level=level)
+    names = entries(replace(FULL, rollout=mode, rollout_engine=engine))
+    assert ("sleeping engine's weights" in names) is (level == 1 and mode == "colocate")
+
+
+def test_loaders_take_memory_where_there_are_some() -> None:
+    assert "loader processes" not in entries(replace(FULL, loader_workers=0))
+    two, four = (entries(replace(FULL, loader_workers=n))["loader processes"] for n in (2, 4))
+    assert four == 2 * two
+
+
+def test_a_host_of_unknown_size_has_no_pool() -> None:
+    states = states_of(FULL, calibration())
+    assert host_pool(replace(FULL, host_bytes=None), states, calibration()) is None
+    pool = host_pool(replace(FULL, host_bytes=2**40), states, calibration())
+    assert pool is not None
+    assert pool.role == "host"
+
+
+def test_a_checkpoint_of_adapters_is_small_and_a_full_one_has_all_weights() -> None:
+    full = replace(FULL, engine="torch")
+    lora = replace(full, method="lora", lora_rank=8)
+    assert checkpoint_bytes(full, only_model=True) == 2 * SEVEN.parameters
+    assert checkpoint_bytes(lora, only_model=True) < 0.02 * SEVEN.parameters
+
+
+@pytest.mark.parametrize("engine", ["deepspeed", "megatron"])
+def test_float32_states_make_a_checkpoint_seven_times_its_weights(
+    engine: Literal["deepspeed", "megatron"],
+) -> None:
+    full = replace(FULL, engine=engine)
+    assert checkpoint_bytes(full, only_model=False) == 7 * checkpoint_bytes(full, only_model=True)
