@@ -37,7 +37,7 @@ class ForkServer:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         self._pid = 0
-        self._answer(120)
+        self._answer(300)  # ten seconds, minutes on a busy machine
 
     def start(
         self,
