@@ -8,7 +8,6 @@ is run.
 from __future__ import annotations
 
 import json
-import os
 import resource
 import time
 from collections import defaultdict
@@ -58,9 +57,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None]:
 
 def _cpu_s() -> float:
     """Seconds of a processor of this process, and of the children that it has waited for."""
-    times = os.times()
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return times.user + times.system + children.ru_utime + children.ru_stime
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def costly(rows: Iterable[tuple[str, float, float]]) -> list[str]:
