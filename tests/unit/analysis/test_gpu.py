@@ -143,3 +143,29 @@ def test_a_rank_whose_memory_nobody_saw_works_on_the_gpu_of_its_place() -> None:
     assert rank_gpus(dataclasses.replace(trace, processes=swapped)) == {0: "b", 1: "a"}
     beyond = (first, dataclasses.replace(second, local_rank=2))
     assert rank_gpus(dataclasses.replace(trace, processes=beyond)) == {0: "a"}
+
+
+@pytest.mark.parametrize(
+    ("known", "hidden", "used"),
+    [
+        (("a", "b"), "", 100 / 3),
+        (("a", "b"), "b", 200 / 3),
+        (("a",), "", 200 / 3),  # b belongs to somebody else
+        ((), "", 100 / 3),
+    ],
+)
+def test_power_is_that_of_the_gpus_that_the_job_sees(
+    known: tuple[str, ...], hidden: str, used: float
+) -> None:
+    build = run()
+    for index, uuid in enumerate(known):
+        build.gpu(uuid, index=index)
+    times = [0.0, 10.0, 20.0, 30.0]
+    for uuid, draws in (("a", [100.0, 300, 300, 300]), ("b", [100.0, 100, 100, 300])):
+        build.series("gpu.power", "W", times, draws, scope="gpu", gpu=uuid)
+    trace = build.build()
+    gpus = tuple(dataclasses.replace(gpu, visible=gpu.uuid != hidden) for gpu in trace.gpus)
+    trace = dataclasses.replace(trace, gpus=gpus)
+    busy = truly_busy_percent(trace, analyse(trace).used_windows)
+    assert busy is not None
+    assert busy[0] == pytest.approx(used)

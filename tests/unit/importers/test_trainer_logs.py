@@ -12,7 +12,9 @@ import pytest
 from grpo_doctor.analysis import analyse
 from grpo_doctor.analysis.learning import curve
 from grpo_doctor.errors import TraceError
+from grpo_doctor.importers.laid import LoggedStep
 from grpo_doctor.importers.load import load
+from grpo_doctor.importers.trainer_log import framework_of
 from grpo_doctor.trace.model import Trace
 
 
@@ -206,3 +208,17 @@ def test_a_printed_row_that_is_cut_off(tmp_path: Path) -> None:
     assert trace.loss.truncated
     assert trace.metrics.steps.tolist() == [1, 2]
     assert "completions/mean_length" in trace.metrics.absent
+
+
+@pytest.mark.parametrize(
+    ("keys", "framework"),
+    [
+        (("loss", "reward"), "trl"),
+        (("loss", "completions/mean_length"), "trl"),
+        (("reward", "completions/mean_length"), "trl"),
+        (("loss", "grad_norm"), "unknown"),
+        ((), "unknown"),
+    ],
+)
+def test_grpo_is_known_by_a_reward_or_by_completions(keys: tuple[str, ...], framework: str) -> None:
+    assert framework_of([LoggedStep(1, None, metrics=dict.fromkeys(keys, 0.5))]) == framework

@@ -10,7 +10,8 @@ import pytest
 from grpo_doctor.memory import Setup, card_bytes, checkpoint_bytes, model_shape
 from grpo_doctor.memory.facts import calibration
 from grpo_doctor.memory.host import host_phase, host_pool
-from grpo_doctor.memory.states import states_of
+from grpo_doctor.memory.setup import share_of
+from grpo_doctor.memory.states import states_of, trained_bytes
 
 SEVEN = model_shape("Qwen/Qwen2.5-7B")
 FULL = Setup(SEVEN, card_bytes("A100-80G"), ranks=4)
@@ -73,3 +74,33 @@ def test_float32_states_make_a_checkpoint_seven_times_its_weights(
 ) -> None:
     full = replace(FULL, engine=engine)
     assert checkpoint_bytes(full, only_model=False) == 7 * checkpoint_bytes(full, only_model=True)
+
+
+@pytest.mark.parametrize(
+    ("engine", "method", "own", "used"),
+    [
+        ("torch", "lora", 2, 4),  # PEFT casts adapters
+        ("device_map", "lora", 2, 4),
+        ("deepspeed", "lora", 4, 2),
+        ("deepspeed", "full", 4, 2),
+        ("torch", "full", 2, 2),
+        ("torch", "full", 4, 4),
+        ("fsdp", "full", 4, 4),
+    ],
+)
+def test_bytes_of_a_trained_weight(
+    engine: Literal["torch", "deepspeed", "fsdp", "device_map"],
+    method: Literal["lora", "full"],
+    own: int,
+    used: int,
+) -> None:
+    setup = replace(FULL, engine=engine, method=method, trained_dtype_bytes=own)
+    assert trained_bytes(setup) == used
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen2.5-7B", "Qwen/Qwen3-30B-A3B"])
+def test_full_training_trains_all_weights_experts_too(name: str) -> None:
+    model = model_shape(name)
+    share = share_of(replace(FULL, model=model))
+    assert share.trained + share.trained_experts == model.parameters
+    assert share.all == model.parameters
