@@ -1,13 +1,16 @@
-"""Steps of the bundled trainer with rewards beside the rollout, and after it: `--overlap_rewards`.
+"""Rewards of the bundled trainer beside the rollout and after it: `--overlap_rewards`.
 
-One rank with one thread and one reward process, a random model that ends a completion with a chance
-of 1 in 24 per token, 64 completions of 8 prompts and at most 96 tokens. Two reward functions that
-say `per_completion`: one waits 5 ms for each completion, as for a judge's answer, one computes as
-long. Runs are in pairs and take turns in going first; both must give the same numbers. A step is
-what the report says of it, its first ones left out. Beside the measured change stands what GD077
-predicts from the run without, where it says anything.
+A random model that ends a completion with a chance of 1 in 24 per token, 64 completions of 8
+prompts and at most 96 tokens, one thread and one reward process. Two reward functions that say
+`per_completion`: one waits 5 ms for each completion, as for a judge's answer, one computes as long.
 
-    python -m benchmarks.reward_overlap [--pairs 3] [--steps 10] [--kinds waits computes] [--json]
+- Rounds: one process generates and scores the same completions both ways, which takes turns in
+  going first, and must get the same scores. Beside the wall clock it counts the processor time of
+  the thread that generates, which a busy machine disturbs less: it pays for looking after rewards.
+- Pairs: whole runs under `grpo-doctor run`, with the same numbers; their steps as the report gives
+  them, and what GD077 predicts from the run without, where it says anything.
+
+    python -m benchmarks.reward_overlap [--rounds 12] [--pairs 1] [--steps 10] [--kinds waits]
 """
 
 from __future__ import annotations
@@ -19,11 +22,23 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+import time
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import torch
+
 from benchmarks.pairs import mean_ratio
+from grpo_doctor_trainer.data.batch import PromptBatch
+from grpo_doctor_trainer.data.rows import Row
+from grpo_doctor_trainer.flags import parse
+from grpo_doctor_trainer.logs.completions import decode
+from grpo_doctor_trainer.model.load import load_model
+from grpo_doctor_trainer.rewards.registry import find_rewards
+from grpo_doctor_trainer.rewards.scoring import Rewards
+from grpo_doctor_trainer.rollout.transformers import TransformersRollout
 
 KINDS = ("waits", "computes")
 RULE = "GD077"
@@ -159,13 +174,97 @@ def paired(folder: Path, kind: str, pairs: int, steps: int) -> list[tuple[Run, R
     return results
 
 
+def rounds(folder: Path, kind: str, count: int) -> list[float]:
+    """Generates and scores in this process, `count` times each way.
+
+    Returns:
+        of each round the seconds with overlap, as a share of those without.
+    """
+    torch.set_num_threads(1)
+    generated = _Generated(folder, kind)
+    ratios = []
+    sides: dict[bool, list[Timing]] = {False: [], True: []}
+    try:
+        for overlap in (True, False):  # the first of each is a warm-up
+            generated.once(0, overlap=overlap)
+        for seed in range(count):
+            order = (True, False) if seed % 2 else (False, True)
+            timings = {overlap: generated.once(seed, overlap=overlap) for overlap in order}
+            if not torch.equal(timings[True].scores, timings[False].scores):
+                raise RuntimeError(f"{kind}: the scores of round {seed + 1} differ")
+            ratios.append(timings[True].whole_s / timings[False].whole_s)
+            for overlap in order:
+                sides[overlap].append(timings[overlap])
+    finally:
+        generated.close()
+    for overlap, name in ((False, "after "), (True, "beside")):
+        means = [
+            statistics.fmean(getattr(timing, part) for timing in sides[overlap])
+            for part in ("rollout_s", "processor_s", "reward_s")
+        ]
+        print(
+            f"{kind:9s} rewards {name} the rollout: rollout {means[0]:.3f} s, its thread's "
+            f"processor time {means[1]:.3f} s, then waited for rewards {means[2]:.3f} s"
+        )
+    return ratios
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One rollout, and the wait for its rewards."""
+
+    rollout_s: float
+    processor_s: float
+    reward_s: float
+    scores: Any
+
+    @property
+    def whole_s(self) -> float:
+        """Both."""
+        return self.rollout_s + self.reward_s
+
+
+class _Generated:
+    """A rollout of transformers and reward processes, without a trainer around them."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        source = f"{folder / 'rewards.py'}:{kind}"
+        flags = [str(folder / "model") if word == "model" else word for word in _FLAGS]
+        config = parse([*flags, "--reward_funcs", source], 1)
+        self._rewards = Rewards(find_rewards(config.reward_funcs, set()), config)
+        loaded = load_model(config, torch.float32)
+        engine: Any = SimpleNamespace(
+            module=loaded.policy, model=loaded.policy, device=torch.device("cpu"), zero_stage=None
+        )
+        self._rollout = TransformersRollout(engine, loaded, config)
+        self._tokenizer = loaded.tokenizer
+        texts = [f"{number % 8}+1" for number in range(64)]
+        encoded = loaded.tokenizer(texts, return_tensors="pt", padding=True)
+        tokens, mask = encoded["input_ids"], encoded["attention_mask"]
+        self._prompts = PromptBatch([Row([], {})] * len(texts), texts, tokens, mask)
+
+    def once(self, seed: int, *, overlap: bool) -> Timing:
+        torch.manual_seed(seed)
+        began_s, processor_s = time.perf_counter(), time.thread_time()
+        on_ended = self._rewards.during_rollout(self._prompts, self._tokenizer)
+        completed = self._rollout.generate(self._prompts, on_ended if overlap else None)
+        generated_s, processor_s = time.perf_counter(), time.thread_time() - processor_s
+        tokens = completed.tokens
+        scores = self._rewards.score(self._prompts, tokens, decode(self._tokenizer, tokens))
+        ended_s = time.perf_counter()
+        return Timing(generated_s - began_s, processor_s, ended_s - generated_s, scores)
+
+    def close(self) -> None:
+        self._rewards.close()
+
+
 def main() -> int:
-    """Prints each pair and the mean ratios; 1 where the overlap makes steps longer."""
+    """Prints both parts and the mean ratios; 1 where the overlap makes rounds longer."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reward_overlap")
-    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--pairs", type=int, default=1)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
-    parser.add_argument("--json", action="store_true", help="every run, for machines")
     arguments = parser.parse_args()
     worst = 0.0
     with tempfile.TemporaryDirectory(prefix="reward-overlap-") as name:
@@ -173,13 +272,13 @@ def main() -> int:
         (folder / "rewards.py").write_text(_REWARDS, encoding="utf-8")
         subprocess.run([sys.executable, "-c", _MODEL, "model"], cwd=folder, check=True)
         for kind in arguments.kinds:
-            pairs = paired(folder, kind, arguments.pairs, arguments.steps)
-            ratios = [with_overlap.step_s / without.step_s for with_overlap, without in pairs]
+            ratios = rounds(folder, kind, arguments.rounds)
             worst = max(worst, statistics.median(ratios))
-            print(f"{kind:9s} step with / without overlap: {mean_ratio(ratios)}")
-            if arguments.json:
-                rows = [[asdict(run) for run in pair] for pair in pairs]
-                print(json.dumps({"kind": kind, "pairs": rows}))
+            print(f"{kind:9s} rollout and rewards, beside / after: {mean_ratio(ratios)}")
+            pairs = paired(folder, kind, arguments.pairs, arguments.steps)
+            if len(pairs) > 1:
+                steps = [beside.step_s / after.step_s for beside, after in pairs]
+                print(f"{kind:9s} steps of whole runs, beside / after: {mean_ratio(steps)}")
     return int(worst > 1)
 
 
