@@ -98,7 +98,8 @@ def slow() -> Iterator[Case]:
         lambda n: _with_rewards(
             rewards.garbage(int(n)), "littered", more=("--reward_num_workers", "0")
         ),
-        has={"GD024"}, may={"GD033", "GD032"},
+        # A call that collections stretch comes near the limit at which the run ends.
+        has={"GD024"}, may={"GD033", "GD032", "GD036"},
     )  # fmt: skip
     yield from _three(
         "other programs on the cores", (2, 4, 8),
