@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -29,6 +28,7 @@ def _arguments() -> argparse.Namespace:
     add("--only", nargs="+", default=[], metavar="PART", help="of the cases' names")
     add("--pairs", type=int, default=5, metavar="N", help="of each case, with seeds from 1")
     add("--environments", type=Path, default=ENVIRONMENTS)
+    add("--folder", type=Path, default=Path("/tmp/framework-advice"), help="for jobs, kept there")
     add("--json", type=Path, metavar="FILE", help="keep every pair there; those in it count")
     add("--write", type=Path, metavar="PAGE", help="write the table into this page's section")
     add("--beside", default="", metavar="WORDS", help="what else the host did, for the table")
@@ -44,19 +44,19 @@ def main() -> int:
         msgspec.json.decode(kept.read_bytes(), type=list[Pair]) if kept and kept.exists() else []
     )
     done = {(pair.framework, pair.case, pair.seed) for pair in pairs}
-    with tempfile.TemporaryDirectory(prefix="advice-") as name:
-        folder = Path(name)
-        model, data = inputs.write_model(folder / "model"), write_rows(folder / "rows.jsonl")
-        for seed in range(1, arguments.pairs + 1):
-            for case in cases:
-                if (case.framework, case.name, seed) in done:
-                    continue
-                place = Place(_python(arguments.environments, case.framework), model, data)
-                own = folder / f"{case.framework}-{seed}-{case.name.replace(' ', '-')}"
-                pairs.append(run_pair(case, place, own, seed))
-                _say(line(pairs[-1]))
-                if kept:
-                    kept.write_text(json.dumps([asdict(pair) for pair in pairs], indent=1))
+    folder: Path = arguments.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    model, data = inputs.write_model(folder / "model"), write_rows(folder / "rows.jsonl")
+    for seed in range(1, arguments.pairs + 1):
+        for case in cases:
+            if (case.framework, case.name, seed) in done:
+                continue
+            place = Place(_python(arguments.environments, case.framework), model, data)
+            own = folder / f"{case.framework}-{seed}-{case.name.replace(' ', '-')}"
+            pairs.append(run_pair(case, place, own, seed, _printed(pairs, case)))
+            _say(line(pairs[-1]))
+            if kept:
+                kept.write_text(json.dumps([asdict(pair) for pair in pairs], indent=1))
     _write(pairs, arguments.write, arguments.beside)
     return 0
 
@@ -65,6 +65,12 @@ def _is_wanted(case: Case, arguments: argparse.Namespace) -> bool:
     words = arguments.only
     named = not words or any(word in case.name for word in words)
     return named and case.framework in arguments.frameworks
+
+
+def _printed(pairs: Sequence[Pair], case: Case) -> str:
+    """What the report of an earlier pair advised."""
+    own = [pair for pair in pairs if (pair.framework, pair.case) == (case.framework, case.name)]
+    return next((pair.advice.text for pair in own if pair.advice), "")
 
 
 def _python(environments: Path, framework: str) -> Path:

@@ -44,9 +44,13 @@ CASES: tuple[Case, ...] = (
         "micro-batch and accumulation", "GD037",
         flags={"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8},
     ),
-    *_of_both(
-        "logged completions", "GD044",
+    Case(
+        "trl", "logged completions", "GD044",
         flags={"log_completions": "true", "per_device_train_batch_size": 32},
+    ),
+    Case(
+        "swift", "recomputed activations", "GD041",
+        flags={"gradient_checkpointing": "true", "per_device_train_batch_size": 16},
     ),
     *_of_both(
         "checkpoints", "GD070", unseen=True, flags={"save_strategy": "steps", "save_steps": 2}

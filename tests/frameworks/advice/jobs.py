@@ -88,7 +88,7 @@ def record(words: Sequence[str], variables: Mapping[str, str], folder: Path) -> 
     folder.mkdir(parents=True)
     with (folder / "job.log").open("w") as log:
         done = subprocess.run(
-            ["nice", "-n", "19", *recording(folder / "run"), *words], cwd=folder,
+            ["nice", "-n", "19", *recording(folder / "run", "--no-report"), *words], cwd=folder,
             env=dict(variables), stdout=log, stderr=subprocess.STDOUT, check=False, timeout=1500,
         )  # fmt: skip
     if done.returncode:

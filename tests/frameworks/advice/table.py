@@ -13,6 +13,7 @@ _HEAD = (
     "framework", "handicap", "finding", "as printed", "predicted", "interval", "measured",
     "each pair", "holds",
 )  # fmt: skip
+_LONGEST = 200
 _NAMES = {"trl": "TRL", "swift": "ms-swift"}
 
 
@@ -30,8 +31,9 @@ def section(pairs: Sequence[Pair], command: str, host: str) -> str:
             "of the finding, in the letters of the report, is put into the command line by a "
             "program that knows no option, and the job runs again. Where the advice is to change "
             "code (`run ... at once`), the job's rewards are rewritten as it says. Pairs alternate "
-            "over all rows. The measured change is the median of the pairs; an interval holds "
-            "where it has that change."
+            "over all rows; from a row's second pair on its two jobs run side by side, so that "
+            "what else the host does falls on both. The measured change is the median of the "
+            "pairs; an interval holds where it has that change."
         ),
         "",
         (
@@ -64,18 +66,22 @@ def _holding(group: Sequence[Pair]) -> list[Pair]:
     return [p for p in applied if p.advice and p.advice.low <= change <= p.advice.high]
 
 
+def _in_a_cell(text: str) -> str:
+    return " ".join(text.replace("|", "/").split())[:_LONGEST]
+
+
 def _row(group: Sequence[Pair]) -> str:
     first = group[0]
     name = f"{first.case}{' (unseen)' if first.unseen else ''}"
     start = f"| {_NAMES[first.framework]} {first.version} | {name} | {first.rule} | "
     applied = [pair for pair in group if pair.advice and not pair.problem]
     if not applied:
-        return f"{start}{first.problem} |  |  |  |  | 0 of {len(group)} |"
+        return f"{start}{_in_a_cell(first.problem)} |  |  |  |  |  |"
     said = [pair.advice for pair in applied if pair.advice]
     low, mid, high = (median(getattr(each, end) for each in said) for end in ("low", "mid", "high"))
     each = ", ".join(f"{pair.measured:+.0f}" for pair in applied)
     return (
         f"{start}`{said[0].text}` | {mid:+.1f}% | {low:+.1f} to {high:+.1f}% | "
         f"{median(pair.measured for pair in applied):+.1f}% | {each} | "
-        f"{len(_holding(group))} of {len(group)} |"
+        f"{len(_holding(group))} of {len(applied)} |"
     )
