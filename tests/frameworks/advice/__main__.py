@@ -44,19 +44,23 @@ def main() -> int:
         msgspec.json.decode(kept.read_bytes(), type=list[Pair]) if kept and kept.exists() else []
     )
     done = {(pair.framework, pair.case, pair.seed) for pair in pairs}
-    folder: Path = arguments.folder
-    folder.mkdir(parents=True, exist_ok=True)
-    model, data = inputs.write_model(folder / "model"), write_rows(folder / "rows.jsonl")
-    for seed in range(1, arguments.pairs + 1):
-        for case in cases:
-            if (case.framework, case.name, seed) in done:
-                continue
-            place = Place(_python(arguments.environments, case.framework), model, data)
-            own = folder / f"{case.framework}-{seed}-{case.name.replace(' ', '-')}"
-            pairs.append(run_pair(case, place, own, seed, _printed(pairs, case)))
-            _say(line(pairs[-1]))
-            if kept:
-                kept.write_text(json.dumps([asdict(pair) for pair in pairs], indent=1))
+    left = [
+        (seed, case)
+        for seed in range(1, arguments.pairs + 1)
+        for case in cases
+        if (case.framework, case.name, seed) not in done
+    ]
+    if left:
+        folder: Path = arguments.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        model, data = inputs.write_model(folder / "model"), write_rows(folder / "rows.jsonl")
+    for seed, case in left:
+        place = Place(_python(arguments.environments, case.framework), model, data)
+        own = folder / f"{case.framework}-{seed}-{case.name.replace(' ', '-')}"
+        pairs.append(run_pair(case, place, own, seed, _printed(pairs, case)))
+        _say(line(pairs[-1]))
+        if kept:
+            kept.write_text(json.dumps([asdict(pair) for pair in pairs], indent=1))
     _write(pairs, arguments.write, arguments.beside)
     return 0
 
@@ -79,11 +83,12 @@ def _python(environments: Path, framework: str) -> Path:
 
 
 def _write(pairs: Sequence[Pair], page: Path | None, beside: str) -> None:
-    words = " ".join(word for word in sys.argv[1:] if not word.startswith("/"))
-    command = f"python -m tests.frameworks.advice {words}".strip()
+    if not pairs:
+        return
+    command = f"python -m tests.frameworks.advice --pairs {max(pair.seed for pair in pairs)}"
     order = [(case.framework, case.name) for case in sorted(CASES, key=lambda c: c.framework)]
     ordered = sorted(pairs, key=lambda pair: order.index((pair.framework, pair.case)))
-    section = table.section(ordered, command, f", {beside}" if beside else "")
+    section = table.section(ordered, command, f" {beside}" if beside else "")
     _say(section)
     if page:
         put_section(page, table.SECTION, section)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from statistics import median
 
+from tests.frameworks.advice.cases import CASES
 from tests.frameworks.advice.pairs import Pair
 
 SECTION = "advice"
@@ -22,6 +23,7 @@ def section(pairs: Sequence[Pair], command: str, host: str) -> str:
     groups = _groups(pairs)
     held, said = _held(pairs), [pair for pair in pairs if pair.advice and not pair.problem]
     unseen = [pair for pair in pairs if pair.unseen]
+    missing = _not_run(pairs)
     lines = [
         "# What printed advice brings to TRL and ms-swift",
         "",
@@ -33,19 +35,28 @@ def section(pairs: Sequence[Pair], command: str, host: str) -> str:
             "code (`run ... at once`), the job's rewards are rewritten as it says. Pairs alternate "
             "over all rows; from a row's second pair on its two jobs run side by side, so that "
             "what else the host does falls on both. The measured change is the median of the "
-            "pairs; an interval holds where it has that change."
+            "pairs; an interval holds where it has that change; `none` is a pair whose report "
+            "gave no such advice."
         ),
         "",
         (
             f"{held} of {len(said)} intervals hold the measured change "
-            f"({100 * held / max(1, len(said)):.0f}%); of the unseen rows, on which nothing was "
+            f"({100 * held / max(1, len(said)):.0f}%), and {_held_own(said)} what their own pair "
+            "measured; of the unseen rows, on which nothing was "
             f"mended, {_held(unseen)} of {sum(1 for p in unseen if p.advice and not p.problem)}."
+            f"{f' Not run here: {missing}.' if missing else ''}"
         ),
         "",
         f"| {' | '.join(_HEAD)} |",
         f"|{'---|' * len(_HEAD)}",
     ]
     return "\n".join([*lines, *map(_row, groups)]) + "\n"
+
+
+def _not_run(pairs: Sequence[Pair]) -> str:
+    ran = {(pair.framework, pair.case) for pair in pairs}
+    left = [case for case in CASES if (case.framework, case.name) not in ran]
+    return ", ".join(f"{case.name} with {_NAMES[case.framework]}" for case in left)
 
 
 def _groups(pairs: Sequence[Pair]) -> list[list[Pair]]:
@@ -66,6 +77,11 @@ def _holding(group: Sequence[Pair]) -> list[Pair]:
     return [p for p in applied if p.advice and p.advice.low <= change <= p.advice.high]
 
 
+def _held_own(applied: Sequence[Pair]) -> int:
+    changes = [(pair.advice, round(pair.measured, 1)) for pair in applied]
+    return sum(said.low <= change <= said.high for said, change in changes if said)
+
+
 def _in_a_cell(text: str) -> str:
     return " ".join(text.replace("|", "/").split())[:_LONGEST]
 
@@ -79,7 +95,7 @@ def _row(group: Sequence[Pair]) -> str:
         return f"{start}{_in_a_cell(first.problem)} |  |  |  |  |  |"
     said = [pair.advice for pair in applied if pair.advice]
     low, mid, high = (median(getattr(each, end) for each in said) for end in ("low", "mid", "high"))
-    each = ", ".join(f"{pair.measured:+.0f}" for pair in applied)
+    each = ", ".join("none" if pair.problem else f"{pair.measured:+.0f}" for pair in group)
     return (
         f"{start}`{said[0].text}` | {mid:+.1f}% | {low:+.1f} to {high:+.1f}% | "
         f"{median(pair.measured for pair in applied):+.1f}% | {each} | "
