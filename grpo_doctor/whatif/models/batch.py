@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis import Analysis
-from grpo_doctor.analysis.intervals import Rows, covers, innermost
+from grpo_doctor.analysis.intervals import Rows, innermost
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.analysis.sampled import series_named, value_at
 from grpo_doctor.trace.model import Kind, Trace
@@ -31,14 +31,16 @@ _ERROR = 0.20
 _MOST_GROWTH = 8
 _LEAST_PASSES = 12
 _LEAST_SPREAD = 0.03
+_LEAST_STEPS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """Forward and backward passes of the used steps: seconds and places, shape (passes,)."""
+    """Forward and backward passes of the used steps: seconds, places, step; shape (passes,)."""
 
     seconds: NDArray[np.float64]
     places: NDArray[np.float64]
+    step: Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +58,14 @@ def measured_passes(analysis: Analysis) -> Passes:
     trace, spans = analysis.trace, analysis.trace.spans
     name = _pass_of(analysis)
     counters = {s.rank: s for s in series_named(trace, PLACES)}
-    seconds, places = [np.empty(0)], [np.empty(0)]
+    seconds, places, steps = [np.empty(0)], [np.empty(0)], [np.empty(0, dtype=np.intp)]
     for column, main in enumerate(analysis.mains):
         series = counters.get(main.rank)
         rows = main.rows[_named(trace, main.rows, name) & (spans.kind[main.rows] == Kind.SPAN)]
         if series is None or not len(rows):
             continue
-        windows, _ = analysis.steps.windows(column, used=True)
-        rows = rows[covers(windows, spans.start_ns[rows])]
+        step = analysis.steps.of(np.full(len(rows), column), spans.start_ns[rows], used=True)
+        rows, step = rows[step >= 0], step[step >= 0]
         if name == PASS:
             counted = value_at(series, spans.start_ns[rows])
             taken = (spans.end_ns[rows] - spans.start_ns[rows]) / 1e9
@@ -73,7 +75,8 @@ def measured_passes(analysis: Analysis) -> Passes:
         known = np.isfinite(counted)
         seconds.append(taken[known])
         places.append(counted[known])
-    return Passes(np.concatenate(seconds), np.concatenate(places))
+        steps.append(step[known])
+    return Passes(np.concatenate(seconds), np.concatenate(places), np.concatenate(steps))
 
 
 def _pass_of(analysis: Analysis) -> str:
@@ -106,15 +109,24 @@ def fit(passes: Passes) -> Fit | None:
     """Least squares through the passes, their slowest tenth left out; None without a spread.
 
     Each size's median would ignore how often it was measured, and a plain fit follows the passes
-    that the host was late with.
+    that the host was late with. The error counts steps: the passes of one share what the host was
+    busy with, and in TRL their width too, so they say no more than one pass does (White's estimate
+    by clusters, as in Cameron and Miller, "A Practitioner's Guide to Cluster-Robust Inference").
     """
     kept = _usual(passes)
     x, y = kept.places, kept.seconds
     if len(x) < _LEAST_PASSES or x.std() < _LEAST_SPREAD * max(x.mean(), 1e-9):
         return None
+    _, cluster = np.unique(kept.step, return_inverse=True)
+    steps = int(cluster.max()) + 1
+    if steps < _LEAST_STEPS:
+        return None
     slope, fixed = np.polyfit(x, y, 1)
     residual = y - fixed - slope * x
-    spread = float(residual.std() * np.sqrt(1 / len(x) + x.mean() ** 2 / (len(x) * x.var())))
+    # How far each step would move the fixed part.
+    pull = residual * (1 / len(x) - x.mean() * (x - x.mean()) / (len(x) * x.var()))
+    by_step = np.bincount(cluster, weights=pull)
+    spread = float(np.sqrt((by_step**2).sum() * steps / (steps - 1)))
     fixed = float(np.clip(fixed, 0.0, y.mean()))
     slope = (float(y.mean()) - fixed) / float(x.mean())
     low, high = np.clip([fixed - spread, fixed + spread], 0.0, y.mean())
@@ -124,7 +136,7 @@ def fit(passes: Passes) -> Fit | None:
 def _usual(passes: Passes) -> Passes:
     per_place = passes.seconds / np.maximum(passes.places, 1.0)
     usual = per_place <= np.percentile(per_place, 90) if len(per_place) else per_place > 0
-    return Passes(passes.seconds[usual], passes.places[usual])
+    return Passes(passes.seconds[usual], passes.places[usual], passes.step[usual])
 
 
 def _micro_batch(case: Case) -> Effect:

@@ -5,7 +5,7 @@ import pytest
 
 from grpo_doctor.analysis import analyse
 from grpo_doctor.whatif import Prediction
-from grpo_doctor.whatif.models.batch import PASS, PLACES, fit, measured_passes
+from grpo_doctor.whatif.models.batch import PASS, PLACES, Passes, fit, measured_passes
 from tests.build import TraceBuilder
 from tests.unit.whatif.models.runs import mid, reason, run, what_if
 
@@ -135,3 +135,24 @@ def test_a_late_pass_does_not_bend_the_line() -> None:
     assert line is not None
     assert line.fixed == pytest.approx(FIXED, rel=0.1)
     assert np.isfinite(line.slope)
+
+
+def test_passes_of_one_step_that_are_slow_together_do_not_make_the_fit_surer() -> None:
+    """16 passes of one width in each of 8 steps, and a host that is busy for whole steps."""
+    random = np.random.default_rng(3)
+    outside = 0
+    for _ in range(100):
+        step = np.repeat(np.arange(8), 16)
+        places = np.repeat(random.integers(300, 500, 8), 16).astype(float)
+        busy_s = np.repeat(random.normal(0, 0.02, 8), 16)
+        seconds = 0.1 + 0.0002 * places + busy_s
+        line = fit(Passes(seconds, places, step))
+        assert line is not None
+        outside += not line.fixed_low <= 0.1 <= line.fixed_high
+    assert outside < 60  # one standard error leaves out a third, of so few steps some more
+
+
+def test_two_steps_are_too_few_to_fit() -> None:
+    step = np.repeat([0, 1], 16)
+    places = np.where(step == 0, 300.0, 500.0)
+    assert fit(Passes(0.1 + 0.0002 * places, places, step)) is None
