@@ -24,6 +24,8 @@ from tests.ports import free_port
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(600)]
 START_S = 420.0
 GENERATES_S = 4.0
+# Beside other programs the engine answers for its counters too late now and then.
+LOOKS = 3
 STANDS_S = 8.0  # hard evidence of a wait of three seconds is believed
 SURE_S = 60.0
 
@@ -101,9 +103,13 @@ def test_a_long_generation_is_slow_and_its_tokens_are_counted(served: Stage) -> 
     until(lambda: served.running() > 2, served.said)
     served.ask(**SHORT, pool=True)
     time.sleep(GENERATES_S)
-    document = served.attach()
-    not_stuck(document)
-    assert " tokens in " in document["verdict"]["summary"]
+    for _ in range(LOOKS):
+        document = served.attach()
+        not_stuck(document)
+        if " tokens in " in document["verdict"]["summary"]:
+            break
+    else:
+        pytest.fail(document["verdict"]["summary"])
     served.moves()
 
 
