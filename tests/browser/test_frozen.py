@@ -41,9 +41,17 @@ def _draw(tab: Tab, frames: int) -> None:
 
 
 def _drawing_process() -> psutil.Process:
-    [found] = [
-        one
-        for one in psutil.Process().children(recursive=True)
-        if "--type=gpu-process" in one.cmdline()
+    [drawing] = [
+        process
+        for process in psutil.Process().children(recursive=True)
+        if "--type=gpu-process" in _command(process)
     ]
-    return found
+    return drawing
+
+
+def _command(process: psutil.Process) -> list[str]:
+    """Empty for a process that has ended: children of earlier tests may still wait to be reaped."""
+    try:
+        return list(process.cmdline())
+    except psutil.Error:
+        return []
