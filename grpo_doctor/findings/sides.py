@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from grpo_doctor.analysis.accounting import ROLLOUT_WAIT_SPAN
-from grpo_doctor.analysis.intervals import Intervals, intersect, subtract, union
+from grpo_doctor.analysis.intervals import Intervals, intersect, none, subtract, union
 from grpo_doctor.findings.rule import Evidence
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.trace.model import Kind
@@ -135,16 +135,18 @@ def tools_of_trajectories(view: RunView) -> float | None:
 
 def _spans_of_loops(view: RunView, name: str) -> list[Intervals]:
     """The spans of a name in each rollout loop that has any; they may overlap."""
+    loops = (process.index for process in view.trace.processes if process.role in _LOOPS)
+    return [rows for index in loops if len(rows := _spans_of(view, index, name))]
+
+
+def _spans_of(view: RunView, process: int, name: str) -> Intervals:
+    """The spans of a name in one process, by its index; they may overlap."""
     spans, known = view.trace.spans, view.trace.names
     if name not in known:
-        return []
-    chosen = (spans.kind == Kind.SPAN) & (spans.name == known.index(name))
-    rows = [
-        chosen & (spans.process == process.index)
-        for process in view.trace.processes
-        if process.role in _LOOPS
-    ]
-    return [Intervals(spans.start_ns[of], spans.end_ns[of]) for of in rows if of.any()]
+        return none()
+    block = spans.of_process(process)
+    chosen = (spans.kind[block] == Kind.SPAN) & (spans.name[block] == known.index(name))
+    return Intervals(spans.start_ns[block][chosen], spans.end_ns[block][chosen])
 
 
 def evidence_of(view: RunView, sides: Sides) -> tuple[Evidence, ...]:
@@ -168,15 +170,17 @@ def evidence_of(view: RunView, sides: Sides) -> tuple[Evidence, ...]:
 
 def _paused(view: RunView) -> Evidence | None:
     """How long the rollout generates nothing because new weights come."""
-    spans, known = view.trace.spans, view.trace.names
     windows = view.analysis.used_windows
-    if not {_PAUSE_SPAN, _SYNC_SPAN} <= set(known) or not windows.total_ns:
+    if not {_PAUSE_SPAN, _SYNC_SPAN} <= set(view.trace.names) or not windows.total_ns:
         return None
-    of_sync = (spans.kind == Kind.SPAN) & (spans.name == known.index(_SYNC_SPAN))
-    pauses = spans.process[(spans.kind == Kind.SPAN) & (spans.name == known.index(_PAUSE_SPAN))]
-    of_sync &= np.isin(spans.process, pauses)
-    paused = intersect(union(spans.start_ns[of_sync], spans.end_ns[of_sync]), windows)
-    share = 100 * paused.total_ns / windows.total_ns
+    syncs = [
+        _spans_of(view, process.index, _SYNC_SPAN)
+        for process in view.trace.processes
+        if len(_spans_of(view, process.index, _PAUSE_SPAN))
+    ]
+    start_ns = np.concatenate([none().start_ns, *(rows.start_ns for rows in syncs)])
+    end_ns = np.concatenate([none().end_ns, *(rows.end_ns for rows in syncs)])
+    share = 100 * intersect(union(start_ns, end_ns), windows).total_ns / windows.total_ns
     return Evidence("rollout paused for new weights", share, "%", f"{_SYNC_SPAN} spans")
 
 
