@@ -74,21 +74,13 @@ class Workers:
 
     def idle(self) -> list[tuple[int, WorkerProcess]]:
         """Gives those that are ready for calls, with their number."""
-        with self._killing_on_error():
-            for worker in self._workers:
-                if not worker.prepared and worker.connection.poll():
-                    self._hear(worker)
-                    worker.prepared = True
+        self._hear_prepared(waits=False)
         every = enumerate(self._workers)
         return [(i, worker) for i, worker in every if worker.prepared and not worker.running]
 
     def wait_until_prepared(self) -> None:
         """Waits until they have done what would make a first call slow."""
-        with self._killing_on_error():
-            for worker in self._workers:
-                if not worker.prepared:
-                    self._hear(worker)
-                    worker.prepared = True
+        self._hear_prepared(waits=True)
 
     def give(self, worker: WorkerProcess, calls: list[Call]) -> None:
         """Has an idle one make calls, together where they are async.
@@ -153,6 +145,13 @@ class Workers:
         except RewardError:
             self.kill()
             raise
+
+    def _hear_prepared(self, *, waits: bool) -> None:
+        with self._killing_on_error():
+            for worker in self._workers:
+                if not worker.prepared and (waits or worker.connection.poll()):
+                    self._hear(worker)
+                    worker.prepared = True
 
     def _take(self, worker: WorkerProcess) -> Answer:
         try:
