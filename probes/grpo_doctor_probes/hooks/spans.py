@@ -8,8 +8,9 @@ it, whatever it would be elsewhere.
 from __future__ import annotations
 
 from _thread import _local
+from time import monotonic_ns
 
-from grpo_doctor_probes import recorder
+from grpo_doctor_probes import layout, recorder
 from grpo_doctor_probes.hooks.sums import SUMS
 from grpo_doctor_probes.spans import phase, step
 
@@ -81,6 +82,14 @@ class HookedSpan:
             if names[index] == self._name:
                 del names[index]
                 return
+
+
+def write_ended(active: recorder.Recorder, seconds: float, *names: str) -> None:
+    """Spans of what ends now, where a framework itself says how long it took."""
+    now_ns = monotonic_ns()
+    begun_ns = now_ns - round(1e9 * seconds)
+    for name in names:
+        active.write(layout.SPAN, active.name_id(name), begun_ns, now_ns, 0.0)
 
 
 class StepMarks:

@@ -7,12 +7,11 @@ yet, which looks like slow data loading and is not.
 
 from __future__ import annotations
 
-from time import monotonic_ns
-
-from grpo_doctor_probes import layout, recorder
+from grpo_doctor_probes import recorder
 from grpo_doctor_probes.decorate import timed
 from grpo_doctor_probes.hooks.concurrent import SharedSpan
 from grpo_doctor_probes.hooks.roles import with_role
+from grpo_doctor_probes.hooks.spans import write_ended
 from grpo_doctor_probes.hooks.table import Hook
 from grpo_doctor_probes.hooks.users_code import name_rewards
 from grpo_doctor_probes.hooks.wrapping import quietly, replace
@@ -102,9 +101,7 @@ def _write_waits(values: dict[str, Any]) -> None:
     for metric, span in _WAITS.items():
         waited_s = values.get(metric)
         if waited_s is not None and active is not None:
-            now_ns = monotonic_ns()
-            begun_ns = now_ns - round(1e9 * waited_s)
-            active.write(layout.SPAN, active.name_id(span), begun_ns, now_ns, 0.0)
+            write_ended(active, waited_s, span)
 
 
 PATCHES: dict[str, Callable[[ModuleType], None]] = {_LOOP: _patch_loop}

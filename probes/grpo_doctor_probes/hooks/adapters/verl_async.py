@@ -6,12 +6,12 @@ rollouter of `fully_async_policy` stops by itself, and knows since when it has n
 
 from __future__ import annotations
 
-from time import monotonic_ns, time
+from time import time
 
-from grpo_doctor_probes import layout, recorder
+from grpo_doctor_probes import recorder
 from grpo_doctor_probes.decorate import timed
 from grpo_doctor_probes.hooks.roles import with_role
-from grpo_doctor_probes.hooks.spans import STEPS
+from grpo_doctor_probes.hooks.spans import STEPS, write_ended
 from grpo_doctor_probes.hooks.table import Hook
 from grpo_doctor_probes.hooks.wrapping import quietly, replace
 from grpo_doctor_probes.rundir import DRIVER
@@ -89,10 +89,8 @@ def _write_wait(rollouter: Any) -> None:
     if active is None or not rollouter.paused or idle_since <= rollouter.step_start_time:
         return
     stale = rollouter.staleness_samples >= rollouter.max_required_samples
-    now_ns = monotonic_ns()
-    begun_ns = now_ns - round(1e9 * (time() - idle_since))
-    for span in (_QUEUE, f"{_QUEUE}/{'staleness' if stale else 'full'}"):
-        active.write(layout.SPAN, active.name_id(span), begun_ns, now_ns, 0.0)
+    reason = f"{_QUEUE}/{'staleness' if stale else 'full'}"
+    write_ended(active, time() - idle_since, _QUEUE, reason)
 
 
 PATCHES: dict[str, Callable[[ModuleType], None]] = {
