@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks.kineto_files import write_trace
 from benchmarks.measured import measured
-from benchmarks.pairs import mean_ratio
+from benchmarks.pairs import in_turn, mean_ratio
 from grpo_doctor.errors import GrpoDoctorError
 from grpo_doctor.importers.kineto.device import merged
 from grpo_doctor.importers.kineto.rank import read_rank
@@ -116,8 +116,7 @@ def paired(path: Path, peer: str, pairs: int) -> dict[str, Any]:
     took: list[dict[str, dict[str, float]]] = []
     programs = {"ours": (sys.executable, _OURS), "hta": (peer, _HTA)}
     for pair in range(pairs):
-        order = list(programs) if pair % 2 else list(reversed(programs))
-        took.append({who: _one(*programs[who], path) for who in order})
+        took.append({who: _reading(*programs[who], path) for who in in_turn(pair, programs)})
         sys.stderr.write(f"pair {pair + 1} of {pairs}, {path.name}\n")
     ratios = {
         unit: [pair["hta"][unit] / pair["ours"][unit] for pair in took]
@@ -126,7 +125,7 @@ def paired(path: Path, peer: str, pairs: int) -> dict[str, Any]:
     return {"file": path.name, "file_mb": path.stat().st_size / 1e6, "took": took, "ratios": ratios}
 
 
-def _one(python: str, program: str, path: Path) -> dict[str, float]:
+def _reading(python: str, program: str, path: Path) -> dict[str, float]:
     return measured([python, "-c", program, str(path)])
 
 
@@ -137,7 +136,9 @@ def growth(megabytes: list[int]) -> list[dict[str, float]]:
         for size in sorted(megabytes):
             path = Path(folder, f"made-{size}.json")
             events = write_trace(path, size * 1_000_000)
-            sizes.append({"megabytes": size, "events": events, **_one(sys.executable, _OURS, path)})
+            sizes.append(
+                {"megabytes": size, "events": events, **_reading(sys.executable, _OURS, path)}
+            )
             path.unlink()
     return sizes
 

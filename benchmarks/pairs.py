@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 Run = TypeVar("Run")
+Side = TypeVar("Side")
 # Student's t at 97.5%, by the number of pairs less one.
 _T_975 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14)
+
+
+def in_turn(pair: int, sides: Iterable[Side]) -> list[Side]:
+    """The sides of a pair, by its index, in the order to run: drift shall favour neither."""
+    order = list(sides)
+    return order[::-1] if pair % 2 else order
 
 
 def paired(
@@ -24,19 +31,16 @@ def paired(
         run: one run, with what is measured switched on or not.
 
     Yields:
-        The second of the results is the plain run's. Which of the two goes first alternates, so
-        that drift does not favour one.
+        The second of the results is the plain run's. Which of the two goes first alternates.
     """
     for pair in range(pairs):
         for kind, switched_on in (("off_off", False), ("on_off", True)):
-            order = (switched_on, False) if pair % 2 else (False, switched_on)
-            results = []
-            for number, on in enumerate(order):
-                folder = parent / f"{kind}-{pair}-{number}"
+            results = {}
+            for side, on in in_turn(pair, (("plain", False), ("measured", switched_on))):
+                folder = parent / f"{kind}-{pair}-{side}"
                 folder.mkdir()
-                results.append(run(folder, on))
-            first, second = results
-            yield (pair + 1, kind, first, second) if pair % 2 else (pair + 1, kind, second, first)
+                results[side] = run(folder, on)
+            yield pair + 1, kind, results["measured"], results["plain"]
 
 
 def mean_ratio(ratios: Sequence[float]) -> str:

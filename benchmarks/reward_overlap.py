@@ -30,7 +30,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.pairs import mean_ratio
+from benchmarks.pairs import in_turn, mean_ratio
 from grpo_doctor_trainer.data.batch import PromptBatch
 from grpo_doctor_trainer.data.rows import Row
 from grpo_doctor_trainer.flags import parse
@@ -153,7 +153,7 @@ def paired(folder: Path, kind: str, pairs: int, steps: int) -> list[tuple[Run, R
     results = []
     for pair in range(pairs):
         runs = {}
-        for overlap in (True, False) if pair % 2 else (False, True):
+        for overlap in in_turn(pair, (False, True)):
             name = f"{kind}-{pair}-{overlap}"
             runs[overlap] = run(folder, name, kind, steps, overlap=overlap)
         with_overlap, without = runs[True], runs[False]
@@ -188,7 +188,7 @@ def rounds(folder: Path, kind: str, count: int) -> list[float]:
         for overlap in (True, False):  # the first of each is a warm-up
             generated.once(0, overlap=overlap)
         for seed in range(count):
-            order = (True, False) if seed % 2 else (False, True)
+            order = in_turn(seed, (False, True))
             timings = {overlap: generated.once(seed, overlap=overlap) for overlap in order}
             if not torch.equal(timings[True].scores, timings[False].scores):
                 raise RuntimeError(f"{kind}: the scores of round {seed + 1} differ")

@@ -33,7 +33,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pairs import mean_ratio
+from benchmarks.pairs import in_turn, mean_ratio
 from benchmarks.trainer_folders import REWARD_FILE, SIZES, Size, write_folder
 from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
 
@@ -195,19 +195,17 @@ def measure(
         folder = Path(parent)
         write_folder(folder, size)
         for pair in range(pairs):
-            names = list(sides)
-            turns = reversed(names) if pair % 2 else names
             try:
-                both = {name: sides[name](folder) for name in turns}
+                both = {name: sides[name](folder) for name in in_turn(pair, sides)}
             except JobFailedError as error:
                 print(f"pair {pair + 1}/{pairs} is left out: {error}", file=sys.stderr, flush=True)
                 continue
-            for name in names:
+            for name in sides:
                 speeds[name].append(both[name])
             line = ", ".join(
                 f"{name} {both[name].wall:,.0f} ({both[name].cpu:,.0f} per CPU second, "
                 f"{both[name].tokens:,.0f} in all)"
-                for name in names
+                for name in sides
             )
             print(f"pair {pair + 1}/{pairs}, tokens/s: {line}", file=sys.stderr, flush=True)
     return speeds
