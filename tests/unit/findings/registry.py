@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,3 +30,24 @@ def _found() -> dict[str, Examples]:
 
 # Rule id: (a run that has it, a run that has not).
 EXAMPLES: dict[str, Examples] = {**example_runs.EXAMPLES, **_found()}
+
+
+def runs_of(rule_id: str) -> dict[str, Callable[[], TraceBuilder]]:
+    """The example runs of a rule, and the others that its tests build without being told how."""
+    sick, well = EXAMPLES[rule_id]
+    runs = {"sick": sick, "well": well}
+    module = f"tests.unit.findings.rules.test_{rule_id.lower()}"
+    if importlib.util.find_spec(module) is not None:
+        runs |= {
+            name: build
+            for name, build in vars(importlib.import_module(module)).items()
+            if inspect.isfunction(build)
+            and build.__module__ == module
+            and name not in runs
+            and inspect.signature(build).return_annotation == "TraceBuilder"
+            and all(
+                parameter.default is not parameter.empty or parameter.kind is parameter.VAR_KEYWORD
+                for parameter in inspect.signature(build).parameters.values()
+            )
+        }
+    return runs

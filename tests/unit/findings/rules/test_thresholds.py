@@ -6,8 +6,6 @@ Each measured number that a rule compares with a named constant is put exactly a
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import inspect
 import math
 import pkgutil
 import re
@@ -23,7 +21,7 @@ from grpo_doctor.findings import RunView, rules
 from grpo_doctor.findings.rule import Answer, Finding
 from grpo_doctor.findings.view import RuleFile
 from tests.build import TraceBuilder
-from tests.unit.findings.registry import EXAMPLES
+from tests.unit.findings.registry import EXAMPLES, runs_of
 
 BY_ID = {rule.RULE.id: rule for rule in rules.ALL}
 # These are the most that is still allowed; every other threshold is the least that counts.
@@ -176,32 +174,12 @@ SHARED = [
 ]
 
 
-def runs_of(rule_id: str) -> list[TraceBuilder]:
-    """The example runs of a rule, and the others that its tests build without being told how."""
-    module = f"tests.unit.findings.rules.test_{rule_id.lower()}"
-    others: list[TraceBuilder] = []
-    if importlib.util.find_spec(module) is not None:
-        others = [
-            build()
-            for name, build in vars(importlib.import_module(module)).items()
-            if inspect.isfunction(build)
-            and build.__module__ == module
-            and name not in ("sick", "well")
-            and inspect.signature(build).return_annotation == "TraceBuilder"
-            and all(
-                parameter.default is not parameter.empty or parameter.kind is parameter.VAR_KEYWORD
-                for parameter in inspect.signature(build).parameters.values()
-            )
-        ]
-    return [build() for build in EXAMPLES[rule_id]] + others
-
-
 @pytest.mark.parametrize("rule_id", EXAMPLES)
 def test_a_threshold_is_met_by_what_is_as_large(
     rule_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for build in runs_of(rule_id):
-        _put_at_thresholds(BY_ID[rule_id], build, monkeypatch)
+    for build in runs_of(rule_id).values():
+        _put_at_thresholds(BY_ID[rule_id], build(), monkeypatch)
 
 
 def _put_at_thresholds(
