@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,6 +35,7 @@ def make_accelerator(config: TrainerConfig, ranks: Ranks, dtype: torch.dtype) ->
         return Accelerator(cpu=on_cpu)
     os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
     _quiet_deepspeed()
+    _import_muon_uncompiled()
     settings = deepspeed_config(
         config,
         world_size=ranks.world_size,
@@ -64,3 +67,19 @@ def _quiet_deepspeed() -> None:
     # A C++ extension for tensor-parallel inference on CPUs: compiled for half a minute at start-up,
     # and never used in training.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+
+
+def _import_muon_uncompiled() -> None:
+    """Imports DeepSpeed's Muon, which nothing here trains with, without torch's compiler.
+
+    DeepSpeed imports it to look at any optimizer, and its decorated functions import Inductor at
+    once: 550 modules, 1.5 s of each rank's start-up.
+    """
+    with suppress(ImportError):
+        compiler: Any = import_module("deepspeed.runtime.compiler")
+        compiles = compiler.compile
+        compiler.compile = lambda: lambda function: function
+        try:
+            import_module("deepspeed.runtime.zero.muon.original_muon")
+        finally:
+            compiler.compile = compiles
