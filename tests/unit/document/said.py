@@ -1,0 +1,51 @@
+"""The documents of some runs without their charts, so that a change of any word or number shows.
+
+`python -m tests.unit.document.said` writes them down anew; read the diff of `said.json`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from grpo_doctor.document import Price, build_document
+from grpo_doctor.trace.model import Trace
+from tests.unit.analysis.numbers import plain
+from tests.unit.analysis.recordings import recording
+from tests.unit.findings.example_runs import empty_gpus, healthy, offloaded, run, straggling
+
+RECORDED = Path(__file__).with_name("said.json")
+# What other places write down: the charts' numbers, and what each rule says.
+_LEFT_OUT = ("tool", "views", "passed", "not_run", "not_applicable")
+RUNS: dict[str, Callable[[], Trace]] = {
+    "healthy": healthy,
+    "offloaded": lambda: offloaded().build(),
+    "straggling": lambda: straggling().build(),
+    "empty GPUs": lambda: empty_gpus().build(),
+    "unaccounted": lambda: run(idle=1.5, ranks=1, memory_gib=None).build(),
+    "odd 0": lambda: recording(0),
+    "odd 1": lambda: recording(1),
+    "odd 3": lambda: recording(3),
+}
+
+
+def document(name: str) -> dict[str, Any]:
+    """What is said of one run, at a price."""
+    built = build_document(RUNS[name](), price=Price(2.5))
+    entries = msgspec.to_builtins(built)
+    said: dict[str, Any] = plain({k: v for k, v in entries.items() if k not in _LEFT_OUT})
+    return said
+
+
+def recorded() -> dict[str, Any]:
+    """What was written down."""
+    known: dict[str, Any] = json.loads(RECORDED.read_text())
+    return known
+
+
+if __name__ == "__main__":
+    RECORDED.write_text(json.dumps({n: document(n) for n in RUNS}, indent=1) + "\n")
