@@ -231,7 +231,11 @@ def _run(
     options: argparse.Namespace, launch: Launch, arguments: Sequence[str], folder: Path
 ) -> Finished:
     from grpo_doctor.cli.watching import Watching, with_flight_recorder  # noqa: PLC0415
-    from grpo_doctor_probes.samplers import Sampling, named_servers  # noqa: PLC0415
+    from grpo_doctor_probes.samplers import (  # noqa: PLC0415
+        Sampling,
+        named_servers,
+        serving_at,
+    )
     from grpo_doctor_probes.supervisor import Job, RunFile  # noqa: PLC0415
 
     if not options.no_check and options.join is None:
@@ -243,7 +247,7 @@ def _run(
     job = Job(launch)
     run_file = RunFile(folder, launch, arguments, job, __version__)
     _try_write(run_file, None, facts)
-    servers = () if options.join else named_servers(arguments)
+    servers = (serving_at if options.join else named_servers)(arguments)
     sampling = Sampling(folder, os.uname().nodename, job.pid, options.hz, servers=servers)
     sampling.start()
     watching = Watching(options, launch, arguments, folder, job)

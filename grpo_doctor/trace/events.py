@@ -211,7 +211,11 @@ def hosts(trace: Trace) -> list[str]:
 
 
 def series_pid(trace: Trace, series: Series) -> int:
-    """The process that a series is drawn under: a rank's, a GPU's, or its host's."""
+    """The process that a series is drawn under: a rank's, a server's, a GPU's, or its host's."""
+    if series.scope == "server" and series.pid is not None:
+        for process in trace.processes:
+            if (process.host, process.os_pid) == (series.host, series.pid):
+                return process.pid
     if series.rank is not None:
         for process in trace.processes:
             if process.rank == series.rank:

@@ -6,8 +6,11 @@ supervisor may end. They begin before the run and end after it; what they do in 
 
 from __future__ import annotations
 
+import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,14 +20,18 @@ from grpo_doctor.trace.processes import Recording, read_recordings
 from grpo_doctor.trace.samples import Samples, read_host_samples
 from grpo_doctor_probes.rundir import JOINED, RANKS
 
+if TYPE_CHECKING:
+    from grpo_doctor_probes.samplers.server import Address
+
 # What a server's process is that does not say so itself: its front, or what holds the engine.
 _ROLE = "rollout"
+_SERVER = "server"  # the scope of what a server said itself
 _WORDS = 6  # of a command, in a note
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedServers:
-    """What all of them left."""
+    """What all of them left; `samples` are theirs and the run's, none of them twice."""
 
     recordings: tuple[Recording, ...] = ()
     samples: tuple[Samples, ...] = ()
@@ -32,34 +39,115 @@ class JoinedServers:
     problems: tuple[str, ...] = ()
 
 
-def read_joined(folder: Path, sampled_hosts: frozenset[str]) -> JoinedServers:
+@dataclass(frozen=True, slots=True)
+class _Server:
+    facts: RunFacts
+    recordings: tuple[Recording, ...]
+    sections: tuple[Samples, ...]
+
+    @property
+    def front_pid(self) -> int:
+        """The process that takes requests, else the one that was started."""
+        fronts = (r.pid for r in self.recordings if r.role == _ROLE)
+        return next(fronts, self.facts.job_pid)
+
+    def its_own(self) -> list[Samples]:
+        """What its `/metrics` said."""
+        answers = [
+            replace(section, series=_answers(section, self.front_pid), gpus=(), notes=())
+            for section in self.sections
+        ]
+        return [replace(section, joined=True) for section in answers if section.series]
+
+
+def read_joined(folder: Path, facts: RunFacts, sampled: Sequence[Samples]) -> JoinedServers:
     """The servers of a run.
 
     Args:
         folder: the run directory.
-        sampled_hosts: those whose GPUs the run itself sampled. There the server's samples are the
-            same ones once more.
+        facts: of the run.
+        sampled: what the run itself sampled. On those hosts the servers' samples of GPUs and host
+            are the same ones once more.
     """
-    recordings: list[Recording] = []
-    samples: dict[str, Samples] = {}
-    notes: list[str] = []
+    servers: list[_Server] = []
     problems: list[str] = []
     for own in sorted((folder / JOINED).glob("*")):
-        facts = read_facts(own)
-        server, damaged = read_recordings(own / RANKS)
-        recordings += [replace(r, role=r.stated_role or _ROLE, joined=True) for r in server]
-        for section in read_host_samples(own):
-            if section.host not in sampled_hosts:
-                samples.setdefault(section.host, _of_the_host(section))
-        notes.append(_note(facts, len(server)))
-        problems += [*damaged, *facts.problems]
-    return JoinedServers(tuple(recordings), tuple(samples.values()), tuple(notes), tuple(problems))
+        server_facts = read_facts(own)
+        recordings, damaged = read_recordings(own / RANKS)
+        roles = (replace(r, role=r.stated_role or _ROLE, joined=True) for r in recordings)
+        servers.append(_Server(server_facts, tuple(roles), tuple(read_host_samples(own))))
+        problems += [*damaged, *server_facts.problems]
+    hosts = {section.host: section for section in sampled}
+    unsampled: dict[str, Samples] = {}
+    for section in (section for server in servers for section in server.sections):
+        if section.host not in hosts:
+            unsampled.setdefault(section.host, _of_the_host(section))
+    watched, answers = _counted_once(facts, sampled, servers)
+    return JoinedServers(
+        recordings=tuple(r for server in servers for r in server.recordings),
+        samples=(*watched, *unsampled.values(), *answers),
+        notes=tuple(_note(server.facts, len(server.recordings)) for server in servers),
+        problems=tuple(problems),
+    )
+
+
+def _answers(section: Samples, pid: int | None = None) -> tuple[Series, ...]:
+    return tuple(replace(s, pid=pid) for s in section.series if s.scope == _SERVER)
 
 
 def _of_the_host(section: Samples) -> Samples:
-    """Without what is said of ranks: a server's rank 0 is not the run's."""
-    series = tuple(s for s in section.series if s.scope != "rank" and s.rank is None)
+    """Without what is said of ranks, and of the server: its rank 0 is not the run's."""
+    series = tuple(s for s in section.series if s.scope not in ("rank", _SERVER) and s.rank is None)
     return replace(section, series=series, joined=True)
+
+
+def _counted_once(
+    facts: RunFacts, sampled: Sequence[Samples], servers: Sequence[_Server]
+) -> tuple[Sequence[Samples], list[Samples]]:
+    """The run's samples and the servers' answers, where the run asked some of the same servers.
+
+    The run has one sum over all that it asked. The servers' own say more; but where some of those
+    that the run asked have not joined, it is the sum that has all of them.
+    """
+    answering = [server for server in servers if server.its_own()]
+    if not answering or not any(_answers(section) for section in sampled):
+        return sampled, [section for server in answering for section in server.its_own()]
+    asked = _asked_by_run(facts)
+    known = {each for each in asked for server in answering if _is_at(server, each, facts.host)}
+    if known == asked:
+        own = (tuple(s for s in each.series if s.scope != _SERVER) for each in sampled)
+        sampled = [replace(each, series=series) for each, series in zip(sampled, own)]
+    else:
+        answering = [
+            server
+            for server in answering
+            if not any(_is_at(server, each, facts.host) for each in known)
+        ]
+    return sampled, [section for server in answering for section in server.its_own()]
+
+
+def _asked_by_run(facts: RunFacts) -> set[Address]:
+    from grpo_doctor_probes.samplers.server import named_servers  # noqa: PLC0415 - loads NVML
+
+    return set(named_servers(facts.run.command))
+
+
+def _is_at(server: _Server, address: Address, run_host: str) -> bool:
+    """Whether a server that the run asked is this one; an IP address may be any host's."""
+    from grpo_doctor_probes.samplers.server import serving_at  # noqa: PLC0415 - loads NVML
+
+    if address.port not in {own.port for own in serving_at(server.facts.run.command)}:
+        return False
+    name, host = address.host, server.facts.host
+    try:
+        number = ipaddress.ip_address(name)
+    except ValueError:
+        return host == run_host if name == "localhost" else _short(name) == _short(host)
+    return host == run_host or not number.is_loopback
+
+
+def _short(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def _note(facts: RunFacts, processes: int) -> str:

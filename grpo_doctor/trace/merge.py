@@ -48,11 +48,10 @@ def merge(folder: Path) -> Trace:
             f"{folder}: no rank left a readable recording. {said} "
             "Was the command started with `grpo-doctor run`?"
         )
-    samples = read_host_samples(folder)
-    joined = read_joined(folder, frozenset(section.host for section in samples))
+    joined = read_joined(folder, facts, read_host_samples(folder))
+    samples = joined.samples
     if recordings:  # else the launcher alone is the run
         recordings += joined.recordings
-    samples += joined.samples
     timeline = Timeline(facts, recordings, samples)
     processes, names, args, blocks = _rows(timeline, facts)
     metrics, damaged = read_metrics(folder / METRICS_JSONL)

@@ -9,7 +9,7 @@ from grpo_doctor_probes.samplers.gpu import GpuSampler
 from grpo_doctor_probes.samplers.host import HostSampler
 from grpo_doctor_probes.samplers.ranks import RankSampler
 from grpo_doctor_probes.samplers.sampler import Sampling
-from grpo_doctor_probes.samplers.server import named_servers
+from grpo_doctor_probes.samplers.server import named_servers, serving_at
 from grpo_doctor_probes.samplers.tracks import GpuRow, Reading, Source, Track
 
 __all__ = [
@@ -22,4 +22,5 @@ __all__ = [
     "Source",
     "Track",
     "named_servers",
+    "serving_at",
 ]

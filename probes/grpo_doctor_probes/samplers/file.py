@@ -29,7 +29,8 @@ with a killed supervisor is at most the last line. Lines, told apart by their fi
         The last line. `late_ticks` counts the ticks left out because the previous one took too
         long.
 
-`server.*` are sums over the rollout servers that the job's command names.
+`server.*` are sums over the rollout servers that the job's command names; in the file of a server
+that joined a run, its own.
 
 Units: % bytes bytes/s W MHz bitmask 1/s count load. `bitmask` is NVML's clocks event reasons.
 `rank.cpu` is in percent of one core, `host.cpu` in percent of all cores.

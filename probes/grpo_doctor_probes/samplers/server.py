@@ -1,4 +1,5 @@
-"""Samples the rollout servers that a job's command names, over their `/metrics`.
+"""Samples rollout servers over their `/metrics`: those that a job's command names, and a server
+that joins a run.
 
 Only addresses that the command itself says are asked: what listens elsewhere may be no HTTP server.
 """
@@ -9,9 +10,11 @@ import http.client
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from grpo_doctor_probes.discover.commands import kind_of
 from grpo_doctor_probes.look.httpengines import parse_metrics
 from grpo_doctor_probes.samplers.tracks import Reading, Track
 
@@ -19,6 +22,8 @@ PERIOD_S = 1.0
 _TIMEOUT_S = 2.0
 _LONGEST_BYTES = 4 << 20
 _DEFAULT_HOST, _DEFAULT_PORT = "127.0.0.1", 8000
+_SGLANG_PORT = 30000
+_NO_PAGE = frozenset({http.client.NOT_FOUND, http.client.METHOD_NOT_ALLOWED})
 _HOST, _PORT, _URL = "vllm_server_host", "vllm_server_port", "vllm_server_base_url"
 # As vLLM and SGLang call them: ours and the unit. The share is of 1 there.
 _GAUGES = {
@@ -59,6 +64,21 @@ def named_servers(command: Sequence[str]) -> tuple[Address, ...]:
     return tuple(dict.fromkeys(addresses))
 
 
+def serving_at(command: Sequence[str]) -> tuple[Address, ...]:
+    """Where a server listens, by its own command: `--host`, `--port`, else what it does by default.
+
+    None where the command neither says a port nor is known to serve, or has no TCP port (`--uds`).
+    """
+    said = dict(_flags(command))
+    usual = ""
+    if kind_of(PurePath(command[0]).name if command else "", tuple(command)) == "server":
+        usual = str(_SGLANG_PORT if "sglang" in " ".join(command) else _DEFAULT_PORT)
+    port = said.get("port", usual)
+    if "uds" in said or not port.isdecimal():
+        return ()
+    return (Address(_reachable(said.get("host", _DEFAULT_HOST)), int(port)),)
+
+
 def _flags(command: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Each flag with each of its values."""
     name = ""
@@ -79,12 +99,13 @@ def _reachable(host: str) -> str:
 
 class ServerSampler:
     """Sums over all servers, the highest for the cache. A thread of its own asks once a second, so
-    that a server that does not answer holds nothing up."""
+    that a server that does not answer holds nothing up. Who has no such page is asked once: each
+    request is a line of its log."""
 
     name = "server"
 
     def __init__(self, addresses: Sequence[Address], *, period_s: float = PERIOD_S) -> None:
-        self._addresses, self._period_s = tuple(addresses), period_s
+        self._addresses, self._period_s = list(addresses), period_s
         self._latest: dict[Track, float | None] = {}
         self._tokens: tuple[int, float] | None = None
         self._answered = threading.Event()
@@ -111,7 +132,7 @@ class ServerSampler:
 
     def _loop(self) -> None:
         while not self._stop.is_set():
-            answers = [said for each in self._addresses if (said := _ask(each)) is not None]
+            answers = [said for each in list(self._addresses) if (said := self._ask(each))]
             self._take(answers, time.monotonic_ns())
             if answers:
                 self._answered.set()
@@ -132,17 +153,18 @@ class ServerSampler:
                 values[_RATE] = 1e9 * more / (at_ns - before[0])
         self._latest = values
 
-
-def _ask(address: Address) -> dict[str, float] | None:
-    """The numbers of a server; None where it has no such page or does not answer."""
-    connection = http.client.HTTPConnection(address.host, address.port, timeout=_TIMEOUT_S)
-    try:
-        connection.request("GET", "/metrics")
-        answer = connection.getresponse()
-        if answer.status != http.client.OK:
-            return None
-        return parse_metrics(answer.read(_LONGEST_BYTES).decode("utf-8", "replace"))
-    except (OSError, ValueError, http.client.HTTPException):
-        return None
-    finally:
-        connection.close()
+    def _ask(self, address: Address) -> dict[str, float]:
+        """The numbers of a server; {} where it has no such page or does not answer."""
+        connection = http.client.HTTPConnection(address.host, address.port, timeout=_TIMEOUT_S)
+        try:
+            connection.request("GET", "/metrics")
+            answer = connection.getresponse()
+            if answer.status in _NO_PAGE:
+                self._addresses.remove(address)
+            if answer.status != http.client.OK:
+                return {}
+            return parse_metrics(answer.read(_LONGEST_BYTES).decode("utf-8", "replace"))
+        except (OSError, ValueError, http.client.HTTPException):
+            return {}
+        finally:
+            connection.close()

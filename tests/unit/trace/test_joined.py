@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from grpo_doctor.document.views.tracks import track_entries
 from grpo_doctor.errors import TraceError
+from grpo_doctor.trace.events import series_pid
 from grpo_doctor.trace.merge import merge
 from grpo_doctor.trace.model import Trace
 from tests.recording import write_recording
@@ -35,12 +37,12 @@ def ranks_in(folder: Path) -> None:
         )  # fmt: skip
 
 
-def sampled(folder: Path, host: str, *names: str) -> None:
+def sampled(folder: Path, host: str, *names: str, until: int = 30) -> None:
     rows: list[dict[str, Any]] = [
         {"format": 1, "host": host, "clock_id": f"boot-{host}", "t_ns": 0, "unix_ns": 0}
     ]
     rows += [{"track": n, "name": name, "unit": "%"} for n, name in enumerate(names)]
-    rows += [{"t": t * S, "v": {str(n): t for n in range(len(names))}} for t in range(1, 30)]
+    rows += [{"t": t * S, "v": {str(n): t for n in range(len(names))}} for t in range(1, until)]
     (folder / "hosts").mkdir(exist_ok=True)
     text = "\n".join(map(json.dumps, rows))
     (folder / "hosts" / f"{host}.samples.jsonl").write_text(text)
@@ -81,6 +83,66 @@ def test_a_servers_host_is_sampled_by_it_and_the_runs_by_the_run(tmp_path: Path)
     trace = merge(tmp_path)
     assert [(s.host, s.name) for s in trace.series] == [("a", "host.cpu"), ("b", "host.cpu")]
     assert all(s.t_ns.min() >= 0 for s in trace.series if s.host == "b")
+
+
+def commanded(folder: Path, *command: str) -> None:
+    described = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**described, "command": command}))
+
+
+def server_series(trace: Trace) -> list[tuple[str, int | None, int, int]]:
+    return [
+        (series.host, series.pid, int(series.t_ns[0]) // S, int(series.t_ns[-1]) // S)
+        for series in trace.series
+        if series.scope == "server"
+    ]
+
+
+def test_what_a_server_says_itself_is_its_roles_while_the_run_lasts(tmp_path: Path) -> None:
+    ranks_in(tmp_path)
+    sampled(tmp_path, "a", "host.cpu", until=20)
+    for pid in (5000, 6000):
+        sampled(server_in(tmp_path, pid=pid), "a", "host.cpu", "server.requests_running")
+    trace = merge(tmp_path)
+    # From 3 s on the server's clock, where the run begins, to its end.
+    assert server_series(trace) == [("a", 5000, 0, 17), ("a", 6000, 0, 17)]
+    assert [s.name for s in trace.series].count("host.cpu") == 1
+    drawn = {series_pid(trace, series) for series in trace.series if series.scope == "server"}
+    assert drawn == {p.pid for p in trace.processes if p.role == "rollout"}
+    labels = [track.label for track in track_entries(trace)[0]]
+    assert "rollout of a, pid 5000: server.requests_running" in labels
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("127.0.0.1:8000", [5000]),  # the same server: its own say more
+        ("localhost:8000", [5000]),
+        ("a.cluster.example:8000", [5000]),
+        ("10.0.0.7:8000", [5000]),  # whose address that is nobody knows
+        ("127.0.0.1:8001", [None, 5000]),  # another one
+        ("b:8000", [None, 5000]),
+        ("127.0.0.1:8000 127.0.0.1:8001", [None]),  # the sum has both
+    ],
+)
+def test_a_server_that_the_run_asked_too_counts_once(
+    tmp_path: Path, asked: str, expected: list[int | None]
+) -> None:
+    ranks_in(tmp_path)
+    commanded(tmp_path, "trl", "grpo", "--vllm_server_base_url", *asked.split())
+    sampled(tmp_path, "a", "host.cpu", "server.requests_running")
+    sampled(server_in(tmp_path), "a", "server.requests_running")
+    trace = merge(tmp_path)
+    assert [pid for _, pid, _, _ in server_series(trace)] == expected
+    assert "host.cpu" in {series.name for series in trace.series}
+
+
+def test_of_a_server_on_another_host_all_is_kept(tmp_path: Path) -> None:
+    ranks_in(tmp_path)
+    sampled(server_in(tmp_path), "b", "host.cpu", "server.kv_cache", "rank.cpu")
+    assert [(s.name, s.pid) for s in merge(tmp_path).series] == [
+        ("host.cpu", None), ("server.kv_cache", 5000),
+    ]  # fmt: skip
 
 
 def test_without_ranks_the_launcher_is_the_run(tmp_path: Path) -> None:

@@ -9,7 +9,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from grpo_doctor_probes.look.httpengines import parse_metrics
-from grpo_doctor_probes.samplers.server import Address, ServerSampler, named_servers
+from grpo_doctor_probes.samplers.server import (
+    Address,
+    ServerSampler,
+    named_servers,
+    serving_at,
+)
 
 PAGE = """# TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{engine="0"} 3.0
@@ -24,11 +29,12 @@ class Front(BaseHTTPRequestHandler):
     """Each answer tells of 1000 more tokens."""
 
     answers = 0
+    page = "/metrics"
 
     def do_GET(self) -> None:
         type(self).answers += 1
         page = (PAGE % (1000 * self.answers)).encode()
-        self.send_response(200 if self.path == "/metrics" else 404)
+        self.send_response(200 if self.path == self.page else 404)
         self.send_header("Content-Length", str(len(page)))
         self.end_headers()
         self.wfile.write(page)
@@ -68,6 +74,38 @@ def test_servers_are_those_that_the_command_names(
     command: str, expected: list[tuple[str, int]]
 ) -> None:
     assert list(named_servers(command.split())) == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("vllm serve m", [("127.0.0.1", 8000)]),
+        ("/env/bin/vllm serve m --port=81 --host 0.0.0.0", [("127.0.0.1", 81)]),
+        ("python -m vllm.entrypoints.openai.api_server --port 81", [("127.0.0.1", 81)]),
+        ("trl vllm-serve --model m", [("127.0.0.1", 8000)]),
+        ("swift rollout --model m --host :: --port 9", [("::1", 9)]),
+        ("python -m sglang.launch_server --model-path m", [("127.0.0.1", 30000)]),
+        ("bash serve.sh", []),
+        ("bash serve.sh --host 10.0.0.7 --port 81", [("10.0.0.7", 81)]),
+        ("vllm serve m --uds /tmp/socket", []),
+        ("vllm serve m --port none", []),
+        ("", []),
+    ],
+)
+def test_a_server_that_joins_listens_where_its_own_command_says(
+    command: str, expected: list[tuple[str, int]]
+) -> None:
+    assert list(serving_at(command.split())) == expected
+
+
+def test_a_server_without_such_a_page_is_asked_once(server: Address) -> None:
+    Front.page = "/nothing"
+    sampler = ServerSampler([server])
+    try:
+        assert sampler._ask(server) == {}
+        assert not sampler._addresses
+    finally:
+        Front.page = "/metrics"
 
 
 def test_what_a_server_says_is_summed_over_its_engines(server: Address) -> None:
