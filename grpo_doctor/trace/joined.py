@@ -171,6 +171,13 @@ def within_run(spans: Spans, duration_ns: int) -> Spans:
 
 
 def series_within_run(series: Series, duration_ns: int) -> Series:
-    """Samples of the time of the run."""
-    inside = (series.t_ns >= 0) & (series.t_ns <= duration_ns)
-    return replace(series, t_ns=series.t_ns[inside], values=series.values[inside])
+    """Samples of the time of the run, with what held when it began and when it ended: a server
+    that was idle by then had said so once, long before."""
+    t_ns, values = series.t_ns, series.values
+    begin, end = np.searchsorted(t_ns, (0, duration_ns), side="right").tolist()
+    inside_ns, inside = t_ns[begin:end], values[begin:end]
+    if begin and begin < len(t_ns):
+        inside_ns, inside = np.r_[0, inside_ns], np.r_[values[begin - 1], inside]
+    if end < len(t_ns) and len(inside):
+        inside_ns, inside = np.r_[inside_ns, duration_ns], np.r_[inside, inside[-1]]
+    return replace(series, t_ns=inside_ns, values=inside)

@@ -12,13 +12,25 @@ import pytest
 
 from grpo_doctor.trace.load import load
 from tests.integration.test_run import PATIENCE_S, run_command, wait_for
+from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 
 SERVER = """
-import pathlib, signal, sys, time
+import http.server, pathlib, signal, sys, threading, time
 from grpo_doctor_probes import phase
 folder = pathlib.Path(sys.argv[1])
+
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'vllm:num_requests_running{engine="0"} 3.0\\n')
+
+    def log_message(self, *_): ...
+
+front = http.server.HTTPServer(("127.0.0.1", int(sys.argv[3])), Page)
+threading.Thread(target=front.serve_forever, daemon=True).start()
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
 (folder / "up").touch()
 while not (folder / "ask").exists():
@@ -39,10 +51,15 @@ with step(1), phase("rollout"):
 """
 
 
+def samples_in(folder: Path) -> str:
+    return "".join(path.read_text() for path in (folder / "hosts").iterdir())
+
+
 def test_a_server_started_first_is_in_the_report_of_its_run(tmp_path: Path) -> None:
     run, mail = tmp_path / "run", tmp_path / "mail"
     mail.mkdir()
-    joining = run_command("--join", str(run), job=[sys.executable, "-c", SERVER, str(mail)])
+    words = [sys.executable, "-c", SERVER, str(mail), "--port", str(free_port())]
+    joining = run_command("--join", str(run), job=words)
     server = subprocess.Popen(joining, stderr=subprocess.PIPE, text=True)
     try:
         wait_for((mail / "up").exists)
@@ -60,12 +77,13 @@ def test_a_server_started_first_is_in_the_report_of_its_run(tmp_path: Path) -> N
         assert [trace.names[name] for name in rows.name] == ["rollout/generate"]
         assert 0.2e9 <= rows.end_ns[0] - rows.start_ns[0] <= trace.run.duration_ns
         assert "joined this run (" in trace.run.notes[-1]
+        (own,) = (run / "joined").iterdir()
+        wait_for(lambda: "server.requests_running" in samples_in(own))
     finally:
         server.send_signal(signal.SIGTERM)
         said = server.communicate(timeout=PATIENCE_S)[1]
     assert server.returncode == 7
     assert f"grpo-doctor report {run}" in said
-    (own,) = (run / "joined").iterdir()
     assert json.loads((own / "run.json").read_text())["end"]["code"] == 7
     assert "(exit code 7)" in load(run).run.notes[-1]
     again = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -6,13 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from grpo_doctor.document.views.tracks import track_entries
 from grpo_doctor.errors import TraceError
 from grpo_doctor.trace.events import series_pid
+from grpo_doctor.trace.joined import series_within_run
 from grpo_doctor.trace.merge import merge
-from grpo_doctor.trace.model import Trace
+from grpo_doctor.trace.model import Series, Trace
 from tests.recording import write_recording
 from tests.unit.trace.test_merge import S, facts, run_json
 
@@ -135,6 +137,26 @@ def test_a_server_that_the_run_asked_too_counts_once(
     trace = merge(tmp_path)
     assert [pid for _, pid, _, _ in server_series(trace)] == expected
     assert "host.cpu" in {series.name for series in trace.series}
+
+
+@pytest.mark.parametrize(
+    ("times_s", "expected"),
+    [
+        ([-5, 40], [(0, -5), (17, -5)]),  # said once before the run, and never changed
+        ([-5, 3, 40], [(0, -5), (3, 3), (17, 3)]),
+        ([-5, 3], [(0, -5), (3, 3)]),  # it ended within the run
+        ([3, 40], [(3, 3), (17, 3)]),  # it began within the run
+        ([-5, -3], []),
+        ([18, 40], []),
+    ],
+)
+def test_what_held_when_the_run_began_and_ended_counts(
+    times_s: list[int], expected: list[tuple[int, int]]
+) -> None:
+    times = np.array(times_s, dtype=np.int64)
+    said = Series("server.kv_cache", "%", "server", "a", times * S, times.astype(np.float64))
+    kept = series_within_run(said, 17 * S)
+    assert list(zip((kept.t_ns // S).tolist(), kept.values.tolist())) == expected
 
 
 def test_of_a_server_on_another_host_all_is_kept(tmp_path: Path) -> None:
