@@ -1,12 +1,22 @@
 from __future__ import annotations
 
+import os
+import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from grpo_doctor_probes.discover.commands import framework_by_script
-from grpo_doctor_probes.discover.modules import modules_of, python_version, torch_version
-from grpo_doctor_probes.discover.scan import Process
+from grpo_doctor_probes.discover.modules import (
+    environ_pointers,
+    live_environment,
+    modules_of,
+    python_version,
+    read_modules,
+    torch_version,
+)
+from grpo_doctor_probes.discover.scan import Process, read_process
 from grpo_doctor_probes.memory.access import parse_maps
 
 TORCH = "/opt/v/lib/python3.12/site-packages/torch"
@@ -52,3 +62,129 @@ def test_a_script_tells_the_framework_by_its_imports(
         arguments=("python", "-u", "t.py"),
     )  # fmt: skip
     assert framework_by_script(tmp_path, process) == framework
+
+
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        ("7f00-7f01 r--p 00000000 08:01 12 /lib/a.so", "/lib/a.so"),
+        ("7f00-7f01 r--p 00001000 08:01 12 /lib/a.so", None),
+        ("7f00-7f01 rw-p 00000000 00:00 0 [heap]", None),
+        ("7f00-7f01 rw-p 00000000 00:00 0", None),
+    ],
+)
+def test_only_files_that_are_mapped_from_their_beginning(line: str, path: str | None) -> None:
+    files = modules_of(parse_maps(line + "\n")).files
+    assert [file.path for file in files] == ([path] if path else [])
+
+
+def test_the_environment_as_the_process_has_it_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set after exec, as a Ray actor does: /proc/PID/environ does not have it."""
+    monkeypatch.setenv("RANK", "12345")
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    proc, pid = Path("/proc"), os.getpid()
+    process, modules = read_process(proc, pid), read_modules(proc, pid)
+    assert process is not None
+    assert modules is not None
+    pointers = environ_pointers(proc, process, modules)
+    variables = live_environment(proc, pid, pointers)
+    assert variables["RANK"] == "12345"
+    assert "WORLD_SIZE" not in variables
+    program = replace(
+        modules, files=tuple(file for file in modules.files if file.path != process.executable)
+    )
+    of_libc = environ_pointers(proc, process, program)
+    assert of_libc == pointers[-1:]  # some programs have a copy of their own
+    assert live_environment(proc, pid, of_libc)["RANK"] == "12345"
+    other = tuple(file for file in program.files if "libc.so" not in file.path)
+    assert environ_pointers(proc, process, replace(modules, files=other)) == ()
+    assert environ_pointers(proc / "none", process, modules) == ()
+
+
+ENVIRON = 0x800
+PAGE = 0x1000
+
+
+class Held:
+    """A process's memory as a file of two pages, what is behind them is not there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.proc = folder
+        self._file = folder / "7" / "mem"
+        self._file.parent.mkdir()
+        self._file.write_bytes(bytes(2 * PAGE))
+
+    def write(self, address: int, content: bytes) -> None:
+        content_now = bytearray(self._file.read_bytes())
+        content_now[address : address + len(content)] = content
+        self._file.write_bytes(content_now[: 2 * PAGE])
+
+    def array(self, address: int, *pointers: int) -> None:
+        self.write(ENVIRON, struct.pack("<Q", address))
+        self.write(address, struct.pack(f"<{len(pointers)}Q", *pointers))
+
+    def variables(self) -> dict[str, str]:
+        return live_environment(self.proc, 7, [ENVIRON])
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Held:
+    """Two strings, `RANK=3` at 0x100 and `WORLD_SIZE=8` at 0x200."""
+    memory = Held(tmp_path)
+    memory.write(0x100, b"RANK=3\0")
+    memory.write(0x200, b"WORLD_SIZE=8\0")
+    return memory
+
+
+BOTH = {"RANK": "3", "WORLD_SIZE": "8"}
+
+
+@pytest.mark.parametrize(
+    ("array", "pointers", "variables"),
+    [
+        (0x900, (0x100, 0x200, 0, 0x300), BOTH),
+        (0x900, (0, 0x100), {}),
+        (PAGE - 8, (0x100, 0x200, 0), BOTH),  # goes on in the next page
+        (PAGE - 16, (0x100, 0x200, 0), BOTH),  # ends where the next page begins
+        (2 * PAGE - 16, (0x100, 0x200), BOTH),  # ends where the memory does
+        (2 * PAGE - 16, (0x100, 0), {"RANK": "3"}),
+        (0x900, (0x100, 5 * PAGE, 0x200, 0), BOTH),  # one of its strings is not there
+        (PAGE + 4, (0x100, 0), {"RANK": "3"}),
+        (0, (), {}),
+    ],
+)
+def test_an_array_of_variables(
+    held: Held, array: int, pointers: tuple[int, ...], variables: dict[str, str]
+) -> None:
+    held.array(array, *pointers)
+    assert held.variables() == variables
+
+
+@pytest.mark.parametrize(
+    ("address", "length", "kept"),
+    [
+        (0x300, 100, 100),
+        (0x300, 511, 511),
+        (0x300, 700, 512),  # cut where it is long
+        (PAGE - 20, 100, 100),  # lies across two pages
+        (PAGE - 512, 700, 512),
+        (PAGE - 511, 700, 512),
+        (2 * PAGE - 50, 49, 49),  # ends where the memory does
+        (2 * PAGE - 50, 60, 0),
+    ],
+)
+def test_a_string_is_read_to_its_end_or_to_a_limit(
+    held: Held, address: int, length: int, kept: int
+) -> None:
+    value = "h" * (length - len("MASTER_ADDR="))
+    held.write(address, f"MASTER_ADDR={value}\0".encode())
+    held.array(0x900, address, 0)
+    expected = value[: kept - len("MASTER_ADDR=")]
+    assert held.variables() == ({"MASTER_ADDR": expected} if kept else {})
+
+
+def test_the_first_pointer_that_leads_to_variables_counts(held: Held) -> None:
+    held.array(0x900, 0x100, 0)
+    assert live_environment(held.proc, 7, [9 * PAGE, 0x10, ENVIRON]) == {"RANK": "3"}
+    assert live_environment(held.proc, 8, [ENVIRON]) == {}
+    assert live_environment(held.proc, 7, []) == {}

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor_probes.discover.permission import (
+    Containers,
     Rights,
+    container_of,
+    has_our_network,
     own_rights,
     ptrace_remedy,
     remedy,
@@ -85,3 +88,47 @@ def test_why_a_trace_is_refused(
 def test_it_always_says_something() -> None:
     assert ptrace_remedy().endswith(".")
     assert sys.executable in ptrace_remedy() or own_rights().uid == 0
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "spaces", "name"),
+    [
+        (f"0::/docker/{'ab' * 32}\n", "7", "ab" * 6),
+        ("0::/user.slice\n", "7", ""),
+        ("0::/user.slice\n", "7 1", "pid namespace"),
+        (None, "7 3 1", "pid namespace"),
+        (None, "", ""),
+    ],
+)
+def test_the_container_of_a_process(
+    tmp_path: Path, cgroup: str | None, spaces: str, name: str
+) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "status").write_text(f"Name:\tx\nNSpid:\t{spaces}\n")
+    if cgroup is not None:
+        (tmp_path / "7" / "cgroup").write_text(cgroup)
+    assert container_of(tmp_path, 7) == name
+    assert Containers(tmp_path).of(7) == name
+
+
+def test_containers_are_read_once_for_each_set_of_name_spaces(tmp_path: Path) -> None:
+    for pid, space, name in ((7, 1, "ab"), (8, 1, "cd"), (9, 2, "ef")):
+        (tmp_path / str(pid) / "ns").mkdir(parents=True)
+        (tmp_path / str(pid) / "ns" / "pid").symlink_to(f"pid:[{space}]")
+        (tmp_path / str(pid) / "ns" / "mnt").symlink_to("mnt:[5]")
+        (tmp_path / str(pid) / "cgroup").write_text(f"0::/docker/{name * 32}\n")
+    containers = Containers(tmp_path)
+    assert [containers.of(pid) for pid in (7, 8, 9, 7)] == [w * 6 for w in ("ab", "ab", "ef", "ab")]
+
+
+@pytest.mark.parametrize(
+    ("space", "same"), [("net:[1]", True), ("net:[2]", False), (None, True)], ids=str
+)
+def test_whether_an_address_is_the_same_for_us(
+    tmp_path: Path, space: str | None, same: bool
+) -> None:
+    for pid, link in (("self", "net:[1]"), ("7", space)):
+        (tmp_path / pid / "ns").mkdir(parents=True)
+        if link:
+            (tmp_path / pid / "ns" / "net").symlink_to(link)
+    assert has_our_network(tmp_path, 7) is same

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -77,3 +78,40 @@ def test_a_real_process_that_overwrites_its_environment_is_found_as_its_rank(
         }  # fmt: skip
         parent.stdin.close()
     assert parent.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "rank"),
+    [
+        ({}, 4),
+        ({"host": "another"}, None),
+        ({"pid": "101"}, None),
+        ({"padding": "x" * (1 << 20)}, None),
+        (None, None),
+    ],
+    ids=["as it is written", "of another host", "not a number", "too long", "half written"],
+)
+def test_what_a_recorder_of_this_host_wrote(
+    host: FakeProc, tmp_path: Path, content: dict[str, object] | None, rank: int | None
+) -> None:
+    run = tmp_path / "run"
+    (run / "ranks").mkdir(parents=True)
+    facts = {"host": os.uname().nodename, "pid": 101, "world_size": 8, **(content or {})}
+    text = json.dumps(facts) if content is not None else '{"host": '
+    (run / "ranks" / "00004.json").write_text(text)
+    host.add(101, 50, "python t.py", {"GRPO_DOCTOR_RUN_DIR": run}, torch=True)
+    (host.root / "101" / "root").symlink_to("/")
+    assert read_written(host.root, scan(host.root)).ranks == ({} if rank is None else {101: rank})
+
+
+@pytest.mark.parametrize(("more", "read"), [(0, True), (1, False)])
+def test_a_file_of_a_mebibyte_is_the_longest(
+    host: FakeProc, tmp_path: Path, more: int, read: bool
+) -> None:
+    run = tmp_path / "run"
+    (run / "ranks").mkdir(parents=True)
+    text = json.dumps({"host": os.uname().nodename, "pid": 101})
+    (run / "ranks" / "00004.json").write_text(text.ljust((1 << 20) + more))
+    host.add(101, 50, "python t.py", {"GRPO_DOCTOR_RUN_DIR": run})
+    (host.root / "101" / "root").symlink_to("/")
+    assert bool(read_written(host.root, scan(host.root)).ranks) is read

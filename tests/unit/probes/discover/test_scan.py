@@ -70,3 +70,64 @@ def test_what_hangs_is_given_up_and_what_answers_is_not() -> None:
     assert walked == ({1: True, 3: True}, [2])
     never.set()
     assert unless_blocked(0.05, lambda: sum(range(10**6)), 0) == 499999500000
+
+
+@pytest.mark.parametrize(
+    ("program", "title", "python"),
+    [
+        ("/usr/bin/python3.11", "anything", True),
+        ("/opt/pypy3", "anything", True),
+        ("/usr/bin/bash", "python", False),
+        ("/opt/python/bin/node", "node", False),
+    ],
+)
+def test_a_program_is_python_by_its_file(
+    host: FakeProc, program: str, title: str, python: bool
+) -> None:
+    host.add(100, 1, title, {"RANK": 3}, program=program)
+    process = scan(host.root)[100]
+    assert (process.python, process.executable, process.readable) == (python, program, True)
+    assert process.environment == ({"RANK": "3"} if python else {})
+
+
+@pytest.mark.parametrize(
+    ("title", "python"),
+    [
+        ("/v/bin/python3 t.py", True),
+        ("ray::Trainer", True),
+        ("VLLM::EngineCore", True),
+        ("sh", False),
+    ],
+)
+def test_where_the_program_is_unknown_its_command_says_it(
+    host: FakeProc, title: str, python: bool
+) -> None:
+    host.add(100, 1, title)
+    (host.root / "100" / "exe").unlink()
+    process = scan(host.root)[100]
+    assert (process.python, process.executable, process.readable) == (python, "", True)
+
+
+@pytest.mark.parametrize(("size", "large"), [((256 << 20) - 1, False), (256 << 20, True)])
+def test_how_large_one_with_torch_is(size: int, large: bool) -> None:
+    rest = ["S", "7", "8", "9", *["0"] * 46]
+    rest[20] = str(size)
+    assert as_seen(5, parse_stat(b"5 (x) " + " ".join(rest).encode())).large is large
+
+
+def test_the_tree_of_a_host_that_was_read_while_it_changed(host: FakeProc) -> None:
+    """A number may be used again: what was read first names a parent that is below it now."""
+    for pid, parent in ((1000, 50), (400, 1000), (300, 1000), (500, 300), (70, 71), (71, 70)):
+        host.add(pid, parent, "sh")
+    host.add(80, 9999, "sh")
+    tree = module.Tree(scan(host.root))
+    assert [child.pid for child in tree.children(1000)] == [400, 300]  # in order of their start
+    assert list(tree.ancestors(500)) == [300, 1000, 50, 1]
+    assert list(tree.ancestors(70)) == [71]
+    assert list(tree.ancestors(80)) == []
+    assert tree.descendants(1000) == {300, 400, 500}
+    assert tree.descendants(70) == {71}
+    assert tree.descendants(500) == set()
+    assert tree.nearest(500, [50, 1000]) == 1000
+    assert tree.nearest(500, {1: None}) == 1
+    assert tree.nearest(500, {500}) is None

@@ -1,0 +1,185 @@
+"""What a process says of itself: its rank, and how many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from grpo_doctor_probes.discover.candidates import Candidate, Task, find_candidates, has_threads
+from grpo_doctor_probes.discover.rankfiles import Written
+from grpo_doctor_probes.discover.scan import Process, scan
+from tests.unit.probes.discover.fakeproc import FakeProc
+
+
+def candidate(
+    environment: Mapping[str, str], command: str = "python t.py", **more: object
+) -> Candidate:
+    process = Process(
+        pid=7, parent=1, group=7, session=7, state="S", name="python", started_ticks=1,
+        arguments=tuple(command.split()), environment=environment,
+    )  # fmt: skip
+    return Candidate(process, "unknown", environment, **{"torch": True, **more})  # type: ignore[arg-type]
+
+
+def of_slurm(number: int, of: int, **more: str) -> dict[str, str]:
+    return {"SLURM_PROCID": str(number), "SLURM_NTASKS": str(of), **more}
+
+
+@pytest.mark.parametrize(
+    ("environment", "more", "rank", "world"),
+    [
+        ({}, {}, None, None),
+        ({"RANK": "3"}, {}, None, None),  # any program may have a RANK
+        ({"RANK": "3"}, {"grouped": True}, 3, None),
+        ({"RANK": "3", "WORLD_SIZE": "4"}, {}, 3, 4),
+        ({"RANK": "3", "LOCAL_RANK": "1"}, {}, 3, None),
+        ({"WORLD_SIZE": "4"}, {}, None, 4),
+        ({"RANK": "65535", "WORLD_SIZE": "65535"}, {}, 65535, 65535),
+        ({"RANK": "65536", "WORLD_SIZE": "65536"}, {}, None, None),
+        ({"RANK": "-1", "WORLD_SIZE": "1 "}, {}, None, None),
+        ({"RANK": "3", "WORLD_SIZE": "4"}, {"declared": 0}, 0, 4),
+        (of_slurm(0, 1), {}, None, None),
+        (of_slurm(0, 2), {}, 0, 2),
+        (of_slurm(1, 2), {}, 1, 2),
+        (of_slurm(2, 2), {}, None, None),
+        (of_slurm(1, 2), {"torch": False}, None, None),
+        (of_slurm(1, 2), {"command": "ray::Actor"}, None, None),
+        (of_slurm(1, 2, WORLD_SIZE="8"), {}, 1, 8),
+        ({"SLURM_PROCID": "1"}, {}, None, None),
+        ({"SLURM_NTASKS": "2"}, {}, None, None),
+    ],
+)
+def test_rank_and_world(
+    environment: dict[str, str], more: dict[str, object], rank: int | None, world: int | None
+) -> None:
+    process = candidate(environment, **more)  # type: ignore[arg-type]
+    assert (process.rank, process.world) == (rank, world)
+    assert process.set_late is ("RANK" not in environment)
+
+
+def test_tasks_of_mpi_and_slurm() -> None:
+    environment = of_slurm(5, 8, SLURM_LOCALID="1", PMI_RANK="3", PMI_SIZE="4")
+    assert candidate(environment).task == Task(3, 4, None)  # what started it last
+    assert candidate(of_slurm(5, 8, SLURM_LOCALID="1")).task == Task(5, 8, 1)
+
+
+@pytest.mark.parametrize(
+    ("environment", "declared", "only"),
+    [
+        (of_slurm(1, 2), None, True),
+        (of_slurm(1, 2), 1, False),
+        (of_slurm(1, 2, RANK="1"), None, False),
+        ({}, None, False),
+    ],
+)
+def test_a_number_among_tasks_is_all_that_it_has(
+    environment: dict[str, str], declared: int | None, only: bool
+) -> None:
+    assert candidate(environment, declared=declared).only_task is only
+
+
+def test_who_is_looked_at(host: FakeProc) -> None:
+    ranked = {"RANK": 0, "WORLD_SIZE": 2}
+    host.add(100, 50, "python t.py", torch=True)
+    host.add(101, 50, "python small.py")
+    host.add(102, 50, "python t.py", ranked)
+    host.add(103, 50, "python gone.py", ranked, torch=True, state="Z")
+    host.add(104, 50, "node t.py", ranked, torch=True, program="/usr/bin/node")
+    host.add(105, 50, "python ours.py", ranked, torch=True)
+    host.add(106, 50, "python no_torch.py", torch=True)
+    (host.root / "106" / "maps").write_text("")
+    host.add(107, 50, "python /v/bin/torchrun t.py")
+    host.add(108, 50, "ray::Actor.train", ranked)
+    host.add(109, 50, "ray::Actor.train", {"RAY_JOB_ID": "01"}, torch=True)
+    candidates = find_candidates(
+        host.root, scan(host.root), frozenset({105}), Written({101: 5}, {})
+    )
+    said = {pid: (each.kind, each.rank, each.torch) for pid, each in candidates.items()}
+    assert said == {
+        100: ("unknown", None, True),
+        101: ("unknown", 5, False),
+        102: ("unknown", 0, False),
+        107: ("launcher", None, False),
+        108: ("unknown", 0, False),
+        109: ("unknown", None, True),
+    }
+
+
+@pytest.mark.parametrize(("image", "read"), [(0, False), (100, True)])
+def test_maps_are_read_once_for_those_forked_from_one_another(
+    host: FakeProc, image: int, read: bool
+) -> None:
+    host.add(100, 50, "python t.py", torch=True)
+    host.add(101, 100, "python t.py", torch=True, image=image)
+    (host.root / "101" / "maps").write_text("")
+    candidates = find_candidates(host.root, scan(host.root), frozenset(), Written({}, {}))
+    assert (101 in candidates) is read
+
+
+def test_where_no_image_is_known_every_map_is_read(host: FakeProc) -> None:
+    for pid in (100, 101):
+        host.add(pid, 50, "python t.py", torch=True)
+        stat = host.root / str(pid) / "stat"
+        head, _, tail = stat.read_text().rpartition(") ")
+        words = tail.split()
+        words[23] = words[25] = "0"
+        stat.write_text(f"{head}) {' '.join(words)}\n")
+    (host.root / "101" / "maps").write_text("")
+    processes = scan(host.root)
+    assert processes[100].image is None
+    assert set(find_candidates(host.root, processes, frozenset(), Written({}, {}))) == {100}
+
+
+@pytest.mark.parametrize(
+    ("threads", "grouped"),
+    [
+        ((), False),
+        (("pt_gloo_runloop",), True),
+        (("worker", "NCCL Progress"), True),
+        (("my_pt_nccl", "NCCLx"), False),
+    ],
+)
+def test_a_thread_of_a_process_group(
+    host: FakeProc, threads: tuple[str, ...], grouped: bool
+) -> None:
+    host.add(100, 50, "python t.py", {"RANK": 3}, torch=True, threads=threads)
+    assert has_threads(host.root, 100, ("pt_gloo", "NCCL ")) is grouped
+    assert has_threads(host.root, 101, ("pt_gloo", "NCCL ")) is False
+    candidates = find_candidates(host.root, scan(host.root), frozenset(), Written({}, {}))
+    assert candidates[100].grouped is grouped
+
+
+@pytest.mark.parametrize(
+    ("parent", "rank", "forked", "asked"),
+    [
+        ("python /v/bin/torchrun t.py", None, False, False),
+        ("python /v/bin/torchrun t.py", 3, False, True),  # of another launcher
+        ("python /v/bin/torchrun t.py", 3, True, False),
+        ("bash", None, False, True),
+    ],
+)
+def test_threads_are_asked_for_where_a_rank_may_be_inherited(
+    host: FakeProc, parent: str, rank: int | None, forked: bool, asked: bool
+) -> None:
+    program = "/bin/bash" if parent == "bash" else "/usr/bin/python3.11"
+    host.add(100, 50, parent, {} if rank is None else {"RANK": rank}, program=program)
+    host.add(
+        101, 100, "python t.py", {"RANK": 3}, torch=True, threads=("pt_gloo_runloop",),
+        forked=forked,
+    )  # fmt: skip
+    candidates = find_candidates(host.root, scan(host.root), frozenset(), Written({}, {}))
+    assert candidates[101].grouped is asked
+
+
+def test_the_driver_of_ray_is_no_rank(host: FakeProc) -> None:
+    """It has joined the cluster; it may have torch, or not."""
+    for pid, torch in ((100, True), (101, False)):
+        host.add(pid, 50, "python main.py", torch=True, threads=("worker.io",))
+        if not torch:
+            (host.root / str(pid) / "maps").write_text("")
+    host.add(102, 50, "python t.py", torch=True, threads=("worker.io", "pt_gloo_runloop"))
+    host.add(103, 50, "ray::Actor", torch=True, threads=("worker.io",))
+    candidates = find_candidates(host.root, scan(host.root), frozenset(), Written({}, {}))
+    kinds = {pid: each.kind for pid, each in candidates.items()}
+    assert kinds == {100: "ray", 101: "ray", 102: "unknown", 103: "unknown"}
