@@ -84,8 +84,8 @@ frameworks-all: ## the same with two older versions each of TRL and ms-swift
 accessibility: $(READY) ## axe-core and layout shift on every page: AXE=axe.min.js, out of `npm pack axe-core`
 	$(BIN)/python -m tests.accessibility $(if $(AXE),--axe $(AXE))
 
-hooks: $(READY) ## look up every hooked function in the wheels of the frameworks (100 MB)
-	$(BIN)/python -m tests.wheels --hooks --check
+hooks: $(READY) ## look up every hooked function in the wheels of the frameworks (150 MB); VLLM=wheel or folder: in vLLM too
+	$(BIN)/python -m tests.wheels --hooks --check $(if $(VLLM),--vllm $(VLLM))
 
 test-torch-contract: $(READY) ## read CUDA wheels of torch: what a dump does under which lock (3 GB of downloads)
 	$(BIN)/python -m tests.torch_contract 2.8.0 2.13.0 2.14.1 2.15.0

@@ -2,7 +2,8 @@
 
 `python -m tests.wheels [--check]` compares; `--check` fails without an index too.
 `python -m tests.wheels --history verl 'trainer\\..*'` prints how options came, changed and went.
-`python -m tests.wheels --hooks [--check]` looks up each hooked function; a lost one fails.
+`python -m tests.wheels --hooks [--check] [--vllm DIR]` looks up each hooked function; a lost one
+fails.
 `python -m tests.wheels --options` writes `grpo_doctor/launches/options/`.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from pathlib import Path
 
 from tests.wheels.compare import mismatches
 from tests.wheels.definitions import UNKNOWN, Option, options_of
@@ -38,9 +40,9 @@ def compare(check: bool) -> int:
     return 1 if found else 0
 
 
-def hooks(check: bool) -> int:
+def hooks(check: bool, vllm: str | None) -> int:
     """Prints each hook whose function a version lacks; 1 where there is one."""
-    wrong, read, missing = lost_hooks(check)
+    wrong, read, missing = lost_hooks(check, Path(vllm) if vllm else None)
     sys.stdout.write("".join(f"{line}\n" for line in [*wrong, *missing]))
     sys.stdout.write(f"{read} wheels read, {len(wrong)} hooks lost\n")
     return 1 if wrong else 0
@@ -76,14 +78,14 @@ def main() -> int:
     parser.add_argument("--history", nargs=2, metavar=("FRAMEWORK", "PATTERN"))
     parser.add_argument("--hooks", action="store_true", help="look up each hooked function")
     parser.add_argument("--options", action="store_true", help="write the lists of all options")
-    parser.add_argument("--vllm", metavar="DIR", help="an installed vLLM, for its list")
+    parser.add_argument("--vllm", metavar="DIR", help="an installed vLLM; for hooks also a wheel")
     parser.add_argument("--transformers", metavar="WHEEL", help="a wheel of transformers 4")
     parser.add_argument("--sglang", metavar="WHEEL", help="SGLang's wheel, for its list")
     given = parser.parse_args()
     if given.options:
         return write(given.vllm, given.sglang, given.transformers)
     if given.hooks:
-        return hooks(given.check)
+        return hooks(given.check, given.vllm)
     return history(*given.history) if given.history else compare(given.check)
 
 
