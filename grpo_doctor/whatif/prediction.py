@@ -28,14 +28,26 @@ _LOW, _HIGH = 5, 95
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """A change fitted to a run's own data, and the ends that hold it nine times in ten by chance.
+
+    Hard alternatives, of which any may be true, are `at_least` and `at_most` instead.
+    """
+
+    middle: tuple[Change, ...]
+    shy: tuple[Change, ...]
+    bold: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Prediction:
     """The change of the mean step time in percent, negative is faster.
 
     `basis` says from what, and `assumed` what is taken for granted, each empty or a few words.
 
     `edits` is the change itself, `at_least` a more cautious and `at_most` a bolder version of it,
-    and `error` how far its model is off, as a share of the change: so several predicted changes can
-    be replayed together.
+    `error` how far its model is off, as a share of the change, and `spreads` what fits leave open:
+    so several predicted changes can be replayed together.
     """
 
     low: float
@@ -46,6 +58,7 @@ class Prediction:
     at_least: tuple[Change, ...] | None = None
     at_most: tuple[Change, ...] | None = None
     error: float = REMOVAL_ERROR
+    spreads: tuple[Spread, ...] = ()
     assumed: str = ""
 
     @property
@@ -144,21 +157,23 @@ def predict_on(  # noqa: PLR0913 - versions of one change
     at_least: Sequence[Change] | None = None,
     at_most: Sequence[Change] | None = None,
     error: float = REMOVAL_ERROR,
+    spreads: Sequence[Spread] = (),
 ) -> Prediction:
     """The same on a model that was replayed before.
 
     `mid` is the change of the mean step. `low` and `high` hold nine in ten of what runs of as many
     steps after the change would show beside this one: steps are drawn again, those that were
-    replayed and those of such a run, and the model's own error and that of the unchanged replay are
-    added. Changes that only remove work are never predicted to cost time:
-    their interval ends at no change.
+    replayed and those of such a run, and the model's own error, what its fit leaves open and the
+    error of the unchanged replay are added in squares, for they are independent; `at_least` and
+    `at_most` are ends from which all that is counted. Changes that only remove work are never
+    predicted to cost time: their interval ends at no change.
     """
     after = replay(base.model, edits)
     bold = after if at_most is None else replay(base.model, at_most)
     shy = after if at_least is None else replay(base.model, at_least)
     mid = _percent(base.before, after)
-    low = _end(base, bold, _LOW, error)
-    high = _end(base, shy, _HIGH, error)
+    low = _end(base, bold, _LOW, error, spreads)
+    high = _end(base, shy, _HIGH, error, spreads)
     # A `Hide` with fewer processes than now does cost time: then there is nothing to cut off.
     costs = max(mid, _percent(base.before, shy)) > 0
     if only_removes((*edits, *(at_least or ()))) and not costs:
@@ -173,6 +188,7 @@ def predict_on(  # noqa: PLR0913 - versions of one change
         at_least=None if at_least is None else tuple(at_least),
         at_most=None if at_most is None else tuple(at_most),
         error=error,
+        spreads=tuple(spreads),
     )
 
 
@@ -180,17 +196,29 @@ def _percent(before: NDArray[np.float64], after: NDArray[np.float64]) -> float:
     return float(100 * (after.mean() / before.mean() - 1))
 
 
-def _end(base: Ground, after: NDArray[np.float64], end: int, error: float) -> float:
+def _end(
+    base: Ground, after: NDArray[np.float64], end: int, error: float, spreads: Sequence[Spread]
+) -> float:
     """One end of the interval around a change, in percent."""
     change = _percent(base.before, after)
-    if not change:
+    fitted = [_fitted(base, spread, end) for spread in spreads]
+    if not change and not any(fitted):
         return change
     # The steps that are replayed are a draw themselves: what a run shows differs by both.
     apart = after[base.others].mean(axis=1) - after[base.own].mean(axis=1)
     percentile = 100 * float(np.percentile(apart, end)) / float(base.before.mean())
     drawn = percentile * widened(len(base.before), AT_95)
-    own_error = float(np.hypot(error * abs(change), 100 * np.hypot(base.off, RUN_ERROR)))
-    return change + float(np.copysign(np.hypot(drawn, own_error), end - 50))
+    errors = [drawn, error * abs(change), 100 * base.off, 100 * RUN_ERROR, *fitted]
+    return change + float(np.copysign(np.hypot.reduce(errors), end - 50))
+
+
+def _fitted(base: Ground, spread: Spread, end: int) -> float:
+    """How far a fit lets this end lie from its middle, in percent of the step."""
+    middle, other = (
+        replay(base.model, changes)
+        for changes in (spread.middle, spread.shy if end > 50 else spread.bold)
+    )
+    return _percent(base.before, other) - _percent(base.before, middle)
 
 
 def together(base: Ground, parts: Sequence[Prediction], what: str) -> Prediction:
@@ -202,6 +230,7 @@ def together(base: Ground, parts: Sequence[Prediction], what: str) -> Prediction
         at_least=_version(parts, "at_least"),
         at_most=_version(parts, "at_most"),
         error=joint_error(base, [(part.edits, part.error) for part in parts]),
+        spreads=tuple(dict.fromkeys(spread for part in parts for spread in part.spreads)),
     )
 
 

@@ -64,6 +64,7 @@ def predict_settings(
                 at_least=effect.at_least,
                 at_most=effect.at_most,
                 error=effect.error,
+                spreads=() if effect.spread is None else (effect.spread,),
             )
         )
         assumed += [effect.assumes] if effect.assumes else []

@@ -72,6 +72,7 @@ from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld
 from grpo_doctor.whatif.edits import Change
+from grpo_doctor.whatif.models.batch import measured_passes
 
 RULE = Rule(
     id="GD037",
@@ -179,8 +180,10 @@ def _by_arithmetic(view: RunView, plan: _Plan, withheld: Withheld) -> Answer:
     """Compares a pass with the time that a slow core needs for its arithmetic."""
     parameters = model_size(view).parameters
     places = view.counted_mean("train/token_places")
-    passes, seconds = micro_batches_per_step(view), view.span_seconds(MICRO_BATCH)
-    if not (parameters and places and passes and seconds and on_cpu(view.analysis)):
+    steps, ranks = view.analysis.used_work.shape[:2]
+    recorded = measured_passes(view.analysis).seconds / (steps * ranks)
+    passes, seconds = len(recorded) / (steps * ranks), float(recorded.sum())
+    if not (parameters and places and seconds and on_cpu(view.analysis)):
         return Passed(f"{plan.passes} passes of {plan.micro}: {withheld.reason}")
     needed = FLOPS_PER_PLACE * parameters * places / SLOW_CORE
     rest = 1 - needed / seconds

@@ -19,8 +19,9 @@ completion, and how much of the scoring would fit in before the rollout ends.
 ## Fix
 
 Score each completion when it is done, in processes of its own, and wait for those of the last ones
-only. The replay takes the time between the mean completion's end and that of the longest as time
-in which to score, and nine tenths of the scoring at most; the cautious end is half of that.
+only; with the bundled trainer that is `per_completion = True`, an attribute of the function. The
+replay takes the time between the mean completion's end and that of the longest as time in which to
+score, and nine tenths of the scoring at most; the cautious end is half of that.
 
 ## When it is wrong
 
@@ -112,10 +113,6 @@ def check(view: RunView) -> Answer:
             f"{percent(share, 1)} of the step could be scored while completions are generated"
         )
     outcome = _outcome(view, plan)
-    text = (
-        "score each completion when it is done, in processes beside the engine, and wait for the "
-        "last ones only"
-    )
     risk = "Rewards that compare completions need their whole group."
     return Finding(
         severity=severity_of(share),
@@ -132,7 +129,19 @@ def check(view: RunView) -> Answer:
         ),
         cause=f"Each step scores for {plan.reward_s:.3g} s after its rollout, whose mean "
         f"completion was done {plan.spread * plan.rollout_s:.3g} s before the longest.",
-        fixes=(view.advice(text, outcome, safety="needs-code", risk=risk),),
+        fixes=(view.advice(_advice(view), outcome, safety="needs-code", risk=risk),),
+    )
+
+
+def _advice(view: RunView) -> str:
+    if view.trace.run.framework == "bundled":
+        return (
+            "set per_completion = True on each reward function whose score depends on its own "
+            "completion alone: completions are then scored as they end, beside the rollout"
+        )
+    return (
+        "score each completion when it is done, in processes beside the engine, and wait for the "
+        "last ones only"
     )
 
 

@@ -1,9 +1,10 @@
 """Micro-batches: what each pass costs besides its tokens, fitted to this run's own passes.
 
 seconds of a pass = a + b * places, where places are tokens and padding. Where all passes of a run
-are of one size the two can't be told apart, and the model says so. Log-probs are computed in passes
-of the same size, so they change with them. Padding that is left out takes places away. It is
-left out by packing, or by putting completions of like length together.
+are of one size the two can't be told apart, and the model says so. What a fit leaves open is told
+by leaving out each step in turn: in simulated runs its interval holds nine in ten times. Log-probs
+are computed in passes of the same size, so they change with them. Padding that is left out takes
+places away. It is left out by packing, or by putting completions of like length together.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from grpo_doctor.analysis.sampled import series_named, value_at
 from grpo_doctor.trace.model import Kind, Trace
 from grpo_doctor.whatif.edits import Change, Edit
 from grpo_doctor.whatif.models.cost_model import NOTHING, Case, CostModel, Effect, UnsupportedError
+from grpo_doctor.whatif.prediction import Spread
+from grpo_doctor.whatif.small_samples import AT_95, student
 
 PASS, PLACES, TOKENS = "train/micro_batch", "train/token_places", "train/tokens"
 # transformers' trainers have a span of the whole phase for each micro-batch, the rollout inside.
@@ -32,6 +35,13 @@ _MOST_GROWTH = 8
 _LEAST_PASSES = 12
 _LEAST_SPREAD = 0.03
 _LEAST_STEPS = 3
+# A pass that took so many times the usual deviation longer than its places say was late; of passes
+# that all take the same, one that took so much longer.
+_FAR, _EVEN = 5.0, 0.01
+# A line through late passes may cross zero: no pass is expected to take less of the mean than this.
+_LEAST_SHARE = 0.1
+_MAD = 1.4826
+_ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +55,21 @@ class Passes:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """seconds = fixed + slope * places; `fixed_low` and `fixed_high` are what the data allow."""
+    """seconds = fixed + slope * places, through the mean pass, which has `places`.
+
+    `fixed_low` and `fixed_high` hold the fixed part nine times in ten.
+    """
 
     fixed: float
     slope: float
     fixed_low: float
     fixed_high: float
+    places: float
+
+    @property
+    def seconds(self) -> float:
+        """Of the mean pass."""
+        return self.fixed + self.slope * self.places
 
 
 def measured_passes(analysis: Analysis) -> Passes:
@@ -106,37 +125,58 @@ def _without_other_phases(analysis: Analysis, column: int, passes: Rows) -> NDAr
 
 
 def fit(passes: Passes) -> Fit | None:
-    """Least squares through the passes, their slowest tenth left out; None without a spread.
+    """Least squares through the passes, late ones left out; None without a spread.
 
-    Each size's median would ignore how often it was measured, and a plain fit follows the passes
-    that the host was late with. The error counts steps: the passes of one share what the host was
-    busy with, and in TRL their width too, so they say no more than one pass does (White's estimate
-    by clusters, as in Cameron and Miller, "A Practitioner's Guide to Cluster-Robust Inference").
+    The error counts steps, by leaving out each in turn: the passes of one share what the host was
+    busy with, and in TRL their width too, so they say no more than one pass does (the jackknife of
+    MacKinnon, Nielsen and Webb, https://doi.org/10.1002/jae.2969; the sandwich's errors are too
+    small where few steps are much wider than the others).
     """
-    kept = _usual(passes)
-    x, y = kept.places, kept.seconds
-    if len(x) < _LEAST_PASSES or x.std() < _LEAST_SPREAD * max(x.mean(), 1e-9):
+    if len(passes.places) < _LEAST_PASSES:
         return None
-    _, cluster = np.unique(kept.step, return_inverse=True)
+    kept = _not_late(passes.places, passes.seconds)
+    x, y = passes.places[kept], passes.seconds[kept]
+    _, cluster = np.unique(passes.step[kept], return_inverse=True)
     steps = int(cluster.max()) + 1
-    if steps < _LEAST_STEPS:
+    if x.std() < _LEAST_SPREAD * max(x.mean(), 1e-9) or steps < _LEAST_STEPS:
         return None
-    slope, fixed = np.polyfit(x, y, 1)
-    residual = y - fixed - slope * x
-    # How far each step would move the fixed part.
-    pull = residual * (1 / len(x) - x.mean() * (x - x.mean()) / (len(x) * x.var()))
-    by_step = np.bincount(cluster, weights=pull)
-    spread = float(np.sqrt((by_step**2).sum() * steps / (steps - 1)))
-    fixed = float(np.clip(fixed, 0.0, y.mean()))
+    of_step = [np.bincount(cluster, weights=w) for w in (np.ones(len(x)), x, y, x * x, x * y)]
+    fixed_without = _intercept(*(sums.sum() - sums for sums in of_step))
+    fixed = float(_intercept(*(sums.sum(keepdims=True) for sums in of_step))[0])
+    spread = float(np.sqrt(((fixed_without - fixed) ** 2).sum() * (steps - 1) / steps))
+    half = AT_95 * student(steps, AT_95) * spread
+    low, fixed, high = np.clip([fixed - half, fixed, fixed + half], 0.0, y.mean()).tolist()
     slope = (float(y.mean()) - fixed) / float(x.mean())
-    low, high = np.clip([fixed - spread, fixed + spread], 0.0, y.mean())
-    return Fit(fixed, slope, float(low), float(high))
+    return Fit(fixed, slope, low, high, float(x.mean()))
 
 
-def _usual(passes: Passes) -> Passes:
-    per_place = passes.seconds / np.maximum(passes.places, 1.0)
-    usual = per_place <= np.percentile(per_place, 90) if len(per_place) else per_place > 0
-    return Passes(passes.seconds[usual], passes.places[usual], passes.step[usual])
+def _not_late(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """All passes but those that stand out: the host was busy, and a plain fit would follow them.
+
+    Leaving out a share of them, the slowest for their places, would leave out the smallest.
+    """
+    kept = np.ones(len(x), dtype=np.bool_)
+    for _ in range(_ROUNDS):
+        spread = np.cov(x[kept], y[kept], bias=True)
+        slope = spread[0, 1] / spread[0, 0] if spread[0, 0] > 0 else 0.0
+        line = y[kept].mean() + slope * (x - x[kept].mean())
+        ratio = y / np.maximum(line, _LEAST_SHARE * y.mean())
+        usual = _MAD * float(np.median(np.abs(ratio - np.median(ratio))))
+        kept = ratio <= np.median(ratio) + _FAR * max(usual, _EVEN)
+    return kept
+
+
+def _intercept(*sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Where lines cross zero places; an infinite number where places do not differ.
+
+    Args:
+        sums: of 1, x, y, x * x and x * y, of each line one.
+    """
+    count, x, y, xx, xy = sums
+    spread = count * xx - x * x
+    even = spread <= _LEAST_SPREAD**2 * x * x
+    fixed = (y * xx - x * xy) / np.where(even, 1.0, spread)
+    return np.where(even, np.inf, fixed)
 
 
 def _micro_batch(case: Case) -> Effect:
@@ -158,35 +198,31 @@ def _micro_batch(case: Case) -> Effect:
         raise UnsupportedError(
             "kernels run beside the host's spans, so a pass's own time is not known"
         )
-    passes_measured = measured_passes(case.analysis)
-    line = fit(passes_measured)
+    line = fit(measured_passes(case.analysis))
     if line is None:
         raise UnsupportedError(
             "this run's passes are of one size, so what a pass costs besides its tokens is unknown"
         )
-    mean = float(_usual(passes_measured).places.mean())
-    now = line.fixed + line.slope * mean
-    part = _pass_of(case.analysis)
+    now, part = line.seconds, _pass_of(case.analysis)
 
     def changes(fixed: float) -> tuple[Change, ...]:
         # What is fixed is paid once per pass: the fewer passes, the less of it.
-        factor = (fixed / ratio + (now - fixed)) / now
-        return (Edit((part, "logprob"), factor),)
+        return (Edit((part, "logprob"), (fixed / ratio + (now - fixed)) / now),)
 
+    few, many = changes(line.fixed_low), changes(line.fixed_high)
+    middle = changes(line.fixed)
     return Effect(
-        changes(line.fixed),
+        middle,
         f"a pass costs {1e3 * line.fixed:.3g} ms and {1e6 * line.slope:.3g} us per token place, "
         "and memory has room for larger ones",
         _ERROR,
-        at_least=changes(line.fixed_low if ratio > 1 else line.fixed_high),
-        at_most=changes(line.fixed_high if ratio > 1 else line.fixed_low),
+        spread=Spread(middle, few, many) if ratio > 1 else Spread(middle, many, few),
     )
 
 
 def padding_changes(case: Case, share: float) -> Effect:
     """Passes with only `share` of their places."""
-    passes_measured = measured_passes(case.analysis)
-    line = fit(passes_measured)
+    line = fit(measured_passes(case.analysis))
     if line is None:
         return Effect(
             (Edit(("train",), (1 + share) / 2),),
@@ -195,11 +231,13 @@ def padding_changes(case: Case, share: float) -> Effect:
             at_least=(Edit(("train",), 1.0),),
             at_most=(Edit(("train",), share),),
         )
-    mean = float(_usual(passes_measured).places.mean())
-    now = line.fixed + line.slope * mean
-    factor = (line.fixed + line.slope * mean * share) / now
-    part = _pass_of(case.analysis)
-    return Effect((Edit((part,), factor),), "places are what a pass's time depends on", _ERROR)
+    now, part = line.seconds, _pass_of(case.analysis)
+    few, middle, many = (
+        (Edit((part,), (fixed + (now - fixed) * share) / now),)
+        for fixed in (line.fixed_low, line.fixed, line.fixed_high)
+    )
+    assumes = "places are what a pass's time depends on"
+    return Effect(middle, assumes, _ERROR, spread=Spread(middle, shy=many, bold=few))
 
 
 def _padding(case: Case) -> Effect:

@@ -14,7 +14,7 @@ from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.sampled import mean_over, series_named, values_in
 from grpo_doctor.errors import GrpoDoctorError
 from grpo_doctor.whatif.edits import Change
-from grpo_doctor.whatif.prediction import REMOVAL_ERROR
+from grpo_doctor.whatif.prediction import REMOVAL_ERROR, Spread
 from grpo_doctor.whatif.step_model import StepModel
 
 
@@ -92,7 +92,8 @@ class Effect:
     """What a model says: the changes, what it takes for granted, and how far it may be off.
 
     `at_least` and `at_most` are a more cautious and a bolder version of the changes; `error` is
-    the model's own error as a share of the change of the step time.
+    the model's own error as a share of the change of the step time. `spread` is what a fit to this
+    run's data leaves open.
     """
 
     changes: tuple[Change, ...]
@@ -100,6 +101,7 @@ class Effect:
     error: float = REMOVAL_ERROR
     at_least: tuple[Change, ...] | None = None
     at_most: tuple[Change, ...] | None = None
+    spread: Spread | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ _PACKAGES = (
 _PLAIN = (str, int, float, bool, type(None))
 # What a framework's launcher parsed beyond the trainer's own arguments.
 PARSED: dict[str, Any] = {}
+# ms-swift does this in the model; while it trains, the trainer's own arguments say that it is off.
+_HELD_BY_LAUNCHER = ("gradient_checkpointing",)
 
 
 def describe_trainer(trainer: Any) -> None:
@@ -48,7 +50,8 @@ def settings_of(trainer: Any) -> dict[str, Any]:
     device = getattr(getattr(trainer.args, "device", None), "type", None)
     if device is not None:
         facts["device"] = str(device)
-    return {**facts, **PARSED, **settings}
+    held = {name: PARSED[name] for name in _HELD_BY_LAUNCHER if name in PARSED}
+    return {**facts, **PARSED, **settings, **held}
 
 
 def model_facts(model: Any) -> dict[str, Any]:

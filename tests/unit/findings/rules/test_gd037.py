@@ -103,3 +103,22 @@ def test_passes_are_merged_by_four_up_to_eight_completions_or_else_by_two(
     assert fix.spelling == (
         f"--per_device_train_batch_size {after[0]} --gradient_accumulation_steps {after[1]}"
     )
+
+
+def test_passes_of_transformers_trainers_are_compared_with_their_arithmetic_too() -> None:
+    """They have a `train` span for each micro-batch, and no spans within."""
+    knobs = {**SMALL, "train.micro_batch": 1, "train.grad_accumulation": 4}
+    config = {"device": "cpu", "model_parameters": 100_000}
+    build = TraceBuilder(knobs=knobs, config=config)
+    times = []
+    for step in range(6):
+        for index in range(4):
+            start = 10.0 * step + index
+            build.span(0, "train", start, start + 1)
+            times.append(start + 0.5)
+        build.step(0, step, 10.0 * step, {}, end_s=10.0 * step + 4)
+    build.series("train/token_places", "", times, [30.0] * 24, scope="counter", rank=0)
+    build.series("host.memory_available", "bytes", [0.0, 90.0], [2e9, 2e9])
+    finding = found(rule, build)
+    assert number(finding, "of it arithmetic") == pytest.approx(6 * 1e5 * 30 / 1e10)
+    assert "A pass takes 1e+03 ms" in finding.cause

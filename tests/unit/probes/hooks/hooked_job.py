@@ -19,7 +19,7 @@ class State:
 
 class Arguments:
     def to_dict(self):
-        return {"num_generations": 4, "learning_rate": 1e-6, "hub_token": "hf_secret"}
+        return {"num_generations": 4, "learning_rate": 1e-6, "hub_token": "hf_secret"} | vars(self)
 
 class Accelerated:
     state = None

@@ -27,6 +27,7 @@ class Arguments:
         self.tuner_type, self.torch_dtype, self.sleep_level = "lora", dtype(), 1
         self.vllm_gpu_memory_utilization, self.lora_rank = 0.5, 16
         self.model_meta, self.reward_funcs = object(), ["length"]
+        self.gradient_checkpointing = True
 
 class Length:
     def __call__(self, samples): return [1.0]
@@ -128,6 +129,15 @@ def test_the_whole_parsed_arguments_are_the_settings(tmp_path: Path) -> None:
     assert known["vllm.sleep_level"] == 1
     assert known["rollout.num_generations"] == 4
     assert "model_meta" not in job["config"]
+
+
+def test_activations_are_recomputed_though_the_trainer_says_no_while_it_trains(
+    tmp_path: Path,
+) -> None:
+    """ms-swift switches that in the model, and takes the trainer's own setting back meanwhile."""
+    made = "made = trainer(); made.args.gradient_checkpointing = False"
+    run(tmp_path, NEW, f"{made}; SwiftSft(Arguments()).train(made)")
+    assert job_of(tmp_path)["config"]["gradient_checkpointing"] is True
 
 
 def test_a_reward_model_is_timed_by_what_scores_with_it(tmp_path: Path) -> None:

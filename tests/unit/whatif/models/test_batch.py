@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from grpo_doctor.analysis import analyse
-from grpo_doctor.whatif import Prediction
+from grpo_doctor.whatif import Edit, Ground, Prediction, build_model, ground, together
 from grpo_doctor.whatif.models.batch import PASS, PLACES, Passes, fit, measured_passes
+from grpo_doctor.whatif.prediction import Spread, predict_on
 from tests.build import TraceBuilder
 from tests.unit.whatif.models.runs import mid, reason, run, what_if
 
@@ -137,19 +139,56 @@ def test_a_late_pass_does_not_bend_the_line() -> None:
     assert np.isfinite(line.slope)
 
 
-def test_passes_of_one_step_that_are_slow_together_do_not_make_the_fit_surer() -> None:
-    """16 passes of one width in each of 8 steps, and a host that is busy for whole steps."""
-    random = np.random.default_rng(3)
-    outside = 0
-    for _ in range(100):
-        step = np.repeat(np.arange(8), 16)
-        places = np.repeat(random.integers(300, 500, 8), 16).astype(float)
-        busy_s = np.repeat(random.normal(0, 0.02, 8), 16)
-        seconds = 0.1 + 0.0002 * places + busy_s
-        line = fit(Passes(seconds, places, step))
-        assert line is not None
-        outside += not line.fixed_low <= 0.1 <= line.fixed_high
-    assert outside < 60  # one standard error leaves out a third, of so few steps some more
+_RUNS = 150
+
+
+@pytest.mark.parametrize("late", [0.0, 0.5], ids=["", "late"])
+@pytest.mark.parametrize("widths", ["of a step", "of a pass", "skewed"])
+@pytest.mark.parametrize("steps", [4, 9, 40])
+def test_nine_in_ten_intervals_hold_the_fixed_part(steps: int, widths: str, late: float) -> None:
+    """Of 150 runs that take a + b * places, four passes a step; of 2700 in all nine in ten.
+
+    Hosts are slow for whole steps, a tenth of them by half where they are late, and some single
+    passes take ten times as long. 150 runs have a standard error of 2.5%.
+    """
+    dice, held = np.random.default_rng([steps, len(widths), round(10 * late)]), 0
+    for _ in range(_RUNS):
+        places = _places(widths, steps, dice)
+        busy = 1 + 0.05 * dice.normal(size=steps)
+        busy *= np.where(dice.random(steps) < 0.1, 1 + late, 1.0)
+        stalled = np.where(dice.random(4 * steps) < 0.03, 10.0, 1.0)
+        seconds = (0.04 + 0.00015 * places) * np.repeat(busy, 4) * stalled
+        line = fit(Passes(seconds, places, np.repeat(np.arange(steps), 4)))
+        if line is None:
+            held += 1
+            continue
+        share = 0.04 / (0.04 + 0.00015 * line.places)
+        held += line.fixed_low <= share * line.seconds <= line.fixed_high
+    assert held >= 0.80 * _RUNS
+    assert held <= 0.99 * _RUNS or steps < 9
+
+
+def _places(widths: str, steps: int, dice: np.random.Generator) -> NDArray[np.float64]:
+    if widths == "of a pass":
+        return dice.uniform(300, 500, 4 * steps)
+    if widths == "skewed":
+        return np.repeat(np.exp(dice.normal(6, 0.5, steps)), 4)
+    return np.repeat(dice.uniform(300, 500, steps), 4)
+
+
+def test_the_interval_of_a_fit_is_added_in_squares_and_alternatives_are_not() -> None:
+    base = ground(build_model(analyse(passes(WIDTHS).build())))
+    assert isinstance(base, Ground)
+    middle, shy, bold = ((Edit(("train",), factor),) for factor in (0.8, 0.9, 0.7))
+    exact = predict_on(base, middle, "so")
+    fitted = predict_on(base, middle, "so", spreads=(Spread(middle, shy, bold),))
+    either = predict_on(base, middle, "so", at_least=shy, at_most=bold)
+    for end in ("low", "high"):
+        own = abs(getattr(exact, end) - exact.mid)
+        assert abs(getattr(fitted, end) - exact.mid) == pytest.approx(np.hypot(own, 10))
+        assert abs(getattr(either, end) - exact.mid) > abs(getattr(fitted, end) - exact.mid)
+    both = together(base, [fitted, fitted], "so")
+    assert both.spreads == fitted.spreads
 
 
 def test_two_steps_are_too_few_to_fit() -> None:
