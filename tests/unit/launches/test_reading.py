@@ -231,3 +231,16 @@ def test_any_words_are_a_launch_or_a_usage_error(arguments: list[str]) -> None:
         return
     for knob in launch.settings:
         launch.value(knob)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_file_of_more_than_four_mebibytes_is_no_configuration(tmp_path: Path, more: int) -> None:
+    (tmp_path / "z.json").write_text("{}" + " " * ((4 << 20) - 2 + more))
+    launch = read([f"{SWIFT}--deepspeed z.json"], cwd=tmp_path)
+    assert ("unreadable" in problems(launch)) is bool(more)
+
+
+def test_a_servers_settings_are_spelled_as_its_own_command_takes_them() -> None:
+    commands = ("swift rollout --model m", "trl vllm-serve --model m", "vllm serve m")
+    tables = [read([command]).table for command in commands]
+    assert tables == ["ms-swift server", "trl server", "vllm"]
