@@ -95,3 +95,34 @@ def test_a_slow_drift_is_none_and_a_fast_one_is() -> None:
     assert begins is None
     assert reason == "steps become longer all along, by 18% over 100 steps"
     assert "shorter all along, by 18%" in steady_state((10 + 0.02 * t)[::-1])[1]
+
+
+def test_the_reason_counts_steps_in_words() -> None:
+    assert steady_state(np.empty(0))[1] == "only 0 steps of the usual kind"
+    assert steady_state(np.array([1.0]))[1] == "only 1 step of the usual kind"
+    assert steady_state(np.array([1.0, 1.0]))[1].startswith("only 2 steps of the usual kind: no ")
+
+
+@pytest.mark.parametrize(
+    ("lengths", "reason"),
+    [
+        ([10.0] * 10, "no level change"),
+        ([30.0, *[10.0] * 9], "after 1 warm-up step no level change"),
+        ([30.0, 25.0, *[10.0] * 9], "after 2 warm-up steps no level change"),
+        ([60.0, *[20.0] * 4, *[10.0] * 8], "before step 5 steps take 20 s, from there on 10 s"),
+    ],
+)
+def test_warm_up_steps_are_said_where_no_level_follows(lengths: list[float], reason: str) -> None:
+    assert run(lengths).regimes.reason.startswith(reason)
+
+
+def test_an_evaluation_in_half_of_the_steps_is_the_usual_step() -> None:
+    assert run([10.0] * 6, eval=(0, 2, 4)).regimes.rows(EVAL).tolist() == []
+    assert run([10.0] * 6, eval=(0, 2)).regimes.rows(EVAL).tolist() == [0, 2]
+
+
+def test_levels_that_touch_are_no_two_levels() -> None:
+    first, later = [20.0, 12.0, 12.0, 20.0], [*[10.0] * 5, 12.0, 12.0, *[10.0] * 4]
+    assert steady_state(np.array(first + later))[0] == 0
+    assert steady_state(np.array([20.0, 12.1, 12.1, 20.0, *later]))[0] == 4
+    assert steady_state(np.array([11.0] * 4 + [10.0] * 6))[0] == 0  # a tenth and no more

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from grpo_doctor.analysis import analyse
-from grpo_doctor.analysis.steps import warmup_steps
-from grpo_doctor.trace.model import Kind
+from grpo_doctor.analysis.steps import ERROR_PREFIX, warmup_steps
+from grpo_doctor.trace.model import Exit, Kind
 from tests.build import TraceBuilder
 
 
@@ -80,3 +80,44 @@ def test_steps_that_overlap_on_one_rank_share_no_time() -> None:
     build.row(Kind.STEP, 0, "step", 4, 8, depth=0, value=1)
     windows, _ = analyse(build.build()).steps.windows(0)
     assert windows.total_ns == 8_000_000_000
+
+
+def ended(state: str, error_at: dict[int, float]) -> list[list[bool]]:
+    """Which steps ended, of two ranks with three steps each, by how the run ended."""
+    build = TraceBuilder(ranks=2, exit=Exit(state=state, code=1))
+    for rank in (0, 1):
+        for number in range(3):
+            build.step(rank, number, float(number), {"train": 1.0})
+        if rank in error_at:
+            moment_s = error_at[rank]
+            build.row(Kind.INSTANT, rank, f"{ERROR_PREFIX}train", moment_s, moment_s)
+            build.span(rank, f"{ERROR_PREFIX}other", 0.0, 3.0)  # a span of that name is no error
+    closed: list[list[bool]] = analyse(build.build()).steps.closed.T.tolist()
+    return closed
+
+
+WHOLE, CUT = [True] * 3, [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("state", "error_at", "expected"),
+    [
+        ("finished", {}, [WHOLE, WHOLE]),
+        ("finished", {1: 2.5}, [WHOLE, WHOLE]),
+        ("hung", {}, [CUT, CUT]),
+        ("failed", {}, [WHOLE, WHOLE]),
+        ("failed", {1: 2.5}, [WHOLE, CUT]),
+        ("failed", {1: 2.0}, [WHOLE, CUT]),
+        ("failed", {1: 3.0}, [WHOLE, CUT]),
+        ("failed", {0: 1.9}, [WHOLE, WHOLE]),  # a step that an error left, and that went on
+    ],
+)
+def test_the_last_step_of_a_rank_that_died_in_it_did_not_end(
+    state: str, error_at: dict[int, float], expected: list[list[bool]]
+) -> None:
+    assert ended(state, error_at) == expected
+
+
+def test_a_step_that_took_no_time_did_not_end() -> None:
+    build = two_ranks(3).row(Kind.STEP, 0, "step", 9.0, 9.0, depth=0, value=3)
+    assert analyse(build.build()).steps.closed[3].tolist() == [False, False]

@@ -77,3 +77,9 @@ def test_clocks_that_nobody_could_align_are_named_up_to_eight() -> None:
     text = clock_entry(dataclasses.replace(trace, processes=lost[:8])).text
     assert text.startswith("the clock of ranks 0, 1, 2, 3, 4, 5, 6, 7 could not")
     assert clock_entry(TraceBuilder(ranks=0).build()).text == "no rank recorded anything"
+
+
+def test_a_source_is_called_by_its_last_part() -> None:
+    for source, shown in (("/runs/a/trace.json", "trace.json"), ("/", "/"), ("", "")):
+        trace = dataclasses.replace(two().build(), source=source)
+        assert run_entry(trace).source == shown

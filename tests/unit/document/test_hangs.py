@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+from grpo_doctor.document import hangs
 from grpo_doctor.document.hangs import hang_entries
 from grpo_doctor_reports.schema.report import HangEntry
 
@@ -36,3 +39,19 @@ def test_a_trace_alone_has_none(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text("{}")
     assert hang_entries(path) == []
+
+
+def test_next_steps_are_three_that_need_no_process(tmp_path: Path) -> None:
+    texts = ["kill rank 1", "", "look at /proc/7/stack", "a", "stop pid 7", "b", "c", "d"]
+    fixes = [{"text": text} for text in texts]
+    keep(tmp_path, 0, json.dumps({"verdict": {"fixes": fixes}}))
+    (entry,) = hang_entries(tmp_path)
+    assert entry.next_steps == ["a", "b", "c"]
+
+
+def test_a_verdict_is_read_up_to_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = json.dumps({"verdict": {"summary": "Rank 1 sleeps."}})
+    keep(tmp_path, 0, text)
+    for limit, headline in ((len(text), "Rank 1 sleeps."), (len(text) - 1, "")):
+        monkeypatch.setattr(hangs, "_LARGEST_BYTES", limit)
+        assert hang_entries(tmp_path)[0].headline == headline

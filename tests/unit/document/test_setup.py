@@ -21,6 +21,9 @@ def run(**knobs: Any) -> Run:
         ("Qwen/Qwen2.5-7B", "Qwen/Qwen2.5-7B"),
         ("/data/models/Qwen2.5-7B", "Qwen2.5-7B"),
         ("./tiny/", "tiny"),
+        ("/tiny", "tiny"),
+        ("./tiny", "tiny"),
+        ("a/b/c", "c"),
         (None, ""),
     ],
 )
@@ -36,6 +39,9 @@ def test_a_model_is_called_by_its_name(said: str | None, shown: str) -> None:
         ({"deepspeed__preset": "zero3_offload", "train__type": "lora"}, "ZeRO-3, LoRA"),
         ({"deepspeed__stage": 2, "parallel__strategy": "deepspeed"}, "ZeRO-2"),
         ({"parallel__strategy": "fsdp2"}, "FSDP2"),
+        ({"deepspeed__stage": 2, "parallel__strategy": "megatron"}, "ZeRO-2, megatron"),
+        ({"parallel__strategy": "deepspeed"}, "deepspeed"),
+        ({"train__lora_rank": 1}, "data parallel, LoRA"),
         (
             {"parallel__strategy": "megatron", "parallel__tensor": 2, "parallel__pipeline": 1,
              "vllm__use": True, "vllm__mode": "colocate", "vllm__tensor_parallel_size": 4},
@@ -45,3 +51,8 @@ def test_a_model_is_called_by_its_name(said: str | None, shown: str) -> None:
 )  # fmt: skip
 def test_how_it_was_spread_is_read_from_the_settings(knobs: dict[str, Any], said: str) -> None:
     assert parallelism(run(**knobs)) == said
+
+
+def test_one_rank_is_not_parallel() -> None:
+    one = Run(id="r", framework="trl", world_size=1, knobs={"vllm.use": False})
+    assert parallelism(one) == ""

@@ -143,3 +143,82 @@ def test_a_rank_correlation_needs_three_values_that_differ() -> None:
     assert rising(np.array([1.0, 2.0, 3.0])) == pytest.approx(1.0)
     assert rising(np.array([3.0, 2.0, 1.0])) == pytest.approx(-1.0)
     assert rising(np.array([2.0, 2.0, 2.0])) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("values", "width", "expected"),
+    [
+        ([0.1, 0.2, 0.3], 1, [0.1, 0.2, 0.3]),  # to the last bit
+        ([0, 3, 6, 0, 3], 3, [1.5, 3, 3, 3, 1.5]),
+        ([0, 3, 6, 0, 3], 2, [1.5, 3, 3, 3, 1.5]),
+        ([1, 2, 3, 4, 5], 5, [2, 2.5, 3, 3.5, 4]),
+    ],
+)
+def test_a_running_mean_is_shorter_at_the_ends(
+    values: list[float], width: int, expected: list[float]
+) -> None:
+    assert smooth(np.array(values, dtype=np.float64), width).tolist() == expected
+
+
+def test_noise_and_error_need_three_points() -> None:
+    assert noise(np.array([0.0, 5.0])) == 0
+    assert noise(np.array([0.0, 0.0, 5.0])) == pytest.approx(1.4826 * 2.5 / math.sqrt(2))
+    assert noise(np.array([0.0, 1.0, 2.0, 4.0])) == 0  # one step out of line
+    assert error_of_mean(np.array([1.0, 2.0])) == math.inf
+    assert error_of_mean(np.array([1.0, 2.0, 3.0])) == pytest.approx(math.sqrt(1 / 3))
+    assert error_of_mean(np.array([2.0, 2.0, 2.0])) == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("11", None),
+        ("111", 0),
+        ("100", None),
+        ("0111", 1),
+        ("00011", None),
+        ("10111", 0),  # four of five are enough
+        ("101110", None),  # three of four are not
+        ("1100111", 4),
+    ],
+)
+def test_three_points_last_of_which_one_in_five_may_differ(
+    flags: str, expected: int | None
+) -> None:
+    is_so = np.array([flag == "1" for flag in flags])
+    assert onset(made([0.0] * len(flags)), is_so) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "floor", "expected"),
+    [
+        ([3, 2], 0, None),
+        ([3, 2, 1], 0, (3, "linear")),
+        ([1, 2, 3], 0, None),
+        ([8, 4, 2, 1], 0.5, (4, "exponential")),
+        ([8, 4, 2, 1, 0], 0.5, (4, "linear")),  # zero has no logarithm
+    ],
+)
+def test_three_points_or_more_arrive_at_a_floor(
+    values: list[float], floor: float, expected: tuple[int, str] | None
+) -> None:
+    found = arrival(made(values), floor)
+    assert (found and (found.step, found.law)) == expected
+
+
+def test_a_curve_before_a_step() -> None:
+    whole = made([5, 6, 7])
+    assert whole.before(None) is whole
+    assert whole.before(1).values.tolist() == [5]
+
+
+@pytest.mark.parametrize(
+    ("version", "key"),
+    [
+        ("0.16.9", "completion_length"),
+        ("0.17.0", "completions/mean_length"),
+        ("0.17.1", "completions/mean_length"),
+    ],
+)
+def test_a_name_begins_with_one_version_and_ends_before_another(version: str, key: str) -> None:
+    assert spellings("length", "trl", version)[0] == key
