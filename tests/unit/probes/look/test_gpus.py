@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+
 import pytest
 
 from grpo_doctor_probes.evidence import GpuHolder, GpuLook
-from grpo_doctor_probes.look.gpus import Process, with_holders
+from grpo_doctor_probes.look.gpus import Process, numbers_are_ours, with_holders
+from grpo_doctor_probes.samplers.child import EndedError
+from tests.unit.probes.look.stage import job_of
+
+module = import_module("grpo_doctor_probes.look.gpus")
 
 
 def gpus(*pids: tuple[int, ...]) -> tuple[GpuLook, ...]:
@@ -63,3 +72,154 @@ def test_of_a_process_whose_environment_is_hidden_nothing_is_known() -> None:
 def test_holders_are_of_the_job_alone() -> None:
     (gpu,) = with_holders(gpus((7, 8)), [Process(7)], ours=True)
     assert (gpu.pids, gpu.holders) == ((7, 8), (GpuHolder(7, "pid"),))
+
+
+def test_a_group_of_numbers_is_of_the_first_name_space_alone(tmp_path: Path) -> None:
+    """The driver counts in the host's; a container of ours has another."""
+    (tmp_path / "self" / "ns").mkdir(parents=True)
+    link = tmp_path / "self" / "ns" / "pid"
+    assert numbers_are_ours(tmp_path)
+    for space, ours in (("pid:[4026531836]", True), ("pid:[4026532000]", False)):
+        link.unlink(missing_ok=True)
+        link.symlink_to(space)
+        assert numbers_are_ours(tmp_path) is ours
+
+
+class Answering:
+    """A child that says these lines, and then: falls silent, or with `ends` ends."""
+
+    def __init__(self, lines: Sequence[dict[str, object]], *, ends: bool = False) -> None:
+        self._lines = [json.dumps(line) for line in lines]
+        self._ends = ends
+        self.limits_s: list[float] = []
+        self.left = False
+
+    def line(self, limit_s: float) -> str | None:
+        self.limits_s.append(limit_s)
+        if not self._lines and self._ends:
+            raise EndedError
+        return self._lines.pop(0) if self._lines else None
+
+    def state(self) -> str:
+        return "D"
+
+    def leave(self) -> None:
+        self.left = True
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answering]:
+    """Makes the next child say something."""
+
+    def say(*lines: dict[str, object], ends: bool = False) -> Answering:
+        child = Answering(lines, ends=ends)
+        monkeypatch.setattr(module, "Child", lambda *_: child)
+        return child
+
+    return say
+
+
+COUNT: dict[str, object] = {"count": 2}
+END: dict[str, object] = {"end": True}
+
+
+def ask(index: int | None = None) -> dict[str, object]:
+    return {"asks": "nvmlInit"} if index is None else {"asks": f"GPU {index}", "index": index}
+
+
+def numbers(index: int) -> dict[str, object]:
+    return {"gpu": {"index": index, "at_ns": 5, "pids": [7], "throttle_bits": 0x24}}
+
+
+def test_what_all_gpus_say(answers: Callable[..., Answering]) -> None:
+    child = answers(
+        ask(), COUNT, ask(0), numbers(0), {"more": 0, "sm_active_pct": 12.5}, END, numbers(3)
+    )
+    assert module.gpus(answer_s=2.0) == (
+        GpuLook(
+            0, 5, pids=(7,), throttled_by=("power cap", "temperature (software)"),
+            sm_active_pct=12.5,
+        ),
+    )  # fmt: skip
+    assert child.left
+    # The start may take longer than an answer.
+    assert 2.0 < child.limits_s[0] <= module.STARTS_S
+    assert child.limits_s[1:] == [2.0] * 5
+
+
+def test_a_gpu_that_is_lost_keeps_its_reason(answers: Callable[..., Answering]) -> None:
+    answers({"lost": 1, "why": "gone \x1b"}, END)
+    (gpu,) = module.gpus()
+    assert (gpu.index, gpu.problem, gpu.pids, gpu.throttled_by) == (1, "gone ?", (), ())
+
+
+@pytest.mark.parametrize(
+    ("asked", "ends", "silent"),
+    [
+        ([ask(), ask(1)], False, [(1, "GPU 1", "D")]),
+        ([ask()], False, [(module.ALL_GPUS, "nvmlInit", "D")]),
+        ([], False, []),  # it was kept from asking by this host
+        ([ask(), ask(1)], True, []),
+        ([ask(), {"none": "no driver"}, ask(1)], False, []),
+        ([ask(), END, ask(1)], False, []),
+    ],
+)
+def test_a_driver_that_does_not_answer(
+    answers: Callable[..., Answering],
+    asked: list[dict[str, object]],
+    ends: bool,
+    silent: list[tuple[int, str, str]],
+) -> None:
+    child = answers(*asked, ends=ends)
+    looks = module.gpus()
+    assert [(gpu.index, gpu.silent_call, gpu.silent_state) for gpu in looks] == silent
+    assert all(gpu.silent_s is not None and 0 <= gpu.silent_s < 5 for gpu in looks)
+    assert child.left
+
+
+def test_what_was_said_before_the_silence_stays(answers: Callable[..., Answering]) -> None:
+    answers(ask(), ask(0), numbers(0), ask(0))
+    (gpu,) = module.gpus()
+    assert (gpu.pids, gpu.silent_call) == ((7,), "GPU 0")
+
+
+@pytest.mark.parametrize(
+    ("lines", "ends", "count"),
+    [
+        ([ask(), COUNT, END], False, 2),
+        ([ask(), {"none": "no driver"}], True, 0),
+        ([ask()], False, 0),
+        ([], True, 0),
+    ],
+)
+def test_how_many_gpus_there_are(
+    answers: Callable[..., Answering], lines: list[dict[str, object]], ends: bool, count: int
+) -> None:
+    child = answers(*lines, ends=ends)
+    assert module.gpu_count(answer_s=2.0) == count
+    assert child.left
+    assert set(child.limits_s) == {module.STARTS_S + 2.0}
+
+
+def test_a_host_that_starts_no_child_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr(module, "Child", refuse)
+    assert module.gpus() == ()
+    assert module.gpu_count() == 0
+
+
+def test_holders_are_named_where_a_job_is(
+    answers: Callable[..., Answering], tmp_path: Path
+) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "status").write_text("Name:\tx\nNSpid:\t7\t3\tx\n")
+    answers(ask(0), numbers(0), END)
+    (gpu,) = module.gpus(job_of(7), proc=tmp_path)
+    assert gpu.holders == (GpuHolder(7, "pid"),)
+    answers(ask(0), numbers(0), END)
+    (gpu,) = module.gpus(proc=tmp_path)
+    assert gpu.holders == ()
+    (process,) = module.processes(job_of(7), tmp_path)
+    assert process.numbers == (3,)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from grpo_doctor_probes.cgroups import NO_LIMIT_BYTES
 from grpo_doctor_probes.look.limits import core_list, frozen, limits, limits_of
 from tests.unit.probes.look.stage import job_of
 
@@ -101,3 +104,67 @@ def test_lists_of_cores() -> None:
 def test_a_process_that_has_ended_has_none_and_the_others_keep_theirs(tmp_path: Path) -> None:
     proc, mount = world(tmp_path, "broken\n", {})
     assert [known.pid for known in limits(job_of(8, 7), proc, mount)] == [7]
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({"cpu.cfs_quota_us": "-1", "cpu.cfs_period_us": "100000"}, None),
+        ({"cpu.cfs_quota_us": "0", "cpu.cfs_period_us": "100000"}, None),
+        ({"cpu.cfs_quota_us": "1", "cpu.cfs_period_us": "4"}, 0.25),
+        ({"cpu.cfs_quota_us": "50000"}, None),
+        ({"cpu.cfs_period_us": "50000"}, None),
+        ({"cpu.cfs_quota_us": "5", "cpu.cfs_period_us": "0"}, None),
+    ],
+)
+def test_a_quota_of_version_1(tmp_path: Path, files: dict[str, str], cores: float | None) -> None:
+    tree = {"unified/cgroup.procs": "", **{f"cpu/a/{name}": text for name, text in files.items()}}
+    proc, mount = world(tmp_path, "2:cpu,cpuacct:/a\n0::/\n", tree)
+    known = limits_of(7, proc, mount)
+    assert known is not None
+    assert known.quota_cores == cores
+
+
+@pytest.mark.parametrize(
+    ("upper", "lower", "limit"),
+    [
+        ((1000, 900), (500, 100), (1000, 900)),  # 100 left of it, 400 of the other
+        ((1000, 601), (500, 100), (1000, 601)),
+        ((1000, 100), (500, 450), (500, 450)),
+        ((3000, 2000), (900, 100), (900, 100)),
+        ((NO_LIMIT_BYTES, 5), (NO_LIMIT_BYTES - 1, 5), (NO_LIMIT_BYTES - 1, 5)),
+        ((NO_LIMIT_BYTES, 5), (NO_LIMIT_BYTES, 5), (None, None)),
+    ],
+)
+def test_the_level_that_has_the_least_memory_left(
+    tmp_path: Path,
+    upper: tuple[int, int],
+    lower: tuple[int, int],
+    limit: tuple[int | None, int | None],
+) -> None:
+    files = {"cgroup.controllers": "memory"}
+    for folder, (most, used) in (("a", upper), ("a/b", lower)):
+        files |= {f"{folder}/memory.max": str(most), f"{folder}/memory.current": str(used)}
+    known = limits_of(7, *world(tmp_path, "0::/a/b\n", files))
+    assert known is not None
+    assert (known.memory_limit_bytes, known.memory_used_bytes) == limit
+
+
+def test_half_of_a_memory_limit_is_none(tmp_path: Path) -> None:
+    files = {"cgroup.controllers": "memory", "a/memory.max": "5", "memory.current": "5"}
+    known = limits_of(7, *world(tmp_path, "0::/a\n", files))
+    assert known is not None
+    assert known.memory_limit_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "frozen_by_it"),
+    [("cgroup.freeze", "0", False), ("cgroup.freeze", "1", True), ("cgroup.freeze", "x", False)],
+)
+def test_frozen(tmp_path: Path, name: str, text: str, frozen_by_it: bool) -> None:
+    files = {"cgroup.controllers": "cpu", f"a/{name}": text, "a/memory.events": "oom_kill x\n"}
+    proc, mount = world(tmp_path, "0::/a\n", files)
+    known = limits_of(7, proc, mount)
+    assert known is not None
+    assert (known.frozen, known.oom_kills) == (frozen_by_it, 0)
+    assert bool(frozen(7, proc, mount)) is frozen_by_it

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.look.descriptors import blocker_of, parse_locks
-from grpo_doctor_probes.look.host import on_mount, parse_mounts, parse_pressure
+from grpo_doctor_probes.look.descriptors import (
+    access,
+    blocker_of,
+    holding_descriptors,
+    parse_locks,
+)
+from grpo_doctor_probes.look.host import disks, host, on_mount, parse_mounts, parse_pressure
+from grpo_doctor_probes.look.logs import logs
 from grpo_doctor_probes.look.syscalls import call
 from grpo_doctor_probes.look.threads import (
     SchedulerClock,
@@ -17,6 +25,7 @@ from grpo_doctor_probes.look.threads import (
     parse_syscall,
     parse_wchan,
 )
+from tests.unit.probes.look.stage import job_of
 
 
 @pytest.mark.parametrize(
@@ -155,3 +164,151 @@ def test_calls_that_do_not_block_and_machines_that_we_do_not_know() -> None:
     assert call(39, "x86_64") is None  # getpid
     assert call(-1, "x86_64") is None
     assert call(0, "riscv64") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "kinds"),
+    [
+        (b"36 35 0:30 / /a rw - nfs4 host:/a rw", ["nfs4"]),
+        (b"36 35 0:30 / /a - nfs4 host:/a", ["nfs4"]),
+        (b"36 35 0:30 / - nfs4 host:/a", []),  # no point
+        (b"36 35 0:30 / /a rw - nfs4", []),  # no source
+        (b"36 35 0:30 / /a rw nfs4 host:/a", []),
+    ],
+)
+def test_lines_of_mounts(line: bytes, kinds: list[str]) -> None:
+    assert [mount.kind for mount in parse_mounts(line + b"\n")] == kinds
+
+
+LOCK = "1: FLOCK  ADVISORY  WRITE 70 08:01:9 0 EOF\n"
+
+
+@pytest.mark.parametrize(
+    ("lock", "held"),
+    [
+        (LOCK, [8]),
+        (LOCK.replace("FLOCK ", "POSIX "), []),
+        (LOCK.replace("08:01:9", "08:01:8"), []),
+        ("", []),
+    ],
+    ids=["the same", "of another kind", "on another file", "none"],
+)
+def test_who_holds_a_lock_by_a_descriptor(tmp_path: Path, lock: str, held: list[int]) -> None:
+    (wanted,) = parse_locks(LOCK.encode())
+    (tmp_path / "8" / "fdinfo").mkdir(parents=True)
+    (tmp_path / "8" / "fdinfo" / "3").write_text(f"flags:\t0100002\nlock:\t{lock}")
+    assert holding_descriptors(tmp_path, [(8, 3), (9, 3)], wanted) == held
+
+
+def test_a_lock_that_nobody_holds_any_more_blocks_nobody() -> None:
+    text = (
+        b"1: POSIX  ADVISORY  WRITE 70 08:01:9 0 EOF\n"
+        b"1: -> POSIX  ADVISORY  WRITE 71 08:01:9 0 EOF\n"
+        b"2: POSIX  ADVISORY  WRITE 72 08:01:8 0 EOF\n"
+        b"3: -> POSIX  ADVISORY  WRITE 73 08:01:7 0 EOF\n"
+    )
+    locks = parse_locks(text)
+    blocker = blocker_of(locks, 71)
+    assert blocker is not None
+    assert (blocker.pid, blocker.number) == (70, 1)
+    assert [blocker_of(locks, pid) for pid in (70, 72, 73, 74)] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("flags", "way"),
+    [("0100000", os.O_RDONLY), ("0100001", os.O_WRONLY), ("02", os.O_RDWR), (None, None)],
+)
+def test_how_a_descriptor_is_open(tmp_path: Path, flags: str | None, way: int | None) -> None:
+    (tmp_path / "8" / "fdinfo").mkdir(parents=True)
+    if flags:
+        (tmp_path / "8" / "fdinfo" / "3").write_text(f"pos:\t0\nflags:\t{flags}\n")
+    assert access(tmp_path, 8, 3) == way
+
+
+@pytest.mark.parametrize(
+    ("name", "fd", "flags", "is_log"),
+    [
+        ("out", 1, "0100001", True),
+        ("out", 2, "0102002", True),
+        ("out", 0, "0100001", False),
+        ("out", 3, "0100001", False),
+        ("train.log", 3, "0100001", True),
+        ("train.log.1", 3, "0100001", True),
+        ("train.log", 3, "0100000", False),  # it reads that
+        ("out", 1, "0100000", False),
+        ("catalog", 3, "0100001", False),
+    ],
+)
+def test_which_files_are_logs(tmp_path: Path, name: str, fd: int, flags: str, is_log: bool) -> None:
+    log = tmp_path / name
+    log.write_text("x" * 70_000 + "\nlast\n")
+    for folder in ("fd", "fdinfo"):
+        (tmp_path / "7" / folder).mkdir(parents=True)
+    (tmp_path / "7" / "fd" / str(fd)).symlink_to(log)
+    (tmp_path / "7" / "fd" / "9").symlink_to("/dev/null")
+    (tmp_path / "7" / "fd" / "8").symlink_to("socket:[9].log")
+    for number, opened in ((fd, flags), (9, "01"), (8, "01")):
+        (tmp_path / "7" / "fdinfo" / str(number)).write_text(f"flags:\t{opened}\n")
+    tails = logs(job_of(7), tmp_path)
+    assert [(tail.path, tail.lines[-1]) for tail in tails] == (
+        [(str(log), "last")] if is_log else []
+    )
+    assert all(0 <= tail.written_s_ago < 3600 and len(tail.lines) == 2 for tail in tails)
+
+
+def test_the_log_that_was_written_last_comes_first(tmp_path: Path) -> None:
+    for folder in ("fd", "fdinfo"):
+        (tmp_path / "7" / folder).mkdir(parents=True)
+    for fd, age_s in ((4, 100), (5, 10), (6, 50)):
+        log = tmp_path / f"{fd}.log"
+        log.write_text("x\n")
+        os.utime(log, (time.time() - age_s,) * 2)
+        (tmp_path / "7" / "fd" / str(fd)).symlink_to(log)
+        (tmp_path / "7" / "fdinfo" / str(fd)).write_text("flags:\t01\n")
+    (tmp_path / "7" / "fd" / "7").symlink_to(tmp_path / "5.log")  # the same once more
+    (tmp_path / "7" / "fdinfo" / "7").write_text("flags:\t01\n")
+    tails = logs(job_of(7), tmp_path)
+    assert [Path(tail.path).stem for tail in tails] == ["5", "6", "4"]
+    assert [round(tail.written_s_ago, -1) for tail in tails] == [10, 50, 100]
+
+
+def test_disks_that_a_job_uses(tmp_path: Path) -> None:
+    """Each once; those that hold no files are none."""
+    folder = tmp_path / "7"
+    for name in ("fd", "fdinfo", "root/data", "root/runs", "root/tmp", "root/proc"):
+        (folder / name).mkdir(parents=True)
+    points = (("/", "ext4"), ("/data", "nfs4"), ("/runs", "xfs"), ("/proc", "proc"))
+    lines = [f"36 35 0:30 / {point} rw - {kind} from{point} rw" for point, kind in points]
+    (folder / "mountinfo").write_text("\n".join(lines) + "\n")
+    (folder / "cwd").symlink_to("/data/x")
+    targets = {3: ("/runs/a/model.bin", "01"), 4: ("/proc/stat", "02"), 5: ("/memfd:x", "02")}
+    targets |= {6: ("/data/y/train.parquet", "01")}
+    for fd, (target, flags) in targets.items():
+        (folder / "fd" / str(fd)).symlink_to(target)
+        (folder / "fdinfo" / str(fd)).write_text(f"flags:\t{flags}\n")
+    assert [(disk.path, disk.kind) for disk in disks(job_of(7), tmp_path)] == [
+        ("/tmp", "ext4"),
+        ("/data/x", "nfs4"),
+        ("/runs/a", "xfs"),
+    ]
+    (folder / "fdinfo" / "3").write_text("flags:\t0\n")
+    assert len(disks(job_of(7), tmp_path)) == 2
+    assert disks(job_of(8), tmp_path) == ()
+
+
+@pytest.mark.parametrize(
+    ("meminfo", "available", "swapped"),
+    [
+        (b"MemAvailable: 4 kB\nSwapTotal: 9 kB\nSwapFree: 3 kB\n", 4096, 6 * 1024),
+        (b"MemAvailable: 4 kB\nSwapTotal: 3 kB\nSwapFree: 3 kB\n", 4096, 0),
+        (b"SwapTotal: 3 kB\n", 0, 3 * 1024),
+        (b"SwapFree: 3 kB\n", 0, 0),
+        (b"", 0, 0),
+    ],
+)
+def test_memory_and_swap(tmp_path: Path, meminfo: bytes, available: int, swapped: int) -> None:
+    (tmp_path / "meminfo").write_bytes(meminfo)
+    (tmp_path / "loadavg").write_bytes(b"1.5 2.5 3.5 1/2 3\n")
+    facts = host(job_of(8), tmp_path)
+    assert (facts.memory_available_bytes, facts.swap_used_bytes) == (available, swapped)
+    assert (facts.load, facts.pressure) == (1.5, None)
