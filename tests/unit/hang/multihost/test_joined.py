@@ -13,6 +13,7 @@ from grpo_doctor.hang.collection import bundle
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.hosts import parted
 from grpo_doctor.hang.multihost import DifferentJobsError, joined, with_hosts
+from grpo_doctor.hang.multihost.join import named
 from grpo_doctor.hang.verdict import Diagnosis
 from grpo_doctor_probes.evidence import Evidence, Placement, Problem, RasAnswer
 from tests.evidence import EvidenceBuilder, frames
@@ -380,3 +381,62 @@ def test_only_references_become_processes_and_a_joined_bundle_keeps_them(tmp_pat
 
 def test_recorded_jobs_that_ran_on_two_hosts_are_told_as_before() -> None:
     assert not stages.differing("hosts")
+
+
+@pytest.mark.parametrize(
+    ("local", "world", "said"),
+    [
+        ((4, 4), 8, 8),  # all are here
+        ((5, 5), 8, 8),
+        ((4, 3), 8, 4),
+        ((None, 4), 8, 4),
+        ((None, None), 8, None),
+        ((4, 4), None, 4),
+    ],
+)
+def test_how_many_ranks_a_host_is_said_to_have(
+    local: tuple[int | None, int | None], world: int | None, said: int | None
+) -> None:
+    hosts = [
+        replace(evidence, job=replace(evidence.job, local_ranks=count, world_size=world))
+        for evidence, count in zip(on_hosts(stopped(), 4), local, strict=True)
+    ]
+    assert joined(hosts).job.local_ranks == said
+
+
+@pytest.mark.parametrize(
+    ("hosts", "text"),
+    [
+        (["a"], "a"),
+        (["a", "b", "c", "d"], "a, b, c, d"),
+        (["a", "b", "c", "d", "e"], "a, b and 3 other hosts"),
+    ],
+)
+def test_many_hosts_are_counted(hosts: list[str], text: str) -> None:
+    assert named(hosts) == text
+
+
+def test_what_most_hosts_say_of_the_job_counts() -> None:
+    parts = on_hosts(stopped(), 2)
+    frameworks = ("unknown", "verl", "trl", "trl")
+    hosts = [
+        replace(
+            part, job=replace(part.job, framework=name, run_dir="/run" if name == "verl" else "")
+        )
+        for part, name in zip(parts, frameworks, strict=True)
+    ]
+    job = joined(hosts).job
+    assert (job.framework, job.run_dir) == ("trl", "/run")
+    tied = [replace(p, job=replace(p.job, framework=f)) for p, f in zip(hosts, "baba", strict=True)]
+    assert joined(tied).job.framework == "a"
+
+
+def test_a_single_bundle_of_several_hosts_has_the_clock_of_one() -> None:
+    whole = joined(on_hosts(stopped(), 4))
+    assert len(whole.job.placements) == 2
+    assert joined([whole]) == joined([whole, whole])
+    (single, _) = on_hosts(stopped(), 4)
+    assert joined([single]) is single
+    assert joined([whole, single]) is single
+    with pytest.raises(ValueError, match="nothing to join"):
+        joined([])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -61,3 +62,55 @@ def test_ranks_are_those_of_rank_processes_with_a_number() -> None:
     helper = replace(job.members[0], pid=900, role="helper", rank=0)
     unknown = replace(job.members[0], pid=901, rank=None)
     assert visits.ranks_of(replace(job, members=(*job.members, helper, unknown))) == {2, 3}
+
+
+@pytest.mark.parametrize(
+    ("called_s", "later_s", "cost_s", "moved"),
+    [
+        (15.0, 10.0, 2.0, True),
+        (7.001, 10.0, 2.0, True),
+        (7.0, 10.0, 2.0, False),  # within the look and five seconds
+        (7.0, 10.0, 1.9, True),
+        (3.0, 10.0, 2.0, False),
+        (15.0, 5.001, 2.0, True),
+        (15.0, 5.0, 2.0, False),  # the later look may be of the same moment
+    ],
+)
+def test_a_call_after_the_look_and_its_slack_says_that_the_job_has_moved(
+    called_s: float, later_s: float, cost_s: float, moved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the other host's recorder."""
+    earlier, later = hosts()
+    earlier = replace(earlier, cost=replace(earlier.cost, seconds=cost_s))
+    later = replace(later, taken_unix_ns=earlier.taken_unix_ns + int(later_s * SECOND_NS))
+    middle = replace(earlier, taken_unix_ns=earlier.taken_unix_ns - 20 * SECOND_NS)
+    calls_ns = {id(later): earlier.taken_unix_ns + round(called_s * SECOND_NS)}
+    monkeypatch.setattr(visits, "_last_call_ns", lambda visit: calls_ns.get(id(visit), 0))
+    kept, _ = visits.of_one_moment([earlier, later])
+    assert kept == ((later,) if moved else (earlier, later))
+    assert visits.of_one_moment([middle, later])[0] == (later,)
+
+
+@pytest.mark.parametrize(("apart_s", "rivals"), [(0, True), (60, True), (61, False), (3600, False)])
+def test_of_two_processes_of_a_rank_the_newer_counts(apart_s: float, rivals: bool) -> None:
+    first, second = hosts()
+    members = tuple(
+        replace(member, rank=(member.rank or 0) - 2) if member.rank is not None else member
+        for member in second.job.members
+    )
+    twin = replace(
+        second, job=replace(second.job, members=members), taken_unix_ns=first.taken_unix_ns
+    )
+    spans = [SimpleNamespace(rank=rank) for rank in (0, 7, -1)]
+    old = replace(aged(first, apart_s), spans=tuple(spans))  # type: ignore[arg-type]
+    chosen = visits.one_of_each_rank([old, twin])
+    loser = old if apart_s else twin
+    settled = chosen.evidences[0 if apart_s else 1]
+    assert visits.ranks_of(settled.job) == set()
+    assert {member.pid for member in settled.job.members} == {m.pid for m in loser.job.members}
+    assert chosen.evidences[1 if apart_s else 0] == (twin if apart_s else old)
+    assert [span.rank for span in settled.spans] == ([7, -1] if apart_s else [])
+    (problem,) = chosen.problems
+    assert ("at the same time" in problem.what) is rivals
+    assert ("since; what is on" in problem.what) is not rivals
+    assert "ranks 0, 1" in problem.what.lower()

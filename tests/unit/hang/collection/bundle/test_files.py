@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from grpo_doctor.errors import OutputError
+from grpo_doctor.errors import OutputError, TraceError
 from grpo_doctor.hang.collection import bundle
+from grpo_doctor.hang.collection.bundle import files
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.multihost import joined
 from grpo_doctor_probes.evidence import Evidence, Job
@@ -122,3 +124,19 @@ def test_a_place_that_cannot_be_made_is_said_when_it_is_written(tmp_path: Path) 
     (one, _) = hosts_of_one_name()
     with pytest.raises(OutputError):
         kept(tmp_path / "file" / "{host}", one)
+
+
+@pytest.mark.parametrize("limit", ["MAX_FILE_BYTES", "MAX_EVIDENCE_BYTES"])
+@pytest.mark.parametrize(("more", "read"), [(0, True), (-1, False)])
+def test_what_is_as_large_as_the_limit_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, more: int, read: bool
+) -> None:
+    path = kept(tmp_path / "a", hosts_of_one_name()[0]) / "evidence.json.gz"
+    packed = path.read_bytes()
+    size = len(packed) if limit == "MAX_FILE_BYTES" else len(gzip.decompress(packed))
+    monkeypatch.setattr(files, limit, size + more)
+    if read:
+        assert bundle.read(path).job.members
+    else:
+        with pytest.raises(TraceError, match=r"it is larger than|unpacks to more than any job"):
+            bundle.read(path)

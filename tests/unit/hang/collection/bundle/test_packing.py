@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
+from contextlib import nullcontext
 from dataclasses import replace
 
+import pytest
+
+from grpo_doctor.hang.collection.bundle import packing
 from grpo_doctor.hang.collection.bundle.packing import with_counts
-from grpo_doctor_probes.evidence import Blocked
+from grpo_doctor_probes.evidence import Blocked, Evidence, FlightDump
 from tests.evidence import EvidenceBuilder
 
 SAID = "ESTABLISHED; 48 bytes are not confirmed by the other end; sent again 5 times"
@@ -34,3 +40,47 @@ def test_who_was_said_to_be_stopped_is_known_as_such() -> None:
     row = Blocked(1, 1, "pipe-write", peers=(77, 78), note=note)
     evidence = with_counts(replace(EvidenceBuilder(ranks=1).build(), blocked=(row,)))
     assert evidence.blocked[0].stopped_peers == (77,)
+
+
+def dumped(*contents: bytes) -> Evidence:
+    dumps = tuple(FlightDump("memory", rank, data=data) for rank, data in enumerate(contents))
+    return replace(EvidenceBuilder(ranks=2).build(), dumps=dumps)
+
+
+def restored(content: bytes) -> Evidence:
+    return packing.unpacked(gzip.decompress(content))
+
+
+@pytest.mark.parametrize(("more", "fits"), [(0, True), (-1, False)])
+def test_a_job_of_as_many_ranks_as_there_may_be(
+    monkeypatch: pytest.MonkeyPatch, more: int, fits: bool
+) -> None:
+    evidence = dumped()
+    monkeypatch.setattr(packing, "MAX_RANKS", 2 + more)
+    with nullcontext() if fits else pytest.raises(packing.UnreadableError, match="has 2 ranks"):
+        assert restored(packing.packed(evidence)).job.world_size == 2
+
+
+@pytest.mark.parametrize(("more", "fits"), [(0, True), (-1, False)])
+def test_a_dump_as_large_as_a_bundle_takes(
+    monkeypatch: pytest.MonkeyPatch, more: int, fits: bool
+) -> None:
+    data = bytes(2_500_000)
+    monkeypatch.setattr(packing, "MAX_PACKED_DUMP_BYTES", len(zlib.compress(data, 6)) + more)
+    (dump,) = restored(packing.packed(dumped(data))).dumps
+    assert dump.data == (data if fits else b"")
+    assert dump.problem == ("" if fits else "its 2.5 MB were too large for the bundle, left out")
+
+
+@pytest.mark.parametrize(
+    ("of_one", "of_all", "fits"),
+    [(5, 10, True), (4, 10, False), (10, 10, True), (10, 9, False)],
+)
+def test_dumps_that_unpack_to_more_than_there_is(
+    monkeypatch: pytest.MonkeyPatch, of_one: int, of_all: int, fits: bool
+) -> None:
+    content = packing.packed(dumped(b"12345", b"", b"67890"))
+    monkeypatch.setattr(packing, "MAX_DUMP_BYTES", of_one)
+    monkeypatch.setattr(packing, "MAX_ALL_DUMPS_BYTES", of_all)
+    with nullcontext() if fits else pytest.raises(packing.UnreadableError, match="unpacks to more"):
+        assert [d.data for d in restored(content).dumps] == [b"12345", b"", b"67890"]
