@@ -1,0 +1,97 @@
+"""What is drawn of the demo documents, kept in text files beside the tests that compare them.
+
+`python -m tests.unit.reports.recorded` writes the files anew; look at what changed in them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from grpo_doctor.compare import compare
+from grpo_doctor_reports import render_html, render_text
+from grpo_doctor_reports.compare import comparison_page, comparison_text
+from grpo_doctor_reports.hang import hang_page, hang_text
+from grpo_doctor_reports.prometheus import render_prometheus
+from grpo_doctor_reports.pull_request import render_annotations, render_markdown
+from tests.demo_reports import DEMOS
+from tests.demo_verdicts import VISITS
+from tests.unit.findings.example_runs import healthy, offloaded
+
+_WIDTH = 100
+_HERE = Path(__file__).parent
+_UNREADABLE = re.compile(r"<(script|style)\b.*?</\1>", re.DOTALL)
+_HASHES = re.compile(r"&#39;sha256-[^&]*&#39;|'sha256-[^']*'")
+
+
+def _body(page: str) -> str:
+    """A page without scripts, styles and what is made of them; an element begins a line."""
+    page = _HASHES.sub("HASH", _UNREADABLE.sub("", page))
+    return re.sub(r"\s*\n\s*", "\n", re.sub(r"[ \t]+", " ", page).replace("<", "\n<")).strip()
+
+
+def reports() -> Iterator[tuple[str, str]]:
+    """Reports of runs: as text, two as pages."""
+    for name in ("slow", "healthy", "killed", "crowded", "minimal"):
+        document = DEMOS[name]()
+        yield f"{name}, terminal", render_text(document, width=_WIDTH, color=False)
+        yield f"{name}, Markdown", render_markdown(document)
+        yield f"{name}, annotations", render_annotations(document)
+        yield f"{name}, Prometheus", render_prometheus(document)
+        if name in ("slow", "minimal"):
+            yield f"{name}, page", _body(render_html(document))
+
+
+def verdicts() -> Iterator[tuple[str, str]]:
+    """What `attach` says of jobs."""
+    for name, make in VISITS.items():
+        yield f"{name}, terminal", hang_text(make(), _WIDTH, color=False)
+        yield f"{name}, page", _body(hang_page(make()).decode())
+
+
+def comparisons() -> Iterator[tuple[str, str]]:
+    """A run beside another: better, worse and the same."""
+    pairs = {
+        "better": (offloaded().build(), healthy()),
+        "worse": (healthy(), offloaded().build()),
+        "the same": (healthy(), healthy()),
+    }
+    for name, (before, after) in pairs.items():
+        document: dict[str, Any] = msgspec.to_builtins(compare(before, after))
+        yield f"{name}, terminal", comparison_text(document, _WIDTH, color=False)
+        yield f"{name}, page", _body(comparison_page(document).decode())
+
+
+RECORDED: Final[Mapping[str, Callable[[], Iterator[tuple[str, str]]]]] = {
+    "drawn.txt": reports,
+    "hang/drawn.txt": verdicts,
+    "compare/drawn.txt": comparisons,
+}
+
+
+def check(file: str) -> None:
+    """Holds what is drawn now to a recorded file.
+
+    Raises:
+        AssertionError: they differ.
+    """
+    recorded = (_HERE / file).read_text("utf-8").split("\n==== ")
+    for now, before in zip(_texts(file), recorded, strict=True):
+        assert now == before, "python -m tests.unit.reports.recorded accepts it"
+
+
+def _texts(file: str) -> list[str]:
+    # Escaped, since hostile documents hold what Unicode has to begin a line or to hide one.
+    return [
+        f"{name}\n{text}\n".encode("unicode_escape").decode().replace("\\n", "\n")
+        for name, text in RECORDED[file]()
+    ]
+
+
+if __name__ == "__main__":
+    for file in RECORDED:
+        (_HERE / file).write_text("\n==== ".join(_texts(file)), encoding="utf-8")
