@@ -1,18 +1,19 @@
 """What the hooks cost a TRL job that was written without this tool: under the prefix against alone.
 
-Runs the same job in pairs, alone-alone and hooked-alone in turn, and prints the ratios of mean step
-times and the differences of start-up, pair by pair. The first kind of pair shows the machine's
-noise. Beside the wall clock, which other programs on the machine stretch, stand the processor
-seconds (user and system) of rank 0 within its steps, which they hardly do: the hooks work in the
-ranks and nowhere else.
+A round is the same job three times, alone, alone again and hooked, in an order that changes from
+round to round: it prints the ratios of mean step times, and the differences of start-up, of alone
+to alone (the machine's noise) and of hooked to the mean of both alone. Beside the wall clock, which
+other programs on the machine stretch, stand the processor seconds (user and system) of rank 0
+within its steps, which they hardly do: the hooks work in the ranks and nowhere else.
 
-    python -m benchmarks.hooks [--pairs 7] [--steps 40] [--json]
+    python -m benchmarks.hooks [--pairs 7] [--steps 40] [--json FILE [--continue]]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -22,13 +23,19 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.pairs import mean_ratio, paired
+from benchmarks.pairs import mean_ratio
 from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
 from grpo_doctor_probes.supervisor.launch import plan
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
 
 JOB = Path(__file__).parents[1] / "tests" / "frameworks" / "user_code" / "trl_stopwatch.py"
 WARM_UP_STEPS = 5
+# Each side is as often first, second and third, and as often before as after each other.
+ORDERS = (
+    ("alone", "hooked", "again"), ("again", "hooked", "alone"), ("hooked", "alone", "again"),
+    ("again", "alone", "hooked"), ("alone", "again", "hooked"), ("hooked", "again", "alone"),
+)  # fmt: skip
+Said = dict[str, list[float]]
 
 
 @dataclass(frozen=True)
@@ -71,41 +78,72 @@ def _mean_of_steps(ends: tuple[float, ...]) -> float:
     return (after[-1] - after[0]) / (len(after) - 1)
 
 
-def measure(pairs: int, steps: int) -> dict[str, list[float]]:
-    """Ratios of step times and differences of start-up in seconds, of both kinds of pairs."""
-    said: dict[str, list[float]] = {}
+def measure(pairs: int, steps: int, kept: Path | None, said: Said) -> None:
+    """Adds what each round says until there are so many; each is written to `kept` when done."""
     with tempfile.TemporaryDirectory() as parent:
         model = Path(parent, "model")
         tokenizer = tiny_tokenizer()
         tiny_model(tokenizer).save_pretrained(model)
         tokenizer.save_pretrained(model)
-        for pair, kind, tried, plain in paired(
-            pairs, Path(parent), lambda folder, on: run_job(model, steps, folder, hooked=on)
-        ):
-            said.setdefault(f"{kind}_step_ratio", []).append(tried.step_s / plain.step_s)
-            ratio = tried.step_cpu_s / plain.step_cpu_s
-            said.setdefault(f"{kind}_step_cpu_ratio", []).append(ratio)
-            said.setdefault(f"{kind}_start_s", []).append(tried.start_s - plain.start_s)
-            sys.stderr.write(f"pair {pair} of {pairs}, {kind}\n")
+        began = time.monotonic()
+        first = len(said.get("off_off_step_ratio", []))
+        for number in range(first, pairs):
+            runs = {}
+            for side in ORDERS[number % len(ORDERS)]:
+                folder = Path(parent, f"{number}-{side}")
+                folder.mkdir()
+                runs[side] = run_job(model, steps, folder, hooked=side == "hooked")
+            for name, value in ratios(runs["alone"], runs["again"], runs["hooked"]).items():
+                said.setdefault(name, []).append(value)
+            if kept:
+                kept.write_text(json.dumps(said))
+            minutes = (time.monotonic() - began) / 60
+            left = minutes / (number + 1 - first) * (pairs - number - 1)
+            line = ", ".join(f"{name} {said[name][-1]:.3f}" for name in said if "ratio" in name)
+            sys.stderr.write(f"pair {number + 1} of {pairs}, {left:.0f} min left: {line}\n")
+
+
+def ratios(alone: Measured, again: Measured, hooked: Measured) -> dict[str, float]:
+    """Of step times, and differences of start-up in seconds, in one round."""
+    said = {}
+    for name in ("step_s", "step_cpu_s"):
+        plain, second, tried = (getattr(run, name) for run in (alone, again, hooked))
+        key = f"{name.removesuffix('_s')}_ratio"
+        said[f"off_off_{key}"] = second / plain
+        said[f"on_off_{key}"] = tried / math.sqrt(plain * second)
+    said["off_off_start_s"] = again.start_s - alone.start_s
+    said["on_off_start_s"] = hooked.start_s - (alone.start_s + again.start_s) / 2
     return said
 
 
-def main() -> None:
-    """Prints medians and all pairs."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.hooks", description=__doc__)
-    parser.add_argument("--pairs", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    said = measure(given.pairs, given.steps)
-    if given.json:
-        print(json.dumps(said))
-        return
-    for name, values in said.items():
+def table(said: Said) -> str:
+    """Medians, intervals of the means, and every round."""
+    lines = []
+    for name, values in sorted(said.items(), key=lambda item: item[0].partition("_off_")[2]):
         every = " ".join(f"{value:.3f}" for value in values)
         interval = f"   {mean_ratio(values)}" if name.endswith("ratio") else ""
-        print(f"{name:22} median {statistics.median(values):.3f}{interval}   {every}")
+        lines.append(f"{name:22} median {statistics.median(values):.3f}{interval}   {every}")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """0, or 2 where the file has rounds of another run."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.hooks", description=__doc__)
+    add = parser.add_argument
+    add("--pairs", type=int, default=7, help="rounds")
+    add("--steps", type=int, default=40)
+    add("--json", type=Path, metavar="FILE", help="keep every round there as soon as it is done")
+    add("--continue", dest="goes_on", action="store_true", help="after the rounds in that file")
+    given = parser.parse_args()
+    kept: Path | None = given.json
+    said: Said = json.loads(kept.read_text()) if kept and kept.exists() else {}
+    if said and not given.goes_on:
+        sys.stderr.write(f"{kept} has rounds already: go on with --continue, or name another\n")
+        return 2
+    measure(given.pairs, given.steps, kept, said)
+    print(table(said))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

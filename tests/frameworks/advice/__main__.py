@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -29,20 +30,22 @@ def _arguments() -> argparse.Namespace:
     add("--pairs", type=int, default=5, metavar="N", help="of each case, with seeds from 1")
     add("--environments", type=Path, default=ENVIRONMENTS)
     add("--folder", type=Path, default=Path("/tmp/framework-advice"), help="for jobs, kept there")
-    add("--json", type=Path, metavar="FILE", help="keep every pair there; those in it count")
+    add("--json", type=Path, metavar="FILE", help="keep every pair there as soon as it is done")
+    add("--continue", dest="goes_on", action="store_true", help="with the pairs in that file")
     add("--write", type=Path, metavar="PAGE", help="write the table into this page's section")
     add("--beside", default="", metavar="WORDS", help="what else the host did, for the table")
     return parser.parse_args()
 
 
 def main() -> int:
-    """0."""
+    """0, or 2 where the file has pairs of another run."""
     arguments = _arguments()
     cases = [case for case in CASES if _is_wanted(case, arguments)]
     kept: Path | None = arguments.json
-    pairs = (
-        msgspec.json.decode(kept.read_bytes(), type=list[Pair]) if kept and kept.exists() else []
-    )
+    pairs = _kept(kept) if kept else []
+    if pairs and not arguments.goes_on:
+        _say(f"{kept} has {len(pairs)} pairs: go on with --continue, or name another file")
+        return 2
     done = {(pair.framework, pair.case, pair.seed) for pair in pairs}
     left = [
         (seed, case)
@@ -54,15 +57,30 @@ def main() -> int:
         folder: Path = arguments.folder
         folder.mkdir(parents=True, exist_ok=True)
         model, data = inputs.write_model(folder / "model"), write_rows(folder / "rows.jsonl")
-    for seed, case in left:
+    began = time.monotonic()
+    for number, (seed, case) in enumerate(left, start=1):
         place = Place(_python(arguments.environments, case.framework), model, data)
         own = folder / f"{case.framework}-{seed}-{case.name.replace(' ', '-')}"
         pairs.append(run_pair(case, place, own, seed, _printed(pairs, case)))
-        _say(line(pairs[-1]))
+        minutes = (time.monotonic() - began) / 60
+        rest = minutes / number * (len(left) - number)
+        _say(f"[{number} of {len(left)}, {minutes:.1f} min, {rest:.0f} left] {line(pairs[-1])}")
         if kept:
-            kept.write_text(json.dumps([asdict(pair) for pair in pairs], indent=1))
+            _keep(kept, pairs)
     _write(pairs, arguments.write, arguments.beside)
     return 0
+
+
+def _kept(file: Path) -> list[Pair]:
+    """The pairs of a run that was cut off; those whose jobs failed are tried again."""
+    pairs = msgspec.json.decode(file.read_bytes(), type=list[Pair]) if file.exists() else []
+    return [pair for pair in pairs if not pair.has_failed]
+
+
+def _keep(file: Path, pairs: Sequence[Pair]) -> None:
+    beside = file.with_suffix(".part")
+    beside.write_text(json.dumps([asdict(pair) for pair in pairs], indent=1))
+    beside.replace(file)
 
 
 def _is_wanted(case: Case, arguments: argparse.Namespace) -> bool:
@@ -72,9 +90,9 @@ def _is_wanted(case: Case, arguments: argparse.Namespace) -> bool:
 
 
 def _printed(pairs: Sequence[Pair], case: Case) -> str:
-    """What the report of an earlier pair advised."""
+    """What the report of the last pair advised; before the first, what it was known to."""
     own = [pair for pair in pairs if (pair.framework, pair.case) == (case.framework, case.name)]
-    return next((pair.advice.text for pair in own if pair.advice), "")
+    return next((pair.advice.text for pair in reversed(own) if pair.advice), case.printed)
 
 
 def _python(environments: Path, framework: str) -> Path:

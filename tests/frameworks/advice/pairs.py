@@ -5,14 +5,24 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tests.frameworks.advice.applying import NotAFlagError, apply
 from tests.frameworks.advice.cases import Case
-from tests.frameworks.advice.jobs import JobFailedError, Place, command, environment, record
+from tests.frameworks.advice.jobs import (
+    JobFailedError,
+    Place,
+    command,
+    environment,
+    record,
+    report,
+    step_s,
+)
+
+FAILED = "failed"
 
 
 @dataclass(frozen=True)
@@ -44,6 +54,11 @@ class Pair:
     def measured(self) -> float:
         """The change of the step time in percent."""
         return 100 * (self.after_s / self.before_s - 1)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a job ended with an error, so that nothing was measured."""
+        return self.problem.startswith(FAILED)
 
 
 class NoAdviceError(ValueError):
@@ -82,45 +97,62 @@ def _why_silent(document: Mapping[str, Any], rule: str) -> str:
     return "no finding"
 
 
-def run_pair(case: Case, place: Place, folder: Path, seed: int, known: str = "") -> Pair:
-    """Runs the job, asks for advice, applies it as it is printed, and runs the job again.
+def run_pair(case: Case, place: Place, folder: Path, seed: int, known: str) -> Pair:
+    """Runs the job beside the one with the advice `known`, and asks its report for the advice.
 
-    Where an earlier pair's report printed `known`, both jobs run at once, so that what else the
-    host does falls on both. Should this pair's report print something else, that is run instead.
+    What else the host does falls on both jobs. Should the report print something else than `known`,
+    both run once more, beside each other too, with what it prints. A job that fails is the pair's
+    `problem`.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    with ThreadPoolExecutor() as beside:
-        early = beside.submit(_changed, case, place, folder / "early", seed, known)
-        words = command(case, place, folder / "before", seed)
-        document = record(words, environment(place, case.work), folder / "before")
-    advice, after_s, problem = None, 0.0, ""
+    pair = Pair(case.framework, "", case.name, case.rule, seed, case.unseen, 0.0)
+    job = _Job(case, place, seed)
     try:
-        advice = advice_of(document, case)
-        same = advice.text == known
-        after_s = early.result() if same else _changed(
-            case, place, folder / "after", seed, advice.text
-        )  # fmt: skip
+        plain, changed = _beside(job, folder / "first", known)
+        document = report(plain)
+    except JobFailedError as failure:
+        return replace(pair, problem=f"{FAILED}: {failure}")
+    pair = replace(
+        pair,
+        version=document["run"]["framework_version"],
+        before_s=document["summary"]["step_time_s"],
+    )
+    try:
+        pair = replace(pair, advice=advice_of(document, case))
+        if pair.advice and pair.advice.text != known:
+            plain, changed = _beside(job, folder / "second", pair.advice.text)
+            pair = replace(pair, before_s=step_s(plain))
+        return replace(pair, after_s=step_s(changed.result()))
     except NoAdviceError as silence:
-        problem = f"no advice: {silence}"
+        return replace(pair, problem=f"no advice: {silence}")
     except NotAFlagError as other:
-        problem = f"no flag: {other}"
+        return replace(pair, problem=f"no flag: {other}")
     except JobFailedError as refusal:
-        problem = f"refused: {refusal}"
-    version, before_s = document["run"]["framework_version"], document["summary"]["step_time_s"]
-    return Pair(case.framework, version, case.name, case.rule, seed, case.unseen, before_s,
-                after_s, advice, problem)  # fmt: skip
+        return replace(pair, problem=f"{FAILED} with the advice: {refusal}")
 
 
-def _changed(case: Case, place: Place, folder: Path, seed: int, text: str) -> float:
-    """Seconds per step of the job with this advice; 0 without one."""
-    if not text:
-        return 0.0
-    words = command(case, place, folder, seed)
-    if not case.next_step:
-        words = apply(words, text)
-    work = case.rewritten if case.next_step else case.work
-    step_s: float = record(words, environment(place, work), folder)["summary"]["step_time_s"]
-    return step_s
+@dataclass(frozen=True)
+class _Job:
+    case: Case
+    place: Place
+    seed: int
+
+    def run(self, folder: Path, advice: str = "") -> Path:
+        """Where the recording is of the job as it is, or with an advice applied."""
+        case, work = self.case, self.case.work
+        words = command(case, self.place, folder, self.seed)
+        if advice and case.next_step:
+            work = case.rewritten
+        elif advice:
+            words = apply(words, advice)
+        return record(words, environment(self.place, work), folder)
+
+
+def _beside(job: _Job, folder: Path, advice: str) -> tuple[Path, Future[Path]]:
+    """The recording of the job, and of the job with the advice, which may have failed."""
+    with ThreadPoolExecutor() as pool:
+        changed = pool.submit(job.run, folder / "after", advice)
+        return job.run(folder / "before"), changed
 
 
 def line(pair: Pair) -> str:

@@ -33,8 +33,8 @@ def section(pairs: Sequence[Pair], command: str, host: str) -> str:
             "of the finding, in the letters of the report, is put into the command line by a "
             "program that knows no option, and the job runs again. Where the advice is to change "
             "code (`run ... at once`), the job's rewards are rewritten as it says. Pairs alternate "
-            "over all rows; from a row's second pair on its two jobs run side by side, so that "
-            "what else the host does falls on both. The measured change is the median of the "
+            "over all rows; the two jobs of a pair run side by side, so that what else the host "
+            "does falls on both. The measured change is the median of the "
             "pairs; an interval holds where it has that change; `none` is a pair whose report "
             "gave no such advice."
         ),

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from grpo_doctor.analysis import analyse
-from grpo_doctor.whatif import Prediction, build_model, predict, without
+from grpo_doctor.whatif import Edit, Prediction, StepModel, build_model, predict, without
+from grpo_doctor.whatif.prediction import RUN_ERROR
 from grpo_doctor.whatif.small_samples import AT_95, AT_97_5, widened
 from tests.build import TraceBuilder
 
+_RUNS = 100
 # Student's t from a table, at 95 and 97.5%.
 TABLE = {2: (2.920, None), 3: (2.353, 3.182), 7: (1.895, 2.365), 15: (1.753, 2.131), 60: (1.671, 2)}
 
@@ -36,3 +41,37 @@ def test_a_prediction_holds_what_runs_after_the_change_show(steps: int) -> None:
         assert isinstance(found, Prediction)
         held += found.low <= 100 * (after.mean() / model.step_s - 1) <= found.high
     assert held >= 84
+
+
+def _of_steps(trains: NDArray[np.float64]) -> StepModel:
+    build = TraceBuilder()
+    for number in range(len(trains)):
+        build.step(0, number, 10.0 * number, {"offload": 5.0, "train": 5.0})
+    model = build_model(analyse(build.build()))
+    seconds = model.seconds.copy()
+    seconds[model.part("train")] = trains
+    return replace(model, seconds=seconds, measured_s=5 + trains)
+
+
+@pytest.mark.parametrize("alternatives", [False, True])
+@pytest.mark.parametrize(("steps", "error"), [(4, 0.3), (40, 0.2)])
+def test_a_model_that_is_off_as_much_as_it_says_holds_nine_in_ten(
+    steps: int, error: float, alternatives: bool
+) -> None:
+    """What each model assumes of itself, simulated: its error and that of two runs hold nine in
+    ten, and where one run can't tell alternatives apart, one of both ends is true."""
+    held, dice = 0, np.random.default_rng([steps, alternatives])
+    factors = (0.4, 0.7, 0.1)
+    middle, shy, bold = ((Edit(("offload",), factor),) for factor in factors)
+    for _ in range(_RUNS):
+        before, after = 5 * (1 + 0.1 * dice.normal(size=(2, steps)))
+        model = _of_steps(before)
+        least, most = (shy, bold) if alternatives else (None, None)
+        found = predict(model, middle, "so", error=error, at_least=least, at_most=most)
+        assert isinstance(found, Prediction)
+        factor = dice.choice(factors[1:]) if alternatives else factors[0]
+        saved = 5 * (1 - factor) * (1 + error / AT_95 * dice.normal())
+        other_run = 1 + RUN_ERROR / AT_95 * dice.normal()
+        measured = (after.mean() + 5 - saved) * other_run
+        held += found.low <= 100 * (measured / model.step_s - 1) <= found.high
+    assert held >= 0.86 * _RUNS
