@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from grpo_doctor import knobs
+from tests.frameworks.advice import __main__ as advice_main
+from tests.frameworks.advice import pairs
 from tests.frameworks.advice.applying import NotAFlagError, apply
 from tests.frameworks.advice.cases import CASES, Case
-from tests.frameworks.advice.pairs import Advice, NoAdviceError, advice_of
+from tests.frameworks.advice.jobs import JobFailedError, Place
+from tests.frameworks.advice.pairs import Advice, NoAdviceError, Pair, advice_of, run_pair
 
 COMMAND = ["swift", "rlhf", "--batch", "1", "--rewards", "a", "b", "--beta=0.1", "--quiet"]
 REWARDS = Case("trl", "rewards", "GD034", next_step="at once.*async functions")
@@ -81,3 +86,55 @@ def test_both_frameworks_have_six_handicaps_two_of_them_unseen() -> None:
     for framework in ("trl", "swift"):
         own = [case for case in CASES if case.framework == framework]
         assert (len(own), sum(case.unseen for case in own)) == (6, 2)
+
+
+PREDICTED = {"low": -30.0, "mid": -20.0, "high": -10.0}
+BATCH = Case("trl", "batch", "GD037", printed="--batch 4")
+
+
+def _pair(monkeypatch: pytest.MonkeyPatch, folder: Path, printed: str, fails: str = "") -> Pair:
+    """A pair of jobs that take 2 s a step with a batch of 1, else 1 s; those of a batch fail."""
+
+    def record(words: Sequence[str], _: object, folder: Path) -> Path:
+        size = words[words.index("--batch") + 1]
+        if size == fails:
+            raise JobFailedError("out of memory")
+        return folder / size
+
+    fix = {"spelling": printed, "predicted": PREDICTED, "risk": ""}
+    document = {
+        **_document(id="GD037", fixes=[fix]),
+        "run": {"framework_version": "1.16.0"}, "summary": {"step_time_s": 2.0},
+    }  # fmt: skip
+    monkeypatch.setattr(pairs, "record", record)
+    monkeypatch.setattr(pairs, "command", lambda *_: ["train", "--batch", "1"])
+    monkeypatch.setattr(pairs, "report", lambda _: document)
+    monkeypatch.setattr(pairs, "step_s", lambda run: 2.0 if run.name == "1" else 1.0)
+    place = Place(Path("python"), Path("model"), Path("data"))
+    return run_pair(BATCH, place, folder / "jobs", 1, BATCH.printed)
+
+
+@pytest.mark.parametrize("printed", ["--batch 4", "--batch 8"])
+def test_what_a_report_prints_is_applied_whatever_was_expected(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, printed: str
+) -> None:
+    pair = _pair(monkeypatch, tmp_path, printed)
+    assert pair.advice == Advice(printed, -30.0, -20.0, -10.0)
+    assert (pair.measured, pair.problem) == (-50.0, "")
+
+
+@pytest.mark.parametrize("fails", ["1", "4"])
+def test_a_job_that_fails_is_said_and_tried_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fails: str
+) -> None:
+    failed, done = (_pair(monkeypatch, tmp_path, "--batch 4", size) for size in (fails, ""))
+    assert "out of memory" in failed.problem
+    kept = tmp_path / "pairs.json"
+    advice_main._keep(kept, [failed, done])
+    assert advice_main._kept(kept) == [done]
+
+
+def test_what_is_expected_of_each_handicap_can_be_applied() -> None:
+    for case in CASES:
+        if not case.next_step:
+            assert apply(COMMAND, case.printed) != COMMAND
