@@ -14,7 +14,7 @@ GIB = 2**30
 _PARTS = ("dataload/read", "rollout/generate", "rollout/generate/http", "reward/a", "train/forward")
 
 
-def recording(seed: int) -> Trace:
+def recording(seed: int, steps: int = STEPS) -> Trace:
     """A run of three ranks on two hosts: late ranks, nested and empty spans, two groups, an end."""
     dice = random.Random(seed)
     build = TraceBuilder(
@@ -24,13 +24,13 @@ def recording(seed: int) -> Trace:
         exit=Exit(state=dice.choice(["finished", "failed", "hung"]), code=seed % 2),
     )
     begins = [0.0] * RANKS
-    for number in range(STEPS):
+    for number in range(steps):
         now = [begin + dice.choice([0, 0, 1]) for begin in begins]
         _work(build, dice, number, now)
         last_s = max(now)
         for rank in range(RANKS):
             # The last step of the last rank does not end.
-            is_open = seed % 2 == 1 and (number, rank) == (STEPS - 1, RANKS - 1)
+            is_open = seed % 2 == 1 and (number, rank) == (steps - 1, RANKS - 1)
             build.row(
                 Kind.STEP, rank, "step", begins[rank], last_s, depth=0, value=number, open=is_open
             )
