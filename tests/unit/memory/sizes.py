@@ -24,11 +24,11 @@ from grpo_doctor.memory import (
     model_shape,
     relief,
     room,
-    server_ledger,
     setup_of,
     solve,
 )
 from grpo_doctor.memory.edits import SOLVABLE
+from grpo_doctor.memory.estimate import server_ledger
 from tests.unit.memory.jobs import LARGE, TEXT, TEXT_OWN_CARD, VISION
 
 RECORDED = Path(__file__).with_name("sizes.json")
