@@ -67,6 +67,11 @@ class Asked:
         return self.values(linear(hidden, head.weight, head.bias), tokens)
 
 
+def changes_logits(config: Any) -> bool:
+    """Whether a text model does something to logits behind its last layer."""
+    return any(getattr(config, name, None) not in {None, 1} for name in _CHANGES)
+
+
 @contextmanager
 def asking(model: Any, asked: Asked) -> Iterator[None]:
     """Puts the question in the place of the last layer's logits, if it is a plain one.
@@ -77,8 +82,7 @@ def asking(model: Any, asked: Asked) -> Iterator[None]:
     """
     module = getattr(model, "module", model)
     head = module.get_output_embeddings()
-    config = module.config.get_text_config()
-    changed = any(getattr(config, name, None) not in {None, 1} for name in _CHANGES)
+    changed = changes_logits(module.config.get_text_config())
     if type(head) is not torch.nn.Linear or "forward" in vars(head) or changed:
         yield
         return

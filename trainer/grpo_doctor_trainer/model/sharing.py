@@ -44,7 +44,7 @@ def reason_not_to_share(
     kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
     if kinds:
         return f"it has layers of {', '.join(sorted(kinds))}"
-    batch = _probe(device, layout)
+    batch = probe(device, layout)
     training = module.training
     module.eval()
     try:
@@ -58,13 +58,19 @@ def reason_not_to_share(
         module.train(training)
     distances = (alone - shared).abs()[batch.completion_mask.bool()]
     gap = float(distances.float().mean())
-    dtype = next(iter(module.parameters())).dtype
-    if not gap <= _LARGEST_GAP.get(dtype, _LARGEST_GAP_ELSEWHERE):
+    if not gap <= largest_gap(module):
         return f"its log-probs would differ by {gap:.2g} nats per token"
     return None
 
 
-def _probe(device: torch.device, layout: VisionLayout | None) -> TokenBatch:
+def largest_gap(module: Any) -> float:
+    """Gives the mean distance of log-probs, in nats, that rounding explains."""
+    dtype = next(iter(module.parameters())).dtype
+    return _LARGEST_GAP.get(dtype, _LARGEST_GAP_ELSEWHERE)
+
+
+def probe(device: torch.device, layout: VisionLayout | None) -> TokenBatch:
+    """Makes a batch to ask a model both ways: equal prompts and padding, but no image."""
     longest = max(map(len, _PROMPTS))
     tokens = torch.zeros(len(_PROMPTS), longest, dtype=torch.long)
     mask = torch.zeros_like(tokens)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers.cache_utils import Cache, DynamicLayer
 from transformers.generation import (
     LogitsProcessorList,
     RepetitionPenaltyLogitsProcessor,
@@ -17,12 +15,16 @@ from transformers.generation import (
 )
 
 from grpo_doctor_trainer.algorithm.inputs import model_inputs
+from grpo_doctor_trainer.model.sharing import largest_gap
+from grpo_doctor_trainer.rollout.next_token import ModelSteps, key_value_cache
+from grpo_doctor_trainer.rollout.plain_decoder import NotPlainError, PlainDecoder, PlainSteps
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.data.experience import TokenBatch
     from grpo_doctor_trainer.model.load import LoadedModel
     from grpo_doctor_trainer.rollout import OnEnded
+    from grpo_doctor_trainer.rollout.next_token import Steps
 
 # Of a model's own settings for generation: those that the options replace, or that say nothing.
 _REPLACED = {
@@ -30,8 +32,8 @@ _REPLACED = {
     *("do_sample", "temperature", "top_k", "top_p", "repetition_penalty"),
     *("max_length", "max_new_tokens", "output_attentions", "output_hidden_states"),
 }
-# The cache is copied without the rows that have ended once these are a quarter.
-_ENDED_SHARE = 4
+# The cache is copied without the rows that have ended once these are an eighth.
+_ENDED_SHARE = 8
 
 
 def own_settings(module: Any) -> list[str]:
@@ -63,51 +65,29 @@ class Sampler:
         if config.top_p < 1:
             self._changes.append(TopPLogitsWarper(config.top_p))
 
-    def choose(self, sequences: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    def choose(
+        self, sequences: torch.Tensor, rows: torch.Tensor, place: int, logits: torch.Tensor
+    ) -> torch.Tensor:
         """Draws a token for each row from torch's random state.
 
         Args:
-            sequences: [rows, tokens so far], padded on the left.
+            sequences: [completions, prompts and room], prompts padded on the left.
+            rows: of the sequences.
+            place: of the token, behind all that the sequences have.
             logits: [rows, vocabulary].
         """
-        scores = self._changes(sequences, logits.float())
+        scores = logits.float()
+        if self._changes:
+            scores = self._changes(sequences[rows, :place], scores)
         return torch.multinomial(scores.softmax(dim=1), 1).squeeze(1)
 
 
-class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
-    """Keys and values with room for those to come, so that a token does not copy all before it."""
-
-    def __init__(self, room: int) -> None:
-        super().__init__()
-        self._room = room
-        self._buffers: list[torch.Tensor] = []
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Adds some tokens; gives all."""
-        length, added = self.get_seq_length(), key_states.size(2)
-        if not length:  # the prompts, whose rows are still to be multiplied
-            return super().update(key_states, value_states)  # type: ignore[no-any-return]
-        if not self._buffers:
-            before: tuple[torch.Tensor, ...] = (self.keys, self.values)  # type: ignore[has-type]
-            for held in before:
-                buffer = held.new_empty(*held.shape[:2], self._room, held.size(3))
-                buffer[:, :, :length] = held
-                self._buffers.append(buffer)
-        for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
-            buffer[:, :, length : length + added] = states
-        self.keys, self.values = (buffer[:, :, : length + added] for buffer in self._buffers)
-        return self.keys, self.values
-
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
-        """Takes some rows, in any order and number."""
-        self._buffers = []
-        super().batch_select_indices(indices)
-
-
 def sample(
-    module: Any, prompts: TokenBatch, sampler: Sampler, on_ended: OnEnded | None = None
+    module: Any,
+    prompts: TokenBatch,
+    sampler: Sampler,
+    on_ended: OnEnded | None = None,
+    plain: PlainDecoder | None = None,
 ) -> torch.Tensor:
     """Completes prompts.
 
@@ -116,58 +96,123 @@ def sample(
         prompts: one entry per completion; their completions are empty.
         sampler: chooses.
         on_ended: is given completions as they end.
+        plain: the parts of the policy, if it can be asked without its own forward pass.
 
     Returns:
         [completions, longest completion], padded on the right.
     """
-    firsts, prompt_of = (
-        rows.to(prompts.prompt_tokens.device) for rows in prompts.distinct_prompts()
-    )
+    width, count = prompts.prompt_tokens.size(1), len(prompts)
+    full = width + sampler.longest
+    sequences = prompts.prompt_tokens.new_full((count, full), sampler.pad_token)
+    sequences[:, :width] = prompts.prompt_tokens
+    # Nothing of it is kept for a backward pass; `sequences`, made before, is a tensor like others.
+    with torch.inference_mode():
+        logits, steps = _read_prompts(module, prompts, full, plain)
+        ends = torch.tensor(sampler.end_tokens, device=sequences.device)
+        rows = torch.arange(count, device=sequences.device)  # those that the cache has
+        going = torch.ones(count, dtype=torch.bool, device=sequences.device)
+        left = count
+        for place in range(width, full):
+            tokens = sampler.choose(sequences, rows, place, logits)
+            tokens = tokens.where(going, sampler.pad_token)
+            sequences[rows, place] = tokens
+            still_going = going & ~torch.isin(tokens, ends)
+            before, left = left, int(still_going.sum())
+            if on_ended is not None and left == before:
+                on_ended({})
+            elif on_ended is not None:
+                ended = rows[going & ~still_going]
+                completions = sequences[ended, width : place + 1].tolist()
+                on_ended(dict(zip(ended.tolist(), completions, strict=True)))
+            going = still_going
+            if not left or place + 1 == full:
+                break
+            if (len(rows) - left) * _ENDED_SHARE >= len(rows):
+                kept = going.nonzero().squeeze(1)
+                steps.keep(kept)
+                rows, tokens, going = rows[kept], tokens[kept], going[kept]
+            logits = steps.logits(tokens, place)
+    return sequences[:, width : place + 1]
+
+
+def plain_parts(module: Any, batch: TokenBatch) -> PlainDecoder:
+    """Takes a model apart that says the same in parts as whole.
+
+    Args:
+        module: the policy, in eval mode, with its whole weights.
+        batch: to ask it both ways.
+
+    Raises:
+        NotPlainError: it cannot be asked in parts.
+    """
+    parts = PlainDecoder.of(module)
+    try:
+        whole, apart = (_logprobs(module, batch, asked) for asked in (None, parts))
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
+        reason = str(error).strip().splitlines()
+        raise NotPlainError(f"its layers do not take it ({(reason or [''])[0]})") from error
+    gap = float((whole - apart).abs().mean())
+    if not gap <= largest_gap(module):
+        raise NotPlainError(f"its log-probs would differ by {gap:.2g} nats per token")
+    return parts
+
+
+@torch.inference_mode()
+def _logprobs(module: Any, batch: TokenBatch, plain: PlainDecoder | None) -> torch.Tensor:
+    """Gives [tokens, vocabulary]; the last completion is left out halfway, as if it had ended.
+
+    Once behind the prompts, and once where the model's context ends: some attend otherwise there.
+    """
+    width, longest = batch.prompt_tokens.size(1), batch.completion_tokens.size(1)
+    prompts, rows = batch.trimmed(width, 0), torch.arange(len(batch) - 1)
+    context = getattr(module.config.get_text_config(), "max_position_embeddings", None) or 0
+    logits = []
+    for skipped in {0, max(0, context - width - longest)}:
+        _, steps = _read_prompts(module, prompts, width + longest, plain, skipped=skipped)
+        tokens = batch.completion_tokens
+        for column in range(longest):
+            if column == longest // 2:
+                steps.keep(rows.to(tokens.device))
+                tokens = tokens[:-1]
+            logits.append(steps.logits(tokens[:, column], width + column))
+    return torch.cat(logits).float().log_softmax(dim=1)
+
+
+def _read_prompts(
+    module: Any,
+    prompts: TokenBatch,
+    room: int,
+    plain: PlainDecoder | None,
+    *,
+    skipped: int = 0,
+) -> tuple[torch.Tensor, Steps]:
+    """Reads each prompt once.
+
+    Args:
+        module: the policy.
+        prompts: one entry per completion.
+        room: tokens of the longest sequence, prompt included.
+        plain: as in `sample`.
+        skipped: positions between a prompt and its completion.
+
+    Returns:
+        [completions, vocabulary], the logits of the first tokens, and what gives the others'.
+    """
+    device = prompts.prompt_tokens.device
+    firsts, prompt_of = (rows.to(device) for rows in prompts.distinct_prompts())
     inputs = model_inputs(prompts.select(firsts))
-    room = prompts.prompt_tokens.size(1) + sampler.longest
-    cache = Cache(layer_class_to_replicate=partial(_RoomyLayer, room))
+    cache = key_value_cache(room)
     output = module(**inputs, logits_to_keep=1, use_cache=True, past_key_values=cache)
     cache.batch_select_indices(prompt_of)
-    logits = output.logits[prompt_of, -1]
     # [..., completions, 1]: a vision-language model counts three times.
-    following = inputs["position_ids"].amax(dim=-1, keepdim=True)[..., prompt_of, :] + 1
+    following = inputs["position_ids"].amax(dim=-1, keepdim=True)[..., prompt_of, :] + 1 + skipped
     if inputs["position_ids"].dim() > 2:
         following = following.amax(dim=0, keepdim=True).expand_as(following)
-
-    width, count = prompts.prompt_tokens.size(1), len(prompts)
-    sequences = prompts.prompt_tokens.new_full((count, width + sampler.longest), sampler.pad_token)
-    sequences[:, :width] = prompts.prompt_tokens
-    mask = torch.ones_like(sequences)
-    mask[:, :width] = prompts.prompt_mask
-    ends = torch.tensor(sampler.end_tokens, device=sequences.device)
-    rows = torch.arange(count, device=sequences.device)  # those that the cache has
-    going = torch.ones(count, dtype=torch.bool, device=sequences.device)
-    left = count
-    for place in range(width, width + sampler.longest):
-        tokens = sampler.choose(sequences[rows, :place], logits)
-        tokens = tokens.where(going, sampler.pad_token)
-        sequences[rows, place] = tokens
-        still_going = going & ~torch.isin(tokens, ends)
-        before, left = left, int(still_going.sum())
-        if on_ended is not None and left == before:
-            on_ended({})
-        elif on_ended is not None:
-            ended = rows[going & ~still_going]
-            completions = sequences[ended, width : place + 1].tolist()
-            on_ended(dict(zip(ended.tolist(), completions, strict=True)))
-        going = still_going
-        if not left or place + 1 == width + sampler.longest:
-            break
-        if (len(rows) - left) * _ENDED_SHARE >= len(rows):
-            kept = going.nonzero().squeeze(1)
-            cache.batch_select_indices(kept)
-            rows, tokens, going = rows[kept], tokens[kept], going[kept]
-            following = following[..., kept, :]
-        logits = module(
-            input_ids=tokens.unsqueeze(1),
-            attention_mask=mask[rows, : place + 1],
-            position_ids=following + (place - width),
-            past_key_values=cache,
-            use_cache=True,
-        ).logits[:, -1]
-    return sequences[:, width : place + 1]
+    mask = prompts.prompt_mask.new_ones(len(prompts), room)
+    mask[:, : prompts.prompt_mask.size(1)] = prompts.prompt_mask
+    steps: Steps = (
+        ModelSteps(module, cache, mask, following)
+        if plain is None
+        else PlainSteps(plain, cache, mask, following)
+    )
+    return output.logits[prompt_of, -1], steps

@@ -10,9 +10,11 @@ import torch
 from grpo_doctor_trainer.algorithm.inputs import generation_inputs
 from grpo_doctor_trainer.data.experience import TokenBatch, mask_after_end
 from grpo_doctor_trainer.logs.console import LOG
+from grpo_doctor_trainer.model.sharing import probe
 from grpo_doctor_trainer.phases import phase
 from grpo_doctor_trainer.rollout import Completions
-from grpo_doctor_trainer.rollout.decoding import Sampler, own_settings, sample
+from grpo_doctor_trainer.rollout.decoding import Sampler, own_settings, plain_parts, sample
+from grpo_doctor_trainer.rollout.plain_decoder import NotPlainError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.model.load import LoadedModel
     from grpo_doctor_trainer.ranks.engine import Engine
     from grpo_doctor_trainer.rollout import OnEnded
+    from grpo_doctor_trainer.rollout.plain_decoder import PlainDecoder
 
 
 class TransformersRollout:
@@ -64,6 +67,9 @@ class TransformersRollout:
                 )
             else:
                 self._sampler = Sampler(config, loaded)
+        self._layout = loaded.vision
+        self._plain: PlainDecoder | None = None
+        self._asked_for_parts = False
 
     def sync(self) -> None:
         """Does nothing: these are the trained weights."""
@@ -84,10 +90,22 @@ class TransformersRollout:
                 completions = self._generate(tokens, mask, prompts.images)
             else:
                 empty = TokenBatch(tokens, mask, tokens[:, :0], mask[:, :0], prompts.images)
-                completions = sample(module, empty, self._sampler, on_ended)
+                plain = self._parts()
+                completions = sample(module, empty, self._sampler, on_ended, plain)
         module.train()
         ended = mask_after_end(completions, self._end_tokens)
         return Completions(TokenBatch(tokens, mask, completions, ended, prompts.images), None)
+
+    def _parts(self) -> PlainDecoder | None:
+        """Takes the model apart the first time: that needs its whole weights."""
+        if not self._asked_for_parts:
+            self._asked_for_parts = True
+            module = self._engine.module
+            try:
+                self._plain = plain_parts(module, probe(self._engine.device, self._layout))
+            except NotPlainError as error:
+                LOG.info("completions go through the model's own forward pass, because %s", error)
+        return self._plain
 
     def _generate(
         self, tokens: torch.Tensor, mask: torch.Tensor, images: ImageFeatures | None
