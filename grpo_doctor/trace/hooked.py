@@ -8,15 +8,27 @@ from typing import Any
 from grpo_doctor.phases import PHASES
 from grpo_doctor.trace.jsonfile import mapping, texts
 
+# The packages of each framework: in a process of one another may be imported and train nothing.
+_FRAMEWORKS = {
+    "trl": ("trl",),
+    "ms-swift": ("ms-swift", "trl"),
+    "verl": ("verl",),
+    "openrlhf": ("openrlhf",),
+}
 
-def hook_notes(rank_files: Iterable[Mapping[str, Any]], names: Iterable[str]) -> list[str]:
+
+def hook_notes(
+    rank_files: Iterable[Mapping[str, Any]], names: Iterable[str], framework: str = "unknown"
+) -> list[str]:
     """One sentence per phase that a framework in this version has no known function for.
 
     Args:
         rank_files: what each recorded process said of itself.
         names: of all spans. A phase that was recorded is not missing: rewards have spans under
             their own names where a version has no function around them.
+        framework: the run's; of the others nothing is missed.
     """
+    others = _FRAMEWORKS.keys() - _FRAMEWORKS.get(framework, _FRAMEWORKS.keys())
     recorded = {name.partition("/")[0] for name in names}
     notes: dict[str, None] = {}
     for facts in rank_files:
@@ -25,6 +37,8 @@ def hook_notes(rank_files: Iterable[Mapping[str, Any]], names: Iterable[str]) ->
         hooked = {span.partition("/")[0] for said in packages.values() for span in _spans(said)}
         seen = recorded | hooked
         for name, said in packages.items():
+            if name in others:
+                continue
             absent = [p for p in PHASES if p in texts(said.get("absent")) and p not in seen]
             notes.update(dict.fromkeys(_sentence(name, said, phase) for phase in absent))
         notes.update(

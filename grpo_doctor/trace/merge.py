@@ -55,7 +55,7 @@ def merge(folder: Path) -> Trace:
     timeline = Timeline(facts, recordings, samples)
     processes, names, args, blocks = _rows(timeline, facts)
     metrics, damaged = read_metrics(folder / METRICS_JSONL)
-    unseen = hook_notes((r.facts for r in recordings), names)
+    unseen = hook_notes((r.facts for r in recordings), names, facts.run.framework)
     notes = (*_notes(samples), *joined.notes, *_profile_notes(folder))
     problems += [*joined.problems, *facts.problems, *damaged, *unseen]
     return Trace(

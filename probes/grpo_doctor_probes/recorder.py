@@ -43,7 +43,9 @@ class _Start:
     """Whether and how recording starts in this process."""
 
     refused: str | None = None  # why it could not start; asked once, said once
-    inherited: tuple[str, int] | None = None  # run directory and rank of a recording parent
+    inherited: tuple[str, int] | None = (
+        None  # run directory and rank of a recording parent, or as it began
+    )
     lock = allocate_lock()
 
 
@@ -239,6 +241,12 @@ def start_if_asked() -> Recorder | None:
     if _Start.refused is None and (_Start.inherited or os.environ.get(RUN_DIR_VARIABLE)):
         start()
     return ACTIVE
+
+
+def remember(run_dir: str, rank: int) -> None:
+    """Where to record and as which rank, should the job have emptied its environment by then."""
+    if _Start.inherited is None:
+        _Start.inherited = (run_dir, rank)
 
 
 def stop() -> None:

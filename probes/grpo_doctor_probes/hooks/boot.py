@@ -36,10 +36,17 @@ _LOADED: dict[str, Adapter] = {}
 _APPLIED: set[str] = set()  # modules
 
 
-def boot() -> importing.ImportWatcher | None:
-    """Watches for the packages of `ADAPTERS`, if the environment asks for it."""
-    if os.environ.get(HOOKS_VARIABLE) != "1" or not os.environ.get(RUN_DIR_VARIABLE):
+def boot(run_dir: str = "", rank: str = "") -> importing.ImportWatcher | None:
+    """Watches for the packages of `ADAPTERS`, if the environment asks for it.
+
+    Args:
+        run_dir: what it asked for when Python was started; it may have been emptied since.
+        rank: what it said of the rank then.
+    """
+    run_dir = os.environ.get(RUN_DIR_VARIABLE) or run_dir
+    if os.environ.get(HOOKS_VARIABLE, "1") != "1" or not run_dir:
         return None
+    recorder.remember(run_dir, int(rank) if rank.isdecimal() else 0)
     return _watch()
 
 

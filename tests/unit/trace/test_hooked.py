@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from grpo_doctor.trace.hooked import hook_notes
 
 
@@ -28,6 +30,14 @@ def test_another_framework_that_shows_the_phase_is_enough() -> None:
     file = rank_file([], ["optimizer"])
     file["hooks"]["packages"]["deepspeed"] = {"version": "1", "spans": ["optimizer"], "absent": []}
     assert not hook_notes([file], ())
+
+
+@pytest.mark.parametrize(
+    ("framework", "said"),
+    [("verl", False), ("trl", True), ("ms-swift", True), ("unknown", True)],
+)
+def test_of_frameworks_that_do_not_train_nothing_is_missed(framework: str, said: bool) -> None:
+    assert bool(hook_notes([rank_file([], ["reward"])], (), framework)) is said
 
 
 def test_a_hook_that_failed_is_said() -> None:

@@ -18,7 +18,13 @@ PACKAGES = frozenset(
 
 
 class FirstImport:
-    """A finder that waits for the first of the packages, and then hands over to the tool's own."""
+    """A finder that waits for the first of the packages, and then hands over to the tool's own.
+
+    It remembers what the environment said: a job may empty that before it imports anything.
+    """
+
+    def __init__(self):  # type: ignore[no-untyped-def]
+        self._asked = (os.environ["GRPO_DOCTOR_RUN_DIR"], os.environ.get("RANK", ""))
 
     def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
         """As in `importlib.abc.MetaPathFinder`."""
@@ -29,7 +35,7 @@ class FirstImport:
             _load_package()
             from grpo_doctor_probes.hooks.boot import boot  # noqa: PLC0415
 
-            watcher = boot()
+            watcher = boot(*self._asked)
             return None if watcher is None else watcher.find_spec(name, path, target)
         except Exception as problem:  # noqa: BLE001 - the job runs, without phases
             _say(problem)

@@ -74,6 +74,7 @@ def run_job(
     modules: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
     options: tuple[str, ...] = (),
+    python: str = sys.executable,
 ) -> subprocess.CompletedProcess[str]:
     """Runs a program with stand-in modules on its path; its recording is in `folder/run`."""
     packages = folder / "packages"
@@ -88,7 +89,7 @@ def run_job(
     }
     base = {name: value for name, value in os.environ.items() if not name.startswith("GRPO_")}
     return subprocess.run(
-        [sys.executable, *options, str(script)],
+        [python, *options, str(script)],
         env={**base, **hooked, **(environment or {})}, cwd=folder,
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip

@@ -136,20 +136,6 @@ def test_an_exception_of_the_job_comes_through_and_its_phase_is_noted(tmp_path: 
     assert done.stderr.rstrip().endswith("ValueError: no answer")
 
 
-def test_the_package_file_starts_the_hooks_where_the_path_is_ignored(tmp_path: Path) -> None:
-    # -I, as some launchers re-execute Python: neither PYTHONPATH nor the user's site counts.
-    line = (STARTUP.parents[2] / "grpo_doctor_hooks.pth").read_text()
-    program = f"""
-    import sys
-    exec({line!r})
-    sys.path.insert(0, {str(tmp_path / "packages")!r})
-    {TRAIN.strip().replace(chr(10), "; ")}
-    """
-    done = run_job(tmp_path, program, modules=MODULES, options=("-I",))
-    assert (done.returncode, done.stdout) == (0, "trained\n"), done.stderr
-    assert step_numbers(recorded_in(tmp_path)) == [1, 2, 3]
-
-
 def test_without_a_run_directory_the_first_process_chooses_one(tmp_path: Path) -> None:
     done = run_job(
         tmp_path, TRAIN, modules=MODULES,

@@ -201,8 +201,10 @@ class _AsyncRolloutLoop:
 ASYNC_JOB = """
 import asyncio
 import multiprocessing
+import os
 
 def child():
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # as TRL does: the loop has no GPU
     from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop
     _AsyncRolloutLoop([accuracy], [search, ask]).run()
 
@@ -230,6 +232,9 @@ def test_ranks_of_an_asynchronous_run_wait_for_the_rollout_and_load_no_data(
             "transformers.trainer": TRAINER,
             f"{package}.async_grpo_trainer": ASYNC_TRAINER,
             f"{package}.async_rollout_worker": ASYNC_LOOP,
+        },
+        environment={
+            "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "CUDA_VISIBLE_DEVICES": "0,1"
         },
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
