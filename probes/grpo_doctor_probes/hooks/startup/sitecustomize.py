@@ -23,7 +23,7 @@ class FirstImport:
     It remembers what the environment said: a job may empty that before it imports anything.
     """
 
-    def __init__(self):  # type: ignore[no-untyped-def]
+    def __init__(self) -> None:
         self._asked = (os.environ["GRPO_DOCTOR_RUN_DIR"], os.environ.get("RANK", ""))
 
     def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
