@@ -58,12 +58,12 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "trl", "logged completions", "GD044",
-        flags={"log_completions": "true", "per_device_train_batch_size": 32},
+        flags={"log_completions": "true", "per_device_train_batch_size": 16},
         printed="--log_completions false",
     ),
     Case(
         "swift", "recomputed activations", "GD041",
-        flags={"gradient_checkpointing": "true", "per_device_train_batch_size": 16},
+        flags={"gradient_checkpointing": "true", "per_device_train_batch_size": 8},
         printed="--gradient_checkpointing false",
     ),
     *_of_both(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from grpo_doctor import knobs
@@ -13,6 +14,7 @@ from tests.frameworks.advice import __main__ as advice_main
 from tests.frameworks.advice import pairs
 from tests.frameworks.advice.applying import NotAFlagError, apply
 from tests.frameworks.advice.cases import CASES, Case
+from tests.frameworks.advice.errors import least_error, misses, said_of
 from tests.frameworks.advice.jobs import JobFailedError, Place
 from tests.frameworks.advice.pairs import Advice, NoAdviceError, Pair, advice_of, run_pair
 
@@ -138,3 +140,18 @@ def test_what_is_expected_of_each_handicap_can_be_applied() -> None:
     for case in CASES:
         if not case.next_step:
             assert apply(COMMAND, case.printed) != COMMAND
+
+
+def _measured(seed: int, after_s: float, **said: Any) -> dict[str, Any]:
+    advice = {"mid": -20.0, "low": -24.0, "high": -16.0}
+    return {"seed": seed, "before_s": 1.0, "after_s": after_s, "advice": advice, **said}
+
+
+def test_the_error_that_pairs_ask_for_is_chosen_on_some_and_judged_on_the_others() -> None:
+    exact = [_measured(seed, 0.8) for seed in range(1, 9)]
+    assert "odd seeds ask for 0.0%, with which 100% of the other 4" in said_of(misses(exact))
+    wild = [_measured(seed, 0.8 + 0.1 * (seed % 4 == 1)) for seed in range(1, 9)]
+    assert least_error(misses(wild)) == pytest.approx(np.sqrt(10**2 - 4**2 + 2**2), abs=0.5)
+    skipped = [_measured(1, 0.9, problem="no advice"), _measured(2, 0.9, advice=None)]
+    assert misses(skipped) == []
+    assert "no error can be chosen" in said_of([])
