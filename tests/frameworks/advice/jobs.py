@@ -19,7 +19,7 @@ from tests.frameworks.user_code.advice_work import WITHOUT_WAIT, rows
 
 CODE = Path(__file__).parent.parent / "user_code"
 # A job needs some ten seconds before its first step; these take a few more.
-STEPS = 24
+STEPS = 20
 _TIMEOUT_S = 600
 _LAST_WORDS = 1500
 _BOTH: Mapping[str, Any] = {
