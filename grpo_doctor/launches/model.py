@@ -94,6 +94,8 @@ class Launch:
     option_sources: Mapping[str, Source] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     """What the command sets for itself and what its script exports, not the caller's own."""
+    not_exported: Mapping[str, Source] = field(default_factory=dict)
+    """What its script sets of what a job reads, but neither exports nor uses itself."""
     processes_per_node: int = 1
     """Training processes on each host; 0: one for each GPU that is visible."""
     nodes: int = 1

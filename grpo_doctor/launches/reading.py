@@ -111,6 +111,11 @@ def _launch(candidate: Candidate, inherited: Mapping[str, str], versions: dict[s
         options=dict(said.values),
         option_sources=dict(said.sources),
         environment={name: word.text for name, word in environment.items()},
+        not_exported={
+            name: word.source
+            for name, word in candidate.command.not_exported.items()
+            if _matters(name) and name not in environment
+        },
         processes_per_node=_per_node(values, program, started_by.per_node),
         nodes=int(values.get("run.nodes", started_by.nodes)),
         processes_known=started_by.known and not _left_open(said, values),

@@ -20,6 +20,8 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _ARRAY = re.compile(r"([A-Za-z_]\w*)(\+?)=\(")
 _REDIRECTION = re.compile(r"(?:\d|&)?(<<<|<<-?|>>|[<>])&?[ \t]*")
 _VARIABLE = re.compile(r"\$([A-Za-z_]\w*|[0-9@*#?!$])")
+_USED = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)")
+_EXPORTS_ALL = re.compile(r"^\s*set\s+(?:-\w*a|-o\s+allexport)", re.MULTILINE)
 _ABOVE = re.compile(r"[)\"](/\.\.(?:/\.\.)*)")
 _OPENING = frozenset({"if", "then", "else", "elif", "do", "while", "until", "{", "time", "!"})
 _CLOSING = frozenset({"fi", "done", "}", "esac"})
@@ -47,6 +49,7 @@ class _Reader:
             name: (Word(value, Source(f"{name}={value}", file="the environment")),)
             for name, value in environment.items()
         }
+        self.inherited = frozenset(environment)
         self.exported: dict[str, Word] = {}
         self.later_branch = 0
         self.unset: list[str] = []
@@ -82,7 +85,13 @@ class _Reader:
         if words[0].text in _EXPORTS:
             self._declare(words[0].text, words[1:])
             return None
-        return Command(tuple(words), {**self.exported, **own})
+        return Command(tuple(words), {**self.exported, **own}, self._not_exported(own))
+
+    def _not_exported(self, own: Mapping[str, Word]) -> dict[str, Word]:
+        if _EXPORTS_ALL.search(self.text):
+            return {}
+        seen = {*self.exported, *self.inherited, *own, *_USED.findall(self.text)}
+        return {n: words[0] for n, words in self.variables.items() if words and n not in seen}
 
     def _assign(self, name: str, word: Word) -> None:
         if self.later_branch and name in self.variables:

@@ -23,10 +23,14 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A simple command: its words, and the environment that it or its script sets."""
+    """A simple command: its words, and the environment that it or its script sets.
+
+    `not_exported` are variables that its script sets for itself alone, and uses nowhere.
+    """
 
     words: tuple[Word, ...]
     environment: Mapping[str, Word] = field(default_factory=dict)
+    not_exported: Mapping[str, Word] = field(default_factory=dict)
 
 
 def from_arguments(arguments: Sequence[str]) -> tuple[Word, ...]:

@@ -1,7 +1,8 @@
 """Fewer processes than GPUs.
 
 GPUs without a process stay idle for the whole run. Where a rollout server uses them, that is
-meant; say so with --with, or with CUDA_VISIBLE_DEVICES before each of the two commands.
+meant; say so with --with, or with CUDA_VISIBLE_DEVICES before each of the two commands. The vLLM
+of old versions of ms-swift and TRL (`vllm_device`) takes a GPU that no process trains on.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ def check(view: View) -> Flaw | None:
         or started >= cards
         or view.launch.server
         or view.value("vllm.mode") == "server"
+        or "vllm_device" in view.launch.options
     ):
         return None
     return Flaw(

@@ -61,6 +61,14 @@ PAIRS = (
     Pair("GL002", VLLM.replace("=4", "=8"), VLLM, "8 processes on 4", FOUR),
     Pair("GL003", VLLM.replace("=4", "=2"), VLLM, "2 of 4 GPUs", FOUR),
     Pair(
+        "GL003",
+        VLLM.replace("=4", "=3").replace("--vllm_mode colocate", ""),
+        VLLM.replace("=4", "=3").replace("--vllm_mode colocate", "--vllm_device auto"),
+        "1 of 4 GPUs",
+        FOUR,
+        versions={"ms-swift": "3.2.0"},
+    ),
+    Pair(
         "GL004",
         VLLM + "--per_device_train_batch_size 1 --num_generations 8",
         VLLM + "--per_device_train_batch_size 2 --num_generations 8",
@@ -356,6 +364,26 @@ PAIRS = (
         "before 0.5",
         versions={"verl": "0.4.1"},
     ),
+    Pair(
+        "GL063",
+        f"NPROC_PER_NODE=8\nPYTORCH_CUDA_ALLOC_CONF=x:y\nNOTE=mine\n{ZERO3}",
+        f"export NPROC_PER_NODE=8\n{ZERO3}",
+        "NPROC_PER_NODE and PYTORCH_CUDA_ALLOC_CONF are set, but not exported the command does "
+        "not see them",
+    ),
+    Pair(
+        "GL063",
+        f"MAX_PIXELS=1003520\n{VLLM}",
+        f"MAX_PIXELS=1003520 {VLLM}",
+        "MAX_PIXELS is set, but not exported the command does not see it",
+    ),
+    Pair(
+        "GL063",
+        f"NPROC_PER_NODE=8\n{ZERO3}",
+        "NPROC_PER_NODE=8\ntorchrun --nproc_per_node ${NPROC_PER_NODE} swift/cli/rlhf.py "
+        "--rlhf_type grpo",
+    ),
+    Pair("GL063", f"MAX_PIXELS=9\n{VLLM}", f"set -a\nMAX_PIXELS=9\n{VLLM}"),
     Pair(
         "GL062",
         VLLM + "--tuner_type lora --tuner_backend unsloth",
