@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_doctor import knobs
 from grpo_doctor.errors import GrpoDoctorError
 from grpo_doctor.knobs.advice import instruct
-from grpo_doctor.knobs.deepspeed import preset_with
+from grpo_doctor.knobs.deepspeed import preset_in_force, preset_with
 from grpo_doctor.launches import Launch
 from grpo_doctor_reports.schema import check as parts
 
@@ -136,27 +136,29 @@ class MemoryCheck:
 
     def _change(self, change: Change) -> parts.ChangeOfLaunch:
         settings = dict(self.launch.settings)
-        said: list[parts.SettingToChange] = []
         for edit in change.edits:
-            text = self._spelled(edit.knob, edit.value, settings) or f"{edit.knob}={edit.value}"
-            said.append(
-                parts.SettingToChange(
-                    knob=edit.knob, value=edit.value, spelling=text, cost=edit.cost
-                )
-            )
-            settings |= _after(settings, edit)
+            settings |= _after(self.launch.framework, settings, edit)
         return parts.ChangeOfLaunch(
-            settings=said,
+            settings=[
+                parts.SettingToChange(
+                    knob=edit.knob,
+                    value=edit.value,
+                    spelling=self._spelled(edit.knob, edit.value, settings)
+                    or f"{edit.knob}={edit.value}",
+                    cost=edit.cost,
+                )
+                for edit in change.edits
+            ],
             saved_bytes=change.saved_bytes,
             probability=round(change.ledger.probability, 3),
         )
 
 
-def _after(settings: Mapping[str, Any], edit: Edit) -> dict[str, Any]:
+def _after(framework: str, settings: Mapping[str, Any], edit: Edit) -> dict[str, Any]:
     """What an edit sets: of DeepSpeed's, the preset that it leads to as well."""
-    preset = preset_with(settings.get("deepspeed.preset"), edit.knob, edit.value)
-    found = {edit.knob: edit.value}
-    return {**found, "deepspeed.preset": preset} if preset is not None else found
+    preset = preset_with(preset_in_force(framework, settings), edit.knob, edit.value)
+    values = {edit.knob: edit.value}
+    return {**values, "deepspeed.preset": preset} if preset is not None else values
 
 
 def _machine(launch: Launch, wanted: Wanted) -> Machine:

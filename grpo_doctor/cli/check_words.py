@@ -82,10 +82,14 @@ def _pool(pool: PoolMemory) -> Iterator[str]:
 
 def _settings(change: ChangeOfLaunch) -> Iterator[str]:
     saved = change.saved_bytes / _GIB
-    for index, setting in enumerate(change.settings):
-        less = f"{abs(saved):.1f} GiB {'less' if saved > 0 else 'more'}"
-        tail = "; ".join(part for part in (setting.cost, less if index == 0 else "") if part)
-        yield f"  {setting.spelling:<44} {tail}".rstrip()
+    less = f"{abs(saved):.1f} GiB {'less' if saved > 0 else 'more'}"
+    # One flag may be several settings: a DeepSpeed preset is.
+    tails: dict[str, list[str]] = {}
+    for setting in change.settings:
+        tails.setdefault(setting.spelling, []).append(setting.cost)
+    next(iter(tails.values()), []).append(less)
+    for spelling, tail in tails.items():
+        yield f"  {spelling:<44} {'; '.join(part for part in tail if part)}".rstrip()
 
 
 def _flaws(document: CheckDocument) -> Iterator[str]:

@@ -66,7 +66,8 @@ def instruct(
         return Instruction(flag, flag)
     if not _reads_deepspeed(framework):
         return None
-    return _in_deepspeed(framework, versions, settings.get("deepspeed.preset"), knob, value)
+    now = deepspeed.preset_in_force(framework, settings)
+    return _in_deepspeed(framework, versions, now, knob, value)
 
 
 def _is_one_key_of_many(framework: str, knob: str) -> bool:

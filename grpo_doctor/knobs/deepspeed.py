@@ -30,6 +30,7 @@ SPELLINGS: tuple[Spelling, ...] = (
     _row("deepspeed.hpz_partition_size", _ZERO + "zero_hpz_partition_size", 1),
 )
 _STATED = ("deepspeed.offload_optimizer", "deepspeed.offload_param")
+_TAKE_NAMES = ("bundled", "ms-swift")
 _PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
 
 
@@ -49,6 +50,13 @@ def read(value: Any) -> dict[str, Any]:
         "deepspeed.offload_optimizer": offload,
         "deepspeed.offload_param": offload and stage == 3,  # stage 2 keeps whole weights anyway
     }
+
+
+def preset_in_force(framework: str, settings: Mapping[str, Any]) -> Any:
+    """The preset or file of a job; `zero0` where it has none and the framework takes names."""
+    now = settings.get("deepspeed.preset")
+    without = now is None and not settings.get("deepspeed.stage")
+    return "zero0" if without and framework in _TAKE_NAMES else now
 
 
 def preset_with(value: Any, knob: str, after: Any) -> str | None:

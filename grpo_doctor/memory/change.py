@@ -51,6 +51,7 @@ def fixes(
 ) -> Change | None:
     """The smallest set of edits that makes a job fit, the cheapest in time of several.
 
+    Edits that make another experiment of the run are in it only where nothing else suffices.
     `allowed` leaves out what the framework lacks. None where the job fits already, or nothing that
     is known here makes it fit. Sets grow edit by edit from those that come nearest, so a set may
     be missed of which no part helps alone.
@@ -58,6 +59,18 @@ def fixes(
     before = ledger_of(setup, server=server)
     if _fits(before):
         return None
+
+    def same_experiment(edit: Edit) -> bool:
+        return edit.experiment == "same" and allowed(edit)
+
+    return _smallest(setup, server, same_experiment, before) or _smallest(
+        setup, server, allowed, before
+    )
+
+
+def _smallest(
+    setup: Setup, server: Setup | None, allowed: Allowed, before: Ledger
+) -> Change | None:
     beam: list[tuple[Edit, ...]] = [()]
     for _ in range(_MOST_CHANGES):
         ledgers = {

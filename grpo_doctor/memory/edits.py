@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from grpo_doctor.errors import UsageError
 from grpo_doctor.memory.engine import least_share
@@ -18,13 +18,15 @@ Apply = Callable[[Setup, Any], Setup]
 class Edit:
     """One knob set to another value; `cost` says in words what that costs in time.
 
-    `slowdown` orders edits by it: 0 costs nothing, 5 makes another experiment of the run.
+    `slowdown` orders edits by it, 0 costs nothing. What a run with another `experiment` learns is
+    not what was asked for.
     """
 
     knob: str
     value: Any
     cost: str
     slowdown: int
+    experiment: Literal["same", "another"] = "same"
 
 
 def _engine(**names: str) -> dict[str, Apply]:
@@ -109,14 +111,14 @@ def relieving(setup: Setup) -> Iterator[Edit]:
     if setup.loss not in ("fused", "none", "parallel", "triton"):
         yield Edit("train.use_liger", True, "none, often faster", 0)
     if setup.reference and setup.method == "full":
-        yield Edit("train.beta", 0.0, "none; the KL term is gone", 4)
+        yield Edit("train.beta", 0.0, "none; the KL term is gone", 4, "another")
     if setup.is_grpo and setup.completion_tokens > 512:
         yield Edit("rollout.max_completion_length", setup.completion_tokens // 2,
-                   "none; longer answers are cut off", 5)  # fmt: skip
+                   "none; longer answers are cut off", 5, "another")  # fmt: skip
     if setup.max_pixels and setup.max_pixels > 401_408:
-        yield Edit("data.max_pixels", 401_408, "none; images lose detail", 4)
+        yield Edit("data.max_pixels", 401_408, "none; images lose detail", 4, "another")
     if setup.method == "full":
-        yield Edit("train.type", "lora", "none; another experiment", 5)
+        yield Edit("train.type", "lora", "none; another experiment", 5, "another")
 
 
 def _engine_relief(setup: Setup) -> Iterator[Edit]:
@@ -153,7 +155,7 @@ def _state_relief(setup: Setup) -> Iterator[Edit]:
         for stage in (2, 3):
             if setup.zero_stage < stage:
                 yield Edit("deepspeed.stage", stage,
-                           "all weights gathered in each pass" if stage == 3 else "little",
+                           "all weights gathered in each pass" if stage == 3 else "gradients divided among ranks",
                            2 if stage == 3 else 1)  # fmt: skip
     if setup.engine == "deepspeed" and not setup.zero_offload_optimizer:
         yield Edit("deepspeed.offload_optimizer", True, "the optimizer step runs on the host", 3)

@@ -49,6 +49,20 @@ def test_four_24_gb_cards_run_out_of_memory_and_zero3_mends_it(
     assert any("--deepspeed zero3" in line for line in fix)
 
 
+def test_full_training_without_deepspeed_gets_a_preset_and_not_another_experiment(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = (
+        "NPROC_PER_NODE=4 swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-7B-Instruct "
+        "--train_type full --use_vllm true --vllm_mode server --vllm_server_host 10.0.0.2"
+    )
+    assert check(command, "--gpus", "4xA100-40G", "--version", "ms-swift=3.8.1") == 9
+    out = lines(capsys)
+    fix = out[out.index("", out.index(next(x for x in out if x.startswith("To make it fit")))) - 1]
+    assert fix.split()[:2] == ["--deepspeed", "zero2_offload"]
+    assert "among ranks; the optimizer step runs on the host; " in fix
+
+
 def test_without_the_variable_it_is_judged_as_with_one_process_per_gpu_and_says_so(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

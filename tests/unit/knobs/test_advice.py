@@ -39,12 +39,7 @@ def said(framework: str, settings: dict[str, Any], knob: str, value: Any, **vers
             False,
             'set "zero_optimization.offload_optimizer.device": "none" in runs/ds.json',
         ),
-        (
-            None,
-            "deepspeed.stage",
-            1,
-            'set "zero_optimization.stage": 1 in the DeepSpeed configuration',
-        ),
+        (None, "deepspeed.stage", 1, "--deepspeed zero1"),
         ("runs/ds.json", "vllm.swap_space", 4.0, None),
     ],
 )

@@ -32,6 +32,15 @@ def test_a_fix_leaves_out_what_the_framework_lacks() -> None:
     assert "train.use_liger" not in {edit.knob for edit in change.edits}
 
 
+def test_another_experiment_is_the_last_resort() -> None:
+    full = replace(LARGE, method="full", engine="torch", zero_stage=0, reference=True)
+    change = fixes(full)
+    assert change is not None
+    assert {edit.experiment for edit in change.edits} == {"same"}
+    alone = fixes(replace(full, ranks=1, rollout="transformers", card_bytes=full.card_bytes // 2))
+    assert alone is None or "another" in {edit.experiment for edit in alone.edits}
+
+
 def test_no_fix_where_nothing_helps() -> None:
     assert fixes(replace(LARGE, card_bytes=LARGE.card_bytes // 40)) is None
 
