@@ -52,7 +52,8 @@ def create_joined_dir(run_dir: Path) -> Path:
     names = {entry.name for entry in run_dir.iterdir()} if run_dir.exists() else set()
     if names and not names & {JOINED, RUN_JSON, RANKS}:
         raise FileExistsError(f"{run_dir} is not a run directory")
-    (run_dir / JOINED).mkdir(parents=True, exist_ok=True, mode=0o700)
+    run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (run_dir / JOINED).mkdir(exist_ok=True, mode=0o700)
     parent = run_dir / JOINED
     # Two containers may have one host name and one process id.
     return _with_parts(Path(tempfile.mkdtemp(prefix=f"{os.uname().nodename}-", dir=parent)))
