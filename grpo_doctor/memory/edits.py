@@ -11,6 +11,7 @@ from grpo_doctor.memory.engine import least_share
 from grpo_doctor.memory.setup import Setup
 
 UTILIZATION = "vllm.gpu_memory_utilization"
+_DIVIDED = "gradients divided among ranks"
 Apply = Callable[[Setup, Any], Setup]
 
 
@@ -154,9 +155,8 @@ def _state_relief(setup: Setup) -> Iterator[Edit]:
     if setup.engine in ("torch", "deepspeed") and setup.ranks > 1:
         for stage in (2, 3):
             if setup.zero_stage < stage:
-                yield Edit("deepspeed.stage", stage,
-                           "all weights gathered in each pass" if stage == 3 else "gradients divided among ranks",
-                           2 if stage == 3 else 1)  # fmt: skip
+                cost = "all weights gathered in each pass" if stage == 3 else _DIVIDED
+                yield Edit("deepspeed.stage", stage, cost, 2 if stage == 3 else 1)
     if setup.engine == "deepspeed" and not setup.zero_offload_optimizer:
         yield Edit("deepspeed.offload_optimizer", True, "the optimizer step runs on the host", 3)
     if setup.zero_stage == 3 and not setup.zero_offload_parameters:

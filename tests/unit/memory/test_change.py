@@ -37,7 +37,7 @@ def test_another_experiment_is_the_last_resort() -> None:
     change = fixes(full)
     assert change is not None
     assert {edit.experiment for edit in change.edits} == {"same"}
-    alone = fixes(replace(full, ranks=1, rollout="transformers", card_bytes=full.card_bytes // 2))
+    alone = fixes(replace(full, ranks=1, rollout="generate", card_bytes=full.card_bytes // 2))
     assert alone is None or "another" in {edit.experiment for edit in alone.edits}
 
 
