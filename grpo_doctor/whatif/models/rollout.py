@@ -8,10 +8,12 @@ from grpo_doctor.whatif.edits import Change, Edit, Overlap
 from grpo_doctor.whatif.models.batch import PLACES, fit, measured_passes
 from grpo_doctor.whatif.models.cost_model import NOTHING, Case, CostModel, Effect, UnsupportedError
 from grpo_doctor.whatif.models.engine import GENERATE, rollout_lengths
+from grpo_doctor.whatif.prediction import Spread
 
 _LENGTH = "rollout.max_completion_length"
 _ERROR = 0.15
 _ASYNC_ERROR = 0.15
+_PASSES = ("train", "logprob")
 GENERATING = ("sync", "offload", "rollout", "reward")
 TRAINING = ("logprob", "train", "optimizer")
 
@@ -33,22 +35,27 @@ def _shorter(case: Case) -> Effect:
     tokens = 1.0 if lengths is None else float(np.minimum(lengths, after).sum() / lengths.sum())
     # A rollout takes as many passes as its longest completion has tokens.
     generate = Edit((part,), after / now)
-    changes: list[Change] = [generate]
-    places = _places_share(case, now, after)
-    if places is not None:
-        changes.append(Edit(("train", "logprob"), places))
-    bold: list[Change] = [generate, Edit(("train", "logprob"), min(places or 1.0, after / now))]
+    shares = _train_shares(case, now, after)
+    changes: tuple[Change, ...] = (generate,)
+    spread, least = None, after / now
+    if shares is not None:
+        shy, changes, bold = ((generate, Edit(_PASSES, share)) for share in shares)
+        spread, least = Spread(changes, shy, bold), min(shares[1], least)
     return Effect(
-        tuple(changes),
+        changes,
         f"a rollout of {after} instead of {now:.0f} passes, with {100 * tokens:.0f}% of the "
         "tokens; rewards stay as long",
         _ERROR,
-        at_most=tuple(bold),
+        at_most=(generate, Edit(_PASSES, least)),
+        spread=spread,
     )
 
 
-def _places_share(case: Case, now: float, after: float) -> float | None:
-    """What passes with so much shorter completions take of their time; None where unknown."""
+def _train_shares(case: Case, now: float, after: float) -> tuple[float, float, float] | None:
+    """What passes with so much shorter completions take of their time; None where unknown.
+
+    The middle lies between the ends of what a fit of this run's passes leaves open.
+    """
     per_pass, size = case.values(PLACES), case.knob("train.micro_batch")
     if not len(per_pass) or not size:
         return None
@@ -57,9 +64,10 @@ def _places_share(case: Case, now: float, after: float) -> float | None:
     share = max((width - now + after) / width, after / now)
     line = fit(measured_passes(case.analysis))
     if line is None:
-        return (1 + share) / 2
-    mean = float(per_pass.mean())
-    return (line.fixed + line.slope * mean * share) / (line.fixed + line.slope * mean)
+        return ((1 + share) / 2,) * 3
+    fixed = (part / line.seconds for part in (line.fixed_high, line.fixed, line.fixed_low))
+    shy, middle, bold = (part + (1 - part) * share for part in fixed)
+    return shy, middle, bold
 
 
 def _async(case: Case) -> Effect:
