@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from grpo_doctor_trainer.config import EMBEDDED_VL, TrainerConfig
+from grpo_doctor_trainer.config.server import ServeConfig
+from grpo_doctor_trainer.config.validation import check_served_model, pixel_limit
 from grpo_doctor_trainer.errors import ConfigError
 from grpo_doctor_trainer.flags import parse
 
@@ -117,3 +121,122 @@ def test_a_seed_that_some_rank_could_not_take() -> None:
 def test_what_corrects_for_vllm_needs_vllm() -> None:
     message = message_of("--rollout_importance_sampling_mode", "token_mask")
     assert "add --use_vllm true" in message
+
+
+COLOCATED = ("--use_vllm", "true", "--vllm_mode", "colocate")
+SERVED = ("--use_vllm", "true", "--vllm_mode", "server")
+ADAPTERS = (*COLOCATED, "--vllm_enable_lora", "true")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((*COLOCATED, "--vllm_tensor_parallel_size", "4"), "divide the 2 ranks: each engine"),
+        ((*COLOCATED, "--vllm_tensor_parallel_size", "4"), "valid values here: 1, 2"),
+        (
+            (*COLOCATED, "--vllm_max_model_len", "64", "--max_completion_length", "64"),
+            "--vllm_max_model_len 64 leaves no room for a prompt",
+        ),
+        ((*ADAPTERS, "--train_type", "full"), "--train_type full has none"),
+        ((*ADAPTERS, "--lora_rank", "17"), "raise --vllm_max_lora_rank to 17"),
+        ((*ADAPTERS, "--vllm_max_lora_rank", "513"), "above what vLLM has kernels for: 512"),
+        ((*ADAPTERS, "--sleep_level", "2"), "use --sleep_level 1"),
+        ((*SERVED, "--vllm_enable_lora", "true"), "a server gets the adapters merged"),
+        ((*SERVED, "--sleep_level", "1"), "--sleep_level 1 works with --vllm_mode colocate only"),
+        (("--reward_timeout", "60", "--ddp_timeout", "60"), "must be below --ddp_timeout 60"),
+        (("--deepspeed", "zero9"), "is neither one of zero0"),
+        (("--deepspeed", "gone.json"), "there is no such file"),
+        (("--max_pixels", "0"), "--max_pixels 0 must be at least 1"),
+        (
+            ("--freeze_vit", "true", "--freeze_aligner", "true", "--freeze_llm", "true"),
+            "leave no weight to train",
+        ),
+    ],
+)
+def test_what_cannot_work_together(arguments: tuple[str, ...], words: str) -> None:
+    lora = () if "--train_type" in arguments else ("--train_type", "lora")
+    assert words in message_of(*arguments, *lora)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (*COLOCATED, "--vllm_tensor_parallel_size", "2"),
+        (*COLOCATED, "--vllm_max_model_len", "65", "--max_completion_length", "64"),
+        (*ADAPTERS, "--lora_rank", "16", "--vllm_max_lora_rank", "16"),
+        (*ADAPTERS, "--vllm_max_lora_rank", "512", "--sleep_level", "1"),
+        (*SERVED, "--sleep_level", "0"),
+        ("--reward_timeout", "59", "--ddp_timeout", "60"),
+        ("--deepspeed", "zero1", "--torch_dtype", "float16"),
+        ("--max_pixels", "1"),
+        ("--freeze_vit", "true", "--freeze_aligner", "true", "--freeze_llm", "false"),
+        ("--reward_funcs", "accuracy", "--reward_weights", "2"),
+    ],
+)
+def test_the_nearest_that_works(arguments: tuple[str, ...]) -> None:
+    parse([*arguments, "--train_type", "lora"], 2)
+
+
+def test_one_rank_is_one_rank() -> None:
+    arguments = (*COLOCATED, "--vllm_tensor_parallel_size", "2")
+    assert "divide the 1 rank: " in message_of(*arguments, ranks=1)
+
+
+@pytest.mark.parametrize(("value", "pixels"), [("", None), ("1003520", 1_003_520)])
+def test_the_variable_for_pixels_holds_where_no_option_is(
+    value: str, pixels: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAX_PIXELS", value)
+    assert pixel_limit(TrainerConfig()) == pixels
+    assert pixel_limit(TrainerConfig(max_pixels=7)) == 7
+    monkeypatch.setenv("MAX_PIXELS", "-3")
+    with pytest.raises(ConfigError, match="the variable MAX_PIXELS -3 must be"):
+        pixel_limit(TrainerConfig())
+
+
+@pytest.mark.parametrize(("model", "refused"), [("org/name", False), (None, False), ("/x", True)])
+def test_a_served_model_that_is_a_path_holds_a_configuration(
+    model: str | None, *, refused: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").touch()
+    check_served_model(ServeConfig(model=str(tmp_path)))
+    if not refused:
+        check_served_model(ServeConfig(model=model))
+        return
+    with pytest.raises(ConfigError, match="no such folder, or no config"):
+        check_served_model(ServeConfig(model=model))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, (False, False, False, 2, 1, 8, False)),
+        ({"use_vllm": True, "vllm_mode": "server"}, (False, True, False, 2, 1, 8, False)),
+        ({"use_vllm": True, "vllm_mode": "colocate"}, (True, False, False, 2, 1, 8, False)),
+        ({"steps_per_generation": 4}, (False, False, True, 4, 2, 16, False)),
+        ({"num_iterations": 2}, (False, False, True, 2, 2, 8, False)),
+        ({"share_prompts": True, "loss_type": "bnpo"}, (False, False, False, 2, 1, 8, False)),
+        ({"share_prompts": True, "loss_type": "grpo"}, (False, False, False, 2, 1, 8, True)),
+        ({"share_prompts": False, "loss_type": "grpo"}, (False, False, False, 2, 1, 8, False)),
+    ],
+)
+def test_what_follows_from_the_options(
+    options: dict[str, Any], expected: tuple[bool | int, ...]
+) -> None:
+    fixed: dict[str, Any] = {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 4}
+    config = TrainerConfig(**{"share_prompts": False, **fixed, **options})
+    assert expected == (
+        *(config.colocated, config.served, config.off_policy, config.passes_per_generation),
+        *(config.steps_per_rollout, config.completions_per_rank, config.groups_prompts),
+    )
+
+
+def test_each_reward_weighs_one_unless_said() -> None:
+    assert TrainerConfig(reward_funcs=["a", "b"]).weights == [1.0, 1.0]
+    assert TrainerConfig(reward_funcs=["a", "b"], reward_weights=[2.0, 0.5]).weights == [2.0, 0.5]
+    models = (None, EMBEDDED_VL, "m")
+    assert [TrainerConfig(model=model).embedded for model in models] == [True, True, False]
+
+
+def test_the_largest_seed() -> None:
+    assert parse(["--seed", "4294967295"], 2).seed == 2**32 - 1
