@@ -12,6 +12,7 @@ from msgspec import structs
 
 from grpo_doctor.cli.compare import regression_code
 from grpo_doctor.compare import ComparisonDocument, compare
+from grpo_doctor.compare.assemble import _plain, _signed
 from grpo_doctor.compare.fixes import _held, _of_finding, _predicted
 from grpo_doctor.compare.run import ComparedRun
 from grpo_doctor.trace.model import Trace
@@ -73,6 +74,84 @@ def test_longer_completions_are_told_from_slowness() -> None:
     assert found.per_token.verdict == "no difference"
     assert found.per_token.change_pct == pytest.approx(0, abs=1)
     assert any("50% more tokens per step" in caution for caution in found.cautions)
+    assert ", and these steps can't say per token (" in found.verdict
+    fewer = compared(steps(12, 1.0, tokens=1000).build(), steps(12, 1.0, tokens=500).build())
+    assert any("generates 50% fewer tokens" in caution for caution in fewer.cautions)
+    assert "no difference" in fewer.verdict.lower()
+    assert ", and slower per token (" in fewer.verdict
+
+
+@pytest.mark.parametrize(
+    ("tokens", "is_said"), [(111, True), (109, False), (91, False), (89, True)]
+)
+def test_a_tenth_more_tokens_is_the_same_work(tokens: float, is_said: bool) -> None:
+    found = compared(steps(8, 1.0, tokens=100).build(), steps(8, 1.0, tokens=tokens).build())
+    assert any("tokens per step" in caution for caution in found.cautions) == is_said
+
+
+@pytest.mark.parametrize("more", [({}, {"tokens": 9.0}), ({"tokens": 9.0}, {}), ({}, {})])
+def test_without_tokens_nothing_is_said_per_token(
+    more: tuple[dict[str, float], dict[str, float]],
+) -> None:
+    found = compared(steps(8, 1.0, **more[0]).build(), steps(8, 2.0, **more[1]).build())
+    missing = [name for name, part in zip(("before", "after"), more, strict=True) if not part]
+    assert found.per_token.note == f"completion tokens were not recorded: {' and '.join(missing)}"
+    assert "per token" not in found.verdict
+    assert not any("tokens" in caution for caution in found.cautions)
+
+
+def test_what_both_say_per_step_and_per_token_is_said_once() -> None:
+    both = compared(steps(12, 1.0, tokens=900).build(), steps(12, 2.0, tokens=900).build())
+    assert "per token" not in both.verdict
+
+
+def test_where_metrics_part_is_in_the_verdict() -> None:
+    made = []
+    for other in (0, 9):
+        build = steps(12, 1.0)
+        for step in range(12):
+            build.metrics(step, reward=step % 3 + other * (step > 6), kl=float(step % 2))
+        made.append(build.build())
+    assert compared(*made).verdict.endswith(". Metrics diverge at step 7, first reward.")
+    assert "diverge" not in compared(made[0], made[0]).verdict
+
+
+def test_findings_are_gone_new_or_still_there() -> None:
+    found = compared(offloaded().build(), run(idle=1.5).build())
+    states = {finding.id: (finding.state, bool(finding.title)) for finding in found.findings}
+    assert states["GD001"] == ("gone", True)
+    assert states["GD005"] == ("new", True)
+    again = compared(run(idle=1.5).build(), run(idle=1.5).build())
+    assert {f.id: f.state for f in again.findings}["GD005"] == "still"
+
+
+def test_steps_have_a_column_for_each_phase_that_took_time() -> None:
+    columns = compared(steps(4, 1.0).build(), healthy()).steps["before"]
+    assert list(columns) == ["step", "seconds", "rollout", "train"]
+    assert columns["step"] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("longest", "is_said"), [(20.0, False), (20.5, True)])
+def test_a_step_of_twenty_times_the_usual_is_a_long_one(longest: float, is_said: bool) -> None:
+    found = compared(uneven({}, last_of={}), uneven({6: longest}, last_of={}))
+    assert any("as long as usual" in caution for caution in found.cautions) == is_said
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(None, None), (math.inf, None), (1.5, 1.5), (True, True), (3, 3), ("a", "a"), ([1], "[1]")],
+)
+def test_settings_are_plain_values(value: object, shown: object) -> None:
+    plain = _plain(value)
+    assert (plain, type(plain)) == (shown, type(shown))
+
+
+@pytest.mark.parametrize(
+    ("percent", "shown"),
+    [(None, "+0.0"), (-1.96, "-2.0"), (2.0, "+2"), (-2.4, "-2"), (1.9, "+1.9")],
+)
+def test_small_percentages_have_a_digit(percent: float | None, shown: str) -> None:
+    assert _signed(percent) == shown
 
 
 def test_few_steps_are_not_enough_evidence() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 
 from grpo_doctor.compare.metrics import metric_changes
 from grpo_doctor.compare.run import ComparedRun
@@ -78,3 +79,46 @@ def test_clocks_are_no_learning_curves() -> None:
             build.step(0, step, float(step), {"train": 1.0}).metrics(step, step_time=value)
         made.append(ComparedRun.of(build.build()))
     assert metric_changes(*made) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ([1, 2] * 4, [1, 2] * 4, "equal in all 8 steps that both have"),
+        ([1, 2] * 3 + [1], [1, 2] * 3 + [3], "7 steps in common; 8 are needed"),
+        ([1, 2] * 4, [1, 2] * 3 + [1, 3], "equal to the last bit until step 6"),
+        ([1, 2] * 4, [1, 2, *[9] * 6], "equal to the last bit until step 1"),
+        ([1, 2] * 4, [1, *[9] * 7], "diverged from the first step on"),
+        # Standing still at the same value is no equality to the last bit.
+        ([1] * 20, [*[1] * 10, *[9] * 10], "diverged for good at step 10"),
+        ([1] * 20, [*[1] * 11, *[9] * 9], "they differ by no more than their own noise"),
+    ],
+)
+def test_what_is_said_of_short_curves(before: list[float], after: list[float], said: str) -> None:
+    assert runs(before, after).note == said
+
+
+def test_metrics_that_part_come_first_then_by_step_and_name() -> None:
+    made = []
+    for other in (0, 9):
+        build = TraceBuilder(ranks=1)
+        for step in range(12):
+            curve = float(step % 3)
+            build.step(0, step, float(step), {"train": 1.0})
+            build.metrics(
+                step,
+                same=curve,
+                early=curve + other * (step > 3),
+                later=curve + other * (step > 6),
+                also=curve + other * (step > 6),
+                noisy=curve + (other and 0.001 * step),
+            )
+        made.append(ComparedRun.of(build.build()))
+    order = [(m.name, m.state) for m in metric_changes(*made)]
+    assert order == [
+        ("early", "parted"),
+        ("also", "parted"),
+        ("later", "parted"),
+        ("same", "identical"),
+        ("noisy", "same"),
+    ]
