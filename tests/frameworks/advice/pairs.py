@@ -155,11 +155,17 @@ def _beside(job: _Job, folder: Path, advice: str) -> tuple[Path, Future[Path]]:
         return job.run(folder / "before"), changed
 
 
+def _ends(problem: str) -> list[str]:
+    """What it was, and the last line of what the job said."""
+    first, *rest = problem.strip().splitlines() or [""]
+    return [first, *rest[-1:]]
+
+
 def line(pair: Pair) -> str:
     """A pair in one line, as it is printed when it is done."""
     start = f"seed {pair.seed} {pair.framework} {pair.version} {pair.case}: {pair.before_s:.3f} s"
     if pair.problem or pair.advice is None:
-        return f"{start}, {pair.problem}"
+        return f"{start}, {' ... '.join(_ends(pair.problem))}"
     said = pair.advice
     return (
         f"{start} -> {pair.after_s:.3f} s, measured {pair.measured:+.1f}%, predicted "

@@ -87,7 +87,7 @@ def _in_a_cell(text: str) -> str:
 
 
 def _row(group: Sequence[Pair]) -> str:
-    first = group[0]
+    first = next((pair for pair in group if pair.version), group[0])
     name = f"{first.case}{' (unseen)' if first.unseen else ''}"
     start = f"| {_NAMES[first.framework]} {first.version} | {name} | {first.rule} | "
     applied = [pair for pair in group if pair.advice and not pair.problem]
