@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+
+from grpo_doctor.hang.causes import cpu
 from grpo_doctor.hang.diagnose import diagnose
+from grpo_doctor.hang.model.waiting.starvation import DELAYED
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import HostFacts, Limits
 from tests.evidence import EvidenceBuilder
+from tests.unit.hang.causes.doubles import motion, process
 from tests.verdicts import REWARD, UPDATE, expect, healthy
 
 
@@ -69,3 +76,61 @@ def test_ranks_of_one_of_several_hosts_that_are_bound_to_one_core() -> None:
     said = crowded((0,), (0, 1, 2, 3))
     assert said.cause == "cpu-starved"
     assert "bound to core 0 together with 1 other" in said.summary
+
+
+def starved(
+    delays: tuple[float, ...] = (0.6, 0.0, 0.0),
+    share: float = 0.3,
+    niceness: tuple[int, ...] = (0, 0, 0),
+    cores: tuple[tuple[int, ...], ...] = ((), (), ()),
+    **more: Any,
+) -> list[str]:
+    """Why rank 0 of three gets no core."""
+    actors = {
+        rank: process(
+            pid=100 + rank,
+            rank=rank,
+            motion=motion("working" if rank == 0 else "still", cpu_share=share, delay_share=delay),
+            limits=(Limits(100 + rank, nice=niceness[rank], cores=cores[rank]),),
+            throttled_share=0.0,
+            device_wait=None,
+            **(more if rank == 0 else {}),
+        )
+        for rank, delay in enumerate(delays)
+    }
+    scene: Any = SimpleNamespace(
+        by_rank=actors,
+        actors=tuple(actors.values()),
+        evidence=SimpleNamespace(host=HostFacts("a", 8)),
+    )
+    case: Any = SimpleNamespace(scene=scene, suspects=())
+    said = [candidate for candidate in cpu.propose(case) if candidate.culprits == (0,)]
+    return [item.text for each in said for item in each.evidence if item.source == "cgroup"]
+
+
+@pytest.mark.parametrize(
+    ("case", "reasons"),
+    [
+        ({}, ["other processes use the cores"]),
+        ({"delays": (0.6, 0.29, 0.29)}, ["other processes use the cores"]),
+        ({"delays": (0.6, 0.3, 0.3)}, []),  # the others do not get one either
+        ({"delays": (DELAYED, 0.0, 0.0), "share": 0.9}, ["other processes use the cores"]),
+        ({"delays": (DELAYED - 0.01, 0.0, 0.0), "share": 0.9}, []),
+        ({"waits": True}, []),
+        ({"delays": (0.6, 0.0, 0.0), "niceness": (cpu.NICE, 0, 0)}, ["it has nice"]),
+        ({"niceness": (cpu.NICE - 1, 0, 0)}, ["other processes use the cores"]),
+        ({"niceness": (cpu.NICE, 1, 1)}, ["other processes use the cores"]),
+        ({"niceness": (cpu.NICE + 1, 1, 1)}, ["it has nice"]),
+        ({"niceness": (0, -cpu.NICE, 0)}, ["it has nice"]),
+        ({"cores": ((3,), (3,), (3,))}, ["bound to core 3 together with 2 other ranks"]),
+        ({"cores": ((3,), (3,), (4,))}, ["bound to core 3 together with 1 other ranks"]),
+        ({"cores": ((3, 4), (3, 4), (5,))}, ["other processes use the cores"]),  # enough for both
+        ({"cores": ((3,), (0, 1), (5,))}, ["it is bound to core 3 alone and shares it"]),
+        ({"cores": ((3,), (4,), (5,))}, ["other processes use the cores"]),
+        ({"cores": (tuple(range(8)),) * 3}, ["other processes use the cores"]),
+        ({"cores": ((3,), (3,), (3,)), "delays": (0.1, 0.0, 0.0)}, []),
+    ],
+)
+def test_why_a_rank_gets_no_core(case: dict[str, Any], reasons: list[str]) -> None:
+    said = starved(**case)
+    assert [text[: len(reason)] for text, reason in zip(said, reasons, strict=True)] == reasons

@@ -1,0 +1,44 @@
+"""Stand-ins for what a cause reads of a process: only what the test is about is set."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from grpo_doctor_probes.evidence import Frame
+
+
+def place(*frames: Frame, user: Frame | None = None, **more: Any) -> Any:
+    return SimpleNamespace(**{"frames": frames, "user": user, "call": "", "purpose": "", **more})
+
+
+def motion(kind: str = "still", **more: Any) -> Any:
+    known = {"cpu_share": 0.0, "delay_share": 0.0, "still_s": None, "seconds": 1.0, "wakes": 0}
+    progresses = kind in ("working", "busy")
+    return SimpleNamespace(
+        **{**known, "kind": kind, "io_bytes": 0, "progresses": progresses, **more}
+    )
+
+
+def process(**more: Any) -> Any:
+    """One that stands still, without a stack, held by nothing."""
+    known: dict[str, Any] = {
+        "pid": 101,
+        "rank": 1,
+        "phase": None,
+        "member": SimpleNamespace(
+            command="/v/bin/python w.py", name="python", host="a", role="rank"
+        ),
+        "motion": motion(),
+        "place": place(),
+        "deed": place(),
+        "held": False,
+        "hold": None,
+        "blocked": (),
+        "waits": False,
+        "ended_meanwhile": False,
+        "main": None,
+        "doer": None,
+        "limits": (),
+    }
+    return SimpleNamespace(**{**known, **more})
