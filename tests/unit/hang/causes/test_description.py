@@ -212,4 +212,4 @@ def test_whether_all_others_wait(
     by_rank: Any = {number: process(waits=waits) for number, waits in enumerate(waiting)}
     scene: Any = SimpleNamespace(by_rank=by_rank, by_pid={300: "peer"})
     assert others_wait(scene, rank) is all_others
-    assert peers_seen(scene, replace(PIPE, peers=(300, 301))) == ["peer"]
+    assert [*map(str, peers_seen(scene, replace(PIPE, peers=(300, 301))))] == ["peer"]

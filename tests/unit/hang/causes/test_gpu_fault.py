@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from grpo_doctor_probes.evidence import LogTail
 from tests.evidence import EvidenceBuilder
 from tests.verdicts import REWARD, expect, verdict
@@ -80,4 +82,39 @@ def test_an_error_that_the_job_went_on_after_was_got_over() -> None:
     steps = tuple(f"step {number}: loss 0.1" for number in range(9))
     build = on_gpus()
     build.logs = [LogTail(101, "out", 5.0, (f"attempt 1 of 3: {ERROR}", *steps))]
+    assert verdict(build).cause != "gpu-fault"
+
+
+@pytest.mark.parametrize(("age_s", "fault"), [(1800.0, True), (1800.5, False)])
+def test_a_fault_of_half_an_hour_ago_is_the_oldest_that_counts(age_s: float, fault: bool) -> None:
+    build = on_gpus()
+    build.kernel = [(age_s, XID + "79, pid=102, GPU has fallen off the bus.")]
+    assert (verdict(build).cause == "gpu-fault") is fault
+    build = on_gpus()
+    build.logs = [LogTail(101, "out", age_s, (ERROR,))]
+    assert (verdict(build).cause == "gpu-fault") is fault
+
+
+@pytest.mark.parametrize(("age_s", "fault"), [(69.5, True), (70.5, False)])
+def test_a_fault_that_names_nobody_counts_since_a_minute_before_the_wait(
+    age_s: float, fault: bool
+) -> None:
+    build = on_gpus(10.0)
+    build.kernel = [(age_s, XID + "79, pid='<unknown>', GPU has fallen off the bus.")]
+    assert (verdict(build).cause == "gpu-fault") is fault
+
+
+@pytest.mark.parametrize(("lines", "fault"), [(4, True), (5, False)])
+def test_a_job_that_writes_on_after_an_error_has_survived_it(lines: int, fault: bool) -> None:
+    build = on_gpus()
+    later = tuple(f"step {number}: done" for number in range(lines))
+    build.logs = [LogTail(101, "out", 5.0, ("step 0", ERROR, *later))]
+    assert (verdict(build).cause == "gpu-fault") is fault
+
+
+def test_the_rank_that_a_line_names_counts_and_a_log_of_nobody_does_not() -> None:
+    build = on_gpus()
+    build.logs = [LogTail(101, "out", 5.0, (f"[rank3]: {ERROR}",))]
+    expect(build, "gpu-fault", 3)
+    build.logs = [LogTail(900, "out", 5.0, (ERROR,))]
     assert verdict(build).cause != "gpu-fault"

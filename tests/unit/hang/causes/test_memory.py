@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from grpo_doctor_probes.evidence import Limits
+from grpo_doctor.hang.causes.memory import recent_oom, unassigned_kills
+from grpo_doctor_probes.evidence import HostFacts, Limits
 from tests.evidence import EvidenceBuilder, Process, frames
+from tests.unit.hang.causes import doubles
 from tests.verdicts import expect, healthy, verdict
 
 OF_THE_HOST = "Memory cgroup out of memory: Killed process 88103 (python)"
@@ -120,3 +125,65 @@ def test_who_asks_another_host_waits_for_that() -> None:
     rank = killed_sandbox(build, (6, 7))
     rank.blocks("socket-receive", "10.0.0.1:5 -> 10.0.0.9:443", peers_known=True)
     assert verdict(build).cause != "oom-killed"
+
+
+def lost(waited_s: float | None, kernel: list[tuple[float, str]], *limits: Limits) -> Any:
+    """Two ranks, 100 and 101, and kernel messages by age."""
+    ranks = {rank: doubles.process(pid=100 + rank, rank=rank, limits=limits) for rank in (0, 1)}
+    return SimpleNamespace(
+        world=range(3),
+        by_rank=ranks,
+        patience=SimpleNamespace(waited_s=waited_s),
+        evidence=SimpleNamespace(host=HostFacts("a", 8, kernel=tuple(kernel))),
+    )
+
+
+def killed(pid: int) -> str:
+    return f"Out of memory: Killed process {pid} (python)"
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "age_s", "counts"),
+    [(None, 10.0, True), (None, 10.1, False), (20.0, 30.0, True), (20.0, 30.1, False)],
+)
+def test_kills_since_ten_seconds_before_the_wait(
+    waited_s: float | None, age_s: float, counts: bool
+) -> None:
+    scene = lost(waited_s, [(age_s, killed(102)), (1.0, "eth0: link is up")])
+    assert len(unassigned_kills(scene)) == len(recent_oom(scene)) == int(counts)
+
+
+@pytest.mark.parametrize(
+    ("pid", "near"), [(94, True), (93, False), (107, True), (108, False), (102, True)]
+)
+def test_a_kill_of_a_process_that_was_started_with_the_ranks(pid: int, near: bool) -> None:
+    """Three ranks: at most twice as many numbers apart."""
+    scene = lost(20.0, [(5.0, killed(pid))])
+    assert [item.text for item in recent_oom(scene)] == ([killed(pid)] if near else [])
+    assert unassigned_kills(scene)[0].text.startswith(killed(pid))
+
+
+def test_the_last_two_kills_are_told() -> None:
+    scene = lost(20.0, [(9.0, killed(1)), (8.0, killed(2)), (7.0, killed(3))])
+    assert [item.text.partition(";")[0] for item in unassigned_kills(scene)] == [
+        killed(2),
+        killed(3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "limit", "kills", "told"),
+    [
+        ([], 1000, 2, True),
+        ([], None, 2, False),  # a group without a limit has counted those of the whole host
+        ([(5.0, killed(900))], None, 2, True),
+        ([], 1000, 0, False),
+    ],
+)
+def test_the_count_of_a_control_group_stands_for_a_kill_that_names_no_process(
+    kernel: list[tuple[float, str]], limit: int | None, kills: int, told: bool
+) -> None:
+    scene = lost(20.0, kernel, Limits(100, memory_limit_bytes=limit, oom_kills=kills))
+    assert [item.text for item in recent_oom(scene)] == (
+        [f"the ranks' control group counts {kills} OOM kills"] if told else []
+    )

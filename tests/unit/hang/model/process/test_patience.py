@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from grpo_doctor.hang.model.matching.model import Matching, Rhythm
-from grpo_doctor.hang.model.process.patience import Pace, Patience, patience_of
+from grpo_doctor.hang.model.process.patience import LIMITS, Pace, Patience, patience_of
 from tests.evidence import EvidenceBuilder, frames
 from tests.verdicts import expect
 
@@ -106,3 +109,69 @@ def test_a_few_operations_are_no_history(entries: int, expected: float | None) -
     )
     patience = patience_of([], Matching(rhythms=rhythms))
     assert (patience.waited_s, patience.longest_gap_s) == (6.0, expected)
+
+
+NOW_NS = 100 * 10**9
+LOOP = frames("main_loop /x/ray/_private/worker.py:9")
+
+
+def rank(age_s: float | None, **more: Any) -> Any:
+    """A rank whose main thread last ran so long ago, and its deciding thread a second later."""
+    ran_ns = 0 if age_s is None else NOW_NS - int(age_s * 1e9)
+    known = {
+        "main": SimpleNamespace(last_ran_ns=ran_ns),
+        "doer": SimpleNamespace(last_ran_ns=ran_ns + 10**9),
+        "deed": SimpleNamespace(communicates=False),
+        "look": SimpleNamespace(at_ns=NOW_NS),
+        "device_wait": None,
+        "member": SimpleNamespace(role="rank"),
+        "place": SimpleNamespace(frames=(), call=""),
+        "motion": SimpleNamespace(kind="still", seconds=1.5),
+        "held": False,
+    }
+    return SimpleNamespace(**{**known, **more})
+
+
+@pytest.mark.parametrize(
+    ("actors", "waited_s"),
+    [
+        ((), None),
+        ((rank(7.0), rank(9.0), rank(8.0)), 9.0),
+        ((rank(7.0, deed=SimpleNamespace(communicates=True)),), 6.0),
+        ((rank(7.0, doer=None, deed=SimpleNamespace(communicates=True)),), None),
+        ((rank(None),), None),  # the kernel does not tell
+        ((rank(7.0, main=None),), None),
+        ((rank(-1.0),), 0.0),
+        ((rank(7.0, device_wait="spins"),), 1.5),
+        ((rank(7.0, member=SimpleNamespace(role="engine")),), None),
+        ((rank(7.0, look=None),), None),
+        ((rank(7.0, place=SimpleNamespace(frames=LOOP, call="")),), None),  # Ray wakes it
+        ((rank(7.0, place=SimpleNamespace(frames=LOOP, call=""), held=True),), 7.0),
+        (
+            (
+                rank(
+                    7.0,
+                    place=SimpleNamespace(frames=(), call="file-lock"),
+                    motion=SimpleNamespace(kind="polling", seconds=1.5),
+                ),
+            ),
+            None,
+        ),
+        ((rank(7.0, place=SimpleNamespace(frames=(), call="file-lock")),), 7.0),
+        ((rank(7.0, motion=SimpleNamespace(kind="polling", seconds=1.5)),), 7.0),
+    ],
+)
+def test_without_recordings_threads_tell_how_long_a_rank_has_been_still(
+    actors: tuple[Any, ...], waited_s: float | None
+) -> None:
+    assert patience_of(actors, Matching()).waited_s == waited_s
+
+
+@pytest.mark.parametrize("pace", LIMITS)
+def test_a_wait_is_unusual_from_its_floor_on(pace: Pace) -> None:
+    known = Patience(longest_gap_s=0.0)
+    assert known.unusual(LIMITS[pace].floor_s, pace)
+    assert not known.unusual(LIMITS[pace].floor_s - 0.1, pace)
+    untold = Patience()
+    assert untold.unusual(LIMITS[pace].untold_s, pace)
+    assert not untold.unusual(min(LIMITS[pace].untold_s, 1e9) - 0.1, pace)

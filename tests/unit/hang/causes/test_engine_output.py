@@ -1,0 +1,174 @@
+"""What comes out of a rollout engine that a rank waits for, and what is said of it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from grpo_doctor.hang.causes.engine_output import output
+from grpo_doctor_probes.evidence import Blocked
+from tests.unit.hang.causes.doubles import motion, process
+
+STALLED = "rollout-engine-stalled"
+ASKS = Blocked(101, 101, "socket-receive", target="10.0.0.1:8000")
+LOCK = Blocked(300, 300, "file-lock", target="/cache/lock", peers=(7, 8))
+
+
+def counted(**more: Any) -> Any:
+    known: dict[str, Any] = {
+        "asked": True, "gets_on": False, "counts_tokens": True, "asleep": False, "cache": None,
+        "seconds": 1.5, "preempted": 0.0, "queued": 0.0, "running": 3.0, "text": lambda: "counts",
+    }  # fmt: skip
+    return SimpleNamespace(**{**known, **more})
+
+
+def said(
+    seen: Any = None,
+    *,
+    still_s: tuple[float, float, float] = (40.0, 40.0, 40.0),
+    hold: Blocked | None = ASKS,
+    purpose: str = "",
+    children: tuple[Any, ...] = (),
+    core: dict[str, Any] | None = None,
+    **more: Any,
+) -> Any:
+    """Of an engine with a front and two cores. `still_s`: of the rank and both cores."""
+    rank = process(hold=hold, motion=motion(still_s=still_s[0]))
+    rank.place.purpose = purpose
+    member = SimpleNamespace(command="vllm", name="vllm", role="server")
+    front = process(pid=299, member=member, node="front")
+    cores = [
+        process(
+            pid=300 + number,
+            member=SimpleNamespace(command="core", name="core", role="engine"),
+            motion=motion(still_s=seconds),
+            node="core",
+            **(core or {} if not number else {}),
+        )
+        for number, seconds in enumerate(still_s[1:])
+    ]
+    engine: Any = SimpleNamespace(
+        **{
+            "parts": (front, *cores), "core": cores[0], "counted": seen, "last_words": (),
+            "works": False, "starts": False, "takes_no_step": False, **more,
+        }
+    )  # fmt: skip
+    scene: Any = SimpleNamespace(
+        by_pid={101: rank},
+        children=lambda pid: children if pid == 300 else (),
+        evidence=SimpleNamespace(job=SimpleNamespace(framework="trl")),
+    )
+    return output(scene, rank, engine)
+
+
+@pytest.mark.parametrize(
+    ("case", "cause", "liveness", "words"),
+    [
+        ({"seen": counted()}, STALLED, "unseen", "has made no token in 1.5 s and has 3"),
+        ({"seen": counted(), "works": True}, STALLED, "computing", "no token"),
+        ({"seen": counted(counts_tokens=False)}, STALLED, "unseen", "does not move and"),
+        ({"seen": counted(counts_tokens=False), "works": True}, "", "computing", "works (counts)"),
+        ({"seen": counted(gets_on=True)}, "", "computing", "works (counts)"),
+        ({"seen": counted(gets_on=True, asked=False)}, "", "computing", "which works"),
+        ({"works": True}, "", "computing", "which works"),
+        ({"starts": True}, "", "computing", "is still starting"),
+        ({"seen": counted(asleep=True)}, STALLED, "never-wakes", "is asleep"),
+        (
+            {"seen": counted(), "purpose": "weight-sync"},
+            "weight-sync-blocked",
+            "unseen",
+            "no token",
+        ),
+        ({}, STALLED, "unseen", "does not move"),
+        ({"seen": counted(asked=False)}, STALLED, "unseen", "has no request"),
+        ({"takes_no_step": True}, STALLED, "never-wakes", "takes no step"),
+    ],
+)
+def test_what_an_engine_is_at(case: dict[str, Any], cause: str, liveness: str, words: str) -> None:
+    candidate = said(**case)
+    assert (candidate.cause, candidate.liveness) == (cause, liveness)
+    assert words in candidate.reason
+
+
+@pytest.mark.parametrize(
+    ("preempted", "cache", "words"),
+    [
+        (2.0, 0.97, "preempts without end, 97% of its cache used: 2 times and no token in 1.5 s"),
+        (2.0, None, "preempts without end: 2 times"),
+        (1.0, 0.97, "has made no token"),
+    ],
+)
+def test_an_engine_that_throws_its_work_away(
+    preempted: float, cache: float | None, words: str
+) -> None:
+    candidate = said(counted(preempted=preempted, cache=cache, running=3.0, queued=4.0))
+    assert words in candidate.reason
+    values = {fix.knob: fix.text for fix in candidate.fixes}
+    assert ("vllm.max_num_seqs" in values) is (preempted >= 2)
+    if preempted >= 2:
+        assert "--max-num-seqs 4)" in values["vllm.max_num_seqs"]  # half of what it has
+
+
+@pytest.mark.parametrize(
+    ("queued", "running", "words"),
+    [
+        (2.0, 0.0, "lets 2 requests wait and runs none"),
+        (2.0, 1.0, "no token"),
+        (0.0, 0.0, "no token"),
+    ],
+)
+def test_requests_that_wait(queued: float, running: float, words: str) -> None:
+    assert words in said(counted(queued=queued, running=running)).reason
+
+
+@pytest.mark.parametrize(
+    ("still_s", "liveness"),
+    [
+        ((30.0, 30.0, 30.0), "never-wakes"),
+        ((29.9, 30.0, 30.0), "unseen"),
+        ((30.0, 29.9, 30.0), "unseen"),
+        ((30.0, 30.0, 29.9), "unseen"),  # of every core
+    ],
+)
+def test_a_pause_is_long_where_the_rank_and_all_cores_have_stood(
+    still_s: tuple[float, float, float], liveness: str
+) -> None:
+    assert said(still_s=still_s, takes_no_step=True).liveness == liveness
+    queue = counted(queued=2.0, running=0.0)
+    assert said(queue, still_s=still_s).liveness == liveness
+    assert said(queue, still_s=still_s, works=True).liveness == "computing"
+
+
+TOOL = process(pid=400, motion=motion("busy"))
+
+
+@pytest.mark.parametrize(
+    ("case", "liveness"),
+    [
+        ({"hold": None}, "unseen"),  # it polls, and may wait for something else
+        ({"hold": Blocked(101, 101, "futex")}, "unseen"),
+        ({"hold": Blocked(101, 101, "pipe-read")}, "never-wakes"),
+        ({"children": (TOOL,)}, "computing"),
+        ({"children": (process(pid=400),)}, "never-wakes"),
+        ({"core": {"blocked": (ASKS,)}}, "computing"),  # it asks somebody who is not seen
+    ],
+)
+def test_an_engine_that_is_paused(case: dict[str, Any], liveness: str) -> None:
+    candidate = said(takes_no_step=True, **case)
+    assert candidate.liveness == liveness
+    assert any("/resume" in fix.text for fix in candidate.fixes)
+
+
+@pytest.mark.parametrize(
+    ("hold", "words"),
+    [
+        (LOCK, ", and waits for the lock of /cache/lock, held by pid 7, pid 8"),
+        (Blocked(300, 300, "file-lock", target="/l"), ", and waits for the lock of /l"),
+        (ASKS, "does not move"),
+        (None, "does not move"),
+    ],
+)
+def test_an_idle_engine_may_wait_for_a_lock(hold: Blocked | None, words: str) -> None:
+    assert said(core={"hold": hold}).reason.endswith(words)
