@@ -21,6 +21,8 @@ _WRAPPERS = _names(
 _PROGRAMS = _names("swift megatron trl accelerate torchrun deepspeed vllm sglang ray")
 _TORCHRUN_MODULES = ("torch.distributed.run", "torch.distributed.launch")
 # Options of the launchers that take no value; every other one takes the word that follows.
+# What a variable without a value may have said.
+_COUNTS = {"torchrun": ("nproc_per_node", "nnodes")}
 _SWITCHES: Mapping[str, frozenset[str]] = {
     "torchrun": _names("standalone no_python run_path m module use_env"),
     "accelerate": _names(
@@ -90,7 +92,11 @@ def _is_program(text: str) -> bool:
 def _options(words: tuple[Word, ...], kind: str) -> tuple[dict[str, Word], tuple[Word, ...]]:
     """The launcher's options, and the words from the program on."""
     options: dict[str, Word] = {}
-    while words and words[0].text.startswith("-") and len(words[0].text) > 1:
+    while words and (_is_option(words[0].text) or _is_unknown(words[0])):
+        if _is_unknown(words[0]):
+            options |= dict.fromkeys(_COUNTS.get(kind, ()), words[0])
+            words = words[1:]
+            continue
         name, equals, value = words[0].text.lstrip("-").partition("=")
         name = name.replace("-", "_")
         if equals:
@@ -102,6 +108,15 @@ def _options(words: tuple[Word, ...], kind: str) -> tuple[dict[str, Word], tuple
             words = words[1:]
         words = words[1:]
     return options, words
+
+
+def _is_option(text: str) -> bool:
+    return text.startswith("-") and len(text) > 1
+
+
+def _is_unknown(word: Word) -> bool:
+    """Whether nothing stands here but a variable that has no value: it may say anything."""
+    return bool(word.unset) and not word.text
 
 
 def _python(words: tuple[Word, ...]) -> Started | None:

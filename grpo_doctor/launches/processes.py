@@ -75,9 +75,12 @@ def _of(options: Mapping[str, Word], name: str) -> str | None:
 def _torchrun(options: Mapping[str, Word], gpu_ids: tuple[str, ...] | None) -> Processes:
     per_node = _of(options, "nproc_per_node") or _of(options, "nproc-per-node") or "1"
     nodes = (_of(options, "nnodes") or "1").rpartition(":")[2]
-    count = ONE_EACH if per_node in _EACH else _number(per_node, 1)
-    known = not any(options[n].unset for n in ("nproc_per_node", "nnodes") if n in options)
-    return Processes(count, _number(nodes, 1), "torchrun", gpu_ids, known=known)
+    unset = [
+        name for n in ("nproc_per_node", "nnodes") if n in options for name in options[n].unset
+    ]
+    count = ONE_EACH if unset or per_node in _EACH else _number(per_node, 1)
+    assumed = (f"one process for each visible GPU; ${unset[0]} is not set here",) if unset else ()
+    return Processes(count, _number(nodes, 1), "torchrun", gpu_ids, assumed, known=not unset)
 
 
 def _deepspeed(options: Mapping[str, Word], gpu_ids: tuple[str, ...] | None) -> Processes:

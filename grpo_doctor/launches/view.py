@@ -124,7 +124,16 @@ class View:
         if self.launch.framework == "openrlhf":
             return bool(self.value("vllm.mode") == "colocate")
         mode = self.value("vllm.mode", "colocate")
-        return bool(self.value("vllm.use")) and mode == "colocate" and not self.launch.server
+        shared = mode == "colocate" and not self.launch.server and not self.engine_has_own_card
+        return bool(self.value("vllm.use")) and shared
+
+    @cached_property
+    def engine_has_own_card(self) -> bool:
+        """Whether ms-swift before 3.5 puts vLLM on a GPU that no process trains on."""
+        old = self.is_framework("ms-swift") and not self.at_least("3.5")
+        started, cards = self.processes_per_node, self.cards
+        left = started is not None and cards is not None and started < cards
+        return old and left and bool(self.value("vllm.use"))
 
     @cached_property
     def steps_per_generation(self) -> int:

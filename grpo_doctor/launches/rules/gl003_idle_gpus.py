@@ -2,7 +2,7 @@
 
 GPUs without a process stay idle for the whole run. Where a rollout server uses them, that is
 meant; say so with --with, or with CUDA_VISIBLE_DEVICES before each of the two commands. The vLLM
-of old versions of ms-swift and TRL (`vllm_device`) takes a GPU that no process trains on.
+of ms-swift before 3.5 takes a GPU that no process trains on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def check(view: View) -> Flaw | None:
         or started >= cards
         or view.launch.server
         or view.value("vllm.mode") == "server"
-        or "vllm_device" in view.launch.options
+        or view.engine_has_own_card
     ):
         return None
     return Flaw(

@@ -16,7 +16,7 @@ def check(view: View) -> Flaw | None:
     """async_generate with a colocated engine."""
     if not view.is_framework("ms-swift") or not view.launch.settings.get("rollout.async"):
         return None
-    if view.value("vllm.mode") == "server":
+    if view.value("vllm.mode") == "server" or view.engine_has_own_card:
         return None
     return Flaw(
         severity="high",

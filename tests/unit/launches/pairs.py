@@ -63,10 +63,11 @@ PAIRS = (
     Pair(
         "GL003",
         VLLM.replace("=4", "=3").replace("--vllm_mode colocate", ""),
-        VLLM.replace("=4", "=3").replace("--vllm_mode colocate", "--vllm_device auto"),
+        VLLM.replace("=4", "=3").replace("--vllm_mode colocate", ""),
         "1 of 4 GPUs",
         FOUR,
-        versions={"ms-swift": "3.2.0"},
+        versions={"ms-swift": "3.5.0"},
+        passing_versions={"ms-swift": "3.4.1"},
     ),
     Pair(
         "GL004",
@@ -363,6 +364,23 @@ PAIRS = (
         f"{VERL} custom_reward_function.path={REWARDS}/top_level.py",
         "before 0.5",
         versions={"verl": "0.4.1"},
+    ),
+    Pair(
+        "GL039",
+        SWIFT.replace("=4", "=3") + "--use_vllm true --async_generate true",
+        SWIFT.replace("=4", "=3") + "--use_vllm true --async_generate true",
+        "need a server",
+        FOUR,
+        versions={"ms-swift": "3.5.0"},
+        passing_versions={"ms-swift": "3.4.1"},
+    ),
+    Pair(
+        "GL030",
+        SWIFT + "--use_vllm true",
+        SWIFT.replace("=4", "=3") + "--use_vllm true",
+        "also while training",
+        FOUR,
+        versions={"ms-swift": "3.4.1"},
     ),
     Pair(
         "GL063",

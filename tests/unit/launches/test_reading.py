@@ -71,6 +71,16 @@ def test_processes_of_each_launcher() -> None:
     assert processes("python -m verl.trainer.main_ppo trainer.nnodes=2") == (8, 2)
 
 
+@pytest.mark.parametrize("start", ["torchrun", "accelerate launch"])
+def test_launchers_options_in_a_variable_that_is_not_set_here(start: str) -> None:
+    said = read([f"{start} ${{LAUNCHER_OPTIONS}} -m swift.cli.rlhf --rlhf_type grpo --beta 0.1"])
+    assert (said.framework, said.settings["train.beta"]) == ("ms-swift", 0.1)
+    assert said.processes_per_node == 0
+    named = "one process for each visible GPU; $LAUNCHER_OPTIONS is not set here"
+    assert (named in said.assumptions) == (start == "torchrun")
+    assert said.processes_known == (start != "torchrun")
+
+
 def test_gpus_that_are_shown() -> None:
     launch = read(["CUDA_VISIBLE_DEVICES=2,3 " + SWIFT])
     assert (launch.visible_gpus, launch.gpu_ids) == (2, ("2", "3"))
