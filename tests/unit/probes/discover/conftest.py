@@ -1,10 +1,27 @@
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from tests.unit.probes.discover.fakeproc import FakeProc
+
+_LIMITS = (
+    ("assemble", "_PATIENCE_S"),
+    ("candidates", "_PATIENCE_S"),
+    ("find", "_PATIENCE_S"),
+    ("rankfiles", "_FILES_WITHIN_S"),
+    ("remains", "_PATIENCE_S"),
+    ("scan", "_STUCK_AFTER_S"),
+)
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not answer within a second is left out; here the whole machine stalls."""
+    for module, limit in _LIMITS:
+        monkeypatch.setattr(import_module(f"grpo_doctor_probes.discover.{module}"), limit, 60.0)
 
 
 @pytest.fixture
