@@ -82,6 +82,7 @@ class Sampler:
         return torch.multinomial(scores.softmax(dim=1), 1).squeeze(1)
 
 
+@torch.no_grad()
 def sample(
     module: Any,
     prompts: TokenBatch,
@@ -105,33 +106,31 @@ def sample(
     full = width + sampler.longest
     sequences = prompts.prompt_tokens.new_full((count, full), sampler.pad_token)
     sequences[:, :width] = prompts.prompt_tokens
-    # Nothing of it is kept for a backward pass; `sequences`, made before, is a tensor like others.
-    with torch.inference_mode():
-        logits, steps = _read_prompts(module, prompts, full, plain)
-        ends = torch.tensor(sampler.end_tokens, device=sequences.device)
-        rows = torch.arange(count, device=sequences.device)  # those that the cache has
-        going = torch.ones(count, dtype=torch.bool, device=sequences.device)
-        left = count
-        for place in range(width, full):
-            tokens = sampler.choose(sequences, rows, place, logits)
-            tokens = tokens.where(going, sampler.pad_token)
-            sequences[rows, place] = tokens
-            still_going = going & ~torch.isin(tokens, ends)
-            before, left = left, int(still_going.sum())
-            if on_ended is not None and left == before:
-                on_ended({})
-            elif on_ended is not None:
-                ended = rows[going & ~still_going]
-                completions = sequences[ended, width : place + 1].tolist()
-                on_ended(dict(zip(ended.tolist(), completions, strict=True)))
-            going = still_going
-            if not left or place + 1 == full:
-                break
-            if (len(rows) - left) * _ENDED_SHARE >= len(rows):
-                kept = going.nonzero().squeeze(1)
-                steps.keep(kept)
-                rows, tokens, going = rows[kept], tokens[kept], going[kept]
-            logits = steps.logits(tokens, place)
+    logits, steps = _read_prompts(module, prompts, full, plain)
+    ends = torch.tensor(sampler.end_tokens, device=sequences.device)
+    rows = torch.arange(count, device=sequences.device)  # those that the cache has
+    going = torch.ones(count, dtype=torch.bool, device=sequences.device)
+    left = count
+    for place in range(width, full):
+        tokens = sampler.choose(sequences, rows, place, logits)
+        tokens = tokens.where(going, sampler.pad_token)
+        sequences[rows, place] = tokens
+        still_going = going & ~torch.isin(tokens, ends)
+        before, left = left, int(still_going.sum())
+        if on_ended is not None and left == before:
+            on_ended({})
+        elif on_ended is not None:
+            ended = rows[going & ~still_going]
+            completions = sequences[ended, width : place + 1].tolist()
+            on_ended(dict(zip(ended.tolist(), completions, strict=True)))
+        going = still_going
+        if not left or place + 1 == full:
+            break
+        if (len(rows) - left) * _ENDED_SHARE >= len(rows):
+            kept = going.nonzero().squeeze(1)
+            steps.keep(kept)
+            rows, tokens, going = rows[kept], tokens[kept], going[kept]
+        logits = steps.logits(tokens, place)
     return sequences[:, width : place + 1]
 
 
@@ -157,7 +156,7 @@ def plain_parts(module: Any, batch: TokenBatch) -> PlainDecoder:
     return parts
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def _logprobs(module: Any, batch: TokenBatch, plain: PlainDecoder | None) -> torch.Tensor:
     """Gives [tokens, vocabulary]; the last completion is left out halfway, as if it had ended.
 

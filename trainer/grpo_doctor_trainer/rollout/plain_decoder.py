@@ -171,6 +171,7 @@ class PlainSteps:
         for layer in self._layers:
             layer.buffers = [buffer[rows] for buffer in layer.buffers]
 
+    @torch.inference_mode()  # spares each operation what only a backward pass needs
     def logits(self, tokens: torch.Tensor, place: int) -> torch.Tensor:
         """Reads a token for each row.
 
