@@ -55,7 +55,7 @@ def read(value: Any) -> dict[str, Any]:
 def preset_in_force(framework: str, settings: Mapping[str, Any]) -> Any:
     """The preset or file of a job; `zero0` where it has none and the framework takes names."""
     now = settings.get("deepspeed.preset")
-    without = now is None and not settings.get("deepspeed.stage")
+    without = now is None and not any(settings.get(row.knob) for row in SPELLINGS)
     return "zero0" if without and framework in _TAKE_NAMES else now
 
 
