@@ -283,7 +283,8 @@ def rendered(folder: Path) -> str:
     """All of it as one text, a paragraph per command."""
     blocks = ("\n".join((f"$ {command}", *lines)) for command, lines in answers(folder))
     return (
-        "\n\n".join(blocks).replace(str(folder), "FOLDER").replace(str(Path.cwd()), "HERE") + "\n"
+        "\n\n".join(blocks).replace(str(folder), "FOLDER").replace(str(RECORDED.parents[3]), "HERE")
+        + "\n"
     )
 
 
