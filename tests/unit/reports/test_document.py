@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from itertools import chain, product
 from typing import Any
 
 import pytest
 
 from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.errors import DocumentError, ReportError
+from grpo_doctor_reports.schema.part import _as_it_is, _finite, _row, _whole
 from tests.demo_reports import DEMOS
 
 
@@ -97,3 +99,14 @@ def test_short_rows_and_missing_rows_read_as_no_value() -> None:
     heatmap = {"ranks": [0, 1, 2], "steps": [5, 6], "step_seconds": [[1.0], [2.0, 3.0, 4.0]]}
     read = read_document({"schema": 1, "views": {"heatmap": heatmap}}).heatmap
     assert read.step_s == [[1.0, None], [2.0, 3.0], [None, None]]
+
+
+@pytest.mark.parametrize("tame", [_finite, _whole, _as_it_is])
+@pytest.mark.parametrize("keeps_nulls", [True, False])
+def test_a_row_is_as_its_numbers_are_one_by_one(tame: Any, keeps_nulls: bool) -> None:
+    odd = (float("nan"), float("inf"), -float("inf"), None, True, "x", 2**63, 2**63 + 1, 10**400)
+    numbers = (1, 2.5, -3, 5.0, -0.0, 1e300, *odd)
+    for row in chain([()], product(numbers), product(numbers, repeat=2)):
+        tamed = [tame(value) for value in row]
+        kept = [value for value in tamed if keeps_nulls or value is not None]
+        assert repr(_row(row, tame, keeps_nulls)) == repr(kept)
