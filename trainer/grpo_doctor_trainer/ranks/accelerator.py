@@ -75,7 +75,7 @@ def _import_muon_uncompiled() -> None:
     DeepSpeed imports it to look at any optimizer, and its decorated functions import Inductor at
     once: 550 modules, 1.5 s of each rank's start-up.
     """
-    with suppress(ImportError):
+    with suppress(ImportError, AttributeError):  # a DeepSpeed without either is left as it is
         compiler: Any = import_module("deepspeed.runtime.compiler")
         compiles = compiler.compile
         compiler.compile = lambda: lambda function: function
