@@ -123,12 +123,12 @@ def _with_largest_share(
     setup: Setup, edits: tuple[Edit, ...], server: Setup | None
 ) -> tuple[Edit, ...]:
     """The same edits with as much memory for the engine as still fits."""
-    for place, edit in enumerate(edits):
+    for index, edit in enumerate(edits):
         if edit.knob != UTILIZATION:
             continue
         larger = [share for share in SOLVABLE[UTILIZATION] if share > edit.value]
         for share in reversed(larger):
-            chosen = (*edits[:place], replace(edit, value=share), *edits[place + 1 :])
+            chosen = (*edits[:index], replace(edit, value=share), *edits[index + 1 :])
             if share < setup.rollout_engine.memory_share and _fits(
                 ledger_of(_applied(setup, chosen), server=server)
             ):

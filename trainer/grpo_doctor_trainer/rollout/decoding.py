@@ -66,19 +66,19 @@ class Sampler:
             self._changes.append(TopPLogitsWarper(config.top_p))
 
     def choose(
-        self, sequences: torch.Tensor, rows: torch.Tensor, place: int, logits: torch.Tensor
+        self, sequences: torch.Tensor, rows: torch.Tensor, index: int, logits: torch.Tensor
     ) -> torch.Tensor:
         """Draws a token for each row from torch's random state.
 
         Args:
             sequences: [completions, prompts and room], prompts padded on the left.
             rows: of the sequences.
-            place: of the token, behind all that the sequences have.
+            index: of the token, behind all that the sequences have.
             logits: [rows, vocabulary].
         """
         scores = logits.float()
         if self._changes:
-            scores = self._changes(sequences[rows, :place], scores)
+            scores = self._changes(sequences[rows, :index], scores)
         return torch.multinomial(scores.softmax(dim=1), 1).squeeze(1)
 
 
@@ -111,27 +111,27 @@ def sample(
     rows = torch.arange(count, device=sequences.device)  # those that the cache has
     going = torch.ones(count, dtype=torch.bool, device=sequences.device)
     left = count
-    for place in range(width, full):
-        tokens = sampler.choose(sequences, rows, place, logits)
+    for index in range(width, full):
+        tokens = sampler.choose(sequences, rows, index, logits)
         tokens = tokens.where(going, sampler.pad_token)
-        sequences[rows, place] = tokens
+        sequences[rows, index] = tokens
         still_going = going & ~torch.isin(tokens, ends)
         before, left = left, int(still_going.sum())
         if on_ended is not None and left == before:
             on_ended({})
         elif on_ended is not None:
             ended = rows[going & ~still_going]
-            completions = sequences[ended, width : place + 1].tolist()
+            completions = sequences[ended, width : index + 1].tolist()
             on_ended(dict(zip(ended.tolist(), completions, strict=True)))
         going = still_going
-        if not left or place + 1 == full:
+        if not left or index + 1 == full:
             break
         if (len(rows) - left) * _ENDED_SHARE >= len(rows):
             kept = going.nonzero().squeeze(1)
             steps.keep(kept)
             rows, tokens, going = rows[kept], tokens[kept], going[kept]
-        logits = steps.logits(tokens, place)
-    return sequences[:, width : place + 1]
+        logits = steps.logits(tokens, index)
+    return sequences[:, width : index + 1]
 
 
 def plain_parts(module: Any, batch: TokenBatch) -> PlainDecoder:

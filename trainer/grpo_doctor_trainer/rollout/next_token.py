@@ -17,12 +17,12 @@ class Steps(Protocol):
     def keep(self, rows: torch.Tensor) -> None:
         """Goes on with some rows only."""
 
-    def logits(self, tokens: torch.Tensor, place: int) -> torch.Tensor:
+    def logits(self, tokens: torch.Tensor, index: int) -> torch.Tensor:
         """Reads a token for each row.
 
         Args:
             tokens: [rows].
-            place: of the tokens in their sequences, prompts included; one more each time.
+            index: of the tokens in their sequences, prompts included; one more each time.
 
         Returns:
             [rows, vocabulary], for the token behind it.
@@ -51,12 +51,12 @@ class ModelSteps:
         self._cache.batch_select_indices(rows)
         self._mask, self._following = self._mask[rows], self._following[..., rows, :]
 
-    def logits(self, tokens: torch.Tensor, place: int) -> torch.Tensor:
+    def logits(self, tokens: torch.Tensor, index: int) -> torch.Tensor:
         """Reads a token for each row."""
         logits: torch.Tensor = self._module(
             input_ids=tokens.unsqueeze(1),
-            attention_mask=self._mask[:, : place + 1],
-            position_ids=self._following + (place - self._first),
+            attention_mask=self._mask[:, : index + 1],
+            position_ids=self._following + (index - self._first),
             past_key_values=self._cache,
             use_cache=True,
         ).logits

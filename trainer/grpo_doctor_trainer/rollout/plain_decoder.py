@@ -172,22 +172,22 @@ class PlainSteps:
             layer.buffers = [buffer[rows] for buffer in layer.buffers]
 
     @torch.inference_mode()  # spares each operation what only a backward pass needs
-    def logits(self, tokens: torch.Tensor, place: int) -> torch.Tensor:
+    def logits(self, tokens: torch.Tensor, index: int) -> torch.Tensor:
         """Reads a token for each row.
 
         Args:
             tokens: [rows].
-            place: of the tokens among those of their sequences, prompts included.
+            index: of the tokens among those of their sequences, prompts included.
 
         Returns:
             [rows, vocabulary], for the token behind it.
         """
         parts, count = self._parts, len(tokens)
-        positions = self._following + (place - self._first)
+        positions = self._following + (index - self._first)
         cosines = self._cosines[positions].unsqueeze(1)
         sines = self._sines[positions].unsqueeze(1)
         half = sines.size(2) // 2
-        mask = None if self._mask is None else self._mask[..., : place + 1]
+        mask = None if self._mask is None else self._mask[..., : index + 1]
         hidden = parts.embedding(tokens.unsqueeze(1))
         for layer, held in zip(parts.layers, self._layers, strict=True):
             attention, normed = layer.attention, layer.first_norm(hidden)
@@ -200,13 +200,13 @@ class PlainSteps:
             both = torch.cat([queries, key], dim=1)
             both = both * cosines + both.roll(half, dims=2) * sines
             heads = queries.size(1)
-            keys[:, :, place] = both[:, heads:]
-            values[:, :, place] = attention.v_proj(normed).view(shape)
+            keys[:, :, index] = both[:, heads:]
+            values[:, :, index] = attention.v_proj(normed).view(shape)
             attended = scaled_dot_product_attention(
                 # Heads that share keys and values as several queries of one: nothing is repeated.
                 both[:, :heads].unflatten(1, (keys.size(1), -1)),
-                keys[:, :, : place + 1],
-                values[:, :, : place + 1],
+                keys[:, :, : index + 1],
+                values[:, :, : index + 1],
                 attn_mask=mask,
                 scale=attention.scaling,
             )
