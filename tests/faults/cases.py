@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import math
 import random
+import subprocess
 import tempfile
 import threading
 import time
@@ -89,11 +90,25 @@ def struck(server: ForkServer, fault: Fault, seed: int = 0) -> Iterator[tuple[Jo
         if fault.outside is not None:
             wait_for(job.folder, lambda seen: count(seen, "arrived") > 0, "arrival", EFFECT_S)
             repairs = undo.enter_context(contextlib.ExitStack())
-            fault.outside(Outside(job.pids, drawn.culprit, job.folder, facts, repairs))
+            _from_outside(fault, Outside(job.pids, drawn.culprit, job.folder, facts, repairs))
         elif fault.inside is not None:
             wait_for(job.folder, lambda seen: count(seen, "effect") > 0, "effect", EFFECT_S)
         _age(drawn.age_s)
         yield job, drawn
+
+
+def _from_outside(fault: Fault, outside: Outside) -> None:
+    """A thread that ends while it is moved, a command that the machine refuses: this case is then
+    injected once more, and the others go on.
+
+    Raises:
+        Silence: the fault could not be injected.
+    """
+    assert fault.outside is not None
+    try:
+        fault.outside(outside)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Silence(f"{fault.name}: {fault.outside.__name__}: {error!r}") from error
 
 
 def _have(modules: Iterable[str]) -> None:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.faults.events import POLL_S
@@ -27,6 +27,13 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 class Unavailable(Exception):  # noqa: N818 - it says what is so
     """This machine or user cannot do what the fault needs."""
+
+
+def each_thread(pid: int, change: Callable[[int], None]) -> None:
+    """Changes every thread of a process; one that ends meanwhile needs it no more."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):
+            change(int(task.name))
 
 
 def _root() -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -14,7 +19,7 @@ from tests.faults.cases import Options, draw, run_case
 from tests.faults.goals import missed
 from tests.faults.healthy import Calm
 from tests.faults.jobs import ForkServer
-from tests.faults.registry import FAMILIES, Fault, Truth, load
+from tests.faults.registry import FAMILIES, Fault, Outside, Truth, load
 from tests.faults.results import Results
 from tests.faults.score import ROUNDS, Answer, Outcome, judge, ninth_decile
 from tests.faults.table import page
@@ -133,3 +138,27 @@ def test_what_did_not_take_effect_is_injected_once_more_in_time(
     monkeypatch.setattr(time, "monotonic", lambda: clock[-1])
     outcome = run_case(cast("ForkServer", None), FAULT, options=replace(Options(), until=1.0))
     assert (outcome.failed, outcome.retried) == expected
+
+
+@pytest.mark.parametrize(
+    "error", [ProcessLookupError(3, "No such process"), subprocess.CalledProcessError(2, ["ip"])]
+)
+def test_a_fault_that_the_machine_refuses_is_injected_once_more_and_the_bench_goes_on(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    injected = []
+
+    def refused(_outside: Outside) -> None:
+        injected.append(1)
+        raise error
+
+    @contextlib.contextmanager
+    def healthy(*_spec: object) -> Iterator[SimpleNamespace]:
+        yield SimpleNamespace(pids={0: 1}, folder=Path("unused"), await_healthy=lambda: None)
+
+    monkeypatch.setattr(cases, "started", healthy)
+    monkeypatch.setattr(cases, "wait_for", lambda *_: None)
+    outcome = run_case(cast("ForkServer", None), replace(FAULT, outside=refused))
+    assert outcome.failed
+    assert repr(error) in outcome.skipped
+    assert len(injected) == 2

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.families.control import start_log_uploader
-from tests.faults.host import disk, eventually, http_server
+from tests.faults.host import disk, each_thread, eventually, http_server
 from tests.faults.registry import MAY_ANSWER, Outside, Scene, fault
 
 HOUR_S = 3600
@@ -195,9 +195,12 @@ def record_in_c(scene: Scene) -> None:
 def crowd_out(outside: Outside) -> None:
     """The rank may run when nobody else wants to, and somebody always does."""
     idle = os.sched_param(0)
-    for task in Path(f"/proc/{outside.pid}/task").iterdir():
-        os.sched_setaffinity(int(task.name), {0})
-        os.sched_setscheduler(int(task.name), os.SCHED_IDLE, idle)
+
+    def give_way(thread: int) -> None:
+        os.sched_setaffinity(thread, {0})
+        os.sched_setscheduler(thread, os.SCHED_IDLE, idle)
+
+    each_thread(outside.pid, give_way)
     hog = subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
     outside.undo.callback(hog.wait)
     outside.undo.callback(hog.kill)

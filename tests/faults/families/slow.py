@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.faults.host import cpu
+from tests.faults.host import cpu, each_thread
 from tests.faults.registry import Outside, Scene, fault
 
 SLOW = ("slow",)
@@ -48,10 +48,13 @@ def generate_on_little(scene: Scene) -> None:
 
 def crowd_the_core(outside: Outside) -> None:
     """The rank and other busy processes on one core, the rank with the lowest priority."""
+
+    def give_way(thread: int) -> None:
+        os.sched_setaffinity(thread, {CORE})
+        os.setpriority(os.PRIO_PROCESS, thread, 19)
+
     os.sched_setaffinity(outside.pid, {CORE})
-    for task in Path(f"/proc/{outside.pid}/task").iterdir():
-        os.sched_setaffinity(int(task.name), {CORE})
-        os.setpriority(os.PRIO_PROCESS, int(task.name), 19)
+    each_thread(outside.pid, give_way)
     for _ in range(HOGS):
         hog = subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
         outside.undo.callback(hog.wait)

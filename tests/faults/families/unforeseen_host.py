@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.faults.families.control import _state
 from tests.faults.families.slow import CORE, HOGS, _work
 from tests.faults.families.unforeseen_ranks import all_ranks
-from tests.faults.host import Unavailable, eventually, memory, silent_fuse
+from tests.faults.host import Unavailable, each_thread, eventually, memory, silent_fuse
 from tests.faults.registry import Outside, Scene, fault
 
 BUSY = ("stuck", "slow")
@@ -91,8 +91,7 @@ def collect_logits(scene: Scene) -> None:
 def crowd_the_only_core(outside: Outside) -> None:
     """A wrong affinity for all ranks, on a core that others use as well."""
     for pid in outside.pids.values():
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            os.sched_setaffinity(int(task.name), {CORE})
+        each_thread(pid, lambda thread: os.sched_setaffinity(thread, {CORE}))
     for _ in range(HOGS):
         hog = subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
         outside.undo.callback(hog.wait)
