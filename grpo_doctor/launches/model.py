@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from grpo_doctor import knobs
 from grpo_doctor.knobs import KNOBS
+from grpo_doctor.knobs.model import version_of
 
 Framework = Literal["bundled", "ms-swift", "trl", "verl", "openrlhf", "vllm", "sglang"]
 """As in `grpo_doctor.knobs`; `bundled` is our own trainer."""
@@ -120,6 +121,17 @@ class Launch:
     unsendable: tuple[Unsendable, ...] = ()
     companions: tuple[Launch, ...] = field(default=())
     """Other commands of the same run: the server of a trainer."""
+
+    def engine_has_own_card(self, started: int, cards: int) -> bool:
+        """Whether ms-swift before 3.5 puts vLLM on a GPU that no process trains on.
+
+        Args:
+            started: training processes on each host.
+            cards: GPUs that they see there.
+        """
+        version = version_of(self.version)
+        old = self.framework == "ms-swift" and version is not None and version < (3, 5)
+        return old and started < cards and bool(self.value("vllm.use"))
 
     @property
     def processes(self) -> int:

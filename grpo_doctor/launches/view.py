@@ -129,11 +129,10 @@ class View:
 
     @cached_property
     def engine_has_own_card(self) -> bool:
-        """Whether ms-swift before 3.5 puts vLLM on a GPU that no process trains on."""
-        old = self.is_framework("ms-swift") and not self.at_least("3.5")
+        """Whether a training command leaves vLLM a GPU that no process trains on."""
         started, cards = self.processes_per_node, self.cards
-        left = started is not None and cards is not None and started < cards
-        return old and left and bool(self.value("vllm.use"))
+        known = self.launch.role == "train" and started is not None and cards is not None
+        return known and self.launch.engine_has_own_card(started or 0, cards or 0)
 
     @cached_property
     def steps_per_generation(self) -> int:

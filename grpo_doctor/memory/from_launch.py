@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from grpo_doctor.launches import Launch
-from grpo_doctor.memory.facts import facts, holds_since, latest
+from grpo_doctor.memory.facts import facts, latest
 from grpo_doctor.memory.launched_trainer import launched_shape, model_name, trainer_of
 from grpo_doctor.memory.machine import Machine
 from grpo_doctor.memory.models import ModelShape, quantized_bits
@@ -71,10 +71,8 @@ def _rollout(setup: Setup, launch: Launch, machine: Machine) -> Setup:
 
 
 def _own_card(launch: Launch, setup: Setup, machine: Machine) -> bool:
-    """ms-swift before 3.5 put vLLM on a card that no process trains on, if one was left."""
-    old = launch.framework == "ms-swift" and not holds_since(launch.version, "3.5")
     cards = launch.visible_gpus or machine.cards_per_node
-    return old and (setup.ranks_per_node or 1) < cards
+    return launch.engine_has_own_card(setup.ranks_per_node or 1, cards)
 
 
 def _rollout_engine(launch: Launch, version: str | None) -> RolloutEngine:
