@@ -172,8 +172,9 @@ def predict_on(  # noqa: PLR0913 - versions of one change
     bold = after if at_most is None else replay(base.model, at_most)
     shy = after if at_least is None else replay(base.model, at_least)
     mid = _percent(base.before, after)
-    low = _end(base, bold, _LOW, error, spreads)
-    high = _end(base, shy, _HIGH, error, spreads)
+    open_ends = [_open_ends(base, spread) for spread in spreads]
+    low = _end(base, bold, _LOW, error, [ends[0] for ends in open_ends])
+    high = _end(base, shy, _HIGH, error, [ends[1] for ends in open_ends])
     # A `Hide` with fewer processes than now does cost time: then there is nothing to cut off.
     costs = max(mid, _percent(base.before, shy)) > 0
     if only_removes((*edits, *(at_least or ()))) and not costs:
@@ -197,11 +198,10 @@ def _percent(before: NDArray[np.float64], after: NDArray[np.float64]) -> float:
 
 
 def _end(
-    base: Ground, after: NDArray[np.float64], end: int, error: float, spreads: Sequence[Spread]
+    base: Ground, after: NDArray[np.float64], end: int, error: float, fitted: Sequence[float]
 ) -> float:
-    """One end of the interval around a change, in percent."""
+    """One end of the interval around a change, in percent; `fitted` is how far fits let it lie."""
     change = _percent(base.before, after)
-    fitted = [_fitted(base, spread, end) for spread in spreads]
     if not change and not any(fitted):
         return change
     # The steps that are replayed are a draw themselves: what a run shows differs by both.
@@ -212,13 +212,13 @@ def _end(
     return change + float(np.copysign(np.hypot.reduce(errors), end - 50))
 
 
-def _fitted(base: Ground, spread: Spread, end: int) -> float:
-    """How far a fit lets this end lie from its middle, in percent of the step."""
-    middle, other = (
-        replay(base.model, changes)
-        for changes in (spread.middle, spread.shy if end > 50 else spread.bold)
+def _open_ends(base: Ground, spread: Spread) -> tuple[float, float]:
+    """How far a fit lets the bold and the shy end lie from its middle, in percent of the step."""
+    bold, middle, shy = (
+        _percent(base.before, replay(base.model, changes))
+        for changes in (spread.bold, spread.middle, spread.shy)
     )
-    return _percent(base.before, other) - _percent(base.before, middle)
+    return bold - middle, shy - middle
 
 
 def together(base: Ground, parts: Sequence[Prediction], what: str) -> Prediction:
