@@ -212,10 +212,9 @@ def hosts(trace: Trace) -> list[str]:
 
 def series_pid(trace: Trace, series: Series) -> int:
     """The process that a series is drawn under: a rank's, a server's, a GPU's, or its host's."""
-    if series.scope == "server" and series.pid is not None:
-        for process in trace.processes:
-            if (process.host, process.os_pid) == (series.host, series.pid):
-                return process.pid
+    server = trace.server_of(series)
+    if server is not None:
+        return server.pid
     if series.rank is not None:
         for process in trace.processes:
             if process.rank == series.rank:

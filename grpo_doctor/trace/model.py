@@ -125,6 +125,11 @@ class Series:
     rank: int | None = None
     pid: int | None = None
 
+    @property
+    def of_joined_server(self) -> bool:
+        """A server that joined the run said it; else the run asked the server, and has no pid."""
+        return self.scope == "server" and self.pid is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
@@ -218,6 +223,13 @@ class Trace:
     def ranks(self) -> tuple[int, ...]:
         """The ranks that recorded anything, ascending."""
         return tuple(sorted({p.rank for p in self.processes if p.carries_steps}))
+
+    def server_of(self, series: Series) -> Process | None:
+        """The joined server that said a series, if the trace holds that process."""
+        if not series.of_joined_server:
+            return None
+        own = (p for p in self.processes if (p.host, p.os_pid) == (series.host, series.pid))
+        return next(own, None)
 
     def frame(self) -> pd.DataFrame:
         """The spans as a pandas DataFrame, for notebooks: one row each.

@@ -41,11 +41,11 @@ def track_entries(trace: Trace) -> tuple[list[TrackEntry], int]:
         entries.append(
             TrackEntry(
                 name=series.name,
-                label=_label_of_role(trace, series)
-                if _is_of_role(series)
+                label=_label_of_server(trace, series)
+                if series.of_joined_server
                 else _label(series, index, several_hosts),
                 unit=series.unit,
-                group="rank" if _is_of_role(series) else _GROUPS.get(series.scope, "host"),
+                group="rank" if series.of_joined_server else _GROUPS.get(series.scope, "host"),
                 t_s=np.round(t_ns / 1e9, min(3, SECONDS_DIGITS)).tolist(),
                 v=significant_column(values),
             )
@@ -74,14 +74,9 @@ def _importance(name: str) -> int:
     return _ORDER.index(name) if name in _ORDER else len(_ORDER)
 
 
-def _is_of_role(series: Series) -> bool:
-    """Whether a server that joined the run said it; else the run asked, and it is of no process."""
-    return series.scope == "server" and series.pid is not None
-
-
-def _label_of_role(trace: Trace, series: Series) -> str:
-    roles = {(p.host, p.os_pid): p.role for p in trace.processes}
-    role = roles.get((series.host, series.pid or 0), "server")
+def _label_of_server(trace: Trace, series: Series) -> str:
+    server = trace.server_of(series)
+    role = "server" if server is None else server.role
     return f"{role} of {series.host}, pid {series.pid}: {series.name}"
 
 
