@@ -43,9 +43,8 @@ class _Start:
     """Whether and how recording starts in this process."""
 
     refused: str | None = None  # why it could not start; asked once, said once
-    inherited: tuple[str, int] | None = (
-        None  # run directory and rank of a recording parent, or as it began
-    )
+    # Run directory and rank of a recording parent, or those that the process began with.
+    inherited: tuple[str, int] | None = None
     lock = allocate_lock()
 
 
