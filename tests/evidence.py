@@ -14,6 +14,7 @@ from typing import Any
 from grpo_doctor_probes.evidence import (
     Blocked,
     CallArguments,
+    Disk,
     EngineLook,
     Evidence,
     FlightDump,
@@ -71,6 +72,8 @@ class Process:
     delay_share: float = 0.0
     wakes: int = 0
     written_bytes: int = 0
+    major_faults: int = 0
+    swap_bytes: int = 0
     exit_code: int | None = None
     owns_gil: bool = False
     limits: tuple[Limits, Limits] | None = None
@@ -110,6 +113,8 @@ class Process:
             self.state,
             cpu_ticks=1000 + ticks,
             written_bytes=which * self.written_bytes,
+            major_faults=300 + which * self.major_faults,
+            swap_bytes=self.swap_bytes,
             threads=(main, *(seen for _, seen in self.threads)),
         )
 
@@ -142,6 +147,7 @@ class EvidenceBuilder:
         self.missing: set[int] = set()
         self.local_ranks: int | None = ranks
         self.kernel: list[tuple[float, str]] = []
+        self.disks: list[Disk] = []
         self.logs: list[LogTail] = []
         self.engines: list[tuple[EngineLook, ...]] = []
         self.gpus: list[tuple[GpuLook, ...]] = []
@@ -219,7 +225,7 @@ class EvidenceBuilder:
             gpus=tuple(self.gpus),
             engines=tuple(self.engines),
             dumps=tuple(self._dump(p) for p in chosen if self._records(p)) if self.recorded else (),
-            host=HostFacts("node-1", 8, kernel=tuple(self.kernel)),
+            host=HostFacts("node-1", 8, kernel=tuple(self.kernel), disks=tuple(self.disks)),
             logs=tuple(self.logs),
         )
 

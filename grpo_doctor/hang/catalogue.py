@@ -64,6 +64,16 @@ CLASSES: tuple[Class, ...] = (
         " waits for memory and gets it.",
     ),
     Class(
+        "memory-swapped",
+        means="A rank computes on memory that the host has swapped out: every page comes back from "
+        "a disk first.",
+        looks_like="Its major page faults grow by hundreds in a second, and part of it is in swap "
+        "(`VmSwap` in its status). It is in state `D`, or busy at a line that was fast before.",
+        what_to_do="Need less memory on the host: offload less to the CPU, fewer workers of "
+        "dataloaders and rewards, fewer ranks on a host; or raise its memory limit.",
+        can_go_on="Yes: it goes on, slowly, and at full pace as soon as its memory fits.",
+    ),
+    Class(
         "collective-mismatch",
         means="At the same place in the order of one process group, ranks call different "
         "collectives, or the same one with other shapes or types, or of another source or target.",

@@ -102,6 +102,21 @@ def cpu() -> contextlib.AbstractContextManager[Facts]:
 
 
 @contextlib.contextmanager
+def swap(megabytes: int = 512) -> Iterator[Facts]:
+    """A control group for memory, and a file to swap to: `cgroup`."""
+    with memory() as facts, tempfile.NamedTemporaryFile(prefix="swap-") as file:
+        for _ in range(megabytes):
+            file.write(bytes(1 << 20))
+        file.flush()
+        _command("mkswap", file.name)
+        _command("swapon", file.name)
+        try:
+            yield facts
+        finally:
+            subprocess.run(["swapoff", file.name], capture_output=True, check=False)
+
+
+@contextlib.contextmanager
 def disk(megabytes: int = 32) -> Iterator[Facts]:
     """A file system of its own, ext4 on a loop device: `disk` its folder, `device` its device."""
     _root()

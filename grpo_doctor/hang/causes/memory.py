@@ -1,4 +1,6 @@
-"""Processes that the kernel killed because memory ran out, or that wait for it to free some."""
+"""Processes that the kernel killed because memory ran out, lets wait until it frees some, or has
+swapped out.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
-from grpo_doctor.hang.causes.description import asleep_for, in_phase, kernel_item, standstill
+from grpo_doctor.hang.causes.description import (
+    asleep_for,
+    in_phase,
+    kernel_item,
+    stack_item,
+    standstill,
+)
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting.chain import ASKS, rests
 from grpo_doctor.hang.verdict import Fix, Item
@@ -19,12 +27,16 @@ LIST_KILLS = "dmesg -T | grep -i 'killed process'"
 _MOST_KILLS = 2
 _STANDS = ("still", "polling")
 _TIMED = ("reward", "helper")  # of a sandbox whose time is over its own parent makes an end
+# A swap disk answers in 0.1 ms (NVMe) to 10 ms (spinning): 100 in a second are 1% to all of it.
+_SWAPS_PER_S = 100.0
+_SWAPPED_BYTES = 16 * 1024 * 1024
 BEFORE_THE_WAIT_S = 10.0  # a rank may be killed a little before others wait for it
 
 
 def propose(case: Case) -> Iterator[Candidate]:
     """A rank that waits for a process of its own that was killed for memory, or for memory."""
     yield from map(_waits_for_memory, asleep_for("memory", case.hosts))
+    yield from (_swapped(actor) for actor in case.hosts if _swaps(actor))
     scene = case.scene
     for actor in scene.actors:
         if actor.member.role == "rank" or actor.motion.kind != "gone" or actor.rank is None:
@@ -52,6 +64,42 @@ def _waits_for_memory(actor: Actor) -> Candidate:
         evidence=(kernel_item(actor), *standstill(actor)),
         fixes=(Fix("Give the control group more memory, or need less of it."),),
         confirm=("cat /sys/fs/cgroup/**/memory.events  # high, max and oom grow",),
+    ).of(actor)
+
+
+def _swaps(actor: Actor) -> bool:
+    motion, look = actor.motion, actor.look
+    if actor.held or look is None or not motion.seconds:
+        return False
+    faults_per_s = motion.major_faults / motion.seconds
+    return faults_per_s >= _SWAPS_PER_S and look.swap_bytes >= _SWAPPED_BYTES
+
+
+def _swapped(actor: Actor) -> Candidate:
+    motion, look = actor.motion, actor.look
+    assert look is not None
+    faults_per_s = motion.major_faults / motion.seconds
+    swapped = f"{bytes_text(look.swap_bytes)} of its memory is swapped out"
+    return Candidate(
+        cause="memory-swapped",
+        reason=f"waits for pages that were swapped out{in_phase(actor)}: {swapped}",
+        evidence=(
+            Item(
+                "proc",
+                actor.rank,
+                f"pid {actor.pid} had {faults_per_s:.0f} major page faults in a second; {swapped}, "
+                f"{bytes_text(look.rss_bytes)} is not",
+            ),
+            stack_item(actor),
+        ),
+        sink=Sink.KERNEL,
+        liveness="progressing",
+        fixes=(
+            Fix("Keep optimizer state on the GPU.", "offload.optimizer"),
+            Fix("Fewer loader processes.", "dataload.num_workers"),
+            Fix("Give the job more memory on the host, or a higher limit."),
+        ),
+        confirm=(f"grep VmSwap /proc/{actor.pid}/status; vmstat 1 5  # columns si and so",),
     ).of(actor)
 
 

@@ -74,13 +74,15 @@ def _writes(actor: Actor) -> bool:
 
 def _full_disk(scene: Scene, actor: Actor) -> Disk | None:
     for disk in disks_of(scene.evidence, actor.pid):
-        if disk.total_bytes and disk.free_bytes < min(_FULL_BYTES, _FULL_SHARE * disk.total_bytes):
+        full = disk.free_bytes < min(_FULL_BYTES, _FULL_SHARE * disk.total_bytes)
+        if disk.total_bytes and (full or disk.free_inodes == 0):
             return disk
     return None
 
 
 def _without_room(actor: Actor, disk: Disk) -> Candidate:
-    left = f"{disk.path} ({disk.kind}) has {bytes_text(disk.free_bytes)} left"
+    room = bytes_text(disk.free_bytes) if disk.free_inodes else "no inode for another file"
+    left = f"{disk.path} ({disk.kind}) has {room} left"
     return Candidate(
         cause="storage-blocked",
         reason=f"writes to a disk that is full: {left}{in_phase(actor)}",
@@ -91,7 +93,7 @@ def _without_room(actor: Actor, disk: Disk) -> Candidate:
             Fix("Make room, and keep fewer checkpoints."),
             Fix("Save only the weights.", "checkpoint.save_only_model"),
         ),
-        confirm=(f"df -h {disk.path}",),
+        confirm=(f"df -h {disk.path}; df -i {disk.path}",),
     ).of(actor)
 
 

@@ -9,12 +9,13 @@ import sys
 import time
 from pathlib import Path
 
-from tests.faults.host import cpu, each_thread
+from tests.faults.host import cpu, each_thread, eventually, swap
 from tests.faults.registry import Outside, Scene, fault
 
 SLOW = ("slow",)
 CORE = 0
 HOGS = 6
+OFFLOADED_BYTES = 256 << 20
 
 
 def _work(scene: Scene, seconds: float) -> None:
@@ -66,6 +67,25 @@ def crowd_the_core(outside: Outside) -> None:
        outside=crowd_the_core, busy=True)  # fmt: skip
 def generate_on_a_crowded_core(scene: Scene) -> None:
     _work(scene, 0.1)
+
+
+def limit_memory(outside: Outside) -> None:
+    """Of what it needs from here on the half: the rest is swapped out, and in when touched."""
+    group = Path(outside.facts["cgroup"])
+    (group / "memory.limit_in_bytes").write_text(str(OFFLOADED_BYTES // 2))
+    (group / "cgroup.procs").write_text(str(outside.pid))
+    (outside.folder / "limited").touch()
+
+
+@fault("offloaded state is swapped out", "memory-swapped", phase="update", states=SLOW,
+       outside=limit_memory, needs=swap)  # fmt: skip
+def step_on_offloaded_state(scene: Scene) -> None:
+    scene.arrived()
+    eventually("the bench has acted", (scene.folder / "limited").exists)
+    state = bytearray(os.urandom(1 << 20)) * (OFFLOADED_BYTES >> 20)
+    while True:
+        for page in range(0, len(state), 4096):
+            state[page] ^= 1
 
 
 @fault(

@@ -9,7 +9,7 @@ import pytest
 
 from grpo_doctor.hang.causes.memory import recent_oom, unassigned_kills
 from grpo_doctor_probes.evidence import HostFacts, Limits
-from tests.evidence import EvidenceBuilder, Process, frames
+from tests.evidence import BETWEEN_S, EvidenceBuilder, Process, frames
 from tests.unit.hang.causes import doubles
 from tests.verdicts import expect, healthy, verdict
 
@@ -187,3 +187,30 @@ def test_the_count_of_a_control_group_stands_for_a_kill_that_names_no_process(
     assert [item.text for item in recent_oom(scene)] == (
         [f"the ranks' control group counts {kills} OOM kills"] if told else []
     )
+
+
+@pytest.mark.parametrize(
+    ("faults_per_s", "swapped_bytes", "swaps"),
+    [(100, 16 << 20, True), (99, 16 << 20, False), (100, (16 << 20) - 1, False), (0, 0, False)],
+)
+def test_a_rank_whose_memory_is_swapped_out(
+    faults_per_s: int, swapped_bytes: int, swaps: bool
+) -> None:
+    build = EvidenceBuilder()
+    rank = build.elsewhere(2, frames("step /me/adam.py:7", "train /me/train.py:40"))
+    rank.works(rank.stack, moves=False)
+    rank.major_faults, rank.swap_bytes = int(faults_per_s * BETWEEN_S), swapped_bytes
+    found = verdict(build)
+    assert found.culprits == (2,)
+    assert (found.cause == "memory-swapped") == swaps
+    if swaps:
+        assert found.state == "slow"
+        assert any("100 major page faults" in item.text for item in found.evidence)
+
+
+def test_a_rank_that_waits_for_others_does_not_swap_for_them() -> None:
+    build = EvidenceBuilder()
+    build.elsewhere(2, RUNS_TESTS)
+    waiting = build.rank(1)
+    waiting.major_faults, waiting.swap_bytes = int(5000 * BETWEEN_S), 1 << 30
+    assert verdict(build).cause != "memory-swapped"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from grpo_doctor_probes.evidence import Disk
 from tests.evidence import EvidenceBuilder, frames
 from tests.verdicts import UPDATE, expect, verdict
 
@@ -38,3 +41,30 @@ def test_a_disk_that_never_has_it_all() -> None:
     process = build.elsewhere(0, UPDATE)
     process.state, process.wchan, process.still_s = "D", "jbd2_log_wait_commit", 30.0
     expect(build, "storage-blocked", 0)
+
+
+@pytest.mark.parametrize(
+    ("total_gb", "free_bytes", "free_inodes", "full"),
+    [
+        (100, (16 << 20) - 1, 1000, True),
+        (100, 16 << 20, 1000, False),
+        (1, 1_999_999, 1000, True),  # 0.2% of it
+        (1, 2_000_000, 1000, False),
+        (100, 90 << 30, 0, True),
+        (100, 90 << 30, 1, False),
+        (100, 90 << 30, -1, False),  # a file system without inodes
+        (0, 0, 0, False),  # it did not answer
+    ],
+)
+def test_a_checkpoint_on_a_disk_without_room_or_inodes(
+    total_gb: int, free_bytes: int, free_inodes: int, full: bool
+) -> None:
+    build = EvidenceBuilder()
+    process = build.elsewhere(0, frames("sleep /me/train.py:3", "save_checkpoint /me/train.py:8"))
+    process.works(process.stack, moves=False)
+    build.disks = [Disk("/ckpt", "ext4", total_gb * 10**9, free_bytes, free_inodes)]
+    said = verdict(build)
+    assert ("disk that is full" in said.summary) == full
+    if full:
+        assert (said.cause, said.culprits) == ("storage-blocked", (0,))
+        assert ("no inode" in said.summary) == (free_inodes == 0)
