@@ -107,3 +107,26 @@ def test_a_c_call_that_keeps_the_gil() -> None:
     process = build.elsewhere(1, UPDATE)
     process.owns_gil, process.wchan = True, "hrtimer_nanosleep"
     expect(build, "gil-held", 1)
+
+
+@pytest.mark.parametrize(
+    ("state", "wchan", "blocks", "deadlock"),
+    [
+        ("S", "futex_do_wait", None, True),
+        ("S", "hrtimer_nanosleep", None, False),
+        ("R", "futex_do_wait", None, False),
+        ("S", "", "futex", True),
+        ("S", "futex_do_wait", "pipe", False),
+    ],
+)
+def test_which_sleep_of_a_thread_is_one_for_a_lock(
+    state: str, wchan: str, blocks: str | None, *, deadlock: bool
+) -> None:
+    build = EvidenceBuilder()
+    process = build.elsewhere(1, UPDATE)
+    process.blocks("futex")
+    writer = PythonThread(901, "writer", frames("flush /home/me/log.py:7"))
+    process.threads = [(writer, Thread(901, "writer", state, wchan, last_ran_ns=1))]
+    if blocks is not None:
+        process.blocks(blocks, tid=901)
+    assert (verdict(build).cause == "thread-deadlock") is deadlock

@@ -191,3 +191,21 @@ def test_the_recorder_says_which_rank_a_process_is(host: FakeProc, tmp_path: Pat
     (job,) = find_jobs((), host.root)
     assert [(m.pid, m.rank) for m in job.ranks()] == [(101, 0), (102, 1)]
     assert job.run_dir == str(run)
+
+
+@pytest.mark.parametrize(
+    ("other", "jobs"),
+    [
+        ({}, [[100, 101]]),
+        ({"WORLD_SIZE": 4}, [[100], [101]]),
+        ({"MASTER_ADDR": "10.0.0.9", "MASTER_PORT": 1}, [[100], [101]]),
+    ],
+    ids=["alike", "another size", "an address"],
+)
+def test_ranks_that_were_started_alike_and_name_no_address(
+    host: FakeProc, other: dict[str, object], jobs: list[list[int]]
+) -> None:
+    own = {"RANK": 0, "WORLD_SIZE": 2}
+    host.add(100, 50, "python t.py", own, torch=True)
+    host.add(101, 51, "python t.py", {**own, "RANK": 1, **other}, torch=True)
+    assert sorted(rank_pids(host)) == jobs

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
+import struct
 from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.look.hostview import parse_unix, unix_sockets
+from grpo_doctor_probes.discover.scan import Process, Tree
+from grpo_doctor_probes.look.hostview import HostView, Unix, parse_unix, unix_sockets
 
 
 def test_the_kernel_tells_peers_of_unix_sockets() -> None:
@@ -28,3 +30,57 @@ def test_a_damaged_message_has_no_peer() -> None:
     head = bytes([1, 1, 1, 0]) + (77).to_bytes(4, "little") + bytes(8)
     assert parse_unix(head + b"\x01\x00\x02\x00").peer == 0
     assert parse_unix(head).inode == 77
+
+
+def attribute(kind: int, data: bytes) -> bytes:
+    """As netlink(7) has it: length, kind, data, filled up to four bytes."""
+    return struct.pack("=HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
+
+
+def test_a_message_with_a_name_a_peer_and_a_queue_and_each_start_of_it() -> None:
+    head = struct.pack("=BBBBIII", 1, 1, 10, 0, 77, 0, 0)
+    name, peer = attribute(0, b"/run/a.sock\0"), attribute(2, struct.pack("=I", 78))
+    message = head + name + peer + attribute(4, struct.pack("=II", 9, 1))
+    assert parse_unix(message) == Unix(77, 78, "/run/a.sock", 9, listening=True)
+    for length in range(len(head), len(message)):
+        begun = parse_unix(message[:length])
+        assert "/run/a.sock".startswith(begun.name)
+        assert begun.peer == 78 or length < len(head + name + peer)
+    assert not parse_unix(struct.pack("=BBBBIII", 1, 1, 1, 0, 77, 0, 0)).listening
+
+
+def viewing(tmp_path: Path, *processes: tuple[int, int, str]) -> HostView:
+    view = HostView(tmp_path)
+    view.tree = Tree(
+        {
+            pid: Process(pid, parent, pid, pid, state, "python", started_ticks=pid)
+            for pid, parent, state in processes
+        }
+    )
+    return view
+
+
+@pytest.mark.parametrize(
+    ("state", "stopped", "words"),
+    [
+        ("R", False, "running"),
+        ("S", False, "sleeping"),
+        ("T", True, "stopped"),
+        ("t", True, "traced"),
+        ("Z", False, "ended, not yet waited for"),
+    ],
+)
+def test_the_state_of_a_process(tmp_path: Path, state: str, words: str, *, stopped: bool) -> None:
+    view = viewing(tmp_path, (7, 1, state))
+    assert view.is_stopped(7) is stopped
+    assert view.describe(7) == f"7 (python, {words})"
+    assert not view.is_stopped(8)
+    assert view.describe(8) == "8 (gone)"
+
+
+def test_descendants_are_told_once_and_none_of_those_that_were_named(tmp_path: Path) -> None:
+    family = [(2, 1, "S"), (3, 2, "S"), (4, 3, "S"), (5, 2, "S"), (6, 1, "S")]
+    view = viewing(tmp_path, *family)
+    assert sorted(view.descendants((2,))) == [3, 4, 5]
+    assert sorted(view.descendants((2, 3))) == [4, 5]
+    assert view.descendants((4, 6)) == []

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from grpo_doctor_probes import look
-from grpo_doctor_probes.evidence import Stack
-from grpo_doctor_probes.look import pyspy
+from grpo_doctor_probes.evidence import Look, ProcessLook, PythonThread, Stack, Thread
+from grpo_doctor_probes.look import pyspy, stackreading
 from tests.unit.probes.look.stage import (
     NEEDS_PYSPY,
     READY,
@@ -127,3 +128,42 @@ def test_no_time_is_no_stack(stage: Stage) -> None:
     pid = stage.start(SERVING)
     (stack,) = look.stacks([pid], at_most_s=0)
     assert stack == Stack(pid, stack.at_ns, problem="no time was left to read its stack")
+
+
+SLEEPS = Thread(10, "python", "S", cpu_ticks=5, voluntary=3)
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "read_again"),
+    [
+        ([SLEEPS], [SLEEPS], False),
+        ([SLEEPS], [replace(SLEEPS, voluntary=4)], True),
+        ([SLEEPS], [replace(SLEEPS, involuntary=1)], True),
+        ([SLEEPS], [replace(SLEEPS, cpu_ticks=6)], True),
+        ([SLEEPS], [replace(SLEEPS, state="D")], True),
+        ([replace(SLEEPS, state="R")], [replace(SLEEPS, state="R")], True),
+        ([replace(SLEEPS, voluntary=0)], [replace(SLEEPS, voluntary=0)], True),
+        ([SLEEPS], [SLEEPS, replace(SLEEPS, tid=11)], True),
+        ([SLEEPS, replace(SLEEPS, tid=11)], [SLEEPS], False),
+        ([SLEEPS], [], True),
+        (None, [SLEEPS], True),
+        ([SLEEPS], None, True),
+    ],
+)
+def test_which_processes_are_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+    then: list[Thread] | None,
+    now: list[Thread] | None,
+    *,
+    read_again: bool,
+) -> None:
+    anew = Stack(10, 9, (PythonThread(10, "anew", ()),))
+    monkeypatch.setattr(stackreading, "stacks", lambda pids, at_most_s: [anew] if pids else [])
+    before, after = (
+        Look(at, () if threads is None else (ProcessLook(10, at, "S", threads=tuple(threads)),))
+        for at, threads in ((1, then), (5, now))
+    )
+    earlier = Stack(10, 2, (PythonThread(10, "python", ()),))
+    kept = replace(earlier, at_ns=5)
+    expected = (anew,) if read_again else (kept,)
+    assert look.stacks_again([earlier], before, after, at_most_s=1) == expected

@@ -67,8 +67,10 @@ def test_one_that_was_asked_to_end_is_ending_until_it_has_outlived_that(
             seen.append(job.is_ending)
             os.kill(job.pid, signal.SIGKILL)
 
-    job.wait(look, every_s=0.01)
+    ended = job.wait(look, every_s=0.01)
     assert seen == [False, ending]
+    state = "interrupted" if ending else "killed"
+    assert (ended.state, ended.code, ended.signal) == (state, 137, "SIGKILL")
 
 
 def test_how_it_ended_is_known_where_the_ends_of_children_are_ignored() -> None:
@@ -88,3 +90,20 @@ def test_one_that_is_stopped_is_ending(tmp_path: Path) -> None:
     job.stop(lambda: None)
     assert job.is_ending
     assert job.wait(lambda: None, every_s=0.01).state == "hung"
+
+
+@pytest.mark.parametrize(
+    ("shell", "state", "code", "name"),
+    [
+        ("exit 0", "finished", 0, None),
+        ("exit 5", "failed", 5, None),
+        ("kill -KILL $$", "killed", 137, "SIGKILL"),
+        ("kill -TERM $$", "killed", 143, "SIGTERM"),
+    ],
+)
+def test_how_a_job_that_nobody_asked_ended(
+    shell: str, state: str, code: int, name: str | None
+) -> None:
+    job = Job(Launch(("sh", "-c", shell), dict(os.environ), False, None))
+    ended = job.wait(lambda: None, every_s=0.01)
+    assert (ended.state, ended.code, ended.signal) == (state, code, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 
@@ -68,3 +69,21 @@ def test_errors_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(CannotStartError, match=r"pip install 'grpo-doctor\[trainer\]'"):
         plan([], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "users_own", "threads"),
+    [(1, None, "8"), (3, None, "2"), (8, None, "1"), (9, None, "1"), (3, "5", "5")],
+)
+def test_cores_are_shared_by_the_ranks_of_the_bundled_trainer(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ranks: int,
+    users_own: str | None,
+    threads: str,
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if users_own is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", users_own)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    assert plan([], tmp_path, ranks=ranks).environment["OMP_NUM_THREADS"] == threads

@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grpo_doctor_trainer.checkpoint import Checkpointer, Progress, check_writable
 from grpo_doctor_trainer.checkpoint.layout import sizes_in
-from grpo_doctor_trainer.checkpoint.progress import from_plain, to_plain
+from grpo_doctor_trainer.checkpoint.progress import from_plain, to_plain, with_own_memory
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.data.experience import Experience, TokenBatch
 from grpo_doctor_trainer.data.feed import Feed
@@ -269,3 +269,26 @@ def test_a_folder_that_cannot_be_written_is_found_before_training(tmp_path: Path
         CheckpointError, match=r"--output_dir .* cannot be written: Not a directory"
     ):
         check_writable(config)
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(0, 2), slice(2, 8)])
+def test_only_a_part_of_a_memory_is_copied(part: slice) -> None:
+    whole = torch.arange(8.0)
+    own = with_own_memory(whole[part])
+    assert own.equal(whole[part])
+    assert own.untyped_storage().nbytes() == own.nbytes
+    assert (own.data_ptr() == whole.data_ptr()) == (part == slice(None))
+    assert with_own_memory("text") == "text"
+
+
+def test_what_stands_in_a_checkpoint_is_told_apart(tmp_path: Path) -> None:
+    files = {
+        "model.safetensors": 1, "pytorch_model.bin": 2, "optimizer/rank_00000.pt": 4,
+        "optimizer/states.bin": 8, "resume/rank_00000.pt": 16, "config.json": 32,
+        "more/model.safetensors": 64, "more/optimizer": 128,
+    }  # fmt: skip
+    for name, size in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(bytes(size))
+    expected = {"weights": 67, "optimizer": 12, "resume": 16, "other": 160}
+    assert sizes_in(tmp_path) == expected

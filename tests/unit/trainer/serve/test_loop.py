@@ -10,9 +10,11 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the trainer extra")
 
+from grpo_doctor_trainer.serve import loop as loop_module
 from grpo_doctor_trainer.serve.loop import (
     EngineFailedError,
     EngineLoop,
+    NewSequence,
     RequestError,
     wait_for,
 )
@@ -136,3 +138,23 @@ def test_silence_is_told_from_progress() -> None:
         while not wait_for(job, 0.1):
             pass
         assert job.done.is_set()
+
+
+def test_each_sequence_of_a_request_has_a_seed_of_its_own() -> None:
+    seeds: list[int | None] = []
+
+    class Noting(CountingEngine):
+        def add(self, sequence: NewSequence) -> None:
+            seeds.append(sequence.seed)
+            super().add(sequence)
+
+    with looping(Noting()) as loop:
+        result(loop, request(Prompt(2, [5]), Prompt(1, [1, 70]), seed=10))
+        result(loop, request(Prompt(2, [5])))
+    assert seeds == [10, 11, 12, None, None]
+
+
+def test_a_function_that_takes_its_time_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "_IDLE_S", 0.001)
+    with looping(CountingEngine()) as loop:
+        assert loop.call(lambda: threading.Event().wait(0.05) or "done") == "done"
