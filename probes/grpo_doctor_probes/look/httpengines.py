@@ -41,10 +41,20 @@ _NAMES = {
     "generation_tokens_total": "generation_tokens_total",
     "prompt_tokens_total": "prompt_tokens_total",
     "num_preemptions_total": "num_preemptions_total",
+    "num_retracted_requests_total": "num_preemptions_total",
+    "prefix_cache_queries_total": "prefix_cache_queries_total",
+    "gpu_prefix_cache_queries_total": "prefix_cache_queries_total",
+    "prefix_cache_hits_total": "prefix_cache_hits_total",
+    "gpu_prefix_cache_hits_total": "prefix_cache_hits_total",
+    "cached_tokens_total": "prefix_cache_hits_total",
     "kv_cache_usage_perc": "kv_cache_usage",
     "gpu_cache_usage_perc": "kv_cache_usage",
     "token_usage": "kv_cache_usage",
 }
+# SGLang's ranks of one model may each say the same numbers, and beside the sum over all priorities,
+# whose label is empty, it says them for each.
+_SAME_MODEL = re.compile(r'\b(?:tp_rank|pp_rank|moe_ep_rank)="[^"]*",?')
+_OF_A_PRIORITY = re.compile(r'\bpriority="[^"]')
 _SLEEP, _AWAKE = "engine_sleep_state", 'sleep_state="awake"'
 _STATISTICS = {
     "running": "num_requests_running",
@@ -85,8 +95,8 @@ def parse_metrics(text: str) -> dict[str, float]:
     `asleep` is 1.0 where an engine says that it is: only then it is there.
     """
     values: dict[str, float] = {}
+    said: dict[str, dict[str, float]] = {}
     for name, labels, number in _SAMPLE.findall(text):
-        key = _NAMES.get(name)
         try:
             value = float(number)
         except ValueError:
@@ -95,9 +105,15 @@ def parse_metrics(text: str) -> dict[str, float]:
             continue
         if name == _SLEEP and _AWAKE in labels and value == 0:
             values["asleep"] = 1.0
-        if key is not None:
-            known = values.get(key, 0)
-            values[key] = max(known, value) if "usage" in key else known + value
+        if name in _NAMES and not _OF_A_PRIORITY.search(labels):
+            engines = said.setdefault(name, {})
+            engine = _SAME_MODEL.sub("", labels)
+            engines[engine] = max(engines.get(engine, value), value)
+    for name, engines in said.items():
+        key = _NAMES[name]
+        total = max(engines.values()) if "usage" in key else sum(engines.values())
+        # Some versions say a number by its old and its new name.
+        values[key] = max(values.get(key, total), total)
     return values
 
 

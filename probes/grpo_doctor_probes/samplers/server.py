@@ -31,8 +31,14 @@ _GAUGES = {
     "num_requests_waiting": Track("server.requests_waiting", "count"),
     "kv_cache_usage": Track("server.kv_cache", "%"),
 }
-_TOKENS = "generation_tokens_total"
-_RATE = Track("server.generated_tokens", "1/s")
+# Of what is counted since the server began.
+_RATES = {
+    "generation_tokens_total": Track("server.generated_tokens", "1/s"),
+    "prompt_tokens_total": Track("server.prompt_tokens", "1/s"),
+    "num_preemptions_total": Track("server.preemptions", "1/s"),
+    "prefix_cache_queries_total": Track("server.prefix_cache_queried_tokens", "1/s"),
+    "prefix_cache_hits_total": Track("server.prefix_cache_hit_tokens", "1/s"),
+}
 
 
 class Address(NamedTuple):
@@ -107,7 +113,7 @@ class ServerSampler:
     def __init__(self, addresses: Sequence[Address], *, period_s: float = PERIOD_S) -> None:
         self._addresses, self._period_s = list(addresses), period_s
         self._latest: dict[Track, float | None] = {}
-        self._tokens: tuple[int, float] | None = None
+        self._totals: dict[str, tuple[int, float]] = {}
         self._answered = threading.Event()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -144,13 +150,15 @@ class ServerSampler:
             numbers = [said[name] for said in answers if name in said]
             if numbers:
                 values[track] = 100 * max(numbers) if track.unit == "%" else sum(numbers)
-        totals = [said[_TOKENS] for said in answers if _TOKENS in said]
-        if totals:
-            total, before = sum(totals), self._tokens
-            self._tokens = (at_ns, total)
+        for name, track in _RATES.items():
+            totals = [said[name] for said in answers if name in said]
+            if not totals:
+                continue
+            total, before = sum(totals), self._totals.get(name)
+            self._totals[name] = (at_ns, total)
             if before is not None and at_ns > before[0]:
                 more = max(0.0, total - before[1])  # a server that is restarted counts anew
-                values[_RATE] = 1e9 * more / (at_ns - before[0])
+                values[track] = 1e9 * more / (at_ns - before[0])
         self._latest = values
 
     def _ask(self, address: Address) -> dict[str, float]:

@@ -150,3 +150,57 @@ def test_tokens_are_a_rate_and_a_server_that_is_gone_has_no_values() -> None:
     assert sampler.read(0).values == {track: None}
     sampler._take([{"generation_tokens_total": 20.0}], 5 * 10**9)  # restarted
     assert sampler.read(0).values[track] == 0.0
+
+
+def test_what_is_counted_is_a_rate() -> None:
+    sampler = ServerSampler([])
+    names = (
+        "prompt_tokens_total", "num_preemptions_total", "prefix_cache_queries_total",
+        "prefix_cache_hits_total",
+    )  # fmt: skip
+    sampler._take([dict.fromkeys(names, 10.0)], 10**9)
+    sampler._take([dict.fromkeys(names, 14.0)], 3 * 10**9)
+    assert {track.name: value for track, value in sampler.read(0).values.items()} == {
+        "server.prompt_tokens": 2.0, "server.preemptions": 2.0,
+        "server.prefix_cache_queried_tokens": 2.0, "server.prefix_cache_hit_tokens": 2.0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        # vLLM 0.8 to 0.10 said them by both names.
+        (
+            """vllm:gpu_cache_usage_perc{engine="0"} 0.5
+vllm:kv_cache_usage_perc{engine="0"} 0.5
+vllm:gpu_prefix_cache_queries_total{engine="0"} 7.0
+vllm:prefix_cache_queries_total{engine="0"} 7.0
+vllm:gpu_prefix_cache_hits_total{engine="0"} 3.0
+vllm:prefix_cache_hits_total{engine="0"} 3.0
+""",
+            {
+                "kv_cache_usage": 0.5, "prefix_cache_queries_total": 7.0,
+                "prefix_cache_hits_total": 3.0,
+            },
+        ),
+        # SGLang: all priorities, one of them, and what each rank of one model says.
+        (
+            """sglang:num_running_reqs{priority="",tp_rank="0"} 6.0
+sglang:num_running_reqs{priority="",tp_rank="1"} 6.0
+sglang:num_running_reqs{priority="3",tp_rank="0"} 4.0
+sglang:num_queue_reqs{dp_rank="0",tp_rank="0"} 1.0
+sglang:num_queue_reqs{dp_rank="1",tp_rank="0"} 2.0
+sglang:num_retracted_requests_total{priority=""} 5.0
+sglang:num_retracted_reqs{priority=""} 9.0
+sglang:cached_tokens_total{cache_source="device"} 2.0
+sglang:cached_tokens_total{cache_source="host"} 1.0
+""",
+            {
+                "num_requests_running": 6.0, "num_requests_waiting": 3.0,
+                "num_preemptions_total": 5.0, "prefix_cache_hits_total": 3.0,
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_no_number_counts_twice(page: str, expected: dict[str, float]) -> None:
+    assert parse_metrics(page) == expected
