@@ -15,6 +15,7 @@ from grpo_doctor.trace.model import (
     Loss,
     Metrics,
     Process,
+    RolloutServer,
     Run,
     Series,
     Trace,
@@ -57,6 +58,7 @@ class TraceBuilder:
         self.hosts = list(hosts or ["host-a"] * ranks)
         self.open_ranks: set[int] = set()
         self.roles: dict[int, str] = {}  # of processes that do not train
+        self.servers: list[RolloutServer] = []
         self._names = Interned()
         self._args: list[Mapping[str, Any]] = []
         self._rows: dict[str, list[Any]] = {name: [] for name in DTYPES}
@@ -155,6 +157,7 @@ class TraceBuilder:
         scope: str = "host",
         gpu: str | None = None,
         rank: int | None = None,
+        pid: int | None = None,
     ) -> TraceBuilder:
         """Adds a sampled series."""
         t_ns = np.array([round(t * SECOND) for t in t_s], dtype=np.int64)
@@ -168,6 +171,7 @@ class TraceBuilder:
                 values=np.array(values, dtype=np.float64),
                 gpu=gpu,
                 rank=rank,
+                pid=pid,
             )
         )
         return self
@@ -202,6 +206,7 @@ class TraceBuilder:
                 exit=self.exit,
                 config=self.config,
                 knobs=self.knobs,
+                servers=tuple(self.servers),
             ),
             processes=tuple(
                 Process(

@@ -22,6 +22,7 @@ from grpo_doctor.trace.model import (
     Metrics,
     Origin,
     Process,
+    RolloutServer,
     Run,
     Series,
     Trace,
@@ -45,6 +46,12 @@ class HeadOrigin(msgspec.Struct, frozen=True):
     durations_only: bool = False
 
 
+class HeadServer(msgspec.Struct, frozen=True):
+    host: str = "unknown"
+    pid: Whole = 0
+    command: list[str] = []
+
+
 class HeadRun(msgspec.Struct, frozen=True):
     id: str = ""
     command: list[str] = []
@@ -56,6 +63,7 @@ class HeadRun(msgspec.Struct, frozen=True):
     notes: list[str] = []
     exit: HeadExit = HeadExit()
     origin: HeadOrigin | None = None
+    servers: list[HeadServer] = []
 
 
 class HeadClock(msgspec.Struct, frozen=True):
@@ -177,6 +185,7 @@ def trace_from(
             knobs=facts.knobs,
             versions=facts.versions,
             origin=_origin(run.origin),
+            servers=tuple(RolloutServer(s.host, s.pid, tuple(s.command)) for s in run.servers),
         ),
         processes=tuple(_process(i, p) for i, p in enumerate(facts.processes)),
         gpus=tuple(_gpu(gpu) for gpu in facts.gpus),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from grpo_doctor.trace.facts import RunFacts, read_facts
-from grpo_doctor.trace.model import Series, Spans
+from grpo_doctor.trace.model import RolloutServer, Series, Spans
 from grpo_doctor.trace.processes import Recording, read_recordings
 from grpo_doctor.trace.samples import Samples, read_host_samples
 from grpo_doctor_probes.rundir import JOINED, RANKS
@@ -35,6 +35,7 @@ class JoinedServers:
 
     recordings: tuple[Recording, ...] = ()
     samples: tuple[Samples, ...] = ()
+    servers: tuple[RolloutServer, ...] = ()
     notes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -50,6 +51,10 @@ class _Server:
         """The process that takes requests, else the one that was started."""
         fronts = (r.pid for r in self.recordings if r.role == _ROLE)
         return next(fronts, self.facts.job_pid)
+
+    def described(self) -> RolloutServer:
+        """How it was started, and who it is."""
+        return RolloutServer(self.facts.host, self.front_pid, tuple(self.facts.run.command))
 
     def its_own(self) -> list[Samples]:
         """What its `/metrics` said."""
@@ -86,6 +91,7 @@ def read_joined(folder: Path, facts: RunFacts, sampled: Sequence[Samples]) -> Jo
     return JoinedServers(
         recordings=tuple(r for server in servers for r in server.recordings),
         samples=(*watched, *unsampled.values(), *answers),
+        servers=tuple(server.described() for server in servers),
         notes=tuple(_note(server.facts, len(server.recordings)) for server in servers),
         problems=tuple(problems),
     )

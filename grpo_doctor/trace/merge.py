@@ -60,7 +60,9 @@ def merge(folder: Path) -> Trace:
     problems += [*joined.problems, *facts.problems, *damaged, *unseen]
     return Trace(
         source=str(folder),
-        run=replace(facts.run, duration_ns=timeline.duration_ns, notes=notes),
+        run=replace(
+            facts.run, duration_ns=timeline.duration_ns, notes=notes, servers=joined.servers
+        ),
         processes=tuple(processes),
         gpus=_gpus(samples),
         names=names,

@@ -184,6 +184,15 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
+class RolloutServer:
+    """A server that joined the run, as it was started; `pid` is that of its series."""
+
+    host: str
+    pid: int
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """Facts of the run. `config` is what the job said, under its framework's own names;
     `knobs` the same under canonical names. `notes` are worth knowing and no loss. `origin` is None
@@ -202,6 +211,7 @@ class Run:
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     origin: Origin | None = None
+    servers: tuple[RolloutServer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import io
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -102,6 +103,7 @@ def document_head(trace: Trace) -> dict[str, Any]:
                 "signal": run.exit.signal,
             },
             **({} if run.origin is None else {"origin": _origin(run.origin)}),
+            **({"servers": [asdict(server) for server in run.servers]} if run.servers else {}),
         },
         "config": events.finite(run.config),
         "knobs": events.finite(run.knobs),

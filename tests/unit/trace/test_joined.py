@@ -13,8 +13,10 @@ from grpo_doctor.document.views.tracks import track_entries
 from grpo_doctor.errors import TraceError
 from grpo_doctor.trace.events import series_pid
 from grpo_doctor.trace.joined import series_within_run
+from grpo_doctor.trace.load import load
 from grpo_doctor.trace.merge import merge
 from grpo_doctor.trace.model import Series, Trace
+from grpo_doctor.trace.write import write_trace
 from tests.recording import write_recording
 from tests.unit.trace.test_merge import S, facts, run_json
 
@@ -179,3 +181,14 @@ def test_a_run_that_has_not_begun_is_no_run(tmp_path: Path) -> None:
     server_in(tmp_path)
     with pytest.raises(TraceError, match="is not a run directory"):
         merge(tmp_path)
+
+
+def test_a_server_is_known_by_its_command_also_in_a_file(tmp_path: Path) -> None:
+    ranks_in(tmp_path)
+    sampled(server_in(tmp_path), "a", "server.requests_running")
+    trace = merge(tmp_path)
+    (server,) = trace.run.servers
+    assert server.command == ("trl", "vllm-serve", "--model", "m")
+    assert [(s.host, s.pid) for s in trace.series] == [(server.host, server.pid)]
+    write_trace(trace, tmp_path / "trace.json")
+    assert load(tmp_path / "trace.json").run.servers == trace.run.servers
