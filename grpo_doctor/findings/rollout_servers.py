@@ -1,0 +1,213 @@
+"""What rollout servers said of themselves during the steps, and the flags that each takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from grpo_doctor import knobs
+from grpo_doctor.analysis.intervals import overlaps
+from grpo_doctor.analysis.sampled import held, max_over, mean_over
+from grpo_doctor.analysis.steps import NS_PER_S
+from grpo_doctor.findings.rule import Evidence, Fix
+from grpo_doctor.findings.signals import Signal, sampled
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.launches.launcher import unwrap
+from grpo_doctor.launches.programs import recognize
+from grpo_doctor.launches.words import from_arguments
+from grpo_doctor.trace.model import RolloutServer, Series
+
+RUNNING, WAITING = "server.requests_running", "server.requests_waiting"
+CACHE, PREEMPTIONS = "server.kv_cache", "server.preemptions"
+TOKENS = "server.generated_tokens"
+_HOW = "start the server with `grpo-doctor run --join RUN`; SGLang also takes --enable-metrics"
+_NAMES = {
+    "vllm": "`vllm serve`",
+    "sglang": "SGLang",
+    "trl server": "`trl vllm-serve`",
+    "ms-swift server": "`swift rollout`",
+    "bundled server": "`python -m grpo_doctor_trainer.serve`",
+}
+
+
+def server_signal(name: str) -> Signal:
+    """A series of rollout servers, and how to get it."""
+    return sampled(name, _HOW)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a server was started as: its table of `grpo_doctor.knobs`, and what its command sets."""
+
+    table: str
+    version: str | None
+    settings: dict[str, Any]
+    options: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        """As a user calls it."""
+        return _NAMES[self.table]
+
+    @property
+    def handed_over(self) -> bool:
+        """Whether it is TRL's command of 1.16 or later, which is vLLM's own."""
+        known = self.table == "trl server" and self.version is not None
+        return known and knobs.spell(self.table, self.version, "vllm.server_port", 1) is None
+
+    def value(self, knob: str) -> Any:
+        """What was said, else what this version does by default; None where neither is known."""
+        said = self.settings.get(knob)
+        return knobs.default(self.table, self.version, knob) if said is None else said
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One server over the used steps; without a `pid` all that the run asked, as one.
+
+    Means are over time; `preemptions` are per step, `tokens` generated per second. What was not
+    said is None.
+    """
+
+    host: str
+    pid: int | None
+    program: Program | None
+    running: float
+    waiting: float
+    running_peak: float
+    waiting_peak: float
+    cache_peak_pct: float | None
+    preemptions: float | None
+    tokens: float | None
+
+    @property
+    def name(self) -> str:
+        """Which server: its program, host and process."""
+        if self.pid is None:
+            return "the rollout server"
+        program = self.program.name if self.program else "the server"
+        return f"{program} on {self.host}, pid {self.pid}"
+
+    @property
+    def queued_share(self) -> float:
+        """The share of its requests that were waiting."""
+        requests = self.running + self.waiting
+        return self.waiting / requests if requests > 0 else 0.0
+
+    def evidence(self, *names: str) -> tuple[Evidence, ...]:
+        """What it said: `requests`, `cache`, `preemptions`."""
+        source = f"/metrics of {self.name}, mean over the steps"
+        rows = {
+            "requests": [
+                Evidence("requests running", round(self.running, 1), "", source),
+                Evidence("requests waiting", round(self.waiting, 1), "", source),
+                Evidence("requests that wait", round(100 * self.queued_share, 1), "%", source),
+                Evidence("most requests at once", self.running_peak, "", RUNNING),
+            ],
+            "cache": [Evidence("cache at its fullest", self.cache_peak_pct, "%", CACHE)],
+            "preemptions": [
+                Evidence("preemptions per step", self.preemptions, "", source),
+            ],
+        }
+        return tuple(row for name in names for row in rows[name] if row.value is not None)
+
+    def spelled(self, view: RunView, knob: str, value: Any) -> str | None:
+        """A setting as the server's own command takes it; None where that is not known."""
+        if self.program is None:
+            return None
+        table, version = self.program.table, self.program.version
+        text = knobs.spell(table, version, knob, value)
+        if text is None and self.program.handed_over:
+            return knobs.spell("vllm", view.trace.run.versions.get("vllm"), knob, value)
+        return text
+
+    def setting(
+        self, view: RunView, knob: str, value: Any, *, reason: str, risk: str
+    ) -> Fix | None:
+        """A fix in the server's own flags; None where those are not known.
+
+        `reason` says why no gain is predicted.
+        """
+        text = self.spelled(view, knob, value)
+        if self.program is None or text is None:
+            return None
+        where = f"for {self.program.name}"
+        return Fix(
+            knob,
+            self.program.value(knob),
+            value,
+            f"{where}: {text}",
+            None,
+            "same-math",
+            f"{risk} Gain not predicted: {reason}.",
+            unpredicted=reason,
+            typed=text,
+            where=where,
+        )
+
+
+def loads(view: RunView) -> tuple[Load, ...]:
+    """Each server that said how many requests it had during the used steps."""
+    started = {(server.host, server.pid): server for server in view.trace.run.servers}
+    seen = (
+        _load(view, series, started.get((series.host, series.pid or 0)))
+        for series in view.series(RUNNING)
+    )
+    return tuple(load for load in seen if load is not None)
+
+
+def said_by(view: RunView, name: str, host: str, pid: int | None) -> Series | None:
+    """What one server said under a name; None where it said nothing."""
+    return next((s for s in view.series(name) if (s.host, s.pid) == (host, pid)), None)
+
+
+def _load(view: RunView, running: Series, server: RolloutServer | None) -> Load | None:
+    windows = view.analysis.used_windows
+    mean = mean_over(running, windows)
+    if mean is None:
+        return None
+
+    waiting, cache, preempted, tokens = (
+        said_by(view, name, running.host, running.pid)
+        for name in (WAITING, CACHE, PREEMPTIONS, TOKENS)
+    )
+    return Load(
+        host=running.host,
+        pid=running.pid,
+        program=None if server is None else _program(view, server),
+        running=mean,
+        waiting=(mean_over(waiting, windows) if waiting else None) or 0.0,
+        running_peak=max_over(running, windows) or 0.0,
+        waiting_peak=(max_over(waiting, windows) if waiting else None) or 0.0,
+        cache_peak_pct=max_over(cache, windows) if cache else None,
+        preemptions=_per_step(view, preempted),
+        tokens=mean_over(tokens, windows) if tokens else None,
+    )
+
+
+def _per_step(view: RunView, rate: Series | None) -> float | None:
+    """What a rate per second comes to in the mean step."""
+    steps = len(view.analysis.steps.used)
+    if rate is None or not steps:
+        return None
+    stretches, values = held(rate)
+    pieces = overlaps(stretches, view.analysis.used_windows)
+    if not len(pieces.left):
+        return None
+    return float((values[pieces.left] * pieces.length_ns).sum() / NS_PER_S / steps)
+
+
+def _program(view: RunView, server: RolloutServer) -> Program | None:
+    started = unwrap(from_arguments(server.command))
+    program = recognize(started) if started else None
+    if program is None or program.table not in _NAMES:
+        return None
+    run = view.trace.run
+    versions = {**run.versions, run.framework: run.framework_version}
+    table = program.table
+    version = versions.get(table.removesuffix(" server"))
+    words = [word.text for word in program.words]
+    options = frozenset(
+        word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")
+    )
+    return Program(table, version, knobs.from_command(table, version, words), options)

@@ -1,0 +1,208 @@
+"""Rollout servers share the work unevenly.
+
+## What it means
+
+Of several servers one generates far less than the others, or requests wait at one while another has
+none.
+
+## Why it costs
+
+A rollout ends when its slowest server is done. Until then the GPUs of the others do nothing, and
+requests in a queue wait although there is room elsewhere.
+
+## Evidence shown
+
+For each server, with its host and process, which share of all generated tokens it has and for which
+part of the steps it has requests; for which part requests wait at one server while another one has
+none.
+
+## Fix
+
+Give each request to the server with the fewest open ones; where a router keeps the requests of a
+prefix together, let it do so only up to a difference that costs less than a prompt computed again.
+With servers of unlike size, shares in proportion to it. The cost is the time that the busiest
+server works longer than the mean, or that requests wait beside an idle server, whichever is more;
+never more than the ranks wait for rollouts. Nothing is predicted: which requests went where was not
+recorded.
+
+## When it is wrong
+
+Servers of unlike size, or with other requests from elsewhere, are meant to differ. One very long
+completion at the end of a rollout keeps one server busy however requests are spread; that is
+GD014's subject. `/metrics` is asked once a second: of shorter rollouts it says little.
+
+## References
+
+- https://docs.sglang.io/advanced_features/router.html
+- https://docs.vllm.ai/en/latest/serving/data_parallel_deployment/
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grpo_doctor.analysis.intervals import Intervals, intersect, none, union
+from grpo_doctor.analysis.sampled import held
+from grpo_doctor.findings import signals
+from grpo_doctor.findings.rollout_servers import (
+    CACHE,
+    PREEMPTIONS,
+    RUNNING,
+    TOKENS,
+    WAITING,
+    Load,
+    loads,
+    said_by,
+    server_signal,
+)
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    NotApplicable,
+    Passed,
+    Rule,
+    severity_of,
+)
+from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.wording import percent
+from grpo_doctor.trace.model import Series
+from grpo_doctor.whatif import Change, Withheld
+
+RULE = Rule(
+    id="GD080",
+    slug="unbalanced-servers",
+    title="Rollout servers share the work unevenly",
+    family="rollout",
+    needs=(signals.STEPS, signals.PHASES, server_signal(RUNNING)),
+    uses=(WAITING, CACHE, PREEMPTIONS, TOKENS),
+)
+# Lengths are random: of 64 completions on each of two servers, one seldom has a third less than its
+# share. With half of it, it is not chance.
+FEW = 0.5
+# Below it even perfect shares shorten the step by less than it varies.
+MIN_COST = 0.03
+# Each server is asked once a second, at a moment of its own: a queue is known to stand beside an
+# idle server only where both were seen twice.
+_SEEN_TWICE_NS = 2_000_000_000
+_REASON = "which requests went to which server was not recorded"
+
+
+def check(view: RunView) -> Answer:
+    """Compares the servers' tokens, and looks for a queue beside a server with nothing to do."""
+    servers = [load for load in loads(view) if load.pid is not None]
+    if len(servers) < 2:
+        return NotApplicable("the run has no two servers that joined it")
+    busy = [_time(view, load, RUNNING) for load in servers]
+    what, shares = _shares(servers)
+    rollout = view.share("rollout")
+    beside_idle = _queue_beside_idle(view, servers)
+    longer = max(busy) - float(np.mean(busy))
+    few = min(shares) * len(shares) < FEW
+    cost = min(rollout, max(beside_idle, longer if few else 0.0))
+    if cost < MIN_COST:
+        return Passed(
+            f"the server with the fewest has {percent(min(shares))} of the {what}, and requests "
+            f"wait beside an idle one for {percent(beside_idle, 1)} of the steps"
+        )
+    return Finding(
+        severity=severity_of(cost),
+        confidence=0.8 if few else 0.7,
+        cost=cost,
+        phases=("rollout",),
+        ranks=(),
+        evidence=(
+            *(
+                row
+                for load, share, part in zip(servers, shares, busy)
+                for row in _evidence(load, what, share, part)
+            ),
+            Evidence("a queue beside an idle server", 100 * beside_idle, "% of the steps", RUNNING),
+            *view.phase_evidence("rollout"),
+        ),
+        cause=_cause(servers, what, shares, beside_idle),
+        fixes=(
+            view.advice(
+                "give each request to the server with the fewest open ones",
+                Withheld(_REASON),
+                safety="same-math",
+                risk="Completions of one prompt on several servers compute its prefix on each.",
+            ),
+        ),
+    )
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """None: how long an even share would have taken is unknown."""
+    del view
+    return ()
+
+
+def _shares(servers: list[Load]) -> tuple[str, list[float]]:
+    """Each server's share of all tokens, else of all requests over time; which of them."""
+    tokens = [load.tokens for load in servers]
+    known = None not in tokens
+    amounts = [load.tokens or 0.0 if known else load.running for load in servers]
+    total = sum(amounts)
+    shares = [amount / total if total else 1 / len(servers) for amount in amounts]
+    return "tokens" if known else "requests", shares
+
+
+def _time(view: RunView, load: Load, name: str) -> float:
+    """For which part of the steps a server said of a number that it is above zero."""
+    windows = view.analysis.used_windows
+    above = _where(said_by(view, name, load.host, load.pid), zero=False)
+    return intersect(above, windows).total_ns / windows.total_ns if windows.total_ns else 0.0
+
+
+def _where(series: Series | None, *, zero: bool) -> Intervals:
+    if series is None:
+        return none()
+    stretches, values = held(series)
+    return stretches.select((values <= 0) if zero else (values > 0))
+
+
+def _queue_beside_idle(view: RunView, servers: list[Load]) -> float:
+    """The largest part of the steps in which requests wait at one server while another has none."""
+    windows = view.analysis.used_windows
+    if not windows.total_ns:
+        return 0.0
+    queues, idle = [], []
+    for load in servers:
+        waiting = said_by(view, WAITING, load.host, load.pid)
+        resting = _where(said_by(view, RUNNING, load.host, load.pid), zero=True)
+        queues.append(_where(waiting, zero=False))
+        idle.append(intersect(resting, _where(waiting, zero=True)) if waiting else resting)
+    together = [
+        _lasting(intersect(intersect(queue, rest), windows)).total_ns
+        for at, queue in enumerate(queues)
+        for other, rest in enumerate(idle)
+        if at != other
+    ]
+    return max(together) / windows.total_ns
+
+
+def _lasting(stretches: Intervals) -> Intervals:
+    joined = union(stretches.start_ns, stretches.end_ns)
+    return joined.select(joined.end_ns - joined.start_ns >= _SEEN_TWICE_NS)
+
+
+def _evidence(load: Load, what: str, share: float, busy: float) -> tuple[Evidence, ...]:
+    source = f"/metrics of {load.name}"
+    return (
+        Evidence(f"{what} of {load.name}", round(100 * share, 1), "% of all", source),
+        Evidence(f"any request at {load.name}", round(100 * busy, 1), "% of the steps", source),
+    )
+
+
+def _cause(servers: list[Load], what: str, shares: list[float], beside_idle: float) -> str:
+    fewest, most = int(np.argmin(shares)), int(np.argmax(shares))
+    words = (
+        f"{servers[fewest].name} has {percent(shares[fewest])} of the {what}, "
+        f"{servers[most].name} {percent(shares[most])}"
+    )
+    if beside_idle >= MIN_COST:
+        words += (
+            f"; requests wait at one beside an idle one for {percent(beside_idle)} of the steps"
+        )
+    return f"{words}."

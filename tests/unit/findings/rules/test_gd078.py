@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from grpo_doctor.findings import RunView, run_rules
+from grpo_doctor.findings.rule import Fix
+from tests.build import TraceBuilder
+from tests.unit.findings.rules.saying import (
+    BY_ID,
+    HEALTHY,
+    finding,
+    missing,
+    passed,
+    run,
+    step_s,
+    value,
+)
+from tests.unit.findings.rules.served import VLLM, served
+
+
+def starved(
+    *,
+    full: float = 99.0,
+    running: float = 30.0,
+    waiting: float = 20.0,
+    preemptions: float = 2.0,
+    command: tuple[str, ...] = VLLM,
+    pid: int | None = 700,
+    phases: dict[str, float] = HEALTHY,
+) -> TraceBuilder:
+    """A server with 50 requests throughout each rollout."""
+    return served(
+        run(phases), pid=pid, command=command, requests_running=running,
+        requests_waiting=waiting, kv_cache=full, preemptions=preemptions,
+    )  # fmt: skip
+
+
+def sick() -> TraceBuilder:
+    return starved()
+
+
+def well() -> TraceBuilder:
+    return starved(full=60.0, waiting=0.0, preemptions=0.0)
+
+
+def one_of_two() -> TraceBuilder:
+    return served(starved(), pid=800, requests_running=30.0, requests_waiting=0.0, kv_cache=99.0)
+
+
+def its_fix(*command: str, version: tuple[str, str] | None = None) -> Fix:
+    trace = starved(command=command).build()
+    if version is not None:
+        trace = replace(trace, run=replace(trace.run, versions=dict([version])))
+    ((_, found),) = run_rules(RunView.of(trace), [BY_ID["GD078"]]).findings
+    (fix,) = found.fixes
+    return fix
+
+
+def test_waiting_and_preempted_requests_are_the_cost() -> None:
+    found = finding(sick(), "GD078")
+    per_step = 2.0 * HEALTHY["rollout"]
+    assert value(found, "requests that wait") == pytest.approx(40.0)
+    assert value(found, "preemptions per step") == pytest.approx(per_step, rel=0.02)
+    rollout = 5.0 * 1.01 / step_s()
+    assert found.cost == pytest.approx(rollout * (0.4 + per_step / 50), rel=0.02)
+    assert (found.severity, found.confidence) == ("high", 0.9)
+    assert "`vllm serve` on host-a, pid 700 99% full" in found.cause
+
+
+def test_of_several_servers_the_one_that_holds_most_back_is_named() -> None:
+    found = finding(one_of_two(), "GD078")
+    assert "pid 700" in found.cause
+    assert value(found, "servers with a full cache") == 2
+
+
+def test_waiting_alone_is_not_grave() -> None:
+    found = finding(starved(preemptions=0.0), "GD078")
+    assert (found.severity, found.confidence) == ("medium", 0.7)
+    assert "computed again" not in found.cause
+
+
+@pytest.mark.parametrize(
+    ("command", "spelling"),
+    [
+        ("vllm serve m", "for `vllm serve`: --gpu-memory-utilization 0.95"),
+        ("vllm serve m --gpu-memory-utilization 0.3",
+         "for `vllm serve`: --gpu-memory-utilization 0.9"),
+        ("python -m sglang.launch_server --mem-fraction-static 0.6",
+         "for SGLang: --mem-fraction-static 0.9"),
+        ("swift rollout --model m", "for `swift rollout`: --vllm_gpu_memory_utilization 0.95"),
+    ],
+)  # fmt: skip
+def test_the_fix_is_in_the_servers_own_flag(command: str, spelling: str) -> None:
+    fix = its_fix(*command.split())
+    assert (fix.spelling, fix.pasted, fix.predicted) == (spelling, True, None)
+    assert "Gain not predicted" in fix.risk
+
+
+@pytest.mark.parametrize(
+    ("version", "flag"),
+    [("1.10.0", "--gpu_memory_utilization"), ("1.16.0", "--gpu-memory-utilization")],
+)
+def test_trls_server_takes_its_own_flags_until_it_became_vllms(version: str, flag: str) -> None:
+    fix = its_fix("trl", "vllm-serve", "--model", "m", version=("trl", version))
+    assert flag in fix.spelling
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("vllm serve m --num-gpu-blocks-override 64", "without `--num-gpu-blocks-override`"),
+        ("vllm serve m --gpu-memory-utilization 0.95", "add a server"),
+        ("sglang serve --model-path m", "(--mem-fraction-static)"),
+        ("bash serve.sh", "(--vllm_gpu_memory_utilization)"),
+    ],
+)
+def test_where_no_share_helps_or_none_is_known_there_is_advice(command: str, words: str) -> None:
+    fix = its_fix(*command.split())
+    assert not fix.pasted
+    assert words in fix.spelling
+
+
+def test_a_server_that_the_run_asked_is_judged_too() -> None:
+    found = finding(starved(pid=None), "GD078")
+    assert "cache of the rollout server 99% full" in found.cause
+    assert not found.fixes[0].pasted
+
+
+def test_nine_tenths_are_full_and_less_is_not() -> None:
+    assert finding(starved(full=90.0), "GD078")
+    assert "90% full" in passed(starved(full=89.9), "GD078")
+
+
+def test_few_that_wait_are_no_harm() -> None:
+    calm = starved(running=96.0, waiting=4.0, preemptions=0.0)
+    assert "4% of the requests wait" in passed(calm, "GD078")
+    assert finding(starved(running=94.0, waiting=6.0, preemptions=0.0), "GD078")
+
+
+def test_a_short_rollout_has_nothing_to_give() -> None:
+    assert "rollout takes" in passed(starved(phases={**HEALTHY, "rollout": 0.2}), "GD078")
+
+
+def test_without_its_cache_or_its_preemptions_it_says_less() -> None:
+    no_cache = served(run(), requests_running=30.0, requests_waiting=20.0)
+    assert "`server.kv_cache`" in missing(no_cache, "GD078")
+    assert "`server.requests_running`" in missing(run(), "GD078")
+    no_queue = served(run(), requests_running=30.0, kv_cache=99.0)
+    assert "`server.requests_waiting`" in missing(no_queue, "GD078")
+    no_preemptions = served(run(), requests_running=30.0, requests_waiting=20.0, kv_cache=99.0)
+    texts = [row.text for row in finding(no_preemptions, "GD078").evidence]
+    assert "preemptions per step" not in texts
