@@ -22,7 +22,7 @@ KINDS = ("steady", "warmup", "eval", "checkpoint", "open")
 _SELDOM = 0.5
 # Single long steps are the warm-up's business or chance; three of one level are a level.
 _NEEDS_STEPS = 8
-_BEFORE, _AFTER = 3, 4
+_BEFORE = 3
 # A level before the change has to be this much above the one after, and nearly clear of its
 # spread: generation lengths alone move single steps by 10-30%.
 _HIGHER = 1.10
@@ -100,7 +100,7 @@ def _change(lengths: NDArray[np.float64]) -> int:
     """Where a higher level ends: the one cut, in the first half, that leaves the least spread
     about the two means; 0 where the levels are not clearly two."""
     count = len(lengths)
-    cuts = np.arange(_BEFORE, min(count // 2, count - _AFTER) + 1)
+    cuts = np.arange(_BEFORE, count // 2 + 1)
     total, squares = np.cumsum(lengths), np.cumsum(lengths**2)
     left = squares[cuts - 1] - total[cuts - 1] ** 2 / cuts
     rest = total[-1] - total[cuts - 1]

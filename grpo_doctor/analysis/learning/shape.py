@@ -74,7 +74,7 @@ def rising(values: Numbers) -> float:
 def onset(curve: Curve, is_so: Mask) -> int | None:
     """The first step from which on `is_so` (shape (n,)) lasts to the end; None if it does not."""
     count = len(curve)
-    if count < LASTING_POINTS or not is_so[-LASTING_POINTS:].any():
+    if not is_so[-LASTING_POINTS:].any():
         return None
     share = np.cumsum(is_so[::-1])[::-1] / np.arange(count, 0, -1)
     rows = np.flatnonzero(is_so & (share >= LASTING))

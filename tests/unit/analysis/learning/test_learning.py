@@ -8,6 +8,7 @@ import pytest
 
 from grpo_doctor.analysis.learning import components, curve, spellings
 from grpo_doctor.analysis.learning.curves import Curve
+from grpo_doctor.analysis.learning.names import Spelled
 from grpo_doctor.analysis.learning.shape import (
     arrival,
     ends,
@@ -222,3 +223,36 @@ def test_a_curve_before_a_step() -> None:
 )
 def test_a_name_begins_with_one_version_and_ends_before_another(version: str, key: str) -> None:
     assert spellings("length", "trl", version)[0] == key
+
+
+def test_what_was_so_for_long_and_is_no_longer_does_not_last() -> None:
+    is_so = np.array([True] * 20 + [False] * 3)
+    assert onset(made([0.0] * 23), is_so) is None
+    assert onset(made([0.0] * 24), np.append(is_so, True)) == 0
+    assert onset(made([0.0] * 2), np.array([True, True])) is None
+
+
+def test_the_fit_of_an_arrival_is_the_share_of_variance_that_its_law_explains() -> None:
+    values = 10 - np.arange(12) + np.array([0.3, -0.4] * 6)
+    met = arrival(made(values.tolist()), floor=-9.0)
+    assert met is not None
+    assert met.law == "linear"
+    assert met.fit == pytest.approx(np.corrcoef(values, np.arange(12))[0, 1] ** 2)
+
+
+def test_a_curve_that_reached_zero_falls_by_a_line() -> None:
+    met = arrival(made([4.0, 3.0, 2.0, 1.0, 0.0, 0.0]), floor=0.5)
+    assert met is not None
+    assert met.law == "linear"
+
+
+@pytest.mark.parametrize(
+    ("version", "logged"),
+    [("0.16.9", False), ("0.17.0", True), ("0.19.9", True), ("0.20.0", False)],
+)
+def test_a_key_is_logged_from_its_first_version_to_before_the_first_without(
+    version: str, logged: bool
+) -> None:
+    key = Spelled("key", ("trl", "ms-swift"), since="0.17.0", until="0.20.0")
+    assert key.covers("trl", version) is logged
+    assert key.covers("ms-swift", version)  # its own versions are others
