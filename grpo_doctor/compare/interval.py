@@ -1,11 +1,9 @@
 """How sure a difference of two means is: a block bootstrap over steps.
 
-Steps are not independent: a slow minute of the file system, or completions that grow, spans many.
-So blocks of neighbouring steps are drawn, as long as their correlation asks for (Politis and White
-2004, https://doi.org/10.1081/ETC-120028836, for a correlation that falls off geometrically).
-Percentiles of a bootstrap are too narrow for few blocks; `whatif.small_samples` says how they are
-widened. It is the spread within a run: that two runs of the same settings differ as a whole can't
-be seen in one pair.
+Steps are not independent, so blocks of neighbouring ones are drawn (`whatif.blocks`). Percentiles
+of a bootstrap are too narrow for few blocks; `whatif.small_samples` says how they are widened. It
+is the spread within a run: that two runs of the same settings differ as a whole can't be seen in
+one pair.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from grpo_doctor.whatif.blocks import block_length, draw_blocks
 from grpo_doctor.whatif.small_samples import AT_97_5, widened
 
 Values = NDArray[np.float64]
@@ -22,7 +21,6 @@ Values = NDArray[np.float64]
 NEEDS_STEPS = 4
 LEVEL = 0.95
 _DRAWS = 2000
-_MOST_CORRELATED = 0.95
 _SEED = 20_050_101
 
 
@@ -64,16 +62,6 @@ def change_of_ratio(before: tuple[Values, Values], after: tuple[Values, Values])
     )  # nothing takes less than none
 
 
-def block_length(values: Values) -> int:
-    """How many neighbouring steps to draw together: 1 without correlation between them."""
-    centred = values - values.mean()
-    spread = float((centred**2).sum())
-    correlation = float((centred[1:] * centred[:-1]).sum()) / spread if spread else 0.0
-    correlation = min(max(correlation, 0.0), _MOST_CORRELATED)
-    pull = (2 * correlation / (1 - correlation**2)) ** (2 / 3)
-    return int(np.clip(round((1.5 * len(values)) ** (1 / 3) * pull), 1, len(values) // 4 or 1))
-
-
 def _of_ratio(amount: Values, per: Values) -> int:
     """The block length of what moves a ratio: amounts beyond what their `per` explains."""
     return block_length(amount - amount.sum() / per.sum() * per)
@@ -98,9 +86,4 @@ def _ratios(amount: Values, per: Values, length: int, stream: int) -> Values:
 
 
 def _blocks(count: int, length: int, stream: int) -> NDArray[np.intp]:
-    """Rows of each draw, shape (draws, count): whole blocks, from a circle, so that all steps
-    are drawn as often."""
-    dice = np.random.default_rng([_SEED, stream])
-    starts = dice.integers(0, count, (_DRAWS, -(-count // length)))
-    rows = (starts[:, :, None] + np.arange(length)) % count
-    return rows.reshape(_DRAWS, -1)[:, :count]
+    return draw_blocks(count, length, _DRAWS, np.random.default_rng([_SEED, stream]))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis.intervals import Rows
+from grpo_doctor.whatif.blocks import block_length, draw_blocks
 from grpo_doctor.whatif.edits import Change, only_removes
 from grpo_doctor.whatif.replay import replay
 from grpo_doctor.whatif.small_samples import AT_95, widened
@@ -84,13 +85,15 @@ class Ground:
     """A model whose unchanged replay is near enough to what was measured.
 
     `before` is that replay, shape (steps,), and `off` how far it is off (`replay_error`). Another
-    run of as many steps is a draw from them: `own` (draws, steps) are steps that this run might
-    have had, and `others` those that a run after the change has, drawn by themselves.
+    run of as many steps is a draw from them, in `blocks` blocks of neighbours: `own` (draws, steps)
+    are steps that this run might have had, and `others` those that a run after the change has,
+    drawn by themselves.
     """
 
     model: StepModel
     before: NDArray[np.float64]
     off: float
+    blocks: int
     own: Rows
     others: Rows
 
@@ -119,9 +122,9 @@ def ground(model: StepModel) -> Ground | Withheld:
             f"replaying this run unchanged is {100 * off:.0f}% off its measured step time, "
             "so a replayed change would be no better"
         )
-    generator = np.random.default_rng(0)
-    own, others = generator.integers(steps, size=(2, _RESAMPLES, steps))
-    return Ground(model, before, off, own, others)
+    length = block_length(before)
+    drawn = draw_blocks(steps, length, 2 * _RESAMPLES, np.random.default_rng(0))
+    return Ground(model, before, off, steps // length, drawn[:_RESAMPLES], drawn[_RESAMPLES:])
 
 
 def predict(  # noqa: PLR0913 - versions of one change
@@ -163,10 +166,10 @@ def predict_on(  # noqa: PLR0913 - versions of one change
 
     `mid` is the change of the mean step. `low` and `high` hold nine in ten of what runs of as many
     steps after the change would show beside this one: steps are drawn again, those that were
-    replayed and those of such a run, and the model's own error, what its fit leaves open and the
-    error of the unchanged replay are added in squares, for they are independent; `at_least` and
-    `at_most` are ends from which all that is counted. Changes that only remove work are never
-    predicted to cost time: their interval ends at no change.
+    replayed and those of such a run, in blocks where neighbours are alike, and the model's own
+    error, what its fit leaves open and the error of the unchanged replay are added in squares, for
+    they are independent; `at_least` and `at_most` are ends from which all that is counted. Changes
+    that only remove work are never predicted to cost time: their interval ends at no change.
     """
     after = replay(base.model, edits)
     bold = after if at_most is None else replay(base.model, at_most)
@@ -207,7 +210,7 @@ def _end(
     # The steps that are replayed are a draw themselves: what a run shows differs by both.
     apart = after[base.others].mean(axis=1) - after[base.own].mean(axis=1)
     percentile = 100 * float(np.percentile(apart, end)) / float(base.before.mean())
-    drawn = percentile * widened(len(base.before), AT_95)
+    drawn = percentile * widened(base.blocks, AT_95)
     errors = [drawn, error * abs(change), 100 * base.off, 100 * RUN_ERROR, *fitted]
     return change + float(np.copysign(np.hypot.reduce(errors), end - 50))
 
