@@ -72,7 +72,7 @@ from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld
 from grpo_doctor.whatif.edits import Change
-from grpo_doctor.whatif.models.batch import measured_passes
+from grpo_doctor.whatif.models.passes import measured_passes
 
 RULE = Rule(
     id="GD037",

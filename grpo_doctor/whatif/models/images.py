@@ -7,8 +7,8 @@ token, vision tower included, is bounded by nothing and by the image tokens' sha
 from __future__ import annotations
 
 from grpo_doctor.whatif.edits import Add, Change, Edit
-from grpo_doctor.whatif.models.batch import PLACES
 from grpo_doctor.whatif.models.cost_model import NOTHING, Case, CostModel, Effect, UnsupportedError
+from grpo_doctor.whatif.models.passes import PLACES
 
 _KNOB = "data.max_pixels"
 _ERROR = 0.30

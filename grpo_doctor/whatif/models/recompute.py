@@ -10,7 +10,9 @@ backward pass needs no gradients of the frozen weights).
 from __future__ import annotations
 
 from grpo_doctor.whatif.edits import Change, Edit
+from grpo_doctor.whatif.models.arithmetic import arithmetic_of
 from grpo_doctor.whatif.models.cost_model import Case, CostModel, Effect, UnsupportedError
+from grpo_doctor.whatif.models.passes import BATCH, PLACES
 
 _KNOB = "train.gradient_checkpointing"
 # ms-swift publishes -20% of a step with LoRA where counting says -33%.
@@ -55,14 +57,12 @@ def _forward_s(case: Case) -> float | None:
 
 def _layers_share(case: Case) -> float:
     """The layers' part of a forward pass, the rest being the logits; 1 where nobody knows."""
-    config = case.analysis.trace.run.config
-    names = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
-    sizes = [config.get(f"model_{name}") for name in names]
-    if not all(isinstance(size, int) and size > 0 for size in sizes):
+    counted = arithmetic_of(case.analysis.trace.run.config)
+    if counted is None:
         return 1.0
-    vocabulary, hidden, inner, layers = (int(str(size)) for size in sizes)
-    of_layers = layers * (4 * hidden * hidden + 3 * hidden * inner)
-    return of_layers / (of_layers + vocabulary * hidden)
+    places, sequences = case.values(PLACES), case.knob(BATCH)
+    width = float(places.mean()) / sequences if len(places) and sequences else 0.0
+    return counted.layers_share(width)
 
 
 MODELS = (CostModel("recomputation", (_KNOB,), _effect),)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.whatif.edits import Change, Edit, Overlap
-from grpo_doctor.whatif.models.batch import PLACES, fit, measured_passes
 from grpo_doctor.whatif.models.cost_model import NOTHING, Case, CostModel, Effect, UnsupportedError
 from grpo_doctor.whatif.models.engine import GENERATE, rollout_lengths
+from grpo_doctor.whatif.models.passes import PLACES, fit, measured_passes
 from grpo_doctor.whatif.prediction import Spread
 
 _LENGTH = "rollout.max_completion_length"
@@ -65,9 +65,7 @@ def _train_shares(case: Case, now: float, after: float) -> tuple[float, float, f
     line = fit(measured_passes(case.analysis))
     if line is None:
         return ((1 + share) / 2,) * 3
-    fixed = (part / line.seconds for part in (line.fixed_high, line.fixed, line.fixed_low))
-    shy, middle, bold = (part + (1 - part) * share for part in fixed)
-    return shy, middle, bold
+    return line.shares_of_narrower(share)
 
 
 def _async(case: Case) -> Effect:

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from grpo_doctor.analysis import analyse
 from grpo_doctor.whatif import Edit, Ground, Prediction, build_model, ground, together
-from grpo_doctor.whatif.models.batch import PASS, PLACES, Passes, fit, measured_passes
+from grpo_doctor.whatif.models.passes import PASS, PLACES, Passes, fit, measured_passes
 from grpo_doctor.whatif.prediction import Spread, predict_on
 from tests.build import TraceBuilder
 from tests.unit.whatif.models.runs import mid, reason, run, what_if

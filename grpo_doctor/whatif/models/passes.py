@@ -1,0 +1,203 @@
+"""What passes of training cost besides their tokens, fitted to this run's own passes.
+
+seconds of a pass = fixed + slope * places, where places are tokens and padding. Each counts with
+what its attention adds: wider passes take more per place, and a straight line through them would
+find too little that is fixed. Where all passes of a run are of one size the two can't be told
+apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpo_doctor.analysis import Analysis
+from grpo_doctor.analysis.intervals import Rows, innermost
+from grpo_doctor.analysis.rows import CODES
+from grpo_doctor.analysis.sampled import series_named, value_at
+from grpo_doctor.trace.model import Kind, Trace
+from grpo_doctor.whatif.models.arithmetic import arithmetic_of
+from grpo_doctor.whatif.models.cost_model import knob
+from grpo_doctor.whatif.small_samples import AT_95, student
+
+PASS, PLACES, BATCH = "train/micro_batch", "train/token_places", "train.micro_batch"
+# transformers' trainers have a span of the whole phase for each micro-batch, the rollout inside.
+WHOLE = "train"
+_LEAST_PASSES = 12
+_LEAST_SPREAD = 0.03
+_LEAST_STEPS = 3
+# A pass that took so many times the usual deviation longer than its places say was late; of passes
+# that all take the same, one that took so much longer.
+_FAR, _EVEN = 5.0, 0.01
+# A line through late passes may cross zero: no pass is expected to take less of the mean than this.
+_LEAST_SHARE = 0.1
+_MAD = 1.4826
+_ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """Forward and backward passes of the used steps: seconds, places, step; shape (passes,).
+
+    `attention` is what a place of the pass adds to the arithmetic of each of its places.
+    """
+
+    seconds: NDArray[np.float64]
+    places: NDArray[np.float64]
+    step: Rows
+    attention: float = 0.0
+
+    @property
+    def work(self) -> NDArray[np.float64]:
+        """Places with their attention, in places that have none."""
+        work: NDArray[np.float64] = self.places * (1 + self.attention * self.places)
+        return work
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The mean pass, which has `places` and takes `seconds`; `fixed` of them whatever its size.
+
+    `fixed_low` and `fixed_high` hold the fixed part nine times in ten. `attention_share` is the
+    attention's part of what is not fixed.
+    """
+
+    seconds: float
+    fixed: float
+    fixed_low: float
+    fixed_high: float
+    places: float
+    attention_share: float
+
+    @property
+    def slope(self) -> float:
+        """Seconds of each place of the mean pass."""
+        return (self.seconds - self.fixed) / self.places
+
+    def shares_of_narrower(self, share: float) -> tuple[float, float, float]:
+        """What the pass would take of its time, were its sequences of `share` of their length.
+
+        The middle lies between the cautious and the bold end of what the fit leaves open.
+        """
+        less = share * (1 - self.attention_share * (1 - share))
+        fixed = np.array([self.fixed_high, self.fixed, self.fixed_low]) / self.seconds
+        cautious, middle, bold = (fixed + (1 - fixed) * less).tolist()
+        return cautious, middle, bold
+
+
+def measured_passes(analysis: Analysis) -> Passes:
+    """The recorded passes of all ranks' main threads, with the places counted for each."""
+    trace, spans = analysis.trace, analysis.trace.spans
+    name = pass_of(analysis)
+    counters = {s.rank: s for s in series_named(trace, PLACES)}
+    seconds, places, steps = [np.empty(0)], [np.empty(0)], [np.empty(0, dtype=np.intp)]
+    for column, main in enumerate(analysis.mains):
+        series = counters.get(main.rank)
+        rows = main.rows[_named(trace, main.rows, name) & (spans.kind[main.rows] == Kind.SPAN)]
+        if series is None or not len(rows):
+            continue
+        step = analysis.steps.of(np.full(len(rows), column), spans.start_ns[rows], used=True)
+        rows, step = rows[step >= 0], step[step >= 0]
+        if name == PASS:
+            counted = value_at(series, spans.start_ns[rows])
+            taken = (spans.end_ns[rows] - spans.start_ns[rows]) / 1e9
+        else:  # the first of them generates what is then counted
+            counted = value_at(series, spans.end_ns[rows])
+            taken = _without_other_phases(analysis, column, rows)
+        known = np.isfinite(counted)
+        seconds.append(taken[known])
+        places.append(counted[known])
+        steps.append(step[known])
+    return Passes(
+        np.concatenate(seconds), np.concatenate(places), np.concatenate(steps), _attention(analysis)
+    )
+
+
+def _attention(analysis: Analysis) -> float:
+    """A sequence is as wide as its share of the pass's places; 0 where that is not known."""
+    counted, sequences = arithmetic_of(analysis.trace.run.config), knob(analysis, BATCH)
+    return counted.attention_share / sequences if counted and sequences else 0.0
+
+
+def pass_of(analysis: Analysis) -> str:
+    """What a pass is recorded as, and so the part of a step that becomes longer or shorter."""
+    return PASS if PASS in analysis.trace.names else WHOLE
+
+
+def _named(trace: Trace, rows: Rows, name: str) -> NDArray[np.bool_]:
+    code = trace.names.index(name) if name in trace.names else -1
+    return np.asarray(trace.spans.name[rows] == code)
+
+
+def _without_other_phases(analysis: Analysis, column: int, passes: Rows) -> NDArray[np.float64]:
+    """Seconds of training in each pass: a framework may generate completions within its first."""
+    spans, main = analysis.trace.spans, analysis.mains[column]
+    kept = (spans.kind[main.rows] == Kind.SPAN) & (main.phase >= 0)
+    rows, phase = main.rows[kept], main.phase[kept]
+    pieces, owner = innermost(spans.start_ns[rows], spans.end_ns[rows])
+    training = phase[owner] == CODES["train"]
+    start_ns, end_ns = pieces.start_ns[training], pieces.end_ns[training]
+    order = np.argsort(spans.start_ns[passes])
+    number = np.searchsorted(spans.start_ns[passes][order], start_ns, side="right") - 1
+    within = (number >= 0) & (end_ns <= spans.end_ns[passes][order][number])
+    taken = np.zeros(len(passes))
+    np.add.at(taken, order[number[within]], (end_ns - start_ns)[within] / 1e9)
+    return taken
+
+
+def fit(passes: Passes) -> Fit | None:
+    """Least squares through the passes, late ones left out; None without a spread.
+
+    The error counts steps, by leaving out each in turn: the passes of one share what the host was
+    busy with, and in TRL their width too, so they say no more than one pass does (the jackknife of
+    MacKinnon, Nielsen and Webb, https://doi.org/10.1002/jae.2969; the sandwich's errors are too
+    small where few steps are much wider than the others).
+    """
+    if len(passes.places) < _LEAST_PASSES:
+        return None
+    work = passes.work
+    kept = _not_late(work, passes.seconds)
+    x, y = work[kept], passes.seconds[kept]
+    _, cluster = np.unique(passes.step[kept], return_inverse=True)
+    steps = int(cluster.max()) + 1
+    if x.std() < _LEAST_SPREAD * max(x.mean(), 1e-9) or steps < _LEAST_STEPS:
+        return None
+    of_step = [np.bincount(cluster, weights=w) for w in (np.ones(len(x)), x, y, x * x, x * y)]
+    fixed_without = _intercept(*(sums.sum() - sums for sums in of_step))
+    fixed = float(_intercept(*(sums.sum(keepdims=True) for sums in of_step))[0])
+    spread = float(np.sqrt(((fixed_without - fixed) ** 2).sum() * (steps - 1) / steps))
+    half = AT_95 * student(steps, AT_95) * spread
+    low, fixed, high = np.clip([fixed - half, fixed, fixed + half], 0.0, y.mean()).tolist()
+    places = float(passes.places[kept].mean())
+    return Fit(float(y.mean()), fixed, low, high, places, 1 - places / float(x.mean()))
+
+
+def _not_late(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """All passes but those that stand out: the host was busy, and a plain fit would follow them.
+
+    Leaving out a share of them, the slowest for their places, would leave out the smallest.
+    """
+    kept = np.ones(len(x), dtype=np.bool_)
+    for _ in range(_ROUNDS):
+        spread = np.cov(x[kept], y[kept], bias=True)
+        slope = spread[0, 1] / spread[0, 0] if spread[0, 0] > 0 else 0.0
+        line = y[kept].mean() + slope * (x - x[kept].mean())
+        ratio = y / np.maximum(line, _LEAST_SHARE * y.mean())
+        usual = _MAD * float(np.median(np.abs(ratio - np.median(ratio))))
+        kept = ratio <= np.median(ratio) + _FAR * max(usual, _EVEN)
+    return kept
+
+
+def _intercept(*sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Where lines cross zero places; an infinite number where places do not differ.
+
+    Args:
+        sums: of 1, x, y, x * x and x * y, of each line one.
+    """
+    count, x, y, xx, xy = sums
+    spread = count * xx - x * x
+    even = spread <= _LEAST_SPREAD**2 * x * x
+    fixed = (y * xx - x * xy) / np.where(even, 1.0, spread)
+    return np.where(even, np.inf, fixed)
