@@ -7,8 +7,6 @@ import importlib
 import re
 import signal
 import sys
-from collections.abc import Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -24,26 +22,41 @@ settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCh
 settings.register_profile("fast", settings.get_profile("busy"), max_examples=20)
 settings.load_profile("busy")
 
-# Files that take 30 s to 2 minutes, the longest first: the last to begin decides when several
-# processes end.
+# Files that take 12 s or more, the longest first: the last to begin decides when the processes end.
 _LONGEST = (
     "browser/test_report.py",
-    "integration/test_run_trainer.py",
     "integration/test_watchdog.py",
+    "integration/test_run_trainer.py",
     "case_studies/test_case_5.py",
-    "browser/test_reading.py",
-    "corpus/test_corpus.py",
+    "faults/test_faults.py",
     "integration/test_run.py",
     "case_studies/test_case_1.py",
-    "faults/test_faults.py",
-    "spinning/test_spinning.py",
+    "browser/test_reading.py",
     "integration/test_attach_ras.py",
+    "spinning/test_spinning.py",
+    "integration/test_discover.py",
+    "integration/test_trainer_evaluation.py",
+    "integration/test_samplers_nvml.py",
     "integration/test_reward_workers.py",
     "gpu/test_dry_run.py",
-    "integration/test_samplers_nvml.py",
-    "integration/test_discover.py",
+    "browser/test_legible.py",
+    "corpus/test_corpus.py",
+    "browser/test_timeline.py",
+    "integration/look/test_gpus.py",
+    "faults/test_workers.py",
+    "integration/test_recorder_collectives.py",
+    "browser/test_frozen.py",
+    "integration/test_torch_profile.py",
     "integration/test_trainer_engines.py",
     "integration/test_flight.py",
+    "unit/trainer/rewards/test_scoring.py",
+    "unit/trainer/serve/test_web.py",
+    "unit/hang/causes/test_recorded_jobs.py",
+    "unit/findings/rules/test_rules.py",
+    "unit/findings/rules/test_thresholds.py",
+    "unit/hang/dumps/test_bad_folders.py",
+    "unit/reports/test_terminal.py",
+    "unit/hang/test_odd_evidence.py",
 )
 # They use `tests.recorded.forks.shared`, which takes ten seconds of a processor to start.
 _FORKING = (
@@ -51,7 +64,9 @@ _FORKING = (
     "integration/test_reward_workers.py",
     "integration/test_trainer_engines.py",
 )
-_LONG = ("slow", "browser", "perfetto")
+_FORKS = "forks"
+# Of three processes the first begins with the files that compute, the others with those that wait.
+_COMPUTING_ONE_IN = 3
 _MARKS_OF_FILE = re.compile(r"^pytestmark = (.*?)^$", re.MULTILINE | re.DOTALL)
 
 
@@ -94,56 +109,49 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks what is costly, and puts the files in their order.
-
-    It begins with the files that take long, and has others among them; the order within a file
-    stays. What takes long mostly waits, and what is short computes: side by side they keep the
-    processors busy, one after the other they do not.
-    """
+    """Marks what is costly, and puts the files that take long first; a file keeps its order."""
     measures = config.pluginmanager.has_plugin("tests.costly")
     listed = frozenset[str]() if measures else costly.names()
     for item in items:
         if costly.is_in(listed, item.nodeid):
             item.add_marker("costly")
-    long = {item.path for item in items if any(map(item.get_closest_marker, _LONG))}
-    names = dict.fromkeys(item.path for item in items)
-    waiting = sorted((path for path in names if path in long), key=_turn)
-    computing = [path for path in names if path not in long]
-    turns = dict(zip(waiting, _shares([_weight(path) for path in waiting]), strict=True))
-    turns |= zip(computing, _shares([1] * len(computing)), strict=True)
-    items.sort(key=lambda item: turns[item.path])
+    items.sort(key=lambda item: _turn(item.path))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keeps a file in one process, and in one process the files that fork from the same server."""
+    """Keeps a file in one process, and the processors of a small machine busy to the end.
+
+    What is outside `unit` mostly waits, for jobs and browsers, and what is in it computes: side by
+    side they keep the processors busy, one after the other they do not. So some processes take
+    the files of `unit` and the others those that wait, until there are no more of their kind.
+    Files that fork from the same server stay in one process.
+    """
     if config.getvalue("dist") != "loadfile":
         return None
     scheduling = importlib.import_module("xdist.scheduler").LoadFileScheduling(config, log)
-    vars(scheduling)["_split_scope"] = _scope
+    assign_first = scheduling._assign_work_unit
+
+    def assign(node: Any) -> None:
+        computes = int(node.gateway.id.removeprefix("gw")) % _COMPUTING_ONE_IN == 0
+        suited = (scope for scope in scheduling.workqueue if _waits(scope) != computes)
+        scheduling.workqueue.move_to_end(next(suited, next(iter(scheduling.workqueue))), last=False)
+        assign_first(node)
+
+    vars(scheduling).update(_split_scope=_scope, _assign_work_unit=assign)
     return scheduling
 
 
 def _scope(test: str) -> str:
-    """What runs in one process: `forks`, or a file."""
+    """What runs in one process: `_FORKS`, or a file."""
     path = test.partition("::")[0]
-    return "forks" if path.removeprefix("tests/") in _FORKING else path
+    return _FORKS if path.removeprefix("tests/") in _FORKING else path
 
 
-def _name(path: Path) -> str:
-    return path.relative_to(Path(__file__).parent).as_posix()
+def _waits(scope: str) -> bool:
+    return not scope.startswith("tests/unit/")
 
 
 def _turn(path: Path) -> int:
-    name = _name(path)
+    name = path.relative_to(Path(__file__).parent).as_posix()
     return _LONGEST.index(name) if name in _LONGEST else len(_LONGEST)
-
-
-def _weight(path: Path) -> int:
-    return 5 if _name(path) in _LONGEST else 1  # a minute, or some ten seconds
-
-
-def _shares(weights: Sequence[int]) -> list[float]:
-    """How much of all comes before each."""
-    ends = list(accumulate(weights))
-    return [(end - weight) / ends[-1] for end, weight in zip(ends, weights, strict=True)]
