@@ -37,7 +37,6 @@ class StepLog:
     ) -> None:
         self._every = config.logging_steps
         self._total = total
-        self._with_kl = config.beta > 0
         self._writes = writes
         self._trackers = trackers
         saved = saved or {}
@@ -135,7 +134,8 @@ class StepLog:
                 f"length {values['completions/mean_length']:.1f}"
                 f" ({values['completions/clipped_ratio']:.0%} clipped)"
             ),
-            f"kl {values['kl']:.4f}" if self._with_kl else "",
+            # Without a token in the loss, as where every completion was cut off, there is none.
+            f"kl {values['kl']:.4f}" if "kl" in values else "",
             f"ratio clip {values['clip_ratio/region_mean']:.1%}",
             f"lr {values['learning_rate']:.1e}",
             f"{values['tokens_per_second']:,.0f} tok/s",
