@@ -63,6 +63,20 @@ def test_full_training_without_deepspeed_gets_a_preset_and_not_another_experimen
     assert "among ranks; the optimizer step runs on the host; " in fix
 
 
+def test_a_preset_that_there_is_is_named_and_otherwise_the_entry_of_its_file(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = PASTED.replace("lora --deepspeed zero2", "full --deepspeed zero1")
+    options = ("--gpus", "4xA100-40G", "--version", "ms-swift=3.8.1", "--json")
+    assert check(f"NPROC_PER_NODE=4 {command}", *options) == 9
+    document = json.loads(capsys.readouterr().out)
+    settings = {setting["knob"]: setting["spelling"] for setting in document["fix"]["settings"]}
+    assert settings["deepspeed.stage"] == "--deepspeed zero3"
+    assert "offload_optimizer.device" in settings["deepspeed.offload_optimizer"]
+    alone = {change["settings"][0]["knob"] for change in document["relief"]}
+    assert "deepspeed.offload_param" not in alone  # below ZeRO-3 it does nothing
+
+
 def test_without_the_variable_it_is_judged_as_with_one_process_per_gpu_and_says_so(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

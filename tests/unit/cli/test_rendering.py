@@ -9,9 +9,10 @@ from typing import TextIO
 import pytest
 
 from grpo_doctor.cli.output import color_wanted, terminal_width
-from grpo_doctor.cli.rendering import comparison_text, digest, markdown
+from grpo_doctor.cli.rendering import comparison_text, digest, markdown, verdict_text
 from grpo_doctor.compare import compare
 from grpo_doctor.document import build_document
+from tests.demo_verdicts import VISITS
 from tests.unit.findings.example_runs import run
 
 
@@ -52,6 +53,7 @@ def test_each_text_has_colours_on_a_terminal_alone() -> None:
         lambda stream: digest(document, stream),
         lambda stream: markdown("## Heading\n\nSome `code`.", stream),
         lambda stream: comparison_text(compare(trace, trace), stream),
+        lambda stream: verdict_text(VISITS["stopped"](), stream),
     )
     for text in texts:
         assert "\x1b[" in text(Terminal())

@@ -10,6 +10,7 @@ import pytest
 from grpo_doctor.cli import main
 from grpo_doctor.cli.report import _beside
 from grpo_doctor.trace.write import write_trace
+from tests.recording import write_recording
 from tests.unit.findings.example_runs import run
 
 
@@ -75,3 +76,18 @@ def test_what_contradicts_itself_is_wrong_usage(
 ) -> None:
     assert main(["report", str(trace), *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_run_that_was_killed_gets_its_trace_and_one_that_has_it_keeps_it(
+    tmp_path: Path, trace: Path
+) -> None:
+    spans = [("train", 2_000_000_000, 3_000_000_000), ("step", 1_500_000_000, 3_500_000_000)]
+    write_recording(tmp_path / "killed", 0, spans, closed_ns=4_000_000_000, facts={})
+    written = tmp_path / "killed" / "trace.json"
+    assert main(["report", str(tmp_path / "killed"), "--json", "-o", str(tmp_path / "a.json")]) == 0
+    assert written.exists()
+    written.write_bytes(trace.read_bytes())
+    assert main(["report", str(tmp_path / "killed"), "--json", "-o", str(tmp_path / "b.json")]) == 0
+    assert written.read_bytes() == trace.read_bytes()
+    assert main(["report", str(trace), "--json", "-o", str(tmp_path / "c.json")]) == 0
+    assert not trace.with_name("trace.json").exists()

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import time
+
+import pytest
+
 from grpo_doctor.cli.visit import _MOST_LISTED, several
 from grpo_doctor_probes.evidence import Job, Member
 
@@ -44,3 +49,15 @@ def test_many_jobs_are_counted() -> None:
 
 def test_a_hostile_command_changes_no_line() -> None:
     assert len(several([job(0, command="python\n\x1b[31m x")]).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("age_s", "words"), [(0, "0 s"), (30, "30 s"), (3600, "60 min 00 s"), (-5, "0 s")]
+)
+def test_for_how_long_a_job_has_run(
+    monkeypatch: pytest.MonkeyPatch, age_s: int, words: str
+) -> None:
+    monkeypatch.setattr(time, "clock_gettime", lambda _: 7200.0)
+    ticks = (7200 - age_s) * os.sysconf("SC_CLK_TCK")
+    member = Member(100, 1, ticks, "rank", "python", "python t.py", rank=0)
+    assert f", since {words}: " in several([Job("node", (member,), 1)])

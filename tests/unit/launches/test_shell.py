@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,3 +85,32 @@ def test_redirections_pipes_here_documents_and_background_are_no_words() -> None
 @given(st.text(alphabet=" \n\t\\'\"$(){}[]`#;&|<>=+-*/%:@!abX1", max_size=60))
 def test_no_text_ends_the_reading_otherwise_than_by_its_end(text: str) -> None:
     list(commands(text, None, {"X": "a b"}))
+
+
+@pytest.mark.parametrize(
+    ("expansion", "text"),
+    [
+        ("${X#a/}", "b.c.d"),
+        ("${X%.d}", "a/b.c"),
+        ("${X##a/}", "b.c.d"),
+        ("${X%%.d}", "a/b.c"),
+        ("${X#.d}", "a/b.c.d"),
+        ("${X%a/}", "a/b.c.d"),
+        ("${X#*.}", "c.d"),
+        ("${X##*.}", "d"),
+        ("${X%.*}", "a/b.c"),
+        ("${X%%.*}", "a/b"),
+        ("${X##*/}", "b.c.d"),
+        ("${X%%-*}", "a/b.c.d"),
+        ("${X:-other}", "a/b.c.d"),
+        ("${Y:-other}", "other"),
+        ("${Y-other}", "other"),
+        ("$((2 + 3 * 4))", "14"),
+        ("$((7 - 2 - 1))", "4"),
+        ("$((9 / 2))", "4"),
+        ("$((9 % 2))", "1"),
+        ("$((-3 + 5))", "2"),
+    ],
+)
+def test_what_bash_puts_in(expansion: str, text: str) -> None:
+    assert words(f"X=a/b.c.d; train {expansion}") == [["train", text]]

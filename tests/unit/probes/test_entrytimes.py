@@ -105,6 +105,8 @@ def test_nccls_recorder_of_an_old_torch_is_left_alone_and_that_is_said_once(
     said = capsys.readouterr().err
     assert said.count("pytorch#192232") == 1
     assert "Use torch 2.14 or newer" in said
+    assert (version or "of an unknown version") in said
+    assert ("unknown" in said) is (not version)
 
 
 @pytest.mark.parametrize("version", ["2.14.0+cu129", "2.15.0", "3.0.1"])
