@@ -9,7 +9,7 @@ from grpo_doctor import knobs
 from grpo_doctor.analysis.intervals import overlaps
 from grpo_doctor.analysis.sampled import held, max_over, mean_over
 from grpo_doctor.analysis.steps import NS_PER_S
-from grpo_doctor.findings.rule import Evidence, Fix
+from grpo_doctor.findings.rule import Evidence, Fix, NotApplicable
 from grpo_doctor.findings.signals import Signal, sampled
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.launches.launcher import unwrap
@@ -28,6 +28,13 @@ _NAMES = {
     "ms-swift server": "`swift rollout`",
     "bundled server": "`python -m grpo_doctor_trainer.serve`",
 }
+
+WITHIN_RANKS = NotApplicable("the rollout engine is within the ranks")
+
+
+def engine_within_ranks(view: RunView) -> bool:
+    """Whether the run itself says so: a server that joined it is then for something else."""
+    return bool(view.trace.run.knobs.get("vllm.mode") == "colocate")
 
 
 def server_signal(name: str) -> Signal:

@@ -21,15 +21,18 @@ peak, how many requests run and how many wait in the mean over the steps, preemp
 A larger share of the GPU's memory for the server, in the flag that it was started with:
 `--gpu-memory-utilization` of `vllm serve`, `--gpu_memory_utilization` of `trl vllm-serve`,
 `--vllm_gpu_memory_utilization` of `swift rollout`, `--mem-fraction-static` of SGLang. Where the
-command itself fixes how large the cache is, it is that to leave out. Where nearly all of the memory
-is the server's already, only more servers or fewer and shorter completions at once help. The cost
-counts a decoding step as equally long with and without the waiting requests, which is an upper
-bound. Nothing is predicted: how much of the memory is cache, the server does not say.
+command itself fixes how large the cache is, it is that to leave out or to raise. Where nearly all
+of the memory is the server's already, only more servers or fewer and shorter completions at once
+help. The cost counts a decoding step as equally long with and without the waiting requests, and
+each preempted request as computed twice, which is an upper bound. Nothing is predicted: how much of
+the memory is cache, the server does not say.
 
 ## When it is wrong
 
 A batch that saturates the GPU gains little by more requests at once. In a server that others use
-too, the waiting may be theirs. `/metrics` is asked once a second: a shorter peak is not seen.
+too, the waiting may be theirs; and a judge's server that joined the run looks like one of rollouts,
+unless the run says that its engine is within its ranks. `/metrics` is asked once a second: a
+shorter peak is not seen.
 
 ## References
 
@@ -47,7 +50,9 @@ from grpo_doctor.findings.rollout_servers import (
     RUNNING,
     TOKENS,
     WAITING,
+    WITHIN_RANKS,
     Load,
+    engine_within_ranks,
     loads,
     server_signal,
 )
@@ -96,6 +101,8 @@ _REASON = "how much of the server's memory is its cache was not recorded"
 
 def check(view: RunView) -> Answer:
     """Compares waiting and preempted requests of each server with running ones."""
+    if engine_within_ranks(view):
+        return WITHIN_RANKS
     share = view.share("rollout")
     if share < MIN_ROLLOUT_SHARE:
         return Passed(f"the rollout takes {percent(share)} of the step")
@@ -110,7 +117,7 @@ def check(view: RunView) -> Answer:
     queued, preempted = worst.queued_share, _preempted_share(worst)
     if queued < MIN_QUEUED and preempted < MIN_PREEMPTED:
         return Passed(f"{percent(queued)} of the requests wait, {percent(preempted)} are preempted")
-    cost = share * min(1.0, _held_back(worst))
+    cost = share * _held_back(worst)
     return Finding(
         severity=_severity(cost, preempted),
         confidence=0.9 if preempted >= MIN_PREEMPTED else 0.7,
@@ -135,7 +142,8 @@ def counterfactual(view: RunView) -> tuple[Change, ...]:
 
 
 def _held_back(load: Load) -> float:
-    return load.queued_share + _preempted_share(load)
+    """The share of a rollout that waiting takes, and computing again, of what is left, at most."""
+    return 1 - (1 - load.queued_share) / (1 + _preempted_share(load))
 
 
 def _preempted_share(load: Load) -> float:
@@ -161,7 +169,7 @@ def _fix(view: RunView, load: Load) -> Fix:
     sized = [name for name in _SIZES if program is not None and name in program.options]
     if sized:
         words = " and ".join(f"`--{name.replace('_', '-')}`" for name in sized)
-        text = f"start the server without {words}, which fixes how large its cache is"
+        text = f"start the server without {words}, or with more: that fixes how large its cache is"
         return view.advice(text, Withheld(_REASON), safety="same-math", risk="")
     now = program.value(_KNOB) if program else None
     most = _USUAL if program and program.table == "sglang" else _MOST

@@ -28,7 +28,8 @@ predicted: how a server's speed grows with its batch was not measured.
 Where the limit is not in the command, requests that wait for `--max-num-batched-tokens` or for new
 weights look the same. With long contexts the cache fills before the slots do; then the limit
 protects from preemption. On a CPU decoding is bound by computing, and more requests at once may
-bring nothing.
+bring nothing. A judge's server that joined the run looks like one of rollouts, unless the run says
+that its engine is within its ranks.
 
 ## References
 
@@ -47,7 +48,9 @@ from grpo_doctor.findings.rollout_servers import (
     RUNNING,
     TOKENS,
     WAITING,
+    WITHIN_RANKS,
     Load,
+    engine_within_ranks,
     loads,
     server_signal,
 )
@@ -86,12 +89,24 @@ _REASON = "how the server's speed grows with its batch was not measured"
 
 def check(view: RunView) -> Answer:
     """Looks for requests that wait at a server whose cache has room."""
+    if engine_within_ranks(view):
+        return WITHIN_RANKS
     share = view.share("rollout")
     if share < MIN_ROLLOUT_SHARE:
         return Passed(f"the rollout takes {percent(share)} of the step")
     servers = loads(view)
     if not servers:
         return Passed("no server said during the steps how many requests it had")
+    return _judged(view, servers, share)
+
+
+def counterfactual(view: RunView) -> tuple[Change, ...]:
+    """None: how a server's speed grows with its batch is unknown."""
+    del view
+    return ()
+
+
+def _judged(view: RunView, servers: tuple[Load, ...], share: float) -> Answer:
     # A full cache holds requests back whatever the limit: that is GD078's.
     roomy = [load for load in servers if (load.cache_peak_pct or 0.0) < CACHE_FULL_PCT]
     if not roomy:
@@ -106,12 +121,6 @@ def check(view: RunView) -> Answer:
             "for their first pass, not a slot"
         )
     return _finding(view, worst, share * queued, slots)
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """None: how a server's speed grows with its batch is unknown."""
-    del view
-    return ()
 
 
 def _slots(load: Load) -> float | None:

@@ -27,7 +27,8 @@ recorded.
 
 ## When it is wrong
 
-Servers of unlike size, or with other requests from elsewhere, are meant to differ. One very long
+Servers of unlike size, or with other requests from elsewhere, are meant to differ; so are one of
+rollouts and one of a judge. One very long
 completion at the end of a rollout keeps one server busy however requests are spread; that is
 GD014's subject. `/metrics` is asked once a second: of shorter rollouts it says little.
 
@@ -50,7 +51,9 @@ from grpo_doctor.findings.rollout_servers import (
     RUNNING,
     TOKENS,
     WAITING,
+    WITHIN_RANKS,
     Load,
+    engine_within_ranks,
     loads,
     said_by,
     server_signal,
@@ -90,6 +93,8 @@ _REASON = "which requests went to which server was not recorded"
 
 def check(view: RunView) -> Answer:
     """Compares the servers' tokens, and looks for a queue beside a server with nothing to do."""
+    if engine_within_ranks(view):
+        return WITHIN_RANKS
     servers = [load for load in loads(view) if load.pid is not None]
     if len(servers) < 2:
         return NotApplicable("the run has no two servers that joined it")

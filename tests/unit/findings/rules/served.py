@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from grpo_doctor.trace.model import RolloutServer
 from tests.build import TraceBuilder
-from tests.unit.findings.example_runs import HEALTHY
-from tests.unit.findings.rules.saying import step_starts
+from tests.unit.findings.example_runs import HEALTHY, run
+from tests.unit.findings.rules.saying import step_starts, with_knobs
 
 VLLM = ("vllm", "serve", "m")
 UNITS = {
@@ -16,6 +17,11 @@ UNITS = {
     "server.generated_tokens": "1/s",
 }
 _AFTER_S = 60.0  # the server outlives the run
+
+
+def beside_servers(phases: Mapping[str, float] = HEALTHY, **facts: Any) -> TraceBuilder:
+    """Ranks whose rollouts a server does."""
+    return run(phases, knobs=with_knobs(vllm__mode="server"), **facts)
 
 
 def served(

@@ -12,12 +12,12 @@ from tests.unit.findings.rules.saying import (
     HEALTHY,
     finding,
     missing,
+    not_applicable,
     passed,
-    run,
     step_s,
     value,
 )
-from tests.unit.findings.rules.served import VLLM, served
+from tests.unit.findings.rules.served import VLLM, beside_servers, served
 
 
 def starved(
@@ -32,7 +32,7 @@ def starved(
 ) -> TraceBuilder:
     """A server with 50 requests throughout each rollout."""
     return served(
-        run(phases), pid=pid, command=command, requests_running=running,
+        beside_servers(phases), pid=pid, command=command, requests_running=running,
         requests_waiting=waiting, kv_cache=full, preemptions=preemptions,
     )  # fmt: skip
 
@@ -64,7 +64,7 @@ def test_waiting_and_preempted_requests_are_the_cost() -> None:
     assert value(found, "requests that wait") == pytest.approx(40.0)
     assert value(found, "preemptions per step") == pytest.approx(per_step, rel=0.02)
     rollout = 5.0 * 1.01 / step_s()
-    assert found.cost == pytest.approx(rollout * (0.4 + per_step / 50), rel=0.02)
+    assert found.cost == pytest.approx(rollout * (1 - 0.6 / (1 + per_step / 50)), rel=0.02)
     assert (found.severity, found.confidence) == ("high", 0.9)
     assert "`vllm serve` on host-a, pid 700 99% full" in found.cause
 
@@ -73,6 +73,11 @@ def test_of_several_servers_the_one_that_holds_most_back_is_named() -> None:
     found = finding(one_of_two(), "GD078")
     assert "pid 700" in found.cause
     assert value(found, "servers with a full cache") == 2
+
+
+def test_however_many_are_thrown_out_some_of_the_rollout_is_work() -> None:
+    cost = finding(starved(preemptions=50.0), "GD078").cost
+    assert 0.9 * 5.0 * 1.01 / step_s() < cost < 5.0 * 1.01 / step_s()
 
 
 def test_waiting_alone_is_not_grave() -> None:
@@ -113,7 +118,7 @@ def test_trls_server_takes_its_own_flags_until_it_became_vllms(version: str, fla
         ("vllm serve m --num-gpu-blocks-override 64", "without `--num-gpu-blocks-override`"),
         ("vllm serve m --gpu-memory-utilization 0.95", "add a server"),
         ("sglang serve --model-path m", "(--mem-fraction-static)"),
-        ("bash serve.sh", "(--vllm_gpu_memory_utilization)"),
+        ("bash serve.sh", "(for `swift rollout`: --vllm_gpu_memory_utilization)"),
     ],
 )
 def test_where_no_share_helps_or_none_is_known_there_is_advice(command: str, words: str) -> None:
@@ -144,11 +149,19 @@ def test_a_short_rollout_has_nothing_to_give() -> None:
 
 
 def test_without_its_cache_or_its_preemptions_it_says_less() -> None:
-    no_cache = served(run(), requests_running=30.0, requests_waiting=20.0)
+    no_cache = served(beside_servers(), requests_running=30.0, requests_waiting=20.0)
     assert "`server.kv_cache`" in missing(no_cache, "GD078")
-    assert "`server.requests_running`" in missing(run(), "GD078")
-    no_queue = served(run(), requests_running=30.0, kv_cache=99.0)
+    assert "`server.requests_running`" in missing(beside_servers(), "GD078")
+    no_queue = served(beside_servers(), requests_running=30.0, kv_cache=99.0)
     assert "`server.requests_waiting`" in missing(no_queue, "GD078")
-    no_preemptions = served(run(), requests_running=30.0, requests_waiting=20.0, kv_cache=99.0)
+    no_preemptions = served(
+        beside_servers(), requests_running=30.0, requests_waiting=20.0, kv_cache=99.0
+    )
     texts = [row.text for row in finding(no_preemptions, "GD078").evidence]
     assert "preemptions per step" not in texts
+
+
+def test_an_engine_within_the_ranks_is_no_server() -> None:
+    build = sick()
+    build.knobs["vllm.mode"] = "colocate"
+    assert "within the ranks" in not_applicable(build, "GD078")

@@ -7,12 +7,12 @@ from tests.unit.findings.rules.saying import (
     HEALTHY,
     finding,
     missing,
+    not_applicable,
     passed,
-    run,
     step_s,
     value,
 )
-from tests.unit.findings.rules.served import served
+from tests.unit.findings.rules.served import beside_servers, served
 
 SLOTS = ("vllm", "serve", "m", "--max-num-seqs", "16")
 
@@ -30,7 +30,7 @@ def queueing(
     """64 requests throughout each rollout."""
     cache = {} if full is None else {"kv_cache": full}
     return served(
-        run(phases, memory_gib=memory_gib), pid=pid, command=command,
+        beside_servers(phases, memory_gib=memory_gib), pid=pid, command=command,
         requests_running=running, requests_waiting=waiting, **cache,
     )  # fmt: skip
 
@@ -96,4 +96,12 @@ def test_an_unknown_cache_does_not_stop_it() -> None:
 
 
 def test_who_says_nothing_of_its_queue_is_not_judged() -> None:
-    assert "`server.requests_waiting`" in missing(served(run(), requests_running=16.0), "GD079")
+    assert "`server.requests_waiting`" in missing(
+        served(beside_servers(), requests_running=16.0), "GD079"
+    )
+
+
+def test_an_engine_within_the_ranks_is_no_server() -> None:
+    build = sick()
+    build.knobs["vllm.mode"] = "colocate"
+    assert "within the ranks" in not_applicable(build, "GD079")

@@ -11,11 +11,10 @@ from tests.unit.findings.rules.saying import (
     missing,
     not_applicable,
     passed,
-    run,
     step_s,
     value,
 )
-from tests.unit.findings.rules.served import served
+from tests.unit.findings.rules.served import beside_servers, served
 
 STEP_S = step_s()
 
@@ -29,7 +28,7 @@ def two(
     phases: dict[str, float] = HEALTHY,
 ) -> TraceBuilder:
     """Two servers, with so many tokens per second and busy for so long in each rollout."""
-    build = run(phases)
+    build = beside_servers(phases)
     for index in range(2):
         values: dict[str, Any] = {"requests_running": running[index]}
         if tokens is not None:
@@ -101,7 +100,13 @@ def test_it_costs_no_more_than_the_ranks_wait_for_rollouts() -> None:
 
 
 def test_one_server_or_a_sum_over_all_shares_nothing() -> None:
-    assert "two servers" in not_applicable(served(run(), requests_running=9.0), "GD080")
-    asked = served(served(run(), requests_running=9.0), pid=None, requests_running=9.0)
+    assert "two servers" in not_applicable(served(beside_servers(), requests_running=9.0), "GD080")
+    asked = served(served(beside_servers(), requests_running=9.0), pid=None, requests_running=9.0)
     assert "two servers" in not_applicable(asked, "GD080")
-    assert "`server.requests_running`" in missing(run(), "GD080")
+    assert "`server.requests_running`" in missing(beside_servers(), "GD080")
+
+
+def test_an_engine_within_the_ranks_is_no_server() -> None:
+    build = sick()
+    build.knobs["vllm.mode"] = "colocate"
+    assert "within the ranks" in not_applicable(build, "GD080")
