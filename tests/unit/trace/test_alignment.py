@@ -1,0 +1,227 @@
+"""One job, recorded under other clocks and on other threads: it is told as the same."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from grpo_doctor.trace import lanes
+from grpo_doctor.trace.columns import in_order
+from grpo_doctor.trace.events import place, thin
+from grpo_doctor.trace.joined import within_run
+from grpo_doctor.trace.merge import merge
+from grpo_doctor.trace.model import Kind, Loss, Series, Trace
+from grpo_doctor.trace.spanfile import read_span_file
+from grpo_doctor_probes import layout
+from tests.build import TraceBuilder
+from tests.recording import write_recording
+from tests.unit.trace.test_merge import UNIX, S, end, facts, run_json
+
+Row = tuple[str, int, int, int, int]  # name, begin and end in seconds, thread, kind
+ROWS: tuple[Row, ...] = (
+    ("init", 5, 6, 3, layout.SPAN),
+    ("step", 6, 9, 3, layout.STEP),
+    ("rollout", 6, 8, 3, layout.SPAN),
+    ("loader", 6, 7, 0, layout.SPAN),
+    ("images", 7, 7, 0, layout.COUNTER),
+)
+
+
+def record(folder: Path, rank: int, rows: tuple[Row, ...], shift_s: int, **more: Any) -> None:
+    """A recording of which every row has a thread and a kind, on a clock that is behind."""
+    spans = [(name, (b - shift_s) * S, (e - shift_s) * S) for name, b, e, _, _ in rows]
+    path = write_recording(folder, rank, spans, start_ns=(4 - shift_s) * S, **more)
+    data = bytearray(path.read_bytes())
+    for number, (_, _, _, thread, kind) in enumerate(rows):
+        offset = layout.HEADER_BYTES + layout.SEGMENT_HEADER_BYTES + number * layout.RECORD_BYTES
+        begin, over, _, name, _, depth, _ = layout.RECORD.unpack_from(data, offset)
+        layout.RECORD.pack_into(data, offset, begin, over, 1.0, name, thread, depth, kind)
+    path.write_bytes(data)
+
+
+def job(folder: Path, shifts_s: tuple[int, int, int]) -> Trace:
+    """Rank 0, which was killed, rank 1 and the launcher with samples, each on a host that was
+    booted so many seconds later than the first."""
+    hosts = [facts(f"host-{n}", f"boot-{s}", UNIX + s * S) for n, s in enumerate(shifts_s)]
+    rank0, rank1, launcher = shifts_s
+    opened = [("step", (9 - rank0) * S)]
+    record(folder, 0, ROWS, rank0, opened=opened, facts=hosts[0])
+    record(folder, 1, ROWS, rank1, closed_ns=(12 - rank1) * S, facts=hosts[1], pid=4001)
+    host = hosts[2]
+    run_json(
+        folder, host=host["host"], clock_id=host["clock_id"], clock=host["clocks"][0],
+        started_ns=(2 - launcher) * S, end=end(ended_ns=(14 - launcher) * S),
+    )  # fmt: skip
+    (folder / "hosts").mkdir()
+    for number, (host, shift_s) in enumerate(zip(hosts, shifts_s)):
+        head = {
+            "format": 1, "host": host["host"], "clock_id": host["clock_id"],
+            "t_ns": 0, "unix_ns": UNIX + shift_s * S,
+        }  # fmt: skip
+        track = {"track": 0, "name": "rank.cpu", "unit": "%", "pid": 4000, "rank": 0}
+        last_s = (13, 16, 15)[number]
+        ticks = [{"t": (t - shift_s) * S, "v": {"0": t}} for t in (7, last_s)]
+        lines = map(json.dumps, [head, track, *ticks])
+        (folder / "hosts" / f"host-{number}.samples.jsonl").write_text("\n".join(lines))
+    return merge(folder)
+
+
+def story(trace: Trace) -> dict[str, Any]:
+    """What happened when, in seconds after the run's begin."""
+    spans = trace.spans
+    columns = (spans.process, spans.thread, spans.kind, spans.start_ns // S, spans.end_ns // S)
+    return {
+        "spans": list(zip([trace.names[n] for n in spans.name], *(c.tolist() for c in columns))),
+        "processes": [
+            (p.state, (p.start_ns or 0) // S, (p.end_ns or 0) // S) for p in trace.processes
+        ],
+        "series": sorted((s.name, s.host, (s.t_ns // S).tolist()) for s in trace.series),
+        "seconds": trace.run.duration_ns / S,
+    }
+
+
+# Far from zero, as of machines that were booted long ago, and so that times stay positive.
+@pytest.mark.parametrize("shifts_s", [(-90, -40, -10), (-90, -90, -10), (-5, -40, -90)])
+def test_a_job_is_the_same_whatever_its_hosts_clocks_say(
+    tmp_path: Path, shifts_s: tuple[int, int, int]
+) -> None:
+    aligned = story(job(tmp_path / "aligned", (0, 0, 0)))
+    assert aligned["seconds"] == 14  # from the launcher's begin at 2 to the last sample at 16
+    # The killed one lasts as long as its own host's samples of it say.
+    assert aligned["processes"] == [("open", 2, 11), ("finished", 2, 10)]
+    assert story(job(tmp_path / "shifted", shifts_s)) == aligned
+
+
+def test_the_thread_with_the_steps_comes_first_and_the_first_takes_its_place(
+    tmp_path: Path,
+) -> None:
+    trace = job(tmp_path, (0, 0, 0))
+    rows = [(name, thread) for name, process, thread, *_ in story(trace)["spans"] if process == 1]
+    assert rows == [("init", 0), ("step", 0), ("rollout", 0), ("loader", 3)]
+    assert sorted(s.name for s in trace.series if s.scope == "counter") == ["images", "images"]
+
+
+@pytest.mark.parametrize("thread", [0, 3, layout.THREAD_SLOTS - 1])
+def test_a_step_that_never_ended_is_on_the_main_thread_and_has_its_number(
+    tmp_path: Path, thread: int
+) -> None:
+    write_recording(tmp_path, 0, opened=[("step", 4 * S), ("rollout", 5 * S)], facts=facts())
+    path = tmp_path / "ranks" / "00000.spans"
+    data = bytearray(path.read_bytes())
+    state = memoryview(data)[layout.STATE_OFFSET : layout.THREADS_OFFSET].cast("Q")
+    state[layout.STATE_STEP] = 18  # the number and one, as 0 is none
+    first = layout.THREADS_OFFSET
+    there = first + thread * layout.THREAD_BYTES
+    block = bytes(data[first : first + layout.THREAD_BYTES])
+    data[first : first + layout.THREAD_BYTES] = bytes(layout.THREAD_BYTES)
+    data[there : there + layout.THREAD_BYTES] = block
+    path.write_bytes(data)
+    spans = merge(tmp_path).spans
+    assert spans.thread.tolist() == [0, 0]
+    assert spans.kind.tolist() == [Kind.STEP, Kind.SPAN]
+    assert spans.value.tolist() == [17, 0]
+
+
+@pytest.mark.parametrize(
+    ("thread", "kind", "over_s", "kept"),
+    [
+        (layout.THREAD_SLOTS - 1, layout.SPAN, 9, True),
+        (layout.THREAD_SLOTS, layout.SPAN, 9, False),
+        (0, 7, 9, True),  # the last kind there is
+        (0, 8, 9, False),
+        (0, layout.SPAN, 5_000_000_000, False),
+    ],
+)
+def test_a_record_that_can_not_be_is_left_out(
+    tmp_path: Path, thread: int, kind: int, over_s: int, kept: bool
+) -> None:
+    record(tmp_path, 0, (("rollout", 5, over_s, thread, kind),), 0, facts=facts())
+    content = read_span_file(tmp_path / "ranks" / "00000.spans")
+    assert (len(content.records), content.damaged) == ((1, 0) if kept else (0, 1))
+
+
+@pytest.mark.parametrize("started_s", [0, 3_599, 86_401])
+def test_what_a_process_did_before_it_recorded_counts_where_that_is_an_hour_at_most(
+    tmp_path: Path, started_s: int
+) -> None:
+    """Else its kernel had other work. All is later than zero: a host is on for a while."""
+    begin = 200_000
+    write_recording(
+        tmp_path, 0, [("init", (begin + 1) * S, (begin + 2) * S)], start_ns=begin * S,
+        facts=facts(process_start_ns=(begin - started_s) * S),
+    )  # fmt: skip
+    before_s = started_s if started_s <= 3_600 else 0
+    assert merge(tmp_path).run.duration_ns == (before_s + 2) * S
+
+
+def test_where_two_overlap_of_three_none_is_lost() -> None:
+    build = TraceBuilder().span(0, "a", 0, 4).span(0, "b", 2, 6).span(0, "c", 6, 7)
+    build.span(0, "d", 1, 2, thread=1)
+    spans, lane = place(build.build())
+    assert spans.end_ns.tolist() == [4 * S, 2 * S, 6 * S, 7 * S]
+    assert len(set(lane.tolist())) == 3
+    assert lanes.threads_of(lane).tolist() == [0, 1, 0, 0]
+
+
+def test_rows_out_of_order_are_put_in_order_by_any_key() -> None:
+    """Process, then begin, then the longest, then the outermost."""
+    expected = [(0, 0, 9, 0), (0, 0, 9, 1), (0, 0, 5, 0), (0, 1, 3, 2), (1, 0, 2, 0), (1, 0, 2, 1)]
+    for moved in range(1, len(expected)):
+        build = TraceBuilder(ranks=2)
+        for process, start, over, depth in [*expected[moved:], *expected[:moved]]:
+            build.span(process, "x", start, over, depth=depth)
+        trace = build.build()
+        spans = in_order(trace.spans.select(np.roll(np.arange(len(expected)), moved)))
+        columns = (spans.process, spans.start_ns // S, spans.end_ns // S, spans.depth)
+        assert list(zip(*(column.tolist() for column in columns))) == expected
+
+
+def test_what_a_server_did_before_and_after_a_run_is_cut_off_to_the_moment() -> None:
+    build = TraceBuilder()
+    for name, start, over in (("a", 0, 1), ("b", 1, 3), ("c", 3, 9), ("d", 9, 10), ("e", 10, 11)):
+        build.span(0, name, start, over)
+    spans = build.build().spans
+    shifted = replace(spans, start_ns=spans.start_ns - 2 * S, end_ns=spans.end_ns - 2 * S)
+    kept = within_run(shifted, 7 * S)
+    assert (kept.start_ns // S).tolist() == [0, 1, 7]
+    assert (kept.end_ns // S).tolist() == [1, 7, 7]
+
+
+@pytest.mark.parametrize(("count", "kept"), [(8, 8), (9, 8), (100, 8)])
+def test_a_series_of_as_many_samples_as_may_be_is_kept_whole(count: int, kept: int) -> None:
+    values = np.sin(np.arange(count))
+    pairs = thin(Series("x", "", "host", "a", np.arange(count), values), 8)
+    assert len(pairs) <= kept
+    assert {min(pairs, key=lambda p: p[1])[1], max(pairs, key=lambda p: p[1])[1]} == {
+        float(values.min()),
+        float(values.max()),
+    }
+    if count == kept:
+        assert [t for t, _ in pairs] == list(range(count))
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [Loss(dropped_events=1), Loss(missing_ranks=(1,)), Loss(truncated=True), Loss(notes=("x",))],
+)
+def test_any_loss_is_a_loss(loss: Loss) -> None:
+    assert loss.any
+    assert not Loss().any
+
+
+def test_a_step_said_again_adds_to_it_unless_the_run_went_back(tmp_path: Path) -> None:
+    write_recording(tmp_path, 0, closed_ns=4 * S, facts=facts())
+    said: list[tuple[int, dict[str, float]]] = [
+        (1, {"reward": 1}), (2, {"reward": 2}), (2, {"reward": 3}), (1, {"eval_reward": 4}),
+    ]  # fmt: skip
+    rows = [json.dumps({"step": step, "metrics": values}) for step, values in said]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(rows))
+    trace = merge(tmp_path)
+    assert trace.metrics.steps.tolist() == [1, 2]
+    assert trace.metrics.values["reward"].tolist() == [1, 3]
+    assert not trace.loss.notes
