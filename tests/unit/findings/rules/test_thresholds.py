@@ -103,11 +103,19 @@ class _RealOfNumpy(_Compared, float):
 
 
 class _Whole(_Compared, int):
-    pass
+    __array_ufunc__ = None
+
+
+class _WholeOfNumpy(_Compared, int):
+    """The same, where a function of numpy takes it."""
 
 
 def compared(value: float) -> _Compared:
     return _Whole(value) if isinstance(value, int) else _Real(value)
+
+
+def compared_by_python(value: float) -> _Compared:
+    return _WholeOfNumpy(value) if isinstance(value, int) else _RealOfNumpy(value)
 
 
 def at_and_inside(
@@ -153,15 +161,21 @@ def told(answer: Answer) -> object:
     )
 
 
-def constants(module: ModuleType) -> dict[str, float]:
-    return {
-        name: value
-        for name, value in vars(module).items()
-        if _NAMED.fullmatch(name)
-        and isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-    }
+Constant = tuple[str, str | None, float]  # its name, and its key where the name is of a table
+
+
+def constants(module: ModuleType) -> list[Constant]:
+    """The numbers that have a name, each by itself or in a table such as that of severities."""
+    numbers: list[Constant] = []
+    for name, content in vars(module).items():
+        if not _NAMED.fullmatch(name):
+            continue
+        if isinstance(content, dict):
+            grades = [(key, value) for key, value in content.items() if isinstance(value, float)]
+            numbers += [(name, key, value) for key, value in grades if isinstance(key, str)]
+        elif isinstance(content, int | float) and not isinstance(content, bool):
+            numbers += [(name, None, content)]
+    return [number for number in numbers if math.isfinite(number[2])]
 
 
 SHARED = [
@@ -188,20 +202,25 @@ def _put_at_thresholds(
     view = RunView.of(build.build())
     if any(not signal.present(view.analysis) for signal in rule.RULE.needs):
         return
-    named = [(m, *item) for m in (cast("Any", rule), *SHARED) for item in constants(m).items()]
-    for module, name, value in named:
+    named = [(m, *constant) for m in (cast("Any", rule), *SHARED) for constant in constants(m)]
+    for module, name, key, value in named:
 
-        def answer(threshold: float, module: Any = module, name: str = name) -> object:
+        def answer(
+            threshold: float, module: Any = module, name: str = name, key: str | None = key
+        ) -> object:
             with monkeypatch.context() as patch:
-                patch.setattr(module, name, threshold)
+                if key is None:
+                    patch.setattr(module, name, threshold)
+                else:
+                    patch.setitem(getattr(module, name), key, threshold)
                 return told(rule.check(view))
 
         remembering = compared(value)
         try:
             answer(cast("float", remembering))
         except TypeError:
-            remembering = _RealOfNumpy(value)
-            answer(remembering)
+            remembering = compared_by_python(value)
+            answer(cast("float", remembering))
         side = 1 if _AT_MOST.fullmatch(name) else -1
         for became, number in dict.fromkeys(remembering.measured):
             pair = at_and_inside(value, became, number, side)
