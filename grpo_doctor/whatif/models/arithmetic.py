@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """Of one token: in the layers' weights, in the head's, and in attention to one other token."""
+    """Of one token: in the layers' weights, in the head's, and in attention per token of width."""
 
     layers: int
     head: int
@@ -17,7 +17,7 @@ class Arithmetic:
 
     @property
     def attention_share(self) -> float:
-        """What attention to one token costs beside all weights."""
+        """What attention costs beside all weights, per token of width."""
         return self.attention / (self.layers + self.head)
 
     def layers_share(self, width: float) -> float:
@@ -30,8 +30,8 @@ def arithmetic_of(config: Mapping[str, Any]) -> Arithmetic | None:
     """From a run's configuration; None where it does not say how large the model is.
 
     Each layer has four matrices for attention and three beyond it. Attention multiplies a token's
-    query with each key, and its weights with each value: `hidden` twice. Kernels that skip what
-    lies after a token do half of that, and the softmax, which is not counted, takes its time too.
+    query with the keys before it, and its weights with their values, `hidden` each: with half of
+    the sequence, as tokens average. Kernels that are given a mask do the other half too.
     """
     names = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
     sizes = [config.get(f"model_{name}") for name in names]
@@ -41,5 +41,5 @@ def arithmetic_of(config: Mapping[str, Any]) -> Arithmetic | None:
     return Arithmetic(
         layers=layers * (4 * hidden * hidden + 3 * hidden * inner),
         head=vocabulary * hidden,
-        attention=layers * 2 * hidden,
+        attention=layers * hidden,
     )

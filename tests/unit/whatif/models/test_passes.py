@@ -128,6 +128,6 @@ def test_attention_is_a_part_of_the_layers() -> None:
     layers, head = 2 * (4 * 128**2 + 3 * 128 * 256), 300 * 128
     assert sizes.layers_share(0) == pytest.approx(layers / (layers + head))
     assert sizes.layers_share(1000) == pytest.approx(
-        (layers + 2 * 2 * 128 * 1000) / (layers + 2 * 2 * 128 * 1000 + head)
+        (layers + 2 * 128 * 1000) / (layers + 2 * 128 * 1000 + head)
     )
     assert arithmetic_of({**MODEL, "model_hidden_size": None}) is None
