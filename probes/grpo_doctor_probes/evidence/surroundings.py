@@ -84,6 +84,7 @@ class GpuLook:
     bus_id: str = ""  # "00000000:3B:00.0"
     sm_max_mhz: float | None = None
     sm_active_pct: float | None = None  # Hopper and later: of all SMs, those that ran a kernel
+    tensor_active_pct: float | None = None
     ecc_uncorrected: int | None = None
     nvlink_errors: int | None = None
     nvlink_bytes: int | None = None
