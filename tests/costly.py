@@ -20,8 +20,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 LIST = Path(__file__).with_name("costly.txt")
 TIMES = ROOT / ".pytest_cache" / "times.jsonl"
-# The 7,700 tests below it take 50 of the 120 s that two cores have in a minute.
-COSTLY_CPU_S = 0.03
+# The 8,300 tests below it take 42 of the 120 s that two cores have in a minute, reading them 40.
+COSTLY_CPU_S = 0.02
 COSTLY_FILE_CPU_S = 0.1
 COSTLY_WALL_S = 1.0
 
