@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from tests.demo_reports.added import slowest_of_each
@@ -182,7 +184,11 @@ def _missing_rank(rank: int) -> dict[str, Any]:
     return {"rank": rank, "host": "node-a", "state": "missing", "open": [], "clock_error_ns": None}
 
 
-DEMOS: Final[dict[str, Callable[[], dict[str, Any]]]] = {
+def _copy(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    return deepcopy(make())
+
+
+_MAKERS: Final[dict[str, Callable[[], dict[str, Any]]]] = {
     "slow": demo_document,
     "healthy": healthy_document,
     "killed": killed_document,
@@ -190,4 +196,8 @@ DEMOS: Final[dict[str, Callable[[], dict[str, Any]]]] = {
     "crowded": crowded_document,
     "hostile": hostile_document,
     "minimal": minimal_document,
+}
+# Copies: a test that changes its document changes nobody else's.
+DEMOS: Final[dict[str, Callable[[], dict[str, Any]]]] = {
+    name: partial(_copy, make) for name, make in _MAKERS.items()
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
 from typing import Any, Final
 
 from tests.demo_reports.hostile import hostile_copy
@@ -16,7 +18,11 @@ def hostile() -> dict[str, Any]:
     return hostile_copy(blocked.reward_server()) | {"schema": 1}
 
 
-VISITS: Final[dict[str, Callable[[], dict[str, Any]]]] = {
+def _copy(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    return deepcopy(make())
+
+
+_MAKERS: Final[dict[str, Callable[[], dict[str, Any]]]] = {
     "stopped": blocked.stopped,
     "stopped64": lambda: blocked.stopped(64, 17),
     "deadlock": others.deadlock,
@@ -31,4 +37,8 @@ VISITS: Final[dict[str, Callable[[], dict[str, Any]]]] = {
     "elsewhere": hosts.one_host_of_two,
     "hostile": hostile,
     "nothing": others.nothing,
+}
+# Copies: a test that changes its verdict changes nobody else's.
+VISITS: Final[dict[str, Callable[[], dict[str, Any]]]] = {
+    name: partial(_copy, make) for name, make in _MAKERS.items()
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from difflib import unified_diff
 from pathlib import Path
 from typing import Any, Final
 
@@ -81,7 +82,10 @@ def check(file: str) -> None:
     """
     recorded = (_HERE / file).read_text("utf-8").split("\n==== ")
     for now, before in zip(_texts(file), recorded, strict=True):
-        assert now == before, "python -m tests.unit.reports.recorded accepts it"
+        difference = "\n".join(
+            unified_diff(before.splitlines(), now.splitlines(), lineterm="", n=1)
+        )
+        assert now == before, f"{difference}\npython -m tests.unit.reports.recorded accepts it"
 
 
 def _texts(file: str) -> list[str]:
