@@ -148,6 +148,7 @@ class VllmEngine:
     def _taken(self, method: str, arguments: tuple[Any, ...]) -> tuple[str, int]:
         answers = {tuple(answer) for answer in self._engine.collective_rpc(method, args=arguments)}
         self._engine.reset_prefix_cache()  # what it holds was computed with the old weights
+        self._engine.reset_encoder_cache()  # the same of images
         if len(answers) != 1:
             raise RolloutError(f"the engine's workers were handed different weights: {answers}")
         signature, tensors = answers.pop()

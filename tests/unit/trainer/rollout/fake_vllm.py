@@ -80,6 +80,9 @@ class LLMEngine:
     def reset_prefix_cache(self) -> None:
         self.calls.append("reset_prefix_cache")
 
+    def reset_encoder_cache(self) -> None:
+        self.calls.append("reset_encoder_cache")
+
     def collective_rpc(self, method: str, **_: Any) -> list[Any]:
         self.calls.append(method)
         return [("signature", 3)]

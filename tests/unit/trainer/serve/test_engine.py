@@ -68,7 +68,8 @@ def test_the_engine_is_seen_as_of_its_last_step(config: ServeConfig) -> None:
 def test_new_weights_come_with_their_signature(config: ServeConfig) -> None:
     engine = VllmEngine(dataclasses.replace(config, gpu_memory_utilization=0.5))
     assert engine.load_files(["x.safetensors"]) == ("signature", 3)
-    assert fake_vllm.LLMEngine.started[-1].calls[-2:] == ["grpo_load_files", "reset_prefix_cache"]
+    resets = ["reset_prefix_cache", "reset_encoder_cache"]
+    assert fake_vllm.LLMEngine.started[-1].calls[-3:] == ["grpo_load_files", *resets]
 
 
 class Model:

@@ -104,6 +104,8 @@ class ColocatedRollout:
             else:
                 self._weights.load()
             self._vllm.reset_prefix_cache()
+            # vLLM's reloading clears the workers' images alone: its scheduler would ask for them.
+            self._vllm.reset_encoder_cache()
             settle(self._device)
         self._stale = False
 
