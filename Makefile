@@ -94,7 +94,7 @@ test-torch-contract: $(READY) ## read CUDA wheels of torch: what a dump does und
 gpu: $(READY) ## what only a GPU can tell, one card is enough; written to docs/measurements.md
 	$(BIN)/python -m tests.gpu --write docs/measurements.md
 
-test-fast: $(READY) ## four of five tests in a minute: no training runs, no large traces, no browser, nothing costly
+test-fast: $(READY) ## four of five tests of `make test`, in a minute: no training runs, no large traces, no browser, nothing costly
 	$(PYTEST) --hypothesis-profile fast -m "not slow and not costly and not browser and not perfetto and not vllm and not faults"
 
 lint: $(READY) ## ruff, its formatter and mypy --strict

@@ -12,6 +12,7 @@ BENCHMARKS = (
     "scale",
     "overhead",
     "trainer_speed",
+    "trainer_memory",
     "learning",
 )
 

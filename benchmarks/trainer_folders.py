@@ -22,6 +22,7 @@ class Size:
     Attributes:
         prompt: tokens of a prompt, about; one token is a byte.
         image: pixels of each side of a prompt's image, 28 x 28 of them are a token; 0 for none.
+        vocabulary: columns of the logits; 0 for as many as the tokenizer has tokens.
     """
 
     hidden: int
@@ -30,6 +31,7 @@ class Size:
     tokens: int
     prompt: int = 0
     image: int = 0
+    vocabulary: int = 0
 
 
 SIZES = {
@@ -91,6 +93,7 @@ def _write_vision_model(folder: Path, size: Size) -> None:
 def _widen(config: Any, size: Size) -> None:
     config.hidden_size, config.intermediate_size = size.hidden, 2 * size.hidden
     config.num_hidden_layers = size.layers
+    config.vocab_size = size.vocabulary or config.vocab_size
     config.layer_types = ["full_attention"] * size.layers
 
 

@@ -145,23 +145,40 @@ def torchrun(
     return marks
 
 
-def trl_speed(folder: Path, size: Size, steps: int, *, vllm: bool) -> Speed:
-    """TRL's trainer, which prints the tokens so far."""
-    settings: dict[str, Any] = {
+def trl_marks(
+    folder: Path,
+    size: Size,
+    steps: int,
+    settings: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> dict[int, Mark]:
+    """TRL's trainer, which prints the tokens so far; `settings` are added to its own."""
+    all_settings: dict[str, Any] = {
         "max_steps": steps, "per_device_train_batch_size": size.batch, "num_generations": _GROUP,
         "max_completion_length": size.tokens, "temperature": 1.0, "beta": _BETA,
         "learning_rate": _RATE, "lr_scheduler_type": "constant", "loss_type": "grpo",
+        **(settings or {}),
     }  # fmt: skip
-    settings |= _VLLM_SETTINGS if vllm else {}
-    arguments = [str(folder), json.dumps(settings)]
-    more = _VLLM_ENVIRONMENT if vllm else {}
-    marks = torchrun("benchmarks.trl_peer", arguments, folder, steps, more)
+    arguments = [str(folder), json.dumps(all_settings)]
+    return torchrun("benchmarks.trl_peer", arguments, folder, steps, environment)
+
+
+def trl_speed(folder: Path, size: Size, steps: int, *, vllm: bool) -> Speed:
+    """Of TRL's trainer."""
+    engine = (_VLLM_SETTINGS, _VLLM_ENVIRONMENT) if vllm else ()
+    marks = trl_marks(folder, size, steps, *engine)
     first, last = marks[WARM_UP_STEPS], marks[steps]
     before, after = (int(mark.line.rpartition(" ")[2]) for mark in (first, last))
     return Speed.between(first, last, after - before)
 
 
-def our_speed(folder: Path, size: Size, steps: int, *flags: str) -> Speed:
+def our_marks(
+    folder: Path,
+    size: Size,
+    steps: int,
+    *flags: str,
+    environment: Mapping[str, str] | None = None,
+) -> dict[int, Mark]:
     """The bundled trainer, recorded as a user would."""
     (folder / "run" / "metrics.jsonl").unlink(missing_ok=True)
     arguments = [
@@ -174,7 +191,12 @@ def our_speed(folder: Path, size: Size, steps: int, *flags: str) -> Speed:
         "--save_steps", "0", "--gradient_checkpointing", "false", "--torch_dtype", "float32",
         "--output_dir", str(folder / "out"), *(_UNFROZEN if size.image else ()), *flags,
     ]  # fmt: skip
-    marks = torchrun("grpo_doctor_trainer", arguments, folder, steps)
+    return torchrun("grpo_doctor_trainer", arguments, folder, steps, environment)
+
+
+def our_speed(folder: Path, size: Size, steps: int, *flags: str) -> Speed:
+    """Of the bundled trainer."""
+    marks = our_marks(folder, size, steps, *flags)
     text = (folder / "run" / "metrics.jsonl").read_text(encoding="utf-8")
     rows = {row["step"]: row["metrics"]["num_tokens"] for row in map(json.loads, text.splitlines())}
     tokens = rows[steps] - rows[WARM_UP_STEPS]
