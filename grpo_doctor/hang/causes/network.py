@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.ras import even_item
 from grpo_doctor.hang.model.hosts import parted
+from grpo_doctor.hang.model.matching.model import Matching, Standing, Wait
 from grpo_doctor.hang.model.scene import Scene
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.wording import ranks_text
@@ -17,23 +18,31 @@ _SURE, _LIKELY = 2, 1  # how much an end of a connection counts
 
 
 def propose(case: Case) -> Iterator[Candidate]:
-    """Everyone came to the same collective and nobody is through."""
+    """Everyone came to the same collective, and nobody is through or some are not."""
     scene = case.scene
-    standings = scene.matching.standings
-    joined = [
-        standing for standing in standings if standing.kind in ("all-joined-none-done", "partial")
-    ]
-    late = any(standing.kind in ("missing", "mismatch") for standing in standings)
-    if case.suspects or late or not joined:
+    if case.suspects:
         return
-    front = joined[0]
     unsent = [
         connection
         for connection in scene.evidence.blocked
         if connection.unconfirmed_bytes or connection.retransmits
     ]
+    broken = any(connection.retransmits for connection in unsent)
+    front = _front(scene.matching)
+    behind = _behind(scene.matching) if front is None and broken else None
+    if front is not None:
+        operation = front.operation
+        everyone = f"all of {ranks_text(front.arrived)} are in {operation} and nobody is through"
+    elif behind is not None:
+        operation = behind[0].operation
+        late = ranks_text(sorted(wait.rank for wait in behind))
+        everyone = (
+            f"all ranks came to {operation}; {late} did not get through and the others wait for "
+            "that in later operations"
+        )
+    else:
+        return
     ranks, where = _cut_off(scene, unsent)
-    everyone = f"all of {ranks_text(front.arrived)} are in {front.operation} and nobody is through"
     connections = (
         Item("fd", scene.by_pid[connection.pid].rank, f"{connection.target}: {connection.note}")
         for connection in unsent[:4]
@@ -46,16 +55,16 @@ def propose(case: Case) -> Iterator[Candidate]:
         reason="sends and gets no answer from the network",
         whole=""
         if len(ranks) == 1 and not where
-        else f"all ranks are in {front.operation} and nothing comes through the network{where}",
+        else f"all ranks came to {operation} and nothing comes through the network{where}"
+        if behind
+        else f"all ranks are in {operation} and nothing comes through the network{where}",
         evidence=(
             Item("flight recorder", None, everyone),
             *connections,
             *(() if even is None else (even,)),
         ),
         sink=Sink.COUNTERS,
-        liveness="never-wakes"
-        if any(connection.retransmits for connection in unsent)
-        else "outside",
+        liveness="never-wakes" if broken else "outside",
         still_s=scene.patience.waited_s,
         fixes=(
             Fix(
@@ -65,6 +74,33 @@ def propose(case: Case) -> Iterator[Candidate]:
         ),
         confirm=("ss -tnoi  # unacknowledged bytes and retransmissions between the ranks",),
     )
+
+
+def _front(matching: Matching) -> Standing | None:
+    """The collective that all came to, where no rank is late for another."""
+    if any(standing.kind in ("missing", "mismatch") for standing in matching.standings):
+        return None
+    joined = ("all-joined-none-done", "partial")
+    return next((standing for standing in matching.standings if standing.kind in joined), None)
+
+
+def _behind(matching: Matching) -> tuple[Wait, ...] | None:
+    """What ranks wait in that all came to, where all other waits lead to these ranks.
+
+    A broadcast or a reduction ends at different times on its ranks. When the network is cut while
+    some are through, those wait in their next operations for the rest, which look late.
+    """
+    behind = tuple(wait for wait in matching.waits if wait.why == "joined")
+    mismatch = any(standing.kind == "mismatch" for standing in matching.standings)
+    if not behind or mismatch:
+        return None
+    explained = {wait.rank for wait in behind}
+    later = [wait for wait in matching.waits if wait.rank not in explained]
+    while led := [wait for wait in later if wait.on and explained.issuperset(wait.on)]:
+        explained |= {wait.rank for wait in led}
+        later = [wait for wait in later if wait.rank not in explained]
+    absent = {rank for standing in matching.standings for rank in standing.missing}
+    return behind if not later and absent <= explained else None
 
 
 def _cut_off(scene: Scene, unsent: Sequence[Blocked]) -> tuple[tuple[int, ...], str]:

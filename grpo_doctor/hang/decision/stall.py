@@ -27,6 +27,14 @@ class Stall:
     working: tuple[Actor, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _WaitAsRead:
+    """Since when a rank waits, and when that was read off it, in nanoseconds of Unix time."""
+
+    since_unix_ns: int
+    read_unix_ns: int
+
+
 def stall_of(scene: Scene) -> Stall:
     """Compares all ranks' motion."""
     ranks = tuple(scene.by_rank.values())
@@ -73,33 +81,60 @@ def _waits_for_ranks(scene: Scene, actor: Actor) -> bool:
 
 
 def _moved_on(scene: Scene) -> bool:
-    """Whether a rank called something after the recorder of one that waits was read. Recorders are
-    read one after the other: together they then show no standstill, and who was read later seems to
-    be ahead of the others.
+    """Whether a rank called something after the recorder or the stack of one that waits was read.
+    These are read one after the other, seconds apart on a busy machine: together they then show no
+    standstill, and who was read later seems to be ahead of the others.
     """
     live = [recording for recording in scene.recordings.ranks if not recording.from_file]
     by_host: dict[str, list[Recording]] = {}  # whose clock it is
     for recording in live:
         actor = scene.by_rank.get(recording.rank) if recording.rank is not None else None
         by_host.setdefault(actor.member.host if actor is not None else "", []).append(recording)
-    return any(_called_meanwhile(scene, own) for own in by_host.values())
+    if any(_called_meanwhile(own, _recorded_waits(scene, own)) for own in by_host.values()):
+        return True
+    return set(by_host) == {""} and _called_meanwhile(live, _transfer_waits(scene))
 
 
-def _called_meanwhile(scene: Scene, recordings: Sequence[Recording]) -> bool:
-    """Groups in which calls went on all the time that a rank waits do not count: a thread beside
-    the main one uses them.
-    """
-    waiting = [
-        (rhythm.waiting_since_ns, recording.at_unix_ns)
+def _recorded_waits(scene: Scene, recordings: Sequence[Recording]) -> list[_WaitAsRead]:
+    """Of the ranks whose recorder has an unfinished operation."""
+    return [
+        _WaitAsRead(rhythm.waiting_since_ns, recording.at_unix_ns)
         for recording in recordings
         if recording.rank is not None
         and (rhythm := scene.matching.rhythm(recording.rank)) is not None
         and rhythm.waiting_since_ns
         and recording.at_unix_ns
     ]
-    if not waiting:
+
+
+def _transfer_waits(scene: Scene) -> list[_WaitAsRead]:
+    """Of the ranks whose stack is in a send or recv, which gloo's recorder does not have: since the
+    call before. A visit begins a little before its first look, so a moment is taken as too early
+    rather than too late.
+    """
+    evidence = scene.evidence
+    if not evidence.looks:
+        return []
+    to_unix_ns = evidence.taken_unix_ns - evidence.looks[0].at_ns
+    waits = []
+    for rank, actor in scene.by_rank.items():
+        recording = scene.recordings.of(rank)
+        if actor.place.call == "p2p" and actor.stack is not None and recording is not None:
+            read_ns = actor.stack.at_ns + to_unix_ns
+            calls = (entry.created_ns or 0 for entry in recording.entries)
+            since_ns = max((created for created in calls if created <= read_ns), default=0)
+            waits.append(_WaitAsRead(since_ns, read_ns))
+    return waits
+
+
+def _called_meanwhile(recordings: Sequence[Recording], waits: Sequence[_WaitAsRead]) -> bool:
+    """Groups in which calls went on all the time that a rank waits do not count: a thread beside
+    the main one uses them.
+    """
+    if not waits:
         return False
-    since_ns, read_ns = min(since for since, _ in waiting), min(read for _, read in waiting)
+    since_ns = min(wait.since_unix_ns for wait in waits)
+    read_ns = min(wait.read_unix_ns for wait in waits)
     for recording in recordings:
         calls: dict[tuple[str, str], list[int]] = {}
         for entry in recording.entries:

@@ -125,7 +125,12 @@ def _counts(entries: Sequence[Entry]) -> bool:
 
 
 def _contradict(tracks: Iterable[Track]) -> bool:
-    """Whether somebody is through with more than another one called: they count transfers too."""
+    """Whether somebody is through with more than another one called, or called more than its ring,
+    which keeps the newest, has of it: the counters count transfers too.
+    """
+    tracks = tuple(tracks)
+    if any(track.ring_lacks_newest for track in tracks):
+        return True
     statuses = [track.status for track in tracks if not track.calls and track.status != Status()]
     return max((s.completed for s in statuses), default=-1) > min(
         (s.enqueued for s in statuses), default=-1

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from grpo_doctor.hang.dumps import Entry, Status
+from grpo_doctor.hang.dumps.entries import GIVES_UP
 from grpo_doctor.hang.model.matching.signatures import Signatures
 
 LONGEST_CONTEXT = 24
@@ -37,6 +38,16 @@ class Track:
     def mixed(self) -> bool:
         """Whether its group has transfers too: then the counters count both and tell little."""
         return bool(self.p2p) or any(parts[0].p2p_sequence for parts in self.calls.values())
+
+    @property
+    def ring_lacks_newest(self) -> bool:
+        """Whether its counter is ahead of a ring that keeps what is done. gloo records no transfer
+        and counts them. A device's counter may be ahead of its ring by what was just given.
+        """
+        newest = self.calls.get(self.last, ()) if self.last is not None else ()
+        by_host = bool(newest) and all(part.backend not in GIVES_UP for part in newest)
+        keeps_done = any(part.done for parts in self.calls.values() for part in parts)
+        return by_host and keeps_done and self.status.completed > (self.last or 0)
 
     @property
     def enqueued(self) -> int | None:

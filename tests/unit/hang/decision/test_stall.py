@@ -74,6 +74,38 @@ def test_recorders_read_one_after_the_other_of_a_job_that_stands() -> None:
     assert stall_of(scene.build(replace(evidence, dumps=dumps))).stalled
 
 
+def called_before_recorders_were_read(evidence: Evidence, rank: int, at_s: float) -> Evidence:
+    """All recorders were read 9 s after the visit began; this rank's has a call of `at_s`."""
+    dumps = []
+    for dump in evidence.dumps:
+        document = json.loads(dump.data)
+        if dump.rank == rank:
+            document["entries"][-1]["time_created_ns"] = UNIX_NS + int(at_s * SECOND)
+        data = json.dumps(document).encode()
+        dumps.append(replace(dump, data=data, at_unix_ns=UNIX_NS + 9 * SECOND))
+    return replace(evidence, dumps=tuple(dumps))
+
+
+def pipeline() -> Evidence:
+    """Ranks 2 and 3 are in recv, which gloo does not record, and the others in a collective."""
+    build = EvidenceBuilder()
+    for rank in (2, 3):
+        build.elsewhere(rank, collective("recv", "run_stages /home/me/train.py:12"))
+    return build.build()
+
+
+def test_who_calls_after_the_stack_of_a_receiver_was_read_shows_that_the_job_moves() -> None:
+    moving = called_before_recorders_were_read(pipeline(), 1, at_s=BETWEEN_S + 1)
+    verdict = diagnose(moving).verdict
+    assert (verdict.state, verdict.cause) == ("slow", "")
+
+
+def test_who_called_before_that_does_not() -> None:
+    standing = called_before_recorders_were_read(pipeline(), 1, at_s=BETWEEN_S - 1)
+    verdict = diagnose(standing).verdict
+    assert (verdict.state, verdict.cause) == ("stuck", "p2p-unmatched")
+
+
 def test_files_that_were_written_at_other_times_do_not_count() -> None:
     evidence = read_later(late().build(), 3, by_s=0.2)
     dumps = tuple(replace(dump, source=f"file:/d/{dump.rank}") for dump in evidence.dumps)
