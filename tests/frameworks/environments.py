@@ -1,10 +1,11 @@
 """An environment per framework, with versions that ran together on two CPU ranks.
 
-`python -m tests.frameworks.environments FOLDER [--older]` makes those that are not there.
+`python -m tests.frameworks.environments FOLDER` makes those that are not there.
 """
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -128,17 +129,34 @@ def _pip(python: Path, *arguments: str) -> None:
 
 def main() -> int:
     """Builds what is missing; TRL's newest is in the environment of the tests."""
-    folder = Path(sys.argv[1])
-    older = "--older" in sys.argv[2:]
-    names = [name for name in ENVIRONMENTS if name != "trl"]
-    for name in [*names, *BESIDE, *(OLDER if older else ())]:
-        environment = folder / f"env-{name}"
+    arguments = _arguments()
+    newest = [name for name in ENVIRONMENTS if name != "trl"]
+    older = list(OLDER) if arguments.older else []
+    for name in arguments.only or [*newest, *BESIDE, *older]:
+        environment = arguments.folder / f"env-{name}"
         if not (environment / ".built").exists():
             sys.stdout.write(f"building {environment}\n")
             sys.stdout.flush()
             build(name, environment)
             (environment / ".built").touch()
     return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.frameworks.environments",
+        description="An environment per framework, below FOLDER; gigabytes, minutes each.",
+    )
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    parser.add_argument("--older", action="store_true", help="older versions too")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=[*ENVIRONMENTS, *BESIDE, *OLDER],
+        metavar="NAME",
+        help="these alone: %(choices)s",
+    )
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
