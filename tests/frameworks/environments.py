@@ -105,8 +105,8 @@ def build(framework: str, folder: Path) -> Path:
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     _pip(python, TORCH)
     _pip(python, *wanted.requirements)
-    _pip(python, "--no-deps", *wanted.alone)
     for text in wanted.alone:
+        _pip(python, "--no-deps", text)
         name = text.partition("=")[0]
         if name in _WITH_OWN:
             _pip(python, *_asked_by(python, name))
