@@ -45,6 +45,7 @@ _FRAME: Final = """new Promise((next) => {
   setTimeout(next, 10000, false);
 })"""
 _FRAME_TRIES: Final = 6
+_FRAME_EVERY_S: Final = 10.0
 
 
 class FrozenError(TimeoutError):
@@ -140,12 +141,19 @@ class Tab:
         self.call("Emulation.setEmulatedMedia", features=[scheme])
 
     def wait_for(self, done: Callable[[], object]) -> None:
-        """Ask the browser again and again until `done`; TimeoutError after three minutes."""
+        """Ask the browser again and again until `done`; TimeoutError after three minutes.
+
+        Charts wait for frames. Each ten seconds one is asked for: without any it is not the page's
+        fault, and a browser that has missed one goes on.
+        """
         deadline = time.monotonic() + self.patience_s
+        frame_due = time.monotonic() + _FRAME_EVERY_S
         while not done():
             if time.monotonic() > deadline:
-                self.frame()  # charts wait for frames: without any, it is not the page's fault
                 raise TimeoutError("the page did not get there")
+            if time.monotonic() > frame_due:
+                self.frame()
+                frame_due = time.monotonic() + _FRAME_EVERY_S
             self.evaluate("new Promise((next) => setTimeout(next, 50))")
 
     def frame(self, tries: int = _FRAME_TRIES) -> None:

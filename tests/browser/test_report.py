@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from grpo_doctor_reports import render_html
-from tests.browser.acting import show, show_all
+from tests.browser.acting import show, show_all, wait_for_value
 from tests.demo_reports import DEMOS
 from tests.demo_reports.documents import wide_document
 
@@ -149,16 +149,19 @@ def test_a_selector_redraws_its_chart(tab: Tab, reports: Reports) -> None:
 
 
 def test_the_theme_follows_the_system_and_the_button(tab: Tab, reports: Reports) -> None:
-    page = "getComputedStyle(document.body).backgroundColor"
     label = "document.querySelector('[data-chart=waterfall] .ytick text').style.fill"
+
+    ink = "getComputedStyle(document.body).color"
     tab.dark(True)
     tab.open(reports / "slow.html", width=1_440)
     show_all(tab)
-    dark_page, dark_label = tab.evaluate(page), tab.evaluate(label)
-    tab.evaluate("document.getElementById('theme').click()")
     show(tab, "waterfall")
-    tab.wait_for(lambda: tab.evaluate(label) != dark_label)
-    assert tab.evaluate(page) != dark_page
+    dark = tab.evaluate(ink)
+    wait_for_value(tab, label, dark)
+    tab.evaluate("document.getElementById('theme').click()")
+    light = tab.evaluate(ink)
+    assert light != dark
+    wait_for_value(tab, label, light)
     tab.evaluate("localStorage.clear()")
     tab.dark(False)
 
