@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ BARE_NAN = re.compile(rb"(?<=[:\[,])\s*-?(?:NaN|Infinity)(?=\s*[,}\]])")
 MAX_WHOLE = 1 << 62
 # Times since boot, 36 years: sums and differences of a few of them fit 64 bits.
 MAX_TIME_NS = 1 << 60
+# A line that crosses a page of the file grows in two steps, microseconds apart on a quiet machine.
+_WRITTEN_S = 0.05
+_ROW = msgspec.json.Decoder(dict[str, Any])
 
 
 def read_object(path: Path) -> tuple[dict[str, Any], str | None]:
@@ -40,25 +44,38 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], str | None]:
     """The JSON objects of an append-only file, and what is wrong with it if anything is.
 
     A last line without its newline is a write in progress or cut off: it counts as damaged only
-    if it does not parse.
+    if it does not parse, and is still there after `_WRITTEN_S`.
     """
     try:
         data = path.read_bytes()
+        if not _is_whole(_last_line(data)):
+            time.sleep(_WRITTEN_S)
+            data = path.read_bytes()
     except FileNotFoundError:
         return [], None
     except OSError as problem:
         return [], f"{path.name} can't be read: {problem.strerror or problem}"
     rows: list[dict[str, Any]] = []
     damaged = 0
-    decoder = msgspec.json.Decoder(dict[str, Any])
     for line in data.split(b"\n"):
         if not line.strip():
             continue
         try:
-            rows.append(decoder.decode(line))
+            rows.append(_ROW.decode(line))
         except BAD_JSON:
             damaged += 1
     return rows, f"{path.name}: {damaged} damaged lines left out" if damaged else None
+
+
+def _last_line(data: bytes) -> bytes:
+    return data[data.rfind(b"\n") + 1 :].strip()
+
+
+def _is_whole(line: bytes) -> bool:
+    try:
+        return not line or _ROW.decode(line) is not None
+    except BAD_JSON:
+        return False
 
 
 def whole(value: object) -> int | None:
