@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
-from grpo_doctor.trace import jsonfile
 from grpo_doctor.trace.jsonfile import read_lines
 
 
@@ -24,7 +24,7 @@ def test_a_line_that_is_being_written_is_read_when_it_is_whole(
         with path.open("ab") as file:
             file.write(b'ep": 2}\n')
 
-    monkeypatch.setattr(jsonfile.time, "sleep", write_the_rest)
+    monkeypatch.setattr(time, "sleep", write_the_rest)
     assert read_lines(path) == ([{"step": 1}, {"step": 2}], None)
 
 
@@ -36,7 +36,7 @@ def test_a_line_that_stays_cut_off_is_damaged(path: Path) -> None:
 def test_a_whole_last_line_needs_no_newline_and_nobody_waits(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(jsonfile.time, "sleep")
+    monkeypatch.delattr(time, "sleep")
     path.write_bytes(b'x\n{"step": 1}\n\n  \n{"step": 2}')
     assert read_lines(path) == (
         [{"step": 1}, {"step": 2}],

@@ -162,6 +162,11 @@ class VllmOptions:
         "parts in which weights are gathered and sent to the engine; none: all at once",
         ge=1,
     )
+    overlap_sync: bool = option(
+        True,
+        "vllm",
+        "server: gather the next of --move_model_batches parts while one is sent (not over NCCL)",
+    )
     vllm_server_host: str = option("127.0.0.1", "vllm", "server: where it runs")
     vllm_server_port: int = option(
         8000, "vllm", "server: its HTTP port", ge=1, le=65535, only_if="served"

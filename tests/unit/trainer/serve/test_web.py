@@ -113,7 +113,8 @@ def test_weights_by_files_arrive_and_nothing_stays(tmp_path: Path) -> None:
     table = torch.randn(4, 3)
     with serving(engine, tmp_path) as server:
         client = client_of(server)
-        transfer = make_transfer(client, client.health(), torch.device("cpu"), 10)
+        here = torch.device("cpu")
+        transfer = make_transfer(client, client.health(), here, 10, overlapped=False)
         assert isinstance(transfer, FileTransfer)
         transfer.begin("w2")
         transfer.add([("embedding", table), ("head", table)])  # tied
@@ -131,20 +132,24 @@ def test_weights_by_files_arrive_and_nothing_stays(tmp_path: Path) -> None:
     assert engine.names == ["embedding", "head", "slice", "turned"]
 
 
-def test_other_weights_than_were_sent_are_noticed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("overlapped", [False, True])
+def test_other_weights_than_were_sent_are_noticed(tmp_path: Path, overlapped: bool) -> None:
     class Forgetful(CountingEngine):
         def load_files(self, paths: list[str]) -> tuple[str, int]:
             return super().load_files(paths[:-1])
 
     with serving(Forgetful(), tmp_path) as server:
         client = client_of(server)
-        transfer = make_transfer(client, client.health(), torch.device("cpu"), 10)
+        here = torch.device("cpu")
+        transfer = make_transfer(client, client.health(), here, 10, overlapped=overlapped)
+        assert transfer.describe().endswith("a part in flight") == overlapped
         transfer.begin("w2")
         transfer.add([("a", torch.ones(2))])
         transfer.add([("b", torch.ones(2))])
         with pytest.raises(RolloutError, match=r"got other weights than were sent \(1 tensors for"):
             transfer.finish()
         assert not list(tmp_path.rglob("*.safetensors"))
+        transfer.close()
 
 
 def test_folders_without_room_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

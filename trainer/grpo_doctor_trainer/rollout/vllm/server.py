@@ -118,9 +118,11 @@ class ServerRollout:
         health = self._client.wait_until_ready(timeout_s, LOG.info if main else lambda _: None)
         self._check(health)
         if main:
+            config = self._config
             self._transfer = make_transfer(
-                self._client, health, self._engine.device, self._config.vllm_timeout
-            )
+                self._client, health, self._engine.device, config.vllm_timeout,
+                overlapped=config.overlap_sync and (config.move_model_batches or 1) > 1,
+            )  # fmt: skip
         return health
 
     def _check(self, health: Health) -> None:

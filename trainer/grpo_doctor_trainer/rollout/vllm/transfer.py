@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -18,6 +19,8 @@ from grpo_doctor_trainer.serve.folders import shared
 from grpo_doctor_trainer.serve.protocol import FilesRequest, WeightsTaken
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from grpo_doctor_trainer.rollout.vllm.client import ServerClient
     from grpo_doctor_trainer.serve.state import Folder, Health
 
@@ -56,7 +59,12 @@ class WeightTransfer(Protocol):
 
 
 def make_transfer(
-    client: ServerClient, health: Health, device: torch.device, timeout_s: float
+    client: ServerClient,
+    health: Health,
+    device: torch.device,
+    timeout_s: float,
+    *,
+    overlapped: bool,
 ) -> WeightTransfer:
     """Picks the way: NCCL between GPUs, files where there is a shared folder, else gloo.
 
@@ -65,6 +73,8 @@ def make_transfer(
         health: what the server said of itself.
         device: of the trainer's rank 0.
         timeout_s: until a broadcast that nobody joins is an error.
+        overlapped: a part is sent while the next one is gathered. Not over NCCL, which has the
+            device's streams for that, and two groups in two threads there were never tried.
 
     Raises:
         RolloutError: the server's workers could not be joined.
@@ -72,9 +82,68 @@ def make_transfer(
     if device.type == "cuda" and health.device == "cuda":
         return CollectiveTransfer(client, health, device, timeout_s, "nccl")
     folders = [folder for folder in health.folders if shared(folder)]
-    if folders:
-        return FileTransfer(client, folders)
-    return CollectiveTransfer(client, health, torch.device("cpu"), timeout_s, "gloo")
+    transfer: WeightTransfer = (
+        FileTransfer(client, folders)
+        if folders
+        else CollectiveTransfer(client, health, torch.device("cpu"), timeout_s, "gloo")
+    )
+    return InFlight(transfer) if overlapped else transfer
+
+
+class InFlight:
+    """Sends each part in a thread of its own, while the caller gathers the next one.
+
+    One part is in flight at a time, as a copy, since the caller's tensors may go before it is sent:
+    rank 0 holds two parts at most, the one in flight and the one that is gathered.
+
+    Args:
+        transfer: does the sending, and is not called from two threads at once.
+    """
+
+    def __init__(self, transfer: WeightTransfer) -> None:
+        self._transfer = transfer
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="weights-in-flight")
+        self._sending: Future[None] | None = None
+
+    def describe(self) -> str:
+        """Names the way for the log."""
+        return f"{self._transfer.describe()}, a part in flight"
+
+    def begin(self, version: str) -> None:
+        """Starts with new weights."""
+        self._transfer.begin(version)
+
+    def add(self, part: Part) -> None:
+        """Waits for the part before this one, and begins to send a copy of this one.
+
+        Raises:
+            RolloutError: the part before this one could not be sent.
+        """
+        self._arrive()
+        copies = [(name, tensor.detach().clone()) for name, tensor in part]
+        self._sending = self._thread.submit(self._transfer.add, copies)
+
+    def finish(self) -> None:
+        """Waits for the last part, and makes the server use them all."""
+        self._arrive()
+        self._transfer.finish()
+
+    def abandon(self) -> None:
+        """Forgets what was added, after what is in flight has landed."""
+        with suppress(RolloutError):
+            self._arrive()
+        self._transfer.abandon()
+
+    def close(self) -> None:
+        """Ends what is in flight, and leaves nothing behind."""
+        self._transfer.close()
+        self.abandon()
+        self._thread.shutdown()
+
+    def _arrive(self) -> None:
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            sending.result()
 
 
 class FileTransfer:
