@@ -136,8 +136,9 @@ def main() -> int:
             [sys.executable, "-c", _MODEL, "model", str(options.width)], cwd=folder, check=True
         )
         server = started(
-            folder, "--model", "model", "--torch_dtype", "float32", "--max_model_len", "128"
-        )
+            folder, "--model", "model", "--torch_dtype", "float32", "--max_model_len", "128",
+            "--gpu_memory_utilization", "0.02",
+        )  # fmt: skip
         try:
             ServerClient("127.0.0.1", server.port, 60).wait_until_ready(START_S, lambda _: None)
             flags = [*server.flags, "--model", "model", "--max_steps", str(options.steps)]

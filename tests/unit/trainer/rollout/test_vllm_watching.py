@@ -52,6 +52,10 @@ def test_statistics_of_a_rollout_and_nothing_left_for_the_next() -> None:
     [
         (ValueError("No available memory for the cache blocks."), "raise --vllm_gpu_memory_util"),
         (ValueError("memory on startup is less than desired GPU memory"), "lower --vllm_gpu_mem"),
+        (
+            ValueError("kv cache allocation is less than requested memory for kv"),
+            "lower --vllm_gpu",
+        ),
         (ValueError("User-specified max_model_len (9) is greater"), "lower --vllm_max_model_len"),
         (RuntimeError("CUDA out of memory. Tried"), "--vllm_max_num_seqs"),
         (ValueError("heads must be divisible by tensor parallel size (2)."), "tensor_parallel"),

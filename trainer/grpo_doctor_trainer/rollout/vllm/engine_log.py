@@ -20,7 +20,7 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s:%(lineno)d %(message)s"
 # What vLLM 0.10 to 0.32 say, in lower case, and what to do about it. The first match counts.
 _ADVICE = (
     (
-        ("less than desired",),
+        ("less than desired", "less than requested memory"),  # of a GPU, of a host
         (
             "the memory is taken already: lower --vllm_gpu_memory_utilization, or make room "
             "with --offload_optimizer, --deepspeed zero3 or a smaller --per_device_train_batch_size"
