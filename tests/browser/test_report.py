@@ -213,6 +213,7 @@ def test_paper_is_light_also_for_those_who_read_in_the_dark(tab: Tab, reports: R
 
 
 @pytest.mark.slow
+@pytest.mark.heavy  # `long` and `crowded` are drawn without it
 def test_64_ranks_and_2000_steps_open_in_seconds_and_stay_small(
     tab: Tab, reports: Reports, tmp_path: Path
 ) -> None:

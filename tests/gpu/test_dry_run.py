@@ -24,6 +24,7 @@ def dry_run(*arguments: str) -> tuple[int, list[str]]:
 
 
 @pytest.mark.slow
+@pytest.mark.heavy
 def test_a_fault_in_real_ranks_is_judged_and_written_down(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# Measurements\n", encoding="utf-8")

@@ -131,6 +131,7 @@ def test_a_supervisor_that_was_suspended_goes_on(tmp_path: Path) -> None:
     assert run_facts(tmp_path)["end"]["state"] == "finished"
 
 
+@pytest.mark.heavy  # two ranks of the trainer; below it the other jobs that hang
 @pytest.mark.timeout(LONG_S + 60)
 def test_a_reward_that_sleeps_for_ever_is_named_and_the_job_ended(tmp_path: Path) -> None:
     pytest.importorskip("deepspeed", reason="needs the trainer extra")
