@@ -23,6 +23,8 @@ class Size:
         prompt: tokens of a prompt, about; one token is a byte.
         image: pixels of each side of a prompt's image, 28 x 28 of them are a token; 0 for none.
         vocabulary: columns of the logits; 0 for as many as the tokenizer has tokens.
+        heads: of attention, for half as many keys and values; 0 for the embedded model's 4.
+        gpu: one rank on a GPU in bfloat16, instead of two on the CPU in float32.
     """
 
     hidden: int
@@ -32,6 +34,8 @@ class Size:
     prompt: int = 0
     image: int = 0
     vocabulary: int = 0
+    heads: int = 0
+    gpu: bool = False
 
 
 SIZES = {
@@ -39,6 +43,9 @@ SIZES = {
     "small": Size(256, 4, 16, 64),
     "long": Size(256, 4, 16, 32, prompt=512),
     "images": Size(256, 4, 16, 32, image=336),
+    # Half a billion weights, for a GPU.
+    "gpu-short": Size(1024, 24, 32, 128, vocabulary=151_936, heads=16, gpu=True),
+    "gpu-long": Size(1024, 24, 32, 32, prompt=512, vocabulary=151_936, heads=16, gpu=True),
 }
 
 
@@ -93,6 +100,8 @@ def _write_vision_model(folder: Path, size: Size) -> None:
 def _widen(config: Any, size: Size) -> None:
     config.hidden_size, config.intermediate_size = size.hidden, 2 * size.hidden
     config.num_hidden_layers = size.layers
+    if size.heads:
+        config.num_attention_heads, config.num_key_value_heads = size.heads, size.heads // 2
     config.vocab_size = size.vocabulary or config.vocab_size
     config.layer_types = ["full_attention"] * size.layers
 

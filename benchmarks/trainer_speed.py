@@ -1,4 +1,4 @@
-"""Tokens per second of the bundled trainer's steps beside TRL's GRPOTrainer, on the CPU.
+"""Tokens per second of the bundled trainer's steps beside TRL's GRPOTrainer, on CPU or GPU.
 
 Both train the same random model from the same folder on two gloo ranks without DeepSpeed, with the
 same prompts, batch, completion length, reward, KL term and optimizer, one thread per rank, and
@@ -7,6 +7,7 @@ two steps are left out; a step is all that happens between the ends of two steps
 clock it counts processor time of all processes, which a busy machine disturbs less.
 
     python -m benchmarks.trainer_speed [--size tiny|small|long|images] [--pairs 3] [--steps 12]
+    python -m benchmarks.trainer_speed --size gpu-short|gpu-long    one rank on a GPU, in bfloat16
     python -m benchmarks.trainer_speed --vllm    both with vLLM in the ranks
 
 A job that fails after its last step has been measured all the same (gloo sometimes aborts while a
@@ -28,13 +29,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from benchmarks.pairs import in_turn, mean_ratio
 from benchmarks.trainer_folders import REWARD_FILE, SIZES, Size, write_folder
+from grpo_doctor.trace.load import load
 from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
 
 WARM_UP_STEPS = 2
@@ -47,6 +49,7 @@ _UNFROZEN = ("--freeze_vit", "false", "--freeze_aligner", "false")  # as TRL, wh
 _VLLM_FLAGS = (
     "--use_vllm", "true", "--vllm_gpu_memory_utilization", "0.04", "--vllm_max_model_len", "256",
 )  # fmt: skip
+_GPU_SETTINGS = {"use_cpu": False, "ddp_backend": None, "bf16": True}
 _VLLM_SETTINGS = {
     "use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.04,
     "vllm_max_model_length": 256,
@@ -76,12 +79,14 @@ class Mark:
 class Speed:
     """Tokens per second of the wall clock, and of the processors' time of all processes.
 
-    `tokens` are those of prompts and completions, as both sides count them.
+    `tokens` are those of prompts and completions, as both sides count them. `peak_bytes` are the
+    most that PyTorch's allocator had given to tensors, on a GPU.
     """
 
     wall: float
     cpu: float
     tokens: float
+    peak_bytes: int = 0
 
     @classmethod
     def between(cls, first: Mark, last: Mark, tokens: float) -> Speed:
@@ -107,20 +112,22 @@ def cpu_seconds(pid: int) -> float:
 
 
 def torchrun(
-    module: str,
-    arguments: list[str],
+    program: list[str],
     folder: Path,
     steps: int,
     more: Mapping[str, str] | None = None,
+    ranks: int = 2,
 ) -> dict[int, Mark]:
-    """The ends of the steps of a job on two ranks, by step; `more` is for its environment.
+    """The ends of the steps of a job, by step.
+
+    `program` is a module with its arguments, `more` is for the environment.
 
     Raises:
         JobFailedError: a step is missing.
     """
     command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2",
-        "-m", module, *arguments,
+        sys.executable, "-m", "torch.distributed.run", "--standalone",
+        f"--nproc_per_node={ranks}", "-m", *program,
     ]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1", RUN_DIR_VARIABLE: str(folder / "run")}
     environment |= more or {}
@@ -138,9 +145,11 @@ def torchrun(
                 marks[int(step[1])] = mark
     if steps not in marks or WARM_UP_STEPS not in marks:
         tail = (folder / "errors.txt").read_text(encoding="utf-8")[-3000:]
-        raise JobFailedError(f"{module} ended with {process.returncode}\n{tail}")
+        raise JobFailedError(f"{program[0]} ended with {process.returncode}\n{tail}")
     if process.returncode:
-        note = f"{module} ended with {process.returncode} after its last step, which was measured"
+        note = (
+            f"{program[0]} ended with {process.returncode} after its last step, which was measured"
+        )
         print(note, file=sys.stderr, flush=True)
     return marks
 
@@ -157,10 +166,10 @@ def trl_marks(
         "max_steps": steps, "per_device_train_batch_size": size.batch, "num_generations": _GROUP,
         "max_completion_length": size.tokens, "temperature": 1.0, "beta": _BETA,
         "learning_rate": _RATE, "lr_scheduler_type": "constant", "loss_type": "grpo",
-        **(settings or {}),
+        **(_GPU_SETTINGS if size.gpu else {}), **(settings or {}),
     }  # fmt: skip
-    arguments = [str(folder), json.dumps(all_settings)]
-    return torchrun("benchmarks.trl_peer", arguments, folder, steps, environment)
+    program = ["benchmarks.trl_peer", str(folder), json.dumps(all_settings)]
+    return torchrun(program, folder, steps, environment, 1 if size.gpu else 2)
 
 
 def trl_speed(folder: Path, size: Size, steps: int, *, vllm: bool) -> Speed:
@@ -168,8 +177,9 @@ def trl_speed(folder: Path, size: Size, steps: int, *, vllm: bool) -> Speed:
     engine = (_VLLM_SETTINGS, _VLLM_ENVIRONMENT) if vllm else ()
     marks = trl_marks(folder, size, steps, *engine)
     first, last = marks[WARM_UP_STEPS], marks[steps]
-    before, after = (int(mark.line.rpartition(" ")[2]) for mark in (first, last))
-    return Speed.between(first, last, after - before)
+    before, after = (int(mark.line.split()[3]) for mark in (first, last))
+    peak_bytes = int(last.line.split()[5])
+    return replace(Speed.between(first, last, after - before), peak_bytes=peak_bytes)
 
 
 def our_marks(
@@ -181,17 +191,19 @@ def our_marks(
 ) -> dict[int, Mark]:
     """The bundled trainer, recorded as a user would."""
     (folder / "run" / "metrics.jsonl").unlink(missing_ok=True)
-    arguments = [
+    program = [
+        "grpo_doctor_trainer",
         "--model", str(folder / "model"), "--dataset", str(folder / "prompts.jsonl"),
         "--reward_funcs", f"{folder / REWARD_FILE}:digits", "--train_type", "full",
         "--per_device_train_batch_size", str(size.batch), "--num_generations", str(_GROUP),
         "--max_completion_length", str(size.tokens), "--temperature", "1.0", "--beta", str(_BETA),
         "--learning_rate", str(_RATE), "--lr_scheduler_type", "constant", "--warmup_ratio", "0",
         "--loss_type", "grpo", "--max_steps", str(steps), "--logging_steps", "1",
-        "--save_steps", "0", "--gradient_checkpointing", "false", "--torch_dtype", "float32",
+        "--save_steps", "0", "--gradient_checkpointing", "false",
+        "--torch_dtype", "bfloat16" if size.gpu else "float32",
         "--output_dir", str(folder / "out"), *(_UNFROZEN if size.image else ()), *flags,
     ]  # fmt: skip
-    return torchrun("grpo_doctor_trainer", arguments, folder, steps, environment)
+    return torchrun(program, folder, steps, environment, 1 if size.gpu else 2)
 
 
 def our_speed(folder: Path, size: Size, steps: int, *flags: str) -> Speed:
@@ -200,7 +212,13 @@ def our_speed(folder: Path, size: Size, steps: int, *flags: str) -> Speed:
     text = (folder / "run" / "metrics.jsonl").read_text(encoding="utf-8")
     rows = {row["step"]: row["metrics"]["num_tokens"] for row in map(json.loads, text.splitlines())}
     tokens = rows[steps] - rows[WARM_UP_STEPS]
-    return Speed.between(marks[WARM_UP_STEPS], marks[steps], tokens)
+    speed = Speed.between(marks[WARM_UP_STEPS], marks[steps], tokens)
+    return replace(speed, peak_bytes=_peak_bytes(folder / "run")) if size.gpu else speed
+
+
+def _peak_bytes(run: Path) -> int:
+    frame = load(run).frame()
+    return int(frame[frame["name"] == "memory/allocated_peak"]["value"].max())
 
 
 def measure(
@@ -226,7 +244,8 @@ def measure(
                 speeds[name].append(both[name])
             line = ", ".join(
                 f"{name} {both[name].wall:,.0f} ({both[name].cpu:,.0f} per CPU second, "
-                f"{both[name].tokens:,.0f} in all)"
+                f"{both[name].tokens:,.0f} in all"
+                + (f", peak {both[name].peak_bytes / 2**30:.2f} GiB)" if size.gpu else ")")
                 for name in sides
             )
             print(f"pair {pair + 1}/{pairs}, tokens/s: {line}", file=sys.stderr, flush=True)
@@ -257,6 +276,7 @@ def main() -> int:
         "wall": [mine.wall / other.wall for mine, other in pairs],
         "cpu": [mine.cpu / other.cpu for mine, other in pairs],
     }
+    judged = "wall" if size.gpu else "cpu"
     if options.json:
         speeds = {side: [asdict(speed) for speed in runs] for side, runs in measured.items()}
         print(json.dumps({"tokens_per_second": speeds, "ratios": ratios}, indent=1))
@@ -272,8 +292,9 @@ def main() -> int:
                 "both with vLLM in the ranks; in TRL's weight sync load_weights, which fails on "
                 "vLLM's CPU build, is replaced by reload_weights"
             )
-    # Another process on the machine takes wall time from one side of a pair, and little CPU time.
-    return int(not options.vllm and statistics.median(ratios["cpu"]) < AS_FAST)
+    # Another process on the machine takes wall time from one side of a pair, and little CPU time;
+    # the time of a GPU is on no processor.
+    return int(not options.vllm and statistics.median(ratios[judged]) < AS_FAST)
 
 
 if __name__ == "__main__":

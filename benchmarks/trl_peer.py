@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch
 from datasets import Dataset
 from PIL import Image
 from transformers import (
@@ -38,7 +39,8 @@ class _Lines(TrainerCallback):  # type: ignore[misc]
         """Called with the weights already stepped."""
         if args.process_index == 0:
             seen = self.trainer.state.num_input_tokens_seen
-            print(f"step {state.global_step} tokens {seen}", flush=True)
+            peak_bytes = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+            print(f"step {state.global_step} tokens {seen} peak {peak_bytes}", flush=True)
 
 
 def _sync_by_reloading(generation: Any) -> None:
@@ -71,14 +73,14 @@ class _NoVideos(Qwen2_5_VLProcessor):  # type: ignore[misc]
         return super().check_argument_for_proper_class(argument_name, argument)
 
 
-def _model_and_processing(folder: Path) -> tuple[Any, Any]:
+def _model_and_processing(folder: Path, dtype: str) -> tuple[Any, Any]:
     """The model, and the tokenizer or processor of its prompts."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     if not (folder / "preprocessor_config.json").exists():
-        return AutoModelForCausalLM.from_pretrained(folder, dtype="float32"), tokenizer
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype), tokenizer
     images = Qwen2VLImageProcessorPil.from_pretrained(folder)
     processor = _NoVideos(images, tokenizer, None, chat_template=tokenizer.chat_template)
-    return AutoModelForImageTextToText.from_pretrained(folder, dtype="float32"), processor
+    return AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype), processor
 
 
 def main() -> None:
@@ -99,14 +101,17 @@ def main() -> None:
         return scores
 
     steps = _Lines()
-    model, processing = _model_and_processing(folder / "model")
+    model, processing = _model_and_processing(
+        folder / "model", "bfloat16" if settings.get("bf16") else "float32"
+    )
+    on_cpu = {"use_cpu": True, "ddp_backend": "gloo", "bf16": False}
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=[judge],
         args=GRPOConfig(
-            output_dir=str(folder / "trl"), use_cpu=True, ddp_backend="gloo", bf16=False,
-            report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True,
-            gradient_checkpointing=False, use_bias_correction_kl=False, **settings,
+            output_dir=str(folder / "trl"), report_to=[], save_strategy="no",
+            logging_strategy="no", disable_tqdm=True, gradient_checkpointing=False,
+            use_bias_correction_kl=False, **(on_cpu | settings),
         ),
         train_dataset=Dataset.from_list(rows),
         processing_class=processing,

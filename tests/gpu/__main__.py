@@ -33,6 +33,8 @@ PARTS = {
     "recorder_call": 600,
     "faults": 1800,
     "phases": 1800,
+    "framework": 1500,
+    "memory": 1500,
 }
 SECTION = "gpu"
 WORDS = {
@@ -41,6 +43,8 @@ WORDS = {
     "recorder_call": "What attach leaves behind",
     "faults": "Faults in NCCL jobs whose ranks share a card",
     "phases": "The trainer's phases against synchronized time",
+    "framework": "TRL under `run`, phases on the device's clock",
+    "memory": "Memory as `check` foretells it",
 }
 
 
@@ -49,17 +53,20 @@ def main() -> int:
     arguments = _arguments()
     if arguments.part:
         return _in_child(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     results: dict[str, list[Check]] = {}
-    for part in arguments.only or PARTS:
-        results[part] = _run(part, arguments)
-    checks = [check for found in results.values() for check in found]
+    try:
+        for part in arguments.only or PARTS:
+            results[part] = _run(part, arguments)
+    finally:  # a limit of somebody else's leaves what was measured before it
+        if arguments.write and results:
+            put_section(arguments.write, SECTION, section(results, dry=arguments.dry_run))
+    checks = [check for checks in results.values() for check in checks]
     counts = {
         state: sum(check.state == state for check in checks)
         for state in ("passed", "failed", "skipped")
     }
     _say(", ".join(f"{count} {state}" for state, count in counts.items()))
-    if arguments.write:
-        put_section(arguments.write, SECTION, section(results, dry=arguments.dry_run))
     return 1 if counts["failed"] else 0
 
 
@@ -70,6 +77,7 @@ def _arguments() -> argparse.Namespace:
     add("--cases", nargs="+", default=[], metavar="FAULT", help="of the part `faults`")
     add("--ranks", type=int, default=4, metavar="N", help="ranks on one card (default: 4)")
     add("--dry-run", action="store_true", help="without a GPU: gloo in NCCL's place")
+    add("--keep", type=Path, metavar="DIR", help="keep the evidence of the faults there")
     add("--write", type=Path, metavar="PAGE", help="write the results there, as a section")
     add("--part", choices=PARTS, help=argparse.SUPPRESS)
     add("--folder", type=Path, help=argparse.SUPPRESS)
@@ -84,6 +92,7 @@ def _run(part: str, arguments: argparse.Namespace) -> list[Check]:
             sys.executable, "-m", "tests.gpu", "--part", part, "--folder", str(folder),
             "--ranks", str(arguments.ranks), *(["--dry-run"] if arguments.dry_run else []),
             *(["--cases", *arguments.cases] if arguments.cases else []),
+            *(["--keep", str(arguments.keep.resolve())] if arguments.keep else []),
         ]  # fmt: skip
         process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
         problem = ""
@@ -102,15 +111,19 @@ def _run(part: str, arguments: argparse.Namespace) -> list[Check]:
         checks = _kept(folder)
         if problem or not checks:
             checks.append(Check("the part", "failed", problem or "it checked nothing"))
-    for check in checks:
-        _say(f"{check.state:7}  {part}: {check.name}: {check.text}")
+            _say(_line(part, checks[-1]))
     return checks
+
+
+def _line(part: str, check: Check) -> str:
+    return f"{check.state:7}  {part}: {check.name}: {check.text}"
 
 
 def _in_child(arguments: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    wish = Wish(arguments.folder, arguments.dry_run, arguments.ranks, tuple(arguments.cases))
-    outcome = _KeptOutcome(wish.folder)
+    cases = tuple(arguments.cases)
+    wish = Wish(arguments.folder, arguments.dry_run, arguments.ranks, cases, arguments.keep)
+    outcome = _KeptOutcome(arguments.part, wish.folder)
     try:
         importlib.import_module(f"tests.gpu.{arguments.part}").run(wish, outcome)
     except Exception as error:  # noqa: BLE001 - the other parts go on
@@ -121,10 +134,11 @@ def _in_child(arguments: argparse.Namespace) -> int:
 
 
 class _KeptOutcome(Outcome):
-    """Writes each line down at once: a part may hang after it."""
+    """Writes each line down and says it at once: a part may hang after it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, part: str, folder: Path) -> None:
         super().__init__()
+        self._part = part
         self._folder = folder
 
     def says(self, name: str, holds: bool, text: str) -> None:
@@ -140,6 +154,7 @@ class _KeptOutcome(Outcome):
     def _keep(self) -> None:
         rows = json.dumps([asdict(check) for check in self.checks])
         (self._folder / "checks.json").write_text(rows, encoding="utf-8")
+        _say(_line(self._part, self.checks[-1]))
 
 
 def _kept(folder: Path) -> list[Check]:

@@ -38,9 +38,11 @@ class Answer:
         )
 
 
-def attach(pid: int) -> Answer:
-    """What is said of the job that this process is of."""
+def attach(pid: int, keep: Path | None = None) -> Answer:
+    """What is said of the job that this process is of; the evidence is kept there, if asked."""
     command = [sys.executable, "-m", "grpo_doctor", "attach", "--json", str(pid)]
+    if keep is not None:
+        command += ["-o", str(keep)]
     environment = {n: v for n, v in os.environ.items() if not n.startswith("GRPO_DOCTOR")}
     began = time.monotonic()
     try:

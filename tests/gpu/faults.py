@@ -54,7 +54,8 @@ def _judge(truth: Truth, wish: Wish, outcome: Outcome) -> None:
         running.come_to_the_fault()
         answer = None
         if others := _others(running, truth):
-            answer = attach(running.pids[others[0]])
+            keep = wish.keep / f"{truth.fault}.tar.gz" if wish.keep else None
+            answer = attach(running.pids[others[0]], keep)
         if answer is None or (answer.error and not _others(running, truth)):
             outcome.skips(truth.fault, "the other ranks have ended by themselves")
             return

@@ -12,12 +12,16 @@ State = Literal["passed", "failed", "skipped"]
 
 @dataclass(frozen=True)
 class Wish:
-    """How to run. `dry`: on the CPU with gloo, as far as that goes. `folder` is the part's own."""
+    """How to run. `dry`: on the CPU with gloo, as far as that goes. `folder` is the part's own.
+
+    `keep` is where the evidence of each fault stays, for `attach --replay`; none: nowhere.
+    """
 
     folder: Path
     dry: bool = False
     ranks: int = 4
     cases: tuple[str, ...] = ()
+    keep: Path | None = None
 
 
 @dataclass

@@ -28,7 +28,10 @@ def run(wish: Wish, outcome: Outcome) -> None:
     except TrainerError as error:
         outcome.says("phases", False, f"the trainer failed: {str(error)[-600:]}")
         return
-    truth, found = phase_seconds(wish.folder / "truth"), phase_seconds(wish.folder / "job")
+    truth, found = (
+        phase_seconds(wish.folder / "truth"),
+        phase_seconds(wish.folder / "job", on_device=True),
+    )
     for name in sorted(worth_comparing(truth)):
         apart = abs(found.get(name, 0.0) - truth[name]) / truth[name]
         outcome.says(

@@ -9,6 +9,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+from grpo_doctor.analysis.device_clock import on_device_clock
 from grpo_doctor.trace.load import load
 from grpo_doctor.trace.model import Kind
 
@@ -16,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 600
 WARM_UP_STEPS = 2
 STEPS = 8
+DATA = "data.jsonl"
 WORTH_COMPARING = 0.05  # of the step: shorter phases are all launch and noise
 CLOSE = 0.03
 
@@ -24,8 +26,8 @@ class TrainerError(AssertionError):
     """The trainer did not end well; the message is the end of what it said."""
 
 
-def make_model(folder: Path) -> Path:
-    """Qwen2.5-1.5B's shape, and a byte tokenizer."""
+def make_model(folder: Path, layers: int = 28) -> Path:
+    """Qwen2.5-1.5B's shape (with fewer layers, if asked), and a byte tokenizer."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -33,7 +35,7 @@ def make_model(folder: Path) -> Path:
 
     tokenizer = tiny_tokenizer()
     config = Qwen2Config(
-        vocab_size=151_936, hidden_size=1536, intermediate_size=8960, num_hidden_layers=28,
+        vocab_size=151_936, hidden_size=1536, intermediate_size=8960, num_hidden_layers=layers,
         num_attention_heads=12, num_key_value_heads=2, max_position_embeddings=32_768,
         tie_word_embeddings=True, pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id, bos_token_id=None,
@@ -51,15 +53,11 @@ def train(
 ) -> list[dict[str, float]]:
     """Trains some steps; gives the metrics of each. Raises TrainerError."""
     folder.mkdir(parents=True)
-    data = folder / "data.jsonl"
     rows = [{"prompt": f"What is {a} + {a}?", "solution": str(2 * a)} for a in range(64)]
-    data.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    (folder / DATA).write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     command = [
         sys.executable, "-m", "torch.distributed.run", "--standalone",
-        "--nproc_per_node", str(ranks), "-m", module, "--model", str(model),
-        "--dataset", str(data), "--output_dir", str(folder / "out"), "--max_steps", str(STEPS),
-        "--per_device_train_batch_size", "8", "--num_generations", "8",
-        "--max_completion_length", "64", "--logging_steps", "1", "--save_steps", "0", *flags,
+        "--nproc_per_node", str(ranks), "-m", module, *arguments_of(model, folder, *flags),
     ]  # fmt: skip
     environment = os.environ | {"GRPO_DOCTOR_RUN_DIR": str(folder / "run")}
     done = subprocess.run(
@@ -72,12 +70,27 @@ def train(
     return [json.loads(line)["metrics"] for line in lines]
 
 
-def phase_seconds(folder: Path) -> dict[str, float]:
-    """Rank 0's seconds in each phase, over the steps after the warm-up."""
-    frame = load(folder / "run").frame().query("rank == 0")
+def arguments_of(model: Path, folder: Path, *flags: str) -> list[str]:
+    """What the trainer is started with."""
+    return [
+        "--model", str(model), "--dataset", str(folder / DATA),
+        "--output_dir", str(folder / "out"), "--max_steps", str(STEPS),
+        "--per_device_train_batch_size", "8", "--num_generations", "8",
+        "--max_completion_length", "64", "--logging_steps", "1", "--save_steps", "0", *flags,
+    ]  # fmt: skip
+
+
+def phase_seconds(folder: Path, *, on_device: bool = False) -> dict[str, float]:
+    """Rank 0's seconds in each phase, over the steps after the warm-up.
+
+    By the host's clock, or where the GPU was by CUDA events, as the report has it.
+    """
+    trace = load(folder / "run")
+    frame = (on_device_clock(trace) if on_device else trace).frame().query("rank == 0")
     steps = frame[frame["kind"] == Kind.STEP.name.lower()]
     begin = steps[steps["value"] > WARM_UP_STEPS]["start_ns"].min()
-    spans = frame[(frame["start_ns"] >= begin) & ~frame["name"].str.contains("/")]
+    of_phases = (frame["kind"] == Kind.SPAN.name.lower()) & ~frame["name"].str.contains("/")
+    spans = frame[(frame["start_ns"] >= begin) & of_phases]
     sums: defaultdict[str, float] = defaultdict(float)
     for name, start, end in zip(spans["name"], spans["start_ns"], spans["end_ns"], strict=True):
         sums[name] += (end - start) / 1e9

@@ -23,6 +23,7 @@ from tests.pages import put_section
 # Said by commit cc6fd98, before anything was changed: first_pass.md, the first_pass.json of
 # tests/spinning, first answers of tests/frameworks. The jobs of a row are not always those of now.
 FIRST = {
+    "h100": "6 of 6",
     "real": "0 of 4; 8 to 12 healthy ranks blamed for a ring of groups",
     "simulated": "86 of 132",
     "blameless": "8 of 24",
@@ -55,15 +56,19 @@ def page(seeds: str, arguments: str) -> str:
     drawn = range(int(first), int(last))
     simulated = answers(cases(HELD_OUT, drawn, list(KINDS), counters=False))
     recorded = replay_stored()
-    rows = [*_real(), *_simulated(simulated), *_spinning(recorded), *_frameworks(recorded)]
+    rows = [
+        *_real(), *_on_gpu(recorded), *_simulated(simulated), *_spinning(recorded),
+        *_frameworks(recorded),
+    ]  # fmt: skip
     lines = [f"| {what} | {FIRST[key]} | {now} |" for key, what, now in rows]
     return "\n".join(
         [
             "# Real NCCL, NCCL's rules, and real frameworks",
             "",
             f"Written by `python -m tests.nccl_rules.page {arguments}`. *First* is what commit",
-            "cc6fd98 said before anything was changed. The four recordings and the recorded jobs",
-            "were developed on since; the simulated jobs are drawn by seeds that were not.",
+            "cc6fd98 said before anything was changed, and of the H100's jobs what was said on the",
+            "H100. The four recordings and the other recorded jobs were developed on since; the",
+            "simulated jobs are drawn by seeds that were not.",
             "",
             "| tried | first | now |",
             "|---|---|---|",
@@ -87,6 +92,12 @@ def _real() -> Iterable[Row]:
         "real NCCL: recordings with injected faults in which exactly the injected ranks are named"
     )
     yield "real", text, f"{right} of {len(recordings())}"
+
+
+def _on_gpu(recorded: Sequence[Replayed]) -> Iterable[Row]:
+    jobs = [job for job in recorded if job.source == "NCCL-H100"]
+    text = "NCCL jobs of four ranks that share an H100: state, rank and class"
+    yield "h100", text, _share(jobs, lambda one: one.right)
 
 
 def _simulated(simulated: Sequence[Answer]) -> Iterable[Row]:
