@@ -64,9 +64,22 @@ class DumpTimeoutError(PySpyError):
 
 
 def binary() -> str | None:
-    """py-spy of the environment that this tool runs in, else the first one on PATH."""
+    """py-spy of the environment that this tool runs in, else the first one on PATH.
+
+    Else of `pip install --user` or `--target`, whose programs are on no PATH in many images.
+    """
     beside = Path(sys.executable).with_name("py-spy")
-    return str(beside) if beside.is_file() else shutil.which("py-spy")
+    return str(beside) if beside.is_file() else shutil.which("py-spy") or _of_packages()
+
+
+def _of_packages() -> str | None:
+    folders = [Path(folder) for folder in sys.path if folder]
+    for folder in folders:
+        if any(folder.glob("py_spy-*.dist-info")):
+            for root in (folder, *folder.parents[2:3]):
+                if (program := root / "bin" / "py-spy").is_file():
+                    return str(program)
+    return None
 
 
 def dump(pid: int, *options: str, at_most_s: float) -> list[dict[str, Any]]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -96,6 +99,96 @@ def test_without_py_spy_the_problem_is_how_to_install_it(monkeypatch: pytest.Mon
     assert "pip install" in found.problem
 
 
+def test_a_thread_without_a_number_is_the_main_one_by_its_name(play: Any, tmp_path: Path) -> None:
+    """As of Pythons in which py-spy cannot tell them."""
+    threads = [
+        {"pid": ME, "thread_name": "worker", "frames": [FRAME]},
+        {"pid": ME, "thread_name": None, "frames": None},
+        {"pid": ME, "thread_name": "MainThread", "frames": [FRAME]},
+    ]
+    (tmp_path / "answer.json").write_text(json.dumps(threads))
+    play(f"cat {tmp_path / 'answer.json'}")
+    (found,) = stacks.stacks([ME], at_most_s=10)
+    named = [(thread.tid, thread.name, len(thread.frames)) for thread in found.threads]
+    assert named == [(ME, "MainThread", 1), (0, "worker", 1), (0, "", 0)]
+
+
+LOCALS = [{"name": "step", "addr": 1, "repr": "3"}]
+
+
+@pytest.mark.parametrize(
+    ("frames", "problem"),
+    [
+        ([{**FRAME, "locals": LOCALS}], ""),
+        ([FRAME], ""),
+        ([{**FRAME, "locals": None}], ""),
+        ([], "its main thread has no Python frames"),
+        (None, "its main thread has no Python frames"),
+    ],
+)
+def test_a_digest_is_of_the_main_thread(
+    play: Any, tmp_path: Path, frames: list[dict[str, Any]] | None, problem: str
+) -> None:
+    helper = {"pid": ME, "os_thread_id": 5, "frames": [FRAME]}
+    main = {"pid": ME, "os_thread_id": ME, "frames": frames}
+    (tmp_path / "answer.json").write_text(json.dumps([helper, main]))
+    play(f"cat {tmp_path / 'answer.json'}")
+    (found,) = pyspy.locals_digests([ME], at_most_s=10)
+    assert (found.pid, found.problem) == (ME, problem)
+    assert found.digest == ("" if problem else pyspy.digest_of(frames or []))
+    (tmp_path / "answer.json").write_text(json.dumps([helper]))
+    (found,) = pyspy.locals_digests([ME], at_most_s=10)
+    assert found.problem == "its main thread has no Python frames"
+
+
+def test_a_digest_changes_with_places_and_variables() -> None:
+    digests = [
+        pyspy.digest_of([{**FRAME, "line": line, "locals": variables}])
+        for line in (3, 4)
+        for variables in ([], LOCALS, [{**LOCALS[0], "repr": "4"}], [{**LOCALS[0], "addr": 2}])
+    ]
+    assert len(set(digests)) == len(digests)
+    assert pyspy.digest_of([FRAME]) == pyspy.digest_of([{**FRAME, "locals": []}])
+
+
+def test_without_time_no_digest_is_taken(play: Any, tmp_path: Path) -> None:
+    runs = play(printing(tmp_path))
+    (tmp_path / "runs").touch()
+    (found,) = pyspy.locals_digests([ME], at_most_s=0)
+    assert found.problem == "no time was left to read its variables"
+    assert runs() == 0
+
+
+def test_each_process_gets_what_is_left_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no more than its own share of it."""
+    allowed: dict[int, float] = {}
+
+    def dump(pid: int, *_: str, at_most_s: float) -> list[dict[str, Any]]:
+        allowed[pid] = at_most_s
+        raise pyspy.DumpTimeoutError("too slow")
+
+    monkeypatch.setattr(pyspy, "dump", dump)
+    found = pyspy.locals_digests([1, 2], at_most_s=60)
+    assert [(one.pid, one.problem) for one in found] == [(1, "too slow"), (2, "too slow")]
+    assert set(allowed.values()) == {3.0}
+    pyspy.locals_digests([3], at_most_s=2)
+    assert 0 < allowed[3] <= 2
+    monkeypatch.setattr(stacks, "refusal", lambda _: "")
+    (native,) = stacks.native_stacks([ME], at_most_s=50)
+    assert (native.native, native.threads, native.problem) == (True, (), "too slow")
+    assert 3 < allowed[ME] <= 50
+    stacks.stacks([ME], at_most_s=50)
+    assert allowed[ME] == 5.0
+
+
+def test_without_time_no_native_stack_is_read(play: Any, tmp_path: Path) -> None:
+    runs = play(printing(tmp_path))
+    (tmp_path / "runs").touch()
+    (found,) = stacks.native_stacks([ME], at_most_s=0)
+    assert (found.native, found.problem) == (True, "no time was left to read its native stack")
+    assert runs() == 0
+
+
 def test_the_one_beside_this_python_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("own", "path"):
         (tmp_path / folder).mkdir()
@@ -107,7 +200,27 @@ def test_the_one_beside_this_python_wins(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "own" / "py-spy").unlink()
     assert pyspy.binary() == str(tmp_path / "path" / "py-spy")
     (tmp_path / "path" / "py-spy").unlink()
+    monkeypatch.setattr(sys, "path", [""])
     assert pyspy.binary() is None
+
+
+@pytest.mark.parametrize(
+    "packages", ["target", "user/lib/python3.12/site-packages"], ids=["--target", "--user"]
+)
+def test_what_pip_put_beside_the_packages_needs_no_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, packages: str
+) -> None:
+    folder = tmp_path / packages
+    program = tmp_path / packages.partition("/")[0] / "bin" / "py-spy"
+    for parent in (folder, program.parent):
+        parent.mkdir(parents=True, exist_ok=True)
+    program.touch()
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "none" / "python3"))
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    monkeypatch.setattr(sys, "path", ["", str(tmp_path / "none"), str(folder)])
+    assert pyspy.binary() is None, "of no package"
+    (folder / "py_spy-0.4.3.dist-info").mkdir()
+    assert pyspy.binary() == str(program)
 
 
 def test_a_thread_in_uninterruptible_sleep_is_never_traced(
@@ -124,6 +237,95 @@ def test_a_thread_in_uninterruptible_sleep_is_never_traced(
     (found,) = stacks.native_stacks([ME], at_most_s=10)
     assert "frozen" in found.problem
     assert runs() == 0
+
+
+@pytest.mark.parametrize(
+    ("states", "reason"),
+    [
+        ([], "it has ended"),
+        (["Z"], "it has ended"),
+        (["Z", "X"], "it has ended"),
+        (["Z", "S"], ""),
+        (["S", "D", "T"], "a thread of it is in uninterruptible sleep: a tracer would hang on it"),
+        (["S", "T"], "it is stopped or traced by somebody else"),
+        (["t"], "it is stopped or traced by somebody else"),
+        (["S", "R"], ""),
+    ],
+)
+def test_which_processes_must_not_be_traced(
+    monkeypatch: pytest.MonkeyPatch, states: list[str], reason: str
+) -> None:
+    monkeypatch.setattr(stacks, "thread_states", lambda _: states)
+    monkeypatch.setattr(stacks, "status", lambda _: {"TracerPid": "0"})
+    monkeypatch.setattr(stacks, "frozen", lambda _: "")
+    monkeypatch.setattr(stacks, "why_not_process", lambda _: "")
+    assert stacks.refusal(ME) == reason
+    monkeypatch.setattr(stacks, "status", lambda _: {"TracerPid": "7"})
+    assert stacks.refusal(ME) == (reason or "it is stopped or traced by somebody else")
+
+
+def states_of(monkeypatch: pytest.MonkeyPatch, letters: str) -> list[int]:
+    """The process is in one state after the other, then stays; returns the signals it is sent."""
+    sent, left = [], list(letters)
+    monkeypatch.setattr(stacks, "state_of", lambda _: left.pop(0) if len(left) > 1 else left[0])
+    monkeypatch.setattr(os, "kill", lambda _, number: sent.append(number))
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("letters", "continued"),
+    [("tttT", True), ("T", True), ("S", False), ("tttS", False), ("R", False), ("t", False)],
+)
+def test_who_was_left_stopped_by_a_killed_tracer_is_continued(
+    monkeypatch: pytest.MonkeyPatch, letters: str, *, continued: bool
+) -> None:
+    monkeypatch.setattr(stacks, "_SETTLES_S", 0.02 if letters == "t" else 60.0)
+    sent = states_of(monkeypatch, letters)
+    stacks.leave_running(ME)
+    assert sent == [signal.SIGCONT] * continued
+
+
+def test_a_process_that_has_gone_meanwhile_is_not_continued(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    states_of(monkeypatch, "T")
+
+    def gone(*_: object) -> None:
+        raise ProcessLookupError
+
+    monkeypatch.setattr(os, "kill", gone)
+    stacks.leave_running(ME)
+
+
+def test_the_longest_pause_is_told_to_one_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looked at every millisecond: stopped at 2 and 3 ms, and from 6 to 10."""
+    now_ms = [0]
+    stopped_ms = {2, 3, 6, 7, 8, 9, 10}
+
+    class Ticks:
+        def wait(self, _: float) -> bool:
+            now_ms[0] += 1
+            return now_ms[0] > 20
+
+        def set(self) -> None:
+            pass
+
+    class AtOnce:
+        def __init__(self, target: Callable[[], None], **_: object) -> None:
+            self.start, self.join = target, lambda: None
+
+    times = SimpleNamespace(monotonic_ns=lambda: 10**12 + now_ms[0] * 10**6)
+    monkeypatch.setattr(stacks, "threading", SimpleNamespace(Event=Ticks, Thread=AtOnce))
+    monkeypatch.setattr(stacks, "time", times)
+    monkeypatch.setattr(stacks, "state_of", lambda _: "t" if now_ms[0] in stopped_ms else "S")
+    with stacks.PauseWatch(ME) as watch:
+        pass
+    assert watch.longest_ms() == 5.0
+    stopped_ms.clear()
+    now_ms[0] = 0
+    with stacks.PauseWatch(ME) as watch:
+        pass
+    assert watch.longest_ms() == 0.0
 
 
 @pytest.mark.parametrize(
@@ -150,6 +352,22 @@ def test_only_small_numbers_and_names_of_libraries_are_shown(
 ) -> None:
     found = safe_values([{"name": name, "repr": value}])
     assert found == ({name: value.strip("'")} if shown else {})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "path"),
+    [
+        ("lock_filename", "'/data/hub.lock'", "/data/hub.lock"),
+        ("canonical_path", '"/data/hub.lock"', "/data/hub.lock"),
+        ("lock_file", "'hub.lock'", None),
+        ("lock_file", "'/data/what is the answer'", None),
+        ("lock_path", "'/" + "a" * 300 + "'", None),
+        ("prompt", "'/data/hub.lock'", None),
+    ],
+)
+def test_the_path_of_a_lock_is_shown(name: str, value: str, path: str | None) -> None:
+    found = safe_values([{"name": name, "repr": value}])
+    assert found == ({} if path is None else {"path": path})
 
 
 def test_a_key_that_is_a_secret_is_hidden() -> None:
