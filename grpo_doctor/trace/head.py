@@ -61,6 +61,7 @@ class HeadRun(msgspec.Struct, frozen=True):
     started_unix_ns: Whole = 0
     duration_ns: Time = 0
     notes: list[str] = []
+    libraries: list[str] = []
     exit: HeadExit = HeadExit()
     origin: HeadOrigin | None = None
     servers: list[HeadServer] = []
@@ -180,6 +181,7 @@ def trace_from(
             started_unix_ns=run.started_unix_ns,
             duration_ns=run.duration_ns,
             notes=tuple(run.notes),
+            libraries=tuple(run.libraries),
             exit=Exit(run.exit.state, run.exit.code, run.exit.signal),
             config=facts.config,
             knobs=facts.knobs,

@@ -61,7 +61,11 @@ def merge(folder: Path) -> Trace:
     return Trace(
         source=str(folder),
         run=replace(
-            facts.run, duration_ns=timeline.duration_ns, notes=notes, servers=joined.servers
+            facts.run,
+            duration_ns=timeline.duration_ns,
+            notes=notes,
+            libraries=tuple(sorted({name for s in samples for name in s.libraries})),
+            servers=joined.servers,
         ),
         processes=tuple(processes),
         gpus=_gpus(samples),

@@ -195,8 +195,9 @@ class RolloutServer:
 @dataclass(frozen=True, slots=True)
 class Run:
     """Facts of the run. `config` is what the job said, under its framework's own names;
-    `knobs` the same under canonical names. `notes` are worth knowing and no loss. `origin` is None
-    for what grpo-doctor recorded itself."""
+    `knobs` the same under canonical names. `notes` are worth knowing and no loss. `libraries` are
+    known ones that a job without ranks has loaded. `origin` is None for what grpo-doctor recorded
+    itself."""
 
     id: str
     command: tuple[str, ...] = ()
@@ -210,6 +211,7 @@ class Run:
     knobs: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
     origin: Origin | None = None
     servers: tuple[RolloutServer, ...] = ()
 

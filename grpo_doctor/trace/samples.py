@@ -37,6 +37,7 @@ class Samples:
     gpus: tuple[Gpu, ...]
     notes: tuple[str, ...]  # what the samplers said: no NVIDIA driver, for example
     problems: tuple[str, ...] = ()  # what of the file could not be used
+    libraries: tuple[str, ...] = ()  # known ones that a job without ranks has loaded
     joined: bool = False  # of a host where only a server runs, which may outlive the run
 
 
@@ -82,6 +83,7 @@ def _section(name: str, rows: Sequence[Mapping[str, Any]]) -> Samples:
         series=tuple(_series(host, rows)),
         gpus=tuple(gpus.values()),
         notes=tuple(dict.fromkeys(notes)),
+        libraries=tuple(dict.fromkeys(n for row in rows for n in texts(row.get("libraries")))),
     )
 
 

@@ -97,6 +97,7 @@ def document_head(trace: Trace) -> dict[str, Any]:
             "started_unix_ns": run.started_unix_ns,
             "duration_ns": run.duration_ns,
             "notes": list(run.notes),
+            **({"libraries": list(run.libraries)} if run.libraries else {}),
             "exit": {
                 "state": run.exit.state,
                 "code": run.exit.code,

@@ -22,7 +22,12 @@ from grpo_doctor_probes.rundir import (
     SPANS_SUFFIX,
     rank_stem,
 )
-from grpo_doctor_probes.spanfile import DEFAULT_MAX_MB, SpanFile, encoded_name
+from grpo_doctor_probes.spanfile import (
+    DEFAULT_MAX_MB,
+    SpanFile,
+    create_span_file,
+    encoded_name,
+)
 from grpo_doctor_probes.threads import Level, Tenancy, ThreadState, current_thread_name
 
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
@@ -58,7 +63,8 @@ class Recorder:
         self.rank = rank
         self.name_ids: dict[object, int] = {}
         self._variants: dict[str, int] = {}
-        path, descriptor = _create(run_dir, rank)
+        stem = f"{run_dir}/{RANKS}/{rank_stem(rank, sidecar.ROLE.of_this_process())}"
+        path, descriptor = create_span_file(stem)
         try:
             self.file = SpanFile(descriptor, rank, max_bytes)
         except BaseException:
@@ -278,23 +284,6 @@ def _after_fork_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-def _create(run_dir: str, rank: int) -> tuple[str, int]:
-    """A span file that was not there before. Raises OSError."""
-    folder = f"{run_dir}/{RANKS}"
-    os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103 - no pathlib in the job
-    path = stem = f"{folder}/{rank_stem(rank, sidecar.ROLE.of_this_process())}"
-    attempt = 0
-    while True:
-        try:
-            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            return path + SPANS_SUFFIX, os.open(path + SPANS_SUFFIX, flags, 0o600)
-        except FileExistsError:
-            # A forked child, a restarted rank, a second run, in a container with the same pid:
-            # each its own file beside the first.
-            path = f"{stem}.{os.getpid()}" + (f".{attempt}" if attempt else "")
-            attempt += 1
 
 
 def _say(message: str) -> None:

@@ -9,6 +9,7 @@ import time
 from _thread import allocate_lock
 
 from grpo_doctor_probes import layout, sidecar
+from grpo_doctor_probes.rundir import SPANS_SUFFIX
 
 DEFAULT_MAX_MB = 256
 _RETRY_AFTER_NS = 1_000_000_000
@@ -30,6 +31,22 @@ if TYPE_CHECKING:
 # writes to the right one. Where there is no memory there are no rows: each record asks for some.
 Segment: TypeAlias = "tuple[Iterator[int], memoryview, memoryview, memoryview[float], memoryview]"
 _RECORD_WORDS = layout.RECORD_BYTES // 8
+
+
+def create_span_file(stem: str) -> tuple[str, int]:
+    """A file that was not there before, and its descriptor. Raises OSError."""
+    os.makedirs(os.path.dirname(stem), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120 - no pathlib in the job
+    path = stem
+    attempt = 0
+    while True:
+        try:
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            return path + SPANS_SUFFIX, os.open(path + SPANS_SUFFIX, flags, 0o600)
+        except FileExistsError:
+            # A forked child, a restarted rank, a second run, in a container with the same pid:
+            # each its own file beside the first.
+            path = f"{stem}.{os.getpid()}" + (f".{attempt}" if attempt else "")
+            attempt += 1
 
 
 class SpanFile:

@@ -51,7 +51,6 @@ from grpo_doctor.launches.launcher import unwrap
 from grpo_doctor.launches.programs import recognize
 from grpo_doctor.launches.words import from_arguments
 from grpo_doctor.whatif import Edit, Withheld
-from grpo_doctor_probes.samplers.libraries import NOTE as LOADED
 
 _PEAKS = {
     "job.processes": ("processes of the job, at most", ""),
@@ -122,9 +121,8 @@ def _evidence(view: RunView) -> tuple[Evidence, ...]:
         means = [float(np.nanmean(series.values)) for series in view.series(name)]
         if means:
             evidence.append(Evidence(text, round(max(means), 1), unit, name))
-    libraries = [note.partition(LOADED)[2] for note in view.trace.run.notes if LOADED in note]
-    if libraries:
-        text = ", ".join(sorted({name for said in libraries for name in said.split(", ")}))
+    if libraries := view.trace.run.libraries:
+        text = ", ".join(libraries)
         evidence.insert(0, Evidence("libraries that it loads", text, "", "files it has mapped"))
     command = " ".join(view.trace.run.command)
     return (*evidence, Evidence("command", command[:200], "", "run.json"))

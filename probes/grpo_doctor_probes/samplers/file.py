@@ -25,6 +25,8 @@ with a killed supervisor is at most the last line. Lines, told apart by their fi
         more than that means that nothing was sampled.
     {"note":"no NVIDIA driver: …","t":123}
         A remark to show to the user. `"hz"` in a note is the sampling rate from here on.
+    {"libraries":["torch"],"t":123}
+        Known libraries that a job without ranks has loaded since the last such row.
     {"end":true,"t":123,"ticks":1234,"late_ticks":3}
         The last line. `late_ticks` counts the ticks left out because the previous one took too
         long.
@@ -154,12 +156,14 @@ class RowWriter:
         )
 
     def tick(self, t_ns: int, readings: Iterable[Reading]) -> bytes:
-        """The rows of one tick: GPUs, notes, new tracks, changed values. May be empty."""
+        """The rows of one tick: GPUs, notes, libraries, new tracks, changed values, or none."""
         lines: list[bytes] = []
         changed: dict[str, float | None] = {}
         for reading in readings:
             lines += [self._gpu(gpu) for gpu in reading.gpus]
             lines += [self.note(t_ns, note) for note in reading.notes]
+            if reading.libraries:
+                lines.append(encode({"libraries": reading.libraries, "t": t_ns}))
             for track, raw in reading.values.items():
                 value = tidy(track, raw)
                 number = self._numbers.get(track)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-NOTE = "loaded in the job: "
 _LIBRARIES = {
     "/numpy/": "NumPy",
     "/torch/lib/": "torch",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from grpo_doctor_probes.procstat import CLOCK_TICKS_PER_S
 from grpo_doctor_probes.samplers.jobtree import JobTree, RankGroup
-from grpo_doctor_probes.samplers.libraries import NOTE, loaded
+from grpo_doctor_probes.samplers.libraries import loaded
 from grpo_doctor_probes.samplers.ticks import Pace
 from grpo_doctor_probes.samplers.tracks import Reading, Track
 
@@ -38,7 +38,7 @@ class RankSampler:
     was ready to run and had no processor.
 
     A job in which no process has a rank, a plain script, is sampled as a whole: `job.cpu`,
-    `job.rss` and `job.processes`; a note names each known library that it loads.
+    `job.rss` and `job.processes`, and each known library that it loads is named.
 
     Memory that processes share, such as pages that a forked worker has not written to, is counted
     in each of them. Processes are looked for once a second.
@@ -67,7 +67,7 @@ class RankSampler:
             begun_ns = time.thread_time_ns()
             self._groups = self._tree.scan(now_ns)
             if not self._groups:
-                reading.notes += self._new_libraries()
+                reading.libraries += self._new_libraries()
             self._scan_pace.done(now_ns, time.thread_time_ns() - begun_ns)
         if not self._sample_pace.due(now_ns):
             return reading
@@ -114,7 +114,7 @@ class RankSampler:
         loads = (loaded(self._proc / str(pid)) for pid in self._tree.processes)
         new = set().union(*loads) - self._libraries
         self._libraries |= new
-        return [NOTE + ", ".join(sorted(new))] if new else []
+        return sorted(new)
 
     def _sample_job(self, now_ns: int) -> dict[Track, float | None]:
         total = _Sum()

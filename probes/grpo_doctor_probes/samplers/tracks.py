@@ -41,11 +41,13 @@ class Reading:
 
     A track that is absent from `values` was not sampled now and keeps its value; None says that
     the value is not available any more. A track is declared by its first number.
+    `notes` are for the user; `libraries` are those that the job has loaded since the last reading.
     """
 
     values: dict[Track, float | None] = field(default_factory=dict)
     gpus: list[GpuRow] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    libraries: list[str] = field(default_factory=list)
 
 
 class Source(Protocol):

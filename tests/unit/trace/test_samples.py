@@ -55,6 +55,24 @@ def test_changes_hold_until_the_next_one(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("said", "host"), [({"host": "b"}, "b"), ({"host": ""}, "a"), ({}, "a")])
+def test_the_host_is_what_the_samples_say_or_else_the_files_name(
+    tmp_path: Path, said: dict[str, str], host: str
+) -> None:
+    head = {key: value for key, value in HEAD.items() if key != "host"}
+    (samples,) = read(tmp_path, {**head, **said}, POWER, tick(2, t0=300))
+    assert (samples.host, samples.series[0].host) == (host, host)
+
+
+def test_rows_of_one_moment_all_count_and_those_of_an_earlier_one_do_not(tmp_path: Path) -> None:
+    (samples,) = read(
+        tmp_path, HEAD, POWER, CPU, tick(3, t0=300), tick(3, t1=50), tick(2, t1=60), tick(4, t0=1),
+    )  # fmt: skip
+    power, cpu = samples.series
+    assert (power.values.tolist(), cpu.values.tolist()) == ([300, 1], [50, 50])
+    assert cpu.t_ns.tolist() == [3 * S, 4 * S]
+
+
 def test_a_later_row_of_a_gpu_replaces_the_first(tmp_path: Path) -> None:
     (samples,) = read(tmp_path, HEAD, GPU, {**GPU, "visible": False})
     assert [g.visible for g in samples.gpus] == [False]
@@ -98,6 +116,20 @@ def test_damage_never_raises_and_can_be_written(tmp_path: Path, rows: list[Any])
     write_recording(tmp_path, 0, [("step", 2 * S, 3 * S)], closed_ns=4 * S, facts={})
     write_trace(load(tmp_path), tmp_path / "trace.json")
     assert len(load(tmp_path / "trace.json").spans) == 1
+
+
+def test_the_libraries_of_all_hosts_are_the_runs(tmp_path: Path) -> None:
+    rows = [
+        {"libraries": names, "t": 2 * S} for names in (["torch"], ["NumPy"], None, ["torch"])
+    ]
+    (samples,) = read(tmp_path, HEAD, *rows)
+    assert (samples.libraries, samples.notes) == (("torch", "NumPy"), ())
+    (tmp_path / "hosts").mkdir()
+    read(tmp_path / "hosts", HEAD, *rows)
+    write_recording(tmp_path, 0, [("step", 2 * S, 3 * S)], closed_ns=4 * S, facts={})
+    write_trace(load(tmp_path), tmp_path / "trace.json")
+    for recording in (tmp_path, tmp_path / "trace.json"):
+        assert load(recording).run.libraries == ("NumPy", "torch")
 
 
 def test_damaged_lines_are_counted(tmp_path: Path) -> None:

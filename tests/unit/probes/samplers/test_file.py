@@ -53,7 +53,7 @@ def test_a_full_disk_ends_the_writing_without_an_exception(path: Path) -> None:
     file.open()
     file.write(b"1\n")
     assert file.problem is not None
-    assert "No space left on device" in file.problem
+    assert ": No space left on device; the run goes on" in file.problem
     assert str(path) in file.problem
     file.write(b"2\n")
     file.close()
@@ -102,7 +102,7 @@ def test_a_recording_is_written_exactly_like_this() -> None:
                 Reading({UTIL: 45.04, MEMORY: 7e9, RANK: 99.96}, [gpu, mig]),
             ],
         ),
-        rows.tick(2 * S, [Reading({HOST: 0.124, UTIL: None, MEMORY: 7e9})]),
+        rows.tick(2 * S, [Reading({HOST: 0.124, UTIL: None, MEMORY: 7e9}, libraries=["torch"])]),
         rows.note(2 * S, "half the rate", hz=5.0),
         rows.end(3 * S, 2, 1),
     ]
@@ -122,6 +122,7 @@ def test_a_recording_is_written_exactly_like_this() -> None:
         '{"track":2,"name":"gpu.process_memory","unit":"bytes","gpu":"GPU-1","pid":4242}',
         '{"track":3,"name":"rank.cpu","unit":"%","pid":4242,"rank":3}',
         '{"t":1000000000,"v":{"0":0.12,"1":45.0,"2":7000000000,"3":100.0}}',
+        '{"libraries":["torch"],"t":2000000000}',
         '{"t":2000000000,"v":{"1":null}}',
         '{"note":"half the rate","t":2000000000,"hz":5.0}',
         '{"end":true,"t":3000000000,"ticks":2,"late_ticks":1}',

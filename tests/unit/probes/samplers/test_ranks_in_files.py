@@ -1,0 +1,207 @@
+"""What ranks have used, of processes made of files: each number, and who counts in it."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor_probes.samplers import RankSampler
+
+S = 1_000_000_000
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+JOB = 10
+
+
+@dataclass
+class Processes:
+    """A /proc of processes below one."""
+
+    proc: Path
+
+    def has(
+        self,
+        pid: int,
+        parent: int = JOB,
+        *,
+        rank: int | None = None,
+        cpu_s: float = 0,
+        faults: int = 0,
+        pages: int = 1,
+        threads: int = 1,
+        waited_s: float | None = None,
+        state: str = "S",
+        maps: str = "",
+    ) -> None:
+        """A process, or how it is now."""
+        folder = self.proc / str(pid)
+        folder.mkdir(exist_ok=True)
+        ticks = round(cpu_s * TICKS)
+        (folder / "stat").write_text(
+            f"{pid} (python) {state} {parent} 1 1 0 -1 0 0 0 {faults} 0 {ticks} 0 0 0 20 0 "
+            f"{threads} 0 {pid} 1000 {pages} 0 0 0"
+        )
+        variables = "" if rank is None else f"RANK={rank}\0LOCAL_RANK={rank}\0"
+        (folder / "environ").write_text(variables)
+        (folder / "maps").write_text(maps)
+        if waited_s is not None:
+            (folder / "schedstat").write_text(f"1 {round(waited_s * S)} 1\n")
+
+    def ends(self, pid: int) -> None:
+        for file in (self.proc / str(pid)).iterdir():
+            file.unlink()
+        (self.proc / str(pid)).rmdir()
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Processes:
+    """A launcher without a rank."""
+    (tmp_path / "proc").mkdir()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(pid)))
+    processes = Processes(tmp_path / "proc")
+    processes.has(JOB, 1)
+    return processes
+
+
+@pytest.fixture
+def sampler(job: Processes) -> RankSampler:
+    return RankSampler(JOB, run_dir=job.proc.parent, host="a", proc=job.proc)
+
+
+def read(sampler: RankSampler, at_s: float) -> dict[tuple[str, int | None], float | None]:
+    values = sampler.read(round(at_s * S)).values
+    return {(track.name, track.rank): value for track, value in values.items()}
+
+
+def test_a_rank_is_its_main_process_and_its_workers(job: Processes, sampler: RankSampler) -> None:
+    job.has(20, rank=0, cpu_s=10, faults=4, pages=3, threads=7, waited_s=1)
+    job.has(21, 20, rank=0, cpu_s=20, faults=9, pages=4, threads=2, waited_s=50)
+    job.has(30, rank=1)
+    first = read(sampler, 100)
+    assert first == {
+        ("rank.rss", 0): 7 * PAGE,
+        ("rank.threads", 0): 7,
+        ("rank.processors", 0): 20,
+        ("rank.rss", 1): PAGE,
+        ("rank.threads", 1): 1,
+        ("rank.processors", 1): 30,
+    }
+    job.has(20, rank=0, cpu_s=10.5, faults=6, pages=5, threads=8, waited_s=1.5)
+    job.has(21, 20, rank=0, cpu_s=20.2, faults=10, pages=4, waited_s=60)
+    assert read(sampler, 102) == {
+        ("rank.rss", 0): 9 * PAGE,
+        ("rank.threads", 0): 8,
+        ("rank.processors", 0): 20,
+        ("rank.cpu", 0): 35.0,
+        ("rank.major_faults", 0): 1.5,
+        ("rank.cpu_wait", 0): 25.0,
+        ("rank.rss", 1): PAGE,
+        ("rank.threads", 1): 1,
+        ("rank.processors", 1): 30,
+        ("rank.cpu", 1): 0.0,
+        ("rank.major_faults", 1): 0.0,
+    }
+    sampler.close()
+
+
+@pytest.mark.parametrize(("waited_s", "share"), [(9, 100.0), (3.5, 50.0), (3, 0.0), (1, 0.0)])
+def test_a_share_of_waiting_is_one_whatever_the_kernel_counts(
+    job: Processes, sampler: RankSampler, waited_s: float, share: float
+) -> None:
+    job.has(20, rank=0, waited_s=3)
+    read(sampler, 100)
+    job.has(20, rank=0, waited_s=waited_s)
+    assert read(sampler, 101)["rank.cpu_wait", 0] == share
+    sampler.close()
+
+
+def test_what_a_worker_had_used_before_it_was_found_does_not_count(
+    job: Processes, sampler: RankSampler
+) -> None:
+    job.has(20, rank=0, cpu_s=1)
+    read(sampler, 100)
+    job.has(20, rank=0, cpu_s=1.5)
+    job.has(21, 20, cpu_s=500, faults=500)
+    assert read(sampler, 101)["rank.cpu", 0] == 50.0
+    job.has(21, 20, cpu_s=500.5, faults=501)
+    third = read(sampler, 102)
+    assert (third["rank.cpu", 0], third["rank.major_faults", 0]) == (50.0, 1.0)
+    job.ends(21)
+    assert read(sampler, 103)["rank.cpu", 0] == 0.0
+    sampler.close()
+
+
+def test_a_rank_that_has_ended_has_no_values_once(job: Processes, sampler: RankSampler) -> None:
+    job.has(20, rank=0, waited_s=1)
+    job.has(30, rank=1)
+    read(sampler, 100)
+    read(sampler, 101)
+    job.has(20, rank=0, state="Z")  # before it is looked for again
+    ended = read(sampler, 101.5)
+    assert {name: value for (name, rank), value in ended.items() if rank == 0} == dict.fromkeys(
+        ("rank.rss", "rank.threads", "rank.processors", "rank.cpu", "rank.major_faults",
+         "rank.cpu_wait")
+    )  # fmt: skip
+    assert ended["rank.threads", 1] == 1
+    job.ends(20)
+    assert {rank for _, rank in read(sampler, 102)} == {1}
+    sampler.close()
+
+
+def test_a_worker_that_outlives_its_main_process_is_no_rank(
+    job: Processes, sampler: RankSampler
+) -> None:
+    job.has(20, rank=0)
+    job.has(21, 20, rank=0)
+    read(sampler, 100)
+    job.has(20, rank=0, state="Z")
+    assert set(read(sampler, 100.5).values()) == {None}
+    sampler.close()
+
+
+def test_ranks_are_sampled_five_times_a_second_and_looked_for_once(
+    job: Processes, sampler: RankSampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long this thread has run before."""
+    monkeypatch.setattr(time, "thread_time_ns", lambda: 900 * S)
+    job.has(20, rank=0)
+    sampled = [bool(read(sampler, 100 + tick / 10)) for tick in range(31)]
+    assert sampled == [tick % 2 == 0 for tick in range(31)]
+    job.has(30, rank=1)
+    assert {rank for _, rank in read(sampler, 103.2)} == {0}
+    assert {rank for _, rank in read(sampler, 104)} == {0, 1}
+    sampler.close()
+
+
+def test_a_job_without_ranks_is_sampled_as_a_whole(job: Processes, sampler: RankSampler) -> None:
+    job.has(JOB, 1, cpu_s=1, pages=2, maps="/site-packages/torch/lib/libtorch.so\n")
+    job.has(20, cpu_s=5, pages=3)
+    first = sampler.read(100 * S)
+    assert {track.name: value for track, value in first.values.items()} == {
+        "job.rss": 5 * PAGE,
+        "job.processes": 2,
+    }
+    assert (first.libraries, first.notes) == (["torch"], [])
+    job.has(JOB, 1, cpu_s=1.5, pages=2, maps="/x/torch/lib/libtorch.so\n")
+    job.has(20, cpu_s=6.5, pages=3, maps="/x/vllm/a.so\n/x/numpy/b.so\n")
+    second = sampler.read(102 * S)
+    assert {track.name: value for track, value in second.values.items()} == {
+        "job.rss": 5 * PAGE,
+        "job.processes": 2,
+        "job.cpu": 100.0,
+    }
+    assert second.libraries == ["NumPy", "vLLM"]
+    job.has(30, rank=0, maps="/x/jaxlib/a.so\n")
+    third = sampler.read(104 * S)
+    assert third.libraries == []
+    assert {track.name for track, value in third.values.items() if value is not None} == {
+        "rank.rss", "rank.threads", "rank.processors",
+    }  # fmt: skip
+    assert {track.name for track, value in third.values.items() if value is None} == {
+        "job.rss", "job.processes", "job.cpu",
+    }  # fmt: skip
+    sampler.close()
