@@ -43,7 +43,8 @@ def _ring(scene: Scene) -> Candidate | None:
     ring = min(rings, key=lambda ring: (len(ring.ranks), ring.ranks))
     culprits = tuple(sorted(_blamed_in_rings(scene, rings) or ring.ranks))
     sites = [
-        f"{wait.operation} at {frame_text(scene.by_rank[wait.rank].place.user)}"
+        f"{wait.operation} in {_title(scene, wait.group)} at "
+        f"{frame_text(scene.by_rank[wait.rank].place.user)}"
         for wait in ring.waits[:2]
         if wait.rank in scene.by_rank
     ]
@@ -59,7 +60,8 @@ def _ring(scene: Scene) -> Candidate | None:
             Item(
                 RECORDER,
                 wait.rank,
-                f"is in {wait.operation} of group {wait.group} and needs {ranks_text(wait.on)}"
+                f"is in {wait.operation} of {_title(scene, wait.group)} and needs "
+                f"{ranks_text(wait.on)}"
                 f"{f' ({wait.site})' if wait.site else ''}",
             )
             for wait in ring.waits
@@ -67,6 +69,11 @@ def _ring(scene: Scene) -> Candidate | None:
         sink=Sink.RING,
     )
     return deadlock(scene, mistake)
+
+
+def _title(scene: Scene, key: str) -> str:
+    standing = scene.matching.standing(key)
+    return f"group {key}" if standing is None else standing.group.title()
 
 
 def _blamed_in_rings(scene: Scene, rings: Sequence[Cycle]) -> list[int]:
@@ -112,7 +119,7 @@ def _each_in_its_own(scene: Scene) -> Iterator[Candidate]:
             Item(
                 RECORDER,
                 rank,
-                f"waits alone in {alone[rank].operation} of group {alone[rank].group}",
+                f"waits alone in {alone[rank].operation} of {_title(scene, alone[rank].group)}",
             )
             for rank in ranks[:_MOST_ITEMS]
         ),
