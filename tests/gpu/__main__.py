@@ -172,15 +172,13 @@ def section(results: dict[str, Sequence[Check]] | dict[str, list[Check]], *, dry
     if dry:
         lines.append("A dry run: gloo in NCCL's place, nothing was measured on a GPU.")
     for part, checks in results.items():
-        lines += ["", f"## {WORDS[part]}", "", "| what | result | seen |", "|---|---|---|"]
-        for check in checks:
-            cells = (check.name, check.state, check.text)
-            lines.append(f"| {' | '.join(map(_cell, cells))} |")
+        lines += ["", f"## {WORDS[part]}", ""]
+        lines += [f"- **{check.name}**, {check.state}: {_plain(check.text)}" for check in checks]
     return "\n".join(lines) + "\n"
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+def _plain(text: str) -> str:
+    return text.replace("\n", " ")
 
 
 def _say(text: str) -> None:

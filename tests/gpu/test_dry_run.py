@@ -35,7 +35,7 @@ def test_a_fault_in_real_ranks_is_judged_and_written_down(tmp_path: Path) -> Non
     assert lines[1] == "1 passed, 0 failed, 0 skipped"
     assert code == 0
     text = page.read_text(encoding="utf-8")
-    assert "| stopped | passed | stuck, rank-stopped, ranks 2" in text
+    assert "- **stopped**, passed: stuck, rank-stopped, ranks 2" in text
     assert "A dry run" in text
 
 
@@ -82,5 +82,5 @@ def test_a_part_that_breaks_is_a_failure_and_not_an_end() -> None:
 def test_the_section_has_a_line_for_each_check() -> None:
     checks = {part: [Check("a | b", "passed", "1%\n2%")] for part in PARTS}
     text = section(checks, dry=False)
-    assert text.count(r"| a \| b | passed | 1% 2% |") == len(PARTS)
+    assert text.count("- **a | b**, passed: 1% 2%\n") == len(PARTS)
     assert "A dry run" not in text
