@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from grpo_doctor_probes import counter, instant
 from grpo_doctor_trainer.logs.console import LOG
-
-if TYPE_CHECKING:
-    import torch
 
 FORMAT = 1
 PREFIX = "checkpoint-"
@@ -50,16 +46,16 @@ def sizes_in(folder: Path) -> dict[str, int]:
     return dict(sizes)
 
 
-def report_sizes(folder: Path, weights: dict[str, torch.Tensor], seconds: float) -> None:
+def report_sizes(folder: Path, weights: int, seconds: float) -> None:
     """Records what was written and says it in one line.
 
     The trace gets, on rank 0, counters `checkpoint/weights_bytes`, `checkpoint/optimizer_bytes`
-    (0: left out), `checkpoint/other_bytes` and `checkpoint/bytes_per_weight`, and an instant that
-    names the dtype.
+    (0: left out), `checkpoint/other_bytes` and `checkpoint/weights`, and an instant that names the
+    dtype.
 
     Args:
         folder: the finished checkpoint.
-        weights: what was handed over to be saved.
+        weights: how many were handed over to be saved.
         seconds: that it took.
     """
     sizes = sizes_in(folder)
@@ -67,7 +63,7 @@ def report_sizes(folder: Path, weights: dict[str, torch.Tensor], seconds: float)
     counter("checkpoint/weights_bytes", float(sizes["weights"]))
     counter("checkpoint/optimizer_bytes", float(sizes["optimizer"]))
     counter("checkpoint/other_bytes", float(sizes["resume"] + sizes["other"]))
-    counter("checkpoint/weights", float(sum(weight.numel() for weight in weights.values())))
+    counter("checkpoint/weights", float(weights))
     instant(f"checkpoint/saved as {dtype}")
     parts = [f"weights {_mega(sizes['weights'])} ({dtype})"]
     if sizes["resume"]:

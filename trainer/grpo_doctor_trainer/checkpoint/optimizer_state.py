@@ -71,8 +71,7 @@ def restore(engine: Engine, saved: dict[str, Any]) -> None:
         if copy is not master:
             master.copy_(copy)
         states[master] = _like(states.get(master, {}), values, master.device)
-    scaler = getattr(engine.optimizer, "loss_scaler", None)
-    for owner in (engine.optimizer, scaler):
+    for owner in _scale_owners(engine.optimizer):
         for name, value in saved["loss_scale"].items():
             if hasattr(owner, name):
                 setattr(owner, name, value)
@@ -108,6 +107,15 @@ def _like(there: dict[str, Any], values: dict[str, Any], device: torch.device) -
 
 def _loss_scale(optimizer: Any) -> dict[str, float]:
     names = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")
-    owners = (optimizer, getattr(optimizer, "loss_scaler", None))
-    values = {name: getattr(owner, name, None) for owner in owners for name in names}
-    return {name: value for name, value in values.items() if isinstance(value, _PLAIN)}
+    return {
+        name: value
+        for owner in _scale_owners(optimizer)
+        for name in names
+        if isinstance(value := getattr(owner, name, None), _PLAIN)
+    }
+
+
+def _scale_owners(optimizer: Any) -> list[Any]:
+    """What may hold the loss scale: of ZeRO a scaler, without ZeRO a config or the optimizer."""
+    parts = ("loss_scaler", "loss_scale_config")
+    return [optimizer, *(getattr(optimizer, part, None) for part in parts)]

@@ -86,6 +86,7 @@ class Checkpointer:
         unfinished = self._folder / f".{final.name}.unfinished"
         with phase("checkpoint/gather"):
             weights = self._whole_state()
+        count = sum(weight.numel() for weight in (weights or {}).values())  # saving empties it
         if self._ranks.is_main:
             shutil.rmtree(unfinished, ignore_errors=True)  # of a run that was killed in here
         worst_on_any_rank(False, self._ranks)  # nobody writes before that
@@ -109,7 +110,7 @@ class Checkpointer:
                 shutil.rmtree(unfinished, ignore_errors=True)
             raise CheckpointError(self._explain(final, problem))
         if self._ranks.is_main:
-            report_sizes(final, weights or {}, time.perf_counter() - started)
+            report_sizes(final, count, time.perf_counter() - started)
         return final
 
     def _whole_state(self) -> dict[str, torch.Tensor] | None:

@@ -77,7 +77,8 @@ def is_maths(text: str) -> bool:
 
 def plain(text: str) -> str:
     """Reduces a text to what counts in a comparison of texts."""
-    return "".join(_TEXT_COMMAND.sub(r"\1", _bare(text)).split()).strip("$.").casefold()
+    joined = "".join(_TEXT_COMMAND.sub(r"\1", _bare(text)).split())
+    return joined.rstrip("$.").lstrip("$").casefold()  # ".5" is not 5
 
 
 def number(text: str) -> Fraction | None:

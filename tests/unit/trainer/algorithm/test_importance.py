@@ -59,3 +59,9 @@ def test_a_huge_gap_is_still_a_number() -> None:
     trainer, engine = torch.zeros(2, 3), torch.full((2, 3), -1e9)
     for mode in (None, "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"):
         assert rollout_gap(trainer, engine, MASK, mode, THRESHOLD).weight.isfinite().all()
+
+
+@pytest.mark.parametrize("mode", ["token_truncate", "token_mask", "sequence_mask"])
+def test_a_ratio_at_the_threshold_is_kept_as_it_is(mode: str) -> None:
+    trainer = torch.full((2, 3), -1.0)
+    assert rollout_gap(trainer, trainer, MASK, mode, 1.0).weight.tolist() == [[1.0] * 3] * 2

@@ -60,6 +60,12 @@ def test_padding_and_parts_change_nothing(
         assert found[row][counted].tolist() == pytest.approx(expected[counted].tolist(), abs=1e-5)
 
 
+def test_logits_are_divided_by_the_temperature(model: Any, batch: TokenBatch) -> None:
+    plain = completion_logits(model, batch).detach()
+    assert plain.shape[:2] == batch.completion_tokens.shape
+    torch.testing.assert_close(completion_logits(model, batch, 0.5).detach(), 2 * plain)
+
+
 def test_gradients_are_those_of_log_softmax(model: Any, batch: TokenBatch) -> None:
     logits = completion_logits(model, batch, 1.0).detach()
     gradients = []

@@ -10,11 +10,17 @@ import pytest
 import torch
 
 from grpo_doctor_trainer.algorithm.logprobs import logprobs_in_parts
-from grpo_doctor_trainer.algorithm.loss import grpo_loss, reduce_loss, token_loss
+from grpo_doctor_trainer.algorithm.loss import (
+    grpo_loss,
+    reduce_loss,
+    token_loss,
+    tokens_in_loss,
+)
 from grpo_doctor_trainer.algorithm.statistics import SUMS
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.data.experience import Experience, TokenBatch
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
+from grpo_doctor_trainer.ranks.group import Ranks
 
 LOW, HIGH = 0.2, 0.3
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]])
@@ -23,8 +29,8 @@ KINDS = ["grpo", "bnpo", "dr_grpo", "dapo"]
 MEAN_TOKENS = 5.0
 
 
-def settings(**options: Any) -> TrainerConfig:
-    return TrainerConfig(epsilon=LOW, epsilon_high=HIGH, **options)
+def settings(epsilon_high: float | None = HIGH, **options: Any) -> TrainerConfig:
+    return TrainerConfig(epsilon=LOW, epsilon_high=epsilon_high, **options)
 
 
 def numbers(seed: int) -> torch.Tensor:
@@ -115,6 +121,8 @@ def one_token(ratio: float, advantage: float) -> tuple[float, float, str]:
         (1.5, -2.0, 3.0, 3.0, ""),  # worse, and still to be undone
         (0.5, -2.0, 1.6, 0.0, "low"),  # given up far enough
         (0.5, 2.0, -1.0, -1.0, ""),
+        (1.5, 0.0, 0.0, 0.0, ""),  # nothing to stop
+        (0.5, 0.0, 0.0, 0.0, ""),
     ],
 )
 def test_clipping_on_both_sides(
@@ -123,6 +131,23 @@ def test_clipping_on_both_sides(
     found = one_token(ratio, advantage)
     assert found[:2] == pytest.approx((loss, gradient), abs=1e-10)
     assert found[2] == clipped
+
+
+@pytest.mark.parametrize("advantage", [1.0, -1.0])
+def test_a_token_at_the_edge_of_the_region_is_not_clipped(advantage: float) -> None:
+    data = Experience(NO_TOKENS, torch.full((3,), advantage), numbers(1), None)
+    terms = token_loss(numbers(1), data, TrainerConfig(epsilon=0.0, epsilon_high=0.0))
+    assert not terms.clipped_low.any()
+    assert not terms.clipped_high.any()
+
+
+def test_without_a_bound_of_its_own_the_region_ends_as_far_above_as_below() -> None:
+    data = Experience(NO_TOKENS, torch.ones(3), numbers(1) - math.log(1.25), None)
+    clipped = {
+        upper: bool(token_loss(numbers(1), data, settings(upper)).clipped_high.all())
+        for upper in (None, 0.3)
+    }
+    assert clipped == {None: True, 0.3: False}
 
 
 def test_kl_is_never_negative_and_zero_for_equal_models() -> None:
@@ -190,3 +215,15 @@ def test_tokens_are_counted_whether_they_are_in_the_loss_or_not(
     assert (sums["tokens"], sums["micro_batches"]) == (7 + 12, 1)
     assert sums["gap"] == pytest.approx(0.5, abs=1e-5)
     assert sums["weight"] == pytest.approx(5 * math.exp(0.1), abs=1e-5)
+
+
+@pytest.mark.parametrize(("tokens", "divisor"), [(4.0, 4.0), (0.5, 1.0)])
+def test_dapo_divides_by_the_tokens_of_a_step_or_one(tokens: float, divisor: float) -> None:
+    loss = reduce_loss(torch.ones(1, 3), torch.ones(1, 3), "dapo", longest=9, mean_tokens=tokens)
+    assert loss.item() == 3 / divisor
+
+
+def test_tokens_of_a_step_are_counted_for_a_micro_batch() -> None:
+    alone = Ranks(rank=0, world_size=1, local_rank=0, device=torch.device("cpu"), threads=1)
+    kept = replace(experience(), kept=torch.tensor([1, 0, 1]))
+    assert tokens_in_loss([experience(), kept], alone) == (7 + 5) / 2

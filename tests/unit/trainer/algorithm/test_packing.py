@@ -109,6 +109,28 @@ def test_logits_are_never_whole_where_they_are_large(
     assert "forward" not in vars(model.lm_head)
 
 
+@pytest.mark.parametrize(("room", "passes"), [(15, 2), (20, 1), (21, 1)])
+def test_logits_that_fit_are_computed_once(
+    model: Any, room: int, passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = []
+
+    def watched(hidden: torch.Tensor, *weights: Any) -> torch.Tensor:
+        counted.append(hidden.size(1))
+        return torch.nn.functional.linear(hidden, *weights)
+
+    monkeypatch.setattr(head, "linear", watched)
+    monkeypatch.setitem(head.KEPT_BYTES, "cpu", room * 4 * model.config.vocab_size)
+    assert int(BATCHES["whole groups"].completion_mask.sum()) == 20
+    results(model, BATCHES["whole groups"], share=True)
+    assert sum(counted) == 20 * passes
+
+
+@pytest.mark.parametrize(("lengths", "padded"), [([3, 3], False), ([3, 2], True), ([0], False)])
+def test_texts_of_one_length_have_no_padding(lengths: list[int], padded: bool) -> None:
+    assert Segments.of(torch.tensor(lengths), torch.device("cpu")).padded == padded
+
+
 @pytest.mark.parametrize("way", ["another kind of layer", "changed behind it", "gone around"])
 def test_logits_are_taken_as_they_are_where_the_last_layer_cannot_be_asked(
     model: Any, way: str, monkeypatch: pytest.MonkeyPatch

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
 import torch
 
-from grpo_doctor_trainer.checkpoint.optimizer_state import _like
+from grpo_doctor_trainer.checkpoint.optimizer_state import (
+    _like,
+    capture,
+    is_replicated,
+    restore,
+)
+from grpo_doctor_trainer.errors import CheckpointError
+from grpo_doctor_trainer.ranks.engine import Engine
 
 
 def test_moments_go_to_the_weights_device_and_counters_stay() -> None:
@@ -26,3 +35,73 @@ def test_memory_of_the_same_shape_is_used_again() -> None:
     assert restored["exp_avg"].tolist() == [1.0, 1.0]
     assert restored["exp_avg_sq"].tolist() == [1.0, 1.0]
     assert restored["step"].item() == 4.0
+
+
+def partitioned(value: float, *, flat: bool = False, **scale: Any) -> Engine:
+    """What DeepSpeed leaves on a rank: AdamW steps float32 copies of a part of the weights."""
+    masters = [torch.full((3,), value).requires_grad_(), torch.full((2,), value).requires_grad_()]
+    stepping = torch.optim.AdamW(masters, lr=0.0)
+    for master in masters:
+        master.grad = torch.full_like(master, value)
+    stepping.step()
+    optimizer = SimpleNamespace(optimizer=stepping, **scale)
+    if flat:  # ZeRO-3, whose groups are empty between steps
+        optimizer.fp32_partitioned_groups_flat = masters
+        stepping.param_groups = [{"params": []}]
+    return cast("Engine", SimpleNamespace(optimizer=optimizer, masters=masters))
+
+
+def masters(engine: Engine) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = cast("Any", engine).masters
+    return found
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_copies_that_are_stepped_go_back_with_their_state(flat: bool) -> None:
+    there, new = partitioned(2.0, flat=flat), partitioned(5.0, flat=flat)
+    assert not is_replicated(there)
+    restore(new, capture(there))
+    assert [master.tolist() for master in masters(new)] == [[2.0] * 3, [2.0] * 2]
+    for before, after in zip(masters(there), masters(new), strict=True):
+        first = cast("Any", there).optimizer.optimizer.state[before]
+        second = cast("Any", new).optimizer.optimizer.state[after]
+        assert first["exp_avg"].equal(second["exp_avg"])
+
+
+def scaling(scale: float, done: int, overflow: int | None) -> dict[str, Any]:
+    return {"cur_scale": scale, "cur_iter": done, "last_overflow_iter": overflow}
+
+
+@pytest.mark.parametrize("part", ["loss_scaler", "loss_scale_config", ""])
+def test_the_scale_of_the_loss_goes_back_wherever_it_is_kept(part: str) -> None:
+    """Under ZeRO, without it, and without it in DeepSpeed 0.16."""
+
+    def engine(*numbers: Any) -> Engine:
+        found = scaling(*numbers)
+        return partitioned(1.0, **({part: SimpleNamespace(**found)} if part else found))
+
+    there, new = engine(64.0, 7, 3), engine(1.0, 0, None)
+    saved = capture(there)
+    assert saved["loss_scale"] == scaling(64.0, 7, 3)
+    restore(new, saved)
+    optimizer = cast("Any", new).optimizer
+    assert vars(getattr(optimizer, part) if part else optimizer).items() >= (
+        saved["loss_scale"].items()
+    )
+    assert capture(engine(64.0, 7, None))["loss_scale"] == {"cur_scale": 64.0, "cur_iter": 7}
+
+
+def test_copies_of_other_weights_are_refused_and_nothing_is_changed() -> None:
+    saved = capture(partitioned(2.0))
+    saved["masters"][1] = torch.zeros(3)
+    new = partitioned(5.0)
+    with pytest.raises(CheckpointError, match="belongs to other trained weights"):
+        restore(new, saved)
+    assert masters(new)[0].tolist() == [5.0] * 3
+
+
+def test_a_state_in_files_cannot_be_saved() -> None:
+    engine = partitioned(1.0)
+    cast("Any", engine).optimizer.swap_optimizer = True
+    with pytest.raises(CheckpointError, match="nvme"):
+        capture(engine)

@@ -206,3 +206,72 @@ def test_optimizer_state_of_other_weights_is_refused() -> None:
     saved["state"].pop()
     with pytest.raises(CheckpointError, match="belongs to other trained weights"):
         restore(engine(3), saved)
+
+
+WARNING = "the run now has 9 steps and had 8: its learning rate follows another curve"
+
+
+@pytest.mark.parametrize(
+    ("flags", "steps", "rank", "warned"),
+    [
+        ("--lr_scheduler_type cosine", 9, 0, True),
+        ("--lr_scheduler_type cosine", 8, 0, False),
+        ("--lr_scheduler_type cosine", 9, 1, False),
+        ("--lr_scheduler_type linear --warmup_ratio 0", 9, 0, True),
+        ("--lr_scheduler_type constant --warmup_ratio 0", 9, 0, False),
+        ("--lr_scheduler_type constant --warmup_ratio 0.1", 9, 0, True),
+        ("--lr_scheduler_type constant --warmup_ratio 0.1 --warmup_steps 3", 9, 0, False),
+    ],
+)
+def test_a_longer_run_is_warned_of_where_its_learning_rate_follows_its_length(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: str, steps: int, rank: int,
+    warned: bool,
+) -> None:  # fmt: skip
+    set_up_console(0)
+    resume = found(tmp_path, write(tmp_path, *flags.split(), "--max_steps", "8"))
+    assert resume is not None
+    now = config_of(tmp_path, *flags.split(), "--max_steps", str(steps))
+    capsys.readouterr()
+    resume.check(now, Ranks(rank, 1, rank, torch.device("cpu"), 1))
+    assert (WARNING in capsys.readouterr().out) == warned
+
+
+def test_what_corrects_for_the_rollout_may_not_change(tmp_path: Path) -> None:
+    flags = ("--use_vllm", "true", "--rollout_importance_sampling_threshold")
+    message = check(tmp_path, (*flags, "2"), (*flags, "3"))
+    assert "--rollout_importance_sampling_threshold 2.0 -> 3.0" in message
+
+
+def test_an_option_that_the_checkpoint_does_not_know_may_have_any_value(tmp_path: Path) -> None:
+    saved = write(tmp_path)
+    path = saved / "trainer_state.json"
+    state = json.loads(path.read_text(encoding="utf-8"))
+    del state["config"]["seed"]
+    path.write_text(json.dumps(state), encoding="utf-8")
+    resume = found(tmp_path, saved)
+    assert resume is not None
+    resume.check(config_of(tmp_path, "--seed", "9"), ALONE)
+
+
+def test_how_to_begin_anew_depends_on_what_was_trained(tmp_path: Path) -> None:
+    full = check(tmp_path, ("--seed", "1"), ("--seed", "2"))
+    assert f"--model {tmp_path}/checkpoint-4, without" in full
+    lora = ("--train_type", "lora")
+    assert "merge its adapter" in check(tmp_path, (*lora, "--seed", "1"), (*lora, "--seed", "2"))
+
+
+def test_another_name_than_that_of_a_checkpoint_is_told_no_others(tmp_path: Path) -> None:
+    write(tmp_path)
+    message = refusal(tmp_path, tmp_path / "final")
+    assert "there is no such folder. Give a checkpoint-N folder" in message
+    assert "There are" not in message
+    assert "There are" not in refusal(tmp_path, tmp_path / "other" / "checkpoint-5")
+
+
+def test_lists_and_nothing_are_spelled_as_flags_are(tmp_path: Path) -> None:
+    message = check(
+        tmp_path,
+        ("--reward_funcs", "accuracy", "--top_p", "0.5"),
+        ("--reward_funcs", "accuracy", "format", "--scale_rewards", "batch"),
+    )
+    assert "--reward_funcs accuracy -> accuracy format" in message

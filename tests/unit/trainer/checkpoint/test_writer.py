@@ -6,7 +6,9 @@ import errno
 import json
 import os
 import random
+import re
 import shutil
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,15 +18,16 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from grpo_doctor_trainer.checkpoint import Checkpointer, Progress, check_writable
+from grpo_doctor_trainer.checkpoint import Checkpointer, Progress, check_writable, layout
 from grpo_doctor_trainer.checkpoint.layout import sizes_in
 from grpo_doctor_trainer.checkpoint.progress import from_plain, to_plain, with_own_memory
 from grpo_doctor_trainer.config import TrainerConfig
-from grpo_doctor_trainer.data.experience import Experience, TokenBatch
+from grpo_doctor_trainer.data.experience import Experience, ImageFeatures, TokenBatch
 from grpo_doctor_trainer.data.feed import Feed
 from grpo_doctor_trainer.errors import CheckpointError
 from grpo_doctor_trainer.logs.console import set_up_console
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
+from grpo_doctor_trainer.model.vision import VisionLayout
 from grpo_doctor_trainer.ranks.engine import Engine
 from grpo_doctor_trainer.ranks.group import Ranks
 
@@ -122,9 +125,48 @@ def test_a_rollout_and_the_random_states_survive(tmp_path: Path) -> None:
     assert found.feed.experience.old_logprobs is None
 
 
+def images_of(layout: VisionLayout) -> ImageFeatures:
+    pixels, grid = torch.arange(12.0).view(4, 3), torch.tensor([[1, 2, 2]])
+    return ImageFeatures(pixels, grid, ((0,), ()), torch.ones(2, 3, 4).long(), layout)
+
+
+def test_a_rollout_with_images_gets_the_layout_of_the_model_that_is_there() -> None:
+    before, now = (VisionLayout(9, (9,), 2, 3, companion=c, typed=False) for c in (False, True))
+    tokens = torch.arange(8).view(2, 4)
+    batch = TokenBatch(tokens, tokens, tokens, tokens, images_of(before))
+    feed = Feed(Experience(batch, torch.zeros(2), None, None), torch.arange(2), 1)
+    plain = to_plain(Progress(1, feed))
+    found = from_plain(plain, torch.device("cpu"), now).feed
+    assert found is not None
+    images = found.experience.tokens.images
+    assert images is not None
+    assert (images.layout, images.indices) == (now, ((0,), ()))
+    assert images.pixel_values.equal(images_of(now).pixel_values)
+
+
+def test_a_state_of_a_gpu_is_put_back_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, set_to = to_plain(Progress()), list[Any]()
+    monkeypatch.setattr(torch.cuda, "set_rng_state", set_to.append)
+    for state, has_gpu in (("state", False), (None, False), (None, True), ("state", True)):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda has_gpu=has_gpu: has_gpu)
+        plain["random"]["cuda"] = state
+        from_plain(plain, torch.device("cpu"), None)
+        assert set_to == (["state"] if state and has_gpu else [])
+
+
 def test_a_finished_rollout_is_left_out() -> None:
     done = Feed(experience_of(torch.arange(4).view(1, 4)), torch.arange(0), 1)
     assert to_plain(Progress(1, done))["feed"] is None
+
+
+def test_the_weights_that_were_handed_over_are_counted(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: dict[str, float] = {}
+    monkeypatch.setattr(layout, "counter", counted.__setitem__)
+    checkpointer(tmp_path, engine, save_only_model=True).save(Progress(1))
+    every = engine.module.state_dict().values()
+    assert counted["checkpoint/weights"] == sum(weight.numel() for weight in every)
 
 
 def test_save_only_model_leaves_the_optimizer_out(tmp_path: Path, engine: Engine) -> None:
@@ -292,3 +334,14 @@ def test_what_stands_in_a_checkpoint_is_told_apart(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(bytes(size))
     expected = {"weights": 67, "optimizer": 12, "resume": 16, "other": 160}
     assert sizes_in(tmp_path) == expected
+
+
+def test_what_writing_took_is_said(
+    tmp_path: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_up_console(0)
+    began = time.perf_counter()
+    checkpointer(tmp_path, engine, save_only_model=True).save(Progress(1))
+    took_s = time.perf_counter() - began
+    (said,) = re.findall(r"; ([\d.]+) s$", capsys.readouterr().out.strip())
+    assert float(said) <= took_s + 0.05

@@ -35,3 +35,10 @@ def test_warmup_ratio_rounds_up_and_steps_override_it() -> None:
 def test_a_run_of_warm_up_only_and_a_run_of_one_step() -> None:
     assert rates(2, warmup_steps=4) == [0.25, 0.5]
     assert rates(1, warmup_ratio=0.0) == [1.0]
+
+
+@pytest.mark.parametrize("kind", ["linear", "cosine"])
+def test_a_curve_begins_at_the_peak_after_the_warm_up(kind: str) -> None:
+    found = rates(6, lr_scheduler_type=kind, warmup_steps=2)
+    assert found[:3] == [0.5, 1, 1]
+    assert found[2:] == pytest.approx(rates(4, lr_scheduler_type=kind, warmup_ratio=0.0))

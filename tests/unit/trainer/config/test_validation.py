@@ -240,3 +240,14 @@ def test_each_reward_weighs_one_unless_said() -> None:
 
 def test_the_largest_seed() -> None:
     assert parse(["--seed", "4294967295"], 2).seed == 2**32 - 1
+
+
+def test_of_many_divisors_those_nearest_to_the_wish_are_listed() -> None:
+    arguments = ["--per_device_train_batch_size", "2520", "--num_generations", "50"]
+    listed = message_of(*arguments, ranks=1).rpartition("here: ")[2]
+    assert listed == "28, 30, 35, 36, 40, 42, 45, 56, 60, 63, 70, 72"
+
+
+def test_how_large_a_batch_of_one_has_to_be_for_a_group_is_said() -> None:
+    message = message_of("--per_device_train_batch_size", "1", "--num_generations", "4", ranks=1)
+    assert message.endswith("raise --per_device_train_batch_size to 4 or a multiple of it")

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from grpo_doctor_trainer.config import TrainerConfig
-from grpo_doctor_trainer.data.checking import usable_rows
+from grpo_doctor_trainer.data.checking import problem, usable_rows
 from grpo_doctor_trainer.data.prompts import prompt_loader
 from grpo_doctor_trainer.data.rows import Row, load_rows
 from grpo_doctor_trainer.errors import DatasetError
@@ -113,3 +113,16 @@ def test_the_next_row_stands_in_on_every_rank(
     printed = capsys.readouterr().out
     assert printed.count("cut.png") == 2  # once per loader
     assert "the next row stands in for it" in printed
+
+
+def test_one_bad_row_alone_is_named_alone(rows: list[Row]) -> None:
+    with pytest.raises(DatasetError) as error:
+        usable_rows(rows[:2], TrainerConfig(), ALONE)
+    assert "more rows" not in str(error.value)
+
+
+def test_which_of_the_images_of_a_row_is_bad_is_said(rows: list[Row]) -> None:
+    (bad,) = rows[2].images
+    row = dataclasses.replace(rows[0], images=(*rows[0].images, bad, *rows[0].images))
+    assert (problem(row) or "").startswith(f"{row.location}: image 2 of 3 ({bad!s}): ")
+    assert problem(rows[0]) is None

@@ -88,3 +88,38 @@ def test_by_length_the_step_has_the_same_gradient(kind: str) -> None:
         gradients.append(model.lm_head.weight.grad)
     assert gradients[0].abs().max() > 1e-4
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-6)
+
+
+def shared_prompts(size: int) -> Feed:
+    """Of the prompts 0, 1, 0, 1 in the order 2, 1, 0, 3."""
+    feed = feed_of(size)
+    tokens = feed.experience.tokens
+    rows = [0, 1, 0, 1]
+    shared = dataclasses.replace(
+        tokens, prompt_tokens=tokens.prompt_tokens[rows], prompt_mask=tokens.prompt_mask[rows]
+    )
+    feed.experience = dataclasses.replace(feed.experience, tokens=shared)
+    feed.order = torch.tensor([2, 1, 0, 3])
+    return feed
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "by_prompt", "expected"),
+    [
+        (2, 2, True, [[2, 0], [1, 3]]),
+        (2, 2, False, [[2, 1], [0, 3]]),
+        (4, 1, True, [[2, 1, 0, 3]]),  # one micro-batch has them together anyway
+        (4, 1, False, [[2, 1, 0, 3]]),
+    ],
+)
+def test_prompts_are_put_together_where_a_step_has_several_micro_batches(
+    size: int, count: int, by_prompt: bool, expected: list[list[int]]
+) -> None:
+    parts = shared_prompts(size).take(count, by_prompt=by_prompt)
+    assert [part.advantages.tolist() for part in parts] == expected
+
+
+def test_each_iteration_takes_every_completion_once() -> None:
+    feed = Feed.shuffled(feed_of(1).experience, size=3, iterations=2)
+    assert not feed.empty
+    assert sorted(feed.order[:4].tolist()) == sorted(feed.order[4:].tolist()) == [0, 1, 2, 3]

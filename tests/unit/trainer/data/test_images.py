@@ -85,6 +85,8 @@ def test_damage_has_a_reason(tmp_path: Path) -> None:
         read_image(whole[:-40], None)
     with pytest.raises(BadImageError, match="601 x 2 pixels: one side is more than 200 times"):
         probe(png((601, 2)))
+    probe(png((400, 2)))
+    probe(png((1, 200)))
 
 
 @pytest.mark.parametrize("size", [(1000, 500), (333, 777), (1, 5000), (5000, 1), (64, 64)])

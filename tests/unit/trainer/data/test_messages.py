@@ -66,8 +66,14 @@ def test_a_tag_before_a_part_with_its_own_image_keeps_the_order() -> None:
         ([{"role": "user", "content": [IMAGE]}], [], "asks for an image, and the row has no"),
         ([{"role": "user", "content": [{"type": "video", "video": "a.mp4"}]}], [A], "video cannot"),
         ([{"role": "user", "content": [{"kind": 3}]}], [], "must be text or an image; not {'kind'"),
+        ([{"role": "user", "content": [{"type": "text"}]}], [], "text or an image; not {'t"),
+        ([{"role": "user", "content": [{"type": "audio", "text": "a"}]}], [], "audio cannot"),
         ([{"role": "user", "content": []}], [], "must be text, or a list of"),
         ([{"role": "user", "content": ["a"]}], [], "must be text, or a list of"),
+        ([{"role": 3, "content": "a"}], [], "must be text, or a list of"),
+        ([{"content": "a"}], [], "must be text, or a list of"),
+        (["a"], [], "must be text, or a list of"),
+        ([{"role": "user", "content": "a"}, "b"], [], "must be text, or a list of"),
         ([{"role": "user", "content": [{"type": "image", "image": "http://a/b.png"}]}], [],
          "not downloaded"),
     ],
@@ -76,3 +82,13 @@ def test_mistakes_name_their_place(value: Any, images: list[Path], message: str)
     with pytest.raises(DatasetError, match=message) as error:
         read(value, *images)
     assert str(error.value).startswith("rows.jsonl, line 2, column messages: ")
+
+
+def test_without_a_user_images_go_before_the_first_message() -> None:
+    messages = [{"role": "system", "content": "Short."}, {"role": "tool", "content": "x"}]
+    assert read(messages, A) == ([[IMAGE, text("Short.")], [text("x")]], [A])
+
+
+def test_answers_at_the_end_are_left_to_the_model_and_those_between_stay() -> None:
+    user, answer = ({"role": role, "content": role[0]} for role in ("user", "assistant"))
+    assert read([user, answer, user, answer, answer]) == (["u", "a", "u"], [])

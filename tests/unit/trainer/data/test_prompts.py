@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
+import time
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +16,7 @@ from grpo_doctor_trainer.data.batch import Made, PromptBatch
 from grpo_doctor_trainer.data.making import PromptMaker, prompt_limit
 from grpo_doctor_trainer.data.prompts import GroupSampler, PromptDataset, prompt_loader, steps_in
 from grpo_doctor_trainer.data.rows import Row
-from grpo_doctor_trainer.errors import ConfigError
+from grpo_doctor_trainer.errors import ConfigError, DatasetError
 from grpo_doctor_trainer.logs.console import set_up_console
 from grpo_doctor_trainer.model.load import LoadedModel
 from grpo_doctor_trainer.model.tiny import tiny_tokenizer
@@ -210,3 +213,44 @@ def test_format_where_the_prompt_opens_the_thinking(completion: str, value: floa
     assert prompt.text.endswith("<think>\n")
     assert prompt.tokens.count(tokenizer.bos_token_id) == 1  # the template's, and no second one
     assert think_then_answer([completion], [prompt.text], solution=["b"]) == [value]
+
+
+def test_how_many_prompts_lost_their_start_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_console(0)
+    batches(workers=0, count=1, max_length=5)
+    (said,) = [line for line in capsys.readouterr().out.splitlines() if "lost their start" in line]
+    texts = {batch.texts[at] for batch in batches(workers=0, count=1) for at in range(6)}
+    cut = sum(len(tiny_tokenizer()(text)["input_ids"]) > 5 for text in texts)
+    assert said.startswith(f"{cut} of this rollout's prompts")
+
+
+def test_a_prompt_that_just_fits_is_whole() -> None:
+    whole = PromptMaker(tiny_tokenizer(), limit=99).make(ROWS[1], copies=1)
+    fits = PromptMaker(tiny_tokenizer(), limit=len(whole.tokens)).make(ROWS[1], copies=1)
+    assert (fits.tokens, fits.cut) == (whole.tokens, 0)
+
+
+def test_images_need_a_model_that_takes_them_and_it_is_named() -> None:
+    row = dataclasses.replace(ROWS[0], images=(Path("a.png"),), location="rows.jsonl, line 1")
+    loaded = LoadedModel(None, tiny_tokenizer(), None, ())
+    for model, name in ((None, "(embedded)"), ("org/model", "org/model")):
+        with pytest.raises(
+            DatasetError, match=re.escape(f"line 1 has an image, and --model {name}")
+        ):
+            prompt_loader([row], loaded, TrainerConfig(model=model), rank=0, ranks=1)
+
+
+def test_what_making_a_prompt_took_is_within_what_it_took() -> None:
+    began = time.perf_counter()
+    effort = PromptMaker(tiny_tokenizer(), limit=9).make(ROWS[1], copies=1).effort
+    assert 0 < effort.tokenize_s <= time.perf_counter() - began
+    assert (effort.images, effort.pixels, effort.image_tokens) == (0, 0, 0)
+
+
+def test_rollouts_that_had_their_prompts_are_skipped() -> None:
+    config = TrainerConfig(
+        per_device_train_batch_size=6, num_generations=3, dataloader_num_workers=0
+    )
+    loaded = LoadedModel(None, tiny_tokenizer(), None, ())
+    later = prompt_loader(ROWS, loaded, config, rank=0, ranks=1, skip=2)
+    assert next(later).texts == batches(workers=0, count=3)[2].texts

@@ -72,7 +72,11 @@ def test_a_sample_is_the_same_for_one_seed(tmp_path: Path) -> None:
     assert first == again
     assert first != load_rows([f"{path}#10"], seed=2)
     assert len({row.columns["solution"] for row in first}) == 10
-    assert len(load_rows([f"{path}#1000"], seed=1)) == 100
+    every = load_rows([path], seed=1)
+    for count in (100, 101, 1000):
+        assert load_rows([f"{path}#{count}"], seed=1) == every
+    assert len(load_rows([f"{path}#99"], seed=1)) == 99
+    assert len(load_rows([f"{path}#1"], seed=1)) == 1
 
 
 @pytest.mark.parametrize("count", ["0", "-1", "ten", ""])
@@ -124,3 +128,12 @@ def test_binary_content_is_one_message(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(b"\xff\xfe\x00broken")
     assert str(path) in refusal(str(path))
+
+
+@pytest.mark.parametrize(("line", "where"), [(b"\xff", "byte 1"), (b'{"a": "\xff"}', "byte 8")])
+def test_where_a_line_is_no_text_is_counted_from_one(
+    tmp_path: Path, line: bytes, where: str
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"prompt": "a"}\n' + line)
+    assert refusal(str(path)) == f"{path}, line 2: not UTF-8 text ({where})"

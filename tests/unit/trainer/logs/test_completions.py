@@ -72,3 +72,38 @@ def test_the_best_and_the_worst_are_shown_readably(
         "prompt      p",
         "completion  (empty)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("length", "prompt", "completion"),
+    [
+        (200, "a" * 100 + "b" * 100, "a" * 100 + "b" * 100),
+        (202, "..." + "a" * 99 + "b" * 101, "a" * 101 + "b" * 99 + "..."),
+    ],
+)
+def test_of_a_long_text_the_end_that_says_more_is_shown(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
+    length: int, prompt: str, completion: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(LOG, "propagate", True)
+    text = "a" * (length // 2) + "b" * (length // 2)
+    config = TrainerConfig(output_dir=str(tmp_path), reward_funcs=["accuracy"])
+    with caplog.at_level("INFO", LOG.name):
+        write_completions(config, 1, [text], [text], torch.ones(1, 1), torch.tensor([math.nan]))
+    assert [record.getMessage().strip() for record in caplog.records][1:4] == [
+        "best   advantage -  accuracy 1", f"prompt      {prompt}", f"completion  {completion}",
+    ]  # fmt: skip
+    (row,) = (tmp_path / "completions.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(row)["advantage"] is None
+
+
+def test_a_completion_without_an_advantage_is_neither_the_best_nor_the_worst(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LOG, "propagate", True)
+    config = TrainerConfig(output_dir=str(tmp_path), reward_funcs=["accuracy"])
+    advantages = torch.tensor([-0.5, math.nan, 0.5])
+    with caplog.at_level("INFO", LOG.name):
+        write_completions(config, 1, ["p"] * 3, ["x", "y", "z"], torch.ones(3, 1), advantages)
+    said = [record.getMessage().split()[-1] for record in caplog.records]
+    assert [said[3], said[6]] == ["z", "x"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -12,8 +13,14 @@ from grpo_doctor_trainer.algorithm.statistics import HIGHEST, LOWEST, SUMS, Loss
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.logs import steplog
 from grpo_doctor_trainer.logs.console import set_up_console, sparkline
-from grpo_doctor_trainer.logs.metrics import completion_metrics, loss_metrics, reward_metrics
+from grpo_doctor_trainer.logs.metrics import (
+    completion_metrics,
+    loss_metrics,
+    reward_metrics,
+    tokens_of,
+)
 from grpo_doctor_trainer.logs.steplog import StepLog
+from grpo_doctor_trainer.logs.trackers import Trackers
 from grpo_doctor_trainer.ranks.group import Ranks
 
 FOUND = {
@@ -187,3 +194,141 @@ def test_sparkline(values: list[float], curve: str) -> None:
 
 def test_a_long_curve_is_averaged_to_fit() -> None:
     assert len(sparkline([float(n) for n in range(1000)], width=60)) == 60
+
+
+class Kept:
+    """A tracker that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, dict[str, float]]] = []
+        self.closed = 0
+
+    def log(self, number: int, values: Mapping[str, float]) -> None:
+        self.told.append((number, dict(values)))
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def evaluation(reward: float) -> dict[str, float]:
+    return {
+        "eval_reward": reward,
+        "eval_completions/mean_length": 4.25,
+        "eval_completions/clipped_ratio": 0.5,
+    }
+
+
+def test_evaluations_are_told_the_best_is_marked_and_named_at_the_end(
+    recorded: dict[int, dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_up_console(0)
+    kept = Kept()
+    log = StepLog(TrainerConfig(save_steps=9), 8, writes=True, trackers=Trackers({"kept": kept}))
+    for number, reward in ((2, 0.25), (4, 0.75), (6, math.nan), (8, 0.75)):
+        log.evaluated(number, evaluation(reward))
+    log.finish()
+    log.close()
+    assert capsys.readouterr().out.splitlines() == [
+        "evaluation after step 2 | reward 0.250, the best so far | length 4.2 (50% clipped)",
+        "evaluation after step 4 | reward 0.750, the best so far | length 4.2 (50% clipped)",
+        "evaluation after step 6 | reward nan | length 4.2 (50% clipped)",
+        "evaluation after step 8 | reward 0.750 | length 4.2 (50% clipped)",
+        "evaluation 0.250 -> 0.750  ▁██  best 0.750 after step 4, kept as checkpoint-4",
+    ]
+    assert list(recorded) == [2, 4, 6, 8]
+    assert [number for number, _ in kept.told] == [2, 4, 6, 8]
+    assert kept.told[0][1]["train/eval_reward"] == 0.25
+    assert kept.closed == 1
+    assert log.best == (4, 0.75)
+
+
+def test_the_best_is_kept_only_where_checkpoints_are(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_console(0)
+    log = StepLog(TrainerConfig(save_steps=0), 8, writes=True)
+    log.evaluated(2, evaluation(0.25))
+    log.finish()
+    assert capsys.readouterr().out.splitlines()[-1].endswith("best 0.250 after step 2")
+
+
+def test_evaluations_without_a_reward_have_no_best(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_console(0)
+    log = StepLog(TrainerConfig(), 8, writes=True)
+    log.evaluated(2, evaluation(math.nan))
+    log.finish()
+    assert log.best is None
+    assert capsys.readouterr().out.splitlines() == [
+        "evaluation after step 2 | reward nan | length 4.2 (50% clipped)"
+    ]
+
+
+def test_other_ranks_keep_evaluations_and_say_nothing(
+    recorded: dict[int, dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_up_console(0)
+    log = StepLog(TrainerConfig(), 8, writes=False)
+    log.evaluated(2, evaluation(0.5))
+    log.write(1, FOUND, seconds=1.0)
+    log.write(2, FOUND, seconds=1.0)
+    log.finish()
+    log.close()
+    assert log.best == (2, 0.5)
+    assert not recorded
+    assert capsys.readouterr().out == ""
+
+
+def test_steps_go_to_trackers_at_the_interval(recorded: dict[int, dict[str, Any]]) -> None:
+    kept = Kept()
+    config = TrainerConfig(logging_steps=2)
+    log = StepLog(config, 5, writes=True, trackers=Trackers({"kept": kept}))
+    for number in range(1, 6):
+        log.write(number, FOUND, seconds=1.0)
+    assert [number for number, _ in kept.told] == list(recorded) == [1, 2, 4, 5]
+    assert kept.told[-1][1]["train/num_tokens"] == 500
+
+
+def test_one_step_has_no_curve(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_console(0)
+    log = StepLog(TrainerConfig(), 1, writes=True)
+    log.write(1, FOUND, seconds=1.0)
+    log.finish()
+    assert "->" not in capsys.readouterr().out
+    log.write(2, FOUND, seconds=1.0)
+    log.finish()
+    assert capsys.readouterr().out.splitlines()[-1] == "reward 0.500 -> 0.500  ▁▁"
+
+
+def test_the_curve_begins_and_ends_with_means_of_a_tenth(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    set_up_console(0)
+    log = StepLog(TrainerConfig(logging_steps=99), 20, writes=True)
+    for number in range(1, 21):
+        log.write(number, FOUND | {"reward": float(number)}, seconds=1.0)
+    log.finish()
+    assert capsys.readouterr().out.splitlines()[-1].startswith("reward 1.500 -> 19.500  ")
+
+
+def test_a_log_goes_on_where_a_checkpoint_ends(recorded: dict[int, dict[str, Any]]) -> None:
+    before = StepLog(TrainerConfig(), 9, writes=False)
+    assert before.state() == {"tokens": 0.0, "rewards": []}
+    for number in (1, 2, 3):
+        before.write(number, FOUND, seconds=1.0)
+    before.evaluated(2, evaluation(0.5))
+    saved = before.state()
+    assert saved == {"tokens": 300.0, "rewards": [0.5] * 3, "evaluations": [(2, 0.5)]}
+    after = StepLog(TrainerConfig(logging_steps=5), 9, writes=True, saved=saved)
+    assert after.best == (2, 0.5)
+    for number in range(4, 10):
+        after.write(number, FOUND, seconds=1.0)
+    assert list(recorded) == [4, 5, 9]
+    assert recorded[4]["num_tokens"] == 400
+
+
+def test_tokens_of_a_rank_are_counted() -> None:
+    assert tokens_of([part(0.0, 1.0, tokens=15), part(0.0, 1.0, tokens=7)]) == 22
+
+
+def test_a_completion_that_ended_is_terminated() -> None:
+    found = completion_metrics(torch.tensor([3.0]), torch.tensor([1.0]))
+    assert found["completions/mean_terminated_length"] == 3
+    assert found["completions/clipped_ratio"] == 0

@@ -93,3 +93,41 @@ def test_the_online_ones_run_offline(
     trackers.log(1, {"loss": 0.5})
     assert list(trackers._trackers) == [name]
     trackers.close()
+
+
+def test_after_a_checkpoint_the_curves_go_on_and_what_came_behind_it_is_taken_back(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("tensorboard", reason="needs the dev extra")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    flags = ("--report_to", "tensorboard", "--logging_dir", str(tmp_path))
+    for done, numbers in ((0, range(1, 6)), (3, range(4, 5))):
+        trackers = make_trackers(parse(flags, 2), done)
+        for number in numbers:
+            trackers.log(number, {"loss": float(number)})
+        trackers.close()
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert [event.step for event in events.Scalars("train/loss")] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("name", ["none", "None", "NONE"])
+def test_none_beside_others_is_left_out(name: str) -> None:
+    config = parse(["--report_to", name, "tensorboard", "tensorboard"], 2)
+    assert trackers_module.wanted_trackers(config) == ["tensorboard"]
+
+
+def test_a_name_like_none_of_them_has_no_hint() -> None:
+    assert message_of("--report_to", "qqq").endswith("wandb, swanlab, none")
+
+
+def test_one_that_cannot_start_is_left_out_with_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_up_console(0)
+    (tmp_path / "file").touch()
+    folder = str(tmp_path / "file" / "runs")
+    trackers = make_trackers(parse(["--report_to", "tensorboard", "--logging_dir", folder], 2))
+    assert "--report_to tensorboard: no tracking (" in capsys.readouterr().out
+    trackers.log(1, {"loss": 0.0})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ torch = pytest.importorskip("torch", reason="needs the trainer extra")
 pytest.importorskip("transformers", reason="needs the trainer extra")
 
 from grpo_doctor_trainer.flags import parse  # noqa: E402
+from grpo_doctor_trainer.memory import offload as offload_module  # noqa: E402
 from grpo_doctor_trainer.memory.offload import (  # noqa: E402
     Offload,
     _Moved,
@@ -118,3 +120,78 @@ def test_the_float32_copies_that_the_optimizer_steps_move_with_its_state() -> No
         module=module, optimizer=SimpleNamespace(optimizer=inner), device=torch.device("cpu")
     )
     assert [id(t) for t in offload(engine, "--offload_optimizer", "true").find()] == [id(copy)]
+
+
+@pytest.mark.parametrize(
+    ("flags", "moved"),
+    [
+        ((), []),
+        (("--offload_model", "true"), ["model"]),
+        (("--offload_optimizer", "true"), ["optimizer"]),
+        (("--offload_model", "true", "--offload_optimizer", "true"), ["model", "optimizer"]),
+    ],
+)
+def test_what_was_moved_is_counted(
+    monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], moved: list[str]
+) -> None:
+    counted: dict[str, float] = {}
+    monkeypatch.setattr(offload_module, "counter", counted.__setitem__)
+    plan = offload(engine_after_one_step(), *flags)
+    assert plan.enabled == bool(moved)
+    with plan.during_rollout():
+        pass
+    sizes = {"model": 4.0 * 8, "optimizer": 2 * 4.0 * 8}
+    bytes_of = {f"offload/{what}_bytes": sizes[what] * (what in moved) for what in sizes}
+    total = {"offload/bytes": sum(sizes[what] for what in moved)}
+    assert counted == (bytes_of | total if moved else {})
+
+
+@pytest.mark.parametrize(
+    ("device", "shares_weights", "moves"),
+    [("cpu", True, True), ("cpu", False, True), ("cuda", True, False), ("cuda", False, True)],
+)
+def test_the_policy_stays_on_a_device_where_the_rollout_reads_it(
+    device: str, shares_weights: bool, moves: bool
+) -> None:
+    engine, reference = engine_after_one_step(), torch.nn.Linear(5, 5)
+    engine.device = torch.device(device)
+    plan = offload(
+        engine, "--offload_model", "true", reference=reference, shares_weights=shares_weights
+    )
+    found = {id(tensor) for tensor in plan.find()}
+    assert {id(w) for w in reference.parameters()} <= found
+    assert ({id(w) for w in engine.module.parameters()} <= found) == moves
+    assert plan.frees == (device == "cuda")
+
+
+def test_memory_is_pinned_only_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    make = torch.empty
+
+    def empty(size: int, *, pin_memory: bool, **options: Any) -> Any:
+        asked.append(pin_memory)
+        return make(size, **options)
+
+    monkeypatch.setattr(torch, "empty", empty)
+    for pinned, available in ((True, False), (False, True), (True, True)):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda available=available: available)
+        _Moved(torch.ones(2).untyped_storage(), pinned=pinned)
+    assert asked == [False, False, True]
+
+
+def test_garbage_is_collected_on_both_ways_where_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    emptied: list[str] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append("cache"))
+    monkeypatch.setattr(gc, "collect", lambda: emptied.append("garbage"))
+    for collects in (False, True):
+        with Offload(list, list, enabled=True, collect_garbage=collects).during_rollout():
+            assert emptied == ["garbage", "cache"] * collects
+    assert emptied == ["garbage", "cache"] * 2
+
+
+def test_weights_that_are_cut_into_parts_move_as_this_ranks_part() -> None:
+    engine = engine_after_one_step()
+    engine.module.weight.ds_tensor = torch.ones(4)
+    found = offload(engine, "--offload_model", "true").find()
+    assert [tuple(tensor.shape) for tensor in found] == [(4,), (2,)]

@@ -14,7 +14,7 @@ from grpo_doctor_trainer.algorithm.shared_attention import install
 from grpo_doctor_trainer.data.batch import PromptBatch
 from grpo_doctor_trainer.flags import parse
 from grpo_doctor_trainer.logs.console import LOG
-from grpo_doctor_trainer.model.sharing import reason_not_to_share
+from grpo_doctor_trainer.model.sharing import largest_gap, probe, reason_not_to_share
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
 from grpo_doctor_trainer.model.tiny_vl import tiny_processor, tiny_vl_model
 from grpo_doctor_trainer.model.vision import vision_layout
@@ -128,3 +128,18 @@ def test_without_a_layout_attention_is_what_it_was(model: Any) -> None:
     install()
     install()
     assert torch.equal(model(input_ids=tokens).logits, before)
+
+
+def test_a_model_is_asked_about_equal_prompts_and_padding_on_both_sides() -> None:
+    batch = probe(CPU, None)
+    _, prompt_of = batch.distinct_prompts()
+    assert prompt_of.tolist() == [0, 0, 1]
+    assert batch.prompt_mask.tolist() == [[1] * 5, [1] * 5, [0, 0, 1, 1, 1]]
+    assert batch.completion_mask.sum(dim=1).tolist() == [4, 2, 3]
+    assert batch.completion_mask[1].tolist() == [1, 1, 0, 0]
+    assert batch.images is None
+
+
+def test_as_much_as_rounding_explains_may_differ() -> None:
+    tiny = tiny_model(tiny_tokenizer())
+    assert largest_gap(tiny) < 0.01 < largest_gap(tiny.bfloat16()) <= 0.1

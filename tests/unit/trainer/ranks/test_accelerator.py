@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
+from typing import Any
 
 import pytest
 
+torch = pytest.importorskip("torch", reason="needs the trainer extra")
 pytest.importorskip("deepspeed", reason="needs the trainer extra")
 
-from grpo_doctor_trainer.ranks import accelerator
+from grpo_doctor_trainer.config import TrainerConfig  # noqa: E402
+from grpo_doctor_trainer.ranks import accelerator  # noqa: E402
+from grpo_doctor_trainer.ranks.group import Ranks  # noqa: E402
 
 _MUON = "deepspeed.runtime.zero.muon.original_muon"
 
@@ -31,3 +36,50 @@ def test_a_deepspeed_without_muon_is_left_as_it_is(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, _MUON, None)
     accelerator._import_muon_uncompiled()
     assert compiler.compile is compiles
+
+
+@pytest.mark.parametrize(
+    ("wanted", "device", "dtype"),
+    [
+        ("auto", "cpu", torch.float32),
+        ("auto", "cuda", torch.bfloat16),
+        ("float16", "cpu", torch.float16),
+        ("float32", "cuda", torch.float32),
+    ],
+)
+def test_auto_is_half_precision_on_a_gpu(wanted: str, device: str, dtype: object) -> None:
+    config = TrainerConfig(torch_dtype=wanted)
+    assert accelerator.default_dtype(config, torch.device(device)) == dtype
+
+
+def asked_for(monkeypatch: pytest.MonkeyPatch, deepspeed: str | None, device: str) -> Any:
+    """What accelerate is asked for."""
+    for name in ("ACCELERATE_MIXED_PRECISION", "FSDP_VERSION", "ACCELERATE_USE_DEEPSPEED"):
+        monkeypatch.setenv(name, "of the launcher")
+    monkeypatch.setattr(accelerator, "Accelerator", lambda **asked: asked)
+    monkeypatch.setattr(accelerator, "DeepSpeedPlugin", lambda hf_ds_config: hf_ds_config)
+    ranks = Ranks(rank=0, world_size=2, local_rank=0, device=torch.device(device), threads=1)
+    config = TrainerConfig(deepspeed=deepspeed, gradient_accumulation_steps=3)
+    return accelerator.make_accelerator(config, ranks, torch.bfloat16)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_without_deepspeed_ranks_are_on_the_cpu_where_their_device_is(
+    monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    assert asked_for(monkeypatch, None, device) == {"cpu": device == "cpu"}
+    left = [name for name in os.environ if name.startswith(("ACCELERATE_", "FSDP_"))]
+    assert left == []
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_deepspeed_is_told_what_the_flags_say(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    asked = asked_for(monkeypatch, "zero3_offload", device)
+    settings = asked["deepspeed_plugin"]
+    assert asked["gradient_accumulation_steps"] == 3
+    assert "cpu" not in asked
+    assert os.environ["ACCELERATE_USE_DEEPSPEED"] == "true"
+    assert "ACCELERATE_MIXED_PRECISION" not in os.environ
+    assert settings["bf16"] == {"enabled": True}
+    assert settings["zero_optimization"]["offload_param"]["pin_memory"] == (device == "cuda")
+    assert settings["train_batch_size"] % 2 == 0

@@ -11,7 +11,11 @@ import pytest
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.config.validation import DEEPSPEED_PRESETS
 from grpo_doctor_trainer.errors import ConfigError
-from grpo_doctor_trainer.ranks.deepspeed_config import deepspeed_config
+from grpo_doctor_trainer.ranks.deepspeed_config import (
+    deepspeed_config,
+    fill_sizes,
+    zero_stage,
+)
 
 
 def made(choice: str, *, dtype: str = "float32", on_gpu: bool = False) -> dict[str, Any]:
@@ -96,3 +100,51 @@ def test_a_file_without_zero_and_a_broken_file_are_refused(tmp_path: Path) -> No
     broken.write_text("{", encoding="utf-8")
     with pytest.raises(ConfigError, match="cannot be read as JSON"):
         made(str(broken))
+
+
+@pytest.mark.parametrize(
+    ("choice", "stage"),
+    [(None, None), *((preset, int(preset[4])) for preset in DEEPSPEED_PRESETS)],
+)
+def test_the_stage_is_in_the_name_of_a_preset(choice: str | None, stage: int | None) -> None:
+    assert zero_stage(TrainerConfig(deepspeed=choice)) == stage
+
+
+@pytest.mark.parametrize(("zero", "stage"), [({"stage": 2}, 2), ({}, 0)])
+def test_the_stage_of_a_file_is_what_it_says(
+    tmp_path: Path, zero: dict[str, int], stage: int
+) -> None:
+    path = user_file(tmp_path, zero_optimization=zero)
+    assert zero_stage(TrainerConfig(deepspeed=path)) == stage
+
+
+@pytest.mark.parametrize("preset", DEEPSPEED_PRESETS)
+def test_gradients_are_sent_in_buckets_where_they_are_cut(preset: str) -> None:
+    zero = made(preset)["zero_optimization"]
+    buckets = {"1": 200_000_000, "2": 200_000_000, "3": "auto"}
+    assert zero.get("reduce_bucket_size") == buckets.get(preset[4])
+    assert zero.get("overlap_comm") == (None if preset[4] == "0" else False)
+
+
+def test_sizes_on_auto_follow_the_width_of_the_model_and_others_stay() -> None:
+    zero: dict[str, Any] = {"reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": 7}
+    fill_sizes(zero, 100)
+    assert zero == {"reduce_bucket_size": 10_000, "stage3_prefetch_bucket_size": 7}
+    every: dict[str, object] = dict.fromkeys(
+        ("stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"), "auto"
+    )
+    fill_sizes(every, 100)
+    assert list(every.values()) == [9_000, 1_000]
+
+
+def test_what_a_file_says_as_the_flags_do_is_accepted(tmp_path: Path) -> None:
+    path = user_file(tmp_path, zero_optimization={"stage": 1}, train_batch_size=24)
+    assert made(path)["train_batch_size"] == 24
+
+
+@pytest.mark.parametrize("content", ["[]", '{"zero_optimization": 1}', "{}"])
+def test_a_file_needs_a_section_for_zero(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError, match="has no section zero_optimization"):
+        made(str(path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -90,3 +91,50 @@ def test_ranks_share_the_cores_of_their_machine(
     ranks = group.join_ranks(60)
     assert (ranks.rank, ranks.world_size, ranks.local_rank) == numbers
     assert limits == ([] if threads is None else [threads])
+
+
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_ranks_talk_over_nccl_on_gpus_and_over_gloo_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, has_gpu: bool
+) -> None:
+    for name, value in (TORCHRUN | {"LOCAL_WORLD_SIZE": "4", "OMP_NUM_THREADS": "1"}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("DS_ACCELERATOR", "")
+    joined: list[Any] = []
+    monkeypatch.setattr(
+        dist, "init_process_group", lambda backend, **more: joined.append((backend, more))
+    )
+    chosen: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    ranks = group.join_ranks(60)
+    mine = torch.device("cuda", 1)
+    assert ranks.device == (mine if has_gpu else torch.device("cpu"))
+    assert chosen == ([mine] if has_gpu else [])
+    assert joined == [
+        (
+            "nccl" if has_gpu else "gloo",
+            {"timeout": timedelta(seconds=60), "device_id": mine if has_gpu else None},
+        )
+    ]
+    assert os.environ["DS_ACCELERATOR"] == ("" if has_gpu else "cpu")
+
+
+def test_a_phase_ends_when_the_gpu_has_done_what_it_was_asked_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waited: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    group.settle(torch.device("cpu"))
+    assert waited == []
+    group.settle(torch.device("cuda", 1))
+    assert waited == [torch.device("cuda", 1)]
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_group_is_left_if_there_is_one(monkeypatch: pytest.MonkeyPatch, joined: bool) -> None:
+    left: list[bool] = []
+    monkeypatch.setattr(dist, "is_initialized", lambda: joined)
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: left.append(True))
+    group.leave_ranks()
+    assert left == [True] * joined

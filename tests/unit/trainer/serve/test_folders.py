@@ -65,3 +65,37 @@ def test_only_files_right_inside_the_folders_are_read(tmp_path: Path) -> None:
     ):
         with pytest.raises(ProtocolError, match="not a safetensors file right inside"):
             checked_files([str(good), bad], [folder])
+
+
+def test_only_folders_of_servers_that_ended_are_removed(tmp_path: Path) -> None:
+    name = f"grpo-doctor-weights-{2**22 + 5}-{'0' * 16}"
+    (tmp_path / name).write_text("a file")
+    (tmp_path / f"{name[:-1]}1").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / f"{name}0").mkdir()
+    make_folders([tmp_path])
+    assert (tmp_path / name).is_file()
+    assert (tmp_path / f"{name[:-1]}1").is_symlink()
+    assert (tmp_path / "elsewhere").is_dir()
+    assert (tmp_path / f"{name}0").is_dir()
+
+
+def test_each_parent_has_a_folder_with_a_token_of_its_own(tmp_path: Path) -> None:
+    folders = make_folders([tmp_path / "a", tmp_path / "b", tmp_path / "a"])
+    assert [Path(folder.path).parent.name for folder in folders] == ["a", "b", "a"]
+    assert len({folder.path for folder in folders}) == 3
+    assert len({folder.token for folder in folders}) == 3
+    (Path(folders[0].path) / "token").write_bytes(b"\xff")
+    assert [shared(folder) for folder in folders] == [False, True, True]
+
+
+def test_names_of_files_are_plain(tmp_path: Path) -> None:
+    (folder,) = make_folders([tmp_path])
+    for name in ("part 0.safetensors", "part.0.safetensors", ".safetensors", "part.bin"):
+        (Path(folder.path) / name).write_text("")
+        with pytest.raises(ProtocolError, match="not a safetensors file"):
+            checked_files([str(Path(folder.path) / name)], [folder])
+    folder_of_that_name = Path(folder.path) / "deep.safetensors"
+    folder_of_that_name.mkdir()
+    with pytest.raises(ProtocolError, match="not a safetensors file"):
+        checked_files([str(folder_of_that_name)], [folder])
