@@ -26,13 +26,14 @@ def check(view: View) -> Flaw | None:
     if view.value("train.dynamic_batch"):
         return None
     divided = (view.whole("parallel.context") or 1) * (view.whole("parallel.tensor") or 1)
-    step = micro * max(1, ranks // divided)
+    ranks = max(1, ranks // divided)
+    step = micro * ranks
     if batch % step == 0:
         return None
     return Flaw(
         severity="high",
         headline=f"a training batch of {batch} is no multiple of {step}",
-        evidence=(f"{micro} per micro batch x {ranks // divided} ranks = {step}",),
+        evidence=(f"{micro} per micro batch x {ranks} ranks = {step}",),
         fixes=(view.flags("train.completions_per_step", [step * n for n in (1, 2, 4, 8)]),),
         source=view.source("train.completions_per_step", "train.micro_batch"),
         ends=True,

@@ -17,12 +17,14 @@ def check(view: View) -> Flaw | None:
     strategy = str(view.value("parallel.strategy") or "")
     if not view.is_framework("trl", "ms-swift") or not strategy or view.launch.backend:
         return None
-    if view.value("deepspeed.stage") is None and not view.said("deepspeed.preset"):
+    stage = view.value("deepspeed.stage")
+    if stage is None and not view.said("deepspeed.preset"):
         return None
+    said = view.value("deepspeed.preset") if stage is None else f"ZeRO-{stage}"
     return Flaw(
         severity="high",
         headline="DeepSpeed and FSDP at once",
-        evidence=(f"{strategy}, and ZeRO-{view.value('deepspeed.stage')}",),
+        evidence=(f"{strategy}, and {said}",),
         fixes=("leave out --deepspeed", "or leave out --fsdp"),
         source=view.source("parallel.strategy", "deepspeed.preset"),
         ends=True,
