@@ -60,7 +60,7 @@ def propose(case: Case) -> Iterator[Candidate]:
         yield from _by_power(case.scene)
     waiting = [rank for rank in case.scene.by_rank.values() if rank.waits]
     for actor in case.suspects:
-        own = actor.device_wait and not (actor.held or actor.rank in hung)
+        own = actor.device_wait and actor.rank not in hung
         if own and any(rank is not actor for rank in waiting):
             yield _busy_with_its_own(case.scene, actor)
 

@@ -106,7 +106,7 @@ def _at_work(case: Case, actor: Actor) -> Candidate:
     best = max(
         candidates, key=lambda candidate: (candidate.sink, candidate.cannot_move), default=None
     )
-    if best is None or actor.held:
+    if best is None:
         best = _held(actor)
     elif tasks.awaits_coroutine(actor):
         best = _in_coroutine(actor)

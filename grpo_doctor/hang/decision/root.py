@@ -69,7 +69,7 @@ def _explains(cause: _End, symptom: _End) -> bool:
     """Whether the symptom's ranks wait, in the end, for the cause's; of one component the label
     of the stronger edge explains it.
     """
-    if cause is symptom or not symptom.ranks:
+    if not symptom.ranks:
         return False
     if not cause.component.isdisjoint(symptom.component):
         return _quality(cause.label) > _quality(symptom.label)

@@ -174,7 +174,7 @@ def _works(actor: Actor) -> bool:
 
 def _stands(scene: Scene, actor: Actor) -> bool:
     """Whether a rank has not got on for longer than a moment."""
-    if actor.device_wait and not actor.motion.moved:
+    if actor.device_wait:
         return True  # two looks and a closer one, some seconds, at one line
     if actor.waits:
         return _waits_long(scene, actor)

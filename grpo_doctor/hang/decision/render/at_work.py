@@ -208,6 +208,6 @@ def _doing(actor: Actor) -> str:
 
 
 def _rate(actor: Actor) -> str:
-    if actor.motion.io_bytes < 1_000_000 or actor.motion.seconds <= 0:
+    if actor.motion.io_bytes < 1_000_000:
         return ""
     return f", {bytes_text(actor.motion.io_bytes)} in {seconds_text(actor.motion.seconds)}"

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from grpo_doctor.hang.causes.blocked_io import propose
+from grpo_doctor.hang.causes.candidate import Sink
 from grpo_doctor.hang.diagnose import diagnose
-from tests.evidence import EvidenceBuilder, frames
+from grpo_doctor.hang.model.nodes import ProcessNode
+from grpo_doctor_probes.evidence import Frame, PythonThread, Role, Thread
+from tests.evidence import EvidenceBuilder, Process, frames
+from tests.unit.hang.causes.proposed import only
 from tests.verdicts import REWARD, UPDATE, expect
 
 
@@ -82,3 +89,275 @@ def test_who_waits_for_no_service_is_not_told_to_fix_one() -> None:
     process.still_s = 60.0
     found = expect(build, "reward-blocked", 3)
     assert found.verdict.can_go_on.startswith("Only if another thread of its process")
+
+
+# What stands at the other end of a wait.
+
+CONNECTION = "127.0.0.1:5 -> 127.0.0.1:8000"
+ANSWERS = frames("answer /home/me/judge.py:22", "main /home/me/judge.py:40")
+ACCEPTS = frames("accept /usr/lib/python3.11/socket.py:293", "main /home/me/judge.py:60")
+
+
+def asked_server(**more: Any) -> tuple[EvidenceBuilder, Process]:
+    """Rank 1 waits for the answer of a server of the job."""
+    build = EvidenceBuilder()
+    build.elsewhere(1, REWARD).blocks("socket-receive", CONNECTION, 300)
+    server = build.child(1, more.pop("role", "server"), pid=300)
+    server.stack = ANSWERS
+    for name, value in more.items():
+        setattr(server, name, value)
+    return build, server
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ({}, False),  # other threads of a server may answer
+        ({"state": "T"}, True),
+        ({"cpu_share": 0.9, "state": "R"}, True),
+        ({"role": "helper"}, True),
+    ],
+)
+def test_the_end_of_a_wait_is_told_unless_it_is_a_server_s_main_thread(
+    more: dict[str, Any], named: bool
+) -> None:
+    build, _ = asked_server(**more)
+    label = only(propose, build)
+    assert label.node == ProcessNode(300)
+    assert (", which" in label.reason) == named
+    assert label.reason.startswith("waits in reward" if named else "waits for an answer from")
+
+
+@pytest.mark.parametrize(
+    ("stack", "cause"),
+    [
+        (REWARD, "reward-busy"),
+        (frames("open /home/me/t.py:3", "save_checkpoint /home/me/t.py:8"), ""),
+    ],
+)
+def test_what_waits_for_a_process_at_work_is_busy_unless_it_is_in_long_work(
+    stack: tuple[Frame, ...], cause: str
+) -> None:
+    build, server = asked_server()
+    build.rank(1).stack = stack
+    server.works(ANSWERS, moves=False)
+    label = only(propose, build)
+    assert (label.cause, label.liveness) == (cause, "computing")
+    assert "which uses 90% of a core at judge.py:22, answer" in label.reason
+
+
+@pytest.mark.parametrize(
+    ("threads", "does"),
+    [
+        ([ANSWERS], "does not move at judge.py:22, answer"),
+        ([ANSWERS, ANSWERS], "does not move at judge.py:60, main (socket accept)"),
+        ([], "does not move at judge.py:60, main (socket accept)"),
+    ],
+)
+def test_what_a_server_does_is_what_its_only_thread_does_that_does_not_accept(
+    threads: list[tuple[Frame, ...]], does: str
+) -> None:
+    build, server = asked_server(role="helper")
+    server.stack = ACCEPTS
+    server.blocks("socket-accept")
+    for number, stack in enumerate(threads):
+        shown = PythonThread(901 + number, "handler", stack)
+        server.threads.append((shown, Thread(901 + number, "python", "S", "wait_woken")))
+    assert only(propose, build).reason.endswith(f"pid 300 (python helper.py), which {does}")
+
+
+@pytest.mark.parametrize(("state", "does"), [("T", "is stopped"), ("R", "uses 90% of a core")])
+def test_what_a_server_s_process_is_at_counts_before_its_threads(state: str, does: str) -> None:
+    build, server = asked_server(role="helper", state=state)
+    server.stack, server.cpu_share = ACCEPTS, 0.9 if state == "R" else 0.0
+    shown = PythonThread(901, "handler", ANSWERS)
+    server.threads = [(shown, Thread(901, "python", "S", "wait_woken"))]
+    assert f"which {does}" in only(propose, build).reason
+
+
+# Pipes.
+
+
+def pipe(kind: str = "pipe-read", *peers: int, **more: Any) -> EvidenceBuilder:
+    build = EvidenceBuilder()
+    build.elsewhere(1, REWARD).blocks(kind, "pipe:[7]", *peers, **more)
+    return build
+
+
+@pytest.mark.parametrize(
+    ("peers", "known", "liveness"),
+    [
+        ((), True, "never-wakes"),
+        ((), False, "unseen"),
+        ((101,), True, "never-wakes"),  # it holds the other end itself
+        ((101,), False, "unseen"),
+        ((4711,), True, "unseen"),
+    ],
+)
+def test_a_pipe_with_nobody_at_its_other_end_never_moves(
+    peers: tuple[int, ...], known: bool, liveness: str
+) -> None:
+    assert only(propose, pipe("pipe-read", *peers, peers_known=known)).liveness == liveness
+
+
+@pytest.mark.parametrize(
+    ("kind", "states", "strangers", "liveness"),
+    [
+        ("pipe-write", "SS", (), "never-wakes"),
+        ("pipe-write", "ST", (), "never-wakes"),
+        ("pipe-write", "SR", (), "computing"),
+        ("pipe-write", "SS", (4711,), "unseen"),
+        ("pipe-read", "SS", (), "unseen"),
+        ("pipe-read", "ST", (), "unseen"),
+        ("pipe-read", "TT", (), "never-wakes"),
+        ("pipe-read", "TT", (4711,), "unseen"),
+    ],
+)
+def test_a_pipe_never_moves_where_all_at_its_other_end_stand(
+    kind: str, states: str, strangers: tuple[int, ...], liveness: str
+) -> None:
+    peers = tuple(range(300, 300 + len(states)))
+    build = pipe(kind, *peers, *strangers, peers_known=True)
+    for pid, state in zip(peers, states, strict=True):
+        process = build.child(1, "helper", pid=pid)
+        process.state, process.cpu_share = state, 0.9 if state == "R" else 0.0
+    assert only(propose, build).liveness == liveness
+
+
+@pytest.mark.parametrize(("fd", "ends"), [(-1, []), (0, ["/proc/101/fd/0"])])
+def test_a_full_pipe_is_drained_where_its_number_is_known(fd: int, ends: list[str]) -> None:
+    label = only(propose, pipe("pipe-write", 4711, fd=fd, peers_known=True))
+    assert [undo.target for undo in label.undo] == ends
+
+
+def test_one_reader_that_may_run_is_not_behind_a_stopped_one() -> None:
+    stopped = only(propose, pipe("pipe-write", 101, 4711, fd=1, stopped_peers=(4711,)))
+    assert "because it is stopped" in stopped.reason
+    either = only(propose, pipe("pipe-write", 4711, 4712, fd=1, stopped_peers=(4711,)))
+    assert "because it is stopped" not in either.reason
+
+
+# Sockets.
+
+
+@pytest.mark.parametrize(
+    ("function", "target", "said"),
+    [
+        ("getaddrinfo", "10.0.0.2:53", "the name server (DNS), 10.0.0.2:53"),
+        ("getaddrinfo", "10.0.0.2:80", "the name server (DNS)"),
+        ("recv_into", "10.0.0.2:53", "10.0.0.2:53"),
+        ("recv_into", "", "a socket"),
+    ],
+)
+def test_whose_answer_is_waited_for(function: str, target: str, said: str) -> None:
+    build = EvidenceBuilder()
+    stack = (*frames(f"{function} /usr/lib/python3.11/socket.py:9"), *REWARD)
+    build.elsewhere(1, stack).blocks("socket-receive", target)
+    where = "reward (rewards.py:31, check)"
+    assert only(propose, build).reason == f"waits for an answer from {said} in {where}"
+
+
+@pytest.mark.parametrize(
+    ("role", "wchan", "state", "strangers", "liveness"),
+    [
+        ("server", "futex_do_wait", "S", (), "outside"),  # by a time that nobody may read
+        ("server", "wait_woken", "S", (), "unseen"),
+        ("helper", "futex_do_wait", "S", (), "unseen"),
+        ("server", "wait_woken", "S", (4711,), "outside"),
+        ("server", "wait_woken", "T", (), "never-wakes"),
+    ],
+)
+def test_who_may_still_answer(
+    role: Role, wchan: str, state: str, strangers: tuple[int, ...], liveness: str
+) -> None:
+    build, _ = asked_server(role=role, wchan=wchan, state=state)
+    build.rank(1).blocked.clear()
+    build.rank(1).blocks("socket-receive", CONNECTION, 300, *strangers)
+    assert only(propose, build).liveness == liveness
+
+
+def test_who_waits_for_a_connection_is_not_answered_from_outside() -> None:
+    build = EvidenceBuilder()
+    build.elsewhere(1, REWARD).blocks("socket-accept", "0.0.0.0:9000")
+    assert only(propose, build).liveness == "unseen"
+
+
+# Terminals, and waits that only the stack shows.
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "terminal"),
+    [("file", "/dev/pts/3", True), ("file", "/data/rows", False), ("poll", "/dev/pts/3", False)],
+)
+def test_a_wait_for_somebody_who_types(kind: str, target: str, terminal: bool) -> None:
+    build = EvidenceBuilder()
+    build.elsewhere(1, UPDATE).blocks(kind, target)
+    assert ("to type" in only(propose, build).reason) == terminal
+
+
+def line_of(call: str) -> tuple[Frame, ...]:
+    return (*frames(call), *UPDATE)
+
+
+SLEEPS = "sleep /usr/lib/python3.11/time.py:1"
+
+
+@pytest.mark.parametrize(
+    ("stack", "wchan", "blocks", "said", "liveness"),
+    [
+        (UPDATE, "hrtimer_nanosleep", None, "sleeps at", "timed"),
+        (UPDATE, "futex_do_wait", None, "does not move at", "unseen"),
+        (line_of(SLEEPS), "", None, "sleeps at", "unseen"),
+        (UPDATE, "", "sleep", "sleeps at", "unseen"),
+        (UPDATE, "", "futex", "waits at", "unseen"),
+        (UPDATE, "hrtimer_nanosleep", "poll", "waits in poll at", "timed"),
+        (line_of("get /usr/lib/python3.11/queue.py:171"), "", "poll", "waits on a queue", "unseen"),
+    ],
+)
+def test_a_wait_by_its_stack(
+    stack: tuple[Frame, ...], wchan: str, blocks: str | None, said: str, liveness: str
+) -> None:
+    build = EvidenceBuilder()
+    process = build.elsewhere(1, stack)
+    process.wchan = wchan
+    if blocks is not None:
+        process.blocks(blocks)
+    label = only(propose, build)
+    assert label.reason.startswith(said)
+    assert label.liveness == liveness
+
+
+@pytest.mark.parametrize(
+    ("wchan", "said"), [("futex_do_wait", "waits for another thread"), ("wait_woken", "does not")]
+)
+def test_a_thread_in_a_task_tells_more_than_the_main_one_that_waits_for_it(
+    wchan: str, said: str
+) -> None:
+    build = EvidenceBuilder()
+    join = frames("Thread.join /usr/lib/python3.11/threading.py:1119", "main /home/me/train.py:9")
+    process = build.elsewhere(1, join)
+    process.blocks("futex")
+    thread = PythonThread(901, "loader", frames("fill /home/me/fill.py:4"))
+    process.threads = [(thread, Thread(901, "python", "S", wchan, last_ran_ns=1))]
+    assert only(propose, build).reason.startswith(said)
+
+
+GENERATES = frames("select /usr/lib/python3.11/selectors.py:415", "generate /home/me/train.py:5")
+
+
+@pytest.mark.parametrize(
+    ("stack", "with_engine", "sink"),
+    [
+        (GENERATES, True, Sink.NOTHING),
+        (GENERATES, False, Sink.LINE),
+        (UPDATE, True, Sink.LINE),
+        ((), False, Sink.NOTHING),
+    ],
+)
+def test_a_line_explains_a_wait_unless_an_engine_may_be_what_it_waits_for(
+    stack: tuple[Frame, ...], with_engine: bool, sink: Sink
+) -> None:
+    build = EvidenceBuilder()
+    build.elsewhere(1, stack)
+    build.child(1, "engine" if with_engine else "helper", pid=400)
+    assert only(propose, build).sink == sink

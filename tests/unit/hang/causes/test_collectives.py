@@ -6,9 +6,16 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from grpo_doctor.hang.causes.candidate import Candidate, Sink
+from grpo_doctor.hang.causes.collectives import all_in_calls, deadlock, propose
 from grpo_doctor.hang.diagnose import diagnose
+from grpo_doctor.hang.model.matching import Blame, Cycle, Wait
+from grpo_doctor.hang.model.matching.model import Camp, Group, Shift, Signature, Standing
 from grpo_doctor_probes.evidence import Evidence
 from tests.evidence import STEPS, TORCH, EvidenceBuilder, collective, frames
+from tests.unit.hang.causes.proposed import case_of, with_matching
 from tests.verdicts import REWARD, expect, verdict
 
 RECEIVE = frames(f"recv {TORCH}/distributed_c10d.py:2700", "step /home/me/train.py:70")
@@ -104,3 +111,207 @@ def test_the_rank_that_called_others_on_its_way_to_the_next_collective_of_all() 
         build.calls(rank, "all_to_all", group="3", number=1)
     found = verdict(build)
     assert (found.state, found.cause, found.culprits) == ("stuck", "collective-skipped", (6,))
+
+
+# What is said of ranks that the recordings blame.
+
+WORLD = Group("0", "0", "default_pg", "gloo", (0, 1, 2, 3))
+REDUCE, SEND = Signature("all_reduce", "[64]", "Float"), Signature("broadcast")
+
+
+def said(reason: Any, *ranks: int, camps: tuple[tuple[Signature, tuple[int, ...]], ...]) -> str:
+    """Of these ranks, which are all in a collective; rank 9 is on another host."""
+    standing = Standing(WORLD, "mismatch", camps=tuple(Camp(*camp) for camp in camps))
+    blames = tuple(Blame(rank, "shown", reason, "it did", "0") for rank in ranks)
+    case = with_matching(case_of(EvidenceBuilder()), blame=blames, standings=(standing,))
+    (label,) = propose(case)
+    assert label.culprits == ranks
+    return label.reason
+
+
+HERE = " at train.py:70, update"
+
+
+@pytest.mark.parametrize(
+    ("reason", "ranks", "camps", "text"),
+    [
+        (
+            "other-op",
+            (2,),
+            ((REDUCE, (0, 1, 3)), (SEND, (2,))),
+            f"calls broadcast{HERE} where the others call all_reduce of [64] Float",
+        ),
+        (
+            "other-op",
+            (9,),
+            ((REDUCE, (0, 1, 3)), (SEND, (9,))),
+            "calls broadcast where the others call all_reduce of [64] Float",
+        ),
+        ("extra", (2,), (), f"calls another operation{HERE} where the others call another operat"),
+        ("extra", (2,), ((SEND, (0, 2)),), f"calls broadcast{HERE} where the others call another"),
+        (
+            "other-op",
+            (0, 2),
+            ((REDUCE, (0, 1)), (SEND, (2, 3))),
+            (
+                f"does not agree on the call{HERE}: rank 0 calls all_reduce of [64] Float, "
+                "rank 2 calls broadcast"
+            ),
+        ),
+        (
+            "other-op",
+            (2, 3),
+            ((REDUCE, (0, 1)), (SEND, (2, 3))),
+            f"calls broadcast{HERE} where the others call all_reduce of [64] Float",
+        ),
+        (
+            "skipped",
+            (2,),
+            ((REDUCE, (0, 1, 3)), (SEND, (2,))),
+            (
+                f"calls broadcast{HERE} where the others call all_reduce of [64] Float: it left "
+                "that one out, or calls the two in another order"
+            ),
+        ),
+        (
+            "skipped",
+            (2,),
+            ((REDUCE, (0, 1, 3)),),
+            f"left out a collective that the others call, and is{HERE}",
+        ),
+        ("skipped", (9,), ((REDUCE, (0, 1, 3)),), "left out a collective that the others call"),
+        (
+            "skipped",
+            (2,),
+            ((REDUCE, (0, 1)), (REDUCE, (2, 3))),
+            f"left out a collective that the others call, and is{HERE}",
+        ),
+        ("skipped", (2,), ((SEND, (2,)),), "left out a collective that the others call, and is"),
+        ("not-sent", (2,), ((REDUCE, (0, 1, 3)),), "has no partner for its send or receive"),
+    ],
+)
+def test_what_blamed_ranks_call_is_told_beside_what_the_others_call(
+    reason: str,
+    ranks: tuple[int, ...],
+    camps: tuple[tuple[Signature, tuple[int, ...]], ...],
+    text: str,
+) -> None:
+    assert said(reason, *ranks, camps=camps).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("lost", "suspect", "blamed"),
+    [(None, None, True), (2, None, False), (None, 2, False), (None, 1, True)],
+)
+def test_a_partner_that_may_still_come_is_not_blamed(
+    lost: int | None, suspect: int | None, blamed: bool
+) -> None:
+    build = EvidenceBuilder()
+    if lost is not None:
+        build.lose(lost)
+        build.local_ranks = 3  # it may be on another host
+    if suspect is not None:
+        build.elsewhere(suspect, REWARD)
+    case = with_matching(
+        case_of(build), blame=(Blame(2, "awaited", "not-sent", "did not send", "0"),)
+    )
+    assert [label.cause for label in propose(case)] == ["p2p-unmatched"] * blamed
+
+
+@pytest.mark.parametrize(
+    ("waits_on", "group", "shift_of", "blamed"),
+    [
+        (1, "0", None, False),  # the others are late
+        (3, "0", None, True),
+        (1, "7", None, True),  # in another group
+        (1, "0", 0, True),
+        (1, "0", 3, False),
+    ],
+)
+def test_a_call_too_many_may_be_one_that_the_others_still_come_to(
+    waits_on: int, group: str, shift_of: int | None, blamed: bool
+) -> None:
+    build = EvidenceBuilder()
+    build.elsewhere(1, REWARD)
+    shifts = () if shift_of is None else (Shift("extra", "0", shift_of, 9, 1, "broadcast"),)
+    case = with_matching(
+        case_of(build),
+        blame=(Blame(0, "shown", "extra", "one too many", "0"),),
+        waits=(Wait(0, group, 40, "broadcast", (waits_on,), "missing"),),
+        shifts=shifts,
+    )
+    assert [label.cause for label in propose(case)] == ["collective-mismatch"] * blamed
+
+
+def test_of_those_that_are_not_here_no_stack_is_shown() -> None:
+    scene = case_of(EvidenceBuilder()).scene
+    mistake = Candidate("p2p-unmatched", "", (), Sink.ORDER, culprits=(1, 9))
+    found = deadlock(scene, mistake)
+    assert [item.rank for item in found.evidence] == [1]
+    assert (found.liveness, found.still_s) == ("never-wakes", 10.0)
+    assert deadlock(scene, replace(mistake, culprits=(9,))).still_s is None
+
+
+# Who called others than the rest.
+
+
+def called(*calls: str) -> EvidenceBuilder:
+    """After the last collective of all: `"1:all_reduce 2:broadcast"`, a rank each."""
+    build = EvidenceBuilder(ranks=len(calls))
+    for rank, text in enumerate(calls):
+        build.calls(rank, "barrier", done=True)
+        for group, _, operation in (call.partition(":") for call in text.split()):
+            build.calls(rank, operation, group=group, number=1, done=True)
+    return build
+
+
+@pytest.mark.parametrize(
+    ("calls", "odd"),
+    [
+        (("1:all_reduce", "2:all_reduce", "3:broadcast"), (2,)),
+        (("1:broadcast", "2:broadcast", "3:all_reduce"), (2,)),
+        (("1:all_reduce", "2:broadcast"), ()),  # of two either may be right
+        (("1:all_reduce", "2:all_reduce", "3:broadcast", "4:broadcast"), ()),
+        (("1:all_reduce",) * 3 + ("2:broadcast",) * 2, (3, 4)),
+        (("1:all_reduce 2:gather",) * 2 + ("3:all_reduce",), ()),  # it is merely behind
+        (("1:all_reduce 2:gather",) * 2 + ("3:broadcast",), (2,)),
+        (("", "", ""), ()),
+    ],
+)
+def test_the_few_that_called_others_since_the_last_collective_of_all(
+    calls: tuple[str, ...], odd: tuple[int, ...]
+) -> None:
+    case = with_matching(case_of(called(*calls)))
+    labels = list(propose(case))
+    assert [label.culprits for label in labels] == ([odd] if odd else [])
+    if odd:
+        usual = " > ".join(call.partition(":")[2] for call in calls[0].split())
+        assert labels[0].reason == f"did not call {usual} as the others did"
+
+
+def test_nobody_called_others_where_a_rank_is_late_or_a_ring_of_waits_says_more() -> None:
+    build = called("1:all_reduce", "2:all_reduce", "3:broadcast")
+    ring = Cycle((0, 1), (Wait(0, "1", 1, "all_reduce", (1,), "missing"),), ("1",))
+    assert list(propose(with_matching(case_of(build), cycles=(ring,)))) == []
+    build.elsewhere(1, REWARD)
+    assert list(propose(with_matching(case_of(build)))) == []
+
+
+def test_a_rank_alone_is_in_no_call_with_others() -> None:
+    assert [all_in_calls(case_of(EvidenceBuilder(ranks=count))) for count in (1, 2)] == [
+        False,
+        True,
+    ]
+
+
+@pytest.mark.parametrize("how", ["late", "stopped", "elsewhere"])
+def test_not_all_are_in_calls_where_one_is(how: str) -> None:
+    build = EvidenceBuilder(ranks=3)
+    if how == "late":
+        build.elsewhere(2, REWARD)
+    elif how == "stopped":
+        build.rank(2).state = "T"
+    else:
+        build.lose(2)
+        build.local_ranks = 2
+    assert not all_in_calls(case_of(build))

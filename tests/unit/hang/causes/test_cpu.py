@@ -12,9 +12,10 @@ from grpo_doctor.hang.causes import cpu
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.waiting.starvation import DELAYED
 from grpo_doctor.hang.verdict import Verdict
-from grpo_doctor_probes.evidence import HostFacts, Limits
-from tests.evidence import EvidenceBuilder
+from grpo_doctor_probes.evidence import Frame, HostFacts, Limits
+from tests.evidence import EvidenceBuilder, frames
 from tests.unit.hang.causes.doubles import motion, process
+from tests.unit.hang.causes.proposed import only, proposed
 from tests.verdicts import REWARD, UPDATE, expect, healthy
 
 
@@ -83,6 +84,8 @@ def starved(
     share: float = 0.3,
     niceness: tuple[int, ...] = (0, 0, 0),
     cores: tuple[tuple[int, ...], ...] = ((), (), ()),
+    hosts: str = "aaa",
+    kind: str = "working",
     **more: Any,
 ) -> list[str]:
     """Why rank 0 of three gets no core."""
@@ -90,11 +93,11 @@ def starved(
         rank: process(
             pid=100 + rank,
             rank=rank,
-            motion=motion("working" if rank == 0 else "still", cpu_share=share, delay_share=delay),
+            motion=motion(kind if rank == 0 else "still", cpu_share=share, delay_share=delay),
+            member=SimpleNamespace(command="", name="python", host=hosts[rank], role="rank"),
             limits=(Limits(100 + rank, nice=niceness[rank], cores=cores[rank]),),
             throttled_share=0.0,
-            device_wait=None,
-            **(more if rank == 0 else {}),
+            **{"device_wait": None, **(more if rank == 0 else {})},
         )
         for rank, delay in enumerate(delays)
     }
@@ -129,8 +132,47 @@ def starved(
         ({"cores": ((3,), (4,), (5,))}, ["other processes use the cores"]),
         ({"cores": (tuple(range(8)),) * 3}, ["other processes use the cores"]),
         ({"cores": ((3,), (3,), (3,)), "delays": (0.1, 0.0, 0.0)}, []),
+        ({"cores": ((3,), (3,), (3,)), "delays": (DELAYED,) * 3}, ["bound to core 3"]),
+        ({"cores": (tuple(range(8)),) * 3, "delays": (DELAYED,) * 3}, []),
+        ({"cores": ((0, 1),) * 3, "hosts": "aab"}, ["other processes use the cores"]),
+        ({"cores": ((0,), (0,), (1,)), "hosts": "aab"}, ["other processes use the cores"]),
+        ({"cores": ((0,), (0,), (0,))}, ["bound to core 0 together with 2"]),
+        ({"share": 0.2}, []),  # it runs or wants to for four fifths of the time
+        ({"share": 0.25}, ["other processes use the cores"]),
+        ({"share": 0.25, "kind": "polling"}, []),
+        ({"share": 0.125, "kind": "polling"}, ["other processes use the cores"]),
+        ({"held": True}, []),
+        ({"device_wait": True}, []),
     ],
 )
 def test_why_a_rank_gets_no_core(case: dict[str, Any], reasons: list[str]) -> None:
     said = starved(**case)
     assert [text[: len(reason)] for text, reason in zip(said, reasons, strict=True)] == reasons
+
+
+COLLECTS = frames("collect /usr/lib/python3.11/gc.py:1", "clean /home/me/train.py:5")
+SAVES = frames("write /home/me/train.py:3", "save_checkpoint /home/me/train.py:8")
+
+
+def test_what_burns_a_core_collects_garbage_or_computes() -> None:
+    build = EvidenceBuilder()
+    build.elsewhere(2, COLLECTS).works(COLLECTS, moves=False)
+    label = only(cpu.propose, build)
+    assert label.reason.startswith("collects garbage without an end in sight")
+    assert label.fixes[0].knob == "offload.gc_collect"
+    build.rank(2).works(UPDATE, moves=False)
+    label = only(cpu.propose, build)
+    assert label.reason.startswith("computes without an end in sight")
+    assert label.fixes[0].knob is None
+
+
+@pytest.mark.parametrize(
+    ("stack", "moves", "computes"),
+    [(UPDATE, False, True), (UPDATE, True, False), ((), False, False), (SAVES, False, False)],
+)
+def test_who_moves_or_is_in_long_work_does_not_compute_without_end(
+    stack: tuple[Frame, ...], moves: bool, computes: bool
+) -> None:
+    build = EvidenceBuilder()
+    build.elsewhere(2, stack).works(stack, moves=moves)
+    assert len(proposed(cpu.propose, build)) == int(computes)

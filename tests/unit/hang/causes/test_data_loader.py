@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
+from grpo_doctor.hang.causes.data_loader import propose
+from grpo_doctor.hang.model.nodes import ProcessNode
+from grpo_doctor_probes.evidence import Frame, Role
 from tests.evidence import EvidenceBuilder, frames
+from tests.unit.hang.causes.proposed import only, proposed
 from tests.verdicts import UPDATE, expect, verdict
 
 
@@ -28,3 +34,87 @@ def test_a_loader_whose_worker_works_is_slow() -> None:
     build.child(1, "dataloader", pid=300).works(UPDATE)
     build.waited_s = 200.0
     assert verdict(build).state == "slow"
+
+
+NEXT = frames("__next__ /x/site-packages/torch/utils/data/dataloader.py:5", "main t.py:5")
+GETS = frames("_try_get_data /x/site-packages/torch/utils/data/dataloader.py:5", "main t.py:5")
+READS = frames("read /home/me/rows.py:3", "next_batch /home/me/train.py:4")
+IDLE = frames("get /usr/lib/python3.11/multiprocessing/queues.py:365", "main t.py:5")
+DECODES = frames("decode /home/me/rows.py:30", "main t.py:5")
+
+
+def loading(stack: tuple[Frame, ...], *workers: str) -> EvidenceBuilder:
+    """Rank 1 stands there; its loader's workers from pid 300 on: S, T, R, idle or done."""
+    build = EvidenceBuilder()
+    build.elsewhere(1, stack)
+    for pid, how in enumerate(workers, start=300):
+        worker = build.child(1, "dataloader", pid=pid)
+        worker.stack = IDLE if how == "idle" else DECODES
+        if how == "R":
+            worker.works(DECODES)
+        elif how == "done":
+            worker.state, worker.exit_code = "Z", 0
+        elif how == "dead":
+            worker.state, worker.exit_code = "Z", 9
+        elif how == "T":
+            worker.state = "T"
+    return build
+
+
+@pytest.mark.parametrize(
+    ("workers", "named", "liveness"),
+    [
+        (("S",), 300, "unseen"),
+        (("idle", "S"), 301, "unseen"),  # who waits for its next task is not to blame
+        (("idle", "idle"), 300, "unseen"),
+        (("S", "T"), 301, "never-wakes"),
+        (("R", "T"), 301, "never-wakes"),
+        (("R", "dead"), 301, "never-wakes"),
+        (("done", "S"), 301, "unseen"),
+        (("done",), None, "unseen"),
+    ],
+)
+def test_which_worker_holds_its_rank_up(
+    workers: tuple[str, ...], named: int | None, liveness: str
+) -> None:
+    label = only(propose, loading(GETS, *workers))
+    assert (label.cause, label.liveness) == ("dataload-blocked", liveness)
+    assert label.node == (None if named is None else ProcessNode(named))
+    said = "none is left" if named is None else f"pid {named} (python dataloader.py)"
+    assert label.reason.startswith(f"waits for its data loader's workers: {said}")
+    stopped = workers[-1] == "T"
+    assert [undo.kind for undo in label.undo] == ["continue"] * stopped
+
+
+@pytest.mark.parametrize("workers", [("R",), ("S", "R")])
+def test_while_a_worker_prepares_a_batch_nothing_is_wrong(workers: tuple[str, ...]) -> None:
+    assert proposed(propose, loading(GETS, *workers)) == ()
+
+
+@pytest.mark.parametrize(("stack", "said"), [(NEXT, 0), (GETS, 1)])
+def test_a_loader_without_workers_loads_by_itself(stack: tuple[Frame, ...], said: int) -> None:
+    assert len(proposed(propose, loading(stack))) == said
+
+
+@pytest.mark.parametrize(
+    ("stack", "role", "said"),
+    [
+        (READS, "dataloader", 1),
+        (READS, "helper", 0),
+        (UPDATE, "dataloader", 0),
+        (NEXT, "dataloader", 1),
+    ],
+)
+def test_who_reads_a_batch_waits_for_the_processes_that_load_for_it(
+    stack: tuple[Frame, ...], role: Role, said: int
+) -> None:
+    build = EvidenceBuilder()
+    build.elsewhere(1, stack)
+    build.child(1, role, pid=300)
+    assert len(proposed(propose, build)) == said
+
+
+def test_a_helper_of_the_rank_is_no_worker_of_its_loader() -> None:
+    build = loading(GETS, "S")
+    build.child(1, "helper", pid=299).state = "T"
+    assert only(propose, build).node == ProcessNode(300)

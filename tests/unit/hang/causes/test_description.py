@@ -9,6 +9,7 @@ import pytest
 from grpo_doctor.hang.causes.description import (
     KernelSleep,
     asleep_for,
+    at_frame,
     doing,
     in_phase,
     is_blocked_in,
@@ -62,6 +63,10 @@ MINE, INNER = frames("check /home/me/rewards.py:31", "recv /usr/lib/python3.11/s
 )
 def test_in_which_phase_and_line(phase: str | None, deed: Any, stack: Any, text: str) -> None:
     assert in_phase(process(phase=phase, deed=deed, place=stack)) == text
+
+
+def test_a_line_of_code_in_a_sentence() -> None:
+    assert (at_frame(MINE), at_frame(None)) == (" at rewards.py:31, check", "")
 
 
 PIPE = Blocked(101, 101, "pipe-read", target="pipe:[7]")

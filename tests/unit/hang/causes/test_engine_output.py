@@ -32,6 +32,7 @@ def said(
     purpose: str = "",
     children: tuple[Any, ...] = (),
     core: dict[str, Any] | None = None,
+    framework: str = "trl",
     **more: Any,
 ) -> Any:
     """Of an engine with a front and two cores. `still_s`: of the rank and both cores."""
@@ -58,7 +59,7 @@ def said(
     scene: Any = SimpleNamespace(
         by_pid={101: rank},
         children=lambda pid: children if pid == 300 else (),
-        evidence=SimpleNamespace(job=SimpleNamespace(framework="trl")),
+        evidence=SimpleNamespace(job=SimpleNamespace(framework=framework)),
     )
     return output(scene, rank, engine)
 
@@ -109,6 +110,17 @@ def test_an_engine_that_throws_its_work_away(
     assert ("vllm.max_num_seqs" in values) is (preempted >= 2)
     if preempted >= 2:
         assert "--max-num-seqs 4)" in values["vllm.max_num_seqs"]  # half of what it has
+
+
+@pytest.mark.parametrize(
+    ("framework", "setting"), [("trl", "--vllm_gpu_memory_utilization 0.9"), ("unknown", None)]
+)
+def test_a_fix_is_spelled_for_a_framework_that_is_known(
+    framework: str, setting: str | None
+) -> None:
+    fixes = said(counted(preempted=2.0), framework=framework).fixes
+    known = {fix.knob: fix.spelling for fix in fixes}
+    assert known["vllm.gpu_memory_utilization"] == setting
 
 
 @pytest.mark.parametrize(

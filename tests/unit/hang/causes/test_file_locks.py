@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from grpo_doctor.hang.causes.file_locks import propose
 from grpo_doctor_probes.evidence import PythonThread, Thread
 from tests.evidence import TORCH, EvidenceBuilder, Process, frames
+from tests.unit.hang.causes.proposed import proposed
 from tests.verdicts import UPDATE, expect, verdict
 
 JOINS = frames(f"init_process_group {TORCH}/distributed_c10d.py:1899", "main /home/me/train.py:9")
@@ -156,3 +160,26 @@ def test_all_ranks_want_the_lock_of_somebody_at_work() -> None:
     polls(build, *range(build.world))
     build.child(2, "helper", pid=300).works(frames("cc1plus:1"), moves=False)
     assert verdict(build).state == "healthy"
+
+
+@pytest.mark.parametrize(
+    ("holders", "culprits", "held"),
+    [
+        ((), (0,), "; held by nobody we can see"),
+        ((102,), (2,), "; held by pid 102 (python python.py)"),  # a rank that waits
+        ((103,), (0,), "; held by pid 103 (python python.py)"),  # one that does not
+        ((300,), (0,), "; held by pid 300 (python helper.py)"),
+        ((102, 4711), (2,), "; held by pid 102 (python python.py), pid 4711"),
+    ],
+)
+def test_who_has_the_lock_is_told_and_blamed_if_it_waits_with_it(
+    holders: tuple[int, ...], culprits: tuple[int, ...], held: str
+) -> None:
+    build = EvidenceBuilder()
+    build.elsewhere(0, UPDATE).blocks("file-lock", "/cache/model.lock", *holders)
+    build.elsewhere(3, UPDATE)
+    stranger = build.child(1, "helper", pid=300)
+    stranger.member = replace(stranger.member, rank=None)
+    label = next(one for one in proposed(propose, build) if one.evidence[0].rank == 0)
+    assert label.culprits == culprits
+    assert label.evidence[0].text.endswith(held)

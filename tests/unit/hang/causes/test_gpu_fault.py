@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from grpo_doctor_probes.evidence import LogTail
+from grpo_doctor.hang.causes.candidate import Case
+from grpo_doctor.hang.causes.gpu_fault import propose
+from grpo_doctor.hang.model.gpu_activity import Doing
+from grpo_doctor.hang.model.gpus import Conclusion, GpuJudgement, GpuState
+from grpo_doctor.hang.model.matching import Blame
+from grpo_doctor.hang.model.process.patience import Patience
+from grpo_doctor.hang.verdict import Item
+from grpo_doctor_probes.evidence import GpuHolder, GpuLook, LogTail
 from tests.evidence import EvidenceBuilder
+from tests.unit.hang.causes.proposed import case_of, of_nccl, with_matching, with_scene
 from tests.verdicts import REWARD, expect, verdict
 
 XID = "NVRM: Xid (PCI:0000:3b:00): "
@@ -118,3 +128,156 @@ def test_the_rank_that_a_line_names_counts_and_a_log_of_nobody_does_not() -> Non
     expect(build, "gpu-fault", 3)
     build.logs = [LogTail(900, "out", 5.0, (ERROR,))]
     assert verdict(build).cause != "gpu-fault"
+
+
+def labelled(case: Case) -> list[tuple[str, tuple[int, ...], str]]:
+    return [(label.cause, label.culprits, label.liveness) for label in propose(case)]
+
+
+@pytest.mark.parametrize(
+    ("longest_gap_s", "age_s", "fault"),
+    [(100.0, 110.0, True), (100.0, 110.1, False), (None, 70.0, True), (None, 70.1, False)],
+)
+def test_a_fault_that_names_nobody_may_have_come_in_the_longest_pause_before(
+    longest_gap_s: float | None, age_s: float, fault: bool
+) -> None:
+    build = on_gpus()
+    build.kernel = [(age_s, XID + "79, pid='<unknown>', GPU has fallen off the bus.")]
+    case = with_scene(case_of(build), patience=Patience(10.0, longest_gap_s))
+    assert labelled(case) == [("gpu-fault", (), "device-hung")] * fault
+
+
+@pytest.mark.parametrize("nccl", [True, False])
+def test_a_job_that_never_used_a_gpu_has_none_that_failed(nccl: bool) -> None:
+    build = EvidenceBuilder()
+    build.logs = [LogTail(101, "out", 5.0, (ERROR,))]
+    whole = build.build()
+    assert bool(labelled(case_of(of_nccl(whole) if nccl else whole))) == nccl
+
+
+def gpu(rank: int, doing: Doing) -> GpuState:
+    return GpuState(rank, "", (rank,), doing, (Item("gpu", rank, f"GPU {rank} is {doing}"),))
+
+
+@pytest.mark.parametrize(
+    ("rank", "works", "fault"), [(1, False, True), (1, True, False), (9, False, True)]
+)
+def test_a_gpu_that_is_lost_counts_unless_its_rank_is_at_work_again(
+    rank: int, works: bool, fault: bool
+) -> None:
+    build = on_gpus()
+    if works:
+        build.elsewhere(1, REWARD).works(REWARD)
+    lost = GpuJudgement(gpus=(gpu(0, "computes"), gpu(rank, "failed")))
+    case = with_scene(case_of(build), gpus=lost)
+    assert labelled(case) == [("gpu-fault", (rank,), "device-hung")] * fault
+
+
+# A GPU that the recordings show to hang.
+
+
+@pytest.mark.parametrize(
+    ("rank", "how", "said"),
+    [
+        (1, "waits", True),
+        (9, "on another host", True),
+        (1, "stopped", False),
+        (1, "computes", False),
+    ],
+)
+def test_a_gpu_that_does_not_end_is_told_unless_its_host_has_a_reason_of_its_own(
+    rank: int, how: str, said: bool
+) -> None:
+    build = on_gpus()
+    if how == "stopped":
+        build.rank(1).state = "T"
+    elif how == "computes":
+        build.elsewhere(1, REWARD).works(REWARD, moves=False)
+    blame = Blame(rank, "shown", "device-hung", f"rank {rank} has not ended it")
+    other = Blame(2, "shown", "skipped", "left one out")
+    case = with_scene(
+        with_matching(case_of(build), blame=(blame, other)),
+        gpus=GpuJudgement(gpus=(gpu(1, "computes"), gpu(2, "idle"))),
+    )
+    labels = list(propose(case))
+    assert [label.culprits for label in labels] == [(rank,)] * said
+    for label in labels:
+        shown = ["flight recorder", "gpu", "proc", "stack"] if rank == 1 else ["flight recorder"]
+        assert [item.source for item in label.evidence] == shown
+        assert {item.rank for item in label.evidence} == {rank}
+
+
+# A host that waits for its own GPU.
+
+
+def sleeps_in_driver() -> EvidenceBuilder:
+    build = EvidenceBuilder(ranks=2)
+    build.elsewhere(1, REWARD).blocks("file", "/dev/nvidia0")
+    return build
+
+
+@pytest.mark.parametrize(
+    ("doing", "liveness"), [("computes", "computing"), ("idle", "device-hung")]
+)
+def test_a_host_that_waits_for_its_own_gpu_waits_for_what_runs_there(
+    doing: Doing, liveness: str
+) -> None:
+    case = with_scene(
+        case_of(sleeps_in_driver()), gpus=GpuJudgement(gpus=(gpu(0, "idle"), gpu(1, doing)))
+    )
+    (label,) = propose(case)
+    assert (label.cause, label.culprits, label.liveness) == ("gpu-fault", (1,), liveness)
+    assert label.phase == "reward"
+    assert [item.text for item in label.evidence if item.source == "gpu"] == [f"GPU 1 is {doing}"]
+
+
+def test_nobody_is_held_up_by_the_gpu_of_a_rank_alone() -> None:
+    case = case_of(sleeps_in_driver())
+    (waiting, waited_for) = case.scene.by_rank.values()
+    assert waiting.waits
+    alone = with_scene(case, by_rank={1: waited_for})
+    assert labelled(alone) == []
+
+
+def test_a_gpu_that_hangs_is_not_said_to_be_at_work_as_well() -> None:
+    case = case_of(sleeps_in_driver())
+    blame = Blame(1, "shown", "device-hung", "rank 1 has not ended it")
+    assert labelled(with_matching(case, blame=(blame,))) == [("gpu-fault", (1,), "device-hung")]
+
+
+@pytest.mark.parametrize(
+    ("conclusion", "cause"),
+    [("one-computes", "user-code-busy"), ("collective-wait", "network-silent"), ("idle", None)],
+)
+def test_where_every_host_waits_for_its_gpu_their_power_tells(
+    conclusion: Conclusion, cause: str | None
+) -> None:
+    build = EvidenceBuilder(ranks=2, recorded=False)
+    for rank in (0, 1):
+        build.elsewhere(rank, REWARD).blocks("file", "/dev/nvidia0")
+    case = with_scene(case_of(build), gpus=GpuJudgement(conclusion, (1,)))
+    causes = [label.cause for label in propose(replace(case, suspects=()))]
+    assert causes == ([cause] if cause is not None else [])
+
+
+@pytest.mark.parametrize(("pid", "age_s", "fault"), [(102, 90.0, True), (9999, 90.0, False),
+                                                     (9999, 60.0, True)])  # fmt: skip
+def test_an_old_fault_of_a_rank_s_gpu_counts_if_it_names_the_rank_s_process(
+    pid: int, age_s: float, fault: bool
+) -> None:
+    build = on_gpus()
+    seen = GpuLook(0, 1, bus_id="00000000:3B:00.0", holders=(GpuHolder(102, "pid"),))
+    build.gpus = [(seen,), (seen,)]
+    build.kernel = [(age_s, XID + f"79, pid={pid}, GPU has fallen off the bus.")]
+    assert labelled(case_of(build)) == [("gpu-fault", (2,), "device-hung")] * fault
+
+
+@pytest.mark.parametrize("nccl", [True, False])
+def test_that_a_gpu_has_finished_its_collectives_is_told_where_a_recorder_knows(
+    nccl: bool,
+) -> None:
+    build = sleeps_in_driver()
+    build.joins[1] = [{"op": "all_reduce", "size": 64, "group": "0", "number": 39, "done": True}]
+    whole = build.build()
+    (label,) = propose(case_of(of_nccl(whole) if nccl else whole))
+    assert ("flight recorder" in [item.source for item in label.evidence]) == nccl

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from grpo_doctor.hang.causes.memory import recent_oom, unassigned_kills
+from grpo_doctor.hang.causes.memory import propose, recent_oom, unassigned_kills
 from grpo_doctor_probes.evidence import HostFacts, Limits
 from tests.evidence import BETWEEN_S, EvidenceBuilder, Process, frames
 from tests.unit.hang.causes import doubles
-from tests.verdicts import expect, healthy, verdict
+from tests.unit.hang.causes.proposed import only, proposed
+from tests.verdicts import UPDATE, expect, healthy, verdict
 
 OF_THE_HOST = "Memory cgroup out of memory: Killed process 88103 (python)"
 
@@ -214,3 +216,71 @@ def test_a_rank_that_waits_for_others_does_not_swap_for_them() -> None:
     waiting = build.rank(1)
     waiting.major_faults, waiting.swap_bytes = int(5000 * BETWEEN_S), 1 << 30
     assert verdict(build).cause != "memory-swapped"
+
+
+@pytest.mark.parametrize(
+    ("limits", "room"),
+    [
+        (None, " does not give, at train.py:31, clip"),
+        (Limits(101), " does not give, at train.py:31, clip"),
+        (
+            Limits(101, memory_limit_bytes=2 * 10**9, memory_used_bytes=10**9),
+            " does not give: its control group uses 1.0 GB of 2.0 GB, at train.py:31, clip",
+        ),
+        (
+            Limits(101, memory_limit_bytes=2 * 10**9),
+            " does not give: its control group uses 0 B of 2.0 GB, at train.py:31, clip",
+        ),
+    ],
+)
+def test_who_waits_for_memory_is_told_with_what_its_group_may_use(
+    limits: Limits | None, room: str
+) -> None:
+    build = EvidenceBuilder()
+    process = build.elsewhere(1, UPDATE)
+    process.state, process.wchan = "D", "mem_cgroup_handle_over_high"
+    case = build.build()
+    rows = () if limits is None else (limits,)
+    label = only(propose, replace(case, limits=(rows, rows)))
+    assert label.reason == f"waits for memory that its control group{room}"
+    assert label.liveness == "never-wakes"
+
+
+def test_who_gets_a_little_memory_now_and_then_goes_on() -> None:
+    build = EvidenceBuilder()
+    process = build.elsewhere(1, UPDATE)
+    process.state, process.wchan, process.wakes = "D", "mem_cgroup_handle_over_high", 5
+    assert only(propose, build).liveness == "unseen"
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [("gone", 1), ("alive", 0), ("of nobody", 0), ("of a lost rank", 0), ("of one at work", 0)],
+)
+def test_a_process_that_was_killed_matters_to_a_rank_that_stands(how: str, told: int) -> None:
+    build = EvidenceBuilder()
+    killed_sandbox(build, (6, 7))
+    if how == "alive":
+        build.processes[500].state = "S"
+    elif how == "of nobody":
+        build.processes[500].member = replace(build.processes[500].member, rank=None)
+    elif how == "of a lost rank":
+        build.lose(1)
+    elif how == "of one at work":
+        build.rank(1).works(RUNS_TESTS)
+    assert len(proposed(propose, build)) == told
+
+
+def test_who_waits_for_others_does_not_wait_for_its_killed_process() -> None:
+    build = EvidenceBuilder()
+    sandbox = build.child(1, "reward", pid=500)
+    sandbox.state, sandbox.exit_code = "Z", 9
+    sandbox.limits = (Limits(500, oom_kills=6), Limits(500, oom_kills=7))
+    assert proposed(propose, build) == ()
+
+
+def test_a_rank_that_was_killed_is_no_process_of_another() -> None:
+    build = EvidenceBuilder()
+    build.rank(3).state, build.rank(3).exit_code = "Z", 9
+    build.rank(3).limits = (Limits(103, oom_kills=6), Limits(103, oom_kills=7))
+    assert proposed(propose, build) == ()

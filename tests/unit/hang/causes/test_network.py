@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
+from grpo_doctor.hang.causes import Candidate, Case
+from grpo_doctor.hang.causes.network import propose
 from grpo_doctor.hang.diagnose import diagnose
+from grpo_doctor.hang.model.matching import Wait
+from grpo_doctor.hang.model.matching.model import Group, Kind, Standing
 from tests.evidence import STEPS, EvidenceBuilder, frames
+from tests.unit.hang.causes.proposed import case_of, with_matching
+from tests.unit.hang.causes.test_ras import answers
 
 TROUBLE = {"unconfirmed_bytes": 48, "retransmits": 5}
 
@@ -70,3 +79,178 @@ def test_a_rank_that_came_to_no_collective_is_not_cut_off_by_what_others_send_ag
     build.elsewhere(0, frames("upload /home/me/logs.py:3"))
     build.rank(1).blocks("socket-receive", "10.0.0.1:4001 -> 10.0.0.2:5001", 102, **TROUBLE)
     assert diagnose(build.build()).verdict.cause != "network-silent"
+
+
+GROUP = Group("0", "0", "default_pg", "gloo", (0, 1, 2, 3))
+FAR = "10.0.0.1:4001 -> 10.0.0.2:5001"
+
+
+def standing(kind: Kind, *missing: int) -> Standing:
+    return Standing(GROUP, kind, "all_reduce #40", (0, 1), missing)
+
+
+def wait(rank: int, *on: int, why: Any = "missing") -> Wait:
+    return Wait(rank, "0", 40, "broadcast", on, why)
+
+
+def labels(case: Case) -> list[Candidate]:
+    return list(propose(case))
+
+
+# Whether all came to one collective.
+
+
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [
+        (("all-joined-none-done",), 1),
+        (("partial",), 1),
+        (("fine", "partial"), 1),
+        (("fine", "unknown"), 0),
+        (("partial", "missing"), 0),
+        (("mismatch", "all-joined-none-done"), 0),
+        ((), 0),
+    ],
+)
+def test_a_collective_that_all_came_to_while_nobody_is_late(
+    kinds: tuple[Kind, ...], said: int
+) -> None:
+    case = with_matching(
+        case_of(EvidenceBuilder()), standings=tuple(standing(kind) for kind in kinds)
+    )
+    assert [label.whole for label in labels(case)] == [
+        "all ranks are in all_reduce #40 and nothing comes through the network"
+    ] * said
+
+
+@pytest.mark.parametrize(
+    ("waits", "standings", "said"),
+    [
+        ((wait(2, why="joined"),), (), 1),
+        ((wait(2, why="joined"), wait(0, 2), wait(1, 0)), (standing("missing", 2),), 1),
+        ((wait(2, why="joined"), wait(0, 2)), (standing("missing", 2, 0),), 1),
+        ((wait(2, why="joined"), wait(0, 2)), (standing("missing", 3),), 0),
+        ((wait(2, why="joined"), wait(0, 3)), (), 0),  # it waits for another one
+        ((wait(2, why="joined"), wait(0)), (), 0),  # nobody knows for whom it waits
+        ((wait(2, why="joined"),), (standing("mismatch"),), 0),
+        ((wait(0, 2),), (), 0),
+    ],
+)
+def test_all_waits_lead_to_ranks_that_did_not_get_through(
+    waits: tuple[Wait, ...], standings: tuple[Standing, ...], said: int
+) -> None:
+    build = EvidenceBuilder()
+    build.rank(2).blocks("socket-receive", FAR, **TROUBLE)
+    found = labels(with_matching(case_of(build), waits=waits, standings=standings))
+    assert len(found) == said
+    for label in found:
+        assert label.evidence[0].text.startswith("all ranks came to broadcast; rank 2 did not")
+        assert label.liveness == "never-wakes"
+
+
+def test_while_a_rank_is_late_the_network_is_not_to_blame() -> None:
+    build = EvidenceBuilder()
+    build.elsewhere(3, frames("upload /home/me/logs.py:3"))
+    assert labels(with_matching(case_of(build), standings=(standing("partial"),))) == []
+
+
+# Where it is cut.
+
+
+def troubled(build: EvidenceBuilder, *rows: tuple[int, str], **more: Any) -> Candidate:
+    for rank, target in rows:
+        build.rank(rank).blocks("socket-receive", target, **(more or TROUBLE), note="sent 5 times")
+    (label,) = labels(with_matching(case_of(build), standings=(standing("partial"),)))
+    return label
+
+
+@pytest.mark.parametrize(
+    ("trouble", "told", "liveness"),
+    [
+        ({"unconfirmed_bytes": 48}, True, "outside"),
+        ({"retransmits": 5}, True, "never-wakes"),
+        ({"peer_unread_bytes": 5}, False, "outside"),
+    ],
+)
+def test_connections_count_on_which_something_was_not_confirmed_or_was_sent_again(
+    trouble: dict[str, int], told: bool, liveness: str
+) -> None:
+    label = troubled(EvidenceBuilder(), (1, FAR), **trouble)
+    shown = [(item.rank, item.text) for item in label.evidence if item.source == "fd"]
+    assert shown == [(1, f"{FAR}: sent 5 times")] * told
+    assert label.liveness == liveness
+
+
+def test_of_two_ends_that_are_in_as_much_trouble_both_are_named() -> None:
+    label = troubled(EvidenceBuilder(), (1, FAR), (2, "10.0.0.2:5001 -> 10.0.0.1:4001"))
+    assert label.culprits == (1, 2)
+    assert label.whole.startswith("all ranks are in all_reduce #40 and nothing")
+
+
+def test_a_rank_in_as_much_trouble_as_a_host_is_named_before_it() -> None:
+    rows = ((1, FAR), (1, "10.0.0.1:4002 -> 10.0.0.3:5001"), (2, "10.0.0.9:1 -> 10.0.0.2:5003"))
+    label = troubled(EvidenceBuilder(), *rows)
+    assert (label.culprits, label.whole) == ((1,), "")
+
+
+def test_connections_of_which_an_end_is_not_known_do_not_count() -> None:
+    rows = ((1, FAR), (3, "10.0.0.1:4003 -> 10.0.0.2:5003"))
+    unknown = tuple((0, f"connection {number}") for number in range(3))
+    label = troubled(EvidenceBuilder(), *rows, *unknown)
+    assert label.whole.endswith("nothing comes through the network to 10.0.0.2")
+
+
+def test_connections_of_processes_of_no_rank_do_not_count() -> None:
+    build = EvidenceBuilder()
+    stranger = build.child(0, "helper", pid=300)
+    stranger.member = replace(stranger.member, rank=None)
+    for number in range(3):
+        stranger.blocks("socket-receive", f"10.0.0.7:{number} -> 10.0.0.8:{number}", **TROUBLE)
+    label = troubled(build, (1, FAR), (3, "10.0.0.1:4003 -> 10.0.0.2:5003"))
+    assert label.whole.endswith("nothing comes through the network to 10.0.0.2")
+
+
+def on_two_hosts(*rows: tuple[int, str]) -> Case:
+    """Ranks 0 and 1 on 10.0.0.1, 2 and 3 on 10.0.0.2, seen together; 10.0.0.3 has none."""
+    build = EvidenceBuilder()
+    for rank, target in rows:
+        build.rank(rank).blocks("socket-receive", target, **TROUBLE)
+    whole = build.build()
+    members = tuple(
+        replace(one, host="a" if (one.rank or 0) < 2 else "b") for one in whole.job.members
+    )
+    seen = replace(whole, job=replace(whole.job, members=members))
+    return with_matching(case_of(seen), standings=(standing("partial"),))
+
+
+def test_between_hosts_that_were_seen_no_rank_is_to_blame_for_their_link() -> None:
+    rows = ((1, FAR), (2, "10.0.0.2:5001 -> 10.0.0.1:4001"))
+    (label,) = labels(on_two_hosts(*rows))
+    assert label.culprits == ()
+    assert label.whole.endswith("nothing comes through the network between a and b")
+
+
+def test_every_rank_of_the_host_that_no_other_reaches_is_named() -> None:
+    build = EvidenceBuilder(ranks=6)
+    for rank, target in (
+        (0, "10.0.0.1:1 -> 10.0.0.2:1"),
+        (2, "10.0.0.2:1 -> 10.0.0.1:1"),
+        (4, "10.0.0.3:1 -> 10.0.0.2:2"),
+        (3, "10.0.0.2:2 -> 10.0.0.3:1"),
+    ):
+        build.rank(rank).blocks("socket-receive", target, **TROUBLE)
+    whole = build.build()
+    members = tuple(replace(one, host="abc"[(one.rank or 0) // 2]) for one in whole.job.members)
+    seen = replace(whole, job=replace(whole.job, members=members))
+    (label,) = labels(with_matching(case_of(seen), standings=(standing("partial"),)))
+    assert label.culprits == (2, 3)
+    assert label.whole.endswith("nothing comes through the network to b")
+
+
+def test_that_nccl_sees_no_difference_is_evidence_too() -> None:
+    build = EvidenceBuilder()
+    for counts, even in (((10, 10, 10, 10), True), ((10, 10, 9, 10), False), ((), False)):
+        ras = answers(build, *counts) if counts else ()
+        case = case_of(replace(build.build(), ras=ras))
+        (label,) = labels(with_matching(case, standings=(standing("partial"),)))
+        assert ("NCCL RAS" in [item.source for item in label.evidence]) == even

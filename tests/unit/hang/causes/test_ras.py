@@ -6,11 +6,16 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
+from grpo_doctor.hang.causes import Candidate
+from grpo_doctor.hang.causes.ras import agrees, even_item, propose
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import CallArguments, PythonThread, RasAnswer, Thread
 from tests.evidence import FIRST_NS, SECOND, EvidenceBuilder, collective, frames
 from tests.several_hosts import on_hosts
+from tests.unit.hang.causes.proposed import case_of, proposed
 
 REWARD = frames("reward /home/me/train.py:40", "main /home/me/train.py:9")
 SYNCHRONIZE = frames(
@@ -103,3 +108,149 @@ def test_who_is_ahead_of_ranks_that_may_be_computing_is_only_early() -> None:
     found = verdict(build, 10, 10, 10, 11)
     assert found.state == "slow"
     assert found.cause != "collective-mismatch"
+
+
+Counts = dict[str, int]
+DEAD = {"unresponsive": True, "considered_dead": True}
+SILENT = {"unresponsive": True, "considered_dead": False}
+
+
+def labelled(
+    build: EvidenceBuilder,
+    *launched: Counts,
+    errors: dict[int, int] | None = None,
+    lost: dict[int, dict[str, bool]] | None = None,
+) -> tuple[Candidate, ...]:
+    """What is made of two answers in which each rank has launched so many."""
+    seats, missing = [], []
+    for rank, counts in enumerate(launched):
+        seat = {"rank": rank, "host": "127.0.0.1", "pid": 100 + rank}
+        status = {"init_state": 0, "async_error": (errors or {}).get(rank, 0)}
+        if lost and rank in lost:
+            missing.append({**seat, "status": lost[rank]})
+        else:
+            seats.append({**seat, "status": status, "collective_counts": counts})
+    communicator = {"hash": "0xa", "secondary_hash": "0x1:0x2", "size": len(launched)}
+    whole = {**communicator, "ranks": seats, "missing_ranks": missing}
+    text = json.dumps({"nccl_version": "2.30.7", "communicators": [whole]})
+    heard = tuple(RasAnswer("localhost:28028", FIRST_NS + n * SECOND, text) for n in (0, 1))
+    return proposed(propose, replace(build.build(), ras=heard))
+
+
+ALIKE: tuple[Counts, ...] = ({"AllReduce": 10, "Broadcast": 5},) * 3
+LESS = {"AllReduce": 9, "Broadcast": 5}
+MORE = {"AllReduce": 11, "Broadcast": 5}
+INSTEAD = {"AllReduce": 9, "Broadcast": 6}
+
+
+@pytest.mark.parametrize(
+    ("counts", "cause", "reason", "liveness"),
+    [
+        (LESS, "collective-skipped", "left out a AllReduce that the others call", "never-wakes"),
+        (
+            INSTEAD,
+            "collective-mismatch",
+            "called Broadcast where the others call AllReduce",
+            "never-wakes",
+        ),
+        (MORE, "collective-mismatch", "called one more AllReduce than the others", "unseen"),
+    ],
+)
+def test_a_rank_in_a_call_has_left_one_out_or_called_another(
+    counts: Counts, cause: str, reason: str, liveness: str
+) -> None:
+    label = labelled(job(), *ALIKE, counts)[-1]
+    assert (label.culprits, label.cause, label.liveness) == ((3,), cause, liveness)
+    assert label.reason == reason
+
+
+def test_who_is_ahead_is_told_only_where_all_others_wait() -> None:
+    build = job()
+    build.rank(1).works(REWARD)
+    assert labelled(build, *ALIKE, MORE) == ()
+
+
+def test_who_is_behind_is_told_whatever_the_others_do() -> None:
+    build = job()
+    build.rank(1).works(REWARD)
+    build.rank(3).stack = REWARD
+    (label,) = labelled(build, *ALIKE, LESS)
+    assert label.reason.startswith("does not come to the next AllReduce in reward")
+    assert (label.cause, label.liveness) == ("reward-blocked", "unseen")
+
+
+def test_a_stage_that_waits_for_a_rank_elsewhere_may_only_be_late() -> None:
+    """Its partner is on a host that was not looked at."""
+    build = job()
+    build.lose(2)
+    build.local_ranks = 3
+    build.rank(3).stack = collective("recv")
+    build.arguments = [CallArguments(103, "recv", {"src": "2"})]
+    label = next(one for one in labelled(build, *ALIKE, LESS) if one.culprits == (3,))
+    assert (label.cause, label.liveness) == ("collective-skipped", "unseen")
+    label = next(one for one in labelled(job(), *ALIKE, LESS) if one.culprits == (3,))
+    assert label.liveness == "never-wakes"
+
+
+def test_counts_without_an_operation_are_of_collectives() -> None:
+    plain = ({"collective": 10},) * 3
+    label = labelled(job(), *plain, {"collective": 9})[0]
+    assert "launched 9 collectives where most of the 4 ranks" in label.evidence[0].text
+    label = labelled(job(), *ALIKE, LESS)[0]
+    assert "launched 9 AllReduce where most of the 4 ranks" in label.evidence[0].text
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"), [(1, "gpu-fault"), (2, "network-silent"), (4, "collective-mismatch"),
+                         (6, None)],
+)  # fmt: skip
+def test_an_error_that_nccl_reports_is_one_of_its_rank_unless_its_peer_failed(
+    error: int, cause: str | None
+) -> None:
+    labels = labelled(job(), *ALIKE, LESS, errors={3: error})
+    assert [(one.cause, one.culprits) for one in labels] == ([(cause, (3,))] if cause else [])
+    assert all(one.reason.startswith("reports to NCCL: ") for one in labels)
+
+
+@pytest.mark.parametrize(
+    ("how", "here", "cause", "reason"),
+    [
+        (DEAD, False, "rank-dead", "has been given up by NCCL"),
+        (DEAD, True, "network-silent", "has been given up by NCCL"),  # it lives
+        (SILENT, False, "network-silent", "does not answer NCCL"),
+        (SILENT, True, "network-silent", "does not answer NCCL"),
+    ],
+)
+def test_a_rank_that_nccl_does_not_reach(
+    how: dict[str, bool], here: bool, cause: str, reason: str
+) -> None:
+    build = job()
+    if not here:
+        build.lose(3)
+    (label,) = labelled(build, *ALIKE, LESS, lost={3: how})
+    assert (label.cause, label.culprits) == (cause, (3,))
+    assert label.reason.startswith(reason)
+
+
+def test_a_failure_of_nobody_in_the_job_is_left_out() -> None:
+    build = job(ranks=3)
+    assert labelled(build, *ALIKE, LESS, lost={3: DEAD}) == ()
+
+
+@pytest.mark.parametrize(
+    ("launched", "even", "points_at_2"),
+    [
+        ((10, 10, 10, 10), True, None),
+        ((10, 10, 9, 10), False, True),
+        ((10, 10, 10, 9), False, False),
+        ((), False, None),
+    ],
+)
+def test_whom_nccl_points_at(
+    launched: tuple[int, ...], even: bool, points_at_2: bool | None
+) -> None:
+    build = job()
+    heard = answers(build, *launched) if launched else ()
+    scene = case_of(replace(build.build(), ras=heard)).scene
+    assert (even_item(scene) is not None) == even
+    assert agrees(scene, (2,)) is points_at_2

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
+from grpo_doctor.hang.causes.rollout_engine import propose
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor_probes.evidence import EngineLook
-from tests.evidence import EvidenceBuilder, frames
+from grpo_doctor.hang.model.nodes import ProcessNode
+from grpo_doctor_probes.evidence import EngineLook, Frame, Limits, LogTail
+from tests.evidence import TORCH, EvidenceBuilder, frames
+from tests.unit.hang.causes.proposed import only, proposed
 from tests.verdicts import verdict
 
 
@@ -64,3 +69,149 @@ def test_what_counts_tokens_is_an_engine_whatever_its_code_is_called() -> None:
     values = {"vllm:generation_tokens_total": 900.0, "vllm:num_requests_running": 4.0}
     build.engines = [(EngineLook(400, n, "http://x", values),) for n in (1, 2)]
     assert verdict(build).cause == "rollout-engine-stalled"
+
+
+FRONT, CORE, WORKER = 400, 401, 402
+ASKS = (
+    "recv_into /usr/lib/python3.11/socket.py:5",
+    "post /x/site-packages/requests/api.py:5",
+)
+GENERATES = frames(*ASKS, "generate /home/me/train.py:5")
+
+
+def served(stack: tuple[Frame, ...] = GENERATES, **states: str) -> EvidenceBuilder:
+    """Rank 0 waits for a front, its core and that one's worker, which are in these states."""
+    build = EvidenceBuilder()
+    build.elsewhere(0, stack).blocks("socket-receive", "127.0.0.1:8000", FRONT)
+    build.child(0, "server", pid=FRONT).state = states.get("front", "S")
+    build.child(0, "engine", pid=CORE, parent=FRONT).state = states.get("core", "S")
+    build.child(0, "engine-worker", pid=WORKER, parent=CORE).state = states.get("worker", "S")
+    return build
+
+
+@pytest.mark.parametrize(
+    ("states", "named"),
+    [
+        ({"front": "Z"}, FRONT),
+        ({"core": "Z"}, CORE),
+        ({"worker": "Z"}, WORKER),
+        ({"front": "Z", "core": "Z"}, CORE),
+        ({"front": "Z", "worker": "Z"}, WORKER),
+    ],
+)
+def test_of_an_engine_s_dead_processes_a_core_is_named_before_its_front(
+    states: dict[str, str], named: int
+) -> None:
+    label = only(propose, served(GENERATES, **states))
+    assert (label.cause, label.node) == ("rollout-engine-dead", ProcessNode(named))
+    assert f"pid {named} " in label.reason
+    assert label.reason.endswith("is dead")
+
+
+def test_a_front_that_lives_without_its_core_is_named() -> None:
+    build = served()
+    del build.processes[CORE], build.processes[WORKER]
+    died = "EngineDeadError: EngineCore encountered an issue"
+    build.logs = [LogTail(FRONT, "/home/me/serve.log", 9.0, (died,))]
+    label = only(propose, build)
+    assert (label.cause, label.node) == ("rollout-engine-dead", ProcessNode(FRONT))
+    assert label.reason.endswith("lives, its core is dead")
+
+
+@pytest.mark.parametrize(
+    ("how", "says", "undo", "fix"),
+    [
+        ("stopped", "is stopped (SIGSTOP)", ["continue"], "kill -CONT 401"),
+        ("frozen", "is frozen by its control group", [], "Thaw the control group"),
+    ],
+)
+def test_a_core_that_may_not_run(how: str, says: str, undo: list[str], fix: str) -> None:
+    build = served(core="T" if how == "stopped" else "S")
+    row = Limits(CORE, frozen=how == "frozen")
+    build.processes[CORE].limits = (row, row)
+    label = only(propose, build)
+    assert label.node == ProcessNode(CORE)
+    assert label.reason.endswith(says)
+    assert [one.kind for one in label.undo] == undo
+    assert label.fixes[0].text.startswith(fix)
+
+
+@pytest.mark.parametrize("state", ["works", "stopped"])
+def test_a_rank_that_gets_on_or_may_not_run_does_not_wait_for_its_engine(state: str) -> None:
+    build = served(core="T")
+    if state == "works":
+        build.rank(0).works(GENERATES)
+    else:
+        build.rank(0).state = "T"
+    assert proposed(propose, build) == ()
+
+
+# Who waits for whom, while weights are sent.
+
+SYNCS = frames(*ASKS, "update_weights /home/me/train.py:5")
+TAKES = frames("load_weights /x/site-packages/vllm/worker.py:9")
+REDUCES = frames(f"broadcast {TORCH}/distributed_c10d.py:3252", "run /x/vllm/worker.py:9")
+RESTS = frames("poll /x/site-packages/vllm/core.py:9")
+
+
+@pytest.mark.parametrize(
+    ("stack", "works", "in_turn"),
+    [
+        (TAKES, False, True),
+        (REDUCES, False, True),
+        (TAKES, True, False),
+        (RESTS, False, False),
+    ],
+)
+def test_a_worker_that_takes_weights_waits_in_turn_for_its_rank(
+    stack: tuple[Frame, ...], works: bool, in_turn: bool
+) -> None:
+    build = served(SYNCS)
+    worker = build.processes[WORKER]
+    worker.stack = stack
+    if works:
+        worker.works(stack, moves=False)
+    label = only(propose, build)
+    assert ("waits in turn for the trainer" in label.reason) == in_turn
+    if in_turn:
+        assert (label.cause, label.node) == ("weight-sync-blocked", ProcessNode(WORKER))
+        assert label.phase == "sync"
+
+
+def test_a_transfer_from_a_rollout_is_one_of_its_phase() -> None:
+    build = served()
+    build.processes[WORKER].stack = TAKES
+    assert only(propose, build).phase == "rollout"
+
+
+# Servers that are not there, or not yet.
+
+REFUSED = "ConnectionError: [Errno 111] Connection refused"
+
+
+def without_server(stack: tuple[Frame, ...], *, history: bool) -> EvidenceBuilder:
+    build = EvidenceBuilder(recorded=history)
+    build.elsewhere(0, stack).blocks("sleep")
+    build.logs = [LogTail(99, "/home/me/job.log", 0.5, (REFUSED,))]
+    return build
+
+
+@pytest.mark.parametrize(
+    ("asker", "history", "cause", "liveness"),
+    [
+        ("generate", True, "rollout-engine-dead", "unseen"),
+        ("generate", False, "rollout-engine-dead", "computing"),
+        ("wait_for_server", False, "", "progressing"),
+    ],
+)
+def test_a_job_that_has_never_got_on_may_wait_for_a_server_that_still_comes(
+    asker: str, history: bool, cause: str, liveness: str
+) -> None:
+    build = without_server(frames(f"{asker} /home/me/train.py:5"), history=history)
+    label = only(propose, build)
+    assert (label.cause, label.liveness) == (cause, liveness)
+
+
+def test_a_server_that_a_job_with_a_history_waits_for_is_not_on_its_way_up() -> None:
+    build = without_server(frames("wait_for_server /home/me/train.py:5"), history=True)
+    assert proposed(propose, build) == ()

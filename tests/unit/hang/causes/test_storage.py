@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor_probes.evidence import Disk
-from tests.evidence import EvidenceBuilder, frames
+from grpo_doctor.hang.causes.storage import propose
+from grpo_doctor_probes.evidence import Disk, Frame
+from tests.evidence import BETWEEN_S, EvidenceBuilder, Process, frames
+from tests.unit.hang.causes.proposed import only, proposed
 from tests.verdicts import UPDATE, expect, verdict
 
 
@@ -68,3 +70,141 @@ def test_a_checkpoint_on_a_disk_without_room_or_inodes(
     if full:
         assert (said.cause, said.culprits) == ("storage-blocked", (0,))
         assert ("no inode" in said.summary) == (free_inodes == 0)
+
+
+SAVES = frames("fsync /home/me/train.py:3", "save_checkpoint /home/me/train.py:8")
+READS = frames("read /home/me/rows.py:3", "next_batch /home/me/train.py:4")
+
+
+def in_kernel(
+    stack: tuple[Frame, ...] = UPDATE, wchan: str = "nfs_wait_bit", **more: float
+) -> tuple[EvidenceBuilder, Process]:
+    """Rank 0 sleeps there uninterruptibly."""
+    build = EvidenceBuilder()
+    process = build.elsewhere(0, stack)
+    process.state, process.wchan = "D", wchan
+    for name, value in more.items():
+        setattr(process, name, value)
+    return build, process
+
+
+@pytest.mark.parametrize(
+    ("stack", "wchan", "still_s", "liveness"),
+    [
+        (UPDATE, "nfs_wait_bit", 5.0, "never-wakes"),
+        (UPDATE, "folio_wait_bit_common", 19.5, "unseen"),  # it may be an fsync
+        (UPDATE, "folio_wait_bit_common", 20.0, "never-wakes"),
+        (SAVES, "nfs_wait_bit", 19.5, "unseen"),
+        (SAVES, "nfs_wait_bit", 20.0, "never-wakes"),
+    ],
+)
+def test_a_sleep_of_twenty_seconds_in_the_kernel_is_no_flush(
+    stack: tuple[Frame, ...], wchan: str, still_s: float, liveness: str
+) -> None:
+    build, _ = in_kernel(stack, wchan, still_s=still_s)
+    assert only(propose, build).liveness == liveness
+
+
+@pytest.mark.parametrize(
+    ("state", "wakes", "liveness"),
+    [("D", 0, "never-wakes"), ("D", 1, "unseen"), ("S", 0, "unseen")],
+)
+def test_a_sleep_that_ends_now_and_then_is_ordinary(state: str, wakes: int, liveness: str) -> None:
+    build, process = in_kernel()
+    process.state, process.wakes = state, wakes
+    assert only(propose, build).liveness == liveness
+
+
+@pytest.mark.parametrize(
+    ("stack", "state", "cause"),
+    [
+        (READS, "D", "storage-blocked"),
+        (READS, "S", "dataload-blocked"),
+        (UPDATE, "S", "storage-blocked"),
+    ],
+)
+def test_a_loader_s_wait_for_a_file_is_its_own_unless_the_kernel_hangs(
+    stack: tuple[Frame, ...], state: str, cause: str
+) -> None:
+    build, process = in_kernel(stack)
+    process.state = state
+    assert only(propose, build).cause == cause
+
+
+@pytest.mark.parametrize(
+    ("bytes_per_s", "said"),
+    [(0, "waits for the file system"), (1000, "slow file system"), (3_999_999, "slow file system"),
+     (4_000_000, None)],
+)  # fmt: skip
+def test_a_file_system_that_takes_its_time(bytes_per_s: int, said: str | None) -> None:
+    build, process = in_kernel()
+    process.written_bytes = round(bytes_per_s * BETWEEN_S)
+    reasons = [label.reason for label in proposed(propose, build)]
+    assert len(reasons) == (0 if said is None else 1)
+    assert said is None or said in reasons[0]
+
+
+def test_who_computes_does_not_wait_for_a_file_that_it_writes_a_little_to() -> None:
+    build, process = in_kernel()
+    process.written_bytes, process.cpu_share, process.delay_share = 1000, 0.5, 0.0
+    assert proposed(propose, build) == ()
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [("stopped", 0), ("waits for memory", 0), ("waits for a terminal", 0), ("reads a file", 1)],
+)
+def test_what_is_no_wait_for_a_file(how: str, said: int) -> None:
+    build = EvidenceBuilder()
+    process = build.elsewhere(0, UPDATE)
+    if how == "stopped":
+        process.state, process.wchan = "T", "nfs_wait_bit"
+    elif how == "waits for memory":
+        process.state, process.wchan = "D", "mem_cgroup_handle_over_high"
+    else:
+        process.blocks("file", "/dev/pts/3" if how == "waits for a terminal" else "/data/rows")
+    assert len(proposed(propose, build)) == said
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "looks_at"),
+    [
+        ("file", "/data/rows", "timeout 5 ls /data  #"),
+        ("file", "/rows", "timeout 5 ls /  #"),
+        ("file", "", "timeout 5 ls /  #"),
+        ("fifo-open", "/data/rows", "fuser -v /data/rows  #"),
+    ],
+)
+def test_which_folder_is_to_be_looked_at(kind: str, path: str, looks_at: str) -> None:
+    build = EvidenceBuilder()
+    build.elsewhere(0, UPDATE).blocks(kind, path)
+    assert only(propose, build).confirm[0].startswith(looks_at)
+
+
+@pytest.mark.parametrize(
+    ("stack", "writes"),
+    [
+        (frames("sleep /home/me/t.py:1", "save_checkpoint /home/me/t.py:8"), True),
+        (frames("write_rows /home/me/t.py:1"), True),
+        (frames("save_rows /home/me/t.py:1"), True),
+        (frames("read_rows /home/me/t.py:1"), False),
+        (frames("dump /x/site-packages/safetensors/torch.py:1", "go /home/me/t.py:1"), False),
+    ],
+)
+def test_a_full_disk_matters_to_who_writes(stack: tuple[Frame, ...], writes: bool) -> None:
+    build = EvidenceBuilder()
+    build.elsewhere(0, stack)
+    build.disks = [Disk("/ckpt", "ext4", 10**12, 1000, 50)]
+    assert ["disk that is full" in label.reason for label in proposed(propose, build)] == (
+        [True] if writes else []
+    )
+
+
+@pytest.mark.parametrize(("computes", "liveness"), [(True, "computing"), (False, "unseen")])
+def test_a_rank_that_is_at_work_may_still_make_room(computes: bool, liveness: str) -> None:
+    build = EvidenceBuilder()
+    process = build.elsewhere(0, SAVES)
+    if computes:
+        process.works(SAVES, moves=False)
+    build.disks = [Disk("/ckpt", "ext4", 10**12, 1000, 50)]
+    assert only(propose, build).liveness == liveness

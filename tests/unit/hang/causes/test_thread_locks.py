@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from grpo_doctor_probes.evidence import Frame, PythonThread, Thread
-from tests.evidence import EvidenceBuilder, collective, frames
+from grpo_doctor.hang.causes.thread_locks import propose
+from grpo_doctor_probes.evidence import Evidence, Frame, PythonThread, Stack, Thread
+from tests.evidence import (
+    BETWEEN_S,
+    FIRST_NS,
+    EvidenceBuilder,
+    Process,
+    collective,
+    frames,
+)
+from tests.unit.hang.causes.proposed import only, proposed
 from tests.verdicts import REWARD, UPDATE, expect, verdict
 
 
-def _thread(pid: int, tid: int, stack: tuple, name: str = "worker") -> tuple:  # type: ignore[type-arg]
+def _thread(
+    pid: int, tid: int, stack: tuple[Frame, ...], name: str = "worker"
+) -> tuple[PythonThread, Thread]:
     seen = Thread(tid, name, "S", "futex_do_wait", last_ran_ns=1)
     return PythonThread(tid, name, stack), seen
 
@@ -130,3 +144,274 @@ def test_which_sleep_of_a_thread_is_one_for_a_lock(
     if blocks is not None:
         process.blocks(blocks, tid=901)
     assert (verdict(build).cause == "thread-deadlock") is deadlock
+
+
+# A C call that keeps the GIL.
+
+
+def gil(owner: str = "thread", **more: Any) -> tuple[EvidenceBuilder, Process]:
+    """Rank 1, of which a thread or the main one has the GIL in both looks."""
+    build = EvidenceBuilder()
+    process = build.elsewhere(1, UPDATE)
+    process.owns_gil = owner == "main"
+    state, wchan = more.pop("state", "S"), more.pop("wchan", "hrtimer_nanosleep")
+    helper = PythonThread(901, "helper", more.pop("stack", REWARD), owns_gil=owner == "thread")
+    process.threads = [(helper, Thread(901, "helper", state, wchan, last_ran_ns=1))]
+    for name, value in more.items():
+        setattr(process, name, value)
+    return build, process
+
+
+@pytest.mark.parametrize(
+    ("owner", "state", "per_s", "moves", "told"),
+    [
+        ("thread", "R", 50.0, False, True),
+        ("thread", "D", 200.0, False, True),
+        ("thread", "R", 49.0, False, False),
+        ("thread", "R", 50.0, True, False),
+        ("main", "R", 50.0, False, False),
+        ("thread", "S", 0.0, False, True),  # it sleeps and keeps it
+    ],
+)
+def test_a_thread_that_runs_keeps_the_gil_if_the_main_one_asks_for_it_in_vain(
+    owner: str, state: str, per_s: float, moves: bool, told: bool
+) -> None:
+    build, process = gil(owner, state=state, wakes=round(per_s * BETWEEN_S))
+    if owner == "main":
+        process.state = state
+    if moves:
+        process.later_stack = tuple(replace(one, line=one.line + 1) for one in UPDATE)
+    labels = [label for label in proposed(propose, build) if label.cause == "gil-held"]
+    assert [label.liveness for label in labels] == (
+        ["never-wakes" if state == "S" else "computing"] if told else []
+    )
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.05, True), (0.075, False)])
+def test_who_sleeps_and_keeps_the_gil_uses_no_core(share: float, told: bool) -> None:
+    build, _ = gil(cpu_share=share)
+    assert ["gil-held"] * told == [label.cause for label in proposed(propose, build)]
+
+
+@pytest.mark.parametrize(
+    ("wchan", "state", "words"),
+    [
+        ("hrtimer_nanosleep", "S", "in state S (hrtimer_nanosleep)"),
+        ("", "S", "in state S (sleeps)"),
+        ("", "R", "in state R (computes)"),
+    ],
+)
+def test_in_what_the_owner_of_the_gil_is(wchan: str, state: str, words: str) -> None:
+    build, _ = gil(state=state, wchan=wchan, wakes=200)
+    label = only(propose, build)
+    assert label.evidence[0].text == (
+        f"thread 901 helper owns the GIL {words}; no other thread can run Python"
+    )
+    assert label.reason.endswith("in a C call that keeps the GIL, at rewards.py:31, check")
+
+
+@pytest.mark.parametrize(("state", "told"), [("S", True), ("T", False), ("works", False)])
+def test_the_gil_of_a_rank_that_may_not_run_or_gets_on_is_not_looked_at(
+    state: str, told: bool
+) -> None:
+    build, process = gil()
+    if state == "works":
+        process.works(UPDATE)
+    else:
+        process.state = state
+    assert bool(proposed(propose, build)) == told
+
+
+def with_stack(evidence: Evidence, **more: Any) -> Evidence:
+    """The same with another stack of rank 1 at the last look."""
+    thread = PythonThread(101, "MainThread", UPDATE, owns_gil=True)
+    stack = Stack(101, FIRST_NS, (thread,), **more)
+    return replace(evidence, stacks=(evidence.stacks[0], (stack, *evidence.stacks[1])))
+
+
+def test_a_thread_that_has_the_gil_at_one_look_alone_keeps_it_not() -> None:
+    build, _ = gil()
+    evidence = build.build()
+    assert [one.cause for one in proposed(propose, with_stack(evidence, native=True))] == [
+        "gil-held"
+    ]
+    assert [one.cause for one in proposed(propose, with_stack(evidence))] == []
+
+
+def test_a_look_without_threads_says_nothing_of_the_gil() -> None:
+    build, _ = gil()
+    evidence = build.build()
+    empty = Stack(101, FIRST_NS, (), problem="refused")
+    seen = replace(evidence, stacks=((empty, *evidence.stacks[0]), evidence.stacks[1]))
+    assert [one.cause for one in proposed(propose, seen)] == ["gil-held"]
+
+
+def test_a_rank_that_was_not_there_at_the_first_look_has_not_asked_for_the_gil_before() -> None:
+    build, _ = gil(state="R", wakes=200)
+    whole = build.build()
+    first = tuple(one for one in whole.looks[0].processes if one.pid != 101)
+    seen = replace(whole, looks=(replace(whole.looks[0], processes=first), whole.looks[1]))
+    assert proposed(propose, seen) == ()
+
+
+# Which waits are for a lock.
+
+
+def wants(line: str) -> tuple[str, ...]:
+    """The causes that are proposed of rank 1, which stands there in a futex."""
+    build = EvidenceBuilder()
+    process = build.elsewhere(1, (*frames(line), *UPDATE))
+    process.blocks("futex")
+    return tuple(label.cause for label in proposed(propose, build))
+
+
+@pytest.mark.parametrize(
+    ("line", "lock"),
+    [
+        ("acquire /usr/lib/python3.11/threading.py:90", True),
+        ("RLock.__enter__ /usr/lib/python3.11/threading.py:90", True),
+        ("acquire /usr/lib/python3.11/multiprocessing/synchronize.py:90", False),
+        ("wait /usr/lib/python3.11/threading.py:320", False),
+        ("flush /home/me/log.py:3", True),
+    ],
+)
+def test_a_wait_for_a_plain_lock_by_its_innermost_line(line: str, lock: bool) -> None:
+    assert wants(line) == (("lock-held",) if lock else ())
+
+
+def futex(tid: int, *lines: str, name: str = "worker") -> tuple[PythonThread, Thread]:
+    return _thread(101, tid, frames(*lines), name)
+
+
+IDLE = (
+    "wait /usr/lib/python3.11/threading.py:320",
+    "_worker /usr/lib/python3.11/concurrent/futures/thread.py:81",
+)
+OWN_LOOP = ("wait /home/me/pool.py:3", "_worker /home/me/pool.py:9")
+LIBRARY = ("wait /usr/lib/python3.11/threading.py:320", "run /usr/lib/python3.11/threading.py:9")
+READS = ("read /usr/lib/python3.11/socket.py:9", "fill /home/me/fill.py:4")
+
+
+@pytest.mark.parametrize(
+    ("others", "cause", "holder"),
+    [
+        ((), "lock-held", ""),
+        ((IDLE,), "lock-held", ""),
+        ((READS,), "lock-held", ", while thread worker is at fill.py:4, fill"),
+        ((LIBRARY,), "lock-held", ""),
+        ((OWN_LOOP,), "thread-deadlock", ""),
+        ((("flush /home/me/log.py:3",),), "thread-deadlock", ""),
+        ((("flush /home/me/log.py:3",), IDLE), "thread-deadlock", ""),
+        (
+            (("flush /home/me/log.py:3",), READS),
+            "lock-held",
+            ", while thread worker is at log.py:3, flush",
+        ),
+        (
+            (("flush /home/me/log.py:3",), LIBRARY),
+            "lock-held",
+            ", while thread worker is at log.py:3, flush",
+        ),
+        (((),), "lock-held", ""),
+    ],
+)
+def test_who_may_have_the_lock_that_a_rank_wants(
+    others: tuple[tuple[str, ...], ...], cause: str, holder: str
+) -> None:
+    build = EvidenceBuilder()
+    process = build.elsewhere(1, UPDATE)
+    process.blocks("futex")
+    process.threads = [futex(901 + number, *lines) for number, lines in enumerate(others)]
+    label = only(propose, build)
+    assert label.cause == cause
+    if cause == "lock-held":
+        never = "waits for a lock that is never released, at train.py:31, clip"
+        assert label.reason == f"{never}{holder}"
+
+
+def test_a_thread_without_a_name_is_known_by_its_number() -> None:
+    build = EvidenceBuilder()
+    process = build.elsewhere(1, UPDATE)
+    process.blocks("futex")
+    process.threads = [futex(901, *READS, name="")]
+    assert "while thread 901 is at fill.py:4" in only(propose, build).reason
+
+
+def test_a_rank_one_of_whose_threads_has_the_gil_runs_python() -> None:
+    build = EvidenceBuilder()
+    process = build.elsewhere(1, UPDATE)
+    process.blocks("futex")
+    runs = PythonThread(901, "loader", frames(*READS), owns_gil=True)
+    process.threads = [(runs, Thread(901, "loader", "R", last_ran_ns=1))]
+    assert proposed(propose, build) == ()
+
+
+def test_a_rank_without_a_stack_wants_no_lock_that_is_known() -> None:
+    build = EvidenceBuilder()
+    build.elsewhere(1, ()).blocks("futex")
+    whole = build.build()
+    unseen = tuple(
+        tuple(replace(one, threads=()) if one.pid == 101 else one for one in look)
+        for look in whole.stacks
+    )
+    assert proposed(propose, replace(whole, stacks=unseen)) == ()
+
+
+def test_a_line_of_a_library_names_a_thread_that_has_no_other() -> None:
+    build = EvidenceBuilder()
+    process = build.elsewhere(1, frames("acquire /usr/lib/python3.11/threading.py:90"))
+    process.blocks("futex")
+    assert only(propose, build).reason.endswith("at threading.py:90, acquire")
+
+
+SLEEPS = "sleep /usr/lib/python3.11/time.py:1"
+
+
+@pytest.mark.parametrize(
+    ("lines", "limit", "deadlock"),
+    [
+        (("wait /usr/lib/python3.11/threading.py:320",), 0, True),
+        (("wait /usr/lib/python3.11/threading.py:320",), 0x7FFE, False),  # it wakes by itself
+        ((SLEEPS,), 0, False),
+        (("get /usr/lib/python3.11/queue.py:171",), 0, False),
+    ],
+)
+def test_who_waits_without_a_limit_for_a_thread_is_in_a_deadlock_with_it(
+    lines: tuple[str, ...], limit: int, deadlock: bool
+) -> None:
+    build = EvidenceBuilder()
+    process = build.elsewhere(1, (*frames(*lines), *UPDATE))
+    process.blocks("futex")
+    process.threads = [futex(901, "flush /home/me/log.py:3")]
+    whole = build.build()
+    looks = tuple(
+        replace(
+            look,
+            processes=tuple(
+                replace(
+                    one,
+                    threads=(
+                        replace(one.threads[0], arguments=(1, 393, 0, limit)),
+                        *one.threads[1:],
+                    ),
+                )
+                if one.pid == 101
+                else one
+                for one in look.processes
+            ),
+        )
+        for look in whole.looks
+    )
+    causes = [label.cause for label in proposed(propose, replace(whole, looks=looks))]
+    assert causes == ["thread-deadlock"] * deadlock
+
+
+def test_a_thread_that_the_kernel_does_not_show_is_taken_by_what_blocks_it() -> None:
+    build = EvidenceBuilder()
+    process = build.elsewhere(1, UPDATE)
+    process.blocks("futex")
+    hidden = PythonThread(901, "writer", frames("flush /home/me/log.py:7"))
+    process.threads = [(hidden, Thread(902, "other", "S", "futex_do_wait", last_ran_ns=1))]
+    assert only(propose, build).cause == "lock-held"
+    process.blocks("futex", tid=901)
+    assert only(propose, build).cause == "thread-deadlock"

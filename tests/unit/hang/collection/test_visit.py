@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from grpo_doctor.hang.collection.visit import Visit
-from grpo_doctor_probes.evidence import FlightDump, Job, Member, Stack
+from grpo_doctor_probes.evidence import FlightDump, Job, Member, Position, Stack
+from tests.unit.hang.collection.played import Clock
 
 NO_PYTHON = "py-spy: Failed to find python version from target process"
 JOB = Job(
@@ -40,3 +43,43 @@ def test_whom_a_gap_is_of_is_known_where_it_is_one_process() -> None:
     visit.dumps.append(FlightDump("ptrace", 1, 101, problem="refused"))
     seen = [(one.what, one.pid) for one in visit.evidence().problems]
     assert seen == [("it has ended", 100), ("refused", None)]
+
+
+def test_a_visit_says_what_it_and_each_of_its_parts_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("grpo_doctor.hang.collection.visit.time", clock)
+    visit = Visit(JOB, clock.monotonic_ns())
+    for part, seconds in (("looks", 0.5), ("stacks", 2.0), ("looks", 0.25)):
+        with visit.part(part):
+            clock.sleep(seconds)
+    clock.sleep(1.0)
+    cost = visit.evidence().cost
+    assert (cost.seconds, cost.parts) == (3.75, {"looks": 0.75, "stacks": 2.0})
+
+
+def test_a_part_that_is_interrupted_has_taken_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("grpo_doctor.hang.collection.visit.time", clock)
+    visit = Visit(JOB, clock.monotonic_ns())
+
+    def interrupted() -> None:
+        clock.sleep(0.5)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), visit.part("looks"):
+        interrupted()
+    assert visit.evidence().cost.parts == {"looks": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("stack_ms", "position_ms", "dump_ms", "longest_ms"),
+    [(0.0, 0.0, 0.0, 0.0), (9.0, 2.0, 3.0, 9.0), (1.0, 8.0, 3.0, 8.0), (1.0, 2.0, 7.0, 7.0)],
+)
+def test_the_longest_pause_of_the_job_is_that_of_any_question(
+    stack_ms: float, position_ms: float, dump_ms: float, longest_ms: float
+) -> None:
+    visit = Visit(JOB)
+    visit.stacks.append((Stack(100, 0), Stack(100, 0, pause_ms=stack_ms)))
+    visit.positions = (Position(100, 100, 0, pause_ms=position_ms),)
+    visit.dumps.append(FlightDump("ptrace", 0, 100, pause_ms=dump_ms))
+    assert visit.evidence().cost.max_pause_ms == longest_ms

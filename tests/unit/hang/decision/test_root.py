@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from grpo_doctor.hang.causes.candidate import Candidate, Sink
+from grpo_doctor.hang.decision.root import roots_of
+from grpo_doctor.hang.model.matching import Blame, Matching
+from grpo_doctor.hang.model.nodes import RankNode
+from grpo_doctor.hang.model.waiting.graph import Graph, Link
 from tests.evidence import EvidenceBuilder, frames
+from tests.unit.hang.causes.proposed import case_of, with_scene
 from tests.verdicts import verdict
 
 FETCH = frames("fetch_table /home/me/train.py:30", "main /home/me/train.py:9")
@@ -34,3 +42,171 @@ def test_ranks_that_all_ask_are_named_together() -> None:
     for rank in (0, 1, 2):
         polls(build, rank)
     assert verdict(build).culprits == (0, 1, 2)
+
+
+# Which labels are left, and in which order.
+
+
+def label(*ranks: int, sink: Sink = Sink.PIPE, **more: Any) -> Candidate:
+    cause = more.pop("cause", f"cause-{'-'.join(map(str, ranks))}")
+    return Candidate(cause, more.pop("reason", "stands"), (), sink, culprits=ranks, **more)
+
+
+def waits(*pairs: tuple[int, int]) -> Graph:
+    """The first rank of each pair waits for the second."""
+    return Graph.of(
+        Link(RankNode(rank), frozenset({RankNode(on)}), "collective") for rank, on in pairs
+    )
+
+
+def silent() -> EvidenceBuilder:
+    """All stand in code of their own."""
+    build = EvidenceBuilder(ranks=6)
+    for rank in range(6):
+        build.elsewhere(rank, FETCH)
+    return build
+
+
+def roots(
+    *labels: Candidate,
+    graph: Graph | None = None,
+    build: EvidenceBuilder | None = None,
+    blame: tuple[Blame, ...] = (),
+) -> list[Candidate]:
+    scene = with_scene(case_of(build or silent()), matching=Matching(blame=blame)).scene
+    return list(roots_of(scene, graph or waits(), labels))
+
+
+def causes(found: list[Candidate]) -> list[str]:
+    return [root.cause for root in found]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kept"),
+    [
+        ({"sink": Sink.LINE}, {"sink": Sink.PIPE}, "second"),
+        ({"sink": Sink.PIPE}, {"sink": Sink.LINE}, "first"),
+        ({}, {"liveness": "never-wakes"}, "second"),
+        ({"liveness": "never-wakes"}, {}, "first"),
+        ({}, {}, "first"),
+    ],
+)
+def test_of_two_labels_of_the_same_ranks_the_stronger_is_kept(
+    first: dict[str, Any], second: dict[str, Any], kept: str
+) -> None:
+    found = roots(
+        label(1, reason="first", **{"cause": "a", **first}),
+        label(1, reason="second", **{"cause": "a", **second}),
+    )
+    assert [root.reason for root in found] == [kept]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "labelled", "left"),
+    [
+        (((1, 0),), ((0,), (1,)), ["cause-0"]),
+        (((1, 0), (2, 1)), ((0,), (2,)), ["cause-0"]),  # in the end
+        ((), ((0,), (1,)), ["cause-0", "cause-1"]),
+        (((1, 0),), ((0,), (1, 2)), ["cause-0", "cause-1-2"]),  # rank 2 waits for nobody
+        (((1, 0), (2, 0)), ((0,), (1, 2)), ["cause-0"]),
+        (((1, 0), (2, 3)), ((0, 3), (1, 2)), ["cause-0-3"]),
+        (((1, 0),), ((0,), ()), ["cause-0", "cause-"]),  # it is of nobody
+    ],
+)
+def test_a_label_is_explained_by_one_that_all_its_ranks_wait_for(
+    pairs: tuple[tuple[int, int], ...], labelled: tuple[tuple[int, ...], ...], left: list[str]
+) -> None:
+    found = causes(roots(*(label(*ranks) for ranks in labelled), graph=waits(*pairs)))
+    assert sorted(found) == sorted(left)
+
+
+RING = waits((0, 1), (1, 0), (3, 2))
+
+
+@pytest.mark.parametrize(
+    ("strong", "left"),
+    [
+        ({}, ["cause-0", "cause-1", "cause-2"]),
+        ({"sink": Sink.HOLDER}, ["cause-1", "cause-2"]),
+        ({"liveness": "never-wakes"}, ["cause-1", "cause-2"]),
+    ],
+)
+def test_within_a_ring_the_stronger_label_explains_the_other(
+    strong: dict[str, Any], left: list[str]
+) -> None:
+    found = roots(label(0), label(1, **strong), label(2), graph=RING)
+    assert sorted(causes(found)) == left
+
+
+@pytest.mark.parametrize(
+    ("sink", "wakes", "still_s", "merged"),
+    [
+        (Sink.LINE, 0, 10.0, True),
+        (Sink.LINE, 5, 10.0, False),  # it polls
+        (Sink.LINE, 0, 1.5, False),  # it ran lately
+        (Sink.LINE, 0, 2.0, True),
+        (Sink.LINE, 0, None, True),  # nobody knows when
+        (Sink.COUNTERS, 5, 1.5, True),  # more is known of it than its line
+    ],
+)
+def test_who_asks_and_sleeps_is_not_one_with_who_is_silent(
+    sink: Sink, wakes: int, still_s: float | None, merged: bool
+) -> None:
+    build = silent()
+    build.rank(1).wakes = wakes
+    build.rank(1).still_s = 1001.2 if still_s is None else still_s
+    found = roots(label(1, sink=sink, cause="same"), label(0, sink=sink, cause="same"), build=build)
+    assert [root.culprits for root in found] == ([(0, 1)] if merged else [(0,), (1,)])
+
+
+def test_ranks_of_other_hosts_ask_nobody_as_far_as_is_known() -> None:
+    found = roots(label(0, sink=Sink.LINE, cause="same"), label(9, sink=Sink.LINE, cause="same"))
+    assert [root.culprits for root in found] == [(0, 9)]
+
+
+def test_labels_of_one_trouble_become_one() -> None:
+    alone = label(4, cause="same", whole="rank 4 stands", still_s=3.0)
+    found = roots(alone)
+    assert (found[0].whole, found[0].still_s) == ("rank 4 stands", 3.0)
+    found = roots(alone, label(1, cause="same", still_s=7.0), label(2, cause="same"))
+    assert [(root.culprits, root.whole, root.still_s) for root in found] == [((1, 2, 4), "", 7.0)]
+    apart = roots(alone, label(1, cause="same", liveness="timed"))
+    assert len(apart) == 2
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        ({"sink": Sink.PROCESS}, {"sink": Sink.ENDED, "liveness": "never-wakes"}),
+        ({"liveness": "never-wakes"}, {"sink": Sink.HOLDER}),
+        ({"liveness": "unseen"}, {"liveness": "computing", "sink": Sink.HOLDER}),
+        ({"liveness": "unseen"}, {"liveness": "progressing", "sink": Sink.HOLDER}),
+        ({"sink": Sink.HOLDER}, {"still_s": 90.0}),
+        ({"still_s": 9.0}, {"still_s": 8.0}),
+        ({"still_s": 9.0}, {"still_s": None}),
+    ],
+)
+@pytest.mark.parametrize("better_first", [True, False])
+def test_the_likelier_root_comes_first(
+    better: dict[str, Any], worse: dict[str, Any], better_first: bool
+) -> None:
+    ranks = (0, 1) if better_first else (1, 0)
+    found = roots(
+        label(ranks[0], **{"cause": "better", **better}),
+        label(ranks[1], **{"cause": "worse", **worse}),
+    )
+    assert causes(found) == ["better", "worse"]
+
+
+def test_whom_more_ranks_wait_for_comes_before_whom_the_recordings_blame() -> None:
+    blame = (Blame(1, "awaited", "not-arrived", "did not come"),)
+    two = (label(0), label(1))
+    assert causes(roots(*two)) == ["cause-0", "cause-1"]
+    assert causes(roots(*two, blame=blame)) == ["cause-1", "cause-0"]
+    more = waits((2, 0), (3, 0), (4, 1))
+    assert causes(roots(*two, blame=blame, graph=more)) == ["cause-0", "cause-1"]
+
+
+def test_fewer_ranks_come_before_more_and_then_the_lower_numbers() -> None:
+    assert causes(roots(label(0, 1), label(2))) == ["cause-2", "cause-0-1"]
+    assert causes(roots(label(3), label(2))) == ["cause-2", "cause-3"]

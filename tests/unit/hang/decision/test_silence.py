@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
+from grpo_doctor.hang.causes.candidate import Candidate, Sink
+from grpo_doctor.hang.decision.silence import nobody_is_at_it, silence_s
+from grpo_doctor.hang.model.nodes import ProcessNode
 from grpo_doctor_probes.evidence import Blocked, Frame, PythonThread, Thread
-from tests.evidence import BETWEEN_S, FIRST_NS, SECOND, EvidenceBuilder, Process, frames
+from tests.evidence import (
+    BETWEEN_S,
+    FIRST_NS,
+    SECOND,
+    EvidenceBuilder,
+    Process,
+    collective,
+    frames,
+)
+from tests.unit.hang.causes.proposed import case_of
 from tests.verdicts import expect, verdict
 
 PYTHON = "/usr/lib/python3.11"
@@ -164,3 +177,82 @@ def test_a_loop_that_ticks_may_wait_for_something_else_than_its_silent_server() 
     rank.blocks("socket-receive", "127.0.0.1:5 -> 127.0.0.1:80", SERVER)
     build.child(1, "server", pid=SERVER, parent=1)
     assert verdict(build).state == "slow"
+
+
+def silent_s(build: EvidenceBuilder, *culprits: int, bottom: int | None = SERVER) -> float:
+    """As the state of a hang is judged by it; rounded."""
+    scene = case_of(build).scene
+    node = None if bottom is None else ProcessNode(bottom)
+    root = Candidate("child-stuck", "", (), Sink.HELPER, culprits=culprits, node=node)
+    return round(silence_s(scene, root, [scene.by_rank[rank] for rank in culprits]), 3)
+
+
+@pytest.mark.parametrize(
+    ("ticked_s", "below_s", "silence"),
+    [
+        (0.5, None, 10.0),  # the accept loop's clock is no work
+        (0.5, 3.0, 3.0),
+        (0.5, 12.0, 10.0),
+        (5.0, 3.0, 5.0),  # where the whole process has stood, that counts
+        (4.5, 3.0, 3.0),
+        (6.0, 0.1, 6.0),
+    ],
+)
+def test_since_any_thread_of_a_server_ran_that_may_answer(
+    ticked_s: float, below_s: float | None, silence: float
+) -> None:
+    build, server = asking()
+    server.still_s = ticked_s
+    serves(server, HANDLES, still_s=10.0)
+    if below_s is not None:
+        build.child(1, "helper", pid=BELOW, parent=SERVER).still_s = below_s
+    assert silent_s(build, 1) == silence
+
+
+def test_of_a_process_without_a_server_s_loop_its_children_do_not_count() -> None:
+    build, server = asking(frames("compute /home/me/front.py:3"))
+    server.still_s, server.wakes = 3.0, 0
+    build.child(1, "helper", pid=BELOW, parent=SERVER).still_s = 0.1
+    assert silent_s(build, 1) == 3.0
+
+
+def test_the_rank_that_ran_last_counts_of_those_that_may_end_their_waits() -> None:
+    build = EvidenceBuilder()
+    for rank, still_s in enumerate((7.0, 6.0, 4.0, 3.0)):
+        build.elsewhere(rank, frames("compute /home/me/train.py:3")).still_s = still_s
+    assert silent_s(build, 0, 1, bottom=None) == 6.0
+    assert silent_s(build, 0, 1, 2, bottom=None) == 4.0
+    build.rank(2).state = "T"
+    build.rank(3).stack = collective("all_reduce")
+    assert silent_s(build, 0, 1, 2, 3, bottom=None) == 6.0
+    assert silent_s(build, 2, bottom=None) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("how", "nobody"),
+    [
+        ("silent for 10 s", True),
+        ("silent for 5 s", True),
+        ("silent for 4.5 s", False),
+        ("rank polls", False),
+        ("rank waits for nobody", False),
+        ("a rank at the other end", False),
+        ("a stranger at the other end", False),
+    ],
+)
+def test_whether_nobody_is_at_the_answer(how: str, nobody: bool) -> None:
+    build, server = asking()
+    seconds = {"silent for 5 s": 5.0, "silent for 4.5 s": 4.5}.get(how, 10.0)
+    serves(server, HANDLES, still_s=seconds)
+    rank = build.rank(1)
+    if how == "rank polls":
+        rank.wakes = 5
+    elif how == "rank waits for nobody":
+        rank.blocked.clear()
+    elif how.startswith("a "):
+        rank.blocked.clear()
+        end = 102 if "rank" in how else 4711
+        rank.blocks("socket-receive", "127.0.0.1:5 -> 127.0.0.1:80", end)
+        build.child(1, "server", pid=SERVER + 5).still_s = 20.0
+    scene = case_of(build).scene
+    assert nobody_is_at_it(scene, scene.by_rank[1]) is nobody

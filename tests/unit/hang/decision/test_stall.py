@@ -10,6 +10,8 @@ import pytest
 from grpo_doctor.hang.decision.stall import stall_of
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model import scene
+from grpo_doctor.hang.model.matching import Matching, Wait
+from grpo_doctor.hang.model.matching.model import Backlog, Why
 from grpo_doctor_probes.evidence import Evidence, Frame, PythonThread, Thread
 from tests.evidence import (
     BETWEEN_S,
@@ -22,6 +24,9 @@ from tests.evidence import (
     collective,
     frames,
 )
+from tests.unit.hang.causes.proposed import of_nccl
+from tests.unit.hang.model.waiting.test_tasks import RayJob, in_method
+from tests.verdicts import REWARD
 
 
 def read_later(
@@ -211,3 +216,226 @@ def test_who_polls_in_a_group_of_its_own_sends_to_an_engine(
     process.state, process.cpu_share, process.wakes, process.still_s = "S", share, 300, 0.005
     assert [one.rank for one in stall_of(scene.build(build.build())).suspects] == suspects
     assert (diagnose(build.build()).verdict.state == "slow") == (share > 0)
+
+
+def stalled(job: EvidenceBuilder | Evidence) -> bool:
+    evidence = job if isinstance(job, Evidence) else job.build()
+    return stall_of(scene.build(evidence)).stalled
+
+
+# For how long a rank has to stand.
+
+NEVER_RAN_S = FIRST_NS / SECOND + BETWEEN_S  # which the kernel says where it does not know
+
+
+@pytest.mark.parametrize(
+    ("still_s", "wakes", "stands"),
+    [(2.0, 0, True), (1.9, 0, False), (NEVER_RAN_S, 0, True), (10.0, 5, False)],
+)
+@pytest.mark.parametrize("stack", [REWARD, collective("barrier")])
+def test_a_rank_without_a_recording_stands_if_its_thread_has_not_run_for_two_seconds(
+    stack: tuple[Frame, ...], still_s: float, wakes: int, stands: bool
+) -> None:
+    build = EvidenceBuilder(ranks=1, recorded=False)
+    process = build.rank(0)
+    process.stack, process.still_s, process.wakes = stack, still_s, wakes
+    assert stalled(build) is stands
+
+
+@pytest.mark.parametrize(("waited_s", "stands"), [(2.0, True), (1.9, False)])
+def test_a_rank_with_one_stands_for_as_long_as_that_says(waited_s: float, stands: bool) -> None:
+    build = EvidenceBuilder(ranks=2)
+    build.waited_s = waited_s
+    for rank in (0, 1):
+        build.rank(rank).still_s, build.rank(rank).wakes = 0.1, 5
+    assert stalled(build) is stands
+
+
+@pytest.mark.parametrize(("still_s", "stands"), [(2.0, True), (1.9, False)])
+def test_a_collective_in_a_thread_stands_for_as_long_as_that_thread(
+    still_s: float, stands: bool
+) -> None:
+    build = EvidenceBuilder(ranks=2, recorded=False)
+    for rank in (0, 1):
+        in_thread(ticking(build, rank), collective("barrier"), still_s=still_s)
+    assert stalled(build) is stands
+
+
+# Hosts that wait for their own device.
+
+
+def in_driver() -> EvidenceBuilder:
+    build = EvidenceBuilder(ranks=3)
+    build.elsewhere(1, REWARD).blocks("file", "/dev/nvidia0")
+    return build
+
+
+def test_a_host_that_sleeps_in_its_device_s_driver_stands() -> None:
+    build = in_driver()
+    for rank in (0, 2):
+        build.elsewhere(rank, REWARD).works(REWARD)
+    build.rank(1).still_s = 0.5
+    assert stalled(build)
+
+
+@pytest.mark.parametrize(
+    ("why", "on", "suspect"),
+    [
+        ("missing", (1,), True),
+        ("missing", (2,), False),
+        ("mismatch", (1,), False),
+        (None, (), False),
+    ],
+)
+def test_a_host_that_waits_for_its_device_is_suspected_if_others_wait_for_it(
+    why: Why | None, on: tuple[int, ...], suspect: bool
+) -> None:
+    waits = () if why is None else (Wait(0, "0", 40, "all_reduce", on, why),)
+    seen = replace(scene.build(in_driver().build()), matching=Matching(waits=waits))
+    assert [one.rank for one in stall_of(seen).suspects] == [1] * suspect
+
+
+@pytest.mark.parametrize("nccl", [True, False])
+def test_or_if_its_recorder_tells_that_no_collective_is_left_on_it(nccl: bool) -> None:
+    evidence = in_driver().build()
+    seen = scene.build(of_nccl(evidence) if nccl else evidence)
+    idle = Matching(backlogs=(Backlog(1, 0, idle=True),))
+    assert [one.rank for one in stall_of(replace(seen, matching=idle)).suspects] == [1] * nccl
+
+
+# Recorders that were read one after the other.
+
+
+@pytest.mark.parametrize(("earlier", "stands"), [(1, False), (2, True)])
+def test_two_calls_while_another_rank_waits_are_those_of_a_thread_beside(
+    earlier: int, stands: bool
+) -> None:
+    assert stalled(read_later(late().build(), 3, by_s=0.2, group="1", earlier=earlier)) is stands
+
+
+def calling(evidence: Evidence, rank: int, *at_s: float) -> Evidence:
+    """This rank has ended the collective of all, and then called others at these times."""
+    dumps = []
+    for dump in evidence.dumps:
+        document = json.loads(dump.data)
+        if dump.rank == rank:
+            last = document["entries"][-1]
+            last["retired"] = True
+            for number, seconds in enumerate(at_s, STEPS + 1):
+                new = {"record_id": number, "collective_seq_id": number, "retired": False}
+                created_ns = UNIX_NS + int(seconds * SECOND)
+                document["entries"].append({**last, **new, "time_created_ns": created_ns})
+        dumps.append(replace(dump, data=json.dumps(document).encode()))
+    return replace(evidence, dumps=tuple(dumps))
+
+
+@pytest.mark.parametrize(
+    ("at_s", "stands"),
+    [((0.1,), False), ((0.0,), True), ((-1.0, 0.1), False), ((-2.0, -1.0, 0.1), True)],
+)
+def test_what_was_called_after_the_first_recorder_was_read_shows_that_the_job_moves(
+    at_s: tuple[float, ...], stands: bool
+) -> None:
+    assert stalled(calling(late().build(), 3, *at_s)) is stands
+
+
+def test_the_clocks_of_two_hosts_are_not_compared() -> None:
+    """That of the second host is 15 s ahead."""
+    evidence = EvidenceBuilder().build()
+    members = tuple(
+        replace(one, host="a" if (one.rank or 0) < 2 else "b") for one in evidence.job.members
+    )
+    ahead_ns = 15 * SECOND
+    dumps = []
+    for dump in evidence.dumps:
+        if (dump.rank or 0) >= 2:
+            document = json.loads(dump.data)
+            for entry in document["entries"]:
+                entry["time_created_ns"] += ahead_ns
+            data = json.dumps(document).encode()
+            dump = replace(dump, data=data, at_unix_ns=dump.at_unix_ns + ahead_ns)  # noqa: PLW2901
+        dumps.append(dump)
+    job = replace(evidence.job, members=members)
+    assert stalled(replace(evidence, job=job, dumps=tuple(dumps)))
+
+
+def test_a_receiver_without_a_recording_does_not_tell_since_when_it_waits() -> None:
+    moving = called_before_recorders_were_read(pipeline(), 1, at_s=BETWEEN_S + 1)
+    assert not stalled(moving)
+    kept = tuple(dump for dump in moving.dumps if dump.rank not in (2, 3))
+    assert stalled(replace(moving, dumps=kept))
+
+
+def test_ranks_in_collectives_are_not_judged_by_their_stacks() -> None:
+    """Rank 1 called something after their stacks were read, and before their recorders were."""
+    moved = called_before_recorders_were_read(late().build(), 1, at_s=BETWEEN_S + 1)
+    assert stalled(moved)
+
+
+# Locks that all ranks want, and answers that all wait for.
+
+BATON = frames(
+    "FileBaton.wait /x/site-packages/torch/utils/file_baton.py:50", "main /home/me/train.py:5"
+)
+
+
+@pytest.mark.parametrize(
+    ("command", "works", "stands"),
+    [
+        ("python helper.py", False, True),
+        ("python helper.py", True, False),
+        ("/opt/ray/core/src/ray/raylet/raylet", True, True),  # it works whatever the job does
+    ],
+)
+def test_ranks_that_all_try_a_lock_stand_unless_somebody_who_may_have_it_is_at_work(
+    command: str, works: bool, stands: bool
+) -> None:
+    build = EvidenceBuilder(recorded=False)
+    for rank in range(4):
+        process = build.elsewhere(rank, BATON)
+        process.still_s, process.wakes, process.wchan = 0.05, 12, "hrtimer_nanosleep"
+    other = build.child(1, "helper", pid=300)
+    other.member = replace(other.member, command=command)
+    if works:
+        other.works(frames("cc1plus:1"), moves=False)
+    assert stalled(build) is stands
+
+
+def test_one_rank_that_does_not_try_the_lock_may_have_it() -> None:
+    build = EvidenceBuilder(ranks=2, recorded=False)
+    for rank in (0, 1):
+        process = build.elsewhere(rank, BATON)
+        process.still_s, process.wakes, process.wchan = 0.05, 12, "hrtimer_nanosleep"
+    build.rank(1).works(REWARD, moves=False)
+    assert not stalled(build)
+
+
+@pytest.mark.parametrize(
+    ("how", "stands"),
+    [
+        ("asleep", True),
+        ("stopped", True),
+        ("asks", True),
+        ("works", False),
+        ("asleep for a moment", False),
+    ],
+)
+def test_ranks_without_a_task_stand_as_long_as_who_has_one(how: str, stands: bool) -> None:
+    job = RayJob()
+    if how == "stopped":
+        job.rollout.state = "T"
+    elif how == "works":
+        job.rollout.works(job.rollout.stack)
+    elif how == "asleep for a moment":
+        job.rollout.still_s = job.driver.still_s = 0.5
+    elif how == "asks":
+        job.generates_nothing()
+    assert stalled(job.build) is stands
+
+
+def test_a_rank_at_work_is_not_held_up_by_an_actor_that_stands() -> None:
+    job = RayJob()
+    job.calls(1, in_method("save /home/me/train.py:40"), "save").works(
+        in_method("save /home/me/train.py:40")
+    )
+    assert not stalled(job.build)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from grpo_doctor.hang.catalogue import CLASSES, Class
-from grpo_doctor.hang.decision.render.details import with_outlook
-from grpo_doctor.hang.verdict import State, Verdict
+from grpo_doctor.hang.decision.render.details import (
+    with_layout,
+    with_outlook,
+    with_spelled_fixes,
+)
+from grpo_doctor.hang.model import scene
+from grpo_doctor.hang.model.scene import Scene
+from grpo_doctor.hang.verdict import Fix, State, Verdict
+from tests.evidence import EvidenceBuilder
 
 
 def verdict(state: State, cause: str) -> Verdict:
@@ -24,3 +33,54 @@ def test_every_class_begins_with_an_answer(one: Class) -> None:
 )
 def test_what_may_move_needs_no_answer(state: State, cause: str) -> None:
     assert with_outlook(verdict(state, cause)).can_go_on == ""
+
+
+def test_what_a_case_tells_counts_before_what_its_class_does() -> None:
+    found = with_outlook(verdict("stuck", "reward-blocked"), "Yes, as soon as pid 7 may run.")
+    assert found.can_go_on == "Yes, as soon as pid 7 may run."
+
+
+@pytest.mark.parametrize(
+    ("framework", "fix", "spelling"),
+    [
+        ("trl", Fix("Load here.", "dataload.num_workers"), "--dataloader_num_workers 0"),
+        ("trl", Fix("As told.", "dataload.num_workers", "workers=3"), "workers=3"),
+        ("trl", Fix("Another one.", "vllm.max_model_len"), None),  # no value is known
+        ("trl", Fix("No option."), None),
+        ("unknown", Fix("Load here.", "dataload.num_workers"), None),
+    ],
+)
+def test_an_option_is_spelled_as_its_framework_takes_it(
+    framework: str, fix: Fix, spelling: str | None
+) -> None:
+    said = Verdict(state="stuck", cause="x", confidence=0.9, summary="x", fixes=(fix,))
+    assert [one.spelling for one in with_spelled_fixes(said, framework).fixes] == [spelling]
+
+
+def in_tensor_parallel() -> Scene:
+    """Of 4 ranks two each are parallel by tensors."""
+    build = EvidenceBuilder()
+    for process in build.processes.values():
+        command = "python train.py --tensor-model-parallel-size 2"
+        process.member = replace(process.member, command=command)
+    return scene.build(build.build())
+
+
+@pytest.mark.parametrize(
+    ("culprits", "summary", "layouts"),
+    [
+        ((), "Rank 1 waits.", 0),
+        ((1,), "Rank 1 (TP 1, DP 0) waits.", 1),
+        ((1, 2), "Rank 1 waits.", 2),
+        ((9,), "Rank 1 waits.", 0),
+    ],
+)
+def test_the_only_culprit_is_named_with_its_place_in_the_layout(
+    culprits: tuple[int, ...], summary: str, layouts: int
+) -> None:
+    said = Verdict(
+        state="stuck", cause="x", culprits=culprits, confidence=0.9, summary="Rank 1 waits."
+    )
+    found = with_layout(in_tensor_parallel(), said)
+    assert found.summary == summary
+    assert [item.source for item in found.evidence] == ["layout"] * layouts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor_probes.evidence import Evidence, Placement, Problem
+from grpo_doctor_probes.evidence import Evidence, FlightDump, Placement, Problem
 from tests.evidence import EvidenceBuilder
 
 
@@ -34,3 +34,18 @@ def test_numbers_of_other_hosts_mean_nothing_here() -> None:
 def test_what_is_of_nobody_is_said_once() -> None:
     twice = Problem("no kernel log", "Run as root.")
     assert told(twice, twice) == (("no kernel log", "Run as root."),)
+
+
+def test_a_recording_that_can_t_be_read_is_told_with_its_rank_or_file() -> None:
+    evidence = EvidenceBuilder().build()
+    bad = b"no dump"
+    dumps = (
+        FlightDump("ptrace", 2, 102, "fr", data=bad),
+        FlightDump("ptrace", None, None, "fr", data=bad),
+        FlightDump("file:/tmp/dump_7", 3, None, "", data=bad),
+    )
+    found = diagnose(replace(evidence, dumps=dumps)).problems
+    said = {text.partition(":")[0] for text, _ in found}
+    assert {"rank 2", "/tmp/dump_7"} <= said
+    assert len(found) == 3
+    assert not [text for text, _ in found if text.startswith(("rank 3", "ranks"))]

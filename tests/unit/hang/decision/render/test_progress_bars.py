@@ -38,6 +38,10 @@ def test_slow_work_says_how_long() -> None:
     assert "will take about 37 s" in _summary("evaluate", 1.0)
 
 
+def test_a_bar_of_half_a_minute_ago_is_the_oldest_that_counts() -> None:
+    assert "will take about 37 s" in _summary("evaluate", FRESH_S)
+
+
 def test_an_old_bar_says_nothing() -> None:
     assert "will take" not in _summary("evaluate", FRESH_S + 1.0)
 

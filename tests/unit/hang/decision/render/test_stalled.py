@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from grpo_doctor.hang.causes.candidate import Candidate, Sink
+from grpo_doctor.hang.decision.render.stalled import (
+    RECORDERS_OFF,
+    Judgement,
+    judged,
+    not_started,
+    undecided,
+)
+from grpo_doctor.hang.decision.stall import stall_of
 from grpo_doctor.hang.diagnose import diagnose
+from grpo_doctor.hang.model.process.patience import Patience
 from grpo_doctor.hang.verdict import Verdict
-from tests.evidence import FIRST_NS, SECOND, EvidenceBuilder, Process
+from grpo_doctor_probes.evidence import (
+    Evidence,
+    Frame,
+    Placement,
+    PythonThread,
+    Stack,
+    Thread,
+)
+from tests.evidence import FIRST_NS, SECOND, EvidenceBuilder, Process, collective, frames
+from tests.unit.hang.causes.proposed import case_of
+from tests.unit.hang.causes.test_ras import answers
+from tests.verdicts import REWARD
 
 NOW_TICKS = FIRST_NS * 100 // SECOND
 
@@ -67,3 +89,186 @@ def test_a_launcher_that_ends_has_ended_the_job() -> None:
     found = verdict_on(build)
     assert "ended" in found.summary
     assert found.state != "stuck"
+
+
+@pytest.mark.parametrize(
+    ("age_s", "works", "hosts", "state", "cause"),
+    [
+        (120.0, False, 2, "slow", "rank-missing"),
+        (120.5, False, 2, "stuck", "rank-missing"),
+        (120.5, True, 2, "slow", "rank-missing"),
+        (120.0, False, 1, "slow", ""),
+        (120.5, False, 1, "stuck", "rank-missing"),
+    ],
+)
+def test_ranks_are_waited_for_two_minutes(
+    age_s: float, works: bool, hosts: int, state: str, cause: str
+) -> None:
+    build, launcher = launching(0, hosts=hosts)
+    ticks = round((FIRST_NS / SECOND - age_s) * 100)
+    launcher.member = replace(launcher.member, started_ticks=ticks)
+    if works:
+        launcher.works((), moves=False)
+    evidence = build.build()
+    first = replace(evidence, looks=evidence.looks[:1])
+    scene = case_of(evidence if works else first).scene
+    if works:
+        scene = replace(scene, evidence=first)
+    found = not_started(scene, scene.actors)
+    assert (found.state, found.cause) == (state, cause)
+    assert found.confidence == (0.8 if state == "stuck" and hosts > 1 else 0.6)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "placements", "text"),
+    [
+        (None, 1, "for the other host for"),  # by the numbers of ranks
+        (None, 2, "was started"),
+        (3, 1, "for 2 other hosts for"),
+        (3, 2, "for the other host for"),
+        (3, 3, "was started"),
+    ],
+)
+def test_how_many_hosts_are_waited_for(nodes: int | None, placements: int, text: str) -> None:
+    evidence = launching(300)[0].build()
+    places = tuple(Placement(f"node{number}", nodes=nodes) for number in range(placements))
+    found = diagnose(replace(evidence, job=replace(evidence.job, placements=places)))
+    assert text in found.verdict.summary
+
+
+# Who waits for whom, in a sentence.
+
+
+def sentence_of(
+    build: EvidenceBuilder, culprits: tuple[int, ...], victims: tuple[int, ...], **more: Any
+) -> str:
+    root = Candidate("lock-held", "is in a lock", (), Sink.LINE, culprits=culprits, **more)
+    scene = replace(case_of(build).scene, patience=Patience(None))
+    return judged(scene, Judgement(root, "stuck", victims, 0.9)).summary
+
+
+@pytest.mark.parametrize(
+    ("culprits", "victims", "text"),
+    [
+        ((1,), (), "Rank 1 is in a lock."),
+        ((1,), (0, 2), "Rank 1 is in a lock; ranks 0, 2 wait for it in all_reduce."),
+        ((1, 3), (0,), "Ranks 1, 3 are in a lock; rank 0 waits for them in all_reduce."),
+        ((1,), (0, 9), "Rank 1 is in a lock; ranks 0, 9 wait for it in all_reduce."),
+        ((1,), (9,), "Rank 1 is in a lock; rank 9 waits for it."),
+    ],
+)
+def test_the_victims_are_told_with_what_they_wait_in(
+    culprits: tuple[int, ...], victims: tuple[int, ...], text: str
+) -> None:
+    assert sentence_of(EvidenceBuilder(), culprits, victims) == text
+
+
+def test_victims_in_several_calls_are_told_without_one() -> None:
+    build = EvidenceBuilder()
+    build.rank(2).stack = collective("barrier")
+    assert sentence_of(build, (1,), (0, 2)) == "Rank 1 is in a lock; ranks 0, 2 wait for it."
+    assert sentence_of(build, (1,), (0, 3)).endswith("ranks 0, 3 wait for it in all_reduce.")
+
+
+def test_a_sentence_of_the_whole_is_not_added_to() -> None:
+    whole = sentence_of(EvidenceBuilder(), (1,), (0, 2), whole="ranks hold each other up")
+    assert whole == "Ranks hold each other up."
+
+
+# What does not say why.
+
+
+def open_verdict(job: EvidenceBuilder | Evidence, waited_s: float | None = 10.0) -> Verdict:
+    scene = replace(case_of(job).scene, patience=Patience(waited_s, 0.1))
+    return undecided(scene, stall_of(scene))
+
+
+@pytest.mark.parametrize(
+    ("stacks", "text"),
+    [
+        ((collective("barrier"),) * 2, "All ranks stand in barrier, and what was seen does"),
+        ((collective("barrier"), collective("gather")), "No rank stands out, and what was seen"),
+        ((frames("main t.py:9"), collective("barrier")), "Rank 0 does not move, and what was"),
+        ((frames("main t.py:9"),) * 2, "Ranks 0, 1 do not move, and what was seen"),
+    ],
+)
+def test_who_stands_where_nothing_says_why(
+    stacks: tuple[tuple[Frame, ...], ...], text: str
+) -> None:
+    build = EvidenceBuilder(ranks=2, recorded=False)
+    for rank, stack in enumerate(stacks):
+        build.rank(rank).stack = stack
+    assert open_verdict(build).summary.startswith(text)
+
+
+def test_ranks_that_ask_the_store_in_no_call_of_torch_stand_in_none() -> None:
+    build = EvidenceBuilder(ranks=2, recorded=False)
+    for rank in (0, 1):
+        build.rank(rank).stack = REWARD
+        build.rank(rank).blocks("socket-receive", "10.0.0.1:5 -> 10.0.0.1:29500")
+    evidence = build.build()
+    found = open_verdict(replace(evidence, job=replace(evidence.job, address="node0:29500")))
+    assert found.summary.startswith("No rank stands out")
+
+
+def test_a_rank_at_work_is_not_among_those_that_do_not_move() -> None:
+    build = EvidenceBuilder(ranks=3)
+    build.elsewhere(0, REWARD)
+    build.elsewhere(1, REWARD).works(REWARD)
+    found = open_verdict(build)
+    assert (found.culprits, found.victims) == ((0,), (2,))
+    assert found.confirm == ("py-spy dump --native --pid 100",)
+    assert {item.rank for item in found.evidence} == {0}
+
+
+@pytest.mark.parametrize(
+    ("how", "state"),
+    [("all here", "stuck"), ("some elsewhere", "slow"), ("one on its GPU", "slow")],
+)
+def test_what_may_be_at_work_unseen_is_given_the_time_of_work(how: str, state: str) -> None:
+    build = EvidenceBuilder(ranks=3)
+    if how == "some elsewhere":
+        build.lose(2)
+        build.local_ranks = 2
+    elif how == "one on its GPU":
+        process = build.elsewhere(2, REWARD)
+        process.works(REWARD, moves=False)
+        watchdog = Thread(902, "pt_nccl_watchdg", "S", last_ran_ns=1)
+        process.threads = [(PythonThread(902, "", ()), watchdog)]
+    assert open_verdict(build, 200.0).state == state
+    assert open_verdict(build, 300.0).state == "stuck"
+
+
+@pytest.mark.parametrize(
+    ("answered", "recorded", "off"),
+    [(True, False, True), (True, True, False), (False, False, False)],
+)
+def test_recorders_that_answer_and_have_nothing_are_off(
+    answered: bool, recorded: bool, off: bool
+) -> None:
+    evidence = EvidenceBuilder(ranks=2).build()
+    empty = b'{"version": "2.10", "entries": []}'
+    dumps = tuple(
+        dump if recorded else replace(dump, data=empty if answered else b"")
+        for dump in evidence.dumps
+    )
+    fixes = open_verdict(replace(evidence, dumps=dumps)).fixes
+    assert [fix.text for fix in fixes] == [RECORDERS_OFF] * off
+
+
+@pytest.mark.parametrize(("counts", "told"), [((10, 10), True), ((10, 9), False), ((), False)])
+def test_that_nccl_sees_no_difference_is_told(counts: tuple[int, ...], told: bool) -> None:
+    build = EvidenceBuilder(ranks=2)
+    ras = answers(build, *counts) if counts else ()
+    found = open_verdict(replace(build.build(), ras=ras))
+    assert ("NCCL RAS" in [item.source for item in found.evidence]) is told
+
+
+def test_native_frames_are_told_where_they_were_looked_at() -> None:
+    evidence = EvidenceBuilder(ranks=2).build()
+    thread = PythonThread(100, "MainThread", (Frame("epoll_wait", "libc", 0), *REWARD))
+    native = Stack(100, FIRST_NS, (thread,), native=True)
+    stacks = (evidence.stacks[0], (*evidence.stacks[1], native))
+    found = open_verdict(replace(evidence, stacks=stacks))
+    told = [item.text for item in found.evidence if item.source == "native stack"]
+    assert told == ["epoll_wait < check < reward < main"]

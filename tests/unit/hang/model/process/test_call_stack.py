@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from grpo_doctor.hang.model.process.call_stack import (
     Place,
+    awaited,
     is_library,
     place_of,
     works_for_pool,
 )
-from grpo_doctor_probes.evidence import PythonThread
+from grpo_doctor_probes.evidence import Blocked, Frame, PythonThread
 from tests.evidence import collective, frames
 
 LIB = "/usr/lib/python3.11"
@@ -138,3 +141,104 @@ def test_a_pools_thread_works_while_its_task_waits(works: bool, lines: tuple[str
 def test_a_thread_of_no_pool_works_for_none() -> None:
     assert not works_for_pool(PythonThread(2, "", frames("judged /home/me/reward.py:8")))
     assert not works_for_pool(PythonThread(2, "", ()))
+
+
+@pytest.mark.parametrize(
+    ("lines", "in_torch"),
+    [
+        ((), False),
+        ((f"backward {SITE}/torch/autograd/graph.py:1",), True),
+        ((f"item {SITE}/torch/_tensor.py:1",), True),
+        ((f"backward {SITE}/torch/autograd/graph.py:1", "main /home/me/t.py:9"), True),
+        (("main /home/me/t.py:9", f"backward {SITE}/torch/autograd/graph.py:1"), False),
+        ((f"linear {SITE}/torch/nn/functional.py:1",), False),
+    ],
+)
+def test_who_stands_in_torch_s_own_code(lines: tuple[str, ...], in_torch: bool) -> None:
+    assert place(*lines).in_torch is in_torch
+
+
+@pytest.mark.parametrize(
+    ("lines", "call"),
+    [
+        (("all_reduce /src/torch/distributed/c10d.py:1", "main /home/me/t.py:9"), "collective"),
+        (("all_reduce torch/distributed/c10d.py:1", "main t.py:9"), "collective"),
+        (("all_reduce /src/mine/c10d.py:1", "main /home/me/t.py:9"), ""),
+        (("main /home/me/t.py:9", "all_reduce /src/torch/distributed/c10d.py:1"), ""),
+        ((f"all_reduce {SITE}/torch/distributed/c10d.py:1",), "collective"),
+    ],
+)
+def test_a_source_checkout_of_torch_is_torch(lines: tuple[str, ...], call: str) -> None:
+    assert place(*lines).call == call
+
+
+# The thread that the main one waits for.
+
+SCORES = frames("score /home/me/rewards.py:3", "run /home/me/t.py:9")
+LOGS = frames("flush /home/me/logs.py:3", "run /home/me/logs.py:9")
+IDLE = frames(f"wait {LIB}/threading.py:327", f"run {LIB}/threading.py:980")
+
+
+def beside(
+    tid: int, stack: tuple[Frame, ...], *, pool: bool = False, name: str = "t"
+) -> PythonThread:
+    return PythonThread(tid, name, (*stack, *(frames(f"_worker {POOL}:83") if pool else ())))
+
+
+QUEUE, JOIN, ACQUIRE = (
+    (f"get {LIB}/queue.py:171",),
+    (f"join {LIB}/threading.py:1119",),
+    (f"acquire {LIB}/threading.py:90",),
+)
+IN_POOL, IN_LOOP = (f"result {LIB}/concurrent/futures/_base.py:1",), (f"run {LIB}/asyncio/r.py:2",)
+
+
+@pytest.mark.parametrize(
+    ("main", "others", "blocked", "tid"),
+    [
+        # Of a pool any with a task, one that is blocked first.
+        (IN_POOL, (beside(3, SCORES, pool=True), beside(2, SCORES, pool=True)), (), 2),
+        (
+            IN_POOL,
+            (beside(3, SCORES, pool=True), beside(2, SCORES, pool=True)),
+            ((3, "socket-receive"),),
+            3,
+        ),
+        (
+            IN_POOL,
+            (beside(3, SCORES, pool=True), beside(2, SCORES, pool=True)),
+            ((3, "poll"),),
+            2,
+        ),
+        (IN_POOL, (beside(2, (), pool=True), beside(3, SCORES)), (), None),
+        (IN_LOOP, (beside(2, SCORES, pool=True),), (), 2),
+        (IN_LOOP, (beside(2, SCORES),), (), None),
+        # A join means the only one in the user's code.
+        (JOIN, (beside(2, LOGS),), (), 2),
+        (JOIN, (beside(2, LOGS), beside(3, IDLE)), (), 2),
+        (JOIN, (beside(2, LOGS), beside(3, SCORES)), (), None),
+        (JOIN, (beside(2, LOGS, name="heartbeat"),), (), None),
+        (JOIN, (beside(2, IDLE),), (), None),
+        # A queue or a lock as well, if that is part of a step.
+        (QUEUE, (beside(2, SCORES),), (), 2),
+        (QUEUE, (beside(2, LOGS),), (), None),
+        (QUEUE, (beside(2, LOGS), beside(3, SCORES)), (), 3),
+        (ACQUIRE, (beside(2, SCORES),), (), 2),
+        # Or the only one that is blocked.
+        (QUEUE, (beside(2, LOGS), beside(3, IDLE)), ((3, "pipe-write"),), 3),
+        (QUEUE, (beside(2, LOGS), beside(3, SCORES)), ((2, "file"),), 2),
+        (QUEUE, (beside(2, LOGS), beside(3, SCORES)), ((2, "futex"),), 3),
+        (QUEUE, (beside(2, LOGS), beside(3, SCORES)), ((2, "file"), (3, "file")), 3),
+        ((), (beside(2, SCORES),), ((2, "file"),), None),
+        ((f"readinto {LIB}/socket.py:1",), (beside(2, SCORES, pool=True),), (), None),
+    ],
+)
+def test_the_thread_that_a_main_thread_waits_for(
+    main: tuple[str, ...],
+    others: tuple[PythonThread, ...],
+    blocked: tuple[tuple[int, Any], ...],
+    tid: int | None,
+) -> None:
+    rows = [Blocked(1, thread, kind) for thread, kind in blocked]
+    found = awaited(place(*main, "main /home/me/t.py:9"), others, rows)
+    assert (found.tid if found is not None else None) == tid

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.hang.model import scene
-from grpo_doctor.hang.model.process.device import is_device_library
+from grpo_doctor.hang.model.process.device import is_device_library, spins_in
 from grpo_doctor.hang.model.process.observations import index
 from grpo_doctor.hang.model.scene import Actor
 from grpo_doctor_probes.evidence import Evidence, Frame, Locals, Position, PythonThread, Thread
@@ -192,3 +192,32 @@ def _asleep(evidence: Evidence) -> Evidence:
 )
 def test_drivers_are_known_by_their_files(name: str, expected: bool) -> None:
     assert is_device_library(name) is expected
+
+
+def seen(library: str = "", caller: str = "", problem: str = "") -> Position:
+    return Position(100, 100, FIRST_NS, library, caller, problem=problem)
+
+
+DRIVER, CODE = "libcuda.so.1", "libopenblas.so"
+
+
+@pytest.mark.parametrize(
+    ("positions", "spins"),
+    [
+        ((), None),
+        ((seen(problem="refused"),), None),
+        ((seen(),), None),
+        ((seen(DRIVER, problem="refused"),), None),
+        ((seen(DRIVER),), True),  # without its callers
+        ((seen(caller=DRIVER),), True),
+        ((seen("libc.so.6", DRIVER),), True),
+        ((seen(DRIVER, CODE),), False),
+        ((seen(DRIVER), seen(CODE)), False),  # who launches kernels is there as well
+        ((seen(DRIVER), seen(DRIVER), seen(CODE)), True),
+        ((seen(DRIVER), seen(CODE), seen(problem="refused"), seen()), False),
+    ],
+)
+def test_whether_a_thread_was_mostly_in_a_driver(
+    positions: tuple[Position, ...], spins: bool | None
+) -> None:
+    assert spins_in(positions) is spins

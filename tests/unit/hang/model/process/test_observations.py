@@ -6,10 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor.hang.model.process.observations import index
+from grpo_doctor.hang.model.process.observations import index, native_calls
 from grpo_doctor.hang.model.process.progress import Motion
-from grpo_doctor_probes.evidence import Evidence, FlightDump, Look
-from tests.evidence import SECOND, EvidenceBuilder
+from grpo_doctor_probes.evidence import (
+    Evidence,
+    FlightDump,
+    Frame,
+    Limits,
+    Look,
+    ProcessLook,
+    PythonThread,
+    Stack,
+)
+from tests.evidence import FIRST_NS, SECOND, EvidenceBuilder
+from tests.verdicts import REWARD
 
 
 def third_look(
@@ -87,3 +97,93 @@ def test_what_wakes_two_threads_came_from_the_others() -> None:
     found = motion(third_look(EvidenceBuilder(ranks=1), wakes=3, dump=ASKED, threads=2))
     assert found.kind == "polling"
     assert found.still_s == pytest.approx(1.3)
+
+
+def test_of_one_that_woke_eight_times_calls_may_be_the_reason() -> None:
+    for wakes, kind in ((8, "still"), (9, "polling")):
+        found = motion(third_look(EvidenceBuilder(ranks=1), wakes=wakes, dump=ASKED))
+        assert found.kind == kind
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_a_process_that_a_look_did_not_find_has_nothing_to_be_held_against(missing: int) -> None:
+    evidence = third_look(EvidenceBuilder(ranks=1), wakes=3, dump=ASKED)
+    looks = tuple(
+        replace(look, processes=()) if number == missing else look
+        for number, look in enumerate(evidence.looks)
+    )
+    kinds = ("unknown", "polling", "gone")
+    assert motion(replace(evidence, looks=looks)).kind == kinds[missing]
+
+
+def test_a_thread_that_was_not_there_at_first_was_not_borrowed() -> None:
+    """Of two that woke one is new: the other was borrowed for the call."""
+    evidence = third_look(EvidenceBuilder(ranks=1), wakes=3, dump=ASKED, threads=2)
+    first = evidence.looks[0]
+    (process,) = first.processes
+    alone = replace(first, processes=(replace(process, threads=process.threads[:1]),))
+    assert motion(replace(evidence, looks=(alone, *evidence.looks[1:]))).kind == "still"
+
+
+@pytest.mark.parametrize(
+    ("states", "ended"),
+    [
+        ("SZ", True),
+        ("SX", True),
+        ("S-", True),
+        ("SS", False),
+        ("ZZ", False),
+        ("-Z", False),
+        ("ZS", False),
+        ("Z", False),
+        ("SSZ", True),
+        ("SZS", False),
+    ],
+)
+def test_who_was_alive_at_the_first_look_and_not_at_the_last_has_ended_meanwhile(
+    states: str, ended: bool
+) -> None:
+    """A dash: that look did not find it."""
+    evidence = EvidenceBuilder(ranks=1).build()
+    looks = tuple(
+        Look(number, tuple(ProcessLook(100, number, state) for state in letter if state != "-"))
+        for number, letter in enumerate(states)
+    )
+    assert index(replace(evidence, looks=looks))[100].ended_meanwhile is ended
+
+
+def test_limits_are_those_of_the_looks_that_have_them() -> None:
+    evidence = EvidenceBuilder(ranks=2).build()
+    rows = ((Limits(100, nice=1),), (Limits(101, frozen=True), Limits(100, nice=2)), (Limits(101),))
+    seen = index(replace(evidence, limits=rows))
+    assert [row.nice for row in seen[100].limits] == [1, 2]
+    assert [row.frozen for row in seen[101].limits] == [True, False]
+    assert [seen[pid].frozen for pid in (100, 101)] == [False, False]
+    seen = index(replace(evidence, limits=rows[:2]))
+    assert [seen[pid].frozen for pid in (100, 101)] == [False, True]
+
+
+def with_native(python: tuple[Frame, ...] | None, *functions: str) -> Evidence:
+    """Rank 0 with a native stack of these functions; without Python frames where None."""
+    evidence = EvidenceBuilder(ranks=1).build()
+    frames = tuple(Frame(name, "libtorch_cpu.so", 0) for name in functions)
+    native = Stack(100, FIRST_NS, (PythonThread(100, "MainThread", frames),), native=True)
+    threads = () if python is None else (PythonThread(100, "MainThread", python),)
+    return replace(evidence, stacks=((Stack(100, FIRST_NS, threads), native),))
+
+
+@pytest.mark.parametrize(
+    ("python", "functions", "calls"),
+    [
+        (REWARD, ("c10d::Work::wait",), {REWARD: "collective"}),
+        (REWARD, ("epoll_wait", "c10d::ProcessGroupGloo::RecvWork::wait"), {REWARD: "p2p"}),
+        (REWARD, ("epoll_wait",), {}),
+        (REWARD, (), {}),
+        (None, ("c10d::Work::wait",), {}),
+        (None, (), {}),
+    ],
+)
+def test_calls_to_other_ranks_that_only_native_stacks_tell(
+    python: tuple[Frame, ...] | None, functions: tuple[str, ...], calls: dict[object, str]
+) -> None:
+    assert native_calls(index(with_native(python, *functions)).values()) == calls

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from grpo_doctor.hang.model.process.device import Closer
 from grpo_doctor.hang.model.process.observations import index
-from grpo_doctor.hang.model.process.progress import Motion, motion
-from grpo_doctor_probes.evidence import ProcessLook, PythonThread, Thread
-from tests.evidence import EvidenceBuilder, frames
+from grpo_doctor.hang.model.process.progress import Motion, has_time_limit, motion
+from grpo_doctor_probes.evidence import Frame, Locals, ProcessLook, PythonThread, Stack, Thread
+from tests.evidence import TORCH, EvidenceBuilder, collective, frames
 
 LOOP = frames("step /home/me/train.py:5", "main /home/me/train.py:9")
 
@@ -171,3 +173,152 @@ def test_what_counts_as_progress(
     assert motion.only_ticks is only_ticks
     assert motion.stirs is stirs
     assert motion.works_beneath is works_beneath
+
+
+LATER = replace(EARLIER, at_ns=11 * 10**9)
+
+
+def test_for_how_long_a_stopped_process_was_seen() -> None:
+    stopped = _with_thread(replace(LATER, state="T"))
+    assert motion(_with_thread(EARLIER), stopped, []).seconds == 10.0
+    assert motion(None, stopped, []) == Motion("stopped", 0.0)
+    assert motion(EARLIER, stopped, []).kind == "stopped"  # of whose threads nothing is known
+    assert motion(_with_thread(EARLIER), replace(LATER, state="T"), []).kind == "stopped"
+    assert motion(_with_thread(EARLIER), _with_thread(LATER), [], frozen=True) == Motion(
+        "frozen", 10.0
+    )
+
+
+def test_page_faults_and_waits_for_a_core_are_those_between_the_looks() -> None:
+    before = replace(_with_thread(EARLIER), major_faults=300)
+    after = replace(_with_thread(LATER), major_faults=350)
+    main = replace(before.threads[0], run_delay_ns=7 * 10**9)
+    before = replace(before, threads=(main,))
+    after = replace(after, threads=(replace(main, run_delay_ns=9 * 10**9),))
+    found = motion(before, after, [])
+    assert found.major_faults == 50
+    assert found.delay_share == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("name", "share"), [("worker", 0.5), ("heartbeat", 0.0), ("tqdmMonitor", 0.0)]
+)
+def test_threads_that_run_python_work_for_their_process_unless_they_wake_by_a_clock(
+    name: str, share: float
+) -> None:
+    before, after = (
+        replace(look, threads=(*look.threads, Thread(9, name, "S", cpu_ticks=ticks)))
+        for look, ticks in ((_with_thread(EARLIER), 0), (_with_thread(LATER), 500))
+    )
+    stack = Stack(7, 0, (PythonThread(7, "MainThread", LOOP), PythonThread(9, name, LOOP)))
+    assert motion(before, after, [None, stack]).cpu_share == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "limit"),
+    [((), False), ((1, 2, 3), False), ((1, 2, 3, 0), False), ((1, 2, 3, 0x7FFE), True)],
+)
+def test_a_sleep_in_futex_ends_by_itself_if_its_fourth_argument_says_when(
+    arguments: tuple[int, ...], limit: bool
+) -> None:
+    assert has_time_limit(Thread(7, "python", "S", arguments=arguments)) is limit
+
+
+# Who uses a core at one line.
+
+SYNCHRONIZE = frames(
+    f"synchronize {TORCH.replace('distributed', 'cuda')}/__init__.py:1085", "step /home/me/t.py:5"
+)
+
+
+def burns(ticks: int, *stacks: tuple[Frame, ...], digests: str = "", state: str = "S") -> Motion:
+    """With a thread of CUDA's, over 10 s; `digests` are of its variables."""
+    looks = []
+    for look, used in ((EARLIER, 0), (LATER, ticks)):
+        one = _with_thread(replace(look, state=state, cpu_ticks=500 + used))
+        events = Thread(9, "cuda-EvtHandlr", "S")
+        looks.append(replace(one, threads=(*one.threads, events)))
+    seen = [Stack(7, 0, (PythonThread(7, "MainThread", stack),)) for stack in stacks]
+    at = Closer(locals_seen=tuple(Locals(7, 0, digest) for digest in digests))
+    return motion(looks[0], looks[1], seen, at=at)
+
+
+@pytest.mark.parametrize(
+    ("ticks", "digests", "kind", "moved"),
+    [
+        (300, "", "spinning", False),
+        (299, "", "still", False),
+        (300, "aa", "spinning", False),
+        (300, "ab", "working", True),
+    ],
+)
+def test_a_wait_for_the_device_takes_three_tenths_of_a_core_at_least(
+    ticks: int, digests: str, kind: str, moved: bool
+) -> None:
+    found = burns(ticks, SYNCHRONIZE, SYNCHRONIZE, digests=digests)
+    assert (found.kind, found.moved) == (kind, moved)
+
+
+def test_who_is_only_ready_to_run_does_not_wait_for_its_device() -> None:
+    assert burns(0, SYNCHRONIZE, SYNCHRONIZE, state="R").kind == "busy"
+
+
+def test_work_that_shows_by_its_bytes_or_lines_is_no_matter_of_variables() -> None:
+    later = replace(LATER, written_bytes=10**7)
+    at = Closer(locals_seen=(Locals(7, 0, "a"), Locals(7, 0, "b")))
+    found = motion(_with_thread(EARLIER), _with_thread(later), [], at=at)
+    assert (found.kind, found.moved) == ("working", True)
+    found = motion(_with_thread(EARLIER), _with_thread(later), [])
+    assert (found.kind, found.moved) == ("working", False)
+
+
+# Who sleeps, looks at something and sleeps again.
+
+AWAITS = frames("await_answer /home/me/reward.py:5", "main /home/me/train.py:9")
+LOOKS = (
+    *frames("stat /usr/lib/python3.11/os.py:10", "exists /usr/lib/python3.11/path.py:12"),
+    *frames("await_answer /home/me/reward.py:4", "main /home/me/train.py:9"),
+)
+ELSEWHERE = frames(
+    "judge /home/me/reward.py:30", "score /home/me/reward.py:8", "main /home/me/t.py:9"
+)
+NANOSLEEP = 230
+
+
+def sleeps(
+    *stacks: tuple[Frame, ...] | None,
+    ticks: int = 0,
+    syscalls: tuple[int, int] = (NANOSLEEP, NANOSLEEP),
+) -> str:
+    looks = []
+    for look, used, syscall in zip((EARLIER, LATER), (0, ticks), syscalls, strict=True):
+        one = _with_thread(replace(look, cpu_ticks=500 + used))
+        looks.append(replace(one, threads=(replace(one.threads[0], syscall=syscall),)))
+    seen = [
+        None if stack is None else Stack(7, 0, (PythonThread(7, "MainThread", stack),))
+        for stack in stacks
+    ]
+    return motion(looks[0], looks[1], seen).kind
+
+
+@pytest.mark.parametrize(
+    ("stacks", "more", "kind"),
+    [
+        ((AWAITS, LOOKS), {}, "still"),
+        ((AWAITS, LOOKS), {"syscalls": (-1, NANOSLEEP)}, "still"),
+        ((AWAITS, LOOKS), {"syscalls": (NANOSLEEP, 0)}, "still"),
+        ((AWAITS, LOOKS), {"syscalls": (-1, 0)}, "working"),  # it did not sleep
+        ((AWAITS, LOOKS), {"ticks": 100}, "still"),
+        ((AWAITS, LOOKS), {"ticks": 101}, "working"),  # it does work in between
+        ((AWAITS, ELSEWHERE), {}, "working"),
+        ((AWAITS, None, LOOKS), {}, "still"),
+        ((AWAITS, (), LOOKS), {}, "still"),
+        ((collective("barrier"), AWAITS), {}, "working"),  # it has got through that
+        ((None, None), {}, "still"),
+        (((), ()), {}, "still"),
+    ],
+)
+def test_who_asks_again_in_one_function_of_its_own_does_not_move(
+    stacks: tuple[tuple[Frame, ...] | None, ...], more: dict[str, Any], kind: str
+) -> None:
+    assert sleeps(*stacks, **more) == kind

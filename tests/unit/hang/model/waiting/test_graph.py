@@ -91,3 +91,9 @@ def test_of_two_rings_the_shorter_is_named_from_its_smallest_node_on() -> None:
     ways = ((0, 1), (1, 2), (2, 0), (5, 4), (4, 5))
     links = [Link(RankNode(one), frozenset({RankNode(other)}), "collective") for one, other in ways]
     assert Graph.of(links).cycle() == (RankNode(4), RankNode(5))
+
+
+def test_of_two_rings_of_one_length_that_of_the_smallest_node_is_named() -> None:
+    ways = ((3, 4), (4, 5), (5, 3), (0, 1), (1, 2), (2, 0))
+    links = [Link(RankNode(one), frozenset({RankNode(other)}), "collective") for one, other in ways]
+    assert Graph.of(links).cycle() == (RankNode(0), RankNode(1), RankNode(2))

@@ -83,3 +83,14 @@ def test_the_arguments_of_another_rank_do_not_count() -> None:
 
 def test_a_number_that_is_no_rank_is_nobody() -> None:
     assert partner(receiving(1, {"src": "9" * 5000}).build(), 1) is None
+
+
+def test_a_number_of_nine_digits_is_the_longest_that_may_be_a_rank() -> None:
+    assert partner(receiving(1, {"src": "9" * 9}).build(), 1) == 999_999_999
+    assert partner(receiving(1, {"src": "9" * 10}).build(), 1) is None
+
+
+def test_the_number_after_the_last_of_a_group_is_nobody() -> None:
+    evidence = receiving(3, {"group_src": "2"}).build()
+    assert partner(listing(evidence, {"1": (2, 3)}), 3) is None
+    assert partner(listing(evidence, {"1": (1, 2, 3)}), 3) == 3

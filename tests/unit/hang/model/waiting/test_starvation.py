@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model import scene
-from grpo_doctor.hang.model.waiting.starvation import answers_late
+from grpo_doctor.hang.model.process.progress import Motion
+from grpo_doctor.hang.model.waiting.starvation import answers_late, hardly_runs, throttled
 from grpo_doctor_probes.evidence import Limits
 from tests.evidence import EvidenceBuilder, frames
 
@@ -90,3 +95,60 @@ def test_more_ranks_than_the_host_has_cores_are_slow_and_not_bound() -> None:
         limits = Limits(100 + rank, cores=tuple(range(8)))
         process.limits = (limits, limits)
     assert diagnose(build.build()).verdict.cause == ""
+
+
+def rank(
+    cpu_share: float = 0.0,
+    delay_share: float = 0.0,
+    throttled_share: float = 0.0,
+    limits: tuple[Limits, ...] = (),
+) -> Any:
+    motion = Motion("busy", 1.0, cpu_share=cpu_share, delay_share=delay_share)
+    return SimpleNamespace(motion=motion, throttled_share=throttled_share, limits=limits)
+
+
+@pytest.mark.parametrize(
+    ("share", "held_up", "late"),
+    [(0.3, True, True), (0.29, False, True), (0.02, False, True), (0.019, False, False)],
+)
+def test_a_quota_holds_a_rank_up_from_three_tenths_of_the_time_on(
+    share: float, held_up: bool, late: bool
+) -> None:
+    one = rank(throttled_share=share)
+    assert (throttled(one), answers_late(one)) == (held_up, late)
+
+
+@pytest.mark.parametrize(
+    ("cpu_share", "delay_share", "hardly"),
+    [
+        (0.0, 0.5, True),
+        (0.0, 0.49, False),
+        (0.124, 0.5, True),
+        (0.125, 0.5, False),
+        (0.2, 0.8, False),
+        (0.19, 0.8, True),
+    ],
+)
+def test_who_wants_a_core_most_of_the_time_and_has_one_hardly_ever(
+    cpu_share: float, delay_share: float, hardly: bool
+) -> None:
+    one = rank(cpu_share, delay_share)
+    assert (hardly_runs(one), answers_late(one)) == (hardly, hardly)
+
+
+@pytest.mark.parametrize(
+    ("limits", "late"),
+    [
+        ((), False),
+        ((Limits(1),), False),
+        ((Limits(1, memory_limit_bytes=1000),), False),
+        ((Limits(1, memory_limit_bytes=1000, memory_used_bytes=989),), False),
+        ((Limits(1, memory_limit_bytes=1000, memory_used_bytes=990),), True),
+        ((Limits(1, memory_used_bytes=990),), False),
+        ((Limits(1, memory_limit_bytes=1000, memory_used_bytes=990), Limits(1)), False),
+    ],
+)
+def test_a_group_that_has_used_its_memory_up_answers_late(
+    limits: tuple[Limits, ...], late: bool
+) -> None:
+    assert answers_late(rank(limits=limits)) is late

@@ -202,3 +202,138 @@ def test_a_library_s_pool_and_ray_s_agents_have_no_task() -> None:
     agent.stack = frames(*EVENTS[:3], f"run {LIBRARY}/site-packages/aiohttp/web.py:5")
     job.scores(*SCORES)
     assert [one.pid for one in tasks.at_work(scene.build(job.build.build()))] == [REWARD]
+
+
+# The threads whose runs count, and the one that decides.
+
+
+def found_of(job: VerlJob, pid: int) -> tuple[scene.Scene, scene.Actor]:
+    found = scene.build(job.build.build())
+    return found, found.by_pid[pid]
+
+
+def own(job: VerlJob, pid: int) -> set[int]:
+    return set(tasks.own_threads(*found_of(job, pid)))
+
+
+def test_of_an_actor_the_threads_count_that_do_its_tasks() -> None:
+    job = VerlJob()
+    job.scores(*SCORES)
+    job.scores(*SCORES)
+    assert own(job, REWARD) == {72, 73}
+
+
+def test_or_its_event_loop_while_coroutines_of_it_wait() -> None:
+    assert own(VerlJob(), REWARD) == {71}
+
+
+def test_or_all_that_run_python() -> None:
+    job = VerlJob()
+    job.reward.stack = frames("score /home/me/rewards.py:3", "main /home/me/t.py:9")
+    job.reward.threads.append(thread(79, "native", still_s=1.0))
+    assert own(job, REWARD) == {REWARD, 71}
+    assert own(job, DRIVER) == {DRIVER}
+
+
+def test_of_a_process_that_is_none_of_ray_s_none_counts_more_than_others() -> None:
+    job = VerlJob()
+    helper = job.build.child(0, "helper", pid=95)
+    helper.stack = frames("judge /home/me/judge.py:3")
+    assert own(job, 95) == set()
+
+
+def decides(job: VerlJob, pid: int) -> tuple[int, str]:
+    """Which thread decides for an actor, and what that did."""
+    through = tasks.seen_through(*found_of(job, pid))
+    return through.tid, through.motion.kind
+
+
+LIBRARY_TASK = (f"poll {LIBRARY}/site-packages/verl/workers/actor.py:9",)
+
+
+@pytest.mark.parametrize(
+    ("threads", "tid"),
+    [
+        ((), 71),  # the event loop
+        (((SCORES, 9.0),), 72),
+        (((SCORES, 9.0), (SCORES, 20.0)), 73),  # who has stood longest
+        (((SCORES, 20.0), (SCORES, 9.0)), 72),
+        (((LIBRARY_TASK, 20.0), (SCORES, 9.0)), 73),  # the user's own code
+        (((SCORES, 9.0), (SCORES, 9.0)), 72),
+        (((SCORES, 9.0), (SCORES, None)), 72),
+    ],
+)
+def test_which_thread_decides_for_an_actor(
+    threads: tuple[tuple[tuple[str, ...], float | None], ...], tid: int
+) -> None:
+    job = VerlJob()
+    for lines, still_s in threads:
+        job.scores(*lines, still_s=still_s or 0.0)
+        if still_s is None:
+            python, seen = job.reward.threads[-1]
+            job.reward.threads[-1] = (python, replace(seen, last_ran_ns=0))
+    assert decides(job, REWARD) == (tid, "still")
+
+
+def test_a_thread_that_gets_on_decides_before_those_that_stand() -> None:
+    job = VerlJob()
+    job.scores(*SCORES, still_s=90.0)
+    job.scores(*SCORES, still_s=0.0)
+    job.works()
+    assert decides(job, REWARD) == (73, "busy")
+
+
+@pytest.mark.parametrize("how", ["stopped", "at its task", "without a stack"])
+def test_an_actor_decides_for_itself_otherwise(how: str) -> None:
+    job = VerlJob()
+    job.scores(*SCORES)
+    evidence = job.build.build()
+    if how == "stopped":
+        job.reward.state, job.reward.wakes = "T", 0
+    elif how == "at its task":
+        job.reward.stack = frames("score /home/me/rewards.py:3")
+    found = scene.build(job.build.build())
+    if how == "without a stack":
+        stacks = tuple(
+            tuple(replace(one, threads=()) if one.pid == REWARD else one for one in look)
+            for look in evidence.stacks
+        )
+        found = scene.build(replace(evidence, stacks=stacks))
+    actor = found.by_pid[REWARD]
+    assert tasks.seen_through(found, actor) is actor
+
+
+def test_what_a_thread_did_is_read_off_its_own_stacks_and_looks() -> None:
+    job = VerlJob()
+    job.scores(*SCORES)
+    evidence = job.build.build()
+    moved = frames("parse /home/me/r.py:3", "read /home/me/r.py:9", *SCORES[1:], *POOL)
+    native = replace(evidence.stacks[1][0], pid=REWARD, threads=(), native=True)
+    later = tuple(
+        replace(
+            one,
+            threads=tuple(replace(t, frames=moved) if t.tid == 72 else t for t in one.threads),
+        )
+        if one.pid == REWARD
+        else one
+        for one in evidence.stacks[1]
+    )
+    seen = replace(evidence, stacks=(evidence.stacks[0], (native, *later)))
+    found = scene.build(seen)
+    assert tasks.motion_of(found, REWARD, 72).kind == "working"
+    assert tasks.motion_of(found, REWARD, 71).kind == "still"
+    assert tasks.motion_of(found, ROLLOUT, 72).kind == "unknown"
+
+
+def test_a_thread_that_one_look_has_is_held_against_nothing() -> None:
+    job = VerlJob()
+    job.scores(*SCORES)
+    evidence = job.build.build()
+    first = tuple(
+        replace(one, threads=one.threads[:2]) if one.pid == REWARD else one
+        for one in evidence.looks[0].processes
+    )
+    looks = (replace(evidence.looks[0], processes=first), evidence.looks[1])
+    found = scene.build(replace(evidence, looks=looks))
+    assert tasks.motion_of(found, REWARD, 72).kind == "unknown"
+    assert tasks.motion_of(found, REWARD, 72).seconds == 0.0

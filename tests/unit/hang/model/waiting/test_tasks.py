@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from grpo_doctor.hang.diagnose import diagnose
+from grpo_doctor.hang.model import scene
+from grpo_doctor.hang.model.matching.model import Matching, Rhythm
+from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.waiting import tasks
 from grpo_doctor.hang.verdict import Diagnosis
-from grpo_doctor_probes.evidence import Frame, PythonThread, Thread
+from grpo_doctor_probes.evidence import Frame, PythonThread, Role, Thread
 from tests.evidence import (
     BETWEEN_S,
     FIRST_NS,
@@ -196,3 +202,140 @@ def test_a_rank_s_own_wait_is_said_and_not_how_often_ray_wakes_it() -> None:
     said = job.diagnosis().verdict
     assert said.state == "slow"
     assert "waiting for 20 s" in said.summary
+
+
+# Who asks, who has a task, and who may answer.
+
+VERL = "/opt/venv/lib/python3.11/site-packages/verl"
+POLLS = frames(f"wait_for_samples {VERL}/trainer/buffer.py:9", "main /home/me/train.py:3")
+
+
+def seen(job: RayJob) -> Scene:
+    return scene.build(job.build.build())
+
+
+def pids(actors: tuple[Actor, ...]) -> list[int]:
+    return [actor.pid for actor in actors]
+
+
+@pytest.mark.parametrize(
+    ("role", "command", "stack", "asleep", "state", "asks"),
+    [
+        ("ray", "python train.py", POLLS, True, "S", True),
+        ("ray", "ray::TaskRunner.run", POLLS, True, "S", True),
+        ("helper", "ray::TaskRunner.run", POLLS, True, "S", True),
+        ("helper", "python train.py", POLLS, True, "S", False),
+        ("ray", "python train.py", POLLS, False, "S", False),
+        ("ray", "python train.py", frames("main /home/me/train.py:3"), True, "S", False),
+        ("ray", "python train.py", POLLS, True, "T", False),
+        ("ray", "python train.py", frames(GET, "main /home/me/train.py:3"), False, "S", True),
+        ("ray", "python train.py", frames(GET, "main /home/me/train.py:3"), False, "T", False),
+    ],
+)
+def test_who_waits_for_an_answer_or_sleeps_between_asking_for_it(
+    role: Role, command: str, stack: tuple[Frame, ...], asleep: bool, state: str, asks: bool
+) -> None:
+    job = RayJob()
+    member = replace(job.rollout.member, role=role, command=command)
+    job.rollout.member, job.rollout.stack, job.rollout.state = member, stack, state
+    if asleep:
+        job.rollout.blocks("sleep")
+    one = seen(job).by_pid[ROLLOUT]
+    assert (tasks.asks(one), tasks.wakes_by_ray(one)) == (asks, asks)
+
+
+def test_who_has_no_task_wakes_by_ray_s_clock_as_well() -> None:
+    job = RayJob()
+    job.generates_nothing()
+    one = seen(job).by_pid[ROLLOUT]
+    assert (tasks.is_idle(one), tasks.asks(one), tasks.wakes_by_ray(one)) == (True, False, True)
+
+
+def test_who_waits_for_answers_the_driver_first() -> None:
+    job = RayJob()
+    assert pids(tasks.controllers(seen(job))) == [DRIVER]
+    job.rollout.stack = in_method(GET, "run /home/me/train.py:72")
+    assert pids(tasks.controllers(seen(job))) == [DRIVER, ROLLOUT]
+    job.driver.member = replace(job.driver.member, pid=70)
+    job.build.processes = {process.member.pid: process for process in job.build.processes.values()}
+    assert pids(tasks.controllers(seen(job))) == [70, ROLLOUT]
+    job.rollout.member = replace(job.rollout.member, role="helper", command="python judge.py")
+    assert pids(tasks.controllers(seen(job))) == [70]  # no actor of Ray's
+
+
+def test_who_may_give_the_answers_ranks_at_a_task_included() -> None:
+    job = RayJob()
+    assert pids(tasks.pending(seen(job))) == [ROLLOUT]
+    job.calls(1, in_method("save /home/me/train.py:40"), "save")
+    assert pids(tasks.pending(seen(job))) == [101, ROLLOUT]
+    job.calls(2, (*collective("all_reduce")[:2], *in_method("update /home/t.py:31")))
+    assert pids(tasks.pending(seen(job))) == [101, ROLLOUT]  # not one that waits for others
+    job.calls(1, in_method(GET, "fetch /home/me/train.py:45"))
+    assert pids(tasks.pending(seen(job))) == [ROLLOUT]
+
+
+@pytest.mark.parametrize(
+    ("rhythms", "quiet_s"),
+    [
+        ((), None),
+        ((Rhythm(0, last_enqueued_ns=3 * SECOND, taken_ns=9 * SECOND),), 6.0),
+        (
+            (
+                Rhythm(0, last_enqueued_ns=3 * SECOND, taken_ns=9 * SECOND),
+                Rhythm(1, last_enqueued_ns=7 * SECOND, taken_ns=9 * SECOND),
+            ),
+            2.0,
+        ),
+        ((Rhythm(0, last_enqueued_ns=3 * SECOND),), None),
+        ((Rhythm(0, taken_ns=9 * SECOND),), None),
+        ((Rhythm(0, last_enqueued_ns=0, taken_ns=9 * SECOND),), 9.0),
+    ],
+)
+def test_since_when_no_rank_has_begun_a_collective(
+    rhythms: tuple[Rhythm, ...], quiet_s: float | None
+) -> None:
+    found = replace(seen(RayJob()), matching=Matching(rhythms=rhythms))
+    assert tasks.quiet_s(found) == quiet_s
+
+
+# Where nobody has a task: engines and servers at work, else who asks deepest.
+
+
+@pytest.mark.parametrize(
+    ("role", "parent", "command", "works", "at_work"),
+    [
+        ("engine", 1, "vllm", True, True),
+        ("server", 1, "serve", True, True),
+        ("engine", 1, "vllm", False, False),
+        ("helper", ROLLOUT, "judge", True, True),  # an actor has started it
+        ("helper", DRIVER, "judge", True, False),
+        ("helper", 1, "judge", True, False),
+        ("helper", ROLLOUT, "/opt/ray/core/src/ray/raylet/raylet", True, False),
+        ("server", 1, "ray::DashboardAgent", True, False),
+    ],
+)
+def test_who_works_for_actors_that_all_wait(
+    role: Role, parent: int, command: str, works: bool, at_work: bool
+) -> None:
+    job = RayJob()
+    job.generates_nothing()
+    other = job.build.child(0, role, pid=90, parent=parent)
+    other.member = replace(other.member, rank=None, command=command)
+    if works:
+        other.works(frames("step /home/me/engine.py:3"), moves=False)
+    assert pids(tasks.at_work(seen(job))) == [90 if at_work else DRIVER]
+
+
+def test_of_those_that_ask_who_has_the_user_s_own_code_was_called_last() -> None:
+    job = RayJob()
+    assert pids(tasks.at_work(seen(job))) == [ROLLOUT]
+    job.rollout.stack = in_method(GET, "run /home/me/train.py:72")
+    assert pids(tasks.at_work(seen(job))) == [ROLLOUT]
+    passes_on = job._other(ROLLOUT + 1, "ray::Controller.run")
+    passes_on.stack = in_method(GET)
+    assert pids(tasks.at_work(seen(job))) == [ROLLOUT]
+    job.rollout.stack = in_method(GET)
+    passes_on.stack = in_method(GET, "run /home/me/train.py:72")
+    assert pids(tasks.at_work(seen(job))) == [ROLLOUT + 1]
+    passes_on.stack = in_method(GET)
+    assert pids(tasks.at_work(seen(job))) == [ROLLOUT + 1]

@@ -1,0 +1,222 @@
+"""Whom Ray's ranks wait for: an actor with a task, the driver, an answer that nobody gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from grpo_doctor.hang.causes import Candidate
+from grpo_doctor.hang.causes.ray_tasks import propose
+from grpo_doctor.hang.model.nodes import ProcessNode
+from grpo_doctor_probes.evidence import Role
+from tests.evidence import Process, collective, frames
+from tests.unit.hang.causes.proposed import only, proposed
+from tests.unit.hang.model.waiting.test_task_threads import EVENTS, thread
+from tests.unit.hang.model.waiting.test_tasks import (
+    DRIVER,
+    GET,
+    LOOP,
+    ROLLOUT,
+    RayJob,
+    in_method,
+)
+
+NO_PHASE = in_method("run /home/me/train.py:72")
+
+
+def title(process: Process, command: str) -> None:
+    process.member = replace(process.member, command=command)
+
+
+def at_work(command: str = "ray::RolloutActor.generate", **more: Any) -> Candidate:
+    """The label of a job where this actor alone has a task; it sleeps in it."""
+    job = RayJob()
+    title(job.rollout, command)
+    for name, value in more.items():
+        setattr(job.rollout, name, value)
+    return only(propose, job.build)
+
+
+@pytest.mark.parametrize(
+    ("command", "stack", "phase", "cause"),
+    [
+        ("ray::RolloutActor.generate", NO_PHASE, "rollout", "rollout-engine-stalled"),
+        ("ray::Sampler.run", NO_PHASE, "rollout", "rollout-engine-stalled"),
+        ("ray::TextGenerator.run", NO_PHASE, "rollout", "rollout-engine-stalled"),
+        ("ray::RewardLoop.run", NO_PHASE, "reward", "reward-blocked"),
+        ("ray::RewardSampler.run", NO_PHASE, "reward", "reward-blocked"),
+        ("ray::Logger.run", NO_PHASE, None, "user-code-blocked"),
+        ("ray::Logger.run", in_method("sync_weights /me/t.py:4"), "sync", "weight-sync-blocked"),
+        ("ray::Sampler.run", in_method("score /me/rewards.py:4"), "reward", "reward-blocked"),
+    ],
+)
+def test_an_actor_is_in_the_phase_of_its_stack_or_else_of_its_name(
+    command: str, stack: Any, phase: str | None, cause: str
+) -> None:
+    label = at_work(command, stack=stack)
+    assert (label.phase, label.cause) == (phase, cause)
+    assert label.node == ProcessNode(ROLLOUT)
+    name = command.removeprefix("ray::")
+    assert label.whole.startswith(f"the Ray actor in {name} (pid {ROLLOUT}) ")
+    assert label.whole.endswith("; ranks 0-2 have no task until then")
+
+
+def test_the_driver_s_wait_for_the_answer_is_evidence() -> None:
+    texts = [item.text for item in at_work().evidence if item.text.startswith(f"pid {DRIVER}")]
+    assert texts == [f"pid {DRIVER} (python train.py) waits for the answer at train.py:97, main"]
+
+
+def test_a_controller_is_no_witness_against_itself() -> None:
+    job = RayJob()
+    job.generates_nothing()
+    label = only(propose, job.build)
+    assert label.node == ProcessNode(DRIVER)
+    assert not [item for item in label.evidence if "waits for the answer" in item.text]
+
+
+@pytest.mark.parametrize(
+    ("command", "state", "liveness", "cause", "undo"),
+    [
+        ("ray::Rollout.generate", "T", "stopped", "rollout-engine-stalled", ["continue"]),
+        ("ray::Rollout.generate", "Z", "dead", "rollout-engine-dead", []),
+        ("ray::Reward.score", "T", "stopped", "reward-blocked", ["continue"]),
+        ("ray::Reward.score", "Z", "dead", "reward-blocked", []),
+        ("ray::Logger.write", "T", "stopped", "user-code-blocked", ["continue"]),
+    ],
+)
+def test_an_actor_that_may_not_run_or_has_ended(
+    command: str, state: str, liveness: str, cause: str, undo: list[str]
+) -> None:
+    label = at_work(command, state=state, stack=NO_PHASE)
+    assert (label.liveness, label.cause) == (liveness, cause)
+    assert [one.kind for one in label.undo] == undo
+    assert label.reason == ("is stopped" if state == "T" else "is dead")
+
+
+def test_a_stopped_actor_without_a_task_is_known_by_its_name() -> None:
+    job = RayJob()
+    job.generates_nothing()
+    job.rollout.state = "T"
+    whole = only(propose, job.build).whole
+    assert whole.startswith(f"the Ray actor in RolloutActor (pid {ROLLOUT}) is stopped")
+
+
+def test_a_process_that_an_actor_waits_for_is_where_its_trouble_is() -> None:
+    job = RayJob()
+    title(job.rollout, "ray::Logger.write")
+    job.rollout.stack = NO_PHASE
+    job.rollout.blocks("child", "", 300)
+    child = job.build.child(0, "helper", pid=300, parent=ROLLOUT)
+    child.member = replace(child.member, rank=None)
+    label = only(propose, job.build)
+    assert (label.cause, label.node) == ("child-stuck", ProcessNode(300))
+
+
+@pytest.mark.parametrize(("still_s", "since"), [(7.0, ", which last ran 7.0 s ago"), (None, "")])
+def test_an_actor_whose_coroutines_wait_shows_no_line(still_s: float | None, since: str) -> None:
+    job = RayJob()
+    title(job.rollout, "ray::Logger.write")
+    job.rollout.stack = frames(*LOOP)
+    seen = thread(777, "AsyncIO Thread: default", *EVENTS, still_s=still_s or 0.0)
+    if still_s is None:
+        seen = (seen[0], replace(seen[1], last_ran_ns=0))
+    job.rollout.threads = [seen]
+    label = only(propose, job.build)
+    assert label.reason.startswith("awaits something in a coroutine")
+    assert label.liveness == "outside"
+    assert label.evidence[0].text == (
+        f"pid {ROLLOUT} (ray::Logger.write): its event loop is idle{since}"
+    )
+
+
+@pytest.mark.parametrize("role", ["engine", "engine-worker"])
+def test_a_stopped_engine_of_an_actor_is_named_as_one(role: Role) -> None:
+    job = RayJob()
+    title(job.rollout, "VLLM::EngineCore")
+    job.rollout.member = replace(job.rollout.member, role=role)
+    job.rollout.state = "T"
+    who = f"the rollout engine's process pid {ROLLOUT} (VLLM::EngineCore)"
+    assert only(propose, job.build).whole.startswith(f"{who} is stopped")
+
+
+# Ranks that ask for answers themselves.
+
+
+def asking() -> RayJob:
+    """Rank 1 asks for an answer while 0 and 2 are in a collective."""
+    job = RayJob()
+    job.generates_nothing()
+    for rank in (0, 2):
+        job.calls(rank, (*collective("all_reduce")[:2], *in_method("update_policy /home/t.py:31")))
+        del job.build.joins[rank]
+    job.calls(1, in_method(GET, "fetch /home/me/train.py:45"))
+    return job
+
+
+def test_an_answer_that_nobody_of_this_host_works_out() -> None:
+    label = only(propose, asking().build)
+    assert (label.culprits, label.node, label.liveness) == ((1,), None, "unseen")
+    assert label.reason == (
+        "waits for an answer of Ray that no process of this host works out at train.py:45, fetch"
+    )
+
+
+@pytest.mark.parametrize(
+    ("works", "liveness", "does"),
+    [(False, "unseen", "does not move"), (True, "computing", "uses 90% of a core")],
+)
+def test_an_answer_that_another_process_works_out(works: bool, liveness: str, does: str) -> None:
+    job = asking()
+    title(job.rollout, "ray::RolloutActor.generate")
+    job.rollout.stack = in_method("generate /home/me/train.py:72")
+    if works:
+        job.rollout.works(job.rollout.stack, moves=False)
+    label = only(propose, job.build)
+    assert (label.culprits, label.node, label.liveness) == ((1,), ProcessNode(ROLLOUT), liveness)
+    assert label.reason.startswith(
+        f"waits for an answer of Ray from RolloutActor.generate (pid {ROLLOUT} "
+        f"(ray::RolloutActor.generate)), which {does}"
+    )
+
+
+def test_an_answer_of_the_driver_s_is_one_of_a_process() -> None:
+    job = asking()
+    job.driver.stack = frames("ask_judge /home/me/train.py:31", "main /home/me/train.py:95")
+    label = only(propose, job.build)
+    assert f"of Ray from a process (pid {DRIVER} (python train.py))" in label.reason
+
+
+def test_a_rank_without_a_task_while_others_are_in_a_collective() -> None:
+    job = asking()
+    title(job.build.rank(1), "ray::PolicyWorker")
+    job.build.rank(1).stack = frames(*LOOP)
+    label = only(propose, job.build)
+    assert (label.cause, label.culprits) == ("collective-skipped", (1,))
+
+
+def test_ranks_with_tasks_are_what_is_looked_at_first() -> None:
+    """And not the actor beside them."""
+    job = RayJob()
+    job.calls(1, in_method("save /home/me/train.py:40"), "save")
+    assert proposed(propose, job.build) == ()
+
+
+def test_a_job_that_is_none_of_ray_s_has_no_answers() -> None:
+    job = asking()
+    for rank in range(3):
+        job.calls(rank, collective("all_reduce"))
+        job.build.joins.pop(rank, None)
+    assert proposed(propose, job.build) == ()
+
+
+def test_where_all_ask_the_driver_s_wait_is_told_with_the_idle_ranks() -> None:
+    job = RayJob()
+    job.generates_nothing()
+    label = only(propose, job.build)
+    assert (label.culprits, label.node, label.liveness) == ((), ProcessNode(DRIVER), "computing")
+    assert label.whole == (
+        f"the driver (pid {DRIVER}) waits for an answer of Ray that no process of this host works "
+        "out at train.py:97, main; ranks 0-2 have no task until then"
+    )

@@ -1,0 +1,190 @@
+"""A job that stands in for a live one: it answers what `look` and `flight` ask, and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_doctor.hang.collection.visit import Visit
+from grpo_doctor_probes.evidence import (
+    Blocked,
+    Evidence,
+    FlightDump,
+    HostFacts,
+    Job,
+    Limits,
+    Look,
+    Member,
+    ProcessLook,
+    RasAnswer,
+    Stack,
+)
+from tests.evidence import FIRST_NS, UNIX_NS, EvidenceBuilder
+
+_MODULES = ("examine", "recordings", "spinning", "visit")
+
+
+class Clock:
+    """Stands for `time`: it goes on only while somebody sleeps, or is told to."""
+
+    def __init__(self) -> None:
+        self.passed_s = 0.0
+        self.slept: list[float] = []
+
+    def monotonic(self) -> float:
+        return 1024.0 + self.passed_s
+
+    def monotonic_ns(self) -> int:
+        return int(self.monotonic() * 1e9)
+
+    def time_ns(self) -> int:
+        return UNIX_NS + int(self.passed_s * 1e9)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.passed_s += seconds
+
+
+class Played:
+    """`asked` has a row per question in the order of asking: its name, and what it was about.
+
+    What is set before the visit: `look_s` that a look at all processes takes, `files` and their
+    dumps, `recorders` by process number, `native` and `values` by process number.
+    """
+
+    def __init__(self, build: EvidenceBuilder, clock: Clock, *extra: Member) -> None:
+        self.build, self.clock = build, clock
+        self.told = build.build()
+        members = (*self.told.job.members, *extra)
+        self.job = replace(self.told.job, members=members)
+        self.asked: list[tuple[Any, ...]] = []
+        self.said: list[str] = []
+        self.look_s = 0.0
+        self.recorder_s = 0.0
+        self.interrupted = False
+        self.files: tuple[FlightDump, ...] = ()
+        self.recorders = {dump.pid: dump for dump in self.told.dumps}
+        self.native: dict[int, Stack] = {}
+        self.values: dict[int, dict[str, dict[str, str]]] = {}
+
+    def say(self, words: str) -> None:
+        self.said.append(words)
+
+    def of(self, name: str) -> list[list[Any]]:
+        """What every question of this name was about."""
+        return [rest for asked, *rest in self.asked if asked == name]
+
+    def names(self) -> list[str]:
+        return [name for name, *_ in self.asked]
+
+    def _which(self) -> int:
+        return self.names().count("processes") - 1
+
+    def processes(self, job: Job) -> Look:
+        self.asked.append(("processes",))
+        if self.interrupted and self._which():
+            raise KeyboardInterrupt
+        self.clock.passed_s += self.look_s
+        seen = tuple(one.look(self._which()) for one in self.build.processes.values())
+        return Look(seen[0].at_ns, seen)
+
+    def limits(self, job: Job) -> tuple[Limits, ...]:
+        return self.told.limits[min(self._which(), 1)]
+
+    def stacks(self, pids: Sequence[int], *, at_most_s: float) -> tuple[Stack, ...]:
+        self.asked.append(("stacks", tuple(pids)))
+        return self._stacks(pids)
+
+    def stacks_again(
+        self, earlier: Sequence[Stack], before: Look, after: Look, *, at_most_s: float
+    ) -> tuple[Stack, ...]:
+        self.asked.append(("stacks_again", before.at_ns, after.at_ns))
+        return self._stacks([stack.pid for stack in earlier])
+
+    def _stacks(self, pids: Sequence[int]) -> tuple[Stack, ...]:
+        known = self.build.processes
+        return tuple(known[pid].stack_at(self._which()) for pid in pids if pid in known)
+
+    def blocked(self, job: Job, look: Look) -> tuple[Blocked, ...]:
+        self.asked.append(("blocked", look.at_ns))
+        return self.told.blocked
+
+    def nothing(self, job: Job) -> tuple[()]:
+        return ()
+
+    def host(self, job: Job) -> HostFacts | None:
+        return self.told.host
+
+    def arguments(self, pid: int, functions: frozenset[str]) -> dict[str, dict[str, str]]:
+        self.asked.append(("arguments", pid))
+        known = self.values.get(pid, {})
+        return {name: values for name, values in known.items() if name in functions}
+
+    def lock_file(self, pid: int, path: str) -> Blocked:
+        self.asked.append(("lock_file", pid, path))
+        return Blocked(pid, pid, "file-lock", target=path)
+
+    def native_stacks(self, pids: Sequence[int], *, at_most_s: float) -> tuple[Stack, ...]:
+        self.asked.append(("native_stacks", tuple(pids)))
+        return tuple(self.native[pid] for pid in pids if pid in self.native)
+
+    def dump_files(self, paths: Sequence[Path]) -> tuple[FlightDump, ...]:
+        return self.files
+
+    def known_dump_files(self, job: Job) -> tuple[Path, ...]:
+        return ()
+
+    def ras(self, job: Job, at_most_s: float) -> tuple[RasAnswer, ...]:
+        self.asked.append(("ras", at_most_s))
+        return (RasAnswer("127.0.0.1:28028", FIRST_NS, problem="refused"),)
+
+    def inject_all(
+        self, member: Member, look: ProcessLook, *, at_most_s: float
+    ) -> tuple[FlightDump, ...]:
+        self.asked.append(("inject_all", member.pid, at_most_s))
+        self.clock.passed_s += self.recorder_s
+        return (self.recorders[member.pid],) if member.pid in self.recorders else ()
+
+    def ask_servers(self, job: Job, at_most_s: float) -> tuple[FlightDump, ...]:
+        self.asked.append(("ask_servers", at_most_s))
+        return ()
+
+    def ask_pipes(self, job: Job, at_most_s: float) -> tuple[FlightDump, ...]:
+        self.asked.append(("ask_pipes", at_most_s))
+        return ()
+
+    def put(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """In place of the live one."""
+        for name in (
+            "processes", "limits", "stacks", "stacks_again", "blocked", "host", "arguments",
+            "lock_file", "native_stacks",
+        ):  # fmt: skip
+            monkeypatch.setattr(f"grpo_doctor_probes.look.{name}", getattr(self, name))
+        for name in ("gpus", "engines", "logs", "open_spans"):
+            monkeypatch.setattr(f"grpo_doctor_probes.look.{name}", self.nothing)
+        for name in (
+            "dump_files", "known_dump_files", "ras", "inject_all", "ask_servers", "ask_pipes",
+        ):  # fmt: skip
+            monkeypatch.setattr(f"grpo_doctor_probes.flight.{name}", getattr(self, name))
+        for name in _MODULES:
+            monkeypatch.setattr(f"grpo_doctor.hang.collection.{name}.time", self.clock)
+        monkeypatch.setattr("grpo_doctor.hang.collection.examine.Visit", self.visit)
+
+    def visit(self, job: Job) -> Visit:
+        """A visit that begins now, by this clock."""
+        return Visit(job, self.clock.monotonic_ns(), self.clock.time_ns())
+
+    def visited(self) -> Visit:
+        """One that has seen the job twice."""
+        seen: Evidence = self.told
+        visit = self.visit(self.job)
+        visit.looks, visit.stacks, visit.limits = (
+            list(seen.looks),
+            list(seen.stacks),
+            list(seen.limits),
+        )
+        return visit

@@ -1,0 +1,224 @@
+"""Whose flight recorders are asked, how, and which dump files are too old to count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from grpo_doctor.hang.collection.recordings import SPARED, ask_ras, ask_recorders
+from grpo_doctor.hang.collection.visit import Visit
+from grpo_doctor_probes.evidence import FlightDump, Locals, Position
+from tests.evidence import FIRST_NS, SECOND, UNIX_NS, EvidenceBuilder, frames
+from tests.unit.hang.collection.played import Clock, Played
+
+LINE = frames("compute_loss /home/me/train.py:5", "main /home/me/train.py:9")
+Play = Callable[[EvidenceBuilder], Played]
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Play:
+    def put(build: EvidenceBuilder) -> Played:
+        played = Played(build, Clock())
+        played.put(monkeypatch)
+        return played
+
+    return put
+
+
+def ask(visit: Visit, *, inject: bool = True, at_most_s: float = 60.0, spared: int = 0) -> None:
+    ask_recorders(visit, inject=inject, at_most_s=at_most_s, spared=(spared,))
+
+
+def file(
+    rank: int | None, age_s: float, *, pid: int | None = None, data: bytes = b"{}"
+) -> FlightDump:
+    written_ns = UNIX_NS - int(age_s * SECOND)
+    return FlightDump("file:/tmp/dump", rank, pid, at_unix_ns=written_ns, data=data)
+
+
+def ages_of(visit: Visit) -> list[float]:
+    """Of the files that were kept, in seconds."""
+    files = [dump for dump in visit.dumps if dump.source.startswith("file")]
+    return [(UNIX_NS - dump.at_unix_ns) / SECOND for dump in files]
+
+
+# Which files count.
+
+
+def test_files_count_that_were_written_since_the_job_stands_or_two_seconds_before(
+    play: Play,
+) -> None:
+    build = EvidenceBuilder(ranks=3)
+    for rank, still_s in enumerate((4.0, 9.0, 6.0)):
+        build.rank(rank).still_s = still_s
+    played = play(build)
+    played.files = tuple(file(0, age_s) for age_s in (0.0, 10.0, 11.0, 11.5))
+    played.files += (file(1, 1.0, data=b""),)
+    visit = played.visited()
+    ask(visit)
+    assert ages_of(visit) == [0.0, 10.0, 11.0]
+
+
+def test_where_the_kernel_does_not_tell_how_long_a_rank_stands_files_of_now_count(
+    play: Play,
+) -> None:
+    build = EvidenceBuilder(ranks=2)
+    for rank in (0, 1):
+        build.rank(rank).still_s = FIRST_NS / SECOND  # it never ran, or nobody says when
+    played = play(build)
+    played.files = (file(0, 2.0), file(0, 2.5))
+    visit = played.visited()
+    visit.looks = [
+        replace(
+            look,
+            processes=tuple(
+                replace(one, threads=(replace(one.threads[0], last_ran_ns=0),))
+                for one in look.processes
+            ),
+        )
+        for look in visit.looks
+    ]
+    ask(visit)
+    assert ages_of(visit) == [2.0]
+
+
+def test_a_rank_that_has_ended_or_is_not_seen_does_not_tell_since_when(play: Play) -> None:
+    build = EvidenceBuilder(ranks=3)
+    build.rank(0).state = "Z"
+    build.rank(1).still_s = 3.0
+    played = play(build)
+    played.files = (file(1, 5.0), file(1, 5.5))
+    visit = played.visited()
+    visit.looks = [
+        replace(look, processes=tuple(one for one in look.processes if one.pid != 102))
+        for look in visit.looks
+    ]
+    ask(visit)
+    assert ages_of(visit) == [5.0]
+
+
+@pytest.mark.parametrize(
+    ("spin", "work", "kept"),
+    [((1,), (), True), ((1,), (0,), False), ((), (), False), ((), (0,), False)],
+)
+def test_a_host_that_spins_may_have_done_so_for_half_an_hour(
+    spin: tuple[int, ...], work: tuple[int, ...], kept: bool, play: Play
+) -> None:
+    build = EvidenceBuilder(ranks=2)
+    for rank in (0, 1):
+        build.rank(rank).still_s = 1.0
+    for rank in (*spin, *work):
+        build.rank(rank).works(LINE, moves=rank in work)
+    played = play(build)
+    played.files = (file(0, 1801.0),)
+    visit = played.visited()
+    visit.positions = tuple(
+        Position(100 + rank, 100 + rank, FIRST_NS, "libcuda.so.1", "libcuda.so.1") for rank in spin
+    )
+    visit.locals_seen = tuple(Locals(100 + rank, FIRST_NS, "same") for rank in spin)
+    ask(visit)
+    assert ages_of(visit) == ([1801.0] if kept else [])
+
+
+# Who is asked.
+
+
+def asked(played: Played) -> list[int]:
+    return [pid for pid, _ in played.of("inject_all")]
+
+
+def test_who_has_written_a_file_is_not_called_into(play: Play) -> None:
+    played = play(EvidenceBuilder(ranks=4))
+    played.files = (file(1, 0.0), file(None, 0.0, pid=102), file(3, 0.0, data=b""))
+    ask(played.visited())
+    assert asked(played) == [100, 103]
+
+
+def test_a_rank_of_unknown_number_is_asked_and_known_by_its_process(play: Play) -> None:
+    build = EvidenceBuilder(ranks=3)
+    for rank in (1, 2):
+        process = build.rank(rank)
+        process.member = replace(process.member, rank=None)
+    played = play(build)
+    played.files = (file(None, 0.0, pid=None), file(None, 0.0, pid=101))
+    ask(played.visited())
+    assert asked(played) == [100, 102]
+
+
+@pytest.mark.parametrize("state", ["Z", "X"])
+def test_who_has_ended_or_was_not_seen_is_not_called_into(state: str, play: Play) -> None:
+    build = EvidenceBuilder(ranks=4)
+    build.rank(1).state = state
+    played = play(build)
+    visit = played.visited()
+    visit.looks[-1] = replace(
+        visit.looks[-1],
+        processes=tuple(one for one in visit.looks[-1].processes if one.pid != 102),
+    )
+    ask(visit)
+    assert asked(played) == [100, 103]
+
+
+def test_who_is_spared_is_not_called_into_and_says_so(play: Play) -> None:
+    played = play(EvidenceBuilder(ranks=3))
+    visit = played.visited()
+    ask(visit, spared=101)
+    assert asked(played) == [100, 102]
+    assert [(dump.rank, dump.problem) for dump in visit.dumps if dump.problem] == [(1, SPARED)]
+
+
+def test_without_leave_nobody_is_called_into(play: Play) -> None:
+    played = play(EvidenceBuilder(ranks=2))
+    ask(played.visited(), inject=False)
+    assert [name for name, *_ in played.asked] == ["ras", "ask_servers", "ask_pipes"]
+
+
+def test_servers_and_pipes_come_last_and_only_for_who_was_not_heard_of(play: Play) -> None:
+    played = play(EvidenceBuilder(ranks=2))
+    ask(played.visited())
+    assert [name for name, *_ in played.asked] == ["ras", "inject_all", "inject_all"]
+    played = play(EvidenceBuilder(ranks=2))
+    del played.recorders[101]
+    ask(played.visited())
+    assert [name for name, *_ in played.asked][-2:] == ["ask_servers", "ask_pipes"]
+
+
+def test_nccl_is_asked_once_in_a_visit(play: Play) -> None:
+    played = play(EvidenceBuilder(ranks=2))
+    visit = played.visited()
+    ask_ras(visit)
+    ask(visit)
+    assert played.of("ras") == [[6.0]]
+    assert len(visit.ras) == 1
+
+
+# For how long.
+
+
+@pytest.mark.parametrize(
+    ("at_most_s", "given_s"),
+    [(60.0, [2.0, 2.0, 2.0]), (4.0, [2.0, 2.0, 1.0]), (3.0, [2.0, 1.5]), (0.0625, [0.0625])],
+)
+def test_the_time_that_is_left_is_given_to_one_rank_after_the_other(
+    at_most_s: float, given_s: list[float], play: Play
+) -> None:
+    played = play(EvidenceBuilder(ranks=3))
+    played.recorder_s = 1.5
+    visit = played.visited()
+    ask(visit, at_most_s=at_most_s)
+    assert [seconds for _, seconds in played.of("inject_all")] == given_s
+    without = [dump.rank for dump in visit.dumps if "no time left" in dump.problem]
+    assert without == list(range(len(given_s), 3))
+
+
+@pytest.mark.parametrize(
+    ("at_most_s", "ras_s", "others_s"), [(60.0, 6.0, 1.5), (4.0, 4.0, 1.5), (1.0, 1.0, 1.0)]
+)
+def test_nothing_is_waited_for_longer_than_the_visit_may_take(
+    at_most_s: float, ras_s: float, others_s: float, play: Play
+) -> None:
+    played = play(EvidenceBuilder(ranks=1))
+    ask(played.visited(), inject=False, at_most_s=at_most_s)
+    assert played.asked == [("ras", ras_s), ("ask_servers", others_s), ("ask_pipes", others_s)]
